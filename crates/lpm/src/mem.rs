@@ -1,0 +1,184 @@
+//! Memory that readers share with the one writer: flat regions of plain integers.
+//!
+//! A [`Region`] is reached by index, never by pointer, so a heap, huge pages, a mapped file or a BPF
+//! map can hold it, and a saved snapshot is the same bytes. All access is by atomics: the writer
+//! changes entries in place while readers read. On the machines we serve a relaxed atomic load is an
+//! ordinary load.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. `Region::ptr` is valid for reads and writes of `Region::bytes` bytes while `owner` lives, and
+//!    `owner` is never replaced.
+//! 2. `Region::ptr` is aligned to 64 bytes, so to every atomic type used here.
+//! 3. The memory is initialised (zeroed, or filled by its owner) before the `Region` exists.
+//! 4. Nobody makes a reference to the memory other than through atomics.
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use alloc::sync::Arc;
+use core::any::Any;
+use core::fmt;
+use core::ptr::NonNull;
+use core::slice;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use crate::lookup::UpdateError;
+
+/// Alignment of every region: one cache line.
+pub const LINE_BYTES: usize = 64;
+
+/// Where structures get the memory that their readers touch.
+pub trait Memory {
+    /// A zeroed region of at least `bytes` bytes, aligned to a cache line.
+    ///
+    /// # Errors
+    /// [`UpdateError::Memory`] when it cannot be had.
+    fn region(&mut self, name: &'static str, bytes: usize) -> Result<Region, UpdateError>;
+}
+
+/// Flat, shared memory of plain integers. Clones share the memory.
+#[derive(Clone)]
+pub struct Region {
+    name: &'static str,
+    ptr: NonNull<u8>,
+    bytes: usize,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: by invariants 1 and 4 a region is memory that is reached by atomics alone.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+macro_rules! view {
+    ($name:ident, $atomic:ty, $doc:literal) => {
+        #[doc = $doc]
+        #[inline]
+        pub fn $name(&self) -> &[$atomic] {
+            // SAFETY: invariants 1 to 3; the length is rounded down to whole elements.
+            unsafe {
+                slice::from_raw_parts(
+                    self.ptr.as_ptr().cast::<$atomic>(),
+                    self.bytes / size_of::<$atomic>(),
+                )
+            }
+        }
+    };
+}
+
+impl Region {
+    /// A region over memory that `owner` keeps, such as a mapped file or a BPF map.
+    ///
+    /// # Safety
+    /// `ptr` must be aligned to [`LINE_BYTES`] and valid for reads and writes of `bytes`
+    /// initialised bytes as long as `owner` lives, and be reached by atomics only.
+    pub unsafe fn from_raw(
+        name: &'static str,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        debug_assert_eq!(ptr.as_ptr() as usize % LINE_BYTES, 0, "regions are line-aligned");
+        Self { name, ptr, bytes, owner }
+    }
+
+    /// What the structure calls it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    view!(u8s, AtomicU8, "The memory as bytes.");
+    view!(u16s, AtomicU16, "The memory as 16-bit integers.");
+    view!(u32s, AtomicU32, "The memory as 32-bit integers.");
+    view!(u64s, AtomicU64, "The memory as 64-bit integers.");
+
+    /// Whether both are the same memory.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.owner, &other.owner) && self.ptr == other.ptr
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({}, {} bytes)", self.name, self.bytes)
+    }
+}
+
+/// Memory from the program's heap.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heap;
+
+struct HeapBlock {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the block is plain memory; nothing in it belongs to a thread.
+unsafe impl Send for HeapBlock {}
+// SAFETY: a shared reference to the block gives no access to its memory.
+unsafe impl Sync for HeapBlock {}
+
+impl Drop for HeapBlock {
+    fn drop(&mut self) {
+        // SAFETY: `ptr` came from `alloc_zeroed` with this very layout.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+impl Memory for Heap {
+    fn region(&mut self, name: &'static str, bytes: usize) -> Result<Region, UpdateError> {
+        let size = bytes.max(1).next_multiple_of(LINE_BYTES);
+        let layout = Layout::from_size_align(size, LINE_BYTES)
+            .map_err(|_| UpdateError::Memory { name, bytes })?;
+        // SAFETY: the layout's size is not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        let ptr = NonNull::new(ptr).ok_or(UpdateError::Memory { name, bytes })?;
+        let owner = Arc::new(HeapBlock { ptr, layout });
+        // SAFETY: the block is aligned to a line, zeroed, and lives as long as its owner.
+        Ok(unsafe { Region::from_raw(name, ptr, size, owner) })
+    }
+}
+
+/// Asks for the cache line of `slice[index]`; an index past the end asks for nothing.
+#[inline(always)]
+pub fn prefetch<T>(slice: &[T], index: usize) {
+    if let Some(item) = slice.get(index) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of a valid reference reads nothing that the program can see.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch(
+                core::ptr::from_ref(item).cast::<i8>(),
+                core::arch::x86_64::_MM_HINT_T0,
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = item;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn regions_are_zeroed_aligned_and_shared() {
+        let region = Heap.region("t", 100).unwrap();
+        assert_eq!(region.bytes(), 128);
+        assert_eq!(region.u8s().as_ptr() as usize % LINE_BYTES, 0);
+        assert!(region.u64s().iter().all(|w| w.load(Relaxed) == 0));
+        let other = region.clone();
+        region.u16s()[63].store(7, Relaxed);
+        assert_eq!(other.u16s()[63].load(Relaxed), 7);
+        assert!(region.same(&other) && !region.same(&Heap.region("t", 100).unwrap()));
+        prefetch(region.u32s(), 1 << 40);
+    }
+
+    #[test]
+    fn a_region_that_cannot_be_had_is_an_error() {
+        assert!(matches!(Heap.region("t", usize::MAX - 64), Err(UpdateError::Memory { .. })));
+    }
+}

@@ -1,0 +1,263 @@
+//! All that a route source can say, in one plain enum.
+//!
+//! Sources parse their own formats; from here on nothing knows where an event came from but by the
+//! number of its source. Interfaces are named by the kernel's index in the namespace we run in.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use fingerpost_lpm::{Addr, Prefix};
+
+/// A link-layer address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A prefix of either family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AnyPrefix {
+    /// IPv4.
+    V4(Prefix<u32>),
+    /// IPv6.
+    V6(Prefix<u128>),
+}
+
+impl AnyPrefix {
+    /// `ADDR/LEN` of either family.
+    ///
+    /// # Errors
+    /// What is wrong with the text, as [`fingerpost_lpm::PrefixError`] says it.
+    pub fn parse(text: &str) -> Result<Self, fingerpost_lpm::PrefixError> {
+        if text.contains(':') { text.parse().map(Self::V6) } else { text.parse().map(Self::V4) }
+    }
+
+    /// Refuses host bits and a length beyond the family's.
+    ///
+    /// # Errors
+    /// As [`Prefix::new`].
+    pub fn new(addr: IpAddr, len: u8) -> Result<Self, fingerpost_lpm::PrefixError> {
+        Ok(match addr {
+            IpAddr::V4(a) => Self::V4(Prefix::new(a.to_bits(), len)?),
+            IpAddr::V6(a) => Self::V6(Prefix::new(a.to_bits(), len)?),
+        })
+    }
+
+    /// The lowest address.
+    pub fn addr(self) -> IpAddr {
+        match self {
+            Self::V4(p) => p.addr().to_ip(),
+            Self::V6(p) => p.addr().to_ip(),
+        }
+    }
+
+    /// Length in bits.
+    #[allow(clippy::len_without_is_empty, reason = "a length in bits, not a size")]
+    pub fn len(self) -> u8 {
+        match self {
+            Self::V4(p) => p.len(),
+            Self::V6(p) => p.len(),
+        }
+    }
+
+    /// 4 or 6.
+    pub fn family(self) -> u8 {
+        match self {
+            Self::V4(_) => 4,
+            Self::V6(_) => 6,
+        }
+    }
+}
+
+impl fmt::Display for AnyPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(p) => p.fmt(f),
+            Self::V6(p) => p.fmt(f),
+        }
+    }
+}
+
+/// What names a route of one source: as in the kernel, the metric is part of the key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RouteKey {
+    /// Which routing table. The kernel's main table is [`MAIN_TABLE`].
+    pub table: u32,
+    /// Where it leads.
+    pub prefix: AnyPrefix,
+    /// Lower wins among routes of equal distance.
+    pub metric: u32,
+}
+
+/// The kernel's main table, and the default everywhere.
+pub const MAIN_TABLE: u32 = 254;
+
+/// One way to leave: a gateway, a link, or both.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Way {
+    /// `None`: the destination itself is on the link. May be of the other family (RFC 8950).
+    pub gateway: Option<IpAddr>,
+    /// Kernel index of the link; `None`: found by the route to the gateway.
+    pub link: Option<u32>,
+    /// Share among equal paths, from 1.
+    pub weight: u32,
+}
+
+/// What happens to packets of a route.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Target {
+    /// Leave by one way.
+    Way(Way),
+    /// Leave by one of several, by flow.
+    Ways(Vec<Way>),
+    /// As the next-hop object of this id says; it may be announced later.
+    Object(u32),
+    /// Ours: hand to the host.
+    Local,
+    /// Drop silently.
+    Blackhole,
+    /// Drop, with ICMP host unreachable.
+    Unreachable,
+    /// Drop, with ICMP administratively prohibited.
+    Prohibit,
+}
+
+/// A route as its source states it: a new one, or a replacement of that key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct RouteUpdate {
+    /// Its name.
+    pub key: RouteKey,
+    /// What it does.
+    pub target: Target,
+    /// Overrides the distance of the source.
+    pub distance: Option<u8>,
+    /// Added to the ways of this key instead of replacing them (the kernel's IPv6 `append`).
+    pub append: bool,
+}
+
+/// A next-hop object of the source (RTM_NEWNEXTHOP).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NextHopUpdate {
+    /// The source's own number.
+    pub id: u32,
+    /// What it does.
+    pub target: ObjectTarget,
+}
+
+/// What a next-hop object does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ObjectTarget {
+    /// One way.
+    Way(Way),
+    /// Other objects with weights from 1; members may be announced later.
+    Group(Vec<(u32, u32)>),
+    /// Drop silently.
+    Blackhole,
+}
+
+/// A link: new, changed or gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkUpdate {
+    /// Kernel index.
+    pub link: u32,
+    /// `None`: the link is gone.
+    pub state: Option<LinkState>,
+}
+
+/// A link as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LinkState {
+    /// Name, unique at one moment; links can be renamed.
+    pub name: String,
+    /// Administratively up and with carrier.
+    pub up: bool,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// `None` for links without Ethernet addresses (tunnels, PPP).
+    pub mac: Option<Mac>,
+    /// What kind of device (`veth`, `vlan`, `wireguard`; empty for hardware).
+    pub kind: String,
+    /// The bridge, bond or VRF it belongs to.
+    pub master: Option<u32>,
+    /// What kind of master that is.
+    pub master_kind: String,
+    /// The loopback.
+    pub loopback: bool,
+}
+
+/// An address of the host: new or gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AddressUpdate {
+    /// On which link.
+    pub link: u32,
+    /// The host's own address.
+    pub addr: IpAddr,
+    /// Of the connected prefix, in bits.
+    pub prefix_len: u8,
+    /// Set when the address was removed.
+    pub gone: bool,
+    /// Not the first of its subnet (the kernel's IFA_F_SECONDARY).
+    pub secondary: bool,
+}
+
+/// A neighbor: new, changed or gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NeighborUpdate {
+    /// On which link.
+    pub link: u32,
+    /// Its address.
+    pub addr: IpAddr,
+    /// What is known of it.
+    pub state: NeighborState,
+}
+
+/// What the kernel knows of a neighbor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NeighborState {
+    /// Usable, and known to be fresh (reachable, permanent, no ARP needed).
+    Reachable(Mac),
+    /// Usable, but the kernel wants it confirmed (stale, delay, probe).
+    Stale(Mac),
+    /// Being asked for.
+    Incomplete,
+    /// Did not answer.
+    Failed,
+    /// The entry was removed.
+    Gone,
+}
+
+/// All that a source can say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RouteEvent {
+    /// A new route, or a replacement.
+    Route(RouteUpdate),
+    /// The route of this key is gone.
+    Withdraw(RouteKey),
+    /// A new next-hop object, or a replacement.
+    NextHop(NextHopUpdate),
+    /// The object is gone, and with it every route that names it: the kernel does not say so.
+    NextHopGone(u32),
+    /// A link.
+    Link(LinkUpdate),
+    /// An address of the host.
+    Address(AddressUpdate),
+    /// A neighbor.
+    Neighbor(NeighborUpdate),
+    /// Everything up to here must become visible together.
+    Commit(u64),
+    /// A full dump begins: what is not said again before `EndOfTable` is gone.
+    StartOfTable,
+    /// A full dump or resync is complete.
+    EndOfTable,
+}

@@ -1,0 +1,127 @@
+//! The registry of route sources.
+
+use std::time::Instant;
+
+use crate::event::{RouteEvent, RouteKey};
+
+/// Turns bytes into events. No I/O of its own: bytes and time go in, events come out; the daemon
+/// owns the sockets and files.
+pub trait RouteSource: Send {
+    /// Consumes whole messages of `bytes` and returns how many bytes that were. A message that
+    /// makes no sense is counted in [`RouteSource::rejected`] and skipped, the rest is applied.
+    ///
+    /// # Errors
+    /// When nothing after this point can be understood.
+    fn input(
+        &mut self,
+        bytes: &[u8],
+        now: Instant,
+        sink: &mut dyn FnMut(RouteEvent),
+    ) -> Result<usize, SourceError>;
+    /// The input ended: says what was kept back, ends with [`RouteEvent::EndOfTable`] for a table
+    /// that is read once, and reports an input that was cut short.
+    ///
+    /// # Errors
+    /// When the input ended inside a message; everything before it has been said.
+    fn finish(&mut self, sink: &mut dyn FnMut(RouteEvent)) -> Result<(), SourceError> {
+        let _ = sink;
+        Ok(())
+    }
+    /// Requests and acknowledgements to send, a message each.
+    fn output(&mut self, out: &mut Vec<Vec<u8>>) {
+        let _ = out;
+    }
+    /// A message was lost on the way here (a full socket buffer): say everything again, by a dump
+    /// between [`RouteEvent::StartOfTable`] and [`RouteEvent::EndOfTable`].
+    fn lost(&mut self, now: Instant) {
+        let _ = now;
+    }
+    /// Readers now see everything up to `commit`, except what was `refused`.
+    fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
+        let _ = (commit, refused);
+    }
+    /// Messages or lines that were refused so far, and the reason of the latest.
+    fn rejected(&self) -> Rejected {
+        Rejected::default()
+    }
+}
+
+/// What a source could not understand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// How many.
+    pub count: u64,
+    /// The first few, in words, each naming its place (`line 17: ...`).
+    pub samples: Vec<String>,
+}
+
+/// How a source is fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// From the configuration itself.
+    None,
+    /// A file, read once.
+    File,
+    /// A netlink socket (NETLINK_ROUTE) joined to these groups.
+    Netlink {
+        /// RTNLGRP numbers.
+        groups: &'static [u32],
+    },
+}
+
+/// What a source is opened with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceSpec {
+    /// A file's name, for messages and to guess its format; empty when there is none.
+    pub name: String,
+    /// Static routes, `PREFIX via GATEWAY [dev NAME] [weight N] ...`, for `fixed`.
+    pub routes: Vec<String>,
+    /// Names of links that static routes may use, with their kernel index.
+    pub links: Vec<(String, u32)>,
+}
+
+/// Registry row.
+pub struct SourceKind {
+    /// What configuration calls it.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// How it is fed.
+    pub transport: Transport,
+    /// Administrative distance unless configured; lower wins.
+    pub distance: u8,
+    /// Makes one.
+    pub open: fn(&SourceSpec) -> Result<Box<dyn RouteSource>, SourceError>,
+}
+
+/// Why a source cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A line or message that cannot be understood, where that ends the source.
+    #[error("{place}: {what}")]
+    Syntax {
+        /// `FILE:LINE` or `FILE: byte N`.
+        place: String,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// The input ended inside a message.
+    #[error("{name}: cut short {at}: {rest}")]
+    Truncated {
+        /// The input.
+        name: String,
+        /// Where (`in record 8713, at byte 12345`).
+        at: String,
+        /// What was kept.
+        rest: String,
+    },
+    /// The compressed stream is damaged.
+    #[error("{name}: {what}")]
+    Compression {
+        /// The input.
+        name: String,
+        /// As the decoder says it.
+        what: String,
+    },
+}

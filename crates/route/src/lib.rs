@@ -1,9 +1,15 @@
 //! Routes in, the best ones chosen, one snapshot for forwarding out.
 
 pub mod event;
+pub mod fib;
+pub mod forwarding;
+pub mod hops;
 pub mod source;
 
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,
 };
+pub use fib::{Publisher, Reader, Subscribe};
+pub use forwarding::{Forwarding, PortInfo, PortTable};
+pub use hops::{Adjacency, HopTable, Leg};

@@ -1,0 +1,70 @@
+//! All that a packet's way depends on, published as one value.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use fingerpost_lpm::Lookup;
+
+use crate::event::Mac;
+use crate::hops::HopTable;
+
+/// What a worker pins for one batch.
+#[derive(Clone)]
+pub struct Forwarding {
+    /// IPv4 lookup.
+    pub v4: Arc<dyn Lookup<u32>>,
+    /// IPv6 lookup.
+    pub v6: Arc<dyn Lookup<u128>>,
+    /// What the answers mean.
+    pub hops: Arc<HopTable>,
+    /// The ports, and the host's own addresses.
+    pub ports: Arc<PortTable>,
+}
+
+/// The ports by their number, and what checks and errors need to know of the host.
+#[derive(Clone, Debug, Default)]
+pub struct PortTable {
+    /// A hole is a port that is gone; numbers are reused late.
+    pub ports: Vec<Option<PortInfo>>,
+    /// The host's own IPv4 addresses on any interface, sorted: a source that is one is a martian.
+    pub own_v4: Vec<u32>,
+    /// The host's own IPv6 addresses, sorted.
+    pub own_v6: Vec<u128>,
+    /// Broadcast and all-zeros addresses of connected IPv4 subnets shorter than /31, sorted.
+    pub broadcast_v4: Vec<u32>,
+}
+
+impl PortTable {
+    /// The port of a number, if it is there.
+    pub fn port(&self, number: u16) -> Option<&PortInfo> {
+        self.ports.get(usize::from(number))?.as_ref()
+    }
+}
+
+/// A port as the packet path needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Name of the interface.
+    pub name: String,
+    /// Kernel index of the interface.
+    pub link: u32,
+    /// Its own MAC; `None` for a device without Ethernet addresses.
+    pub mac: Option<Mac>,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// Up, with carrier.
+    pub up: bool,
+    /// Its IPv4 addresses with the length of their subnet, the primary one first.
+    pub v4: Vec<(Ipv4Addr, u8)>,
+    /// Its IPv6 addresses, link-local ones too.
+    pub v6: Vec<(Ipv6Addr, u8)>,
+    /// Frames may come from senders on the same host that leave checksums unfilled (veth, TAP).
+    pub fill_checksums: bool,
+}
+
+impl fmt::Debug for Forwarding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarding").field("ports", &self.ports).finish_non_exhaustive()
+    }
+}

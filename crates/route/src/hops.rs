@@ -1,0 +1,317 @@
+//! What a next-hop index means to a packet: three tables linked by index.
+//!
+//! A lookup answers with a [`NextHopId`]; the hop table turns it into a [`Leg`], for a group by way
+//! of one of its slots; a leg that leaves names an [`Adjacency`]. So the loss of a link changes one
+//! adjacency, and a changed group changes its slots: no route is touched. All of it lies in
+//! [`Region`]s of plain integers, changed in place by one writer, so that an XDP program can read
+//! the same bytes.
+//!
+//! Shape:  hops        [u64; n], 8 bytes an id: low half a leg, or GROUP | first slot;
+//!                     high half the number of slots less one (a power of two less one), 0 for a leg
+//!         slots       [u32; m]: a leg each, read by `hash & mask`
+//!         adjacencies [2 x u64; k], 16 bytes each: destination MAC, source MAC, port u16, MTU u16,
+//!                     in this order, little endian; the first 12 bytes are an Ethernet header's
+//! Cost:   one read for the hop, one more for a group, one line for the adjacency
+//! Limits: 2^28 adjacencies and slots, 65,535 ports
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use fingerpost_lpm::{Heap, Memory, NextHopId, Region, UpdateError};
+
+use crate::event::Mac;
+
+/// What happens to a packet: one word, kind in the top four bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Leg {
+    /// There is no route.
+    NoRoute,
+    /// Leave through the adjacency of this index.
+    Adjacency(u32),
+    /// The destination itself is on the link of this port: resolve it.
+    Glean(u16),
+    /// For the host.
+    Local,
+    /// Drop silently.
+    Blackhole,
+    /// Drop, with ICMP host unreachable.
+    Unreachable,
+    /// Drop, with ICMP administratively prohibited.
+    Prohibit,
+}
+
+const KIND_SHIFT: u32 = 28;
+const VALUE_MASK: u32 = (1 << KIND_SHIFT) - 1;
+const GROUP: u32 = 7;
+
+/// The greatest index of an adjacency or a slot.
+pub const MAX_INDEX: u32 = VALUE_MASK;
+
+impl Leg {
+    /// The word that stands for it.
+    #[inline]
+    pub fn encode(self) -> u32 {
+        let (kind, value) = match self {
+            Self::NoRoute => (0, 0),
+            Self::Adjacency(index) => (1, index),
+            Self::Glean(port) => (2, u32::from(port)),
+            Self::Local => (3, 0),
+            Self::Blackhole => (4, 0),
+            Self::Unreachable => (5, 0),
+            Self::Prohibit => (6, 0),
+        };
+        debug_assert!(value <= VALUE_MASK);
+        kind << KIND_SHIFT | value
+    }
+
+    /// A word that no leg has reads as `NoRoute`.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "a glean leg holds a port, 16 bits")]
+    pub fn decode(word: u32) -> Self {
+        let value = word & VALUE_MASK;
+        match word >> KIND_SHIFT {
+            1 => Self::Adjacency(value),
+            2 => Self::Glean(value as u16),
+            3 => Self::Local,
+            4 => Self::Blackhole,
+            5 => Self::Unreachable,
+            6 => Self::Prohibit,
+            _ => Self::NoRoute,
+        }
+    }
+}
+
+/// What a packet needs to leave. 16 bytes in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Adjacency {
+    /// The neighbor's address.
+    pub dst: Mac,
+    /// The port's own address.
+    pub src: Mac,
+    /// By which port.
+    pub port: u16,
+    /// Largest IP packet in bytes; 0 while the neighbor's address is not known.
+    pub mtu: u16,
+}
+
+impl Adjacency {
+    /// The neighbor's address is known: packets can leave.
+    #[inline]
+    pub fn resolved(&self) -> bool {
+        self.mtu != 0
+    }
+
+    /// The neighbor was asked for and did not answer.
+    #[inline]
+    pub fn failed(&self) -> bool {
+        self.mtu == 0 && self.dst == FAILED
+    }
+}
+
+/// Stands where a destination MAC would, in an unresolved adjacency whose neighbor is silent.
+const FAILED: Mac = Mac([1, 0, 0, 0, 0, 0]);
+
+/// The three tables, for readers; [`HopTable::set_hop`] and its siblings are for the one writer.
+#[derive(Clone, Debug)]
+pub struct HopTable {
+    hops: Region,
+    slots: Region,
+    adjacencies: Region,
+}
+
+impl HopTable {
+    /// Room for that many ids, slots and adjacencies, all empty.
+    ///
+    /// # Errors
+    /// [`UpdateError::Memory`].
+    pub fn new(hops: usize, slots: usize, adjacencies: usize) -> Result<Self, UpdateError> {
+        Self::with(&mut Heap, hops, slots, adjacencies)
+    }
+
+    /// The same, in memory of the caller's choice.
+    ///
+    /// # Errors
+    /// [`UpdateError::Memory`].
+    pub fn with(
+        memory: &mut dyn Memory,
+        hops: usize,
+        slots: usize,
+        adjacencies: usize,
+    ) -> Result<Self, UpdateError> {
+        Ok(Self {
+            hops: memory.region("hops", hops * 8)?,
+            slots: memory.region("slots", slots * 4)?,
+            adjacencies: memory.region("adjacencies", adjacencies * 16)?,
+        })
+    }
+
+    /// How many ids, slots and adjacencies fit.
+    pub fn capacity(&self) -> (usize, usize, usize) {
+        (self.hops.bytes() / 8, self.slots.bytes() / 4, self.adjacencies.bytes() / 16)
+    }
+
+    /// The regions, for sharing and for size.
+    pub fn regions(&self) -> [&Region; 3] {
+        [&self.hops, &self.slots, &self.adjacencies]
+    }
+
+    /// Whether `id` is a group, so that a flow hash is needed.
+    #[inline]
+    pub fn is_group(&self, id: NextHopId) -> bool {
+        self.word(id) >> 32 != 0
+    }
+
+    /// What happens to a packet of flow `hash` with next hop `id`.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a word")]
+    pub fn leg(&self, id: NextHopId, hash: u32) -> Leg {
+        let word = self.word(id);
+        let (low, mask) = (word as u32, (word >> 32) as u32);
+        if mask == 0 {
+            return Leg::decode(low);
+        }
+        let slot = (low & VALUE_MASK) + (hash & mask);
+        Leg::decode(self.slots.u32s().get(slot as usize).map_or(0, |w| w.load(Relaxed)))
+    }
+
+    #[inline]
+    fn word(&self, id: NextHopId) -> u64 {
+        // Acquire pairs with the release of `set_group`: a group's slots are filled before it shows.
+        self.hops.u64s().get(id.index()).map_or(0, |w| w.load(Acquire))
+    }
+
+    /// The adjacency of an index; an index past the end is unresolved.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the fields of a word")]
+    pub fn adjacency(&self, index: u32) -> Adjacency {
+        let words = self.adjacencies.u64s();
+        let at = index as usize * 2;
+        let (Some(low), Some(high)) = (words.get(at), words.get(at + 1)) else {
+            return Adjacency::default();
+        };
+        // High first: its MTU says whether the low half can be used. Pairs with `set_adjacency`.
+        let high = high.load(Acquire);
+        let low = low.load(Relaxed);
+        let (a, b) = (low.to_le_bytes(), high.to_le_bytes());
+        Adjacency {
+            dst: Mac([a[0], a[1], a[2], a[3], a[4], a[5]]),
+            src: Mac([a[6], a[7], b[0], b[1], b[2], b[3]]),
+            port: (high >> 32) as u16,
+            mtu: (high >> 48) as u16,
+        }
+    }
+
+    /// Writer: a single leg.
+    pub fn set_hop(&self, id: NextHopId, leg: Leg) {
+        self.hops.u64s()[id.index()].store(u64::from(leg.encode()), Release);
+    }
+
+    /// Writer: a group over the slots from `first` on; `count` is a power of two, at least 2.
+    pub fn set_group(&self, id: NextHopId, first: u32, count: u32) {
+        assert!(count.is_power_of_two() && count >= 2 && first <= VALUE_MASK - count);
+        let word = u64::from(count - 1) << 32 | u64::from(GROUP << KIND_SHIFT | first);
+        self.hops.u64s()[id.index()].store(word, Release);
+    }
+
+    /// Writer: one slot of a group.
+    pub fn set_slot(&self, slot: u32, leg: Leg) {
+        self.slots.u32s()[slot as usize].store(leg.encode(), Release);
+    }
+
+    /// Writer: an adjacency. A change of the neighbor's address alone is one store, so readers see
+    /// the old or the new one. Any other change of a resolved adjacency must pass through an
+    /// unresolved one and a grace period, or a reader could mix the two.
+    pub fn set_adjacency(&self, index: u32, adjacency: Adjacency) {
+        let (d, s) = (adjacency.dst.0, adjacency.src.0);
+        let low = u64::from_le_bytes([d[0], d[1], d[2], d[3], d[4], d[5], s[0], s[1]]);
+        let high = u64::from(u32::from_le_bytes([s[2], s[3], s[4], s[5]]))
+            | u64::from(adjacency.port) << 32
+            | u64::from(adjacency.mtu) << 48;
+        let words = self.adjacencies.u64s();
+        let at = index as usize * 2;
+        if adjacency.mtu == 0 {
+            // Take the permission away before the address.
+            words[at + 1].store(high, Release);
+            words[at].store(low, Release);
+        } else {
+            words[at].store(low, Release);
+            words[at + 1].store(high, Release);
+        }
+    }
+
+    /// Writer: the neighbor behind `port` is not known yet, or (`failed`) did not answer.
+    pub fn set_unresolved(&self, index: u32, port: u16, failed: bool) {
+        let dst = if failed { FAILED } else { Mac::default() };
+        self.set_adjacency(index, Adjacency { dst, src: Mac::default(), port, mtu: 0 });
+    }
+
+    /// Writer: copies everything into a table with more room.
+    pub fn copy_to(&self, other: &Self) {
+        for (from, to) in self.regions().into_iter().zip(other.regions()) {
+            for (from, to) in from.u64s().iter().zip(to.u64s()) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn legs_survive_encoding() {
+        for leg in [
+            Leg::NoRoute,
+            Leg::Adjacency(MAX_INDEX),
+            Leg::Glean(u16::MAX),
+            Leg::Local,
+            Leg::Blackhole,
+            Leg::Unreachable,
+            Leg::Prohibit,
+        ] {
+            assert_eq!(Leg::decode(leg.encode()), leg);
+        }
+    }
+
+    #[test]
+    fn an_adjacency_is_sixteen_bytes_that_begin_an_ethernet_header() {
+        let table = HopTable::new(4, 4, 4).unwrap();
+        let adjacency = Adjacency {
+            dst: Mac([1, 2, 3, 4, 5, 6]),
+            src: Mac([7, 8, 9, 10, 11, 12]),
+            port: 0x1234,
+            mtu: 1500,
+        };
+        table.set_adjacency(1, adjacency);
+        assert_eq!(table.adjacency(1), adjacency);
+        assert!(table.adjacency(1).resolved());
+        let bytes: Vec<u8> =
+            table.regions()[2].u8s()[16..32].iter().map(|b| b.load(Relaxed)).collect();
+        assert_eq!(bytes[..12], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        table.set_unresolved(1, 3, true);
+        assert!(table.adjacency(1).failed() && table.adjacency(1).port == 3);
+        table.set_unresolved(1, 3, false);
+        assert!(!table.adjacency(1).failed() && !table.adjacency(1).resolved());
+        assert!(!table.adjacency(999).resolved());
+    }
+
+    #[test]
+    fn groups_choose_by_hash_and_grow_with_the_table() {
+        let table = HopTable::new(4, 8, 4).unwrap();
+        for slot in 0..4 {
+            table.set_slot(2 + slot, Leg::Adjacency(slot % 2));
+        }
+        table.set_group(NextHopId(3), 2, 4);
+        table.set_hop(NextHopId(1), Leg::Local);
+        let bigger = HopTable::new(64, 64, 64).unwrap();
+        table.copy_to(&bigger);
+        for table in [table, bigger] {
+            assert!(table.is_group(NextHopId(3)) && !table.is_group(NextHopId(1)));
+            assert_eq!(table.leg(NextHopId(3), 0xffff_fff5), Leg::Adjacency(1));
+            assert_eq!(table.leg(NextHopId(3), 4), Leg::Adjacency(0));
+            assert_eq!(table.leg(NextHopId(1), 9), Leg::Local);
+            assert_eq!(table.leg(NextHopId::NONE, 9), Leg::NoRoute);
+            assert_eq!(table.leg(NextHopId(1 << 30), 9), Leg::NoRoute);
+        }
+    }
+}

@@ -1,1 +1,16 @@
-//! Placeholder.
+//! Packets in, elements, packets out.
+
+#[allow(unsafe_code, reason = "frames are owned by number; its invariants are numbered there")]
+pub mod buf;
+pub mod cause;
+pub mod counters;
+pub mod device;
+pub mod drops;
+pub mod element;
+
+pub use buf::{Batch, Meta, Packet, Pool};
+pub use cause::Cause;
+pub use counters::WorkerCounters;
+pub use device::{DeviceError, Port};
+pub use drops::DropReason;
+pub use element::{Context, Element, Transmit};

@@ -1,7 +1,7 @@
 //! All that a packet's way depends on, published as one value.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use fingerpost_lpm::Lookup;
@@ -67,4 +67,19 @@ impl fmt::Debug for Forwarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Forwarding").field("ports", &self.ports).finish_non_exhaustive()
     }
+}
+
+/// What a worker asks of the control side: the link address of a neighbor. The answer is a changed
+/// adjacency, or a host route with one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ask {
+    /// Packets wait at this unresolved adjacency.
+    Adjacency(u32),
+    /// Packets wait for a station on the link of a port.
+    Neighbor {
+        /// The port, by number.
+        port: u16,
+        /// The station.
+        addr: IpAddr,
+    },
 }

@@ -11,5 +11,5 @@ pub use event::{
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,
 };
 pub use fib::{Publisher, Reader, Subscribe};
-pub use forwarding::{Forwarding, PortInfo, PortTable};
+pub use forwarding::{Ask, Forwarding, PortInfo, PortTable};
 pub use hops::{Adjacency, HopTable, Leg};

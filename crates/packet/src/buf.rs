@@ -1,0 +1,706 @@
+//! Frames, packets and batches.
+//!
+//! A [`Pool`] is one block of memory cut into frames of equal size; all ports of a worker share it,
+//! so that forwarding copies nothing. A [`Packet`] owns a frame and gives it back when dropped; a
+//! [`Batch`] owns up to 256 of them, as parallel arrays, without a pool pointer each.
+//!
+//! Layout of a frame: [`HEADROOM`] bytes that a longer header may grow into, then the frame as it came
+//! from the wire, beginning with its Ethernet header.
+//!
+//! Cost: taking or giving back frames in bulk costs one uncontended lock a batch (a pool belongs to one
+//! worker); moving a packet between batches copies about 20 bytes.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. `Block::base` points to `frames * frame_bytes` bytes that live as long as the block.
+//! 2. Every frame number below `frames` is owned by exactly one of: the free list, a `Slot` (in a
+//!    packet or a batch), a `RawFrame`, or a ring of the kernel on whose behalf a `RawFrame` was
+//!    forgotten. Numbers are minted once, in `Pool::new`, and only move.
+//! 3. Of a slot, `start + len <= frame_bytes`.
+//! 4. The memory is reached only through the slot that owns the frame, so `&Batch` gives `&[u8]` and
+//!    `&mut Batch` gives `&mut [u8]`.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use fingerpost_lpm::NextHopId;
+
+use crate::drops::DropReason;
+
+/// Packets a batch holds at most.
+pub const BATCH: usize = 256;
+
+/// Free bytes before a frame, as XDP leaves them.
+pub const HEADROOM: u16 = 256;
+
+/// Alignment of the pool's memory: AF_XDP registers whole pages.
+const PAGE_BYTES: usize = 4096;
+
+struct Block {
+    base: NonNull<u8>,
+    layout: Layout,
+    frames: u32,
+    frame_bytes: u16,
+    free: Mutex<Vec<u32>>,
+}
+
+// SAFETY: by invariants 2 and 4 a frame is reached only through its one owner; the list is locked.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1; allocated with this very layout.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// A block of frames. Clones share it.
+#[derive(Clone)]
+pub struct Pool(Arc<Block>);
+
+impl Pool {
+    /// `frames` frames of `frame_bytes` bytes, a power of two of at least 2,048 (AF_XDP's rule).
+    ///
+    /// # Panics
+    /// On other sizes, and when the memory cannot be had.
+    pub fn new(frames: u32, frame_bytes: u16) -> Self {
+        assert!(
+            frame_bytes.is_power_of_two() && frame_bytes >= 2048,
+            "frame of {frame_bytes} bytes"
+        );
+        let bytes = frames as usize * usize::from(frame_bytes);
+        let layout = Layout::from_size_align(bytes.max(PAGE_BYTES), PAGE_BYTES)
+            .expect("a pool is smaller than the address space");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        // The last numbers are taken first: begin with the low addresses.
+        let free = Mutex::new((0..frames).rev().collect());
+        Self(Arc::new(Block { base, layout, frames, frame_bytes, free }))
+    }
+
+    /// Frames in all.
+    pub fn frames(&self) -> usize {
+        self.0.frames as usize
+    }
+
+    /// Size of a frame, headroom included.
+    pub fn frame_bytes(&self) -> u16 {
+        self.0.frame_bytes
+    }
+
+    /// Longest frame, from its Ethernet header on, that fits behind the headroom.
+    pub fn max_len(&self) -> u16 {
+        self.0.frame_bytes - HEADROOM
+    }
+
+    /// Frames that nobody owns.
+    pub fn free(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The memory, for registering it with the kernel: address and size in bytes.
+    pub fn memory(&self) -> (NonNull<u8>, usize) {
+        (self.0.base, self.frames() * usize::from(self.0.frame_bytes))
+    }
+
+    /// Whether both are the same block.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// An empty packet of length 0 behind the headroom; `None` when no frame is free.
+    pub fn alloc(&self) -> Option<Packet> {
+        let frame = self.lock().pop()?;
+        Some(Packet {
+            pool: self.clone(),
+            slot: Slot { frame, start: HEADROOM, len: 0 },
+            meta: Meta::default(),
+        })
+    }
+
+    /// Up to `count` free frames, for a ring of the kernel.
+    pub fn take_raw(&self, count: usize, mut each: impl FnMut(RawFrame)) -> usize {
+        let mut free = self.lock();
+        let count = count.min(free.len());
+        let at = free.len() - count;
+        for frame in free.drain(at..) {
+            each(RawFrame { frame, bytes: self.0.frame_bytes });
+        }
+        count
+    }
+
+    /// Gives a frame back.
+    pub fn give_raw(&self, frame: RawFrame) {
+        self.lock().push(frame.frame);
+    }
+
+    /// Gives many frames back.
+    pub fn give_many(&self, frames: impl Iterator<Item = RawFrame>) {
+        self.lock().extend(frames.map(|f| f.frame));
+    }
+
+    /// The frame in which `offset` (from the start of the memory) lies; `None` past the end.
+    ///
+    /// # Safety
+    /// The caller must own that frame by invariant 2: a `RawFrame` of it was forgotten in favour of a
+    /// ring of the kernel, and the kernel has just given it back.
+    pub unsafe fn claim(&self, offset: u64) -> Option<RawFrame> {
+        let frame = u32::try_from(offset / u64::from(self.0.frame_bytes)).ok()?;
+        (frame < self.0.frames).then_some(RawFrame { frame, bytes: self.0.frame_bytes })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.0.free.lock().expect("no panic while holding the free list")
+    }
+
+    fn slice(&self, slot: Slot) -> *mut u8 {
+        let at = slot.frame as usize * usize::from(self.0.frame_bytes) + usize::from(slot.start);
+        // SAFETY: invariants 1 to 3: the offset lies in the block.
+        unsafe { self.0.base.as_ptr().add(at) }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} x {})", self.0.frames, self.0.frame_bytes)
+    }
+}
+
+/// A frame that is on its way into or out of a ring of the kernel. Not dropped by itself: give it
+/// back, or forget it in favour of the ring.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a raw frame that is not given back is lost"]
+pub struct RawFrame {
+    frame: u32,
+    bytes: u16,
+}
+
+impl RawFrame {
+    /// Where the frame begins, from the start of the pool's memory.
+    pub fn offset(&self) -> u64 {
+        u64::from(self.frame) * u64::from(self.bytes)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    frame: u32,
+    start: u16,
+    len: u16,
+}
+
+/// What is known of a packet besides its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Meta {
+    /// Port it came in by; for a packet of our own making the port of the packet that caused it.
+    pub port: u16,
+    /// Bytes from the frame's start to the network header.
+    pub network: u8,
+    /// See the `FLAG_` constants.
+    pub flags: u8,
+    /// The lookup's answer.
+    pub hop: NextHopId,
+    /// What one element tells the next; sender and receiver agree on the meaning.
+    pub note: u32,
+}
+
+/// Made by the router: an ICMP error or a further fragment. Never causes an error.
+pub const FLAG_GENERATED: u8 = 1;
+/// Arrived in a broadcast or multicast frame.
+pub const FLAG_LINK_MULTICAST: u8 = 2;
+/// Times it went round inside the router, in the top four bits.
+pub const ROUNDS_SHIFT: u8 = 4;
+
+/// One packet. Its frame returns to the pool when it is dropped.
+pub struct Packet {
+    pool: Pool,
+    slot: Slot,
+    /// What is known of it.
+    pub meta: Meta,
+}
+
+impl Packet {
+    /// The frame, from its Ethernet header on.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: invariants 1 to 4.
+        unsafe { std::slice::from_raw_parts(self.pool.slice(self.slot), self.slot.len.into()) }
+    }
+
+    /// The frame, for writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: invariants 1 to 4.
+        unsafe { std::slice::from_raw_parts_mut(self.pool.slice(self.slot), self.slot.len.into()) }
+    }
+
+    /// Sets the length; new bytes hold whatever was there. `false` when it does not fit.
+    pub fn set_len(&mut self, len: usize) -> bool {
+        match u16::try_from(len) {
+            Ok(len)
+                if usize::from(self.slot.start) + usize::from(len)
+                    <= self.pool.0.frame_bytes.into() =>
+            {
+                self.slot.len = len;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Grows the frame at its front into the headroom, `false` when there is no room.
+    pub fn push_front(&mut self, bytes: u16) -> bool {
+        self.slot.push_front(bytes)
+    }
+
+    /// Cuts bytes off at the front; `false` when there are fewer.
+    pub fn pull_front(&mut self, bytes: u16) -> bool {
+        self.slot.pull_front(bytes)
+    }
+
+    /// The pool that the frame belongs to.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn into_slot(self) -> Slot {
+        let slot = self.slot;
+        let mut this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the packet is not used again, so its pool handle is dropped exactly once.
+        unsafe { std::ptr::drop_in_place(&raw mut this.pool) };
+        slot
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        self.pool.lock().push(self.slot.frame);
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packet({} bytes, {:?})", self.slot.len, self.meta)
+    }
+}
+
+impl Slot {
+    fn push_front(&mut self, bytes: u16) -> bool {
+        if self.start < bytes {
+            return false;
+        }
+        self.start -= bytes;
+        self.len += bytes;
+        true
+    }
+
+    fn pull_front(&mut self, bytes: u16) -> bool {
+        if self.len < bytes {
+            return false;
+        }
+        self.start += bytes;
+        self.len -= bytes;
+        true
+    }
+}
+
+/// What an element decided for a packet: an output, or the end.
+///
+/// Outputs are below `DROP`; from there on it is `DROP` plus the number of a reason.
+pub type Label = u16;
+
+const DROP: Label = 0xff00;
+const TAKEN: Label = 0xffff;
+
+/// Up to [`BATCH`] packets of one pool, in order.
+pub struct Batch {
+    pool: Pool,
+    len: usize,
+    slots: [Slot; BATCH],
+    meta: [Meta; BATCH],
+    labels: [Label; BATCH],
+    /// Whether any label is not 0.
+    labeled: bool,
+}
+
+impl Batch {
+    /// An empty batch for packets of `pool`.
+    pub fn new(pool: &Pool) -> Box<Self> {
+        Box::new(Self {
+            pool: pool.clone(),
+            len: 0,
+            slots: [Slot::default(); BATCH],
+            meta: [Meta::default(); BATCH],
+            labels: [0; BATCH],
+            labeled: false,
+        })
+    }
+
+    /// The pool that all its packets belong to.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Packets in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Packets that still fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BATCH - self.len
+    }
+
+    /// What is known of the packets.
+    #[inline]
+    pub fn meta(&self) -> &[Meta] {
+        &self.meta[..self.len]
+    }
+
+    /// The same, for writing.
+    #[inline]
+    pub fn meta_mut(&mut self) -> &mut [Meta] {
+        &mut self.meta[..self.len]
+    }
+
+    /// Length of packet `i`'s frame.
+    #[inline]
+    pub fn frame_len(&self, i: usize) -> usize {
+        self.slots[..self.len][i].len.into()
+    }
+
+    /// The frame of packet `i`.
+    #[inline]
+    pub fn bytes(&self, i: usize) -> &[u8] {
+        let slot = self.slots[..self.len][i];
+        // SAFETY: invariants 1 to 4.
+        unsafe { std::slice::from_raw_parts(self.pool.slice(slot), slot.len.into()) }
+    }
+
+    /// The frame of packet `i`, for writing.
+    #[inline]
+    pub fn bytes_mut(&mut self, i: usize) -> &mut [u8] {
+        let slot = self.slots[..self.len][i];
+        // SAFETY: invariants 1 to 4.
+        unsafe { std::slice::from_raw_parts_mut(self.pool.slice(slot), slot.len.into()) }
+    }
+
+    /// Asks for the cache line in which the frame of packet `i` begins; nothing past the end.
+    #[inline(always)]
+    pub fn prefetch(&self, i: usize) {
+        if i < self.len {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch reads nothing that the program can see.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch(
+                    self.pool.slice(self.slots[i]).cast::<i8>(),
+                    core::arch::x86_64::_MM_HINT_T0,
+                );
+            }
+        }
+    }
+
+    /// Cuts the frame of packet `i` down to `len` bytes; longer is left as it is.
+    #[inline]
+    pub fn truncate(&mut self, i: usize, len: usize) {
+        let slot = &mut self.slots[..self.len][i];
+        slot.len = slot.len.min(u16::try_from(len).unwrap_or(u16::MAX));
+    }
+
+    /// Grows the frame of packet `i` at its front into the headroom; `false` when there is no room.
+    pub fn push_front(&mut self, i: usize, bytes: u16) -> bool {
+        self.slots[..self.len][i].push_front(bytes)
+    }
+
+    /// Cuts bytes off the front of packet `i`; `false` when there are fewer.
+    pub fn pull_front(&mut self, i: usize, bytes: u16) -> bool {
+        self.slots[..self.len][i].pull_front(bytes)
+    }
+
+    /// Sends packet `i` to an output of the present element. Unlabeled packets go to output 0.
+    #[inline]
+    pub fn output(&mut self, i: usize, output: u16) {
+        debug_assert!(output < DROP);
+        self.labels[..self.len][i] = output;
+        self.labeled |= output != 0;
+    }
+
+    /// Ends packet `i`.
+    #[inline]
+    pub fn discard(&mut self, i: usize, reason: DropReason) {
+        self.labels[..self.len][i] = DROP + reason as Label;
+        self.labeled = true;
+    }
+
+    /// Takes packet `i` out, leaving a hole that the next regrouping closes.
+    pub fn take(&mut self, i: usize) -> Packet {
+        assert!(self.labels[..self.len][i] != TAKEN, "packet {i} was taken before");
+        self.labels[i] = TAKEN;
+        self.labeled = true;
+        Packet { pool: self.pool.clone(), slot: self.slots[i], meta: self.meta[i] }
+    }
+
+    /// Appends a packet of the same pool. Gives it back when there is no room.
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        assert!(packet.pool.same(&self.pool), "a batch holds packets of one pool");
+        if self.len == BATCH {
+            return Err(packet);
+        }
+        self.labels[self.len] = 0;
+        self.meta[self.len] = packet.meta;
+        self.slots[self.len] = packet.into_slot();
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Appends a frame that the kernel filled: `len` bytes from `start` on.
+    ///
+    /// # Panics
+    /// When there is no room, or the bytes leave the frame.
+    #[inline]
+    pub fn push_raw(&mut self, frame: RawFrame, start: u16, len: u16, meta: Meta) {
+        assert!(self.len < BATCH, "batch is full");
+        assert!(u32::from(start) + u32::from(len) <= u32::from(self.pool.0.frame_bytes));
+        self.labels[self.len] = 0;
+        self.meta[self.len] = meta;
+        self.slots[self.len] = Slot { frame: frame.frame, start, len };
+        self.len += 1;
+    }
+
+    /// Hands up to `count` packets from the front to a ring of the kernel: the frame, where its bytes
+    /// start in the pool's memory, and their number.
+    pub fn take_front_raw(
+        &mut self,
+        count: usize,
+        mut each: impl FnMut(RawFrame, u64, u16, &Meta),
+    ) {
+        let count = count.min(self.len);
+        let bytes = self.pool.0.frame_bytes;
+        for i in 0..count {
+            let slot = self.slots[i];
+            let frame = RawFrame { frame: slot.frame, bytes };
+            let offset = frame.offset() + u64::from(slot.start);
+            each(frame, offset, slot.len, &self.meta[i]);
+        }
+        self.remove_front(count);
+    }
+
+    /// Gives up to `count` packets from the front back to the pool.
+    pub fn free_front(&mut self, count: usize) {
+        let count = count.min(self.len);
+        self.pool.lock().extend(self.slots[..count].iter().map(|s| s.frame));
+        self.remove_front(count);
+    }
+
+    /// Gives all packets back to the pool.
+    pub fn clear(&mut self) {
+        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before clearing");
+        self.free_front(self.len);
+    }
+
+    fn remove_front(&mut self, count: usize) {
+        self.slots.copy_within(count..self.len, 0);
+        self.meta.copy_within(count..self.len, 0);
+        self.labels.copy_within(count..self.len, 0);
+        self.len -= count;
+        if self.len == 0 {
+            self.labeled = false;
+        }
+    }
+
+    /// The label that all packets share, if they do: then nothing has to move. An empty batch
+    /// shares 0.
+    #[inline]
+    pub fn uniform(&self) -> Option<Decision> {
+        if !self.labeled {
+            return Some(Decision::Output(0));
+        }
+        let first = *self.labels[..self.len].first()?;
+        self.labels[..self.len].iter().all(|&l| l == first).then(|| Decision::of(first))
+    }
+
+    /// Empties the batch by label: packets for an output go to the batch that `to` names (which must
+    /// have room), dropped ones are told to `dropped` and freed. Order is kept.
+    pub fn scatter(
+        &mut self,
+        mut dropped: impl FnMut(DropReason, &Meta),
+        mut to: impl FnMut(u16, &mut dyn FnMut(&mut Batch)),
+    ) {
+        let mut freed: [u32; BATCH] = [0; BATCH];
+        let mut count = 0;
+        for i in 0..self.len {
+            let (slot, meta) = (self.slots[i], self.meta[i]);
+            match Decision::of(self.labels[i]) {
+                Decision::Output(output) => {
+                    let mut moved = false;
+                    to(output, &mut |batch: &mut Batch| {
+                        assert!(!moved && batch.len < BATCH && batch.pool.same(&self.pool));
+                        batch.slots[batch.len] = slot;
+                        batch.meta[batch.len] = meta;
+                        batch.labels[batch.len] = 0;
+                        batch.len += 1;
+                        moved = true;
+                    });
+                    if !moved {
+                        dropped(DropReason::Unwired, &meta);
+                        freed[count] = slot.frame;
+                        count += 1;
+                    }
+                }
+                Decision::Drop(reason) => {
+                    dropped(reason, &meta);
+                    freed[count] = slot.frame;
+                    count += 1;
+                }
+                Decision::Taken => {}
+            }
+        }
+        self.len = 0;
+        self.labeled = false;
+        if count > 0 {
+            self.pool.lock().extend_from_slice(&freed[..count]);
+        }
+    }
+
+    /// Forgets the labels: all packets go to output 0 of the next element.
+    pub fn unlabel(&mut self) {
+        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before unlabeling");
+        self.labels[..self.len].fill(0);
+        self.labeled = false;
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut free = self.pool.lock();
+        for (slot, &label) in self.slots[..self.len].iter().zip(&self.labels) {
+            if label != TAKEN {
+                free.push(slot.frame);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({} of {BATCH})", self.len)
+    }
+}
+
+/// A label, read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// To an output of the element.
+    Output(u16),
+    /// To its end.
+    Drop(DropReason),
+    /// Taken out by the element.
+    Taken,
+}
+
+impl Decision {
+    #[inline]
+    fn of(label: Label) -> Self {
+        match label {
+            TAKEN => Self::Taken,
+            l if l >= DROP => Self::Drop(DropReason::ALL[usize::from(l - DROP)]),
+            output => Self::Output(output),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(pool: &Pool, count: usize) -> Box<Batch> {
+        let mut batch = Batch::new(pool);
+        for i in 0..count {
+            let mut packet = pool.alloc().unwrap();
+            assert!(packet.set_len(60));
+            packet.bytes_mut().fill(u8::try_from(i % 251).unwrap());
+            batch.push(packet).unwrap();
+        }
+        batch
+    }
+
+    #[test]
+    fn frames_return_however_packets_end() {
+        let pool = Pool::new(64, 2048);
+        drop(pool.alloc());
+        drop(filled(&pool, 10));
+        let mut batch = filled(&pool, 10);
+        assert_eq!(pool.free(), 54);
+        batch.discard(3, DropReason::NoRoute);
+        batch.output(4, 1);
+        let taken = batch.take(5);
+        assert_eq!(batch.uniform(), None);
+        let (mut zero, mut one) = (Batch::new(&pool), Batch::new(&pool));
+        let mut drops = 0;
+        batch.scatter(
+            |reason, _| {
+                assert_eq!(reason, DropReason::NoRoute);
+                drops += 1;
+            },
+            |output, put| put(if output == 0 { &mut zero } else { &mut one }),
+        );
+        assert_eq!((zero.len(), one.len(), drops), (7, 1, 1));
+        assert_eq!(zero.bytes(3)[0], 6, "order is kept across what left");
+        assert_eq!((one.bytes(0)[0], taken.bytes()[0]), (4, 5));
+        drop((zero, one, taken, batch));
+        assert_eq!(pool.free(), 64);
+    }
+
+    #[test]
+    fn a_hole_in_a_dropped_batch_is_not_freed_twice() {
+        let pool = Pool::new(8, 2048);
+        let mut batch = filled(&pool, 4);
+        let taken = batch.take(2);
+        drop(batch);
+        assert_eq!(pool.free(), 7);
+        drop(taken);
+        assert_eq!(pool.free(), 8);
+    }
+
+    #[test]
+    fn the_kernel_borrows_frames() {
+        let pool = Pool::new(8, 2048);
+        let mut offsets = Vec::new();
+        assert_eq!(pool.take_raw(100, |f| offsets.push(f.offset())), 8);
+        assert!(pool.alloc().is_none());
+        let mut batch = Batch::new(&pool);
+        for &offset in &offsets[..3] {
+            // SAFETY: the frame was forgotten above in favour of the pretended ring.
+            let frame = unsafe { pool.claim(offset + 300) }.unwrap();
+            batch.push_raw(frame, 256, 60, Meta::default());
+        }
+        let mut sent = Vec::new();
+        batch.take_front_raw(2, |frame, offset, len, _| sent.push((frame, offset, len)));
+        assert_eq!((batch.len(), sent[0].1, sent[0].2), (1, offsets[0] + 256, 60));
+        pool.give_many(sent.into_iter().map(|s| s.0));
+        drop(batch);
+        assert_eq!(pool.free(), 3);
+        // SAFETY: nothing is claimed past the end.
+        assert!(unsafe { pool.claim(8 * 2048) }.is_none());
+    }
+
+    #[test]
+    fn fronts_move_within_the_frame() {
+        let pool = Pool::new(2, 2048);
+        let mut packet = pool.alloc().unwrap();
+        assert!(packet.set_len(1792) && !packet.set_len(1793));
+        assert!(packet.push_front(256) && !packet.push_front(1));
+        assert!(packet.pull_front(2048) && !packet.pull_front(1));
+        assert!(packet.bytes().is_empty());
+    }
+}

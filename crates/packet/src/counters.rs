@@ -1,0 +1,113 @@
+//! What a worker counts. It alone writes; anybody may read, a little late.
+//!
+//! The law: `received + generated = sent + dropped + held`, where generated packets (ICMP errors,
+//! further fragments) are also counted apart, so that for received ones alone
+//! `packets_in = packets_out + dropped + held`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::drops::{DropReason, REASONS};
+
+/// A count with one writer: a load and a store, no locked instruction.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; for the owning worker only.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The present value.
+    #[inline]
+    pub fn read(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Sets it; for the owning worker only.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+}
+
+/// Of one port and worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PortCounters {
+    /// Frames received.
+    pub rx_packets: Count,
+    /// Bytes of them, link header included.
+    pub rx_bytes: Count,
+    /// Frames sent.
+    pub tx_packets: Count,
+    /// Bytes of them, link header included.
+    pub tx_bytes: Count,
+}
+
+/// All counts of one worker.
+#[derive(Debug)]
+pub struct WorkerCounters {
+    /// By port number.
+    pub ports: Box<[PortCounters]>,
+    /// Received packets dropped, by reason.
+    pub dropped: [Count; REASONS],
+    /// Packets of our own making dropped, by reason.
+    pub generated_dropped: [Count; REASONS],
+    /// Packets of our own making: ICMP errors, and all fragments but the first.
+    pub generated: Count,
+    /// Of these, sent.
+    pub generated_sent: Count,
+    /// Packets taken for forwarding.
+    pub packets_in: Count,
+    /// Of these, sent.
+    pub packets_out: Count,
+    /// Packets that wait inside: for a link address, or in a queue to a port.
+    pub held: Count,
+    /// Packets sent through each adjacency, by its index modulo the number of counters.
+    pub adjacencies: Box<[Count]>,
+    /// Rounds of the worker that found packets.
+    pub busy_rounds: Count,
+    /// Rounds that found none.
+    pub idle_rounds: Count,
+}
+
+impl WorkerCounters {
+    /// For that many ports and adjacencies.
+    pub fn new(ports: usize, adjacencies: usize) -> Self {
+        Self {
+            ports: (0..ports).map(|_| PortCounters::default()).collect(),
+            dropped: std::array::from_fn(|_| Count::default()),
+            generated_dropped: std::array::from_fn(|_| Count::default()),
+            generated: Count::default(),
+            generated_sent: Count::default(),
+            packets_in: Count::default(),
+            packets_out: Count::default(),
+            held: Count::default(),
+            adjacencies: (0..adjacencies.max(1)).map(|_| Count::default()).collect(),
+            busy_rounds: Count::default(),
+            idle_rounds: Count::default(),
+        }
+    }
+
+    /// Counts a dropped packet.
+    #[inline]
+    pub fn drop_packet(&self, reason: DropReason, generated: bool) {
+        let counts = if generated { &self.generated_dropped } else { &self.dropped };
+        counts[reason as usize].add(1);
+    }
+
+    /// Counts a packet sent through an adjacency.
+    #[inline]
+    pub fn use_adjacency(&self, index: u32) {
+        if let Some(count) = self.adjacencies.get(index as usize) {
+            count.add(1);
+        }
+    }
+
+    /// All received packets dropped.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().map(Count::read).sum()
+    }
+}

@@ -1,0 +1,63 @@
+//! The registry of drivers, and what a port is.
+
+use std::os::fd::RawFd;
+
+use crate::buf::Batch;
+
+/// One queue pair of a device, owned by one worker.
+pub trait Port: Send {
+    /// Appends up to the batch's room; 0 means idle. The port number in the packets' metadata is left
+    /// to the worker.
+    ///
+    /// # Errors
+    /// When the device is gone or broken; the worker then closes the port.
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError>;
+    /// Takes from the front what was accepted and returns how many; what stays in `from` was not
+    /// sent and may be offered again.
+    ///
+    /// # Errors
+    /// When the device is gone or broken.
+    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError>;
+    /// What to wait for when there is nothing to do.
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+    /// Frames of the pool that are in its rings.
+    fn in_rings(&self) -> usize {
+        0
+    }
+    /// How the device is driven and why (`native, copy: zero-copy refused (EOPNOTSUPP)`).
+    fn mode(&self) -> String {
+        String::new()
+    }
+    /// Named counts of the device's own (ring overruns and the like).
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let _ = visit;
+    }
+}
+
+/// Why a device cannot be opened or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A system call failed.
+    #[error("{device}: {call}: {source}{hint}")]
+    System {
+        /// Which device or file.
+        device: String,
+        /// Which call.
+        call: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+        /// What to do about it; empty, or beginning with ` (`.
+        hint: &'static str,
+    },
+    /// The device cannot do what is asked.
+    #[error("{device}: {what}")]
+    Unfit {
+        /// Which device or file.
+        device: String,
+        /// What it lacks, and the remedy.
+        what: String,
+    },
+}

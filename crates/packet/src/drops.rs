@@ -1,0 +1,81 @@
+//! Why packets end: one closed list for the whole router, so that in = out + dropped + held.
+
+macro_rules! reasons {
+    ($($variant:ident = $name:literal, $doc:literal;)*) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl DropReason {
+            /// Every reason, in order of its number.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// What counters and documents call it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it means, in a line.
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$variant => $doc,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    TooShort = "too_short", "Shorter than the headers it must have.";
+    BadEtherType = "bad_ether_type", "Neither IPv4 nor IPv6.";
+    NotForUs = "not_for_us", "Sent to another station's link address.";
+    LinkBroadcast = "link_broadcast", "Unicast packet in a broadcast or multicast frame (RFC 1812 5.3.4).";
+    BadVersion = "bad_version", "The version field does not fit the frame's type.";
+    BadHeaderLength = "bad_header_length", "Header length below 20 bytes, or past the packet.";
+    BadLength = "bad_length", "The length field exceeds what was received, or is below the header's.";
+    BadChecksum = "bad_checksum", "The IPv4 header checksum is wrong.";
+    MartianSource = "martian_source", "A source that no packet may come from (RFC 1812 5.3.7, RFC 4291).";
+    MartianDestination = "martian_destination", "A destination that no router may forward to.";
+    OwnSource = "own_source", "One of our own addresses as the source: a loop or a forgery.";
+    Multicast = "multicast", "Multicast is not routed.";
+    Scope = "scope", "A link-local address that would leave its link (RFC 4007).";
+    DirectedBroadcast = "directed_broadcast", "To the broadcast address of a connected subnet (RFC 2644).";
+    TtlExpired = "ttl_expired", "TTL or hop limit used up.";
+    BadOption = "bad_option", "An IPv4 option that makes no sense.";
+    SourceRouted = "source_routed", "Source-routed packets are not forwarded (RFC 7126).";
+    NoRoute = "no_route", "No prefix covers the destination.";
+    Blackhole = "blackhole", "The route says: drop.";
+    Unreachable = "unreachable", "The route says: unreachable.";
+    Prohibit = "prohibit", "The route says: prohibited.";
+    Local = "local", "For the host itself, but it reached the fast path.";
+    TooBig = "too_big", "Larger than the next hop's MTU, and may not be fragmented.";
+    Unresolved = "unresolved", "The next hop's link address did not become known in time.";
+    HoldFull = "hold_full", "Too many packets wait for link addresses.";
+    HostUnreachable = "host_unreachable", "The next hop does not answer.";
+    PortDown = "port_down", "The port to leave by is down or gone.";
+    TransmitFull = "transmit_full", "The port to leave by took no more.";
+    TransmitError = "transmit_error", "The port to leave by refused the packet.";
+    NoBuffer = "no_buffer", "No free frame.";
+    ErrorSuppressed = "error_suppressed", "An ICMP error that may not be sent, or not this often.";
+    LoopGuard = "loop_guard", "Went round inside the router too often.";
+    Unwired = "unwired", "The graph has nothing at this output.";
+    Discarded = "discarded", "Reached an element whose purpose is to drop.";
+    Shutdown = "shutdown", "Still held when the worker stopped.";
+}
+
+/// How many reasons there are.
+pub const REASONS: usize = DropReason::ALL.len();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_dense_and_distinct() {
+        for (i, &reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason as usize, i);
+            assert!(DropReason::ALL[..i].iter().all(|r| r.name() != reason.name()));
+        }
+    }
+}

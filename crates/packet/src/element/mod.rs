@@ -1,0 +1,87 @@
+//! The registry of elements, and what an element is.
+
+use fingerpost_route::{Ask, Forwarding};
+
+use crate::buf::{Batch, Packet, Pool};
+use crate::counters::WorkerCounters;
+
+/// A packet step. One instance a worker; what instances share is an `Arc`.
+pub trait Element: Send {
+    /// Labels packets with an output or a drop reason; unlabeled ones take output 0. An element keeps a
+    /// packet only by [`Batch::take`], so none is lost by forgetting.
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>);
+    /// Timers and sources: called once a round; new packets leave by [`Context::emit`].
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+    /// Packets that it keeps at the moment.
+    fn held(&self) -> usize {
+        0
+    }
+    /// Named counts of its own.
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let _ = visit;
+    }
+    /// Drops what it keeps, telling each packet to `cx`, because the worker stops.
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+}
+
+/// What an element may use while it works on a batch.
+pub struct Context<'a> {
+    /// Time of this round, in nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+    /// Routes, next hops, adjacencies and ports, pinned for this round.
+    pub forwarding: &'a Forwarding,
+    /// The worker's counters.
+    pub counters: &'a WorkerCounters,
+    /// The worker's frames, for packets of our own making.
+    pub pool: &'a Pool,
+    pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
+    pub(crate) asks: &'a mut Vec<Ask>,
+    pub(crate) transmit: &'a mut dyn Transmit,
+}
+
+impl<'a> Context<'a> {
+    /// A context outside a graph, for tests of single elements: emitted packets gather in `emitted`.
+    pub fn new(
+        now_ns: u64,
+        forwarding: &'a Forwarding,
+        counters: &'a WorkerCounters,
+        pool: &'a Pool,
+        emitted: &'a mut Vec<(u16, Packet)>,
+        asks: &'a mut Vec<Ask>,
+        transmit: &'a mut dyn Transmit,
+    ) -> Self {
+        Self { now_ns, forwarding, counters, pool, emitted, asks, transmit }
+    }
+
+    /// Sends a packet to an output of the present element, after what the batch holds.
+    pub fn emit(&mut self, output: u16, packet: Packet) {
+        self.emitted.push((output, packet));
+    }
+
+    /// Ends a packet that was taken out of a batch or made by the element.
+    pub fn drop_packet(&mut self, packet: Packet, reason: crate::drops::DropReason) {
+        let generated = packet.meta.flags & crate::buf::FLAG_GENERATED != 0;
+        self.counters.drop_packet(reason, generated);
+        drop(packet);
+    }
+
+    /// Asks the control side for a link address. Asking is free to be forgotten: ask again later.
+    pub fn ask(&mut self, ask: Ask) {
+        self.asks.push(ask);
+    }
+
+    /// Takes all packets of `batch`, each to the port that its note names, in order.
+    pub fn transmit(&mut self, batch: &mut Batch) {
+        self.transmit.transmit(batch);
+    }
+}
+
+/// Where packets leave a worker: one queue a port, emptied once a round.
+pub trait Transmit {
+    /// Takes all packets, each to the port that its note names; counts those that cannot leave.
+    fn transmit(&mut self, batch: &mut Batch);
+}

@@ -7,10 +7,17 @@ extern crate std;
 
 pub mod addr;
 pub mod algo;
+pub mod head;
+pub mod intervals;
 pub mod lookup;
 #[allow(unsafe_code, reason = "regions shared by atomics; its invariants are numbered there")]
 pub mod mem;
+#[cfg(feature = "std")]
+pub mod oracle;
+pub mod registry;
 pub mod routes;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use addr::{Addr, Prefix, PrefixError};
 pub use lookup::{
@@ -18,4 +25,5 @@ pub use lookup::{
     Origin, Routes, Step, Table, TableStats, UpdateError,
 };
 pub use mem::{Heap, Memory, Region};
+pub use registry::{Unknown, find_v4, find_v6, v4, v6};
 pub use routes::{Hop, PrefixMap, RouteStore};

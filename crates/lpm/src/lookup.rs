@@ -94,6 +94,16 @@ pub trait Lookup<A: Addr>: Send + Sync {
     }
 }
 
+/// The part of `out` that a batch of `addrs` fills.
+///
+/// # Panics
+/// If `out` is shorter than `addrs`, as [`Lookup::lookup_batch`] promises.
+#[inline]
+pub fn check_out<'a, A: Addr>(addrs: &[A], out: &'a mut [NextHopId]) -> &'a mut [NextHopId] {
+    assert!(out.len() >= addrs.len(), "room for {} answers to {}", out.len(), addrs.len());
+    &mut out[..addrs.len()]
+}
+
 /// A changed best route: what the store held before, and what it holds now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<A: Addr> {

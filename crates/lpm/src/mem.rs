@@ -20,7 +20,7 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::lookup::UpdateError;
+use crate::lookup::{FormatError, UpdateError};
 
 /// Alignment of every region: one cache line.
 pub const LINE_BYTES: usize = 64;
@@ -105,6 +105,15 @@ impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Region({}, {} bytes)", self.name, self.bytes)
     }
+}
+
+/// The region called `name` of those that were saved.
+///
+/// # Errors
+/// [`FormatError::Missing`].
+pub fn region_named(saved: &[Region], name: &'static str) -> Result<Region, FormatError> {
+    let region = saved.iter().find(|region| region.name() == name);
+    region.cloned().ok_or(FormatError::Missing(name))
 }
 
 /// Memory from the program's heap.

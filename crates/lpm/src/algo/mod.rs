@@ -1,1 +1,8 @@
 //! The registry of algorithms.
+
+mod bsearch;
+
+use crate::lookup::Module;
+
+/// Every algorithm this crate knows, in the order in which they are listed.
+pub static ALGORITHMS: &[Module] = &[bsearch::MODULE];

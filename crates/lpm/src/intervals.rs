@@ -1,0 +1,122 @@
+//! Cuts a part of a table into elementary intervals: the addresses at which the answer changes.
+//!
+//! Source: the stack sweep that every range-based scheme uses (bsearch, DXR, PlanB).
+//! Cost:   one ordered walk of the part, and a stack of the prefixes that are open. N prefixes give
+//!         at most 2 N + 1 intervals; neighbours with the same next hop are one.
+
+use alloc::vec::Vec;
+
+use crate::addr::{Addr, Prefix};
+use crate::lookup::{NextHopId, Routes};
+
+/// Calls `emit` with the start and the next hop of each interval of `block`, in order. The first
+/// starts at the block's first address; no two neighbours have the same next hop.
+pub fn sweep<A: Addr>(
+    block: Prefix<A>,
+    routes: &dyn Routes<A>,
+    emit: &mut dyn FnMut(A, NextHopId),
+) {
+    // What covers the block from outside lasts longer than anything in it.
+    let outer = routes.parent(block).map_or(NextHopId::NONE, |(_, hop)| hop);
+    let mut edges = Edges { start: block.first(), hop: outer, told: None, emit };
+    let mut open: Vec<(A, NextHopId)> = Vec::with_capacity(8);
+    open.push((A::MAX, outer));
+    routes.walk(block.first(), block.last(), &mut |prefix, hop| {
+        close(&mut open, prefix.first(), &mut edges);
+        open.push((prefix.last(), hop));
+        edges.at(prefix.first(), hop);
+    });
+    close(&mut open, block.last(), &mut edges);
+    edges.tell();
+}
+
+/// Closes the prefixes that end before `before`. The bottom one ends with the space: it stays.
+fn close<A: Addr>(open: &mut Vec<(A, NextHopId)>, before: A, edges: &mut Edges<'_, A>) {
+    while let [.., (_, outer), (last, _)] = open[..]
+        && last < before
+    {
+        open.pop();
+        // `last` is below another address, so this does not wrap.
+        edges.at(last.next(), outer);
+    }
+}
+
+/// Holds the newest edge back, because a longer prefix may start (or a shorter one end) at the same
+/// address and overrule it; by then it may equal its left neighbour.
+struct Edges<'a, A> {
+    start: A,
+    hop: NextHopId,
+    told: Option<NextHopId>,
+    emit: &'a mut dyn FnMut(A, NextHopId),
+}
+
+impl<A: Addr> Edges<'_, A> {
+    fn at(&mut self, start: A, hop: NextHopId) {
+        if start != self.start {
+            self.tell();
+            self.start = start;
+        }
+        self.hop = hop;
+    }
+
+    fn tell(&mut self) {
+        if self.told != Some(self.hop) {
+            self.told = Some(self.hop);
+            (self.emit)(self.start, self.hop);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::RouteStore;
+
+    fn cut(routes: &[(&str, u32)], block: &str) -> Vec<(u32, u32)> {
+        let routes: RouteStore<u32> =
+            routes.iter().map(|&(p, hop)| (p.parse().unwrap(), NextHopId(hop))).collect();
+        let mut all = Vec::new();
+        sweep(block.parse().unwrap(), &routes, &mut |start, hop| all.push((start, hop.0)));
+        all
+    }
+
+    #[test]
+    fn empty_and_default_only() {
+        assert_eq!(cut(&[], "0.0.0.0/0"), [(0, 0)]);
+        assert_eq!(cut(&[("0.0.0.0/0", 7)], "0.0.0.0/0"), [(0, 7)]);
+        assert_eq!(cut(&[("0.0.0.0/0", 7)], "10.0.0.0/8"), [(0x0a00_0000, 7)]);
+    }
+
+    #[test]
+    fn ends_of_the_space() {
+        let routes = [("0.0.0.0/32", 1), ("255.255.255.255/32", 2), ("255.255.255.0/24", 3)];
+        let want = [(0, 1), (1, 0), (0xffff_ff00, 3), (u32::MAX, 2)];
+        assert_eq!(cut(&routes, "0.0.0.0/0"), want);
+    }
+
+    #[test]
+    fn several_end_at_once() {
+        let routes = [("10.0.0.0/8", 1), ("10.128.0.0/9", 2), ("10.255.255.255/32", 3)];
+        let want = [(0, 0), (0x0a00_0000, 1), (0x0a80_0000, 2), (0x0aff_ffff, 3), (0x0b00_0000, 0)];
+        assert_eq!(cut(&routes, "0.0.0.0/0"), want);
+    }
+
+    #[test]
+    fn an_overruled_edge_merges_to_the_left() {
+        // 10.128/9 and the end of 10/8 meet at 11.0.0.0; 11/8 continues with the hop of 10.128/9.
+        let routes = [("10.0.0.0/8", 1), ("10.128.0.0/9", 2), ("11.0.0.0/8", 2)];
+        let want = [(0, 0), (0x0a00_0000, 1), (0x0a80_0000, 2), (0x0c00_0000, 0)];
+        assert_eq!(cut(&routes, "0.0.0.0/0"), want);
+        // A child with its parent's hop is no edge at all.
+        assert_eq!(cut(&[("0.0.0.0/0", 1), ("9.0.0.0/8", 1)], "0.0.0.0/0"), [(0, 1)]);
+    }
+
+    #[test]
+    fn a_block_sees_what_covers_it() {
+        let routes = [("10.0.0.0/7", 9), ("10.0.0.0/8", 1), ("10.1.2.0/24", 2), ("10.1.3.0/24", 1)];
+        let want = [(0x0a01_0000, 1), (0x0a01_0200, 2), (0x0a01_0300, 1)];
+        assert_eq!(cut(&routes, "10.1.0.0/16"), want);
+        assert_eq!(cut(&routes, "10.0.0.0/16"), [(0x0a00_0000, 1)]);
+        assert_eq!(cut(&routes, "11.0.0.0/8"), [(0x0b00_0000, 9)]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Finding a row of the registry: by family, and by name.
+
+use core::fmt;
+
+use crate::addr::Addr;
+use crate::algo::ALGORITHMS;
+use crate::lookup::Algorithm;
+
+/// The IPv4 algorithms, in registry order.
+pub fn v4() -> impl Iterator<Item = &'static Algorithm<u32>> + Clone {
+    ALGORITHMS.iter().flat_map(|module| module.v4)
+}
+
+/// The IPv6 algorithms, in registry order.
+pub fn v6() -> impl Iterator<Item = &'static Algorithm<u128>> + Clone {
+    ALGORITHMS.iter().flat_map(|module| module.v6)
+}
+
+/// The IPv4 algorithm called `name`.
+///
+/// # Errors
+/// [`Unknown`], with the name that was probably meant.
+pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
+    find(v4(), name)
+}
+
+/// The IPv6 algorithm called `name`.
+///
+/// # Errors
+/// [`Unknown`], with the name that was probably meant.
+pub fn find_v6(name: &str) -> Result<&'static Algorithm<u128>, Unknown> {
+    find(v6(), name)
+}
+
+fn find<A: Addr>(
+    rows: impl Iterator<Item = &'static Algorithm<A>> + Clone,
+    name: &str,
+) -> Result<&'static Algorithm<A>, Unknown> {
+    if let Some(row) = rows.clone().find(|row| row.name == name) {
+        return Ok(row);
+    }
+    let nearest = rows.map(|row| row.name).min_by_key(|known| distance(known, name));
+    Err(Unknown { family: A::FAMILY, nearest })
+}
+
+/// No algorithm of that name for that family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// 4 or 6.
+    pub family: u8,
+    /// The name that differs in the fewest letters.
+    pub nearest: Option<&'static str>,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no such IPv{} algorithm", self.family)?;
+        self.nearest.map_or(Ok(()), |nearest| write!(f, "; did you mean {nearest:?}?"))
+    }
+}
+
+impl core::error::Error for Unknown {}
+
+/// Letters to insert, remove or replace to turn one word into the other (Levenshtein).
+fn distance(known: &str, given: &str) -> usize {
+    // Names are short; what is past the row's end of a long input counts as inserted.
+    let mut row = [0; 33];
+    let given_len = given.len().min(row.len() - 1);
+    for (i, cell) in row.iter_mut().enumerate() {
+        *cell = i;
+    }
+    for (i, a) in known.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, b) in given.bytes().take(given_len).enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[given_len] + (given.len() - given_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+
+    #[test]
+    fn names_are_found_or_guessed() {
+        for row in v4() {
+            assert_eq!(find_v4(row.name).map(|found| found.name), Ok(row.name));
+        }
+        for row in v6() {
+            assert_eq!(find_v6(row.name).map(|found| found.name), Ok(row.name));
+        }
+        let first = v4().next().unwrap().name;
+        let unknown = find_v4(&(String::from("x") + first)).unwrap_err();
+        assert!(unknown.to_string().contains("did you mean"), "{unknown}");
+        let long = "x".repeat(100);
+        assert!(find_v6(&long).is_err() && find_v6("").is_err());
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("dxr18", "dxr18"), 0);
+        assert_eq!(distance("dxr18", "drx18"), 2);
+        assert_eq!(distance("radix", "radx"), 1);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", ""), 3);
+    }
+
+    #[test]
+    fn rows_have_names_of_their_own_and_say_what_they_are() {
+        fn check<A: Addr>(rows: impl Iterator<Item = &'static Algorithm<A>>) {
+            let rows: Vec<_> = rows.collect();
+            for (i, row) in rows.iter().enumerate() {
+                assert!(rows[..i].iter().all(|other| other.name != row.name), "{}", row.name);
+                assert!(!row.summary.is_empty() && !row.source.is_empty(), "{}", row.name);
+                assert!(row.limits.prefix_len <= A::BITS && row.limits.next_hop > 0);
+            }
+        }
+        check(v4());
+        check(v6());
+    }
+}

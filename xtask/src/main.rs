@@ -1,3 +1,110 @@
-//! Placeholder.
+//! The list of what can be done, as `cargo xtask NAME`; nothing has to be installed first.
+//!
+//! Each task is a few plain commands, printed before they run, that work as well when typed by hand.
+//! This crate needs nothing but the standard library and `anyhow`, so that it is built in seconds.
 
-fn main() {}
+mod debian;
+mod sh;
+mod tables;
+mod tally;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+/// A task: a row of the help and what it does.
+struct Task {
+    name: &'static str,
+    usage: &'static str,
+    summary: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        name: "test",
+        usage: "",
+        summary: "install what the tests talk to, then format, lint and every layer of tests",
+        run: test::test,
+    },
+    Task {
+        name: "check",
+        usage: "",
+        summary: "format, lint and the quick layers of tests; no release build, no namespaces",
+        run: test::check,
+    },
+    Task {
+        name: "bench",
+        usage: "[ARGS...]",
+        summary: "fingerpost bench ARGS, from a release build",
+        run: bench,
+    },
+    Task {
+        name: "docs",
+        usage: "",
+        summary: "the documentation of every crate, in target/doc; warnings fail",
+        run: docs,
+    },
+    Task {
+        name: "tables",
+        usage: "[--out DIR]",
+        summary: "make the tables of testdata/tables again, from their sources (go, npm, network)",
+        run: tables::tables,
+    },
+    Task {
+        name: "soak",
+        usage: "NAME [SECONDS]",
+        summary: "the tests whose name contains NAME, each for SECONDS (600), from a release build",
+        run: soak,
+    },
+    Task { name: "help", usage: "", summary: "this list", run: help },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (name, rest) = args.split_first().map_or(("help", &args[..]), |(n, r)| (n.as_str(), r));
+    let name = if matches!(name, "-h" | "--help") { "help" } else { name };
+    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+        eprintln!("xtask: no task {name}; cargo xtask help lists them");
+        return ExitCode::from(2);
+    };
+    match (task.run)(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn help(_: &[String]) -> Result<()> {
+    println!("cargo xtask NAME, with NAME one of\n");
+    for task in TASKS {
+        let call = format!("{} {}", task.name, task.usage);
+        println!("  {call:<22} {}", task.summary);
+    }
+    println!("\nCONTRIBUTING.md says more.");
+    Ok(())
+}
+
+fn bench(args: &[String]) -> Result<()> {
+    sh::run(sh::command("cargo run --release -- bench").args(args))
+}
+
+fn docs(args: &[String]) -> Result<()> {
+    let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
+    sh::run(doc.args(args).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says.
+fn soak(args: &[String]) -> Result<()> {
+    let (name, seconds) = match args {
+        [name] => (name, "600"),
+        [name, seconds] if seconds.parse::<u32>().is_ok() => (name, seconds.as_str()),
+        _ => bail!("usage: cargo xtask soak NAME [SECONDS]"),
+    };
+    sh::run(&mut sh::command("cargo build --release"))?;
+    let mut tests = sh::command("cargo test --release --workspace --all-features");
+    sh::run(tests.args([name, "--", "--nocapture"]).env("FINGERPOST_SOAK_SECONDS", seconds))
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before.
+//!
+//! The last line of standard output is `N passed, N failed, N skipped`, alone; the exit status is 1
+//! when anything failed. A step that is no test, such as the linter, counts as one. All that the
+//! steps wrote, also what passed tests wrote, is in `target/xtask/test.log`.
+
+use std::fs::File;
+use std::io::Write;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::debian;
+use crate::sh;
+use crate::tally::{Tally, TestReader};
+
+/// How a step is counted.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// As one.
+    Gate,
+    /// By the tests it runs.
+    Tests,
+}
+
+/// One plain command.
+struct Step {
+    name: &'static str,
+    kind: Kind,
+    /// Variables set for it.
+    env: &'static [(&'static str, &'static str)],
+    command: &'static str,
+    /// Also without namespaces and release builds.
+    quick: bool,
+}
+
+const STEPS: &[Step] = &[
+    gate("format", "cargo fmt --all --check"),
+    gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
+    // The lookup crate is for kernels and other places without an operating system too.
+    gate("no_std", "cargo check --package fingerpost-lpm --no-default-features"),
+    // The tests in namespaces start the program as it is shipped.
+    Step { quick: false, ..gate("release", "cargo build --release --bin fingerpost") },
+    Step {
+        name: "tests",
+        kind: Kind::Tests,
+        env: &[],
+        command: "cargo test --workspace --all-features --no-fail-fast -- --show-output",
+        quick: true,
+    },
+];
+
+const fn gate(name: &'static str, command: &'static str) -> Step {
+    Step { name, kind: Kind::Gate, env: &[], command, quick: true }
+}
+
+/// All of it.
+pub(crate) fn test(args: &[String]) -> Result<()> {
+    ensure!(args.is_empty(), "usage: cargo xtask test");
+    debian::provide();
+    all(false)
+}
+
+/// What needs neither privilege nor a release build.
+pub(crate) fn check(args: &[String]) -> Result<()> {
+    ensure!(args.is_empty(), "usage: cargo xtask check");
+    all(true)
+}
+
+fn all(quick: bool) -> Result<()> {
+    let log = sh::scratch("")?.join("test.log");
+    let mut log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut tally = Tally::default();
+    for step in STEPS.iter().filter(|step| step.quick || !quick) {
+        if let Some(needs) = component_missing(step.name) {
+            println!("skipped: needs {needs}");
+            tally.skip(step.name, needs);
+            continue;
+        }
+        let mut command = sh::command(step.command);
+        command.envs(step.env.iter().copied());
+        if quick {
+            command.env("FINGERPOST_QUICK", "1");
+        }
+        let began = Instant::now();
+        if let Err(error) = run(step, &mut command, &mut tally, &mut log) {
+            println!("{error:#}");
+            tally.gate(step.name, false);
+        }
+        println!("{}: {} s\n", step.name, began.elapsed().as_secs());
+    }
+    println!("{}", tally.report());
+    if !tally.ok() {
+        // Not an error to print: the sums stay the last line, also where both outputs are one.
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+fn run(step: &Step, command: &mut Command, tally: &mut Tally, log: &mut File) -> Result<()> {
+    writeln!(log, "$ {}", sh::shown(command))?;
+    let mut lost = Ok(());
+    if step.kind == Kind::Gate {
+        let status = sh::lines(command, |line| {
+            println!("{line}");
+            if lost.is_ok() {
+                lost = writeln!(log, "{line}");
+            }
+        })?;
+        tally.gate(step.name, status.success());
+    } else {
+        let mut reader = TestReader::new(step.name, tally);
+        let status = sh::lines(command, |line| {
+            if reader.line(line) {
+                println!("{line}");
+            }
+            if lost.is_ok() {
+                lost = writeln!(log, "{line}");
+            }
+        })?;
+        reader.end(status.success());
+    }
+    lost.context("cannot write the log")
+}
+
+/// rustfmt and clippy are components of the toolchain that may have been left out.
+fn component_missing(step: &str) -> Option<&'static str> {
+    let (subcommand, component) = match step {
+        "format" => ("cargo fmt --version", "rustfmt"),
+        "lint" => ("cargo clippy --version", "clippy"),
+        _ => return None,
+    };
+    if sh::works(&mut sh::command(subcommand)) {
+        return None;
+    }
+    let added = sh::run(sh::command("rustup component add").arg(component));
+    if let Err(error) = added {
+        println!("{error:#}");
+    }
+    if sh::works(&mut sh::command(subcommand)) { None } else { Some(component) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_check_builds_no_release_and_keeps_the_tests() {
+        let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
+        assert_eq!(quick, ["format", "lint", "no_std", "tests"]);
+        assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
+    }
+
+    #[test]
+    fn test_programs_show_what_they_write() {
+        // Without it nothing would be counted as skipped.
+        for step in STEPS.iter().filter(|step| step.kind == Kind::Tests) {
+            assert!(
+                step.command.ends_with("--show-output") && step.command.contains("--no-fail-fast")
+            );
+        }
+    }
+}

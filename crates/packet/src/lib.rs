@@ -7,6 +7,7 @@ pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
+pub mod rate_limit;
 pub mod wire;
 
 pub use buf::{Batch, Meta, Packet, Pool};

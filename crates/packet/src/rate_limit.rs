@@ -1,0 +1,259 @@
+//! How often ICMP errors may be sent: a token bucket for each class of error, and a cap over them.
+//!
+//! A bucket is kept as the time at which it will be full again (the virtual scheduling form of the
+//! leaky bucket, ITU-T I.371): one integer, no refill timer, no floats, the same answers for the same
+//! times. RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
+//! configurable; RFC 1812, 4.3.2.8 asks for one for ICMP.
+//!
+//! Cost: two comparisons and two additions an error.
+
+/// Nanoseconds of a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// One bucket's rate and size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// Tokens that come back a second; 0 sends nothing, [`Limit::NONE`] sends everything.
+    pub rate_pps: u32,
+    /// Tokens that a full bucket holds: how many may go at once; at least 1 is assumed.
+    pub burst: u32,
+}
+
+impl Limit {
+    /// No limit.
+    pub const NONE: Self = Self { rate_pps: u32::MAX, burst: u32::MAX };
+}
+
+/// A token bucket over a monotonic clock.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    limit: Limit,
+    /// What a token costs.
+    token_ns: u64,
+    /// Room of the bucket beyond one token.
+    spare_ns: u64,
+    /// When the bucket will be full.
+    full_at_ns: u64,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub fn new(limit: Limit) -> Self {
+        // Rounded up, so that the rate is never exceeded.
+        let token_ns = SECOND_NS.div_ceil(u64::from(limit.rate_pps.max(1)));
+        let spare_ns = token_ns.saturating_mul(u64::from(limit.burst.max(1)) - 1);
+        Self { limit, token_ns, spare_ns, full_at_ns: 0 }
+    }
+
+    /// Whether a token is there.
+    #[inline]
+    pub fn has_token(&self, now_ns: u64) -> bool {
+        self.limit == Limit::NONE
+            || (self.limit.rate_pps != 0 && self.full_at_ns.saturating_sub(now_ns) <= self.spare_ns)
+    }
+
+    /// Takes a token; call after [`Bucket::has_token`] said so.
+    #[inline]
+    pub fn take(&mut self, now_ns: u64) {
+        self.full_at_ns = self.full_at_ns.max(now_ns).saturating_add(self.token_ns);
+    }
+}
+
+/// Classes of errors that do not take each other's tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorClass {
+    /// Time exceeded: what traceroute lives on.
+    TimeExceeded,
+    /// Destination unreachable, but for "fragmentation needed".
+    Unreachable,
+    /// Fragmentation needed and packet too big: what path MTU discovery lives on.
+    TooBig,
+    /// Parameter problem.
+    Parameter,
+}
+
+/// The limits of one worker and family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErrorLimits {
+    /// Time exceeded.
+    pub time_exceeded: Limit,
+    /// Destination unreachable.
+    pub unreachable: Limit,
+    /// Fragmentation needed, packet too big.
+    pub too_big: Limit,
+    /// Parameter problem.
+    pub parameter: Limit,
+    /// Over all classes but too big, which must get through while others are flooded.
+    pub all: Limit,
+}
+
+/// RFC 4443 names 10 a second with a burst of 10 for a small device. Linux allows (6.18) 10,000 a
+/// second with a burst of 50 in all, besides one a second to each destination. A router between many
+/// hosts needs more than the first and, without a limit for each destination, must stay below what
+/// would cost it forwarding: an error costs about as much as a few forwarded packets, so all of the
+/// below take under 1 % of a core.
+impl Default for ErrorLimits {
+    fn default() -> Self {
+        Self {
+            // A traceroute takes 3 from each router at once, mtr 1 a second: hundreds side by side.
+            time_exceeded: Limit { rate_pps: 1_000, burst: 300 },
+            // Scans of unused space are the usual cause; their senders need no quick answer.
+            unreachable: Limit { rate_pps: 500, burst: 100 },
+            // When a path narrows, every flow across it needs one before it can go on.
+            too_big: Limit { rate_pps: 2_000, burst: 1_000 },
+            // Hardly ever honest.
+            parameter: Limit { rate_pps: 100, burst: 20 },
+            all: Limit { rate_pps: 1_200, burst: 350 },
+        }
+    }
+}
+
+impl ErrorLimits {
+    /// Everything is sent.
+    pub const NONE: Self = Self {
+        time_exceeded: Limit::NONE,
+        unreachable: Limit::NONE,
+        too_big: Limit::NONE,
+        parameter: Limit::NONE,
+        all: Limit::NONE,
+    };
+}
+
+/// The buckets of one error element.
+#[derive(Clone, Debug)]
+pub struct RateLimiter {
+    classes: [Bucket; 4],
+    all: Bucket,
+}
+
+impl RateLimiter {
+    /// With all buckets full.
+    pub fn new(limits: &ErrorLimits) -> Self {
+        let ErrorLimits { time_exceeded, unreachable, too_big, parameter, all } = *limits;
+        Self {
+            classes: [time_exceeded, unreachable, too_big, parameter].map(Bucket::new),
+            all: Bucket::new(all),
+        }
+    }
+
+    /// Whether an error of this class may be sent now; if so, its tokens are taken.
+    pub fn allow(&mut self, class: ErrorClass, now_ns: u64) -> bool {
+        let capped = class != ErrorClass::TooBig;
+        let bucket = &mut self.classes[class as usize];
+        // Both are asked before either pays: a refused error costs no token.
+        if !bucket.has_token(now_ns) || (capped && !self.all.has_token(now_ns)) {
+            return false;
+        }
+        bucket.take(now_ns);
+        if capped {
+            self.all.take(now_ns);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sent(bucket: &mut Bucket, times: impl Iterator<Item = u64>) -> usize {
+        times
+            .filter(|&now| {
+                bucket.has_token(now) && {
+                    bucket.take(now);
+                    true
+                }
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        let mut bucket = Bucket::new(Limit { rate_pps: 10, burst: 3 });
+        let start = 77 * SECOND_NS;
+        assert_eq!(sent(&mut bucket, std::iter::repeat_n(start, 100)), 3);
+        assert_eq!(sent(&mut bucket, std::iter::once(start + SECOND_NS / 10 - 1)), 0);
+        assert_eq!(sent(&mut bucket, std::iter::once(start + SECOND_NS / 10)), 1);
+        // Asked every millisecond for ten seconds: ten a second.
+        let ms = (1..=10_000).map(|t| start + SECOND_NS / 10 + t * 1_000_000);
+        assert_eq!(sent(&mut bucket, ms), 100);
+        // After a long silence a burst, and not more.
+        assert_eq!(sent(&mut bucket, std::iter::repeat_n(start * 2, 100)), 3);
+    }
+
+    #[test]
+    fn extremes() {
+        let many = || std::iter::repeat_n(5, 10_000);
+        assert_eq!(sent(&mut Bucket::new(Limit { rate_pps: 0, burst: 5 }), many()), 0);
+        assert_eq!(sent(&mut Bucket::new(Limit::NONE), many()), 10_000);
+        assert_eq!(sent(&mut Bucket::new(Limit { rate_pps: 1, burst: 0 }), many()), 1);
+        let huge = Limit { rate_pps: u32::MAX - 1, burst: u32::MAX };
+        assert_eq!(sent(&mut Bucket::new(huge), many()), 10_000);
+        let mut late = Bucket::new(Limit { rate_pps: 1, burst: 1 });
+        assert_eq!(
+            sent(&mut late, std::iter::repeat_n(u64::MAX, 2)),
+            2,
+            "the end of time saturates"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing_away() {
+        let mut bucket = Bucket::new(Limit { rate_pps: 1, burst: 1 });
+        assert_eq!(sent(&mut bucket, [10 * SECOND_NS, 0, 10 * SECOND_NS].into_iter()), 1);
+    }
+
+    #[test]
+    fn classes_do_not_starve_too_big() {
+        let limits = ErrorLimits {
+            unreachable: Limit { rate_pps: 100, burst: 10 },
+            all: Limit { rate_pps: 100, burst: 15 },
+            ..ErrorLimits::default()
+        };
+        let mut limiter = RateLimiter::new(&limits);
+        let mut count = |class| (0..5_000).filter(|_| limiter.allow(class, 1)).count();
+        assert_eq!(count(ErrorClass::Unreachable), 10);
+        assert_eq!(count(ErrorClass::TimeExceeded), 5, "what the cap leaves");
+        assert_eq!(count(ErrorClass::Parameter), 0);
+        assert_eq!(count(ErrorClass::TooBig), 1_000, "its own bucket only");
+    }
+
+    #[test]
+    fn a_refused_error_costs_nothing() {
+        let one = Limit { rate_pps: 1, burst: 1 };
+        let limits = ErrorLimits { unreachable: one, ..ErrorLimits::default() };
+        let mut limiter = RateLimiter::new(&limits);
+        for _ in 0..1_000 {
+            limiter.allow(ErrorClass::Unreachable, 1);
+        }
+        let rest = (0..1_000).filter(|_| limiter.allow(ErrorClass::TimeExceeded, 1)).count();
+        assert_eq!(rest, 300, "1 of the 350 of the cap is gone, and the class has 300");
+    }
+
+    proptest! {
+        /// No window of time sees more than a burst and the rate over its length.
+        #[test]
+        fn never_more_than_promised(
+            rate_pps in 1..2_000_u32,
+            burst in 1..50_u32,
+            steps in prop::collection::vec(0..20_000_000_u64, 1..300),
+        ) {
+            let mut bucket = Bucket::new(Limit { rate_pps, burst });
+            let (mut now, mut times) = (0, Vec::new());
+            for step in steps {
+                now += step;
+                if bucket.has_token(now) {
+                    bucket.take(now);
+                    times.push(now);
+                }
+            }
+            for (i, &from) in times.iter().enumerate() {
+                for (j, &to) in times.iter().enumerate().skip(i) {
+                    let allowed = u64::from(burst) + (to - from) * u64::from(rate_pps) / SECOND_NS;
+                    prop_assert!((j - i + 1) as u64 <= allowed);
+                }
+            }
+        }
+    }
+}

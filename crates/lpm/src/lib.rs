@@ -15,6 +15,7 @@ pub mod mem;
 #[cfg(feature = "std")]
 pub mod oracle;
 pub mod registry;
+pub mod room;
 pub mod routes;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -1,8 +1,9 @@
 //! The registry of algorithms.
 
 mod bsearch;
+mod dxr;
 
 use crate::lookup::Module;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
-pub static ALGORITHMS: &[Module] = &[bsearch::MODULE];
+pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dxr::MODULE];

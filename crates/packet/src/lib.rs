@@ -7,10 +7,7 @@ pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
-pub mod graph;
 pub mod rate_limit;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 pub mod wire;
 
 pub use buf::{Batch, Meta, Packet, Pool};
@@ -18,5 +15,4 @@ pub use cause::Cause;
 pub use counters::WorkerCounters;
 pub use device::{DeviceError, Port};
 pub use drops::DropReason;
-pub use element::{Context, Element, ElementClass, Held, Transmit};
-pub use graph::{Graph, Plan, PlanBuilder, PlanError, Round};
+pub use element::{Context, Element, Transmit};

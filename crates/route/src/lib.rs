@@ -1,11 +1,15 @@
 //! Routes in, the best ones chosen, one snapshot for forwarding out.
 
+pub mod control;
 pub mod event;
 pub mod fib;
 pub mod forwarding;
 pub mod hops;
+pub mod nexthop;
+pub mod rib;
 pub mod source;
 
+pub use control::{Committed, Control, ControlOptions, NeighborRequest, SourceId, SourceReport};
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,

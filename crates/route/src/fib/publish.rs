@@ -96,7 +96,7 @@ impl<T> Publisher<T> {
     }
 
     /// The present value.
-    pub fn value(&self) -> Arc<T> {
+    pub fn value(&self) -> impl std::ops::Deref<Target = T> + Clone + use<T> {
         self.shared.latest.lock().expect("no panic while holding it").value.clone()
     }
 
@@ -223,7 +223,8 @@ impl<T> fmt::Debug for Reader<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -280,7 +281,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
     use loom::thread;

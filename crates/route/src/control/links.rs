@@ -1,0 +1,167 @@
+//! Links and the host's addresses: which ports there are, and what is ours.
+
+use std::net::IpAddr;
+
+use fingerpost_lpm::{Addr, Prefix};
+
+use super::{Control, HOST, SourceId};
+use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, RouteKey, Way};
+use crate::forwarding::{PortInfo, PortTable};
+use crate::nexthop::HopKey;
+
+/// Kinds of devices whose other end is on the same host, so that senders leave checksums to a card
+/// that does not exist.
+const CHECKSUMS_UNFILLED: &[&str] = &["veth", "tun", "tap", "macvlan", "macvtap", "ipvlan"];
+
+/// Metrics that tell the host's own routes apart: its addresses, and its connected prefixes.
+const OWN: u32 = 0;
+const CONNECTED: u32 = 1;
+
+/// A link and what is on it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) port: u16,
+    pub(super) state: LinkState,
+    pub(super) addresses: Vec<AddressUpdate>,
+}
+
+impl Control {
+    pub(super) fn link(&mut self, link: u32, state: LinkState) {
+        if let Some(entry) = self.links.get_mut(&link) {
+            if entry.state == state {
+                return;
+            }
+            entry.state = state;
+        } else {
+            let port = self.free_port();
+            self.links.insert(link, Link { port, state, addresses: Vec::new() });
+        }
+        self.ports_changed = true;
+        self.refresh = true;
+        self.fill_link(link);
+        self.unsettle_link(link);
+    }
+
+    pub(super) fn link_gone(&mut self, link: u32) {
+        let Some(entry) = self.links.get(&link) else { return };
+        for address in entry.addresses.clone() {
+            self.address(AddressUpdate { gone: true, ..address });
+        }
+        self.links.remove(&link);
+        self.forget_neighbors(link);
+        self.ports_changed = true;
+        self.refresh = true;
+    }
+
+    /// Numbers are reused as late as possible: a packet in flight may still name one.
+    fn free_port(&mut self) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = self.next_port.wrapping_add(1) % (u16::MAX - 1);
+            if self.links.values().all(|entry| entry.port != port) {
+                return port;
+            }
+        }
+    }
+
+    pub(super) fn address(&mut self, update: AddressUpdate) {
+        let Some(entry) = self.links.get_mut(&update.link) else { return };
+        let known = entry.addresses.iter().position(|a| a.addr == update.addr);
+        match (known, update.gone) {
+            (None, true) => return,
+            (Some(at), true) => {
+                entry.addresses.remove(at);
+            }
+            (Some(at), false) => entry.addresses[at] = update,
+            (None, false) => entry.addresses.push(update),
+        }
+        self.ports_changed = true;
+        let held = |c: &Self, same: &dyn Fn(&AddressUpdate) -> bool| c.addresses().any(same);
+        // An address or prefix can be on several links: it goes with the last one.
+        let own = host_prefix(update.addr);
+        if held(self, &|a| a.addr == update.addr) {
+            self.host_route(own, OWN, Some(&HopKey::Local));
+        } else {
+            self.host_route(own, OWN, None);
+        }
+        if !self.connected_from_addresses {
+            return;
+        }
+        let connected = connected_prefix(&update);
+        let link = self.addresses().find(|a| connected_prefix(a) == connected).map(|a| a.link);
+        let key = link.map(|link| HopKey::Way(Way { gateway: None, link: Some(link), weight: 1 }));
+        self.host_route(connected, CONNECTED, key.as_ref());
+    }
+
+    fn host_route(&mut self, prefix: AnyPrefix, metric: u32, hop: Option<&HopKey>) {
+        if !super::forwarded(prefix) {
+            return;
+        }
+        let key = RouteKey { table: MAIN_TABLE, prefix, metric };
+        match hop {
+            Some(hop) => self.insert(SourceId(HOST), key, None, hop),
+            None => self.withdraw(SourceId(HOST), &key),
+        }
+    }
+
+    /// The ports as readers need them.
+    pub(super) fn port_table(&self) -> PortTable {
+        let mut table = PortTable::default();
+        for (&link, entry) in &self.links {
+            let mut info = PortInfo {
+                name: entry.state.name.clone(),
+                link,
+                mac: entry.state.mac,
+                mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
+                up: entry.state.up,
+                fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
+                ..PortInfo::default()
+            };
+            let (first, second): (Vec<&AddressUpdate>, Vec<_>) =
+                entry.addresses.iter().partition(|address| !address.secondary);
+            for address in first.into_iter().chain(second) {
+                match address.addr {
+                    IpAddr::V4(addr) => {
+                        info.v4.push((addr, address.prefix_len));
+                        table.own_v4.push(addr.to_bits());
+                        if address.prefix_len < 31 {
+                            let subnet = Prefix::masked(addr.to_bits(), address.prefix_len);
+                            table.broadcast_v4.extend([subnet.first(), subnet.last()]);
+                        }
+                    }
+                    IpAddr::V6(addr) => {
+                        info.v6.push((addr, address.prefix_len));
+                        table.own_v6.push(addr.to_bits());
+                    }
+                }
+            }
+            let at = usize::from(entry.port);
+            if table.ports.len() <= at {
+                table.ports.resize(at + 1, None);
+            }
+            table.ports[at] = Some(info);
+        }
+        for list in [&mut table.own_v4, &mut table.broadcast_v4] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        table.own_v6.sort_unstable();
+        table.own_v6.dedup();
+        table
+    }
+}
+
+fn host_prefix(addr: IpAddr) -> AnyPrefix {
+    match addr {
+        IpAddr::V4(addr) => AnyPrefix::V4(Prefix::host(addr.to_bits())),
+        IpAddr::V6(addr) => AnyPrefix::V6(Prefix::host(addr.to_bits())),
+    }
+}
+
+fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
+    let len = address.prefix_len;
+    match address.addr {
+        IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
+        IpAddr::V6(a) => AnyPrefix::V6(Prefix::masked(a.to_bits(), len.min(<u128 as Addr>::BITS))),
+    }
+}

@@ -1,0 +1,300 @@
+//! Neighbors: link addresses into adjacencies, and stations on a link as host routes.
+//!
+//! A packet to a connected prefix finds a glean leg first: nobody in particular. The worker asks, the
+//! control side asks the kernel, and the station becomes a host route with an adjacency of its own, one
+//! more route source that yields to every real one. It stands only where the longest other match is
+//! that very link's connected prefix; route changes above it are looked at again at each commit.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{Addr, Grace, Prefix};
+
+use super::{Control, NEIGHBOR, SourceId, covering_leg};
+use crate::event::{AnyPrefix, MAIN_TABLE, NeighborState, RouteKey, Way};
+use crate::forwarding::Ask;
+use crate::hops::{Adjacency, Leg};
+use crate::nexthop::{AdjacencyKey, HopKey};
+
+/// How long a station that did not answer is remembered as silent, and how often a silent gateway is
+/// asked for again.
+const HOLD_DOWN: Duration = Duration::from_secs(5);
+/// How long the kernel may take to answer at all; its own limit is three probes, a second apart.
+const LONGEST_QUESTION: Duration = Duration::from_secs(10);
+/// Stations asked for at one time (RFC 6583: a subnet can be swept).
+const MAX_QUESTIONS: usize = 1024;
+
+/// The kernel is to find this neighbor, or to confirm it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NeighborRequest {
+    /// Kernel index of the link.
+    pub link: u32,
+    /// The station.
+    pub addr: IpAddr,
+}
+
+/// What is known of neighbors.
+#[derive(Debug, Default)]
+pub(super) struct Neighbors {
+    known: HashMap<(u32, IpAddr), NeighborState>,
+    /// By address, for finding those under a changed prefix.
+    by_addr: BTreeMap<(IpAddr, u32), ()>,
+    asked: HashMap<(u32, IpAddr), Instant>,
+    requests: Vec<NeighborRequest>,
+    /// Those whose host route must be looked at at the next commit.
+    unsettled: HashSet<(u32, IpAddr)>,
+    last_retry: Option<Instant>,
+}
+
+impl Neighbors {
+    fn set(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
+        if state == NeighborState::Gone {
+            self.known.remove(&(link, addr));
+            self.by_addr.remove(&(addr, link));
+        } else {
+            self.known.insert((link, addr), state);
+            self.by_addr.insert((addr, link), ());
+        }
+        self.unsettled.insert((link, addr));
+    }
+
+    /// Those that are not in `seen` and were not asked for by us.
+    pub(super) fn missing(&self, seen: &HashSet<(u32, IpAddr)>) -> Vec<(u32, IpAddr)> {
+        let ours = |key: &&(u32, IpAddr)| !seen.contains(key) && !self.asked.contains_key(key);
+        self.known.keys().filter(ours).copied().collect()
+    }
+
+    fn unsettle_under(&mut self, first: IpAddr, last: IpAddr) {
+        let range = (first, 0)..=(last, u32::MAX);
+        self.unsettled.extend(self.by_addr.range(range).map(|(&(addr, link), ())| (link, addr)));
+    }
+}
+
+impl Control {
+    pub(super) fn neighbor(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
+        let key = (link, addr);
+        if matches!(state, NeighborState::Reachable(_) | NeighborState::Stale(_)) {
+            self.neighbors.asked.remove(&key);
+        }
+        let state = match (state, self.neighbors.asked.get(&key)) {
+            // The kernel forgot it while we wait: the question stands.
+            (NeighborState::Gone, Some(_)) => NeighborState::Incomplete,
+            (state, _) => state,
+        };
+        self.neighbors.set(link, addr, state);
+        if let Some(index) = self.hops.adjacency(AdjacencyKey { link, neighbor: Some(addr) }) {
+            self.fill(index);
+        }
+    }
+
+    pub(super) fn forget_neighbors(&mut self, link: u32) {
+        let gone: Vec<IpAddr> =
+            self.neighbors.known.keys().filter(|k| k.0 == link).map(|k| k.1).collect();
+        for addr in gone {
+            self.neighbors.asked.remove(&(link, addr));
+            self.neighbor(link, addr, NeighborState::Gone);
+        }
+    }
+
+    /// Whether the link is up decides whether its neighbors can be reached over it.
+    pub(super) fn unsettle_link(&mut self, link: u32) {
+        let of_link = self.neighbors.known.keys().filter(|key| key.0 == link);
+        self.neighbors.unsettled.extend(of_link.copied().collect::<Vec<_>>());
+    }
+
+    /// A worker holds packets for somebody.
+    pub fn ask(&mut self, ask: Ask, now: Instant) {
+        match ask {
+            Ask::Adjacency(index) => {
+                let Some(AdjacencyKey { link, neighbor: Some(addr) }) =
+                    self.hops.adjacency_key(index)
+                else {
+                    return;
+                };
+                self.neighbors.requests.push(NeighborRequest { link, addr });
+            }
+            Ask::Neighbor { port, addr } => {
+                let Some(link) =
+                    self.links.iter().find(|(_, entry)| entry.port == port).map(|(&link, _)| link)
+                else {
+                    return;
+                };
+                let key = (link, addr);
+                if self.neighbors.asked.len() >= MAX_QUESTIONS
+                    && !self.neighbors.asked.contains_key(&key)
+                {
+                    return;
+                }
+                self.neighbors.asked.entry(key).or_insert(now);
+                if !self.neighbors.known.contains_key(&key) {
+                    self.neighbors.set(link, addr, NeighborState::Incomplete);
+                }
+                self.neighbors.unsettled.insert(key);
+                self.neighbors.requests.push(NeighborRequest { link, addr });
+            }
+        }
+    }
+
+    /// Neighbors that the kernel is to find or confirm, since the last call.
+    pub fn take_requests(&mut self) -> Vec<NeighborRequest> {
+        std::mem::take(&mut self.neighbors.requests)
+    }
+
+    /// Adjacencies that packets left by lately: those that the kernel believes unused are confirmed, as
+    /// it does not see our traffic.
+    pub fn keep_alive(&mut self, used: impl IntoIterator<Item = u32>) {
+        for index in used {
+            let Some(AdjacencyKey { link, neighbor: Some(addr) }) = self.hops.adjacency_key(index)
+            else {
+                continue;
+            };
+            if let Some(NeighborState::Stale(_)) = self.neighbors.known.get(&(link, addr)) {
+                self.neighbors.requests.push(NeighborRequest { link, addr });
+            }
+        }
+    }
+
+    /// Looks at host routes of neighbors again, where they or the routes above them changed, and at
+    /// questions that took too long. Part of each commit.
+    pub(super) fn settle_neighbors(&mut self, now: Instant) {
+        self.expire_questions(now);
+        let known = self.neighbors.by_addr.len();
+        if self.v4.pending.len() + self.v6.pending.len() > known {
+            self.neighbors.unsettled.extend(self.neighbors.known.keys());
+        } else {
+            for (prefix, _) in &self.v4.pending {
+                self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
+            }
+            for (prefix, _) in &self.v6.pending {
+                self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
+            }
+        }
+        for (link, addr) in std::mem::take(&mut self.neighbors.unsettled) {
+            self.settle(link, addr);
+        }
+    }
+
+    fn settle(&mut self, link: u32, addr: IpAddr) {
+        let state = self.neighbors.known.get(&(link, addr));
+        let asked = self.neighbors.asked.contains_key(&(link, addr));
+        let wanted = match state {
+            Some(NeighborState::Reachable(_) | NeighborState::Stale(_)) => true,
+            Some(_) => asked,
+            None => false,
+        };
+        let (prefix, leg) = match addr {
+            IpAddr::V4(a) => {
+                let prefix = Prefix::host(a.to_bits());
+                (AnyPrefix::V4(prefix), covering_leg(&self.v4.rib, &self.hops, prefix))
+            }
+            IpAddr::V6(a) => {
+                let prefix = Prefix::host(a.to_bits());
+                (AnyPrefix::V6(prefix), covering_leg(&self.v6.rib, &self.hops, prefix))
+            }
+        };
+        let port = self.links.get(&link).map(|entry| entry.port);
+        let attached = port.is_some_and(|port| leg == Some(Leg::Glean(port)));
+        // The link is part of the key by way of the metric: two links may know the same address.
+        let key = RouteKey { table: MAIN_TABLE, prefix, metric: link };
+        if wanted && attached && super::forwarded(prefix) {
+            let hop = HopKey::Way(Way { gateway: Some(addr), link: Some(link), weight: 1 });
+            let present = match prefix {
+                AnyPrefix::V4(p) => self.v4.rib.find(p, NEIGHBOR, link),
+                AnyPrefix::V6(p) => self.v6.rib.find(p, NEIGHBOR, link),
+            };
+            if present.is_none_or(|c| self.hops.key(c.hop) != Some(&hop)) {
+                self.insert(SourceId(NEIGHBOR), key, None, &hop);
+            }
+        } else {
+            self.withdraw(SourceId(NEIGHBOR), &key);
+        }
+    }
+
+    fn expire_questions(&mut self, now: Instant) {
+        let due = self.neighbors.last_retry.is_none_or(|t| now.duration_since(t) >= HOLD_DOWN);
+        if !due {
+            return;
+        }
+        self.neighbors.last_retry = Some(now);
+        let late: Vec<(u32, IpAddr)> = self
+            .neighbors
+            .asked
+            .iter()
+            .filter(|(key, since)| {
+                let limit = match self.neighbors.known.get(key) {
+                    Some(NeighborState::Failed) => HOLD_DOWN,
+                    _ => LONGEST_QUESTION,
+                };
+                now.duration_since(**since) >= limit
+            })
+            .map(|(&key, _)| key)
+            .collect();
+        for (link, addr) in late {
+            self.neighbors.asked.remove(&(link, addr));
+            self.neighbors.set(link, addr, NeighborState::Gone);
+        }
+        // A silent gateway is asked for until it speaks: nothing else would tell us that it came back.
+        for (_, key) in self.hops.adjacencies() {
+            let AdjacencyKey { link, neighbor: Some(addr) } = key else { continue };
+            let state = self.neighbors.known.get(&(link, addr));
+            if state == Some(&NeighborState::Failed)
+                && !self.neighbors.asked.contains_key(&(link, addr))
+            {
+                self.neighbors.requests.push(NeighborRequest { link, addr });
+            }
+        }
+    }
+
+    /// Fills adjacencies that were made since the last time.
+    pub(super) fn fill_fresh(&mut self) {
+        for index in self.hops.take_fresh() {
+            self.fill(index);
+        }
+    }
+
+    /// Writes every adjacency of a link again.
+    pub(super) fn fill_link(&mut self, link: u32) {
+        let of_link: Vec<u32> =
+            self.hops.adjacencies().filter(|(_, key)| key.link == link).map(|(i, _)| i).collect();
+        for index in of_link {
+            self.fill(index);
+        }
+    }
+
+    fn fill(&mut self, index: u32) {
+        let Some(key) = self.hops.adjacency_key(index) else { return };
+        let Some(entry) = self.links.get(&key.link) else { return };
+        let table = self.hops.table().clone();
+        let dst = match key.neighbor {
+            None => Ok(crate::event::Mac::default()),
+            Some(addr) => match self.neighbors.known.get(&(key.link, addr)) {
+                Some(NeighborState::Reachable(mac) | NeighborState::Stale(mac)) => Ok(*mac),
+                Some(NeighborState::Failed) => Err(true),
+                _ => Err(false),
+            },
+        };
+        match dst {
+            Err(failed) => table.set_unresolved(index, entry.port, failed),
+            Ok(dst) => {
+                let new = Adjacency {
+                    dst,
+                    src: entry.state.mac.unwrap_or_default(),
+                    port: entry.port,
+                    mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
+                };
+                let old = table.adjacency(index);
+                if old.resolved() && (old.src != new.src || old.port != new.port) {
+                    // More than one store: nobody may see the half of it.
+                    table.set_unresolved(index, new.port, false);
+                    let epoch = self.publisher.retire();
+                    let start = Instant::now();
+                    while !self.publisher.passed(epoch) && start.elapsed() < super::LONGEST_GRACE {
+                        std::thread::yield_now();
+                    }
+                }
+                table.set_adjacency(index, new);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The control side from outside: events in, legs out.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::event::{LinkUpdate, Mac, NeighborUpdate, NextHopUpdate};
+use crate::forwarding::Ask;
+use crate::hops::Adjacency;
+
+const LEFT: u32 = 2;
+const RIGHT: u32 = 3;
+
+struct Lab {
+    control: Control,
+    kernel: SourceId,
+    reader: Reader<Forwarding>,
+    now: Instant,
+}
+
+fn lab() -> Lab {
+    let mut control = Control::new(ControlOptions {
+        v4: fingerpost_lpm::registry::v4().collect(),
+        v6: fingerpost_lpm::registry::v6().collect(),
+        connected_from_addresses: true,
+    })
+    .unwrap();
+    let kernel = control.add_source("kernel", 0);
+    let reader = control.reader();
+    let mut lab = Lab { control, kernel, reader, now: Instant::now() };
+    lab.link(1, LinkState { loopback: true, ..up("lo") });
+    lab.link(LEFT, up("left"));
+    lab.link(RIGHT, up("right"));
+    lab.address(LEFT, "10.0.1.1", 24, false);
+    lab.address(RIGHT, "10.0.2.1", 24, false);
+    lab.address(RIGHT, "2001:db8:2::1", 64, false);
+    lab
+}
+
+fn up(name: &str) -> LinkState {
+    let mac = Some(Mac([2, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()]));
+    LinkState { name: name.into(), up: true, mtu: 1500, mac, ..LinkState::default() }
+}
+
+fn via(gateway: &str) -> Target {
+    Target::Way(Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 })
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([2, 9, 9, 9, 9, last])
+}
+
+impl Lab {
+    fn event(&mut self, event: RouteEvent) {
+        self.control.handle(self.kernel, event);
+    }
+    fn link(&mut self, link: u32, state: LinkState) {
+        self.event(RouteEvent::Link(LinkUpdate { link, state: Some(state) }));
+    }
+    fn address(&mut self, link: u32, addr: &str, prefix_len: u8, gone: bool) {
+        let addr = addr.parse().unwrap();
+        let update = AddressUpdate { link, addr, prefix_len, gone, secondary: false };
+        self.event(RouteEvent::Address(update));
+    }
+    fn neighbor(&mut self, link: u32, addr: &str, state: NeighborState) {
+        let addr = addr.parse().unwrap();
+        self.event(RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
+    }
+    fn key(prefix: &str, metric: u32) -> RouteKey {
+        RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::parse(prefix).unwrap(), metric }
+    }
+    fn route(&mut self, prefix: &str, target: Target) {
+        let key = Self::key(prefix, 0);
+        let update = RouteUpdate { key, target, distance: None, append: false };
+        self.event(RouteEvent::Route(update));
+    }
+    fn withdraw(&mut self, prefix: &str) {
+        self.event(RouteEvent::Withdraw(Self::key(prefix, 0)));
+    }
+    fn commit(&mut self) -> Committed {
+        self.control.commit(self.now).unwrap()
+    }
+    fn leg(&mut self, addr: &str) -> Leg {
+        self.leg_of_flow(addr, 0)
+    }
+    fn leg_of_flow(&mut self, addr: &str, hash: u32) -> Leg {
+        let forwarding = self.reader.pin();
+        let hop = match addr.parse().unwrap() {
+            IpAddr::V4(a) => forwarding.v4.lookup(a.to_bits()),
+            IpAddr::V6(a) => forwarding.v6.lookup(a.to_bits()),
+        };
+        forwarding.hops.leg(hop, hash)
+    }
+    fn adjacency(&mut self, addr: &str) -> Adjacency {
+        match self.leg(addr) {
+            Leg::Adjacency(index) => self.reader.pin().hops.adjacency(index),
+            other => panic!("{addr} leaves by {other:?}"),
+        }
+    }
+    fn port(&self, name: &str) -> u16 {
+        self.control.links().find(|(_, _, state)| state.name == name).unwrap().1
+    }
+}
+
+#[test]
+fn a_route_reaches_its_neighbor_step_by_step() {
+    let mut lab = lab();
+    lab.route("192.0.2.0/24", via("10.0.2.9"));
+    lab.commit();
+    assert!(!lab.adjacency("192.0.2.1").resolved());
+    let Leg::Adjacency(index) = lab.leg("192.0.2.1") else { panic!("not an adjacency") };
+    lab.control.ask(Ask::Adjacency(index), lab.now);
+    let want = NeighborRequest { link: RIGHT, addr: "10.0.2.9".parse().unwrap() };
+    assert_eq!(lab.control.take_requests(), [want]);
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    let right = lab.port("right");
+    let resolved = Adjacency { dst: mac(9), src: up("right").mac.unwrap(), port: right, mtu: 1500 };
+    assert_eq!(lab.adjacency("192.0.2.1"), resolved, "at once, without a commit");
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Failed);
+    assert!(lab.adjacency("192.0.2.1").failed());
+    assert_eq!(lab.leg("10.0.1.1"), Leg::Local);
+    assert_eq!(lab.leg("203.0.113.1"), Leg::NoRoute);
+    lab.withdraw("192.0.2.0/24");
+    lab.commit();
+    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+}
+
+#[test]
+fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() {
+    let mut lab = lab();
+    lab.commit();
+    let right = lab.port("right");
+    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right));
+    let addr = "10.0.2.50".parse().unwrap();
+    lab.control.ask(Ask::Neighbor { port: right, addr }, lab.now);
+    lab.commit();
+    assert!(!lab.adjacency("10.0.2.50").resolved(), "packets wait at an adjacency of its own");
+    assert_eq!(lab.control.take_requests(), [NeighborRequest { link: RIGHT, addr }]);
+    lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Reachable(mac(5)));
+    lab.commit();
+    assert_eq!(lab.adjacency("10.0.2.50").dst, mac(5));
+    // A longer route that leads elsewhere hides the station, and gives it back.
+    lab.route("10.0.2.48/28", via("10.0.1.7"));
+    lab.commit();
+    assert_eq!(lab.adjacency("10.0.2.50").port, lab.port("left"));
+    lab.withdraw("10.0.2.48/28");
+    lab.commit();
+    assert_eq!(lab.adjacency("10.0.2.50").dst, mac(5));
+    // A neighbor entry of the wrong link leads nowhere.
+    lab.neighbor(LEFT, "10.0.2.51", NeighborState::Reachable(mac(6)));
+    lab.commit();
+    assert_eq!(lab.leg("10.0.2.51"), Leg::Glean(right));
+    lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Gone);
+    lab.commit();
+    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right));
+}
+
+#[test]
+fn silent_stations_are_forgotten_after_a_while() {
+    let mut lab = lab();
+    lab.commit();
+    let right = lab.port("right");
+    let addr = "10.0.2.66".parse().unwrap();
+    lab.control.ask(Ask::Neighbor { port: right, addr }, lab.now);
+    lab.commit();
+    lab.neighbor(RIGHT, "10.0.2.66", NeighborState::Failed);
+    lab.commit();
+    assert!(lab.adjacency("10.0.2.66").failed(), "senders are told meanwhile");
+    lab.now += Duration::from_secs(6);
+    lab.commit();
+    assert_eq!(lab.leg("10.0.2.66"), Leg::Glean(right));
+}
+
+#[test]
+fn a_sweep_of_a_subnet_is_bounded() {
+    let mut lab = lab();
+    lab.commit();
+    let port = lab.port("right");
+    for i in 0..5000u128 {
+        let addr = IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
+        lab.control.ask(Ask::Neighbor { port, addr }, lab.now);
+    }
+    lab.commit();
+    assert!(lab.control.take_requests().len() <= 1024);
+    assert!(lab.control.rib_v6().len() <= 1024 + 10);
+}
+
+#[test]
+fn a_link_that_goes_down_moves_groups_and_not_routes() {
+    let mut lab = lab();
+    let ways = [("10.0.1.9", 1), ("10.0.2.9", 3)].map(|(gateway, weight)| Way {
+        gateway: Some(gateway.parse().unwrap()),
+        link: None,
+        weight,
+    });
+    lab.route("192.0.2.0/24", Target::Ways(ways.to_vec()));
+    lab.neighbor(LEFT, "10.0.1.9", NeighborState::Reachable(mac(1)));
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(2)));
+    lab.commit();
+    let mut seen = BTreeMap::new();
+    for hash in 0..64 {
+        let leg = lab.leg_of_flow("192.0.2.1", hash);
+        let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+        let port = lab.reader.pin().hops.adjacency(index).port;
+        *seen.entry(port).or_insert(0) += 1;
+    }
+    assert_eq!(seen, [(lab.port("left"), 16), (lab.port("right"), 48)].into());
+    lab.link(RIGHT, LinkState { up: false, ..up("right") });
+    let done = lab.commit();
+    for hash in 0..64 {
+        let leg = lab.leg_of_flow("192.0.2.1", hash);
+        let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+        assert_eq!(lab.reader.pin().hops.adjacency(index).dst, mac(1));
+    }
+    assert_eq!(done.changes, 1, "the station behind the link alone");
+    lab.link(RIGHT, up("right"));
+    lab.commit();
+    let legs: HashSet<Leg> = (0..64).map(|hash| lab.leg_of_flow("192.0.2.1", hash)).collect();
+    assert_eq!(legs.len(), 2);
+}
+
+#[test]
+fn objects_change_their_routes_in_place_and_take_them_along() {
+    let mut lab = lab();
+    let way = |gateway: &str| {
+        ObjectTarget::Way(Way {
+            gateway: Some(gateway.parse().unwrap()),
+            link: Some(RIGHT),
+            weight: 1,
+        })
+    };
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(8)));
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Stale(mac(9)));
+    lab.route("192.0.2.0/24", Target::Object(7));
+    lab.route("198.51.100.0/24", Target::Object(7));
+    lab.commit();
+    assert_eq!(lab.leg("192.0.2.1"), Leg::Unreachable, "not announced yet");
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: way("10.0.2.8") }));
+    assert_eq!(lab.commit().changes, 0, "no route changed");
+    assert_eq!(lab.adjacency("192.0.2.1").dst, mac(8));
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: way("10.0.2.9") }));
+    lab.commit();
+    assert_eq!(lab.adjacency("198.51.100.1").dst, mac(9));
+    lab.event(RouteEvent::NextHopGone(7));
+    assert_eq!(lab.commit().changes, 2);
+    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+}
+
+#[test]
+fn a_resync_removes_what_is_not_said_again() {
+    let mut lab = lab();
+    lab.route("192.0.2.0/24", via("10.0.2.9"));
+    lab.route("198.51.100.0/24", via("10.0.2.9"));
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(8)));
+    lab.commit();
+    lab.event(RouteEvent::StartOfTable);
+    lab.link(1, LinkState { loopback: true, ..up("lo") });
+    lab.link(RIGHT, up("right"));
+    lab.address(RIGHT, "10.0.2.1", 24, false);
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    lab.route("198.51.100.0/24", via("10.0.2.9"));
+    lab.commit();
+    assert_eq!(lab.adjacency("192.0.2.1").dst, mac(9), "nothing goes before the dump is over");
+    lab.event(RouteEvent::EndOfTable);
+    lab.commit();
+    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(lab.adjacency("198.51.100.1").dst, mac(9));
+    assert_eq!(lab.leg("10.0.2.8"), Leg::Glean(lab.port("right")));
+    assert_eq!(lab.leg("10.0.1.1"), Leg::NoRoute, "the left link is gone with its address");
+    assert_eq!(lab.control.links().count(), 2);
+}
+
+#[test]
+fn bad_routes_are_refused_and_the_rest_goes_on() {
+    let mut lab = lab();
+    lab.route("2001:db8:9::/48", via("10.0.2.9"));
+    lab.route("192.0.2.0/24", Target::Way(Way { gateway: None, link: None, weight: 1 }));
+    lab.route("fe80::/64", via("2001:db8:2::9"));
+    lab.route("224.0.0.0/4", via("10.0.2.9"));
+    lab.route("198.51.100.0/24", via("10.0.2.9"));
+    // RFC 8950: an IPv4 route over an IPv6 next hop.
+    lab.route("203.0.113.0/24", via("2001:db8:2::9"));
+    lab.neighbor(RIGHT, "2001:db8:2::9", NeighborState::Reachable(mac(4)));
+    lab.commit();
+    let report = lab.control.sources().find(|s| s.name == "kernel").unwrap();
+    assert_eq!((report.routes, report.refused), (2, 2));
+    assert!(report.last_refusal.contains("192.0.2.0/24: a way needs"), "{}", report.last_refusal);
+    assert_eq!(lab.adjacency("203.0.113.1").dst, mac(4));
+}
+
+#[test]
+fn own_addresses_and_broadcasts_are_known_to_readers() {
+    let mut lab = lab();
+    lab.address(LEFT, "10.0.1.2", 31, false);
+    lab.commit();
+    let left = lab.port("left");
+    let ports = lab.reader.pin().ports.clone();
+    let bits = |text: &str| text.parse::<Ipv4Addr>().unwrap().to_bits();
+    assert_eq!(ports.own_v4, ["10.0.1.1", "10.0.1.2", "10.0.2.1"].map(bits));
+    assert_eq!(ports.broadcast_v4, ["10.0.1.0", "10.0.1.255", "10.0.2.0", "10.0.2.255"].map(bits));
+    assert_eq!(ports.port(left).unwrap().v4.len(), 2);
+    lab.event(RouteEvent::Link(LinkUpdate { link: LEFT, state: None }));
+    lab.commit();
+    assert_eq!(lab.reader.pin().ports.port(left), None);
+    assert_eq!(lab.leg("10.0.1.1"), Leg::NoRoute);
+}
+
+#[test]
+fn the_neighbors_in_use_are_kept_alive() {
+    let mut lab = lab();
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(8)));
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Stale(mac(9)));
+    lab.commit();
+    let all: Vec<u32> = lab.control.next_hops().adjacencies().map(|(index, _)| index).collect();
+    assert_eq!(all.len(), 2);
+    lab.control.keep_alive(all);
+    let want = NeighborRequest { link: RIGHT, addr: "10.0.2.9".parse().unwrap() };
+    assert_eq!(lab.control.take_requests(), [want]);
+}
+
+#[test]
+fn everything_withdrawn_leaves_nothing() {
+    let mut lab = lab();
+    for i in 0..500 {
+        lab.route(&format!("192.{}.{}.0/24", i / 250, i % 250), via("10.0.2.9"));
+    }
+    lab.commit();
+    let hops = lab.control.next_hops().len();
+    for i in 0..500 {
+        lab.withdraw(&format!("192.{}.{}.0/24", i / 250, i % 250));
+    }
+    assert_eq!(lab.commit().changes, 500);
+    assert_eq!(lab.control.next_hops().len(), hops - 1);
+    lab.reader.pin();
+    lab.commit();
+    assert_eq!(lab.control.next_hops().waiting(), 0);
+}

@@ -1,1 +1,53 @@
-//! Placeholder.
+//! What the tests of the whole system share: where things are, and how a test says that it skips.
+//!
+//! The tests themselves lie in `tests/tests/`, a file a subject. Those that start the program start
+//! the release build, which `cargo xtask test` makes first.
+
+pub mod source;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The root of the checkout.
+///
+/// # Panics
+/// Never: this crate lies in a folder of it.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the root").to_path_buf()
+}
+
+/// Says that the running test needs something that is not here. Call it, then return.
+///
+/// `needs` is a privilege or a tool: `root`, `nft (nftables)`. The line is counted by
+/// `cargo xtask test`, once a test; crates that cannot use this one print the same line,
+/// `skipped: needs X`, with `println!`.
+#[allow(clippy::print_stdout, reason = "the test runner keeps it under the name of the test")]
+pub fn skip(needs: &str) {
+    println!("skipped: needs {needs}");
+}
+
+/// Whether only the quick layers are wanted (`FINGERPOST_QUICK`, set by `cargo xtask check`): no
+/// namespaces, no program from outside, no release build.
+pub fn quick() -> bool {
+    std::env::var_os("FINGERPOST_QUICK").is_some()
+}
+
+/// How long a test that goes on for a while runs: `usual`, or what `cargo xtask soak` asks for in
+/// `FINGERPOST_SOAK_SECONDS`.
+pub fn soak(usual: Duration) -> Duration {
+    std::env::var("FINGERPOST_SOAK_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .map_or(usual, Duration::from_secs)
+}
+
+/// The program as it is shipped: `FINGERPOST_BIN`, or the release build beside the running test.
+/// `None` when it was not built.
+pub fn program() -> Option<PathBuf> {
+    let path = std::env::var_os("FINGERPOST_BIN").map(PathBuf::from).or_else(|| {
+        // TARGET/debug/deps/THIS_TEST
+        let test = std::env::current_exe().ok()?;
+        Some(test.ancestors().nth(3)?.join("release/fingerpost"))
+    })?;
+    path.is_file().then_some(path)
+}

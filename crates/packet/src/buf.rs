@@ -427,6 +427,11 @@ impl Batch {
         self.slots[..self.len][i].pull_front(bytes)
     }
 
+    /// What was decided for packet `i`.
+    pub fn decision(&self, i: usize) -> Decision {
+        Decision::of(self.labels[..self.len][i])
+    }
+
     /// Sends packet `i` to an output of the present element. Unlabeled packets go to output 0.
     #[inline]
     pub fn output(&mut self, i: usize, output: u16) {

@@ -63,8 +63,12 @@ pub struct WorkerCounters {
     pub packets_in: Count,
     /// Of these, sent.
     pub packets_out: Count,
-    /// Packets that wait inside: for a link address, or in a queue to a port.
+    /// Received packets that wait inside: for a link address, or in a queue to a port.
     pub held: Count,
+    /// Packets of our own making that wait inside.
+    pub generated_held: Count,
+    /// Questions for link addresses that the control side had no room for; they are asked again.
+    pub asks_lost: Count,
     /// Packets sent through each adjacency, by its index modulo the number of counters.
     pub adjacencies: Box<[Count]>,
     /// Rounds of the worker that found packets.
@@ -85,6 +89,8 @@ impl WorkerCounters {
             packets_in: Count::default(),
             packets_out: Count::default(),
             held: Count::default(),
+            generated_held: Count::default(),
+            asks_lost: Count::default(),
             adjacencies: (0..adjacencies.max(1)).map(|_| Count::default()).collect(),
             busy_rounds: Count::default(),
             idle_rounds: Count::default(),

@@ -7,7 +7,10 @@ pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
+pub mod graph;
 pub mod rate_limit;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod wire;
 
 pub use buf::{Batch, Meta, Packet, Pool};
@@ -15,4 +18,5 @@ pub use cause::Cause;
 pub use counters::WorkerCounters;
 pub use device::{DeviceError, Port};
 pub use drops::DropReason;
-pub use element::{Context, Element, Transmit};
+pub use element::{Context, Element, ElementClass, Held, Transmit};
+pub use graph::{Graph, Plan, PlanBuilder, PlanError, Round};

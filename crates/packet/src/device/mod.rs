@@ -2,7 +2,35 @@
 
 use std::os::fd::RawFd;
 
-use crate::buf::Batch;
+use crate::buf::{Batch, Pool};
+
+/// Every driver: configuration, documents and conformance tests loop over these rows.
+pub static DRIVERS: &[Driver] = &[];
+
+/// Registry row, plain data: all that is known of a driver without opening a device.
+#[derive(Debug)]
+pub struct Driver {
+    /// What configuration and reports call it.
+    pub name: &'static str,
+    /// One line: what it drives, and what that needs.
+    pub summary: &'static str,
+    /// Opens a device: a port for each queue asked for.
+    pub open: fn(&DeviceSpec<'_>) -> Result<Ports, DeviceError>,
+}
+
+/// The ports of a device, by queue.
+pub type Ports = Vec<Box<dyn Port>>;
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec<'a> {
+    /// Name of the interface, or what else names the device to its driver (paths, for a file).
+    pub name: &'a str,
+    /// Number of the first queue, and how many. Drivers of devices with one queue ignore it.
+    pub queues: (u32, u32),
+    /// Where received frames lie.
+    pub pool: &'a Pool,
+}
 
 /// One queue pair of a device, owned by one worker.
 pub trait Port: Send {

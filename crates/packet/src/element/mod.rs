@@ -1,9 +1,37 @@
 //! The registry of elements, and what an element is.
 
+mod discard;
+mod transmit;
+
 use fingerpost_route::{Ask, Forwarding};
 
 use crate::buf::{Batch, Packet, Pool};
 use crate::counters::WorkerCounters;
+
+/// Every element: graphs, documents and conformance tests loop over these rows.
+pub static ELEMENTS: &[ElementClass] = &[discard::CLASS, transmit::CLASS];
+
+/// Registry row, plain data: all that is known of an element without running it.
+#[derive(Debug)]
+pub struct ElementClass {
+    /// What graphs and counters call it.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Names of its inputs, by number.
+    pub inputs: &'static [&'static str],
+    /// Names of its outputs, by number.
+    pub outputs: &'static [&'static str],
+    /// A new instance; each worker has its own.
+    pub make: fn() -> Box<dyn Element>,
+}
+
+impl ElementClass {
+    /// The row of a name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        ELEMENTS.iter().find(|class| class.name == name)
+    }
+}
 
 /// A packet step. One instance a worker; what instances share is an `Arc`.
 pub trait Element: Send {
@@ -15,8 +43,8 @@ pub trait Element: Send {
         let _ = cx;
     }
     /// Packets that it keeps at the moment.
-    fn held(&self) -> usize {
-        0
+    fn held(&self) -> Held {
+        Held::default()
     }
     /// Named counts of its own.
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -25,6 +53,40 @@ pub trait Element: Send {
     /// Drops what it keeps, telling each packet to `cx`, because the worker stops.
     fn stop(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
+    }
+}
+
+/// How many packets are kept, received ones and those of our own making apart: the law of
+/// [`crate::counters`] holds for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Packets that came in.
+    pub received: usize,
+    /// Packets of our own making.
+    pub generated: usize,
+}
+
+impl Held {
+    /// Counts a packet that came to be kept.
+    pub fn add(&mut self, generated: bool) {
+        *if generated { &mut self.generated } else { &mut self.received } += 1;
+    }
+
+    /// Counts a packet that is no longer kept.
+    pub fn remove(&mut self, generated: bool) {
+        *if generated { &mut self.generated } else { &mut self.received } -= 1;
+    }
+
+    /// Both.
+    pub fn total(self) -> usize {
+        self.received + self.generated
+    }
+}
+
+impl std::ops::AddAssign for Held {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.generated += other.generated;
     }
 }
 
@@ -38,6 +100,8 @@ pub struct Context<'a> {
     pub counters: &'a WorkerCounters,
     /// The worker's frames, for packets of our own making.
     pub pool: &'a Pool,
+    /// Seed of the flow hash: the same in all workers of a node.
+    pub flow_seed: u64,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
     pub(crate) asks: &'a mut Vec<Ask>,
     pub(crate) transmit: &'a mut dyn Transmit,
@@ -54,12 +118,20 @@ impl<'a> Context<'a> {
         asks: &'a mut Vec<Ask>,
         transmit: &'a mut dyn Transmit,
     ) -> Self {
-        Self { now_ns, forwarding, counters, pool, emitted, asks, transmit }
+        let flow_seed = 0;
+        Self { now_ns, forwarding, counters, pool, flow_seed, emitted, asks, transmit }
     }
 
     /// Sends a packet to an output of the present element, after what the batch holds.
     pub fn emit(&mut self, output: u16, packet: Packet) {
         self.emitted.push((output, packet));
+    }
+
+    /// The same for a packet of our own making, which is flagged and counted as such.
+    pub fn originate(&mut self, output: u16, mut packet: Packet) {
+        packet.meta.flags |= crate::buf::FLAG_GENERATED;
+        self.counters.generated.add(1);
+        self.emit(output, packet);
     }
 
     /// Ends a packet that was taken out of a batch or made by the element.

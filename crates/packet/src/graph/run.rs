@@ -1,0 +1,485 @@
+//! Runs a plan: one instance of every element, one thread.
+//!
+//! Depth first and push only: what an element lets through is finished before the next batch begins.
+//! When all packets of a batch agree on an output, the batch itself goes there and nothing moves;
+//! otherwise they are scattered by output, in order. Packets that an element emits follow those it
+//! let through. Batches come from a store that grows to what was needed once, so that nothing is
+//! allocated on the path after that.
+//!
+//! Packets that travel an edge closing a cycle count a round; after [`MAX_ROUNDS`] they are dropped.
+
+use std::sync::Arc;
+
+use fingerpost_route::{Ask, Forwarding};
+
+use super::plan::{Edge, NodeId, Plan};
+use crate::buf::{Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT};
+use crate::counters::{Count, WorkerCounters};
+use crate::drops::DropReason;
+use crate::element::{Context, Element, Held, Transmit};
+
+/// Rounds that a packet may make inside the router.
+pub const MAX_ROUNDS: u8 = 8;
+
+/// Batches that a graph makes at its start.
+const FIRST_BATCHES: usize = 16;
+
+/// What one node counts. The worker alone writes; anybody may read.
+#[derive(Debug, Default)]
+pub struct NodeCounters {
+    /// Packets that reached it.
+    pub packets: Count,
+    /// Batches that reached it.
+    pub batches: Count,
+    /// Packets that ended at it.
+    pub drops: Count,
+}
+
+/// What the elements may use in one round of a worker.
+pub struct Round<'a> {
+    /// Time of the round, in nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+    /// Routes, next hops, adjacencies and ports, pinned for this round.
+    pub forwarding: &'a Forwarding,
+    /// The worker's counters.
+    pub counters: &'a WorkerCounters,
+    /// Seed of the flow hash.
+    pub flow_seed: u64,
+    /// Questions to the control side gather here.
+    pub asks: &'a mut Vec<Ask>,
+    /// Where packets leave.
+    pub transmit: &'a mut dyn Transmit,
+}
+
+/// A plan at work. Belongs to one worker.
+pub struct Graph {
+    nodes: Vec<Node>,
+    counters: Arc<[NodeCounters]>,
+    pool: Pool,
+    work: Work,
+    emitted: Vec<(u16, Packet)>,
+}
+
+struct Node {
+    element: Box<dyn Element>,
+    outputs: Box<[Option<Edge>]>,
+}
+
+/// What is to be done, and the batches to do it with.
+struct Work {
+    pool: Pool,
+    /// The next task is the last.
+    stack: Vec<Task>,
+    /// Tasks of the present node, in order, before they go onto the stack.
+    ready: Vec<Task>,
+    /// Batches being filled, by output of the present node.
+    outs: Vec<Option<Box<Batch>>>,
+    store: Vec<Box<Batch>>,
+}
+
+struct Task {
+    node: NodeId,
+    input: u16,
+    batch: Box<Batch>,
+}
+
+impl Graph {
+    /// Makes an instance of every element. All packets must be of `pool`.
+    pub fn new(plan: &Plan, pool: &Pool) -> Self {
+        let nodes: Vec<Node> = plan
+            .nodes()
+            .iter()
+            .map(|node| Node {
+                element: (node.class.make)(),
+                outputs: node.outputs.clone().into_boxed_slice(),
+            })
+            .collect();
+        let most = nodes.iter().map(|node| node.outputs.len()).max().unwrap_or(0);
+        Self {
+            counters: nodes.iter().map(|_| NodeCounters::default()).collect(),
+            nodes,
+            pool: pool.clone(),
+            work: Work {
+                pool: pool.clone(),
+                stack: Vec::with_capacity(FIRST_BATCHES),
+                ready: Vec::with_capacity(FIRST_BATCHES),
+                outs: (0..most).map(|_| None).collect(),
+                store: (0..FIRST_BATCHES).map(|_| Batch::new(pool)).collect(),
+            },
+            emitted: Vec::new(),
+        }
+    }
+
+    /// What the nodes count, by number; stays readable when the graph is gone.
+    pub fn counters(&self) -> Arc<[NodeCounters]> {
+        self.counters.clone()
+    }
+
+    /// An empty batch; [`Graph::run`] takes it back.
+    pub fn batch(&mut self) -> Box<Batch> {
+        self.work.batch()
+    }
+
+    /// Takes back a batch that was not run. Its packets, if any, are freed without being counted.
+    pub fn recycle(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        self.work.store.push(batch);
+    }
+
+    /// Sends a batch through the graph from an input of `node` on, to its end.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn run(&mut self, node: NodeId, input: u16, batch: Box<Batch>, round: &mut Round<'_>) {
+        self.work.stack.push(Task { node, input, batch });
+        self.finish(round);
+    }
+
+    /// Gives every element its turn: what waited may go on.
+    pub fn poll(&mut self, round: &mut Round<'_>) {
+        for at in 0..self.nodes.len() {
+            let Self { nodes, counters, pool, work, emitted } = self;
+            let cx = &mut context(pool, emitted, round);
+            nodes[at].element.poll(cx);
+            if !cx.emitted.is_empty() {
+                work.emitted(&nodes[at], cx.emitted, &counters[at], cx.counters);
+                work.stack_ready();
+                self.finish(round);
+            }
+        }
+    }
+
+    /// Ends what the elements keep, because the worker stops.
+    pub fn stop(&mut self, round: &mut Round<'_>) {
+        for (node, counters) in self.nodes.iter_mut().zip(self.counters.iter()) {
+            let cx = &mut context(&self.pool, &mut self.emitted, round);
+            node.element.stop(cx);
+            for (_, packet) in cx.emitted.drain(..) {
+                counters.drops.add(1);
+                let generated = packet.meta.flags & FLAG_GENERATED != 0;
+                cx.counters.drop_packet(DropReason::Shutdown, generated);
+            }
+        }
+    }
+
+    /// Packets that the elements keep.
+    pub fn held(&self) -> Held {
+        let mut held = Held::default();
+        for node in &self.nodes {
+            held += node.element.held();
+        }
+        held
+    }
+
+    /// Named counts of one node's element.
+    pub fn stats(&self, node: NodeId, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.nodes[usize::from(node)].element.stats(visit);
+    }
+
+    /// Works until the stack is empty.
+    fn finish(&mut self, round: &mut Round<'_>) {
+        let Self { nodes, counters, pool, work, emitted } = self;
+        while let Some(Task { node: at, mut input, mut batch }) = work.stack.pop() {
+            let mut at = usize::from(at);
+            // Stays in here as long as there is one way to go.
+            loop {
+                let (node, counts) = (&mut nodes[at], &counters[at]);
+                counts.batches.add(1);
+                counts.packets.add(batch.len() as u64);
+                let cx = &mut context(pool, emitted, round);
+                node.element.process(input, &mut batch, cx);
+                if cx.emitted.is_empty()
+                    && let Some(Decision::Output(output)) = batch.uniform()
+                    && let Some(Some(edge)) = node.outputs.get(usize::from(output))
+                    && !edge.back
+                    && !batch.is_empty()
+                {
+                    batch.unlabel();
+                    (at, input) = (edge.node.into(), edge.input);
+                    continue;
+                }
+                work.regroup(node, batch, counts, cx.counters);
+                work.emitted(node, cx.emitted, counts, cx.counters);
+                work.stack_ready();
+                break;
+            }
+        }
+    }
+}
+
+fn context<'a>(
+    pool: &'a Pool,
+    emitted: &'a mut Vec<(u16, Packet)>,
+    round: &'a mut Round<'_>,
+) -> Context<'a> {
+    Context {
+        now_ns: round.now_ns,
+        forwarding: round.forwarding,
+        counters: round.counters,
+        pool,
+        flow_seed: round.flow_seed,
+        emitted,
+        asks: round.asks,
+        transmit: round.transmit,
+    }
+}
+
+impl Work {
+    fn batch(&mut self) -> Box<Batch> {
+        self.store.pop().unwrap_or_else(|| Batch::new(&self.pool))
+    }
+
+    /// Makes tasks of a batch by its labels.
+    fn regroup(
+        &mut self,
+        node: &Node,
+        mut batch: Box<Batch>,
+        counts: &NodeCounters,
+        counters: &WorkerCounters,
+    ) {
+        if batch.is_empty() {
+            self.store.push(batch);
+            return;
+        }
+        if let Some(Decision::Output(output)) = batch.uniform()
+            && let Some(Some(edge)) = node.outputs.get(usize::from(output))
+        {
+            batch.unlabel();
+            self.task(*edge, batch, counts, counters);
+            return;
+        }
+        let Self { outs, store, pool, .. } = self;
+        batch.scatter(
+            |reason, meta| drop_counted(reason, meta, counts, counters),
+            |output, put| {
+                if let Some(Some(_)) = node.outputs.get(usize::from(output)) {
+                    put(outs[usize::from(output)]
+                        .get_or_insert_with(|| store.pop().unwrap_or_else(|| Batch::new(pool))));
+                }
+            },
+        );
+        self.store.push(batch);
+        self.flush(node, counts, counters);
+    }
+
+    /// Makes tasks of emitted packets.
+    fn emitted(
+        &mut self,
+        node: &Node,
+        emitted: &mut Vec<(u16, Packet)>,
+        counts: &NodeCounters,
+        counters: &WorkerCounters,
+    ) {
+        if emitted.is_empty() {
+            return;
+        }
+        for (output, packet) in emitted.drain(..) {
+            let output = usize::from(output);
+            let Some(Some(edge)) = node.outputs.get(output) else {
+                drop_counted(DropReason::Unwired, &packet.meta, counts, counters);
+                continue;
+            };
+            let mut batch = self.outs[output].take().unwrap_or_else(|| self.batch());
+            if let Err(packet) = batch.push(packet) {
+                self.task(*edge, batch, counts, counters);
+                batch = self.batch();
+                batch.push(packet).expect("an empty batch has room");
+            }
+            self.outs[output] = Some(batch);
+        }
+        self.flush(node, counts, counters);
+    }
+
+    /// Makes tasks of the batches being filled, by output number.
+    fn flush(&mut self, node: &Node, counts: &NodeCounters, counters: &WorkerCounters) {
+        for (output, edge) in node.outputs.iter().enumerate() {
+            if let Some(batch) = self.outs[output].take() {
+                let edge = edge.expect("only wired outputs are filled");
+                self.task(edge, batch, counts, counters);
+            }
+        }
+    }
+
+    fn task(
+        &mut self,
+        edge: Edge,
+        mut batch: Box<Batch>,
+        counts: &NodeCounters,
+        counters: &WorkerCounters,
+    ) {
+        if edge.back && count_round(&mut batch) {
+            let mut rest = self.batch();
+            batch.scatter(
+                |reason, meta| drop_counted(reason, meta, counts, counters),
+                |_, put| put(&mut rest),
+            );
+            self.store.push(std::mem::replace(&mut batch, rest));
+            if batch.is_empty() {
+                self.store.push(batch);
+                return;
+            }
+        }
+        self.ready.push(Task { node: edge.node, input: edge.input, batch });
+    }
+
+    fn stack_ready(&mut self) {
+        self.stack.extend(self.ready.drain(..).rev());
+    }
+}
+
+/// Counts a round of every packet, labels those that made too many; whether there are such.
+#[cold]
+fn count_round(batch: &mut Batch) -> bool {
+    let mut any = false;
+    for i in 0..batch.len() {
+        let meta = &mut batch.meta_mut()[i];
+        if meta.flags >> ROUNDS_SHIFT >= MAX_ROUNDS {
+            batch.discard(i, DropReason::LoopGuard);
+            any = true;
+        } else {
+            meta.flags += 1 << ROUNDS_SHIFT;
+        }
+    }
+    any
+}
+
+fn drop_counted(reason: DropReason, meta: &Meta, counts: &NodeCounters, counters: &WorkerCounters) {
+    counts.drops.add(1);
+    counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::ElementClass;
+    use crate::graph::PlanBuilder;
+    use crate::testing::{Bench, World, batch};
+
+    /// Sends each packet to the output that its first byte names; 9 is dropped, 8 is taken and
+    /// emitted again to output 1.
+    struct Fork;
+    impl Element for Fork {
+        fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+            for i in 0..batch.len() {
+                match batch.bytes(i)[0] {
+                    9 => batch.discard(i, DropReason::TooShort),
+                    8 => {
+                        let packet = batch.take(i);
+                        cx.emit(1, packet);
+                    }
+                    output => batch.output(i, output.into()),
+                }
+            }
+        }
+    }
+    static FORK: ElementClass = ElementClass {
+        name: "fork",
+        summary: "",
+        inputs: &["in"],
+        outputs: &["a", "b", "c"],
+        make: || Box::new(Fork),
+    };
+
+    /// Takes the first byte off, so that the next one decides.
+    struct Strip;
+    impl Element for Strip {
+        fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+            for i in 0..batch.len() {
+                assert!(batch.pull_front(i, 1));
+            }
+        }
+    }
+    static STRIP: ElementClass = ElementClass {
+        name: "strip",
+        summary: "",
+        inputs: &["in"],
+        outputs: &["out"],
+        make: || Box::new(Strip),
+    };
+
+    /// fork -> a: strip -> out; b: out; c: back to the fork.
+    fn graph(pool: &Pool) -> (Graph, Plan) {
+        let mut b = PlanBuilder::new();
+        b.node_of("fork", &FORK).unwrap();
+        b.node_of("strip", &STRIP).unwrap();
+        b.node("out", "transmit").unwrap();
+        b.edge("fork", "a", "strip", "in").unwrap();
+        b.edge("strip", "out", "out", "in").unwrap();
+        b.edge("fork", "b", "out", "in").unwrap();
+        b.edge("fork", "c", "fork", "in").unwrap();
+        let plan = b.build();
+        (Graph::new(&plan, pool), plan)
+    }
+
+    type Outcome = (Bench, Vec<Vec<u8>>, Arc<[NodeCounters]>);
+
+    fn run(frames: &[&[u8]]) -> Outcome {
+        let mut bench = Bench::new(&World::new());
+        let (mut graph, plan) = graph(&bench.pool);
+        let frames = batch(&bench.pool, 0, frames.iter().copied());
+        graph.run(plan.find("fork").unwrap(), 0, frames, &mut bench.round());
+        let sent = bench.sent.frames.iter().map(|f| f.1.clone()).collect();
+        let counters = graph.counters();
+        assert_eq!(bench.pool.free(), bench.pool.frames(), "every frame came back");
+        (bench, sent, counters)
+    }
+
+    #[test]
+    fn a_batch_of_one_mind_is_not_copied_and_others_keep_their_order() {
+        let (_, sent, counters) = run(&[&[0, 1], &[0, 2], &[0, 3]]);
+        assert_eq!(sent, [[1], [2], [3]]);
+        let seen: Vec<_> = counters.iter().map(|c| (c.batches.read(), c.packets.read())).collect();
+        assert_eq!(seen, [(1, 3), (1, 3), (1, 3)]);
+        // Output a comes first, what was emitted last.
+        let (bench, sent, counters) =
+            run(&[&[1, 1], &[8, 2], &[0, 3], &[9, 4], &[1, 5], &[0, 6], &[8, 7]]);
+        assert_eq!(sent, [vec![3], vec![6], vec![1, 1], vec![1, 5], vec![8, 2], vec![8, 7]]);
+        assert_eq!(counters[0].drops.read(), 1);
+        assert_eq!(bench.counters.dropped[DropReason::TooShort as usize].read(), 1);
+    }
+
+    #[test]
+    fn a_dropped_or_taken_batch_ends() {
+        let (bench, sent, _) = run(&[&[9, 1], &[9, 2]]);
+        assert!(sent.is_empty());
+        assert_eq!(bench.counters.dropped_total(), 2);
+        let (_, sent, _) = run(&[&[8, 1], &[8, 2]]);
+        assert_eq!(sent, [[8, 1], [8, 2]]);
+    }
+
+    #[test]
+    fn loops_end_and_are_counted() {
+        let (bench, sent, counters) = run(&[&[2, 1], &[2, 2], &[1, 3]]);
+        assert_eq!(sent, [[1, 3]]);
+        assert_eq!(bench.counters.dropped[DropReason::LoopGuard as usize].read(), 2);
+        assert_eq!(counters[0].packets.read(), 3 + 2 * u64::from(MAX_ROUNDS));
+    }
+
+    #[test]
+    fn an_output_that_leads_nowhere_drops() {
+        let mut bench = Bench::new(&World::new());
+        let mut b = PlanBuilder::new();
+        b.node_of("fork", &FORK).unwrap();
+        let mut graph = Graph::new(&b.build(), &bench.pool);
+        for frames in [&[&[0u8][..], &[1]][..], &[&[1]], &[&[8]]] {
+            let frames = batch(&bench.pool, 0, frames.iter().copied());
+            graph.run(0, 0, frames, &mut bench.round());
+        }
+        assert_eq!(bench.counters.dropped[DropReason::Unwired as usize].read(), 4);
+        assert_eq!(bench.pool.free(), bench.pool.frames());
+    }
+
+    #[test]
+    fn more_emitted_packets_than_a_batch_holds() {
+        let frames: Vec<&[u8]> = vec![&[8]; crate::buf::BATCH];
+        let mut bench = Bench::new(&World::new());
+        let (mut graph, _) = graph(&bench.pool);
+        let first = batch(&bench.pool, 0, frames.iter().copied());
+        let extra: Vec<_> =
+            (0..40).map(|_| (1, crate::testing::packet(&bench.pool, 0, &[1, 1]))).collect();
+        graph.emitted.extend(extra);
+        graph.run(0, 0, first, &mut bench.round());
+        assert_eq!(bench.sent.frames.len(), crate::buf::BATCH + 40);
+        assert_eq!(bench.pool.free(), bench.pool.frames());
+    }
+}

@@ -1,0 +1,213 @@
+//! Which crate may use which: `router -> cluster -> packet -> route -> lpm`, and no arrow back.
+//!
+//! Read from the manifests and from the crate names in the sources, so that a dependency fails here
+//! before it is leaned on. A new crate needs a row in [`ROOMS`].
+
+use std::collections::BTreeSet;
+
+use fingerpost_tests::source::{self, File};
+
+/// A crate, its folder, and the crates of this repository that it may use.
+struct Room {
+    package: &'static str,
+    dir: &'static str,
+    uses: &'static [&'static str],
+}
+
+const LPM: &str = "fingerpost-lpm";
+const ROUTE: &str = "fingerpost-route";
+const PACKET: &str = "fingerpost-packet";
+const CLUSTER: &str = "fingerpost-cluster";
+const BENCH: &str = "fingerpost-bench";
+
+const ROOMS: &[Room] = &[
+    Room { package: LPM, dir: "crates/lpm", uses: &[] },
+    Room { package: ROUTE, dir: "crates/route", uses: &[LPM] },
+    Room { package: PACKET, dir: "crates/packet", uses: &[LPM, ROUTE] },
+    Room { package: CLUSTER, dir: "crates/cluster", uses: &[LPM, ROUTE, PACKET] },
+    Room { package: BENCH, dir: "bench", uses: &[LPM, ROUTE, PACKET, CLUSTER] },
+    Room {
+        package: "fingerpost",
+        dir: "crates/router",
+        uses: &[LPM, ROUTE, PACKET, CLUSTER, BENCH],
+    },
+    Room { package: "fingerpost-tests", dir: "tests", uses: &[LPM, ROUTE, PACKET, CLUSTER, BENCH] },
+    Room { package: "xtask", dir: "xtask", uses: &[] },
+];
+
+/// The only file of the router that knows the benchmarks.
+const BENCH_COMMAND: &str = "crates/router/src/cli/bench.rs";
+
+/// Every dependency of a manifest, of whatever kind and platform, by the name of its package; true
+/// when the library cannot be built without it.
+fn dependencies(manifest: &toml::Table) -> BTreeSet<(String, bool)> {
+    let mut all = BTreeSet::new();
+    for (key, value) in manifest {
+        let Some(table) = value.as_table() else { continue };
+        match key.as_str() {
+            "dependencies" | "dev-dependencies" | "build-dependencies" => {
+                for (name, spec) in table {
+                    let package = spec.get("package").and_then(toml::Value::as_str);
+                    let optional = spec.get("optional").and_then(toml::Value::as_bool);
+                    let needed = key == "dependencies" && optional != Some(true);
+                    all.insert((package.unwrap_or(name).to_owned(), needed));
+                }
+            }
+            "target" => {
+                for platform in table.values().filter_map(toml::Value::as_table) {
+                    all.extend(dependencies(platform));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// What is wrong with the manifest of `room`.
+fn check_manifest(room: &Room, text: &str) -> Vec<String> {
+    let manifest: toml::Table = match text.parse() {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![format!("{}: {error}", room.dir)],
+    };
+    let mut wrong = Vec::new();
+    let name = manifest.get("package").and_then(|p| p.get("name")).and_then(toml::Value::as_str);
+    if name != Some(room.package) {
+        wrong.push(format!("{}: the package is {name:?}, not {}", room.dir, room.package));
+    }
+    for (dependency, needed) in dependencies(&manifest) {
+        let ours = ROOMS.iter().any(|other| other.package == dependency);
+        // A crate may name itself, with other features, for its own tests.
+        if ours && dependency != room.package && !room.uses.contains(&dependency.as_str()) {
+            wrong.push(format!(
+                "{}/Cargo.toml: {} must not use {dependency}",
+                room.dir, room.package
+            ));
+        }
+        let alone = match room.package {
+            // Anything else would keep it out of kernels and small devices.
+            LPM => needed && dependency != "libc",
+            // It is built before anything is installed.
+            "xtask" => dependency != "anyhow",
+            _ => false,
+        };
+        if alone {
+            wrong.push(format!(
+                "{}/Cargo.toml: {} stands without {dependency}",
+                room.dir, room.package
+            ));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with one source file of `room`.
+fn check_source(room: &Room, file: &File) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (line, word) in source::words(&source::code(&file.text)) {
+        let package = word.replace('_', "-");
+        // The router's name is also a plain word; nothing can use it, it is no library.
+        let ours = package.contains('-') && ROOMS.iter().any(|other| other.package == package);
+        let own = package == room.package;
+        if ours && !own && !room.uses.contains(&package.as_str()) {
+            wrong.push(format!("{}:{line}: {} must not use {word}", file.path, room.package));
+        }
+        if package == BENCH && room.package == "fingerpost" && file.path != BENCH_COMMAND {
+            wrong.push(format!("{}:{line}: only {BENCH_COMMAND} uses {word}", file.path));
+        }
+        let rib = file.path == "crates/route/src/rib.rs"
+            || file.path.starts_with("crates/route/src/rib/");
+        if rib && word.eq_ignore_ascii_case("fib") {
+            wrong.push(format!("{}:{line}: the RIB does not know the FIB", file.path));
+        }
+    }
+    wrong
+}
+
+fn room(package: &str) -> &'static Room {
+    ROOMS.iter().find(|room| room.package == package).expect("a room of the table")
+}
+
+#[test]
+fn every_member_has_its_place() {
+    let text = std::fs::read_to_string(fingerpost_tests::root().join("Cargo.toml")).unwrap();
+    let workspace: toml::Table = text.parse().unwrap();
+    let members = workspace["workspace"]["members"].as_array().unwrap();
+    assert!(members.len() >= 7);
+    for member in members {
+        let dir = member.as_str().unwrap();
+        assert!(
+            ROOMS.iter().any(|room| room.dir == dir),
+            "{dir}: what may it use, who may use it?"
+        );
+    }
+}
+
+#[test]
+fn no_manifest_points_back() {
+    let root = fingerpost_tests::root();
+    let mut wrong = Vec::new();
+    for room in ROOMS {
+        if let Ok(text) = std::fs::read_to_string(root.join(room.dir).join("Cargo.toml")) {
+            wrong.extend(check_manifest(room, &text));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_source_points_back() {
+    let root = fingerpost_tests::root();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for room in ROOMS.iter().filter(|room| root.join(room.dir).is_dir()) {
+        for file in source::files(room.dir, ".rs") {
+            wrong.extend(check_source(room, &file));
+            seen += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(seen > 20, "{seen} files are not this repository");
+}
+
+#[test]
+fn a_manifest_that_points_back_is_found() {
+    let lpm = |rest: &str| format!("[package]\nname = \"fingerpost-lpm\"\n{rest}");
+    let bad = [
+        "[dependencies]\nfingerpost-route.workspace = true",
+        "[dev-dependencies]\nfingerpost-tests = { path = \"../../tests\" }",
+        "[target.'cfg(unix)'.dependencies]\nfingerpost = \"1\"",
+        "[dependencies]\nx = { package = \"fingerpost-packet\", version = \"1\", optional = true }",
+        "[dependencies]\nserde = \"1\"",
+    ];
+    for rest in bad {
+        assert_eq!(check_manifest(room(LPM), &lpm(rest)).len().min(1), 1, "{rest}");
+    }
+    let good = "[dependencies]\nlibc = \"0\"\nserde = { version = \"1\", optional = true }\n\
+                [dev-dependencies]\nproptest = \"1\"\nfingerpost-lpm = { path = \".\" }";
+    assert_eq!(check_manifest(room(LPM), &lpm(good)), [""; 0]);
+    assert_eq!(check_manifest(room(ROUTE), &lpm("")).len(), 1, "another crate's manifest");
+    let xtask = "[package]\nname = \"xtask\"\n[dependencies]\nanyhow = \"1\"\nclap = \"4\"";
+    assert_eq!(check_manifest(room("xtask"), xtask).len(), 1);
+    assert_eq!(check_manifest(room("xtask"), "not a manifest").len(), 1);
+}
+
+#[test]
+fn a_source_that_points_back_is_found() {
+    let check = |package: &str, path: &str, text: &str| {
+        check_source(room(package), &File { path: path.to_owned(), text: text.to_owned() }).len()
+    };
+    assert_eq!(check(LPM, "crates/lpm/src/x.rs", "use fingerpost_route::Rib;"), 1);
+    assert_eq!(check(ROUTE, "crates/route/src/x.rs", "fn f() { ::fingerpost_packet::g() }"), 1);
+    assert_eq!(check(PACKET, "crates/packet/src/x.rs", "use fingerpost_lpm as l;"), 0);
+    assert_eq!(check(PACKET, "crates/packet/src/x.rs", "// fingerpost_bench measures it"), 0);
+    assert_eq!(check(BENCH, "bench/src/x.rs", "use fingerpost_tests::skip;"), 1);
+    assert_eq!(check("fingerpost", BENCH_COMMAND, "use fingerpost_bench::run;"), 0);
+    assert_eq!(
+        check("fingerpost", "crates/router/src/cli/demo.rs", "use fingerpost_bench::run;"),
+        1
+    );
+    assert_eq!(check(ROUTE, "crates/route/src/rib.rs", "use crate::fib::Fib;"), 2);
+    assert_eq!(check(ROUTE, "crates/route/src/rib.rs", "/// Never asks the fib."), 0);
+    assert_eq!(check(ROUTE, "crates/route/src/fib/mod.rs", "use crate::rib::Rib;"), 0);
+}

@@ -1,0 +1,333 @@
+//! The rules of the house that a reader should not have to enforce, read from the sources.
+//!
+//! Each rule is a function from text to complaints, tried on a broken text and run on the whole
+//! repository. CONTRIBUTING.md gives the reasons.
+
+use fingerpost_tests::source::{self, File};
+
+/// Past this a file has a second idea in it.
+const LINES: usize = 1000;
+
+/// Folders whose `mod.rs` is the list of what they hold.
+const REGISTRIES: &[&str] = &[
+    "crates/lpm/src/algo",
+    "crates/route/src/source",
+    "crates/packet/src/device",
+    "crates/packet/src/element",
+    "crates/router/src/cli",
+];
+
+/// Where unsafe code may stand: a file, or a folder (with the `/`).
+const UNSAFE: &[&str] = &[
+    "crates/lpm/src/mem.rs",
+    "crates/lpm/src/simd.rs",
+    "crates/packet/src/buf.rs",
+    "crates/packet/src/device/afxdp.rs",
+    "crates/packet/src/device/afxdp/",
+    "crates/packet/src/device/af_packet.rs",
+    "crates/packet/src/device/tap.rs",
+    "crates/packet/src/device/ring.rs",
+    "crates/packet/src/xdp/",
+    "crates/router/src/sys.rs",
+    "bindings/",
+];
+
+fn may_be_unsafe(path: &str) -> bool {
+    let fast = path.starts_with("crates/lpm/src/algo/") && path.ends_with("_fast.rs");
+    fast || UNSAFE.iter().any(|at| path == *at || (at.ends_with('/') && path.starts_with(at)))
+}
+
+/// A file says first what it is.
+fn opening(file: &File) -> Vec<String> {
+    if file.text.starts_with("//! ") {
+        return Vec::new();
+    }
+    vec![format!("{}: opens with no //! line", file.path)]
+}
+
+/// A file is one idea.
+fn length(file: &File) -> Vec<String> {
+    let lines = file.text.lines().count();
+    if lines <= LINES {
+        return Vec::new();
+    }
+    vec![format!("{}: {lines} lines, at most {LINES}", file.path)]
+}
+
+/// Nothing is left for later: neither notes nor stubs nor tests that are switched off.
+fn unfinished(file: &File) -> Vec<String> {
+    // In two halves, or this file would find itself.
+    let notes = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let code = source::code(&file.text);
+    let stubs = ["todo!", "unimplemented!", "#[ignore", "#![ignore"];
+    let mut wrong = Vec::new();
+    for (line, word) in source::words(&file.text) {
+        if notes.contains(&word) {
+            wrong.push(format!("{}:{line}: {word}", file.path));
+        }
+    }
+    for (line, text) in code.lines().enumerate() {
+        for stub in stubs.iter().filter(|stub| text.contains(**stub)) {
+            wrong.push(format!("{}:{}: {stub}", file.path, line + 1));
+        }
+    }
+    wrong
+}
+
+/// Unsafe code only in the files that are named for it, and those open with their invariants. A
+/// module line may allow it for such a file.
+fn fenced(file: &File) -> Vec<String> {
+    let code = source::code(&file.text);
+    let used: Vec<_> =
+        source::words(&code).filter(|(_, word)| *word == "unsafe").map(|(line, _)| line).collect();
+    if may_be_unsafe(&file.path) {
+        let header = file.text.lines().take_while(|line| line.starts_with("//!"));
+        let numbered =
+            header.filter_map(|line| line.strip_prefix("//! ")).any(|l| l.starts_with("1. "));
+        // The parts of a folder may share the list of its mod.rs.
+        let part = file.path.contains("/afxdp/") || file.path.contains("/xdp/");
+        if used.is_empty() || numbered || (part && !file.path.ends_with("/mod.rs")) {
+            return Vec::new();
+        }
+        return vec![format!("{}: no numbered invariants in its opening", file.path)];
+    }
+    let mut wrong: Vec<_> = used
+        .iter()
+        .map(|line| format!("{}:{line}: unsafe outside its fences", file.path))
+        .collect();
+    let folder = module_folder(&file.path);
+    let lint = code.match_indices("(unsafe_code").chain(code.match_indices(" unsafe_code,"));
+    for (at, _) in lint {
+        let line = code[..at].matches('\n').count() + 1;
+        let after = code[at..].split_once(']').map_or("", |(_, rest)| rest);
+        let allowed = module_name(after).is_some_and(|name| {
+            may_be_unsafe(&format!("{folder}/{name}.rs"))
+                || may_be_unsafe(&format!("{folder}/{name}/mod.rs"))
+        });
+        if !allowed {
+            wrong.push(format!("{}:{line}: allows unsafe code outside its fences", file.path));
+        }
+    }
+    wrong
+}
+
+/// Where the modules of a file are: beside `lib.rs`, `main.rs` and `mod.rs`, below any other.
+fn module_folder(path: &str) -> &str {
+    for root in ["/lib.rs", "/main.rs", "/mod.rs"] {
+        if let Some(folder) = path.strip_suffix(root) {
+            return folder;
+        }
+    }
+    path.trim_end_matches(".rs")
+}
+
+/// `x` of `pub mod x;` at the beginning of `code`.
+fn module_name(code: &str) -> Option<&str> {
+    let (item, _) = code.split_once(';')?;
+    let mut words = item.split_ascii_whitespace();
+    let mut word = words.next()?;
+    if word.starts_with("pub") {
+        word = words.next()?;
+    }
+    if word == "mod" { words.next() } else { None }
+}
+
+/// Each exception from a lint says why.
+fn reasons(file: &File) -> Vec<String> {
+    let code = source::code(&file.text);
+    let mut wrong = Vec::new();
+    for (at, opening) in ["#[allow(", "#![allow(", "#[expect(", "#![expect("]
+        .into_iter()
+        .flat_map(|opening| code.match_indices(opening))
+    {
+        let body = &code[at + opening.len()..];
+        let body = body.split_once(")]").map_or(body, |(body, _)| body);
+        if !source::words(body).any(|(_, word)| word == "reason") {
+            let line = code[..at].matches('\n').count() + 1;
+            wrong.push(format!("{}:{line}: {opening}...) without a reason", file.path));
+        }
+    }
+    wrong
+}
+
+/// A registry has a `mod` line for each file beside it, and a row for each file that makes one.
+fn registry(folder: &str, list: &str, members: &[(String, String)]) -> Vec<String> {
+    let code = source::code(list);
+    let has_module = |name: &str| {
+        code.lines().any(|line| module_name(line.trim_start()).is_some_and(|found| found == name))
+    };
+    // What rows are called here, by those that are listed: `bsearch::MODULE`.
+    let capitals =
+        |word: &str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let row_names: Vec<&str> = members
+        .iter()
+        .flat_map(|(name, _)| code.split(&format!("{name}::")).skip(1).collect::<Vec<_>>())
+        .filter_map(|rest| source::words(rest).next())
+        .map(|(_, word)| word)
+        .filter(|word| capitals(word))
+        .collect();
+    let mut wrong = Vec::new();
+    for (name, text) in members {
+        if !has_module(name) {
+            wrong.push(format!("{folder}/mod.rs: no line for {name}"));
+        }
+        let text = source::code(text);
+        for row in &row_names {
+            let makes = ["const", "static"].iter().any(|kind| {
+                text.lines().any(|line| {
+                    line.starts_with("pub") && line.contains(&format!(" {kind} {row}:"))
+                })
+            });
+            if makes && !code.contains(&format!("{name}::{row}")) {
+                wrong.push(format!("{folder}/mod.rs: {name}::{row} is in no list"));
+            }
+        }
+    }
+    wrong.dedup();
+    wrong
+}
+
+/// Test data says where it is from and under which licence.
+fn credits(path: &str, readme: Option<&str>) -> Vec<String> {
+    let Some(text) = readme else { return vec![format!("{path}: no README.md")] };
+    let text = text.to_lowercase();
+    let missing = ["origin", "licen"].into_iter().filter(|word| !text.contains(word));
+    missing.map(|word| format!("{path}/README.md: says nothing of its {word}...")).collect()
+}
+
+fn sources() -> Vec<File> {
+    let files = source::files(".", ".rs");
+    assert!(files.len() > 20, "{} files are not this repository", files.len());
+    files
+}
+
+fn none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn file(path: &str, text: &str) -> File {
+    File { path: path.to_owned(), text: text.to_owned() }
+}
+
+#[test]
+fn every_file_opens_with_what_it_is() {
+    none(&sources().iter().flat_map(opening).collect::<Vec<_>>());
+    assert_eq!(opening(&file("x.rs", "//! Words.\n")), [""; 0]);
+    assert_eq!(opening(&file("x.rs", "use std::fs;\n//! Words.")).len(), 1);
+    assert_eq!(opening(&file("x.rs", "//!\n")).len(), 1);
+}
+
+#[test]
+fn no_file_is_too_long() {
+    none(&sources().iter().flat_map(length).collect::<Vec<_>>());
+    assert_eq!(length(&file("x.rs", &"x\n".repeat(LINES))), [""; 0]);
+    assert_eq!(length(&file("x.rs", &"x\n".repeat(LINES + 1))).len(), 1);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    none(&sources().iter().flat_map(unfinished).collect::<Vec<_>>());
+    for bad in [
+        concat!("// TO", "DO: later"),
+        concat!("/* FIX", "ME */"),
+        "fn f() { todo!() }",
+        "fn f() { unimplemented!(\"x\") }",
+        "#[test]\n#[ignore = \"slow\"]\nfn f() {}",
+    ] {
+        assert_eq!(unfinished(&file("x.rs", bad)).len(), 1, "{bad}");
+    }
+    assert_eq!(
+        unfinished(&file("x.rs", "// the todo! macro is not used\nlet s = \"todo!\";")),
+        [""; 0]
+    );
+}
+
+#[test]
+fn unsafe_code_stays_in_its_files() {
+    none(&sources().iter().flat_map(fenced).collect::<Vec<_>>());
+    let inside =
+        "//! Memory.\n//!\n//! Invariants:\n//! 1. It is there.\nfn f() { unsafe { g() } }";
+    assert_eq!(fenced(&file("crates/lpm/src/mem.rs", inside)), [""; 0]);
+    assert_eq!(fenced(&file("crates/lpm/src/algo/dxr_fast.rs", inside)), [""; 0]);
+    assert_eq!(fenced(&file("crates/lpm/src/algo/dxr.rs", inside)).len(), 1);
+    assert_eq!(fenced(&file("crates/lpm/src/mem.rs", "//! Memory.\nunsafe fn f() {}")).len(), 1);
+    assert_eq!(fenced(&file("crates/lpm/src/x.rs", "// unsafe\nlet s = \"unsafe\";")), [""; 0]);
+    let allow = "#[allow(unsafe_code, reason = \"x\")]\n";
+    let module = |name: &str| format!("{allow}pub mod {name};");
+    assert_eq!(fenced(&file("crates/lpm/src/lib.rs", &module("mem"))), [""; 0]);
+    assert_eq!(fenced(&file("crates/lpm/src/lib.rs", &module("routes"))).len(), 1);
+    assert_eq!(fenced(&file("crates/packet/src/device/mod.rs", &module("afxdp"))), [""; 0]);
+    assert_eq!(fenced(&file("crates/lpm/src/lib.rs", &format!("{allow}fn f() {{}}"))).len(), 1);
+    assert_eq!(fenced(&file("crates/lpm/src/x.rs", "#![allow(unsafe_code)]\nmod mem;")).len(), 1);
+    let second = "#[allow(dead_code, unsafe_code, reason = \"x\")]\nfn f() {}";
+    assert_eq!(fenced(&file("crates/lpm/src/x.rs", second)).len(), 1);
+}
+
+#[test]
+fn every_exception_has_a_reason() {
+    none(&sources().iter().flat_map(reasons).collect::<Vec<_>>());
+    assert_eq!(reasons(&file("x.rs", "#[allow(dead_code, reason = \"x\")]")), [""; 0]);
+    assert_eq!(reasons(&file("x.rs", "#[allow(\n    dead_code,\n    reason = \"x\"\n)]")), [""; 0]);
+    assert_eq!(reasons(&file("x.rs", "#[allow(dead_code)]\nfn f(reason: u8) {}")).len(), 1);
+    assert_eq!(reasons(&file("x.rs", "#![expect(dead_code)]")).len(), 1);
+}
+
+#[test]
+fn every_registry_lists_its_folder() {
+    let root = fingerpost_tests::root();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for folder in REGISTRIES.iter().filter(|folder| root.join(folder).is_dir()) {
+        let files = source::files(folder, ".rs");
+        let list = files.iter().find(|f| f.path == format!("{folder}/mod.rs"));
+        let list = &list.unwrap_or_else(|| panic!("{folder}/mod.rs is not there")).text;
+        let members: Vec<_> = files.iter().filter_map(|f| member(folder, f)).collect();
+        wrong.extend(registry(folder, list, &members));
+        seen += 1;
+    }
+    none(&wrong);
+    assert!(seen >= 4, "only {seen} of the registries are there");
+}
+
+/// The name and text of `x.rs` or `x/mod.rs` right in `folder`.
+fn member(folder: &str, file: &File) -> Option<(String, String)> {
+    let inside = file.path.strip_prefix(folder)?.strip_prefix('/')?;
+    let name = inside.strip_suffix("/mod.rs").or_else(|| inside.strip_suffix(".rs"))?;
+    (name != "mod" && !name.contains('/')).then(|| (name.to_owned(), file.text.clone()))
+}
+
+#[test]
+fn a_registry_with_a_gap_is_found() {
+    let list = "//! Rows.\nmod dxr;\npub mod radix;\n// mod sail;\npub static ALL: &[Module] = &[dxr::MODULE];";
+    let make = |names: &[(&str, &str)]| -> Vec<(String, String)> {
+        names.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect()
+    };
+    let row = "pub const MODULE: Module = x;";
+    let check = |names: &[(&str, &str)]| registry("algo", list, &make(names)).len();
+    assert_eq!(check(&[("dxr", row), ("radix", "")]), 0);
+    assert_eq!(check(&[("dxr", row), ("sail", "")]), 1, "no mod line");
+    assert_eq!(check(&[("dxr", row), ("radix", row)]), 1, "in no list");
+    assert_eq!(member("a/algo", &file("a/algo/x/mod.rs", "")).unwrap().0, "x");
+    assert_eq!(member("a/algo", &file("a/algo/x/y.rs", "")), None);
+    assert_eq!(member("a/algo", &file("a/algo/mod.rs", "")), None);
+}
+
+#[test]
+fn test_data_has_its_credits() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(fingerpost_tests::root().join("testdata")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let readme = std::fs::read_to_string(path.join("README.md")).ok();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            wrong.extend(credits(&format!("testdata/{name}"), readme.as_deref()));
+            seen += 1;
+        }
+    }
+    none(&wrong);
+    assert!(seen > 0);
+    assert_eq!(credits("x", None).len(), 1);
+    assert_eq!(credits("x", Some("Origin: made here. License: as the rest.")), [""; 0]);
+    assert_eq!(credits("x", Some("Origin: made here.")).len(), 1);
+}

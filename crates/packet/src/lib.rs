@@ -2,6 +2,8 @@
 
 #[allow(unsafe_code, reason = "frames are owned by number; its invariants are numbered there")]
 pub mod buf;
+#[cfg(any(test, feature = "testing"))]
+pub mod cases;
 pub mod cause;
 pub mod counters;
 pub mod device;

@@ -1,6 +1,7 @@
 //! The registry of drivers, and what a port is.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::buf::{Batch, Pool};
 
@@ -62,6 +63,13 @@ pub trait Port: Send {
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let _ = visit;
     }
+}
+
+/// How a worker sleeps when none of its ports has anything to do.
+pub trait Wait: Send {
+    /// Returns when one of `fds` is readable, when the worker is woken from outside, or when
+    /// `timeout` is over. May return early.
+    fn wait(&mut self, fds: &[RawFd], timeout: Duration);
 }
 
 /// Why a device cannot be opened or used.

@@ -14,6 +14,7 @@ pub mod rate_limit;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;
+pub mod xdp;
 
 pub use buf::{Batch, Meta, Packet, Pool};
 pub use cause::Cause;

@@ -1,0 +1,557 @@
+//! bpf(2) in calls that are safe to make: maps, programs, attachments.
+//!
+//! Source: `union bpf_attr` in the kernel's `include/uapi/linux/bpf.h`; each call fills the few
+//! fields that it needs, named beside their offset. Kernel 5.9 for attachments as links, 5.18 for
+//! live frames.
+//! Cost: a system call each. Nothing here is on the packet path.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. `Attr` is larger than the kernel needs for any command used here and zero where not set.
+//! 2. The pointers in it point to live memory of at least the size that the kernel will read or
+//!    write: a map's key and value sizes are fixed when it is made (`Map::key_bytes`,
+//!    `Map::value_bytes`, for per-CPU maps times the CPUs that are possible) and checked at each call.
+//! 3. A descriptor that the kernel returns is new and ours alone.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+
+use super::asm::Insn;
+use super::{Mode, XdpError};
+
+/// Kinds of map (numbers of `enum bpf_map_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum MapKind {
+    /// Values by key bytes.
+    Hash = 1,
+    /// Values by number.
+    Array = 2,
+    /// One value a number and CPU.
+    PerCpuArray = 6,
+    /// Interfaces by number, to redirect to.
+    DevMap = 14,
+    /// AF_XDP sockets by number, to redirect to.
+    XskMap = 17,
+}
+
+/// `enum bpf_cmd`.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+enum Command {
+    MapCreate = 0,
+    MapLookup = 1,
+    MapUpdate = 2,
+    MapDelete = 3,
+    ProgLoad = 5,
+    ProgTestRun = 10,
+    LinkCreate = 28,
+}
+
+const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
+const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 2;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// `union bpf_attr`: 144 bytes, more than any command here uses.
+#[repr(C, align(8))]
+struct Attr([u8; 144]);
+
+impl Attr {
+    fn new() -> Self {
+        Self([0; 144])
+    }
+
+    fn u32(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(mut self, at: usize, value: u64) -> Self {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn fd(self, at: usize, fd: RawFd) -> Self {
+        self.u32(at, fd.cast_unsigned())
+    }
+
+    fn pointer<T>(self, at: usize, pointer: *const T) -> Self {
+        self.u64(at, pointer as u64)
+    }
+
+    /// A name of at most 15 bytes, for listings.
+    fn name(mut self, at: usize, name: &str) -> Self {
+        let bytes = &name.as_bytes()[..name.len().min(15)];
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+}
+
+/// # Safety
+/// Invariant 2 for every pointer in `attr`.
+unsafe fn bpf(command: Command, attr: &mut Attr) -> io::Result<i32> {
+    // SAFETY: invariant 1, and 2 by the caller.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command as i32, attr.0.as_mut_ptr(), attr.0.len()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(i32::try_from(result).expect("bpf(2) returns an int"))
+}
+
+/// CPUs that can ever exist here: a per-CPU value has one part for each.
+///
+/// # Errors
+/// When `/sys` does not tell; guessing low would let the kernel write past a buffer.
+pub fn possible_cpus() -> io::Result<usize> {
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    if let Some(&cpus) = CPUS.get() {
+        return Ok(cpus);
+    }
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    // `0-3` or `0-3,8-11`: the highest number decides, gaps have parts too.
+    let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
+    let cpus = last.ok_or_else(|| io::Error::other(format!("possible CPUs: {text:?}")))? + 1;
+    Ok(*CPUS.get_or_init(|| cpus))
+}
+
+/// A map. Programs that use it keep it alive.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    key_bytes: usize,
+    /// As user space sees it: all CPUs' parts, each rounded up to 8 bytes.
+    value_bytes: usize,
+    entries: u32,
+}
+
+impl Map {
+    /// A map of `entries` entries, with keys and values of these sizes in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says; a hash map takes its memory as it fills, the others at once.
+    pub fn new(
+        kind: MapKind,
+        name: &'static str,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+    ) -> Result<Self, XdpError> {
+        let error = |source| XdpError::System { call: "bpf(MAP_CREATE)", source };
+        let flags = if kind == MapKind::Hash { BPF_F_NO_PREALLOC } else { 0 };
+        let mut attr = Attr::new()
+            .u32(0, kind as u32)
+            .u32(4, key_bytes)
+            .u32(8, value_bytes)
+            .u32(12, entries)
+            .u32(16, flags)
+            .name(28, name);
+        // SAFETY: no pointers in it.
+        let fd = unsafe { bpf(Command::MapCreate, &mut attr) }.map_err(error)?;
+        // SAFETY: invariant 3.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let value_bytes = match kind {
+            MapKind::PerCpuArray => {
+                possible_cpus().map_err(error)? * value_bytes.next_multiple_of(8) as usize
+            }
+            _ => value_bytes as usize,
+        };
+        Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes, entries })
+    }
+
+    /// Entries at most.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Writes the value at `key`, adding the key to a hash map.
+    ///
+    /// # Errors
+    /// What the kernel says: `E2BIG` when full or out of range.
+    ///
+    /// # Panics
+    /// When the sizes are not the map's.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes));
+        let mut attr = self.attr(key).pointer(16, value.as_ptr());
+        // SAFETY: invariant 2, checked above.
+        unsafe { bpf(Command::MapUpdate, &mut attr) }.map(drop)
+    }
+
+    /// Reads the value at `key`; `false` when there is none.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When the sizes are not the map's.
+    pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes));
+        let mut attr = self.attr(key).pointer(16, value.as_mut_ptr());
+        // SAFETY: invariant 2, checked above.
+        found(unsafe { bpf(Command::MapLookup, &mut attr) })
+    }
+
+    /// Removes `key`; `false` when there is no such key.
+    ///
+    /// # Errors
+    /// What the kernel says: keys of an array cannot be removed.
+    ///
+    /// # Panics
+    /// When the key's size is not the map's.
+    pub fn delete(&self, key: &[u8]) -> io::Result<bool> {
+        assert_eq!(key.len(), self.key_bytes);
+        let mut attr = self.attr(key);
+        // SAFETY: invariant 2, checked above.
+        found(unsafe { bpf(Command::MapDelete, &mut attr) })
+    }
+
+    /// Sum over all CPUs of the 64-bit number at `index` of a per-CPU array.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sum(&self, index: u32) -> io::Result<u64> {
+        let mut parts = vec![0; self.value_bytes];
+        self.lookup(&index.to_ne_bytes(), &mut parts)?;
+        let number = |part: &[u8]| u64::from_ne_bytes(part.try_into().expect("8 bytes each"));
+        Ok(parts.chunks_exact(8).map(number).sum())
+    }
+
+    fn attr(&self, key: &[u8]) -> Attr {
+        Attr::new().fd(0, self.fd.as_raw_fd()).pointer(8, key.as_ptr())
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn found(result: io::Result<i32>) -> io::Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a program made of one frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// `XDP_PASS` and so on.
+    pub action: u32,
+    /// The frame as it left it.
+    pub frame: Vec<u8>,
+}
+
+/// A loaded XDP program.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+}
+
+impl Program {
+    /// Loads `code`. The descriptors of its maps must be open; afterwards they need not be.
+    ///
+    /// # Errors
+    /// `Rejected`, with the verifier's log.
+    pub fn load(name: &'static str, code: &[Insn]) -> Result<Self, XdpError> {
+        match Self::load_with_log(name, code, &mut []) {
+            Ok(program) => Ok(program),
+            // The log makes loading slow, so it is asked for only now.
+            Err(_) => {
+                let mut log = vec![0; 1 << 20];
+                Self::load_with_log(name, code, &mut log).map_err(|source| {
+                    let log = String::from_utf8_lossy(&log);
+                    let log = log.trim_end_matches('\0').trim_end();
+                    let lines: Vec<_> = log.lines().collect();
+                    let log = lines[lines.len().saturating_sub(12)..].join("; ");
+                    XdpError::Rejected { program: name, source, log }
+                })
+            }
+        }
+    }
+
+    fn load_with_log(name: &str, code: &[Insn], log: &mut [u8]) -> io::Result<Self> {
+        let count = u32::try_from(code.len()).map_err(io::Error::other)?;
+        let mut attr = Attr::new()
+            .u32(0, BPF_PROG_TYPE_XDP)
+            .u32(4, count)
+            .pointer(8, code.as_ptr())
+            // The helpers that we call ask for a license compatible with the kernel's; ours allow it.
+            .pointer(16, c"Dual MIT/GPL".as_ptr())
+            .name(48, name);
+        if !log.is_empty() {
+            let bytes = u32::try_from(log.len()).map_err(io::Error::other)?;
+            attr = attr.u32(24, 1).u32(28, bytes).pointer(32, log.as_mut_ptr());
+        }
+        // SAFETY: invariant 2: `count` instructions of 8 bytes, a string with its end, the log.
+        let fd = unsafe { bpf(Command::ProgLoad, &mut attr) }?;
+        // SAFETY: invariant 3.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Runs it once on a frame of at least 14 bytes, as if received on queue 0 of the loopback
+    /// device. Maps are really read and written; a redirected frame goes nowhere.
+    ///
+    /// # Errors
+    /// What the kernel says: `EINVAL` for frames that are too short or too long (about 3.5 KB).
+    pub fn test(&self, frame: &[u8]) -> Result<Answer, XdpError> {
+        let error = |source| XdpError::System { call: "bpf(PROG_TEST_RUN)", source };
+        let room = frame.len() + 256;
+        let mut out = vec![0; room];
+        let bytes = |n: usize| u32::try_from(n).map_err(|e| error(io::Error::other(e)));
+        let mut attr = Attr::new()
+            .fd(0, self.fd.as_raw_fd())
+            .u32(8, bytes(frame.len())?)
+            .u32(12, bytes(room)?)
+            .pointer(16, frame.as_ptr())
+            .pointer(24, out.as_mut_ptr())
+            .u32(32, 1);
+        // SAFETY: invariant 2: both buffers have the sizes given.
+        unsafe { bpf(Command::ProgTestRun, &mut attr) }.map_err(error)?;
+        let word = |at: usize| {
+            u32::from_ne_bytes(attr.0[at..at + 4].try_into().expect("a slice of 4 bytes"))
+        };
+        out.truncate(word(12) as usize);
+        Ok(Answer { action: word(4), frame: out })
+    }
+
+    /// Runs it on `repeat` frames that are then really sent where it redirects them, `batch` at a
+    /// time. A call costs 25 ms besides (packets of one call share it: use 2^18 or more). The kernel
+    /// reuses pages as the last receiver left them: a program must rewrite whatever it relies on.
+    ///
+    /// Returns early, without an error, when a signal arrives.
+    ///
+    /// # Errors
+    /// What the kernel says: `EINVAL` before 5.18.
+    pub fn run_live(&self, frame: &[u8], repeat: u32, batch: u32) -> Result<(), XdpError> {
+        let error = |source| XdpError::System { call: "bpf(PROG_TEST_RUN, live frames)", source };
+        let bytes = u32::try_from(frame.len()).map_err(|e| error(io::Error::other(e)))?;
+        let mut attr = Attr::new()
+            .fd(0, self.fd.as_raw_fd())
+            .u32(8, bytes)
+            .pointer(16, frame.as_ptr())
+            .u32(32, repeat)
+            .u32(64, BPF_F_TEST_XDP_LIVE_FRAMES)
+            .u32(72, batch);
+        // SAFETY: invariant 2: the frame has the size given; nothing is written back.
+        match unsafe { bpf(Command::ProgTestRun, &mut attr) } {
+            Ok(_) => Ok(()),
+            Err(e) if e.raw_os_error() == Some(libc::EINTR) => Ok(()),
+            Err(e) => Err(error(e)),
+        }
+    }
+
+    /// Attaches it to an interface of the present network namespace, until the link is dropped.
+    ///
+    /// # Errors
+    /// `Attach`: `EBUSY` when another program is there, `EOPNOTSUPP` when the driver has no XDP,
+    /// `ERANGE` or `EINVAL` when the MTU is too large for it.
+    pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
+        let flags = match mode {
+            Mode::Native => XDP_FLAGS_DRV_MODE,
+            Mode::Generic => XDP_FLAGS_SKB_MODE,
+        };
+        let mut attr =
+            Attr::new().fd(0, self.fd.as_raw_fd()).u32(4, ifindex).u32(8, BPF_XDP).u32(12, flags);
+        // SAFETY: no pointers in it.
+        let fd = unsafe { bpf(Command::LinkCreate, &mut attr) }
+            .map_err(|source| XdpError::Attach { ifindex, mode, source })?;
+        // SAFETY: invariant 3.
+        Ok(Link { _fd: unsafe { OwnedFd::from_raw_fd(fd) }, mode, why: String::new() })
+    }
+
+    /// The same, native if it can be had, else generic; the link then tells why.
+    ///
+    /// # Errors
+    /// That of the generic attempt.
+    pub fn attach_best(&self, ifindex: u32) -> Result<Link, XdpError> {
+        match self.attach(ifindex, Mode::Native) {
+            Ok(link) => Ok(link),
+            Err(XdpError::Attach { source, .. }) => {
+                let mut link = self.attach(ifindex, Mode::Generic)?;
+                link.why = format!("native XDP refused: {source}");
+                Ok(link)
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// A program on an interface. Dropping it, or the death of the process, detaches it.
+#[derive(Debug)]
+#[must_use = "a dropped link detaches its program"]
+pub struct Link {
+    _fd: OwnedFd,
+    mode: Mode,
+    why: String,
+}
+
+impl Link {
+    /// Where on the receive path it runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Why not in a better mode; empty when it runs in the best.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::asm::{Asm, Helper, Reg::*, When, Width};
+    use super::super::lab;
+    use super::*;
+
+    #[test]
+    fn maps_keep_what_is_written() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let hash = Map::new(MapKind::Hash, "hash", 16, 4, 3).unwrap();
+        let keys: Vec<[u8; 16]> = (0..4).map(|i| [i; 16]).collect();
+        for key in &keys[..3] {
+            hash.update(key, &[key[0], 0, 0, 9]).unwrap();
+        }
+        let full = hash.update(&keys[3], &[0; 4]).unwrap_err();
+        assert_eq!(full.raw_os_error(), Some(libc::E2BIG));
+        let mut value = [0; 4];
+        assert!(hash.lookup(&keys[2], &mut value).unwrap());
+        assert_eq!(value, [2, 0, 0, 9]);
+        assert!(hash.delete(&keys[2]).unwrap() && !hash.delete(&keys[2]).unwrap());
+        assert!(!hash.lookup(&keys[2], &mut value).unwrap());
+
+        let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, 2).unwrap();
+        let cpus = possible_cpus().unwrap();
+        let parts: Vec<u8> = (0..cpus as u64).flat_map(|i| (i + 5).to_ne_bytes()).collect();
+        counts.update(&1u32.to_ne_bytes(), &parts).unwrap();
+        let expected: u64 = (0..cpus as u64).map(|i| i + 5).sum();
+        assert_eq!((counts.sum(0).unwrap(), counts.sum(1).unwrap()), (0, expected));
+    }
+
+    #[test]
+    #[should_panic(expected = "left == right")]
+    fn a_short_buffer_never_reaches_the_kernel() {
+        if !lab::can_bpf() {
+            panic!("skipped, left == right");
+        }
+        let map = Map::new(MapKind::Array, "array", 4, 8, 1).unwrap();
+        drop(map.lookup(&[0; 4], &mut [0; 7]));
+    }
+
+    #[test]
+    fn programs_read_maps_and_change_frames() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let map = Map::new(MapKind::Array, "array", 4, 8, 2).unwrap();
+        map.update(&1u32.to_ne_bytes(), &0x0807_0605_0403_0201u64.to_le_bytes()).unwrap();
+        let mut a = Asm::new();
+        let (short, none) = (a.label(), a.label());
+        a.load(Width::Word, R6, R1, 0).load(Width::Word, R2, R1, 4);
+        a.set(R1, R6).add(R1, 14).branch(R1, When::Gt, R2, short);
+        a.store(Width::Word, R10, -4, 1).set(R2, R10).add(R2, -4);
+        a.set_map(R1, map.as_fd()).call(Helper::MapLookup).branch(R0, When::Eq, 0, none);
+        a.load(Width::Word, R1, R0, 0).store(Width::Word, R6, 0, R1);
+        a.bind(none);
+        a.bind(short).set(R0, 2).exit();
+        let program = Program::load("test", &a.finish()).unwrap();
+        let answer = program.test(&[7; 20]).unwrap();
+        assert_eq!((answer.action, answer.frame.len()), (2, 20));
+        assert_eq!(answer.frame[..6], [1, 2, 3, 4, 7, 7]);
+    }
+
+    #[test]
+    fn a_rejected_program_comes_with_the_verifiers_reason() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let mut a = Asm::new();
+        a.load(Width::Word, R0, R2, 0).exit();
+        let error = Program::load("wild", &a.finish()).unwrap_err().to_string();
+        assert!(error.contains("wild") && error.contains("R2 !read_ok"), "{error}");
+    }
+
+    fn pass_all() -> Program {
+        let mut a = Asm::new();
+        a.set(R0, 2).exit();
+        Program::load("pass", &a.finish()).unwrap()
+    }
+
+    fn shown(name: &str) -> String {
+        lab::ip(&format!("-o link show dev {name}"))
+    }
+
+    /// A process that another test is just starting may hold the descriptor for a moment longer.
+    fn soon_detached(name: &str) {
+        let shows = || shown(name).contains("xdp");
+        for _ in 0..100 {
+            if !shows() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("still attached: {}", shown(name));
+    }
+
+    #[test]
+    fn a_link_holds_as_long_as_it_lives() {
+        lab::in_namespace(|| {
+            let (a, _) = lab::veth("a0", "b0", 1);
+            for (mode, word) in [(Mode::Native, " xdp "), (Mode::Generic, " xdpgeneric ")] {
+                let link = pass_all().attach(a, mode).unwrap();
+                assert_eq!((link.mode(), link.why()), (mode, ""));
+                assert!(shown("a0").contains(word), "{}", shown("a0"));
+                let error = pass_all().attach(a, mode).unwrap_err();
+                let XdpError::Attach { source, .. } = &error else { panic!("{error}") };
+                assert_eq!(source.raw_os_error(), Some(libc::EBUSY), "{error}");
+                drop(link);
+                soon_detached("a0");
+            }
+            // The loopback device has no native XDP.
+            let link = pass_all().attach_best(lab::ifindex("lo")).unwrap();
+            assert_eq!(link.mode(), Mode::Generic);
+            assert!(link.why().contains("os error 95"), "{}", link.why());
+        });
+    }
+
+    const HOLD: &str = "FINGERPOST_TEST_HOLD";
+
+    /// Does nothing unless [`a_link_dies_with_its_process`] starts it in a process of its own.
+    #[test]
+    fn holder() {
+        let Ok(ifindex) = std::env::var(HOLD) else { return };
+        let link = pass_all().attach(ifindex.parse().unwrap(), Mode::Native).unwrap();
+        println!("attached");
+        std::thread::sleep(std::time::Duration::from_secs(30));
+        drop(link);
+    }
+
+    #[test]
+    fn a_link_dies_with_its_process() {
+        use std::io::{BufRead, BufReader};
+        lab::in_namespace(|| {
+            let (a, _) = lab::veth("a0", "b0", 1);
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "xdp::bpf::tests::holder", "--nocapture"])
+                .env(HOLD, a.to_string())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let attached = lines.map_while(Result::ok).any(|line| line.ends_with("attached"));
+            let before = shown("a0");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(attached && before.contains(" xdp "), "{before}");
+            soon_detached("a0");
+        });
+    }
+}

@@ -1,0 +1,419 @@
+//! The program on each interface: forwardable unicast to the router's sockets, the rest to the kernel.
+//!
+//! The rules stand in [`classify`](super::classify); a test compares the two frame by frame.
+//! Shape: about 90 instructions, no loops; four maps: settings (MAC, longest frame), sockets by
+//!        queue, counters by CPU, and the local addresses that all interfaces share.
+//! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
+//!
+//! A queue without a socket passes its frames to the kernel, so an interface can be attached before
+//! its sockets are open, and keeps working when they close.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
+use super::asm::Width::{Byte, Double, Half, Word};
+use super::asm::{Asm, Helper, Insn, When, be16, be32};
+use super::bpf::{Link, Map, MapKind, Program};
+use super::{LocalAddresses, Mode, XdpError};
+
+/// `enum xdp_action`: on to the kernel.
+pub(crate) const XDP_PASS: i32 = 2;
+/// `enum xdp_action`: to where a redirect helper said.
+pub(crate) const XDP_REDIRECT: i32 = 4;
+
+/// Queues an interface can have here; the map takes 8 bytes each.
+const QUEUES: u32 = 1024;
+
+/// Counter numbers.
+const PASSED: i32 = 0;
+const REDIRECTED: i32 = 1;
+const NO_SOCKET: i32 = 2;
+
+/// Offsets in the settings.
+const MAC: i16 = 0;
+const MAX_LEN: i16 = 8;
+
+/// Frames that a classifier has seen. Each is counted once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Left to the kernel by the rules.
+    pub passed: u64,
+    /// Handed to a socket (whose ring may still have been full).
+    pub redirected: u64,
+    /// To be forwarded, but left to the kernel because its queue had no socket.
+    pub no_socket: u64,
+}
+
+/// A loaded classifier, for one interface.
+#[derive(Debug)]
+pub struct Classifier {
+    program: Program,
+    settings: Map,
+    sockets: Map,
+    counts: Map,
+    max_len: u16,
+}
+
+impl Classifier {
+    /// Loads one for an interface with that MAC and sockets whose frames hold `max_len` bytes
+    /// ([`Pool::max_len`](crate::Pool::max_len)).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load(mac: [u8; 6], local: &LocalAddresses, max_len: u16) -> Result<Self, XdpError> {
+        let settings = Map::new(MapKind::Array, "settings", 4, 16, 1)?;
+        let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, QUEUES)?;
+        let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, 3)?;
+        let code = program(&settings, &sockets, &counts, local);
+        let program = Program::load("classifier", &code)?;
+        let classifier = Self { program, settings, sockets, counts, max_len };
+        classifier.set_mac(mac)?;
+        Ok(classifier)
+    }
+
+    /// Attaches it to an interface, until the link is dropped.
+    ///
+    /// # Errors
+    /// When the interface cannot take it in this mode.
+    pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
+        self.program.attach(ifindex, mode)
+    }
+
+    /// Attaches it in the best mode that the interface takes; the link tells which and why.
+    ///
+    /// # Errors
+    /// When the interface takes it in none.
+    pub fn attach_best(&self, ifindex: u32) -> Result<Link, XdpError> {
+        self.program.attach_best(ifindex)
+    }
+
+    /// Sends the frames of a queue to an AF_XDP socket bound to it. Closing the socket undoes it.
+    ///
+    /// # Errors
+    /// `Limit` for a queue past the map, else what the kernel says.
+    pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
+        let fd = socket.as_raw_fd().to_ne_bytes();
+        self.sockets.update(&queue.to_ne_bytes(), &fd).map_err(|source| {
+            match source.raw_os_error() {
+                Some(libc::E2BIG) => XdpError::Limit {
+                    what: "queue",
+                    max: QUEUES as usize,
+                    need: queue as usize + 1,
+                },
+                _ => XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of sockets", source },
+            }
+        })
+    }
+
+    /// Follows a change of the interface's MAC.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), XdpError> {
+        let mut value = [0; 16];
+        value[..6].copy_from_slice(&mac);
+        value[8..12].copy_from_slice(&u32::from(self.max_len).to_ne_bytes());
+        self.settings
+            .update(&0u32.to_ne_bytes(), &value)
+            .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of settings", source })
+    }
+
+    /// Frames seen so far.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn counts(&self) -> Result<Counts, XdpError> {
+        let sum = |index: i32| {
+            self.counts.sum(index.cast_unsigned()).map_err(|source| XdpError::System {
+                call: "bpf(MAP_LOOKUP_ELEM) of counts",
+                source,
+            })
+        };
+        Ok(Counts {
+            passed: sum(PASSED)?,
+            redirected: sum(REDIRECTED)?,
+            no_socket: sum(NO_SOCKET)?,
+        })
+    }
+}
+
+/// The program. Registers that last: R6 context, later the action; R7 the frame; R8 its end;
+/// R9 the settings. What jumps to `pass` is the kernel's.
+fn program(settings: &Map, sockets: &Map, counts: &Map, local: &LocalAddresses) -> Vec<Insn> {
+    let mut a = Asm::new();
+    let (v4, v6, redirect) = (a.label(), a.label(), a.label());
+    let (pass, redirected, no_socket, count, done) =
+        (a.label(), a.label(), a.label(), a.label(), a.label());
+
+    // struct xdp_md: data and data_end are its first two words, rx_queue_index its fifth.
+    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
+    a.set_map_value(R9, settings.as_fd(), 0);
+
+    // Too short for Ethernet and IPv4, or too long for a frame of ours.
+    a.set(R1, R7).add(R1, 34).branch(R1, When::Gt, R8, pass);
+    a.set(R1, R8).sub(R1, R7).load(Word, R2, R9, MAX_LEN).branch(R1, When::Gt, R2, pass);
+
+    // To our own link address: not multicast, not another station's.
+    a.load(Word, R1, R7, 0).load(Word, R2, R9, MAC).branch(R1, When::Ne, R2, pass);
+    a.load(Half, R1, R7, 4).load(Half, R2, R9, MAC + 4).branch(R1, When::Ne, R2, pass);
+
+    // Untagged IPv4 or IPv6.
+    a.load(Half, R1, R7, 12).branch(R1, When::Eq, be16(0x0800), v4);
+    a.branch(R1, When::Eq, be16(0x86dd), v6).jump(pass);
+
+    // IPv4: 0/8, 127/8, 224/4, 255.255.255.255 and local addresses stay.
+    a.bind(v4);
+    a.load(Byte, R1, R7, 30).branch(R1, When::Eq, 0, pass).branch(R1, When::Eq, 127, pass);
+    a.and(R1, 0xf0).branch(R1, When::Eq, 224, pass);
+    a.load(Word, R1, R7, 30).branch32(R1, When::Eq, be32(u32::MAX), pass);
+    a.store(Word, R10, -4, R1);
+    a.set_map(R1, local.v4.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
+    a.branch(R0, When::Ne, 0, pass).jump(redirect);
+
+    // IPv6: ff00::/8, fe80::/10, ::, ::1 and local addresses stay.
+    a.bind(v6);
+    a.set(R1, R7).add(R1, 54).branch(R1, When::Gt, R8, pass);
+    a.load(Byte, R1, R7, 38).branch(R1, When::Eq, 0xff, pass);
+    a.load(Half, R1, R7, 38).and(R1, be16(0xffc0)).branch(R1, When::Eq, be16(0xfe80), pass);
+    let not_special = a.label();
+    a.load(Double, R1, R7, 38).load(Double, R2, R7, 46);
+    a.branch(R1, When::Ne, 0, not_special).branch(R2, When::Eq, 0, pass);
+    a.set64(R3, 1u64.to_be()).branch(R2, When::Eq, R3, pass);
+    a.bind(not_special);
+    a.store(Double, R10, -16, R1).store(Double, R10, -8, R2);
+    a.set_map(R1, local.v6.as_fd()).set(R2, R10).add(R2, -16).call(Helper::MapLookup);
+    a.branch(R0, When::Ne, 0, pass);
+
+    // To the socket of the queue it came by, if there is one.
+    a.bind(redirect);
+    a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_PASS);
+    a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, redirected).jump(no_socket);
+
+    // Each ending notes its action in R6 and the number of its counter on the stack.
+    a.bind(pass).set(R6, XDP_PASS).store(Word, R10, -4, PASSED).jump(count);
+    a.bind(no_socket).set(R6, XDP_PASS).store(Word, R10, -4, NO_SOCKET).jump(count);
+    a.bind(redirected).set(R6, XDP_REDIRECT).store(Word, R10, -4, REDIRECTED);
+
+    // Nobody else counts on this CPU meanwhile, so no atomic addition.
+    a.bind(count);
+    a.set_map(R1, counts.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
+    a.branch(R0, When::Eq, 0, done);
+    a.load(Double, R1, R0, 0).add(R1, 1).store(Double, R0, 0, R1);
+    a.bind(done).set(R0, R6).exit();
+    a.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::os::fd::OwnedFd;
+
+    use proptest::prelude::Rng;
+    use proptest::test_runner::{RngAlgorithm, TestRng};
+
+    use super::super::lab;
+    use super::super::{Verdict, classify};
+    use super::*;
+
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const MAX_LEN: u16 = 1792;
+    const LOCAL: &[&str] =
+        &["10.0.0.1", "10.0.0.0", "10.0.0.255", "192.0.2.1", "fd00::1", "2001:db8::1", "::5"];
+
+    struct Bench {
+        classifier: Classifier,
+        local: LocalAddresses,
+        _socket: OwnedFd,
+    }
+
+    /// A classifier with a socket at queue 0 that is bound to nothing: enough to be redirected to.
+    fn bench() -> Bench {
+        let local = LocalAddresses::new().unwrap();
+        for address in LOCAL {
+            local.insert(address.parse().unwrap()).unwrap();
+        }
+        let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
+        let socket = lab::xdp_socket();
+        classifier.set_socket(0, socket.as_fd()).unwrap();
+        Bench { classifier, local, _socket: socket }
+    }
+
+    impl Bench {
+        fn kernel(&self, frame: &[u8]) -> Verdict {
+            let answer = self.classifier.program.test(frame).unwrap();
+            assert_eq!(answer.frame, frame, "the classifier changes nothing");
+            match answer.action.cast_signed() {
+                XDP_PASS => Verdict::Pass,
+                XDP_REDIRECT => Verdict::Redirect,
+                other => panic!("action {other} for {frame:02x?}"),
+            }
+        }
+
+        fn model(&self, frame: &[u8]) -> Verdict {
+            classify(frame, OWN, MAX_LEN, &|a| self.local.contains(a))
+        }
+    }
+
+    fn frame(kind: [u8; 2], destination: &str, len: usize) -> Vec<u8> {
+        let mut frame = vec![0; len.max(60)];
+        frame[..6].copy_from_slice(&OWN);
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[12..14].copy_from_slice(&kind);
+        match destination.parse().unwrap() {
+            IpAddr::V4(v4) => {
+                frame[14] = 0x45;
+                frame[30..34].copy_from_slice(&v4.octets());
+            }
+            IpAddr::V6(v6) => {
+                frame[14] = 0x60;
+                frame[38..54].copy_from_slice(&v6.octets());
+            }
+        }
+        frame.truncate(len);
+        frame
+    }
+
+    const V4: [u8; 2] = [8, 0];
+    const V6: [u8; 2] = [0x86, 0xdd];
+
+    #[test]
+    fn each_rule_holds_in_the_kernel() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let bench = bench();
+        use Verdict::{Pass, Redirect};
+        let cases = [
+            (V4, "10.0.0.2", 60, Redirect),
+            (V4, "1.0.0.0", 34, Redirect),
+            (V4, "223.255.255.255", 60, Redirect),
+            (V4, "240.0.0.1", 60, Redirect),
+            (V4, "255.255.255.254", 60, Redirect),
+            (V4, "10.0.0.2", 1792, Redirect),
+            (V4, "10.0.0.2", 1793, Pass),
+            (V4, "10.0.0.2", 3000, Pass),
+            (V4, "10.0.0.2", 33, Pass),
+            (V4, "10.0.0.1", 60, Pass),
+            (V4, "10.0.0.0", 60, Pass),
+            (V4, "10.0.0.255", 60, Pass),
+            (V4, "192.0.2.1", 60, Pass),
+            (V4, "0.0.0.0", 60, Pass),
+            (V4, "0.1.2.3", 60, Pass),
+            (V4, "127.0.0.1", 60, Pass),
+            (V4, "224.0.0.0", 60, Pass),
+            (V4, "239.255.255.255", 60, Pass),
+            (V4, "255.255.255.255", 60, Pass),
+            (V6, "2001:db8::2", 60, Redirect),
+            (V6, "::2", 60, Redirect),
+            (V6, "::100", 60, Redirect),
+            (V6, "0:0:0:1::", 60, Redirect),
+            (V6, "0:0:0:1::1", 60, Redirect),
+            (V6, "fe00::1", 60, Redirect),
+            (V6, "fe7f::1", 60, Redirect),
+            (V6, "fec0::1", 54, Redirect),
+            (V6, "2001:db8::2", 53, Pass),
+            (V6, "2001:db8::2", 1793, Pass),
+            (V6, "2001:db8::1", 60, Pass),
+            (V6, "fd00::1", 60, Pass),
+            (V6, "::", 60, Pass),
+            (V6, "::1", 60, Pass),
+            (V6, "::5", 60, Pass),
+            (V6, "fe80::1", 60, Pass),
+            (V6, "febf::1", 60, Pass),
+            (V6, "ff02::1", 60, Pass),
+            ([0x08, 0x06], "10.0.0.2", 60, Pass),
+            ([0x81, 0x00], "10.0.0.2", 60, Pass),
+            ([0x88, 0xa8], "10.0.0.2", 60, Pass),
+            ([0x00, 0x08], "10.0.0.2", 60, Pass),
+        ];
+        let mut expected = Counts::default();
+        for (kind, destination, len, verdict) in cases {
+            let frame = frame(kind, destination, len);
+            assert_eq!(bench.kernel(&frame), verdict, "{kind:02x?} {destination} {len}");
+            assert_eq!(bench.model(&frame), verdict, "model: {kind:02x?} {destination} {len}");
+            match verdict {
+                Pass => expected.passed += 1,
+                Redirect => expected.redirected += 1,
+            }
+        }
+        assert_eq!(bench.classifier.counts().unwrap(), expected);
+    }
+
+    #[test]
+    fn only_frames_to_the_own_mac_are_taken() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let bench = bench();
+        for at in 0..6 {
+            let mut frame = frame(V4, "10.0.0.2", 60);
+            frame[at] ^= 1;
+            assert_eq!(bench.kernel(&frame), Verdict::Pass, "byte {at} of the MAC");
+        }
+        let mac = [6, 5, 4, 3, 2, 1];
+        bench.classifier.set_mac(mac).unwrap();
+        let mut frame = frame(V4, "10.0.0.2", 60);
+        assert_eq!(bench.kernel(&frame), Verdict::Pass);
+        frame[..6].copy_from_slice(&mac);
+        assert_eq!(bench.kernel(&frame), Verdict::Redirect);
+    }
+
+    #[test]
+    fn a_queue_without_socket_passes_to_the_kernel() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let local = LocalAddresses::new().unwrap();
+        let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
+        let frame = frame(V4, "10.0.0.2", 60);
+        let socket = lab::xdp_socket();
+        let action = || classifier.program.test(&frame).unwrap().action.cast_signed();
+        assert_eq!(action(), XDP_PASS);
+        classifier.set_socket(0, socket.as_fd()).unwrap();
+        assert_eq!(action(), XDP_REDIRECT);
+        drop(socket);
+        assert_eq!(action(), XDP_PASS, "the map forgets a closed socket");
+        let counts = classifier.counts().unwrap();
+        assert_eq!(counts, Counts { passed: 0, redirected: 1, no_socket: 2 });
+        let error = classifier.set_socket(QUEUES, lab::xdp_socket().as_fd()).unwrap_err();
+        assert_eq!(error.to_string(), "queue limit exceeded: need 1025, at most 1024");
+    }
+
+    /// Random and mutated frames: the kernel and the model agree on each.
+    #[test]
+    fn the_program_agrees_with_the_model() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let bench = bench();
+        let seed = [7; 32];
+        let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+        let mut below = |n: u64| usize::try_from(random.next_u64() % n).unwrap();
+        let addresses: Vec<&str> = LOCAL
+            .iter()
+            .copied()
+            .chain(["10.0.0.2", "127.0.0.1", "0.0.0.1", "224.0.0.1", "255.255.255.255", "9.9.9.9"])
+            .chain(["::", "::1", "fe80::1", "ff02::1", "2001:db8::9", "::6", "fec0::"])
+            .collect();
+        let mut redirected = 0;
+        for round in 0..20_000 {
+            let destination = addresses[below(addresses.len() as u64)];
+            let kind = if destination.contains(':') { V6 } else { V4 };
+            let len = if below(50) == 0 { 1785 + below(16) } else { 14 + below(60) };
+            let mut frame = frame(kind, destination, len);
+            for _ in 0..below(3) {
+                // Mostly where the rules look.
+                let at =
+                    [0, 5, 12, 13, 30, 31, 33, 38, 39, 45, 46, 53, below(len as u64)][below(13)];
+                let noise = u8::try_from(below(256)).unwrap();
+                if at < len {
+                    frame[at] = [0, 0xff, 0xfe, 0x80, 1, 8, 0x86, 0xdd, noise][below(9)];
+                }
+            }
+            let expected = bench.model(&frame);
+            assert_eq!(bench.kernel(&frame), expected, "round {round}: {frame:02x?}");
+            redirected += usize::from(expected == Verdict::Redirect);
+        }
+        assert!((2_000..18_000).contains(&redirected), "{redirected} of 20000: a lopsided sample");
+    }
+}

@@ -1,0 +1,91 @@
+//! What the live tests need: the right to ask, and a network namespace that nobody else sees.
+//!
+//! Invariants: 1. `unshare` changes the calling thread alone, and that thread ends with the test.
+//! 2. A descriptor that the kernel returns is new and ours alone.
+
+use std::process::Command;
+
+use super::bpf::{Map, MapKind};
+
+/// Whether bpf(2) may be used; says and notes down when not.
+pub(crate) fn can_bpf() -> bool {
+    let probe = Map::new(MapKind::Array, "probe", 4, 4, 1);
+    match probe {
+        Ok(_) => true,
+        Err(error) if error.is_refused() => {
+            skipped("root");
+            false
+        }
+        Err(error) => panic!("bpf(2) works in parts only: {error}"),
+    }
+}
+
+/// Says that a test was skipped, and notes it down for the runner to count.
+pub(crate) fn skipped(need: &str) {
+    let line = format!("skipped: needs {need}");
+    eprintln!("{line}");
+    if let Some(path) = std::env::var_os("FINGERPOST_SKIP_LOG") {
+        use std::io::Write;
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.expect("the log of skipped tests can be written");
+        writeln!(file, "{line}").expect("the log of skipped tests can be written");
+    }
+}
+
+/// Runs `test` on a thread with a network namespace of its own, which ends with the thread and with
+/// it all links made there. Skips without the rights. IPv6 is off, so that nothing speaks unasked.
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if !can_bpf() {
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        // SAFETY: invariant 1.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return skipped("root");
+        }
+        // Reads as the namespace of the thread that opens it.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
+            .expect("a namespace of our own can be set up");
+        ip("link set lo up");
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// `ip` with these arguments, in the namespace of the thread.
+pub(crate) fn ip(arguments: &str) -> String {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("ip (iproute2) can be started");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Makes a pair of connected interfaces with that many queues each, up, and returns their numbers.
+pub(crate) fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
+    let many = format!("numtxqueues {queues} numrxqueues {queues}");
+    ip(&format!("link add {a} {many} type veth peer name {b} {many}"));
+    ip(&format!("link set {a} up"));
+    ip(&format!("link set {b} up"));
+    (ifindex(a), ifindex(b))
+}
+
+/// The number of an interface.
+pub(crate) fn ifindex(name: &str) -> u32 {
+    let line = ip(&format!("-o link show dev {name}"));
+    let number = line.split(':').next().and_then(|n| n.trim().parse().ok());
+    number.expect("ip shows the number first")
+}
+
+/// An AF_XDP socket that is bound to nothing.
+pub(crate) fn xdp_socket() -> std::os::fd::OwnedFd {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0, "an AF_XDP socket: {}", std::io::Error::last_os_error());
+    // SAFETY: invariant 2.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+}

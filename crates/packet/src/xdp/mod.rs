@@ -1,0 +1,108 @@
+//! What runs in the kernel: small programs in hand-written eBPF, and the calls to load them.
+//!
+//! A [`Classifier`] sits on each interface and hands forwardable unicast to AF_XDP sockets; all else
+//! stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic for the demo and the
+//! tests. [`asm`] writes the programs, [`bpf`] wraps bpf(2); no compiler, no libbpf.
+//!
+//! Nothing outlives the process: maps, programs and attachments are descriptors, and an interface
+//! falls back to the kernel when the last one closes.
+
+pub mod asm;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod bpf;
+pub mod classifier;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "a private network namespace for the live tests")]
+pub(crate) mod lab;
+pub mod local;
+pub mod reference;
+
+use std::fmt;
+
+pub use bpf::Link;
+pub use classifier::{Classifier, Counts};
+pub use local::LocalAddresses;
+pub use reference::{Verdict, classify};
+
+/// Where on the receive path a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// In the driver, before the kernel makes a socket buffer.
+    Native,
+    /// In the network stack, on a socket buffer: any device, slow.
+    Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+/// Why the kernel would not do what is asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum XdpError {
+    /// A call of bpf(2) failed.
+    #[error("{call}: {source}{}", hint(source))]
+    System {
+        /// Which call, and on what.
+        call: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The verifier rejected a program: a fault of ours, or a kernel too old.
+    #[error("program {program} rejected: {source}{}; verifier: {log}", hint(source))]
+    Rejected {
+        /// Its name.
+        program: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+        /// The verifier's log, its end if it is long.
+        log: String,
+    },
+    /// An interface took no program.
+    #[error("interface {ifindex}: {mode} XDP refused: {source}")]
+    Attach {
+        /// Which interface.
+        ifindex: u32,
+        /// In which mode.
+        mode: Mode,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A map or a request is full.
+    #[error("{what} limit exceeded: need {need}, at most {max}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// How many are allowed.
+        max: usize,
+        /// How many were asked for.
+        need: usize,
+    },
+}
+
+impl XdpError {
+    /// Whether the process lacks the right to use bpf(2), or the kernel the call itself.
+    pub fn is_refused(&self) -> bool {
+        let (Self::System { source, .. }
+        | Self::Rejected { source, .. }
+        | Self::Attach { source, .. }) = self
+        else {
+            return false;
+        };
+        matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+    }
+}
+
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => " (needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::ENOSYS) => " (this kernel has no bpf(2))",
+        _ => "",
+    }
+}

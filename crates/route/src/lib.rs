@@ -5,6 +5,7 @@ pub mod event;
 pub mod fib;
 pub mod forwarding;
 pub mod hops;
+pub mod netlink;
 pub mod nexthop;
 pub mod rib;
 pub mod source;

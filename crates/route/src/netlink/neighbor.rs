@@ -1,0 +1,85 @@
+//! Neighbors: `ndmsg` and its attributes, and how to have the kernel resolve one.
+
+use core::net::IpAddr;
+
+use super::{F_CREATE, IPV4, IPV6, Malformed, Message, Request, family_of, fixed, u16_at, u32_at};
+use crate::event::{Mac, NeighborState, NeighborUpdate};
+
+/// `RTM_NEWNEIGH`.
+pub const NEW: u16 = 28;
+/// `RTM_DELNEIGH`.
+pub const DEL: u16 = 29;
+const GET: u16 = 30;
+
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+
+const NUD_INCOMPLETE: u16 = 0x01;
+const NUD_REACHABLE: u16 = 0x02;
+const NUD_STALE: u16 = 0x04;
+const NUD_DELAY: u16 = 0x08;
+const NUD_PROBE: u16 = 0x10;
+const NUD_FAILED: u16 = 0x20;
+const NUD_NOARP: u16 = 0x40;
+const NUD_PERMANENT: u16 = 0x80;
+
+const NTF_USE: u8 = 0x01;
+const NTF_PROXY: u8 = 0x08;
+
+/// Reads the body of [`NEW`] or [`DEL`]. `None` for what is no neighbor of ours: bridge entries,
+/// proxy entries, and entries of links without Ethernet addresses.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn parse(message: &Message<'_>) -> Result<Option<NeighborUpdate>, Malformed> {
+    let (h, attrs) = fixed::<12>(message.body, "ndmsg")?;
+    let (family, link, state, flags) = (h[0], u32_at(h, 4), u16_at(h, 8), h[10]);
+    if (family != IPV4 && family != IPV6) || flags & NTF_PROXY != 0 {
+        return Ok(None);
+    }
+    let (mut addr, mut mac) = (None, None);
+    for attr in attrs {
+        let attr = attr?;
+        match attr.kind {
+            NDA_DST => addr = Some(attr.ip()?),
+            NDA_LLADDR => mac = attr.data.try_into().ok().map(Mac),
+            _ => {}
+        }
+    }
+    let addr = addr.filter(|addr| family_of(*addr) == family);
+    let addr = addr.ok_or(Malformed::Value { what: "neighbor of family", value: family.into() })?;
+    let state = match (message.kind == DEL, state, mac) {
+        (true, ..) => NeighborState::Gone,
+        (_, NUD_REACHABLE | NUD_PERMANENT | NUD_NOARP, Some(mac)) => NeighborState::Reachable(mac),
+        (_, NUD_STALE | NUD_DELAY | NUD_PROBE, Some(mac)) => NeighborState::Stale(mac),
+        (_, NUD_FAILED, _) => NeighborState::Failed,
+        (_, NUD_INCOMPLETE, _) => NeighborState::Incomplete,
+        // NUD_NONE: made a moment ago and not asked for yet; the next change tells.
+        // A usable state without an Ethernet address belongs to a tunnel.
+        _ => return Ok(None),
+    };
+    Ok(Some(NeighborUpdate { link, addr, state }))
+}
+
+/// Asks for all neighbors of both families.
+pub fn dump(seq: u32) -> Vec<u8> {
+    Request::dump(GET, seq).fixed(&[0; 12]).finish()
+}
+
+/// Has the kernel use a neighbor: one that is not known is asked for, a stale one is probed, and
+/// what comes of it is told to those who follow. An entry that is fresh is left alone. Without an
+/// answer unless it fails (unknown link: ENODEV).
+pub fn use_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    let link = link.to_ne_bytes();
+    let head = [
+        [family_of(addr), 0, 0, 0],
+        link,
+        // State NUD_NONE: the kernel chooses.
+        [0, 0, NTF_USE, 0],
+    ];
+    let request = Request::ask(NEW, F_CREATE, seq).fixed(head.as_flattened());
+    match addr {
+        IpAddr::V4(a) => request.attr(NDA_DST, &a.octets()).finish(),
+        IpAddr::V6(a) => request.attr(NDA_DST, &a.octets()).finish(),
+    }
+}

@@ -1,0 +1,269 @@
+//! What the kernel would have done to forwarded packets and a bypass of it would not: rules, traffic
+//! control, IPsec policies, netfilter chains.
+//!
+//! [`Survey`] asks one thing after another; whoever runs it owns a socket for each [`Protocol`] and
+//! carries the bytes. Not seen here: BPF programs attached by links (tcx, netfilter), and the old
+//! iptables modules, which have no netlink: [`legacy_tables`] reads their file instead.
+
+pub mod nft;
+pub mod rule;
+pub mod tc;
+pub mod xfrm;
+
+use super::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Malformed, Messages};
+
+/// A netlink protocol, which is a socket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// `NETLINK_ROUTE`.
+    Route,
+    /// `NETLINK_XFRM`: IPsec.
+    Xfrm,
+    /// `NETLINK_NETFILTER`.
+    Netfilter,
+}
+
+impl Protocol {
+    /// As the third argument of `socket(AF_NETLINK, SOCK_RAW, ..)`.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::Route => 0,
+            Self::Xfrm => 6,
+            Self::Netfilter => 12,
+        }
+    }
+}
+
+/// Something that keeps packets of a link, or of all links, with the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Obstacle {
+    /// `rule`, `tc`, `xfrm`, `nftables` or `iptables`.
+    pub subsystem: &'static str,
+    /// Kernel index of the only link that it concerns.
+    pub link: Option<u32>,
+    /// In words, as its own tool would name it.
+    pub what: String,
+}
+
+/// One question of a survey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Rules(u8),
+    Qdiscs,
+    Filters { link: u32, parent: u32 },
+    Policies,
+    Chains,
+}
+
+impl Step {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Rules(_) | Self::Qdiscs | Self::Filters { .. } => Protocol::Route,
+            Self::Policies => Protocol::Xfrm,
+            Self::Chains => Protocol::Netfilter,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rules(_) => "ip rules",
+            Self::Qdiscs => "queueing disciplines",
+            Self::Filters { .. } => "traffic filters",
+            Self::Policies => "IPsec policies",
+            Self::Chains => "nftables chains",
+        }
+    }
+}
+
+/// Asks for everything that could be an obstacle.
+///
+/// Loop: send what [`Survey::output`] gives on a socket of that protocol, give what arrives to
+/// [`Survey::input`] until `output` has the next question; `None` when none is awaited is the end
+/// ([`Survey::is_done`]).
+#[derive(Debug)]
+pub struct Survey {
+    steps: Vec<Step>,
+    asked: Option<(u32, Step)>,
+    seq: u32,
+    disturbed: bool,
+    retries: u32,
+    obstacles: Vec<Obstacle>,
+    unanswered: Vec<String>,
+}
+
+/// A dump that a change disturbs is asked again, this often.
+const RETRIES: u32 = 8;
+
+/// Errors that mean that the kernel has no such thing: EPERM is not among them.
+const ABSENT: [u32; 5] = [2, 19, 22, 93, 95]; // ENOENT ENODEV EINVAL EPROTONOSUPPORT EOPNOTSUPP
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Survey {
+    /// A survey that has asked nothing yet.
+    pub fn new() -> Self {
+        // Taken from the end.
+        let steps =
+            vec![Step::Chains, Step::Policies, Step::Qdiscs, Step::Rules(IPV6), Step::Rules(IPV4)];
+        Self {
+            steps,
+            asked: None,
+            seq: 0,
+            disturbed: false,
+            retries: 0,
+            obstacles: Vec::new(),
+            unanswered: Vec::new(),
+        }
+    }
+
+    /// The next question, once the one before is answered.
+    pub fn output(&mut self) -> Option<(Protocol, Vec<u8>)> {
+        if self.asked.is_some() {
+            return None;
+        }
+        let step = self.steps.pop()?;
+        self.seq += 1;
+        self.disturbed = false;
+        self.asked = Some((self.seq, step));
+        let request = match step {
+            Step::Rules(family) => rule::dump(family, self.seq),
+            Step::Qdiscs => tc::dump_qdiscs(self.seq),
+            Step::Filters { link, parent } => tc::dump_filters(link, parent, self.seq),
+            Step::Policies => xfrm::dump(self.seq),
+            Step::Chains => nft::dump_chains(self.seq),
+        };
+        Some((step.protocol(), request))
+    }
+
+    /// A datagram from the socket of the last question.
+    ///
+    /// # Errors
+    /// [`Malformed`]: the rest of the datagram is not read; the question stays open.
+    pub fn input(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        for message in Messages::new(bytes) {
+            let message = message?;
+            let Some((seq, step)) = self.asked else { return Ok(()) };
+            if message.seq != seq {
+                continue;
+            }
+            self.disturbed |= message.flags & F_DUMP_INTR != 0;
+            match message.kind {
+                DONE | ERROR => {
+                    self.asked = None;
+                    match message.code()? {
+                        0 if self.disturbed && self.retries < RETRIES => {
+                            self.retries += 1;
+                            self.steps.push(step);
+                        }
+                        0 => {}
+                        code => self.fail(step, code),
+                    }
+                }
+                rule::NEW => self.found(rule::parse(&message)?),
+                tc::NEW_QDISC => {
+                    let qdisc = tc::parse_qdisc(&message)?;
+                    for parent in qdisc.filter_parents() {
+                        let next = Step::Filters { link: qdisc.link, parent: *parent };
+                        // A dump that is repeated tells of them again.
+                        if !self.steps.contains(&next) {
+                            self.steps.push(next);
+                        }
+                    }
+                    self.found(qdisc.obstacle());
+                }
+                tc::NEW_FILTER => self.found(Some(tc::parse_filter(&message)?)),
+                xfrm::NEW => self.found(xfrm::parse(&message)?),
+                nft::NEW_CHAIN => self.found(nft::parse_chain(&message)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The last question could not be asked, because of this errno.
+    pub fn failed(&mut self, errno: u32) {
+        if let Some((_, step)) = self.asked.take() {
+            self.fail(step, errno);
+        }
+    }
+
+    /// Everything has been asked and answered.
+    pub fn is_done(&self) -> bool {
+        self.asked.is_none() && self.steps.is_empty()
+    }
+
+    /// What was found, each once.
+    pub fn obstacles(&self) -> &[Obstacle] {
+        &self.obstacles
+    }
+
+    /// What could not be found out, and why: `IPsec policies: error 1`.
+    pub fn unanswered(&self) -> &[String] {
+        &self.unanswered
+    }
+
+    fn fail(&mut self, step: Step, errno: u32) {
+        if !ABSENT.contains(&errno) {
+            self.unanswered.push(format!("{}: error {errno}", step.name()));
+        }
+    }
+
+    fn found(&mut self, obstacle: Option<Obstacle>) {
+        self.obstacles.extend(obstacle.filter(|new| !self.obstacles.contains(new)));
+    }
+}
+
+/// Tables of the old iptables modules, from `/proc/net/ip_tables_names` (or `ip6_tables_names`):
+/// one name a line. A table is listed once it was used in this namespace, even if it is empty now.
+pub fn legacy_tables(names: &str, tool: &str) -> Vec<Obstacle> {
+    let tables = names.lines().map(str::trim).filter(|name| !name.is_empty());
+    tables
+        .map(|name| Obstacle {
+            subsystem: "iptables",
+            link: None,
+            what: format!("{tool} (legacy) table {name}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Request;
+    use super::*;
+
+    fn done(seq: u32, code: i32, flags: u16) -> Vec<u8> {
+        Request::new(DONE, 2 | flags, seq).fixed(&code.to_ne_bytes()).finish()
+    }
+
+    #[test]
+    fn asks_in_turn_and_asks_again_when_disturbed() {
+        let mut survey = Survey::new();
+        let mut asked = Vec::new();
+        while let Some((protocol, request)) = survey.output() {
+            asked.push(protocol.number());
+            assert!(survey.output().is_none(), "one at a time");
+            let seq = u32::from_ne_bytes(request[8..12].try_into().unwrap());
+            survey.input(&done(seq + 1, 0, 0)).unwrap(); // another's answer
+            assert!(survey.output().is_none());
+            let disturb = if asked.len() == 2 { F_DUMP_INTR } else { 0 };
+            let code = [0, 0, 0, 0, -1, -95][asked.len() - 1];
+            survey.input(&done(seq, code, disturb)).unwrap();
+        }
+        assert_eq!(asked, [0, 0, 0, 0, 6, 12]);
+        assert!(survey.is_done() && survey.obstacles().is_empty());
+        // No nf_tables is no obstacle; not being allowed to look is not the same as nothing there.
+        assert_eq!(survey.unanswered(), ["IPsec policies: error 1"]);
+    }
+
+    #[test]
+    fn legacy_tables_are_named() {
+        let found = legacy_tables("filter\nnat\n", "iptables");
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].what, "iptables (legacy) table nat");
+        assert!(legacy_tables("", "iptables").is_empty());
+    }
+}

@@ -1,0 +1,247 @@
+//! Routes: `rtmsg` and its attributes, and the hops of a multipath route.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Attr, Attrs, IPV4, IPV6, Malformed, Message, Request, fixed, u16_at, u32_at};
+use crate::event::AnyPrefix;
+
+/// `RTM_NEWROUTE`.
+pub const NEW: u16 = 24;
+/// `RTM_DELROUTE`.
+pub const DEL: u16 = 25;
+const GET: u16 = 26;
+
+/// What the kernel does with packets of a route (`RTN_*`).
+pub mod kind {
+    /// Forwards them.
+    pub const UNICAST: u8 = 1;
+    /// Takes them.
+    pub const LOCAL: u8 = 2;
+    /// Takes them and sends them as a broadcast.
+    pub const BROADCAST: u8 = 3;
+    /// Takes them; sends them as unicast.
+    pub const ANYCAST: u8 = 4;
+    /// Takes them as multicast.
+    pub const MULTICAST: u8 = 5;
+    /// Drops them silently.
+    pub const BLACKHOLE: u8 = 6;
+    /// Drops them and says unreachable.
+    pub const UNREACHABLE: u8 = 7;
+    /// Drops them and says prohibited.
+    pub const PROHIBIT: u8 = 8;
+    /// Looks on in the table of the next rule.
+    pub const THROW: u8 = 9;
+}
+
+/// The hop cannot be used (`RTNH_F_DEAD`).
+pub const HOP_DEAD: u8 = 1;
+/// The hop's link has no carrier (`RTNH_F_LINKDOWN`).
+pub const HOP_LINK_DOWN: u8 = 16;
+
+/// A clone made for one destination (`RTM_F_CLONED`).
+pub const F_CLONED: u32 = 0x200;
+
+/// Set by the kernel itself (`RTPROT_KERNEL`).
+pub const PROTOCOL_KERNEL: u8 = 2;
+/// Learned from router advertisements (`RTPROT_RA`).
+pub const PROTOCOL_RA: u8 = 9;
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
+const RTA_NH_ID: u16 = 30;
+
+const RTAX_MTU: u16 = 2;
+
+/// A route as a message tells of it.
+#[derive(Clone, Debug)]
+pub struct Route<'a> {
+    /// Where it leads.
+    pub prefix: AnyPrefix,
+    /// Source prefix length; more than 0 for IPv6 routes that also match the source.
+    pub src_len: u8,
+    /// Type of service; more than 0 for IPv4 routes that also match that.
+    pub tos: u8,
+    /// Which table.
+    pub table: u32,
+    /// Who made it (`RTPROT_*`).
+    pub protocol: u8,
+    /// What it does, see [`kind`].
+    pub kind: u8,
+    /// `RTM_F_*`.
+    pub flags: u32,
+    /// Lower wins.
+    pub metric: u32,
+    /// The next-hop object it names.
+    pub object: Option<u32>,
+    /// Largest packet along it, in bytes, where the route says so.
+    pub mtu: Option<u32>,
+    hop: Hop,
+    multipath: &'a [u8],
+}
+
+/// One hop of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hop {
+    /// Of either family.
+    pub gateway: Option<IpAddr>,
+    /// Kernel index of the link.
+    pub link: Option<u32>,
+    /// Share, from 1.
+    pub weight: u32,
+    /// [`HOP_DEAD`], [`HOP_LINK_DOWN`] and others (`RTNH_F_*`).
+    pub flags: u8,
+    /// Packets are wrapped on the way out (MPLS, segment routing and the like).
+    pub encap: bool,
+}
+
+impl<'a> Route<'a> {
+    /// Reads the body of [`NEW`] or [`DEL`]. `None` for families other than IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// [`Malformed`], also for a prefix with host bits.
+    pub fn parse(message: &Message<'a>) -> Result<Option<Self>, Malformed> {
+        let (h, attrs) = fixed::<12>(message.body, "rtmsg")?;
+        let [family, dst_len, src_len, tos, table, protocol, _scope, kind, ..] = *h;
+        if family != IPV4 && family != IPV6 {
+            return Ok(None);
+        }
+        let flags = u32_at(h, 8);
+        let mut dst = if family == IPV4 {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        } else {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        };
+        let hop = Hop {
+            weight: 1,
+            // The low byte of a route's flags is that of its only hop.
+            flags: flags.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }],
+            ..Hop::default()
+        };
+        let mut table = u32::from(table);
+        let (mut metric, mut object, mut mtu, mut multipath) = (0, None, None, &[][..]);
+        let mut only = hop;
+        for attr in attrs {
+            let attr = attr?;
+            match attr.kind {
+                RTA_DST => {
+                    let given = attr.ip()?;
+                    if given.is_ipv4() != dst.is_ipv4() {
+                        return Err(attr.wrong_len());
+                    }
+                    dst = given;
+                }
+                RTA_PRIORITY => metric = attr.u32()?,
+                RTA_MULTIPATH => multipath = attr.data,
+                RTA_TABLE => table = attr.u32()?,
+                RTA_NH_ID => object = Some(attr.u32()?),
+                RTA_METRICS => {
+                    for metric in attr.nested() {
+                        let metric = metric?;
+                        if metric.kind == RTAX_MTU {
+                            mtu = Some(metric.u32()?);
+                        }
+                    }
+                }
+                _ => only.read(&attr)?,
+            }
+        }
+        let prefix = AnyPrefix::new(dst, dst_len)
+            .map_err(|_| Malformed::Value { what: "prefix length", value: dst_len.into() })?;
+        let hop = only;
+        Ok(Some(Self {
+            prefix,
+            src_len,
+            tos,
+            table,
+            protocol,
+            kind,
+            flags,
+            metric,
+            object,
+            mtu,
+            hop,
+            multipath,
+        }))
+    }
+
+    /// Its hops: those of a multipath route, or the only one, or none.
+    pub fn hops(&self) -> Hops<'a> {
+        let only = self.multipath.is_empty()
+            && (self.hop.gateway.is_some() || self.hop.link.is_some() || self.hop.encap);
+        Hops { only: only.then_some(self.hop), rest: self.multipath }
+    }
+}
+
+impl Hop {
+    fn read(&mut self, attr: &Attr<'_>) -> Result<(), Malformed> {
+        match attr.kind {
+            RTA_OIF => self.link = Some(attr.u32()?).filter(|&link| link != 0),
+            RTA_GATEWAY => self.gateway = Some(attr.ip()?),
+            // The family, then the address.
+            RTA_VIA => {
+                let data = attr.data.get(2..).unwrap_or_default();
+                self.gateway = Some(Attr { kind: attr.kind, data }.ip()?);
+            }
+            RTA_ENCAP_TYPE => self.encap |= attr.u16()? != 0,
+            RTA_ENCAP => self.encap = true,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The hops of a route. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Hops<'a> {
+    only: Option<Hop>,
+    rest: &'a [u8],
+}
+
+impl Iterator for Hops<'_> {
+    type Item = Result<Hop, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(hop) = self.only.take() {
+            return Some(Ok(hop));
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        // len u16, flags u8, weight - 1 u8, link u32, then attributes; padded to 4.
+        let bytes = core::mem::take(&mut self.rest);
+        let Some(h) = bytes.first_chunk::<8>() else {
+            return Some(Err(Malformed::Short { what: "rtnexthop", need: 8, have: bytes.len() }));
+        };
+        let len = u16_at(h, 0);
+        let Some(attrs) = bytes.get(8..usize::from(len)) else {
+            let what = "rtnexthop length";
+            return Some(Err(Malformed::Value { what, value: len.into() }));
+        };
+        let mut hop = Hop {
+            link: Some(u32_at(h, 4)).filter(|&link| link != 0),
+            weight: u32::from(h[3]) + 1,
+            flags: h[2],
+            ..Hop::default()
+        };
+        for attr in Attrs::new(attrs) {
+            if let Err(error) = attr.and_then(|attr| hop.read(&attr)) {
+                return Some(Err(error));
+            }
+        }
+        self.rest = bytes.get(super::aligned(usize::from(len))..).unwrap_or_default();
+        Some(Ok(hop))
+    }
+}
+
+/// Asks for all routes of a family, of all tables.
+pub fn dump(family: u8, seq: u32) -> Vec<u8> {
+    Request::dump(GET, seq).fixed(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).finish()
+}

@@ -1,8 +1,23 @@
 //! The registry of route sources.
 
+pub mod file;
+mod fixed;
+#[cfg(test)]
+pub(crate) mod real;
+pub mod table;
+mod words;
+
 use std::time::Instant;
 
 use crate::event::{RouteEvent, RouteKey};
+
+/// All sources, in the order that `--help` lists them.
+pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND];
+
+/// The source that configuration calls by this name.
+pub fn find(name: &str) -> Option<&'static SourceKind> {
+    SOURCES.iter().find(|kind| kind.name == name)
+}
 
 /// Turns bytes into events. No I/O of its own: bytes and time go in, events come out; the daemon
 /// owns the sockets and files.
@@ -53,6 +68,18 @@ pub struct Rejected {
     pub count: u64,
     /// The first few, in words, each naming its place (`line 17: ...`).
     pub samples: Vec<String>,
+}
+
+impl Rejected {
+    /// How many are kept in words.
+    const SAMPLES: usize = 8;
+
+    fn add(&mut self, words: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.samples.len() < Self::SAMPLES {
+            self.samples.push(words());
+        }
+    }
 }
 
 /// How a source is fed.
@@ -116,6 +143,16 @@ pub enum SourceError {
         /// What was kept.
         rest: String,
     },
+    /// The input cannot be opened or read.
+    #[error("{name}: {what}")]
+    Io {
+        /// The input.
+        name: String,
+        /// What kind of failure, for exit codes.
+        kind: std::io::ErrorKind,
+        /// As the system says it.
+        what: String,
+    },
     /// The compressed stream is damaged.
     #[error("{name}: {what}")]
     Compression {
@@ -124,4 +161,10 @@ pub enum SourceError {
         /// As the decoder says it.
         what: String,
     },
+}
+
+impl SourceError {
+    fn io(name: &str, error: &std::io::Error) -> Self {
+        Self::Io { name: name.into(), kind: error.kind(), what: error.to_string() }
+    }
 }

@@ -9,8 +9,11 @@ pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
+pub mod flow;
 pub mod graph;
+mod own_addrs;
 pub mod rate_limit;
+pub mod router_graph;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;

@@ -1,6 +1,13 @@
 //! The registry of elements, and what an element is.
 
 mod discard;
+mod drop_cause;
+mod ether_input;
+mod hold;
+mod ip4_input;
+mod ip6_input;
+mod ip_lookup;
+mod next_hop;
 mod transmit;
 
 use fingerpost_route::{Ask, Forwarding};
@@ -9,7 +16,19 @@ use crate::buf::{Batch, Packet, Pool};
 use crate::counters::WorkerCounters;
 
 /// Every element: graphs, documents and conformance tests loop over these rows.
-pub static ELEMENTS: &[ElementClass] = &[discard::CLASS, transmit::CLASS];
+pub static ELEMENTS: &[ElementClass] = &[
+    discard::CLASS,
+    drop_cause::CLASS,
+    ether_input::CLASS,
+    hold::CLASS,
+    ip4_input::CLASS,
+    ip6_input::CLASS,
+    ip_lookup::CLASS4,
+    ip_lookup::CLASS6,
+    next_hop::CLASS4,
+    next_hop::CLASS6,
+    transmit::CLASS,
+];
 
 /// Registry row, plain data: all that is known of an element without running it.
 #[derive(Debug)]

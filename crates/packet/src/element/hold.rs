@@ -1,0 +1,420 @@
+//! Keeps packets whose next hop has no link address yet, and asks for it (dataplane 7).
+//!
+//! Packets wait by what they wait for: an adjacency, or a station on the link of a port. Each such key
+//! keeps [`PER_KEY`] packets in order, a worker [`PACKETS`] of [`KEYS`] keys; more are dropped. The
+//! control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
+//! address is known, packets go back to the lookup, since their route may have changed meanwhile; when
+//! it is known that the station is silent, or after 3 seconds, each goes where an ICMP error is made
+//! of it (RFC 1812 3.3.2). A silent neighbor is asked for again as long as packets come for it.
+//!
+//! Cost: a hash table, for packets that have to wait anyway; nothing is allocated after the start. A
+//! round looks at [`TURNS`] keys, in turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use fingerpost_lpm::Addr;
+use fingerpost_route::{Ask, Leg};
+
+use super::{Context, Element, ElementClass, Held};
+use crate::buf::{Batch, FLAG_GENERATED, Packet};
+use crate::cause::Cause;
+use crate::drops::DropReason;
+use crate::wire::{Ether, Ip4, Ip6, ether};
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    name: "hold",
+    summary: "keeps packets until the next hop's link address is known",
+    inputs: &["in"],
+    outputs: &["ip4", "ip6", "error4", "error6"],
+    make: || Box::new(Hold::new()),
+};
+
+/// Added to the output of a family for packets that cannot go on.
+const ERROR: u16 = 2;
+
+/// Packets that wait for one key. RFC 1122 asks for one at least; 16 are a small TCP window.
+const PER_KEY: u8 = 16;
+/// Packets that a worker keeps.
+const PACKETS: u16 = 1024;
+/// Keys that a worker keeps: a sweep through a subnet must not grow without end (RFC 6583).
+const KEYS: usize = 1024;
+/// Keys looked at in a round.
+const TURNS: usize = 16;
+/// Between two questions for one key.
+const ASK_NS: u64 = 1_000_000_000;
+/// After this long a packet's sender is told.
+const PATIENCE_NS: u64 = 3_000_000_000;
+
+/// No slot.
+const NIL: u16 = u16::MAX;
+
+struct Hold {
+    /// Linked by `next`: one list a key, and one of the free ones.
+    slots: Box<[Slot]>,
+    free: u16,
+    waits: HashMap<Ask, Wait>,
+    /// The keys, the one to be looked at next in front.
+    turns: VecDeque<Ask>,
+    held: Held,
+}
+
+struct Slot {
+    packet: Option<Packet>,
+    next: u16,
+}
+
+/// What waits for one key. Without packets it only remembers when it was asked for.
+struct Wait {
+    head: u16,
+    tail: u16,
+    count: u8,
+    since_ns: u64,
+    asked_ns: u64,
+}
+
+/// Whether packets may go on.
+enum State {
+    Waiting,
+    Ready,
+    Failed,
+}
+
+impl Hold {
+    fn new() -> Self {
+        let slot = |i| Slot { packet: None, next: if i + 1 < PACKETS { i + 1 } else { NIL } };
+        Self {
+            slots: (0..PACKETS).map(slot).collect(),
+            free: 0,
+            waits: HashMap::with_capacity(KEYS),
+            turns: VecDeque::with_capacity(KEYS),
+            held: Held::default(),
+        }
+    }
+
+    /// The list of a key, made if there is room, with the question asked if it is time.
+    fn wait(&mut self, key: Ask, cx: &mut Context<'_>) -> Option<&mut Wait> {
+        if !self.waits.contains_key(&key) {
+            if self.waits.len() == KEYS {
+                return None;
+            }
+            self.turns.push_back(key);
+            let wait = Wait { head: NIL, tail: NIL, count: 0, since_ns: 0, asked_ns: cx.now_ns };
+            self.waits.insert(key, wait);
+            cx.ask(key);
+        }
+        let wait = self.waits.get_mut(&key)?;
+        if wait.count == 0 {
+            wait.since_ns = cx.now_ns;
+        }
+        ask_again(key, wait, cx);
+        Some(wait)
+    }
+
+    /// Keeps a packet of a key that is there and has room.
+    fn keep(&mut self, key: Ask, packet: Packet) {
+        let wait = self.waits.get_mut(&key).expect("the caller made it");
+        let at = self.free;
+        let slot = &mut self.slots[usize::from(at)];
+        self.free = std::mem::replace(&mut slot.next, NIL);
+        self.held.add(packet.meta.flags & FLAG_GENERATED != 0);
+        slot.packet = Some(packet);
+        if wait.count == 0 {
+            wait.head = at;
+        } else {
+            self.slots[usize::from(wait.tail)].next = at;
+        }
+        wait.tail = at;
+        wait.count += 1;
+    }
+
+    /// Lets all packets of a key go, in order.
+    fn release(&mut self, key: Ask, mut each: impl FnMut(Packet)) {
+        let Some(wait) = self.waits.get_mut(&key) else { return };
+        let mut at = wait.head;
+        (wait.head, wait.tail, wait.count) = (NIL, NIL, 0);
+        while at != NIL {
+            let slot = &mut self.slots[usize::from(at)];
+            let packet = slot.packet.take().expect("a listed slot holds a packet");
+            let next = std::mem::replace(&mut slot.next, self.free);
+            self.free = at;
+            at = next;
+            self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
+            each(packet);
+        }
+    }
+}
+
+fn ask_again(key: Ask, wait: &mut Wait, cx: &mut Context<'_>) {
+    if cx.now_ns.saturating_sub(wait.asked_ns) >= ASK_NS {
+        wait.asked_ns = cx.now_ns;
+        cx.ask(key);
+    }
+}
+
+/// 0 for IPv4, 1 for IPv6: what a frame's Ethernet type says.
+fn family(frame: &[u8]) -> u16 {
+    u16::from(Ether::of(frame).is_some_and(|ether| ether.kind() == ether::TYPE_IP6))
+}
+
+/// What a packet waits for.
+fn key(leg: Leg, frame: &[u8], network: usize) -> Option<Ask> {
+    match leg {
+        Leg::Adjacency(index) => Some(Ask::Adjacency(index)),
+        Leg::Glean(port) => {
+            let addr = if family(frame) == 0 {
+                Ip4::at(frame, network)?.dst().to_ip()
+            } else {
+                Ip6::at(frame, network)?.dst().to_ip()
+            };
+            Some(Ask::Neighbor { port, addr })
+        }
+        _ => None,
+    }
+}
+
+fn state(key: Ask, cx: &Context<'_>) -> State {
+    let forwarding = cx.forwarding;
+    match key {
+        Ask::Adjacency(index) => {
+            let adjacency = forwarding.hops.adjacency(index);
+            if adjacency.resolved() {
+                State::Ready
+            } else if adjacency.failed() {
+                State::Failed
+            } else {
+                State::Waiting
+            }
+        }
+        Ask::Neighbor { addr, .. } => {
+            let hop = match addr {
+                IpAddr::V4(addr) => forwarding.v4.lookup(addr.to_bits()),
+                IpAddr::V6(addr) => forwarding.v6.lookup(addr.to_bits()),
+            };
+            // Whatever else the route says now, the way from the lookup on does it.
+            match forwarding.hops.leg(hop, 0) {
+                Leg::Glean(_) => State::Waiting,
+                _ => State::Ready,
+            }
+        }
+    }
+}
+
+impl Element for Hold {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let meta = batch.meta()[i];
+            let leg = Leg::decode(meta.note);
+            let Some(key) = key(leg, batch.bytes(i), meta.network.into()) else {
+                batch.discard(i, DropReason::Unresolved);
+                continue;
+            };
+            let room = self.free != NIL;
+            let Some(wait) = self.wait(key, cx).filter(|wait| room && wait.count < PER_KEY) else {
+                batch.discard(i, DropReason::HoldFull);
+                continue;
+            };
+            if wait.count == 0 && matches!(state(key, cx), State::Failed) {
+                batch.meta_mut()[i].note = Cause::HostUnreachable.note();
+                let output = ERROR + family(batch.bytes(i));
+                batch.output(i, output);
+                continue;
+            }
+            let packet = batch.take(i);
+            self.keep(key, packet);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.turns.len().min(TURNS) {
+            let Some(key) = self.turns.pop_front() else { return };
+            let Some(wait) = self.waits.get_mut(&key) else { continue };
+            if wait.count == 0 {
+                if cx.now_ns.saturating_sub(wait.asked_ns) >= ASK_NS {
+                    self.waits.remove(&key);
+                    continue;
+                }
+            } else {
+                let mut state = state(key, cx);
+                if matches!(state, State::Waiting) {
+                    if cx.now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
+                        state = State::Failed;
+                    } else {
+                        ask_again(key, wait, cx);
+                    }
+                }
+                match state {
+                    State::Waiting => {}
+                    State::Ready => {
+                        self.release(key, |packet| cx.emit(family(packet.bytes()), packet));
+                    }
+                    State::Failed => self.release(key, |mut packet| {
+                        packet.meta.note = Cause::HostUnreachable.note();
+                        cx.emit(ERROR + family(packet.bytes()), packet);
+                    }),
+                }
+            }
+            self.turns.push_back(key);
+        }
+    }
+
+    fn held(&self) -> Held {
+        self.held
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("packets", self.held.total() as u64);
+        visit("keys", self.waits.len() as u64);
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        while let Some(key) = self.turns.pop_front() {
+            self.release(key, |packet| cx.drop_packet(packet, DropReason::Shutdown));
+            self.waits.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::Decision;
+    use crate::testing::{Bench, World, frame_v4, frame_v6};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn frame(n: u8) -> Vec<u8> {
+        frame_v4("10.0.0.9", &format!("10.0.1.{n}"), 64, 17, &[n])
+    }
+
+    fn put(bench: &mut Bench, hold: &mut Hold, leg: Leg, frame: &[u8]) -> Decision {
+        let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
+        batch.meta_mut()[0].network = 14;
+        batch.meta_mut()[0].note = leg.encode();
+        hold.process(0, &mut batch, &mut bench.context());
+        batch.decision(0)
+    }
+
+    /// Output and last byte of what came out.
+    fn poll(bench: &mut Bench, hold: &mut Hold) -> Vec<(u16, u8)> {
+        hold.poll(&mut bench.context());
+        bench.emitted.drain(..).map(|(out, p)| (out, *p.bytes().last().unwrap())).collect()
+    }
+
+    #[test]
+    fn packets_wait_in_order_until_the_address_is_known() {
+        let world = World::new();
+        world.hops.set_unresolved(3, 1, false);
+        world.hops.set_unresolved(4, 1, false);
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        for n in 0..5 {
+            let taken = put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(n));
+            assert_eq!(taken, Decision::Taken);
+        }
+        let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[77]);
+        put(&mut bench, &mut hold, Leg::Adjacency(4), &v6);
+        assert_eq!(bench.asks, [Ask::Adjacency(3), Ask::Adjacency(4)]);
+        assert_eq!(poll(&mut bench, &mut hold), []);
+        assert_eq!(hold.held().total(), 6);
+        world.neighbor(3, 1);
+        let want: Vec<_> = (0..5).map(|n| (0, n)).collect();
+        assert_eq!(poll(&mut bench, &mut hold), want);
+        world.neighbor(4, 1);
+        assert_eq!(poll(&mut bench, &mut hold), [(1, 77)]);
+        assert_eq!(hold.held().total(), 0);
+        assert_eq!(bench.pool.free(), bench.pool.frames());
+    }
+
+    #[test]
+    fn a_station_on_the_link_is_found_by_its_route() {
+        let mut world = World::new();
+        world.leg("10.0.1.0/24", Leg::Glean(1));
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        put(&mut bench, &mut hold, Leg::Glean(1), &frame(7));
+        put(&mut bench, &mut hold, Leg::Glean(1), &frame(8));
+        let ask = |n| Ask::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]) };
+        assert_eq!(bench.asks, [ask(7), ask(8)]);
+        assert_eq!(poll(&mut bench, &mut hold), []);
+        world.neighbor(3, 1);
+        world.leg("10.0.1.8/32", Leg::Adjacency(3));
+        bench.forwarding = world.forwarding();
+        assert_eq!(poll(&mut bench, &mut hold), [(0, 8)]);
+    }
+
+    #[test]
+    fn silence_is_reported_and_asked_about_once_a_second() {
+        let world = World::new();
+        world.hops.set_unresolved(3, 1, false);
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(1));
+        for tenth in 1..30 {
+            bench.now_ns = SECOND + tenth * SECOND / 10;
+            put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(2));
+            assert_eq!(poll(&mut bench, &mut hold), []);
+        }
+        assert_eq!(bench.asks.len(), 3, "at 0, 1 and 2 seconds");
+        bench.now_ns = 4 * SECOND;
+        let out = poll(&mut bench, &mut hold);
+        assert_eq!((out.len(), out[0], out[1]), (16, (2, 1), (2, 2)));
+        // Failed at once, when that is known; and asked for again.
+        world.hops.set_unresolved(3, 1, true);
+        bench.now_ns = 5 * SECOND;
+        let out = put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(3));
+        assert_eq!((out, bench.asks.len()), (Decision::Output(ERROR), 4));
+        put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(3));
+        assert_eq!(bench.asks.len(), 4);
+        // What nobody waits for is forgotten.
+        bench.now_ns = 7 * SECOND;
+        poll(&mut bench, &mut hold);
+        assert!(hold.waits.is_empty() && hold.turns.is_empty());
+    }
+
+    #[test]
+    fn room_is_bounded_by_key_by_packets_and_by_keys() {
+        let world = World::new();
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        bench.pool = crate::Pool::new(4096, 2048);
+        let full = Decision::Drop(DropReason::HoldFull);
+        for n in 0..20 {
+            let out = put(&mut bench, &mut hold, Leg::Adjacency(200), &frame(n));
+            assert_eq!(out == full, n >= PER_KEY, "{n}");
+        }
+        for index in 0..u32::from(PACKETS) {
+            let out = put(&mut bench, &mut hold, Leg::Adjacency(1000 + index), &frame(1));
+            let room = index + u32::from(PER_KEY) < u32::from(PACKETS);
+            assert_eq!(out == full, !room, "{index}");
+        }
+        assert_eq!(hold.held().total(), usize::from(PACKETS));
+        assert_eq!(hold.waits.len(), KEYS);
+        assert!(hold.waits.capacity() < 4 * KEYS && bench.asks.len() == KEYS);
+        hold.stop(&mut bench.context());
+        let counters = &bench.counters;
+        assert_eq!(counters.dropped[DropReason::Shutdown as usize].read(), PACKETS.into());
+        assert_eq!((hold.held().total(), bench.pool.free()), (0, 4096));
+    }
+
+    #[test]
+    fn our_own_packets_are_counted_apart() {
+        let world = World::new();
+        world.hops.set_unresolved(3, 1, false);
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let mut packet = crate::testing::packet(&bench.pool, 0, &frame(1));
+        packet.meta.flags = FLAG_GENERATED;
+        packet.meta.note = Leg::Adjacency(3).encode();
+        let mut batch = Batch::new(&bench.pool);
+        batch.push(packet).unwrap();
+        hold.process(0, &mut batch, &mut bench.context());
+        assert_eq!(hold.held(), Held { received: 0, generated: 1 });
+        hold.stop(&mut bench.context());
+        assert_eq!(bench.counters.generated_dropped[DropReason::Shutdown as usize].read(), 1);
+    }
+
+    #[test]
+    fn what_cannot_wait_is_dropped() {
+        let world = World::new();
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let unresolved = Decision::Drop(DropReason::Unresolved);
+        assert_eq!(put(&mut bench, &mut hold, Leg::NoRoute, &frame(1)), unresolved);
+        assert_eq!(put(&mut bench, &mut hold, Leg::Glean(1), &frame(1)[..20]), unresolved);
+    }
+}

@@ -1,0 +1,404 @@
+//! Does what the lookup's answer means: sends packets on their way with a new link header.
+//!
+//! Two passes over a batch. The first turns each hop into a leg, by the flow hash where the hop is a
+//! group; the second reads the adjacencies, compares the MTU, and writes the packet's header once:
+//! TTL or hop limit, checksum, MACs. Packets that cannot go on leave by other outputs, with their
+//! note set: `error` has a [`Cause`], `fragment` the MTU, `hold` the leg that has no link address.
+//!
+//! Fragments come back by the second input. The leg of the whole packet was left in their metadata,
+//! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
+//!
+//! Packets of our own making leave with the TTL they were given; fragments count it down like the
+//! packet they were cut from.
+//!
+//! Cost: the hop's word, the adjacency's 16 bytes, and the packet's first line, which is in the cache
+//! by now.
+
+use fingerpost_lpm::NextHopId;
+use fingerpost_route::{Adjacency, HopTable, Leg};
+
+use super::ether_input::AHEAD;
+use super::{Context, Element, ElementClass};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta};
+use crate::cause::Cause;
+use crate::drops::DropReason;
+use crate::flow;
+use crate::wire::ip4::DONT_FRAGMENT;
+use crate::wire::ip6::is_link_local;
+use crate::wire::{EtherMut, Ip4, Ip4Mut, Ip6, Ip6Mut};
+
+pub(crate) const CLASS4: ElementClass = ElementClass {
+    name: "ip4_next_hop",
+    summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
+    inputs: &["in", "fragments"],
+    outputs: &["out", "error", "hold", "fragment"],
+    make: || Box::new(NextHop::<4>::new()),
+};
+
+pub(crate) const CLASS6: ElementClass = ElementClass {
+    name: "ip6_next_hop",
+    summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
+    inputs: &["in"],
+    outputs: &["out", "error", "hold"],
+    make: || Box::new(NextHop::<6>::new()),
+};
+
+const ERROR: u16 = 1;
+const HOLD: u16 = 2;
+const FRAGMENT: u16 = 3;
+
+/// Input of fragments.
+const FRAGMENTS: u16 = 1;
+
+struct NextHop<const FAMILY: u8> {
+    legs: Box<[Leg; BATCH]>,
+}
+
+impl<const FAMILY: u8> NextHop<FAMILY> {
+    fn new() -> Self {
+        Self { legs: Box::new([Leg::NoRoute; BATCH]) }
+    }
+
+    /// Which of the legs of a group a packet takes.
+    #[cold]
+    fn choose(hops: &HopTable, meta: &Meta, frame: &[u8], seed: u64) -> Leg {
+        let packet = frame.get(meta.network.into()..).unwrap_or(&[]);
+        let hash =
+            if FAMILY == 4 { flow::of_ip4(seed, packet) } else { flow::of_ip6(seed, packet) };
+        hops.leg(meta.hop, hash)
+    }
+}
+
+/// What became of a packet.
+enum Verdict {
+    Send,
+    Error(Cause),
+    Hold,
+    Fragment(u16),
+    Drop(DropReason),
+}
+
+impl<const FAMILY: u8> Element for NextHop<FAMILY> {
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let hops = &*cx.forwarding.hops;
+        let len = batch.len();
+        for (i, leg) in self.legs.iter_mut().enumerate().take(len) {
+            let meta = &batch.meta()[i];
+            *leg = if input == FRAGMENTS {
+                Leg::decode(meta.hop.0)
+            } else if hops.is_group(meta.hop) {
+                Self::choose(hops, meta, batch.bytes(i), cx.flow_seed)
+            } else {
+                hops.leg(meta.hop, 0)
+            };
+        }
+        for (i, &leg) in self.legs.iter().enumerate().take(len) {
+            batch.prefetch(i + AHEAD);
+            let meta = batch.meta()[i];
+            let verdict = match leg {
+                Leg::Adjacency(index) => {
+                    let adjacency = hops.adjacency(index);
+                    if adjacency.resolved() {
+                        let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
+                        let frame = batch.bytes_mut(i);
+                        let verdict = if FAMILY == 4 {
+                            send_v4(frame, &meta, &adjacency, count_down)
+                        } else {
+                            send_v6(frame, &meta, &adjacency, count_down)
+                        };
+                        if let Verdict::Send = verdict {
+                            batch.meta_mut()[i].note = adjacency.port.into();
+                            cx.counters.use_adjacency(index);
+                            continue;
+                        }
+                        verdict
+                    } else {
+                        Verdict::Hold
+                    }
+                }
+                Leg::Glean(_) => Verdict::Hold,
+                Leg::NoRoute => Verdict::Error(Cause::NoRoute),
+                Leg::Unreachable => Verdict::Error(Cause::Unreachable),
+                Leg::Prohibit => Verdict::Error(Cause::Prohibit),
+                Leg::Blackhole => Verdict::Drop(DropReason::Blackhole),
+                Leg::Local => Verdict::Drop(DropReason::Local),
+            };
+            divert(batch, i, leg, &verdict);
+        }
+    }
+}
+
+/// Labels a packet that does not simply go on.
+#[cold]
+fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
+    let meta = &mut batch.meta_mut()[i];
+    let output = match *verdict {
+        Verdict::Send => return,
+        Verdict::Drop(reason) => return batch.discard(i, reason),
+        Verdict::Error(cause) => {
+            meta.note = cause.note();
+            ERROR
+        }
+        Verdict::Hold => {
+            meta.note = leg.encode();
+            HOLD
+        }
+        Verdict::Fragment(mtu) => {
+            meta.note = mtu.into();
+            meta.hop = NextHopId(leg.encode());
+            FRAGMENT
+        }
+    };
+    batch.output(i, output);
+}
+
+#[inline]
+fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
+    let at = usize::from(meta.network);
+    let len = frame.len() - at.min(frame.len());
+    let Some(ip) = Ip4::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
+    if len > usize::from(adjacency.mtu) {
+        return if ip.fragment() & DONT_FRAGMENT != 0 {
+            Verdict::Error(Cause::TooBig(adjacency.mtu))
+        } else {
+            Verdict::Fragment(adjacency.mtu)
+        };
+    }
+    if count_down && let Some(mut ip) = Ip4Mut::at(frame, at) {
+        ip.decrement_ttl();
+    }
+    write_link(frame, adjacency);
+    Verdict::Send
+}
+
+#[inline]
+fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
+    let at = usize::from(meta.network);
+    let len = frame.len() - at.min(frame.len());
+    let Some(ip) = Ip6::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
+    // RFC 4007 9: a packet with a link-local source stays on its link.
+    if is_link_local(ip.src()) && adjacency.port != meta.port {
+        return Verdict::Error(Cause::Scope);
+    }
+    if len > usize::from(adjacency.mtu) {
+        return Verdict::Error(Cause::TooBig(adjacency.mtu));
+    }
+    if count_down && let Some(mut ip) = Ip6Mut::at(frame, at) {
+        ip.decrement_hop_limit();
+    }
+    write_link(frame, adjacency);
+    Verdict::Send
+}
+
+#[inline]
+fn write_link(frame: &mut [u8], adjacency: &Adjacency) {
+    if let Some(mut ether) = EtherMut::of(frame) {
+        ether.set_addrs(adjacency.dst, adjacency.src);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::Decision;
+    use crate::testing::{Bench, World, frame_v4, frame_v6, neighbor_mac, port_mac};
+    use crate::wire::ip4::sum_is_valid;
+
+    fn world() -> (World, Vec<NextHopId>) {
+        let mut world = World::new();
+        world.neighbor(5, 1);
+        world.neighbor(6, 2);
+        world.neighbor(7, 0);
+        world.hops.set_unresolved(8, 1, false);
+        let mut hops = vec![NextHopId::NONE];
+        for leg in [
+            Leg::Adjacency(5),
+            Leg::Adjacency(6),
+            Leg::Adjacency(7),
+            Leg::Adjacency(8),
+            Leg::Glean(1),
+            Leg::Local,
+            Leg::Blackhole,
+            Leg::Unreachable,
+            Leg::Prohibit,
+        ] {
+            hops.push(world.hop(leg));
+        }
+        (world, hops)
+    }
+
+    fn run(
+        world: &World,
+        frame: &[u8],
+        input: u16,
+        set: impl Fn(&mut Meta),
+    ) -> (Box<Batch>, Bench) {
+        let mut bench = Bench::new(world);
+        let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
+        batch.meta_mut()[0].network = 14;
+        set(&mut batch.meta_mut()[0]);
+        let class = if frame[14] >> 4 == 4 { CLASS4 } else { CLASS6 };
+        (class.make)().process(input, &mut batch, &mut bench.context());
+        (batch, bench)
+    }
+
+    #[test]
+    fn a_packet_is_rewritten_and_nothing_else_changes() {
+        let (world, hops) = world();
+        let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[7; 1480]);
+        let (batch, bench) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+        assert_eq!((batch.decision(0), batch.meta()[0].note), (Decision::Output(0), 1));
+        let out = batch.bytes(0);
+        assert_eq!((&out[..6], &out[6..12]), (&neighbor_mac(5).0[..], &port_mac(1).0[..]));
+        let ip = Ip4::at(out, 14).unwrap();
+        assert_eq!(ip.ttl(), 63);
+        assert!(sum_is_valid(ip.raw_sum()));
+        let mut want = frame.clone();
+        want[..12].copy_from_slice(&out[..12]);
+        [want[22], want[24], want[25]] = [63, out[24], out[25]];
+        assert_eq!(out, want);
+        assert_eq!(bench.counters.adjacencies[5].read(), 1);
+
+        let frame = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[7; 1460]);
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+        let mut want = frame.clone();
+        want[..6].copy_from_slice(&neighbor_mac(5).0);
+        want[6..12].copy_from_slice(&port_mac(1).0);
+        want[21] = 63;
+        assert_eq!(batch.bytes(0), want);
+    }
+
+    #[test]
+    fn what_each_leg_means() {
+        let (world, hops) = world();
+        let error = |cause: Cause| (Decision::Output(ERROR), Some(cause.note()));
+        let hold = |leg: Leg| (Decision::Output(HOLD), Some(leg.encode()));
+        let want = [
+            error(Cause::NoRoute),
+            (Decision::Output(0), Some(1)),
+            (Decision::Output(0), Some(2)),
+            (Decision::Output(0), Some(0)),
+            hold(Leg::Adjacency(8)),
+            hold(Leg::Glean(1)),
+            (Decision::Drop(DropReason::Local), None),
+            (Decision::Drop(DropReason::Blackhole), None),
+            error(Cause::Unreachable),
+            error(Cause::Prohibit),
+        ];
+        for frame in [
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[]),
+        ] {
+            for (hop, want) in hops.iter().zip(want) {
+                let (batch, _) = run(&world, &frame, 0, |m| m.hop = *hop);
+                assert_eq!(batch.decision(0), want.0, "{hop:?}");
+                if let Some(note) = want.1 {
+                    assert_eq!(batch.meta()[0].note, note, "{hop:?}");
+                }
+                if batch.decision(0) != Decision::Output(0) {
+                    assert_eq!(batch.bytes(0), frame, "only packets that leave are written");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packets_that_are_too_big() {
+        let (world, hops) = world();
+        let seen = |frame: &[u8], hop: NextHopId| {
+            let (batch, _) = run(&world, frame, 0, |m| m.hop = hop);
+            assert_ne!(batch.decision(0), Decision::Output(0));
+            (batch.decision(0), batch.meta()[0].note, batch.meta()[0].hop)
+        };
+        let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 1261]);
+        let leg = NextHopId(Leg::Adjacency(6).encode());
+        assert_eq!(seen(&frame, hops[2]), (Decision::Output(FRAGMENT), 1280, leg));
+        frame[14 + 6] = 0x40;
+        let too_big = (Decision::Output(ERROR), Cause::TooBig(1280).note(), hops[2]);
+        assert_eq!(seen(&frame, hops[2]), too_big);
+        let frame = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 1241]);
+        assert_eq!(seen(&frame, hops[2]), too_big);
+        for frame in [
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 1260]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 1240]),
+        ] {
+            let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[2]);
+            assert_eq!(batch.decision(0), Decision::Output(0), "exactly the MTU fits");
+        }
+    }
+
+    #[test]
+    fn fragments_keep_their_leg_and_count_down() {
+        let (world, _) = world();
+        let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
+        let (batch, _) = run(&world, &frame, FRAGMENTS, |m| {
+            m.hop = NextHopId(Leg::Adjacency(6).encode());
+            m.flags = FLAG_GENERATED;
+        });
+        assert_eq!((batch.decision(0), batch.meta()[0].note), (Decision::Output(0), 2));
+        assert_eq!(batch.bytes(0)[22], 63);
+    }
+
+    #[test]
+    fn our_own_packets_keep_their_ttl() {
+        let (world, hops) = world();
+        for (frame, at) in [
+            (frame_v4("10.0.0.1", "192.0.2.1", 64, 1, &[]), 22),
+            (frame_v6("2001:db8::1", "2001:db8:5::1", 64, 58, &[]), 21),
+        ] {
+            let (batch, _) = run(&world, &frame, 0, |m| {
+                m.hop = hops[1];
+                m.flags = FLAG_GENERATED;
+            });
+            assert_eq!((batch.decision(0), batch.bytes(0)[at]), (Decision::Output(0), 64));
+        }
+    }
+
+    #[test]
+    fn a_link_local_source_stays_on_its_link() {
+        let (world, hops) = world();
+        let frame = frame_v6("fe80::9", "2001:db8:5::1", 64, 17, &[]);
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+        assert_eq!(
+            (batch.decision(0), batch.meta()[0].note),
+            (Decision::Output(ERROR), Cause::Scope.note())
+        );
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[3]);
+        assert_eq!(batch.decision(0), Decision::Output(0), "in by port 0, out by port 0");
+    }
+
+    #[test]
+    fn a_group_is_taken_by_flow() {
+        let (mut world, _) = world();
+        let group = world.group(&[
+            Leg::Adjacency(5),
+            Leg::Adjacency(6),
+            Leg::Adjacency(7),
+            Leg::Unreachable,
+        ]);
+        let mut seen = [0; 4];
+        for port in 0..=255 {
+            let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[4, port, 0, 53, 0, 8, 0, 0]);
+            let (batch, _) = run(&world, &frame, 0, |m| m.hop = group);
+            let (again, _) = run(&world, &frame, 0, |m| m.hop = group);
+            assert_eq!(batch.meta()[0].note, again.meta()[0].note);
+            match batch.decision(0) {
+                Decision::Output(0) => seen[batch.meta()[0].note as usize] += 1,
+                _ => seen[3] += 1,
+            }
+        }
+        assert!(seen.iter().all(|&n| n > 40), "{seen:?}");
+    }
+
+    #[test]
+    fn frames_without_a_header_are_dropped() {
+        let (world, hops) = world();
+        for frame in [
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[]),
+        ] {
+            let (batch, _) = run(&world, &frame[..30], 0, |m| m.hop = hops[1]);
+            assert_eq!(batch.decision(0), Decision::Drop(DropReason::TooShort));
+        }
+    }
+}

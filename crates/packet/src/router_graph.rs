@@ -1,0 +1,172 @@
+//! The graph of the built-in router: every element of the path, wired.
+//!
+//! ```text
+//! ether_input -> [fill_checksum] -> ip4_input -> ip4_lookup -> ip4_next_hop -> transmit
+//!                                   ip6_input -> ip6_lookup -> ip6_next_hop -> transmit
+//! ip4_input.options -> ip4_options -> ip4_lookup
+//! *.error -> icmp4_error, icmp6_error -> the lookup of the family
+//! ip4_next_hop.fragment -> ip4_fragment -> ip4_next_hop
+//! *.hold -> hold -> the lookup of the family
+//! ```
+//!
+//! Errors, fragments and packets that waited re-enter the path, so they are routed like any other;
+//! those edges close cycles, on which the run counts rounds.
+
+use crate::graph::{Plan, PlanBuilder, PlanError};
+
+/// Name of the node at which packets enter.
+pub const ENTRY: &str = "ether_input";
+
+/// The built-in router. The nodes are called like their elements; where one element stands twice,
+/// the family is added.
+///
+/// # Errors
+/// Never with the registry of this crate: its tests build it.
+pub fn plan() -> Result<Plan, PlanError> {
+    let mut b = PlanBuilder::new();
+    for class in [
+        "ether_input",
+        "ip4_input",
+        "ip6_input",
+        "ip4_options",
+        "ip4_lookup",
+        "ip6_lookup",
+        "ip4_next_hop",
+        "ip6_next_hop",
+        "ip4_fragment",
+        "hold",
+        "icmp4_error",
+        "icmp6_error",
+        "transmit",
+    ] {
+        b.node(class, known(class))?;
+    }
+    b.node("fill4", known("fill_checksum"))?.node("fill6", known("fill_checksum"))?;
+
+    for (from, output, to, input) in [
+        ("ether_input", "ip4", "ip4_input", "0"),
+        ("ether_input", "ip6", "ip6_input", "0"),
+        ("ether_input", "fill4", "fill4", "0"),
+        ("ether_input", "fill6", "fill6", "0"),
+        ("fill4", "0", "ip4_input", "0"),
+        ("fill6", "0", "ip6_input", "0"),
+        ("ip4_input", "forward", "ip4_lookup", "0"),
+        ("ip4_input", "options", "ip4_options", "0"),
+        ("ip4_input", "error", "icmp4_error", "0"),
+        ("ip6_input", "forward", "ip6_lookup", "0"),
+        ("ip6_input", "error", "icmp6_error", "0"),
+        ("ip4_options", "forward", "ip4_lookup", "0"),
+        ("ip4_options", "error", "icmp4_error", "0"),
+        ("ip4_lookup", "out", "ip4_next_hop", "in"),
+        ("ip6_lookup", "out", "ip6_next_hop", "in"),
+        ("ip4_next_hop", "out", "transmit", "0"),
+        ("ip4_next_hop", "error", "icmp4_error", "0"),
+        ("ip4_next_hop", "hold", "hold", "0"),
+        ("ip4_next_hop", "fragment", "ip4_fragment", "0"),
+        ("ip4_fragment", "0", "ip4_next_hop", "fragments"),
+        ("ip6_next_hop", "out", "transmit", "0"),
+        ("ip6_next_hop", "error", "icmp6_error", "0"),
+        ("ip6_next_hop", "hold", "hold", "0"),
+        ("hold", "ip4", "ip4_lookup", "0"),
+        ("hold", "ip6", "ip6_lookup", "0"),
+        ("hold", "error4", "icmp4_error", "0"),
+        ("hold", "error6", "icmp6_error", "0"),
+        ("icmp4_error", "0", "ip4_lookup", "0"),
+        ("icmp6_error", "0", "ip6_lookup", "0"),
+    ] {
+        if known(from) == from || !STAND_INS.contains(&from) {
+            b.edge(from, output, to, input)?;
+        }
+    }
+    Ok(b.build())
+}
+
+/// Nodes whose element is not there yet: their packets end, with their reason.
+const STAND_INS: &[&str] =
+    &["ip4_options", "ip4_fragment", "icmp4_error", "icmp6_error", "fill4", "fill6"];
+
+fn known(class: &'static str) -> &'static str {
+    if crate::ElementClass::find(class).is_some() { class } else { "drop_cause" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::Meta;
+    use crate::drops::DropReason;
+    use crate::graph::Graph;
+    use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
+    use fingerpost_route::{Ask, Leg};
+
+    struct Router {
+        bench: Bench,
+        graph: Graph,
+        entry: u16,
+    }
+
+    fn router(world: &World) -> Router {
+        let bench = Bench::new(world);
+        let plan = plan().unwrap();
+        let graph = Graph::new(&plan, &bench.pool);
+        Router { bench, graph, entry: plan.find(ENTRY).unwrap() }
+    }
+
+    impl Router {
+        /// Runs frames that came in by port 0; what was sent since, by port.
+        fn run(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>, Meta)> {
+            let frames = batch(&self.bench.pool, 0, frames.iter().map(|f| &f[..]));
+            self.graph.run(self.entry, 0, frames, &mut self.bench.round());
+            std::mem::take(&mut self.bench.sent.frames)
+        }
+
+        fn poll(&mut self) -> Vec<(u16, Vec<u8>, Meta)> {
+            self.graph.poll(&mut self.bench.round());
+            std::mem::take(&mut self.bench.sent.frames)
+        }
+
+        fn dropped(&self, reason: DropReason) -> u64 {
+            self.bench.counters.dropped[reason as usize].read()
+        }
+    }
+
+    #[test]
+    fn both_families_cross_in_order() {
+        let mut world = World::new();
+        world.neighbor(4, 1);
+        world.neighbor(6, 2);
+        world.leg("192.0.2.0/24", Leg::Adjacency(4));
+        world.leg("2001:db8:5::/48", Leg::Adjacency(6));
+        let mut router = router(&world);
+        let v4 = |n| frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[n; 30]);
+        let v6 = |n| frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[n; 30]);
+        let stray = frame_v4("10.0.0.9", "198.51.100.1", 64, 17, &[]);
+        let sent = router.run(&[v4(1), v6(2), v4(3), stray, v6(4), v4(5)]);
+        let seen: Vec<_> = sent.iter().map(|f| (f.0, f.1[5], *f.1.last().unwrap())).collect();
+        assert_eq!(seen, [(1, 4, 1), (1, 4, 3), (1, 4, 5), (2, 6, 2), (2, 6, 4)]);
+        assert_eq!(router.dropped(DropReason::NoRoute), 1);
+    }
+
+    #[test]
+    fn packets_wait_for_a_neighbor_and_go_on() {
+        let mut world = World::new();
+        world.leg("10.0.1.0/24", Leg::Glean(1));
+        world.leg("2001:db8:5::/48", Leg::Adjacency(6));
+        world.hops.set_unresolved(6, 2, false);
+        let mut router = router(&world);
+        let v4 = frame_v4("10.0.0.9", "10.0.1.7", 64, 17, &[1]);
+        let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[2]);
+        assert_eq!(router.run(&[v4, v6]).len(), 0);
+        assert_eq!(router.graph.held().received, 2);
+        let want = [Ask::Neighbor { port: 1, addr: [10, 0, 1, 7].into() }, Ask::Adjacency(6)];
+        assert_eq!(router.bench.asks, want);
+        world.neighbor(4, 1);
+        world.neighbor(6, 2);
+        world.leg("10.0.1.7/32", Leg::Adjacency(4));
+        router.bench.forwarding = world.forwarding();
+        let sent = router.poll();
+        assert_eq!((sent.len(), router.graph.held().received), (2, 0));
+        assert_eq!((&sent[0].1[..6], sent[0].1[22]), (&neighbor_mac(4).0[..], 63));
+        assert_eq!((&sent[1].1[..6], sent[1].1[21]), (&neighbor_mac(6).0[..], 63));
+        assert_eq!(router.bench.pool.free(), router.bench.pool.frames());
+    }
+}

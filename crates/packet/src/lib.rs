@@ -17,6 +17,7 @@ pub mod router_graph;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;
+pub mod worker;
 pub mod xdp;
 
 pub use buf::{Batch, Meta, Packet, Pool};

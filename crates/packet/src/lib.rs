@@ -14,6 +14,7 @@ pub mod graph;
 mod own_addrs;
 pub mod rate_limit;
 pub mod router_graph;
+mod source_addr;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;

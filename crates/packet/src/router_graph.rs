@@ -39,9 +39,9 @@ pub fn plan() -> Result<Plan, PlanError> {
         "icmp6_error",
         "transmit",
     ] {
-        b.node(class, known(class))?;
+        b.node(class, class)?;
     }
-    b.node("fill4", known("fill_checksum"))?.node("fill6", known("fill_checksum"))?;
+    b.node("fill4", "fill_checksum")?.node("fill6", "fill_checksum")?;
 
     for (from, output, to, input) in [
         ("ether_input", "ip4", "ip4_input", "0"),
@@ -71,22 +71,13 @@ pub fn plan() -> Result<Plan, PlanError> {
         ("hold", "ip6", "ip6_lookup", "0"),
         ("hold", "error4", "icmp4_error", "0"),
         ("hold", "error6", "icmp6_error", "0"),
-        ("icmp4_error", "0", "ip4_lookup", "0"),
-        ("icmp6_error", "0", "ip6_lookup", "0"),
+        ("icmp4_error", "lookup", "ip4_lookup", "0"),
+        ("icmp6_error", "lookup", "ip6_lookup", "0"),
+        ("icmp6_error", "link", "transmit", "0"),
     ] {
-        if known(from) == from || !STAND_INS.contains(&from) {
-            b.edge(from, output, to, input)?;
-        }
+        b.edge(from, output, to, input)?;
     }
     Ok(b.build())
-}
-
-/// Nodes whose element is not there yet: their packets end, with their reason.
-const STAND_INS: &[&str] =
-    &["ip4_options", "ip4_fragment", "icmp4_error", "icmp6_error", "fill4", "fill6"];
-
-fn known(class: &'static str) -> &'static str {
-    if crate::ElementClass::find(class).is_some() { class } else { "drop_cause" }
 }
 
 #[cfg(test)]

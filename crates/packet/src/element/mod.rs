@@ -3,8 +3,13 @@
 mod discard;
 mod drop_cause;
 mod ether_input;
+mod fill_checksum;
 mod hold;
+mod icmp4_error;
+mod icmp6_error;
+mod ip4_fragment;
 mod ip4_input;
+mod ip4_options;
 mod ip6_input;
 mod ip_lookup;
 mod next_hop;
@@ -20,8 +25,13 @@ pub static ELEMENTS: &[ElementClass] = &[
     discard::CLASS,
     drop_cause::CLASS,
     ether_input::CLASS,
+    fill_checksum::CLASS,
     hold::CLASS,
+    icmp4_error::CLASS,
+    icmp6_error::CLASS,
+    ip4_fragment::CLASS,
     ip4_input::CLASS,
+    ip4_options::CLASS,
     ip6_input::CLASS,
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,

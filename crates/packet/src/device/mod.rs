@@ -1,5 +1,8 @@
 //! The registry of drivers, and what a port is.
 
+#[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
+pub mod afxdp;
+
 use std::os::fd::RawFd;
 use std::time::Duration;
 

@@ -89,3 +89,10 @@ pub(crate) fn xdp_socket() -> std::os::fd::OwnedFd {
     // SAFETY: invariant 2.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
+/// The hardware address of an interface.
+pub(crate) fn mac(name: &str) -> [u8; 6] {
+    let line = ip(&format!("-o link show dev {name}"));
+    let at = line.find("link/ether ").expect("ip shows the address") + 11;
+    let mut bytes = line[at..at + 17].split(':').map(|b| u8::from_str_radix(b, 16).unwrap());
+    std::array::from_fn(|_| bytes.next().unwrap())
+}

@@ -1,0 +1,81 @@
+//! How many receive queues an interface has.
+//!
+//! Source: `ETHTOOL_GCHANNELS`, `struct ethtool_channels` in the kernel's `linux/ethtool.h`.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. The request and the structure it points to are the C ones and outlive the call.
+//! 2. A descriptor that the kernel returns is new and ours alone.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// Receive queues of an interface of the present network namespace: each needs a socket, or its
+/// frames go to the kernel. A driver that does not say has 1.
+///
+/// # Errors
+/// When there is no such interface.
+pub fn queues(name: &str) -> io::Result<u32> {
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    // SAFETY: integers and a pointer: all bits zero are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: invariant 2.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: invariant 1.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => Ok(1),
+            _ => Err(error),
+        };
+    }
+    Ok((channels.rx + channels.combined).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdp::lab;
+
+    #[test]
+    fn queues_are_counted() {
+        lab::in_namespace(|| {
+            lab::veth("a0", "b0", 3);
+            assert_eq!(queues("a0").unwrap(), 3);
+            assert_eq!(queues("lo").unwrap(), 1);
+            assert_eq!(queues("none").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            assert_eq!(
+                queues("a-name-too-long-for-it").unwrap_err().raw_os_error(),
+                Some(libc::ENODEV)
+            );
+        });
+    }
+}

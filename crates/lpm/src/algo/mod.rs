@@ -2,8 +2,9 @@
 
 mod bsearch;
 mod dxr;
+mod radix;
 
 use crate::lookup::Module;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
-pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dxr::MODULE];
+pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dxr::MODULE, radix::MODULE];

@@ -200,19 +200,24 @@ impl<A: Cells> Reader<A> {
     }
 }
 
+#[inline(always)]
+fn walk<A: Cells>(nodes: &[A::Cell], mut at: u32, addr: A) -> NextHopId {
+    let mut best = 0;
+    while at != NIL {
+        let node = A::read(&nodes[at as usize]);
+        if !node.holds(addr) {
+            break;
+        }
+        best = if node.hop == 0 { best } else { node.hop };
+        at = node.towards(addr);
+    }
+    NextHopId(best)
+}
+
 impl<A: Cells> Lookup<A> for Reader<A> {
     fn lookup(&self, addr: A) -> NextHopId {
-        let (nodes, mut at) = self.enter();
-        let mut best = 0;
-        while at != NIL {
-            let node = A::read(&nodes[at as usize]);
-            if !node.holds(addr) {
-                break;
-            }
-            best = if node.hop == 0 { best } else { node.hop };
-            at = node.towards(addr);
-        }
-        NextHopId(best)
+        let (nodes, root) = self.enter();
+        walk::<A>(nodes, root, addr)
     }
 
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {

@@ -54,21 +54,51 @@ impl<'a, A: Addr> Rig<'a, A> {
         wanted: &[(Prefix<A>, NextHopId)],
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let changes: Vec<_> = wanted.iter().map(|&(prefix, new)| self.set(prefix, new)).collect();
-        let result = match self.table.apply(&changes, &self.routes, grace) {
-            Err(UpdateError::Rebuild) => {
-                self.rebuilds += 1;
-                let built = self.algorithm.build(&self.routes, &mut Heap);
-                built.map(|table| self.table = table)
-            }
+        match self.apply_in_place(wanted, grace) {
+            Err(UpdateError::Rebuild) => self.apply_by_building(wanted),
             other => other,
-        };
-        match result {
-            Ok(()) => self.lookup = self.table.publish(),
-            Err(_) => {
-                for change in changes.iter().rev() {
-                    self.set(change.prefix, change.old);
-                }
+        }
+    }
+
+    /// As [`Rig::apply`], but never builds.
+    ///
+    /// # Errors
+    /// What the algorithm says.
+    pub fn apply_in_place(
+        &mut self,
+        wanted: &[(Prefix<A>, NextHopId)],
+        grace: &mut dyn Grace,
+    ) -> Result<(), UpdateError> {
+        let changes: Vec<_> = wanted.iter().map(|&(prefix, new)| self.set(prefix, new)).collect();
+        let result = self.table.apply(&changes, &self.routes, grace);
+        self.settle(&changes, result)
+    }
+
+    /// As [`Rig::apply`], but always builds.
+    ///
+    /// # Errors
+    /// What the algorithm says.
+    pub fn apply_by_building(
+        &mut self,
+        wanted: &[(Prefix<A>, NextHopId)],
+    ) -> Result<(), UpdateError> {
+        self.rebuilds += 1;
+        let changes: Vec<_> = wanted.iter().map(|&(prefix, new)| self.set(prefix, new)).collect();
+        let built = self.algorithm.build(&self.routes, &mut Heap);
+        let result = built.map(|table| self.table = table);
+        self.settle(&changes, result)
+    }
+
+    fn settle(
+        &mut self,
+        changes: &[Change<A>],
+        result: Result<(), UpdateError>,
+    ) -> Result<(), UpdateError> {
+        if result.is_ok() {
+            self.lookup = self.table.publish();
+        } else {
+            for change in changes.iter().rev() {
+                self.set(change.prefix, change.old);
             }
         }
         result

@@ -209,6 +209,15 @@ pub(super) fn make<const K: u32>(
     routes: &dyn Routes<u32>,
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<u32>>, UpdateError> {
+    Ok(Box::new(build::<K>(routes, memory, MAX_WORDS)?))
+}
+
+/// Builds with a heap of at most `max_words`: tests cannot afford to fill a whole one.
+fn build<const K: u32>(
+    routes: &dyn Routes<u32>,
+    memory: &mut dyn Memory,
+    max_words: usize,
+) -> Result<Writer<K>, UpdateError> {
     let direct = memory.region(NAMES[DIRECT], 4 << K)?;
     let entries = &direct.u32s()[..1 << K];
     let mut chunks = Chunks::default();
@@ -226,7 +235,7 @@ pub(super) fn make<const K: u32>(
         let hash = Chunks::hash(fragments, words.iter().copied());
         let entry = chunks.share(hash, fragments, &words, &heap).or_else(|| {
             needed += words.len();
-            let base = u32::try_from(heap.len()).ok().filter(|_| needed <= MAX_WORDS)?;
+            let base = u32::try_from(heap.len()).ok().filter(|_| needed <= max_words)?;
             heap.extend_from_slice(&words);
             let entry = base << 10 | fragments;
             chunks.add(hash, entry);
@@ -234,11 +243,11 @@ pub(super) fn make<const K: u32>(
         });
         entries[from as usize].store(entry.unwrap_or(0), Relaxed);
     });
-    if needed > MAX_WORDS {
-        let (max, got) = (MAX_WORDS as u64, needed as u64);
+    if needed > max_words {
+        let (max, got) = (max_words as u64, needed as u64);
         return Err(UpdateError::Limit { what: "words of ranges", max, got });
     }
-    let capacity = (heap.len() + heap.len() / 4 + SLACK_WORDS).min(MAX_WORDS);
+    let capacity = (heap.len() + heap.len() / 4 + SLACK_WORDS).min(max_words);
     let region = memory.region(NAMES[HEAP], capacity * 4)?;
     for (to, &from) in region.u32s().iter().zip(&heap) {
         to.store(from, Relaxed);
@@ -254,7 +263,7 @@ pub(super) fn make<const K: u32>(
         reader: Arc::new(Reader::<K> { regions: [head.region().clone(), direct, region], head }),
     };
     writer.count();
-    Ok(Box::new(writer))
+    Ok(writer)
 }
 
 impl<const K: u32> Writer<K> {
@@ -370,5 +379,137 @@ impl<const K: u32> Table<u32> for Writer<K> {
 
     fn publish(&mut self) -> Arc<dyn Lookup<u32>> {
         self.reader.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::NoReaders;
+    use crate::mem::Heap as Memory;
+    use crate::oracle::Oracle;
+    use crate::routes::RouteStore;
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
+
+    /// Changes some of `routes` back and forth.
+    fn step(
+        rng: &mut Rng,
+        routes: &[(Prefix<u32>, NextHopId)],
+        store: &mut RouteStore<u32>,
+    ) -> Vec<Change<u32>> {
+        let mut change = || {
+            let (prefix, hop) = routes[rng.below(routes.len())];
+            let old = store.remove(prefix).unwrap_or_default();
+            let new = if old.is_none() { hop } else { NextHopId::NONE };
+            if !new.is_none() {
+                store.insert(prefix, new);
+            }
+            Change { prefix, old, new }
+        };
+        (0..8).map(|_| change()).collect()
+    }
+
+    /// A reader that took its entries before some steps finishes on the chunks of that moment.
+    #[test]
+    fn an_entry_outlives_its_chunk() {
+        let routes = table::<u32>(Shape::Hostile, 3000, 100, 1);
+        let mut store: RouteStore<u32> = routes.iter().copied().collect();
+        let mut writer = build::<18>(&store, &mut Memory, MAX_WORDS).unwrap();
+        let mut grace = HeldGrace::default();
+        let addrs: Vec<u32> = routes.iter().flat_map(|&(prefix, _)| probes(prefix)).collect();
+        let mut moments = Vec::new();
+        let mut rng = Rng::new(2);
+        for _ in 0..20 {
+            let view = writer.reader.view();
+            let taken = addrs.iter().map(|&addr| (addr, view.entry(addr)));
+            let taken = taken.map(|(addr, entry)| (addr, entry, view.answer(addr, entry)));
+            moments.push(taken.collect::<Vec<_>>());
+            let changes = step(&mut rng, &routes, &mut store);
+            if writer.apply(&changes, &store, &mut grace) == Err(UpdateError::Rebuild) {
+                break;
+            }
+        }
+        assert!(moments.len() > 3 && writer.room.waiting() > 100, "{} moments", moments.len());
+        let view = writer.reader.view();
+        for (moment, taken) in moments.iter().enumerate() {
+            for &(addr, entry, want) in taken {
+                assert_eq!(view.answer(addr, entry), want, "moment {moment}, {addr:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hash_is_not_the_content() {
+        let heap: Vec<u32> = (0..16).collect();
+        let mut chunks = Chunks::default();
+        chunks.add(7, 3);
+        chunks.add(7, 8 << 10 | 3);
+        assert_eq!(chunks.share(7, 3, &[8, 9, 10, 11], &heap), Some(8 << 10 | 3));
+        assert_eq!(chunks.share(7, 3, &[0, 1, 2, 3], &heap), Some(3));
+        assert_eq!(chunks.share(7, 3, &[0, 1, 2, 4], &heap), None);
+        assert_eq!(chunks.share(7, 2, &[0, 1, 2], &heap), None);
+        assert_eq!(chunks.share(8, 3, &[0, 1, 2, 3], &heap), None);
+    }
+
+    /// Every number of ranges around the places where the form of a chunk changes.
+    fn forms<const K: u32>() {
+        let short_max = 1 << (24 - K);
+        let long_max = Format::<K>::HIT as usize;
+        let chunk = 0x0a0a_0a0a & !((1u32 << (32 - K)) - 1);
+        let around = |n: usize| n.saturating_sub(3)..=n + 3;
+        for count in around(2).chain(around(short_max)).chain(around(long_max)) {
+            for step in [1u32, 256] {
+                // Each range one step long; the last one runs on to the end of the chunk.
+                let len = 32 - u8::try_from(step.trailing_zeros()).unwrap();
+                let mut store = RouteStore::<u32>::new();
+                store.insert(Prefix::masked(chunk, u8::try_from(K).unwrap()), NextHopId(3));
+                let starts = (0..count).map(|i| u32::try_from(i).unwrap() * step);
+                for start in starts.filter(|&start| start < 1 << (32 - K)) {
+                    let hop = NextHopId(1 + start / step % 2);
+                    store.insert(Prefix::masked(chunk | start, len), hop);
+                }
+                let writer = build::<K>(&store, &mut Memory, MAX_WORDS).unwrap();
+                let oracle: Oracle<u32> = store.iter().map(|(p, &hop)| (p, hop)).collect();
+                for (prefix, _) in &store {
+                    for addr in probes(prefix) {
+                        let got = writer.reader.lookup(addr);
+                        assert_eq!(got, oracle.lookup(addr), "K {K}, {count} ranges, {addr:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_chunk() {
+        forms::<16>();
+        forms::<17>();
+        forms::<18>();
+        forms::<20>();
+        forms::<22>();
+    }
+
+    #[test]
+    fn a_full_heap_is_a_limit_or_a_reason_to_build() {
+        let routes = table::<u32>(Shape::Hostile, 3000, 100, 4);
+        let mut store: RouteStore<u32> = routes.iter().copied().collect();
+        let needed = build::<18>(&store, &mut Memory, MAX_WORDS).unwrap().room.used() as usize;
+        let refused = build::<18>(&store, &mut Memory, needed - 1).err();
+        let (max, got) = (needed as u64 - 1, needed as u64);
+        assert_eq!(refused, Some(UpdateError::Limit { what: "words of ranges", max, got }));
+
+        // Few words to spare: some chunks find their place before one does not.
+        let mut writer = build::<18>(&store, &mut Memory, needed + 8).unwrap();
+        let before: Vec<_> =
+            writer.reader.regions[DIRECT].u32s().iter().map(|e| e.load(Relaxed)).collect();
+        let (chunks, total) = (writer.chunks.references.clone(), writer.chunks.total);
+        let mut rng = Rng::new(5);
+        let changes: Vec<_> = (0..8).flat_map(|_| step(&mut rng, &routes, &mut store)).collect();
+        let full = writer.apply(&changes, &store, &mut NoReaders);
+        assert_eq!(full, Err(UpdateError::Rebuild));
+        let after = writer.reader.regions[DIRECT].u32s().iter().map(|e| e.load(Relaxed));
+        assert!(after.eq(before));
+        assert_eq!((&writer.chunks.references, writer.chunks.total), (&chunks, total));
+        assert_eq!((writer.room.used() as usize, writer.staged.len()), (needed, 0));
     }
 }

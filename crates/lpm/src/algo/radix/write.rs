@@ -52,6 +52,13 @@ pub(super) fn make<A: Cells>(
     routes: &dyn Routes<A>,
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<A>>, UpdateError> {
+    Ok(Box::new(build(routes, memory)?))
+}
+
+fn build<A: Cells>(
+    routes: &dyn Routes<A>,
+    memory: &mut dyn Memory,
+) -> Result<Writer<A>, UpdateError> {
     let prefixes = routes.stats().prefixes;
     // Fewer than 2 N nodes at worst, a quarter more routes, and what waits for readers.
     let capacity = 1 + prefixes * 2 + prefixes / 4 + SLACK_NODES;
@@ -73,7 +80,7 @@ pub(super) fn make<A: Cells>(
     };
     writer.publish_root();
     writer.count();
-    Ok(Box::new(writer))
+    Ok(writer)
 }
 
 /// Writes all routes as nodes 1 on. Returns the root, and the first unused node.
@@ -338,5 +345,74 @@ impl<A: Cells> Table<A> for Writer<A> {
 
     fn publish(&mut self) -> Arc<dyn Lookup<A>> {
         self.reader.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::walk;
+    use super::*;
+    use crate::mem::Heap;
+    use crate::routes::RouteStore;
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
+
+    /// A reader that took the root before some steps finishes on the table of that moment.
+    #[test]
+    fn a_walk_sees_one_moment() {
+        let routes = table::<u32>(Shape::Hostile, 3000, 100, 1);
+        let mut store: RouteStore<u32> = routes.iter().copied().collect();
+        let mut writer = build(&store, &mut Heap).unwrap();
+        let mut grace = HeldGrace::default();
+        let addrs: Vec<u32> = routes.iter().flat_map(|&(prefix, _)| probes(prefix)).collect();
+        let mut moments = Vec::new();
+        let mut rng = Rng::new(2);
+        for _ in 0..20 {
+            let (nodes, root) = writer.reader.enter();
+            let answers: Vec<_> = addrs.iter().map(|&addr| walk(nodes, root, addr)).collect();
+            moments.push((root, answers));
+            let changes: Vec<_> = (0..8)
+                .map(|_| {
+                    let (prefix, hop) = routes[rng.below(routes.len())];
+                    let old = store.remove(prefix).unwrap_or_default();
+                    let new = if old.is_none() { hop } else { NextHopId::NONE };
+                    if !new.is_none() {
+                        store.insert(prefix, new);
+                    }
+                    Change { prefix, old, new }
+                })
+                .collect();
+            assert_eq!(writer.apply(&changes, &store, &mut grace), Ok(()));
+        }
+        let (nodes, _) = writer.reader.enter();
+        for (moment, (root, answers)) in moments.iter().enumerate() {
+            for (&addr, &want) in addrs.iter().zip(answers) {
+                assert_eq!(walk(nodes, *root, addr), want, "moment {moment}, {addr:#x}");
+            }
+        }
+        assert!(writer.waiting.len() == 20);
+    }
+
+    #[test]
+    fn a_step_shares_its_copies() {
+        let routes = table::<u32>(Shape::Internet, 3000, 100, 3);
+        let store: RouteStore<u32> = routes.iter().copied().collect();
+        let mut writer = build(&store, &mut Heap).unwrap();
+        let change = |at: usize| Change {
+            prefix: routes[at].0,
+            old: routes[at].1,
+            new: NextHopId(routes[at].1.0 + 1),
+        };
+        let mut copied = |changes: &[Change<u32>]| {
+            let mut grace = HeldGrace::default();
+            writer.apply(changes, &store, &mut grace).unwrap();
+            let copied = writer.waiting.iter().map(|(_, nodes)| nodes.len()).sum::<usize>();
+            grace.release();
+            writer.reclaim(&grace);
+            copied
+        };
+        let all: Vec<_> = (0..routes.len()).map(change).collect();
+        assert!(copied(&all) < 2 * routes.len(), "every node at most once");
+        let one = copied(&[change(1500)]);
+        assert!((2..32).contains(&one), "{one} nodes on the way");
     }
 }

@@ -44,12 +44,14 @@ pub enum Command {
 }
 
 /// What a worker tells.
-#[derive(Debug)]
+///
+/// Ports that left come along, to be dropped where time does not matter: closing a socket can wait for
+/// the kernel.
 pub enum Event {
-    /// The device failed and the port was closed.
-    PortFailed(u16, DeviceError),
-    /// A port was closed as told.
-    PortClosed(u16),
+    /// The device failed and its port left.
+    PortFailed(u16, DeviceError, Option<Box<dyn Port>>),
+    /// A port left as told.
+    PortClosed(u16, Option<Box<dyn Port>>),
 }
 
 /// What a worker is made of.
@@ -150,7 +152,7 @@ impl Worker {
             }
             self.reader.sleep();
             fds.clear();
-            fds.extend(self.ports.slots.iter().flatten().filter_map(|slot| slot.port.wait_fd()));
+            self.ports.slots.iter().flatten().for_each(|slot| slot.port.wait_fds(&mut fds));
             let waiting = self.counters.held.read() > 0;
             wait.wait(&fds, if waiting { SHORT_SLEEP } else { SLEEP });
             idle_since = None;
@@ -198,8 +200,8 @@ impl Worker {
         self.counters.held.set((held.received + self.ports.queued(false)) as u64);
         self.counters.generated_held.set((held.generated + self.ports.queued(true)) as u64);
         for (number, error) in std::mem::take(&mut self.ports.failed) {
-            self.ports.remove(number, DropReason::PortDown);
-            let _ = self.events.send(Event::PortFailed(number, error));
+            let port = self.ports.remove(number, DropReason::PortDown);
+            let _ = self.events.send(Event::PortFailed(number, error, port));
         }
     }
 
@@ -207,13 +209,10 @@ impl Worker {
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
-                Ok(Command::AddPort(number, port)) => {
-                    self.ports.remove(number, DropReason::PortDown);
-                    self.ports.add(number, port, &self.pool);
-                }
+                Ok(Command::AddPort(number, port)) => self.add_port(number, port),
                 Ok(Command::RemovePort(number)) => {
-                    self.ports.remove(number, DropReason::PortDown);
-                    let _ = self.events.send(Event::PortClosed(number));
+                    let port = self.ports.remove(number, DropReason::PortDown);
+                    let _ = self.events.send(Event::PortClosed(number, port));
                 }
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.stop();
@@ -245,7 +244,9 @@ impl Worker {
 
     /// Adds a port at once; for workers that are driven round by round.
     pub fn add_port(&mut self, number: u16, port: Box<dyn Port>) {
-        self.ports.remove(number, DropReason::PortDown);
+        if let Some(port) = self.ports.remove(number, DropReason::PortDown) {
+            let _ = self.events.send(Event::PortClosed(number, Some(port)));
+        }
         self.ports.add(number, port, &self.pool);
     }
 
@@ -270,16 +271,14 @@ impl Ports {
         self.numbers.push(number);
     }
 
-    fn remove(&mut self, number: u16, reason: DropReason) {
+    fn remove(&mut self, number: u16, reason: DropReason) -> Option<Box<dyn Port>> {
         self.numbers.retain(|&n| n != number);
-        let Some(slot) = self.slots.get_mut(usize::from(number)).and_then(Option::take) else {
-            return;
-        };
-        let mut queue = slot.queue;
+        let Slot { port, mut queue } = self.slots.get_mut(usize::from(number))?.take()?;
         for meta in queue.meta() {
             self.counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0);
         }
         queue.clear();
+        Some(port)
     }
 
     /// Takes what the port at this place of the list has; returns how many packets that were.
@@ -586,7 +585,7 @@ mod tests {
         lab.worker.round();
         lab.wires[1].lock().unwrap().broken = true;
         lab.worker.round();
-        assert!(matches!(lab.events.try_recv(), Ok(Event::PortFailed(1, _))));
+        assert!(matches!(lab.events.try_recv(), Ok(Event::PortFailed(1, _, Some(_)))));
         assert_eq!(lab.dropped(DropReason::PortDown), 20);
         lab.arrive(0, 1, false, 5);
         lab.worker.round();

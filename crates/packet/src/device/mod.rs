@@ -50,9 +50,10 @@ pub trait Port: Send {
     /// # Errors
     /// When the device is gone or broken.
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError>;
-    /// What to wait for when there is nothing to do.
-    fn wait_fd(&self) -> Option<RawFd> {
-        None
+    /// What to wait for when there is nothing to do: adds the descriptors that become readable when
+    /// frames arrive.
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        let _ = fds;
     }
     /// Frames of the pool that are in its rings.
     fn in_rings(&self) -> usize {

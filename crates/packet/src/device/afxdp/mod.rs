@@ -388,8 +388,8 @@ impl Port for AfxdpPort {
         Ok(count)
     }
 
-    fn wait_fd(&self) -> Option<RawFd> {
-        Some(self.socket.as_fd().as_raw_fd())
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        fds.push(self.socket.as_fd().as_raw_fd());
     }
 
     fn in_rings(&self) -> usize {

@@ -86,6 +86,8 @@ pub(crate) struct TestReader<'a> {
     section: Section,
     /// Tests of this program that wrote that they skip.
     skipped_here: u64,
+    /// Tests of all programs of this step.
+    ran: u64,
     failed_before: u64,
 }
 
@@ -98,6 +100,7 @@ impl<'a> TestReader<'a> {
             program: step.to_owned(),
             section: Section::Open,
             skipped_here: 0,
+            ran: 0,
             failed_before,
         }
     }
@@ -110,6 +113,7 @@ impl<'a> TestReader<'a> {
             self.tally.passed += passed.saturating_sub(self.skipped_here);
             self.tally.failed += failed;
             self.tally.ignored += ignored;
+            self.ran += passed + failed;
             self.skipped_here = 0;
             self.section = Section::Open;
             return true;
@@ -152,10 +156,13 @@ impl<'a> TestReader<'a> {
     }
 
     /// The step is over. A failure without a failed test, such as code that does not compile or a
-    /// test program that died, is one failure.
+    /// test program that died, is one failure; so is a step that ran no test, because what it asked
+    /// for has another name by now.
     pub(crate) fn end(self, ok: bool) {
         if !ok && self.tally.failed == self.failed_before {
             self.tally.fail(&format!("{} ({})", self.step, self.program));
+        } else if ok && self.ran == 0 {
+            self.tally.fail(&format!("{} ran no test", self.step));
         }
     }
 }
@@ -268,6 +275,8 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         );
         let (tally, _) = read("test result: ok. 5 passed; 0 failed; 0 ignored\n", true);
         assert!(tally.ok() && tally.report().ends_with("\n5 passed, 0 failed, 0 skipped"));
+        let (tally, _) = read("test result: ok. 0 passed; 0 failed; 0 ignored\n", true);
+        assert_eq!(tally.report(), "\nfailed: step ran no test\n0 passed, 1 failed, 0 skipped");
     }
 
     #[test]

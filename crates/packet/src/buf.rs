@@ -22,6 +22,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use fingerpost_lpm::NextHopId;
@@ -37,11 +38,16 @@ pub const HEADROOM: u16 = 256;
 /// Alignment of the pool's memory: AF_XDP registers whole pages.
 const PAGE_BYTES: usize = 4096;
 
+/// Pools made so far.
+static POOLS: AtomicU64 = AtomicU64::new(0);
+
 struct Block {
     base: NonNull<u8>,
     layout: Layout,
     frames: u32,
     frame_bytes: u16,
+    /// Which pool of the process this is.
+    number: u64,
     free: Mutex<Vec<u32>>,
 }
 
@@ -79,7 +85,9 @@ impl Pool {
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
         // The last numbers are taken first: begin with the low addresses.
         let free = Mutex::new((0..frames).rev().collect());
-        Self(Arc::new(Block { base, layout, frames, frame_bytes, free }))
+        // Relaxed: only that no two are equal matters.
+        let number = POOLS.fetch_add(1, Relaxed);
+        Self(Arc::new(Block { base, layout, frames, frame_bytes, number, free }))
     }
 
     /// Frames in all.
@@ -128,19 +136,30 @@ impl Pool {
         let count = count.min(free.len());
         let at = free.len() - count;
         for frame in free.drain(at..) {
-            each(RawFrame { frame, bytes: self.0.frame_bytes });
+            each(self.mint(frame));
         }
         count
     }
 
     /// Gives a frame back.
+    ///
+    /// # Panics
+    /// When it is another pool's.
     pub fn give_raw(&self, frame: RawFrame) {
+        assert!(frame.is_of(self), "a frame goes back to its own pool");
         self.lock().push(frame.frame);
     }
 
     /// Gives many frames back.
+    ///
+    /// # Panics
+    /// When one is another pool's.
     pub fn give_many(&self, frames: impl Iterator<Item = RawFrame>) {
-        self.lock().extend(frames.map(|f| f.frame));
+        let number = |frame: RawFrame| {
+            assert!(frame.is_of(self), "a frame goes back to its own pool");
+            frame.frame
+        };
+        self.lock().extend(frames.map(number));
     }
 
     /// The frame in which `offset` (from the start of the memory) lies; `None` past the end.
@@ -150,7 +169,13 @@ impl Pool {
     /// ring of the kernel, and the kernel has just given it back.
     pub unsafe fn claim(&self, offset: u64) -> Option<RawFrame> {
         let frame = u32::try_from(offset / u64::from(self.0.frame_bytes)).ok()?;
-        (frame < self.0.frames).then_some(RawFrame { frame, bytes: self.0.frame_bytes })
+        (frame < self.0.frames).then(|| self.mint(frame))
+    }
+
+    /// Only for a number that has just left its last owner.
+    #[inline]
+    fn mint(&self, frame: u32) -> RawFrame {
+        RawFrame { frame, bytes: self.0.frame_bytes, pool: self.0.number }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
@@ -177,9 +202,17 @@ impl fmt::Debug for Pool {
 pub struct RawFrame {
     frame: u32,
     bytes: u16,
+    /// Number of the pool: in another, the same number would be another frame.
+    pool: u64,
 }
 
 impl RawFrame {
+    /// Whether it belongs to that pool.
+    #[inline]
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        self.pool == pool.0.number
+    }
+
     /// Where the frame begins, from the start of the pool's memory.
     pub fn offset(&self) -> u64 {
         u64::from(self.frame) * u64::from(self.bytes)
@@ -471,10 +504,11 @@ impl Batch {
     /// Appends a frame that the kernel filled: `len` bytes from `start` on.
     ///
     /// # Panics
-    /// When there is no room, or the bytes leave the frame.
+    /// When there is no room, the bytes leave the frame, or the frame is another pool's.
     #[inline]
     pub fn push_raw(&mut self, frame: RawFrame, start: u16, len: u16, meta: Meta) {
         assert!(self.len < BATCH, "batch is full");
+        assert!(frame.is_of(&self.pool), "a batch holds packets of one pool");
         assert!(u32::from(start) + u32::from(len) <= u32::from(self.pool.0.frame_bytes));
         self.labels[self.len] = 0;
         self.meta[self.len] = meta;
@@ -490,10 +524,9 @@ impl Batch {
         mut each: impl FnMut(RawFrame, u64, u16, &Meta),
     ) {
         let count = count.min(self.len);
-        let bytes = self.pool.0.frame_bytes;
         for i in 0..count {
             let slot = self.slots[i];
-            let frame = RawFrame { frame: slot.frame, bytes };
+            let frame = self.pool.mint(slot.frame);
             let offset = frame.offset() + u64::from(slot.start);
             each(frame, offset, slot.len, &self.meta[i]);
         }
@@ -697,6 +730,13 @@ mod tests {
         assert_eq!(pool.free(), 3);
         // SAFETY: nothing is claimed past the end.
         assert!(unsafe { pool.claim(8 * 2048) }.is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "goes back to its own pool")]
+    fn a_frame_of_another_pool_is_refused() {
+        let (pool, other) = (Pool::new(2, 2048), Pool::new(2, 2048));
+        pool.take_raw(1, |frame| other.give_raw(frame));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Lent {
     /// When the frame is not of the pool, or is lent: then it had two owners.
     #[inline]
     pub(super) fn lend(&mut self, frame: RawFrame) -> u64 {
+        assert!(frame.is_of(&self.pool), "a frame of another pool");
         let offset = frame.offset();
         let (word, bit) = self.place(offset);
         assert!(self.bits[word] & bit == 0, "frame at {offset} is lent twice");

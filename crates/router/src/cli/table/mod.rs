@@ -1,0 +1,41 @@
+//! `fingerpost table`: what is in a table, and whether all algorithms agree on it.
+
+mod check;
+mod info;
+
+use clap::{ArgMatches, Args, Subcommand};
+
+use super::command::{Command, Failure, parsed};
+use super::output::Output;
+
+pub(super) const COMMAND: Command = Command {
+    name: "table",
+    summary: "Look into a table from a file, or check the algorithms on it",
+    examples: "",
+    // Nothing named is a mistake, in one line, and not a call for help.
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Count the routes of a table, their lengths and next hops
+    #[command(after_help = info::EXAMPLES)]
+    Info(info::Arguments),
+    /// Compare algorithms with the oracle: random addresses, and the ends of all prefixes
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Arguments),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Info(arguments) => info::run(&arguments, output),
+        What::Check(arguments) => check::run(&arguments, output),
+    }
+}

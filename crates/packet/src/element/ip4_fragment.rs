@@ -8,7 +8,7 @@
 //! Cost: a copy of all payload but the first fragment's, two checksums a fragment.
 
 use super::{Context, Element, ElementClass};
-use crate::buf::{Batch, Packet};
+use crate::buf::{Batch, FLAG_GENERATED, Packet};
 use crate::drops::DropReason;
 use crate::wire::checksum::checksum;
 use crate::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
@@ -45,6 +45,14 @@ impl Ip4Fragment {
     /// Cuts `packet`, leaving the first fragment in it and the rest in `self.later`.
     fn cut(&mut self, packet: &mut Packet, cx: &Context<'_>) -> Result<(), DropReason> {
         let network = usize::from(packet.meta.network);
+        // The next hop counts down the TTL of all fragments, since the later ones of a forwarded
+        // datagram are flagged as ours as well. One that is ours altogether gets its step back.
+        if packet.meta.flags & FLAG_GENERATED != 0
+            && let Some(mut ip) = Ip4Mut::at(packet.bytes_mut(), network)
+        {
+            let ttl = ip.view().ttl();
+            ip.set_ttl(ttl.saturating_add(1));
+        }
         let mtu = packet.meta.note as usize;
         let whole = packet.bytes();
         let ip = Ip4::at(whole, network).ok_or(DropReason::TooShort)?;
@@ -174,7 +182,7 @@ fn finish(frame: &mut [u8], network: usize, word: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::{FLAG_GENERATED, Meta};
+    use crate::buf::Meta;
     use crate::cases::{Left, Stage};
     use fingerpost_lpm::NextHopId;
     use proptest::prelude::*;

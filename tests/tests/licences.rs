@@ -2,6 +2,8 @@
 //!
 //! `deny.toml` says the same to cargo-deny, which also knows advisories; this needs nothing but cargo.
 
+#![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
+
 use std::collections::BTreeSet;
 use std::process::Command;
 

@@ -94,7 +94,9 @@ fn bench(args: &[String]) -> Result<()> {
 
 fn docs(args: &[String]) -> Result<()> {
     let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
-    sh::run(doc.args(args).env("RUSTDOCFLAGS", "-D warnings"))
+    // A link to a private item is plain text for readers from outside, and a help for those inside.
+    let flags = "-D warnings -A rustdoc::private-intra-doc-links";
+    sh::run(doc.args(args).env("RUSTDOCFLAGS", flags))
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says.

@@ -351,6 +351,8 @@ const TAKEN: Label = 0xffff;
 pub struct Batch {
     pool: Pool,
     len: usize,
+    /// At most [`BATCH`].
+    limit: usize,
     slots: [Slot; BATCH],
     meta: [Meta; BATCH],
     labels: [Label; BATCH],
@@ -364,6 +366,7 @@ impl Batch {
         Box::new(Self {
             pool: pool.clone(),
             len: 0,
+            limit: BATCH,
             slots: [Slot::default(); BATCH],
             meta: [Meta::default(); BATCH],
             labels: [0; BATCH],
@@ -391,7 +394,12 @@ impl Batch {
     /// Packets that still fit.
     #[inline]
     pub fn room(&self) -> usize {
-        BATCH - self.len
+        self.limit.saturating_sub(self.len)
+    }
+
+    /// Lets fewer packets in than fit: a port that receives fills what room there is.
+    pub fn set_limit(&mut self, packets: usize) {
+        self.limit = packets.min(BATCH);
     }
 
     /// What is known of the packets.
@@ -491,7 +499,7 @@ impl Batch {
     /// Appends a packet of the same pool. Gives it back when there is no room.
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         assert!(packet.pool.same(&self.pool), "a batch holds packets of one pool");
-        if self.len == BATCH {
+        if self.room() == 0 {
             return Err(packet);
         }
         self.labels[self.len] = 0;

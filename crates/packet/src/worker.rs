@@ -1,11 +1,14 @@
-//! A worker: one thread that owns one queue of every port, and carries packets through the graph to
-//! their end. One core a queue, one core a packet (RouteBricks, SOSP 2009): nothing is shared on the
-//! path but what all read.
+//! A worker: one thread that takes packets from its ports, runs the graph, and sends what comes out.
 //!
-//! A round takes what every port has, up to a batch each, and empties the transmit queues. A worker
-//! that finds nothing for a while sleeps until a port has something, holding nothing that the control
-//! side would wait for.
+//! One core a queue, one core a packet (RouteBricks, SOSP 2009): nothing is shared on the path but
+//! what all read. A round takes at most a burst from each port; what waited inside comes first, so
+//! that it is not overtaken. Routes are pinned for a round. After some rounds without packets the worker sleeps
+//! until a port has something, and announces first that it holds no routes, so that the writer of the
+//! FIB never waits for it.
+//!
+//! Between rounds the law of [`crate::counters`] holds: in = out + dropped + held.
 
+use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
@@ -13,33 +16,33 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::{Ask, Forwarding, Reader};
 
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Pool};
+use crate::buf::{BATCH, Batch, Pool};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port, Wait};
 use crate::drops::DropReason;
-use crate::element::Transmit;
 use crate::graph::plan::NodeId;
 use crate::graph::{Graph, Plan, Round};
+use crate::outlets::Outlets;
 
-/// A transmit queue of this length is emptied before the round is over.
-const FLUSH_AT: usize = 64;
-/// How often a port that takes nothing is offered a queue that has no room left.
-const OFFERS: usize = 64;
+/// Packets taken from a port at once, unless asked otherwise: enough to overlap cache misses, few
+/// enough to stay in the first-level cache from the first element to the last.
+pub const BURST: usize = 64;
+
 /// How long to look again before sleeping: waking costs about as much.
-const SPIN: Duration = Duration::from_micros(50);
-/// Longest sleep, and the one while packets wait inside for a link address.
-const SLEEP: Duration = Duration::from_millis(100);
-const SHORT_SLEEP: Duration = Duration::from_millis(1);
-/// Questions to the control side that are kept until it takes them.
-const MAX_ASKS: usize = 256;
+const SPIN_NS: u64 = 50_000;
 
-/// What a worker is told from outside. Wake it after sending, or it acts when it next wakes.
+/// Longest sleep.
+const SLEEP: Duration = Duration::from_millis(100);
+/// Longest sleep while packets wait inside, or while a port cannot say when it has something.
+const SHORT_SLEEP: Duration = Duration::from_millis(1);
+
+/// What a worker is told. Wake it after sending, or it acts when it next wakes.
 pub enum Command {
-    /// A port under a number. A port that had the number is closed.
+    /// Use this port, under this number. A port that had the number is given back.
     AddPort(u16, Box<dyn Port>),
-    /// Closes the port of a number.
+    /// Give the port of this number back.
     RemovePort(u16),
-    /// Ends what is held, closes all ports and returns.
+    /// End what is held, give all ports back, and return.
     Stop,
 }
 
@@ -50,572 +53,575 @@ pub enum Command {
 pub enum Event {
     /// The device failed and its port left.
     PortFailed(u16, DeviceError, Option<Box<dyn Port>>),
-    /// A port left as told.
+    /// A port left as told, or because the worker ends; `None` where there was none.
     PortClosed(u16, Option<Box<dyn Port>>),
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortFailed(number, error, _) => write!(f, "PortFailed({number}, {error})"),
+            Self::PortClosed(number, port) => {
+                write!(f, "PortClosed({number}, {})", if port.is_some() { "port" } else { "none" })
+            }
+        }
+    }
+}
+
+/// Sleeps a millisecond at most, whatever the ports have: for ports of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nap;
+
+impl Wait for Nap {
+    fn wait(&mut self, _: &[RawFd], timeout: Duration) {
+        std::thread::sleep(timeout.min(SHORT_SLEEP));
+    }
 }
 
 /// What a worker is made of.
 pub struct WorkerOptions<'a> {
-    /// What it runs.
+    /// The graph's wiring.
     pub plan: &'a Plan,
-    /// Where received packets enter.
+    /// Where received packets enter it.
     pub entry: NodeId,
     /// Frames for all its ports and for packets of our own making.
     pub pool: Pool,
     /// What to forward by.
     pub reader: Reader<Forwarding>,
-    /// Its counters.
+    /// Its counters; the control side keeps a clone to read.
     pub counters: Arc<WorkerCounters>,
     /// What it is told.
     pub commands: Receiver<Command>,
-    /// Where it asks for link addresses.
+    /// Where it asks for link addresses; a question that does not fit is counted and forgotten.
     pub asks: SyncSender<Ask>,
     /// Where it tells what happened.
     pub events: Sender<Event>,
-    /// Seed of the flow hash.
+    /// Seed of the flow hash: the same in all workers of a node.
     pub flow_seed: u64,
 }
 
-/// A worker. Drive it by [`Worker::run`], or round by round.
+/// One thread's share of the router.
 pub struct Worker {
     graph: Graph,
     entry: NodeId,
-    pool: Pool,
     reader: Reader<Forwarding>,
     counters: Arc<WorkerCounters>,
     commands: Receiver<Command>,
-    asks_out: SyncSender<Ask>,
     events: Sender<Event>,
+    asks: SyncSender<Ask>,
+    pending: Vec<Ask>,
+    fds: Vec<RawFd>,
+    outlets: Outlets,
     flow_seed: u64,
-    asks: Vec<Ask>,
-    ports: Ports,
-    started: Instant,
-}
-
-struct Ports {
-    slots: Vec<Option<Slot>>,
-    /// Numbers in use, so that a round does not walk holes.
-    numbers: Vec<u16>,
-    counters: Arc<WorkerCounters>,
-    failed: Vec<(u16, DeviceError)>,
-    /// Of the batch at hand: packets for each port, kept for its memory.
-    planned: Vec<(u16, usize)>,
-}
-
-struct Slot {
-    port: Box<dyn Port>,
-    queue: Box<Batch>,
+    burst: usize,
+    start: Instant,
 }
 
 impl Worker {
-    /// Without ports; they come by [`Command::AddPort`].
+    /// A worker without ports.
     pub fn new(options: WorkerOptions<'_>) -> Self {
         let counters = options.counters;
         Self {
             graph: Graph::new(options.plan, &options.pool),
             entry: options.entry,
-            pool: options.pool,
             reader: options.reader,
-            ports: Ports {
-                slots: Vec::new(),
-                numbers: Vec::new(),
-                counters: counters.clone(),
-                failed: Vec::new(),
-                planned: Vec::new(),
-            },
+            outlets: Outlets::new(counters.clone(), options.pool),
             counters,
             commands: options.commands,
-            asks_out: options.asks,
             events: options.events,
+            asks: options.asks,
+            pending: Vec::new(),
+            fds: Vec::new(),
             flow_seed: options.flow_seed,
-            asks: Vec::with_capacity(MAX_ASKS),
-            started: Instant::now(),
+            burst: BURST,
+            start: Instant::now(),
         }
     }
 
-    /// Works until told to stop, sleeping by `wait` when there is nothing to do.
+    /// The graph, for its counters.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Its ports, for their modes and counts: number and port.
+    pub fn ports(&self, mut visit: impl FnMut(u16, &dyn Port)) {
+        for (number, port) in self.outlets.ports() {
+            visit(number, port);
+        }
+    }
+
+    /// Takes at most that many packets from a port at once, instead of [`BURST`].
+    pub fn set_burst(&mut self, packets: usize) {
+        self.burst = packets.clamp(1, BATCH);
+    }
+
+    /// Adds a port at once, as the command does.
+    pub fn add_port(&mut self, number: u16, port: Box<dyn Port>) {
+        let old = self.outlets.add(number, port);
+        if old.is_some() {
+            self.give_back(number, old);
+        }
+    }
+
+    /// Frames in the rings of its ports.
+    pub fn in_rings(&self) -> usize {
+        let mut frames = 0;
+        self.ports(|_, port| frames += port.in_rings());
+        frames
+    }
+
+    /// Its frames.
+    pub fn pool(&self) -> &Pool {
+        self.outlets.pool()
+    }
+
+    /// Works until it is told to stop, or nobody is left who could; then ends what it holds. Sleeps by
+    /// `wait` when there is nothing to do.
     pub fn run(&mut self, wait: &mut dyn Wait) {
-        let mut idle_since: Option<Instant> = None;
-        let mut fds: Vec<RawFd> = Vec::new();
-        loop {
-            if self.obey() {
-                return;
-            }
-            if self.round() > 0 {
-                idle_since = None;
-                continue;
-            }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < SPIN {
+        let mut idle_since_ns = None;
+        while !self.obey() {
+            let now_ns = self.now_ns();
+            if self.round_at(now_ns) > 0 {
+                idle_since_ns = None;
+            } else if now_ns - *idle_since_ns.get_or_insert(now_ns) < SPIN_NS {
                 std::hint::spin_loop();
-                continue;
+            } else {
+                self.sleep(wait);
+                idle_since_ns = None;
             }
-            self.reader.sleep();
-            fds.clear();
-            self.ports.slots.iter().flatten().for_each(|slot| slot.port.wait_fds(&mut fds));
-            let waiting = self.counters.held.read() > 0;
-            wait.wait(&fds, if waiting { SHORT_SLEEP } else { SLEEP });
-            idle_since = None;
         }
+        self.stop();
     }
 
-    /// One round over all ports; returns how many packets came in.
+    /// One round, for callers that drive it themselves. Returns how many packets came in.
     pub fn round(&mut self) -> usize {
-        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let Self { graph, reader, counters, asks, ports, .. } = self;
-        let (entry, flow_seed) = (self.entry, self.flow_seed);
+        let now_ns = self.now_ns();
+        self.round_at(now_ns)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// One round at a time of the caller's choice, in nanoseconds. Commands are not looked at.
+    pub fn round_at(&mut self, now_ns: u64) -> usize {
+        let Self { graph, reader, counters, outlets, pending, flow_seed, .. } = self;
         let forwarding = reader.pin();
-        let mut taken = 0;
-        for at in 0..ports.numbers.len() {
+        outlets.begin(now_ns);
+        graph.poll(&mut Round {
+            now_ns,
+            forwarding,
+            counters,
+            flow_seed: *flow_seed,
+            asks: pending,
+            transmit: outlets,
+        });
+        let mut received = 0;
+        for number in 0..outlets.end() {
+            let Some(port) = outlets.port(number) else { continue };
             let mut batch = graph.batch();
-            taken += ports.receive(at, &mut batch);
-            if batch.is_empty() {
+            batch.set_limit(self.burst);
+            let result = port.recv(&mut batch);
+            batch.set_limit(BATCH);
+            if !batch.is_empty() {
+                received += batch.len();
+                count_received(&mut batch, number, counters);
+                let round = &mut Round {
+                    now_ns,
+                    forwarding,
+                    counters,
+                    flow_seed: *flow_seed,
+                    asks: pending,
+                    transmit: outlets,
+                };
+                graph.run(self.entry, 0, batch, round);
+            } else {
                 graph.recycle(batch);
-                continue;
             }
-            let transmit = &mut *ports;
-            let asks = &mut *asks;
-            let mut round = Round { now_ns, forwarding, counters, flow_seed, asks, transmit };
-            graph.run(entry, 0, batch, &mut round);
-        }
-        let mut round = Round { now_ns, forwarding, counters, flow_seed, asks, transmit: ports };
-        graph.poll(&mut round);
-        self.ports.flush_all();
-        self.settle(taken);
-        taken
-    }
-
-    /// Bookkeeping at the end of a round.
-    fn settle(&mut self, taken: usize) {
-        for ask in self.asks.drain(..) {
-            if self.asks_out.try_send(ask).is_err() {
-                // The element asks again.
-                self.counters.asks_lost.add(1);
+            if let Err(error) = result {
+                outlets.fail(number, error);
             }
         }
+        outlets.flush();
+        self.report();
+        let held = self.held();
+        self.counters.held.set(held.received as u64);
+        self.counters.generated_held.set(held.generated as u64);
         let rounds =
-            if taken > 0 { &self.counters.busy_rounds } else { &self.counters.idle_rounds };
+            if received > 0 { &self.counters.busy_rounds } else { &self.counters.idle_rounds };
         rounds.add(1);
-        let held = self.graph.held();
-        self.counters.held.set((held.received + self.ports.queued(false)) as u64);
-        self.counters.generated_held.set((held.generated + self.ports.queued(true)) as u64);
-        for (number, error) in std::mem::take(&mut self.ports.failed) {
-            let port = self.ports.remove(number, DropReason::PortDown);
-            let _ = self.events.send(Event::PortFailed(number, error, port));
-        }
+        received
     }
 
-    /// Carries out what came in; whether it was the end.
+    /// Ends what waits inside: sends what the ports still take, drops the rest.
+    pub fn stop(&mut self) {
+        let now_ns = self.now_ns();
+        let forwarding = self.reader.pin();
+        self.graph.stop(&mut Round {
+            now_ns,
+            forwarding,
+            counters: &self.counters,
+            flow_seed: self.flow_seed,
+            asks: &mut self.pending,
+            transmit: &mut self.outlets,
+        });
+        self.reader.sleep();
+        self.outlets.flush();
+        let numbers: Vec<u16> = self.outlets.ports().map(|(number, _)| number).collect();
+        for number in numbers {
+            let port = self.outlets.remove(number, DropReason::Shutdown);
+            self.give_back(number, port);
+        }
+        self.counters.held.set(0);
+        self.counters.generated_held.set(0);
+    }
+
+    fn held(&self) -> crate::element::Held {
+        let mut held = self.graph.held();
+        held += self.outlets.queued();
+        held
+    }
+
+    /// Where nobody is left to take a port, it closes here.
+    fn give_back(&self, number: u16, port: Option<Box<dyn Port>>) {
+        let _ = self.events.send(Event::PortClosed(number, port));
+    }
+
+    /// Does what it was told; whether that was to end.
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::AddPort(number, port)) => self.add_port(number, port),
                 Ok(Command::RemovePort(number)) => {
-                    let port = self.ports.remove(number, DropReason::PortDown);
-                    let _ = self.events.send(Event::PortClosed(number, port));
+                    let port = self.outlets.remove(number, DropReason::PortDown);
+                    self.give_back(number, port);
                 }
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
-                    self.stop();
-                    return true;
-                }
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return true,
                 Err(TryRecvError::Empty) => return false,
             }
         }
     }
 
-    /// Ends what is held and closes all ports.
-    pub fn stop(&mut self) {
-        let Self { graph, reader, counters, asks, ports, .. } = self;
-        let (flow_seed, forwarding) = (self.flow_seed, reader.pin());
-        let mut round = Round { now_ns: 0, forwarding, counters, flow_seed, asks, transmit: ports };
-        graph.stop(&mut round);
-        self.ports.flush_all();
-        for number in std::mem::take(&mut self.ports.numbers) {
-            self.ports.remove(number, DropReason::Shutdown);
+    /// Tells the control side what the round brought up.
+    fn report(&mut self) {
+        for ask in self.pending.drain(..) {
+            if self.asks.try_send(ask).is_err() {
+                self.counters.asks_lost.add(1);
+            }
         }
-        self.settle(0);
+        while let Some(event) = self.outlets.failed() {
+            let _ = self.events.send(event);
+        }
+    }
+
+    fn sleep(&mut self, wait: &mut dyn Wait) {
         self.reader.sleep();
-    }
-
-    /// Its frames.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Adds a port at once; for workers that are driven round by round.
-    pub fn add_port(&mut self, number: u16, port: Box<dyn Port>) {
-        if let Some(port) = self.ports.remove(number, DropReason::PortDown) {
-            let _ = self.events.send(Event::PortClosed(number, Some(port)));
+        let mut timeout = if self.held().total() > 0 { SHORT_SLEEP } else { SLEEP };
+        let fds = &mut self.fds;
+        fds.clear();
+        for (_, port) in self.outlets.ports() {
+            let before = fds.len();
+            port.wait_fds(fds);
+            if fds.len() == before {
+                timeout = SHORT_SLEEP;
+            }
         }
-        self.ports.add(number, port, &self.pool);
-    }
-
-    /// The counters of the graph's nodes.
-    pub fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
-    /// Frames in the rings of its ports.
-    pub fn in_rings(&self) -> usize {
-        self.ports.slots.iter().flatten().map(|slot| slot.port.in_rings()).sum()
+        wait.wait(fds, timeout);
     }
 }
 
-impl Ports {
-    fn add(&mut self, number: u16, port: Box<dyn Port>, pool: &Pool) {
-        let at = usize::from(number);
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.slots[at] = Some(Slot { port, queue: Batch::new(pool) });
-        self.numbers.push(number);
+/// Marks and counts what a port received.
+#[allow(clippy::cast_possible_truncation, reason = "ports are numbered in 16 bits")]
+fn count_received(batch: &mut Batch, number: usize, counters: &WorkerCounters) {
+    let mut bytes = 0;
+    for i in 0..batch.len() {
+        bytes += batch.frame_len(i) as u64;
+        batch.meta_mut()[i].port = number as u16;
     }
-
-    fn remove(&mut self, number: u16, reason: DropReason) -> Option<Box<dyn Port>> {
-        self.numbers.retain(|&n| n != number);
-        let Slot { port, mut queue } = self.slots.get_mut(usize::from(number))?.take()?;
-        for meta in queue.meta() {
-            self.counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0);
-        }
-        queue.clear();
-        Some(port)
+    let packets = batch.len() as u64;
+    counters.packets_in.add(packets);
+    if let Some(port) = counters.ports.get(number) {
+        port.rx_packets.add(packets);
+        port.rx_bytes.add(bytes);
     }
-
-    /// Takes what the port at this place of the list has; returns how many packets that were.
-    fn receive(&mut self, at: usize, batch: &mut Batch) -> usize {
-        let number = self.numbers[at];
-        let Some(Some(slot)) = self.slots.get_mut(usize::from(number)) else { return 0 };
-        if let Err(error) = slot.port.recv(batch) {
-            self.failed.push((number, error));
-        }
-        let count = batch.len();
-        for meta in batch.meta_mut() {
-            meta.port = number;
-        }
-        if count > 0 {
-            self.counters.packets_in.add(count as u64);
-            if let Some(port) = self.counters.ports.get(usize::from(number)) {
-                let bytes = (0..count).map(|i| batch.frame_len(i) as u64).sum();
-                port.rx_packets.add(count as u64);
-                port.rx_bytes.add(bytes);
-            }
-        }
-        count
-    }
-
-    fn flush_all(&mut self) {
-        for at in 0..self.numbers.len() {
-            self.flush(self.numbers[at]);
-        }
-    }
-
-    /// Offers the queue of a port to its device.
-    fn flush(&mut self, number: u16) {
-        let Some(Some(slot)) = self.slots.get_mut(usize::from(number)) else { return };
-        let count = slot.queue.len();
-        if count == 0 {
-            return;
-        }
-        // What leaves is gone from the queue: note before what is to be counted after.
-        let mut generated = [false; BATCH];
-        let mut bytes = [0u16; BATCH];
-        for i in 0..count {
-            generated[i] = slot.queue.meta()[i].flags & FLAG_GENERATED != 0;
-            bytes[i] = u16::try_from(slot.queue.frame_len(i)).unwrap_or(u16::MAX);
-        }
-        let result = slot.port.send(&mut slot.queue);
-        let sent = count - slot.queue.len();
-        let own = generated[..sent].iter().filter(|g| **g).count() as u64;
-        self.counters.generated_sent.add(own);
-        self.counters.packets_out.add(sent as u64 - own);
-        if let Some(port) = self.counters.ports.get(usize::from(number)) {
-            port.tx_packets.add(sent as u64);
-            port.tx_bytes.add(bytes[..sent].iter().map(|&b| u64::from(b)).sum());
-        }
-        if let Err(error) = result {
-            self.failed.push((number, error));
-        }
-    }
-
-    fn queued(&self, generated: bool) -> usize {
-        let of = |slot: &Slot| {
-            let is = |flags: u8| flags & FLAG_GENERATED != 0;
-            slot.queue.meta().iter().filter(|meta| is(meta.flags) == generated).count()
-        };
-        self.slots.iter().flatten().map(of).sum()
-    }
-
-    /// Makes room for `count` packets in a port's queue; returns for how many there is.
-    fn make_room(&mut self, number: u16, count: usize) -> usize {
-        for _ in 0..OFFERS {
-            let Some(Some(slot)) = self.slots.get(usize::from(number)) else { return 0 };
-            if slot.queue.room() >= count || self.failed.iter().any(|f| f.0 == number) {
-                break;
-            }
-            self.flush(number);
-        }
-        match self.slots.get(usize::from(number)) {
-            Some(Some(slot)) => slot.queue.room(),
-            _ => 0,
-        }
-    }
-}
-
-impl Transmit for Ports {
-    fn transmit(&mut self, batch: &mut Batch) {
-        let count = batch.len();
-        // Room is made before packets move, so that the move itself cannot fail.
-        let mut planned = std::mem::take(&mut self.planned);
-        planned.clear();
-        for i in 0..count {
-            let number = port_of(batch, i);
-            match planned.iter_mut().find(|p| p.0 == number) {
-                Some(port) => port.1 += 1,
-                None => planned.push((number, 1)),
-            }
-        }
-        for (number, wanted) in &mut planned {
-            *wanted = self.make_room(*number, *wanted).min(*wanted);
-        }
-        for i in 0..count {
-            let number = port_of(batch, i);
-            let left = planned.iter_mut().find(|p| p.0 == number).expect("counted above");
-            if left.1 > 0 {
-                left.1 -= 1;
-                batch.output(i, number);
-            } else if matches!(self.slots.get(usize::from(number)), Some(Some(_))) {
-                batch.discard(i, DropReason::TransmitFull);
-            } else {
-                batch.discard(i, DropReason::PortDown);
-            }
-        }
-        let Self { slots, counters, .. } = self;
-        batch.scatter(
-            |reason, meta| counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0),
-            |number, put| {
-                if let Some(Some(slot)) = slots.get_mut(usize::from(number)) {
-                    put(&mut slot.queue);
-                }
-            },
-        );
-        for (number, _) in &planned {
-            if let Some(Some(slot)) = self.slots.get(usize::from(*number))
-                && slot.queue.len() >= FLUSH_AT
-            {
-                self.flush(*number);
-            }
-        }
-        self.planned = planned;
-    }
-}
-
-/// The port that a packet's note names.
-#[allow(clippy::cast_possible_truncation, reason = "before `transmit` a note holds a port")]
-fn port_of(batch: &Batch, i: usize) -> u16 {
-    batch.meta()[i].note as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::{Context, Element, ElementClass};
-    use crate::graph::PlanBuilder;
-    use crate::testing::{World, packet};
-    use fingerpost_route::Publisher;
-    use std::collections::VecDeque;
-    use std::sync::Mutex;
-    use std::sync::mpsc::{channel, sync_channel};
+    use crate::device::memory::{Generator, HEADER_BYTES, Sink, link};
+    use crate::router_graph;
+    use crate::testing::{World, frame_v4};
+    use fingerpost_route::{Leg, Publisher};
+    use std::sync::mpsc;
+    use std::sync::{Mutex, atomic};
 
-    /// Sends every packet to the port that its first byte names; marks those with a second byte of 1
-    /// as our own.
-    struct Steer;
-    impl Element for Steer {
-        fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-            for i in 0..batch.len() {
-                let (port, own) = (batch.bytes(i)[0], batch.bytes(i)[1] == 1);
-                let meta = &mut batch.meta_mut()[i];
-                meta.note = port.into();
-                meta.flags |= if own { FLAG_GENERATED } else { 0 };
-            }
+    /// A worker in the small world, with the other ends of its channels.
+    struct Rig {
+        worker: Worker,
+        pool: Pool,
+        counters: Arc<WorkerCounters>,
+        commands: mpsc::Sender<Command>,
+        events: mpsc::Receiver<Event>,
+        asks: mpsc::Receiver<Ask>,
+        _publisher: Publisher<Forwarding>,
+    }
+
+    fn rig(world: &World) -> Rig {
+        let pool = Pool::new(2048, 2048);
+        let plan = router_graph::plan().unwrap();
+        let publisher = Publisher::new(world.forwarding());
+        let counters = Arc::new(WorkerCounters::new(4, 64));
+        let (commands, orders) = mpsc::channel();
+        let (told, events) = mpsc::channel();
+        let (asked, asks) = mpsc::sync_channel(2);
+        let worker = Worker::new(WorkerOptions {
+            plan: &plan,
+            entry: plan.find(router_graph::ENTRY).unwrap(),
+            pool: pool.clone(),
+            reader: publisher.reader(),
+            counters: counters.clone(),
+            commands: orders,
+            events: told,
+            asks: asked,
+            flow_seed: 0,
+        });
+        Rig { worker, pool, counters, commands, events, asks, _publisher: publisher }
+    }
+
+    impl Rig {
+        fn add(&mut self, number: u16, port: impl Port + 'static) {
+            self.worker.add_port(number, Box::new(port));
+        }
+
+        /// In = out + dropped + held, and what is held is what is not in the pool.
+        fn check_law(&self) {
+            let c = &self.counters;
+            let ended = c.packets_out.read() + c.dropped_total() + c.held.read();
+            assert_eq!(c.packets_in.read(), ended);
+            assert_eq!(self.pool.free() as u64 + c.held.read(), 2048);
+        }
+
+        fn dropped(&self, reason: DropReason) -> u64 {
+            self.counters.dropped[reason as usize].read()
         }
     }
-    static STEER: ElementClass = ElementClass {
-        name: "steer",
-        summary: "",
-        inputs: &["in"],
-        outputs: &["out"],
-        make: || Box::new(Steer),
-    };
 
-    #[derive(Default)]
-    struct Wire {
-        arriving: VecDeque<Vec<u8>>,
-        sent: Vec<Vec<u8>>,
-        /// Frames it still takes.
-        credit: usize,
-        broken: bool,
+    fn world() -> World {
+        let mut world = World::new();
+        world.neighbor(4, 1);
+        world.neighbor(6, 2);
+        world.leg("192.0.2.0/24", Leg::Adjacency(4));
+        world.leg("198.51.100.0/24", Leg::Adjacency(6));
+        world.leg("10.0.1.0/24", Leg::Glean(1));
+        world
     }
 
-    struct WirePort(Arc<Mutex<Wire>>);
+    fn headers(dsts: &[&str]) -> Arc<[[u8; HEADER_BYTES]]> {
+        dsts.iter()
+            .map(|dst| {
+                let frame = frame_v4("10.0.0.9", dst, 64, 17, &[0; 26]);
+                let mut header = [0; HEADER_BYTES];
+                header[..60].copy_from_slice(&frame);
+                header
+            })
+            .collect()
+    }
 
-    impl Port for WirePort {
-        fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-            let mut wire = self.0.lock().unwrap();
-            if wire.broken {
-                return Err(DeviceError::Unfit { device: "wire".into(), what: "cut".into() });
+    #[test]
+    fn packets_cross_and_are_counted() {
+        let mut rig = rig(&world());
+        let dsts = headers(&["192.0.2.1", "198.51.100.1", "203.0.113.1"]);
+        rig.add(0, Generator::new(&rig.pool, dsts, 60).limit(3000));
+        let (one, two) = (Sink::new(), Sink::new());
+        let (at_one, at_two) = (one.counters(), two.counters());
+        rig.add(1, one);
+        rig.add(2, two);
+        let mut rounds = 0;
+        while rig.worker.round() > 0 {
+            rig.check_law();
+            rounds += 1;
+        }
+        assert_eq!(rounds, 3000usize.div_ceil(BURST));
+        assert_eq!((at_one.packets.read(), at_two.packets.read()), (1000, 1000));
+        assert_eq!(rig.dropped(DropReason::NoRoute), 1000);
+        let c = &rig.counters;
+        let ports = |n: usize| {
+            let port = &c.ports[n];
+            [&port.rx_packets, &port.rx_bytes, &port.tx_packets, &port.tx_bytes].map(|c| c.read())
+        };
+        assert_eq!(ports(0), [3000, 180_000, 0, 0]);
+        assert_eq!(ports(1), [0, 0, 1000, 60_000]);
+        assert_eq!((c.adjacencies[4].read(), c.adjacencies[6].read()), (1000, 1000));
+        assert_eq!((c.busy_rounds.read(), c.idle_rounds.read()), (rounds as u64, 1));
+    }
+
+    /// Takes `takes` packets a call; what it took is kept as the identification of each.
+    #[derive(Default)]
+    struct Slow {
+        takes: usize,
+        seen: Arc<Mutex<Vec<u64>>>,
+        fails: Arc<atomic::AtomicBool>,
+    }
+
+    impl Slow {
+        fn check(&self) -> Result<(), DeviceError> {
+            if self.fails.load(atomic::Ordering::SeqCst) {
+                let what = "unplugged".to_owned();
+                return Err(DeviceError::Unfit { device: "slow".into(), what });
             }
-            let mut count = 0;
-            while into.room() > 0
-                && let Some(frame) = wire.arriving.pop_front()
-            {
-                let pool = into.pool().clone();
-                into.push(packet(&pool, 0, &frame)).unwrap();
-                count += 1;
-            }
-            Ok(count)
+            Ok(())
+        }
+    }
+
+    impl Port for Slow {
+        fn recv(&mut self, _: &mut Batch) -> Result<usize, DeviceError> {
+            Ok(0)
         }
         fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
-            let mut wire = self.0.lock().unwrap();
-            let count = from.len().min(wire.credit);
-            wire.credit -= count;
+            self.check()?;
+            let count = from.len().min(self.takes);
+            let mut seen = self.seen.lock().unwrap();
             for i in 0..count {
-                wire.sent.push(from.bytes(i).to_vec());
+                seen.push(from.bytes(i)[52..60].iter().fold(0, |n, b| n << 8 | u64::from(*b)));
             }
             from.free_front(count);
             Ok(count)
         }
     }
 
-    struct Lab {
-        worker: Worker,
-        wires: Vec<Arc<Mutex<Wire>>>,
-        commands: Sender<Command>,
-        events: Receiver<Event>,
-        _asks: Receiver<Ask>,
+    fn numbered(pool: &Pool, count: u64) -> Generator {
+        Generator::new(pool, headers(&["192.0.2.1"]), 60)
+            .limit(count)
+            .stamp(Box::new(|n, frame| frame[52..60].copy_from_slice(&n.to_be_bytes())))
     }
 
-    fn lab() -> Lab {
-        let mut builder = PlanBuilder::new();
-        builder.node_of("steer", &STEER).unwrap();
-        builder.node("out", "transmit").unwrap();
-        builder.edge("steer", "out", "out", "in").unwrap();
-        let plan = builder.build();
-        let (commands, commands_in) = channel();
-        let (asks, asks_in) = sync_channel(4);
-        let (events, events_in) = channel();
-        let mut worker = Worker::new(WorkerOptions {
-            plan: &plan,
-            entry: plan.find("steer").unwrap(),
-            pool: Pool::new(2048, 2048),
-            reader: Publisher::new(World::new().forwarding()).reader(),
-            counters: Arc::new(WorkerCounters::new(4, 16)),
-            commands: commands_in,
-            asks,
-            events,
-            flow_seed: 0,
+    #[test]
+    fn what_a_port_does_not_take_waits_in_order() {
+        let mut rig = rig(&world());
+        let slow = Slow { takes: 5, ..Slow::default() };
+        let seen = slow.seen.clone();
+        rig.add(0, numbered(&rig.pool, 200));
+        rig.add(1, slow);
+        for _ in 0..100 {
+            rig.worker.round();
+            rig.check_law();
+        }
+        assert_eq!(*seen.lock().unwrap(), (0..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_stuck_port_costs_its_own_packets_only() {
+        let mut rig = rig(&world());
+        rig.add(0, numbered(&rig.pool, 400));
+        rig.add(1, Slow::default());
+        for _ in 0..10 {
+            rig.worker.round_at(5);
+            rig.check_law();
+        }
+        assert_eq!((rig.counters.held.read(), rig.dropped(DropReason::TransmitFull)), (256, 144));
+        rig.worker.round_at(5 + 2 * 100_000_000);
+        assert_eq!((rig.counters.held.read(), rig.dropped(DropReason::TransmitFull)), (0, 400));
+        rig.check_law();
+    }
+
+    #[test]
+    fn a_broken_port_is_closed_and_told() {
+        let mut rig = rig(&world());
+        let slow = Slow { takes: 64, ..Slow::default() };
+        let fails = slow.fails.clone();
+        rig.add(0, numbered(&rig.pool, 64 * 4));
+        rig.add(1, slow);
+        rig.worker.round();
+        fails.store(true, atomic::Ordering::SeqCst);
+        rig.worker.round();
+        match rig.events.try_recv().unwrap() {
+            Event::PortFailed(1, error, Some(_)) => {
+                assert_eq!(error.to_string(), "slow: unplugged")
+            }
+            _ => panic!("another event"),
+        }
+        rig.worker.round();
+        rig.check_law();
+        assert_eq!(rig.counters.packets_out.read(), 64);
+        assert_eq!(rig.dropped(DropReason::TransmitError), 64);
+        assert_eq!(rig.dropped(DropReason::PortDown), 64);
+    }
+
+    #[test]
+    fn stopping_drains_what_is_held() {
+        let mut rig = rig(&world());
+        rig.add(0, Generator::new(&rig.pool, headers(&["10.0.1.7", "192.0.2.1"]), 60).limit(20));
+        rig.add(1, Slow::default());
+        rig.worker.round();
+        assert_eq!(rig.counters.held.read(), 20);
+        assert_eq!(rig.asks.try_iter().count(), 1);
+        rig.worker.stop();
+        rig.check_law();
+        assert_eq!(rig.dropped(DropReason::Shutdown), 20);
+        let back = rig.events.try_iter().filter(|e| matches!(e, Event::PortClosed(..))).count();
+        assert_eq!(back, 2, "the ports are handed back");
+    }
+
+    #[test]
+    fn questions_that_do_not_fit_are_counted() {
+        let mut rig = rig(&world());
+        let dsts = headers(&["10.0.1.7", "10.0.1.8", "10.0.1.9", "10.0.1.10", "10.0.1.11"]);
+        rig.add(0, Generator::new(&rig.pool, dsts, 60).limit(5));
+        rig.worker.round();
+        assert_eq!((rig.asks.try_iter().count(), rig.counters.asks_lost.read()), (2, 3));
+    }
+
+    #[test]
+    fn ports_come_and_go_by_command() {
+        let mut rig = rig(&world());
+        let send = |command| rig.commands.send(command).unwrap();
+        send(Command::AddPort(0, Box::new(numbered(&rig.pool, 50))));
+        send(Command::AddPort(1, Box::new(Slow::default())));
+        assert!(!rig.worker.obey());
+        rig.worker.round();
+        assert_eq!(rig.counters.held.read(), 50);
+        // Replaced: what waited in its queue ends, and the old port comes back.
+        rig.commands.send(Command::AddPort(1, Box::new(Sink::new()))).unwrap();
+        rig.commands.send(Command::RemovePort(0)).unwrap();
+        rig.commands.send(Command::RemovePort(9)).unwrap();
+        assert!(!rig.worker.obey());
+        rig.worker.round();
+        rig.check_law();
+        assert_eq!(rig.dropped(DropReason::PortDown), 50);
+        let back: Vec<_> = rig.events.try_iter().map(|event| format!("{event:?}")).collect();
+        assert_eq!(back, ["PortClosed(1, port)", "PortClosed(0, port)", "PortClosed(9, none)"]);
+        rig.commands.send(Command::Stop).unwrap();
+        assert!(rig.worker.obey());
+    }
+
+    #[test]
+    fn a_thread_forwards_sleeps_and_ends() {
+        let mut rig = rig(&world());
+        let outside = Pool::new(64, 2048);
+        let (mut here, there) = link(&outside, &rig.pool, 64);
+        let sink = Sink::new();
+        let arrived = sink.counters();
+        rig.add(0, there);
+        rig.add(1, sink);
+        let mut batch = Batch::new(&outside);
+        let thread = std::thread::spawn(move || {
+            rig.worker.run(&mut Nap);
+            (rig.counters, rig.events)
         });
-        let wires: Vec<_> = (0..2)
-            .map(|_| Arc::new(Mutex::new(Wire { credit: usize::MAX, ..Wire::default() })))
-            .collect();
-        for (number, wire) in wires.iter().enumerate() {
-            worker.add_port(u16::try_from(number).unwrap(), Box::new(WirePort(wire.clone())));
-        }
-        Lab { worker, wires, commands, events: events_in, _asks: asks_in }
-    }
-
-    impl Lab {
-        fn arrive(&self, port: usize, to: u8, own: bool, count: usize) {
-            let frames = (0..count).map(|i| vec![to, own.into(), u8::try_from(i % 251).unwrap()]);
-            self.wires[port].lock().unwrap().arriving.extend(frames);
-        }
-        fn dropped(&self, reason: DropReason) -> u64 {
-            self.worker.counters.dropped[reason as usize].read()
-        }
-        /// in = out + dropped + held, and every frame is somewhere.
-        fn conserved(&self) {
-            let c = &self.worker.counters;
-            let own_in = c.generated_sent.read() + c.generated_held.read();
-            let kept = c.packets_out.read() + c.dropped_total() + c.held.read();
-            assert_eq!(c.packets_in.read(), kept + own_in);
-            let held = usize::try_from(c.held.read() + c.generated_held.read()).unwrap();
-            assert_eq!(self.worker.pool.free() + held, self.worker.pool.frames());
-        }
-    }
-
-    #[test]
-    fn packets_leave_by_their_port_in_order() {
-        let mut lab = lab();
-        lab.arrive(0, 1, false, 300);
-        lab.arrive(1, 0, true, 10);
-        assert_eq!(lab.worker.round(), 266);
-        assert_eq!(lab.worker.round(), 44);
-        assert_eq!(lab.worker.round(), 0);
-        lab.conserved();
-        let sent = &lab.wires[1].lock().unwrap().sent;
-        assert!(sent.iter().map(|f| usize::from(f[2])).eq((0..300).map(|i| i % 251)));
-        let counters = &lab.worker.counters;
-        assert_eq!((counters.packets_out.read(), counters.generated_sent.read()), (300, 10));
-        assert_eq!(counters.ports[1].tx_bytes.read(), 900);
-        assert_eq!(counters.ports[1].rx_packets.read(), 10);
-    }
-
-    #[test]
-    fn a_port_that_takes_nothing_fills_its_queue_and_then_drops() {
-        let mut lab = lab();
-        lab.wires[1].lock().unwrap().credit = 0;
-        lab.arrive(0, 1, false, 200);
-        lab.worker.round();
-        lab.conserved();
-        assert_eq!(lab.worker.counters.held.read(), 200);
-        lab.arrive(0, 1, false, 200);
-        lab.worker.round();
-        lab.conserved();
-        assert_eq!(lab.dropped(DropReason::TransmitFull), 144);
-        lab.wires[1].lock().unwrap().credit = usize::MAX;
-        lab.worker.round();
-        lab.conserved();
-        assert_eq!(lab.wires[1].lock().unwrap().sent.len(), 256);
-    }
-
-    #[test]
-    fn a_port_that_fails_is_closed_and_told() {
-        let mut lab = lab();
-        lab.wires[1].lock().unwrap().credit = 0;
-        lab.arrive(0, 1, false, 20);
-        lab.worker.round();
-        lab.wires[1].lock().unwrap().broken = true;
-        lab.worker.round();
-        assert!(matches!(lab.events.try_recv(), Ok(Event::PortFailed(1, _, Some(_)))));
-        assert_eq!(lab.dropped(DropReason::PortDown), 20);
-        lab.arrive(0, 1, false, 5);
-        lab.worker.round();
-        assert_eq!(lab.dropped(DropReason::PortDown), 25);
-        lab.conserved();
-    }
-
-    /// Counts its calls, and tells the worker to stop at the third.
-    struct ThreeTimes(u32, Sender<Command>);
-    impl Wait for ThreeTimes {
-        fn wait(&mut self, _: &[RawFd], timeout: Duration) {
-            self.0 += 1;
-            assert_eq!(timeout, SHORT_SLEEP, "packets wait inside");
-            if self.0 == 3 {
-                self.1.send(Command::Stop).unwrap();
+        for sent in 1..=3 {
+            let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 26]);
+            batch.push(crate::testing::packet(&outside, 0, &frame)).unwrap();
+            here.send(&mut batch).unwrap();
+            let start = Instant::now();
+            while arrived.packets.read() < sent {
+                assert!(start.elapsed() < Duration::from_secs(10), "packet {sent} did not arrive");
+                std::thread::sleep(Duration::from_millis(5));
             }
         }
-    }
-
-    #[test]
-    fn an_idle_worker_sleeps_and_stops_when_told() {
-        let mut lab = lab();
-        lab.wires[1].lock().unwrap().credit = 0;
-        lab.arrive(0, 1, false, 7);
-        lab.commands.send(Command::RemovePort(9)).unwrap();
-        let mut wait = ThreeTimes(0, lab.commands.clone());
-        lab.worker.run(&mut wait);
-        assert_eq!(wait.0, 3);
-        assert_eq!(lab.dropped(DropReason::Shutdown), 7);
-        lab.conserved();
-        assert_eq!(lab.worker.pool.free(), lab.worker.pool.frames());
+        // Nobody is left who could stop it otherwise.
+        drop(rig.commands);
+        let (counters, _events) = thread.join().unwrap();
+        assert_eq!(counters.packets_out.read(), 3);
     }
 }

@@ -2,6 +2,8 @@
 
 #[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
 pub mod afxdp;
+pub mod memory;
+pub mod pcap;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use crate::buf::{Batch, Pool};
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
-pub static DRIVERS: &[Driver] = &[];
+pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER];
 
 /// Registry row, plain data: all that is known of a driver without opening a device.
 #[derive(Debug)]

@@ -1,0 +1,181 @@
+//! Capture files as ports: frames come from one file and go to another.
+//!
+//! Reads and writes the classic format with Ethernet frames. What is written carries the number of
+//! the packet as its time in microseconds, so that equal runs give equal files.
+//!
+//! Cost: a copy a packet to read, and some system calls a packet to write, which goes straight to the
+//! file so that every error is told; for tests, bug reports and demonstrations.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::time::Duration;
+
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
+use pcap_file::{DataLink, Endianness, PcapError};
+
+use super::{DeviceError, DeviceSpec, Driver, Port};
+use crate::buf::{Batch, Pool};
+
+pub(crate) const DRIVER: Driver = Driver {
+    name: "pcap",
+    summary: "reads frames from a capture file and writes to another: IN,OUT (either may be empty)",
+    open: |spec| Ok(vec![Box::new(Pcap::open(spec)?)]),
+};
+
+/// A port between two files.
+pub struct Pcap {
+    name: String,
+    pool: Pool,
+    reader: Option<PcapReader<BufReader<File>>>,
+    writer: Option<PcapWriter<File>>,
+    written: u64,
+    too_long: u64,
+    no_buffer: u64,
+}
+
+impl Pcap {
+    /// Opens `IN,OUT`; an empty name or a missing one stands for no file.
+    fn open(spec: &DeviceSpec<'_>) -> Result<Self, DeviceError> {
+        let (input, output) = spec.name.split_once(',').unwrap_or((spec.name, ""));
+        Self::new(spec.pool, input, output)
+    }
+
+    /// A port that receives what the file `input` holds and writes to the file `output`; either may
+    /// be empty: then nothing is received, and what is sent is freed.
+    ///
+    /// # Errors
+    /// When a file cannot be opened, is no capture file, or does not hold Ethernet frames.
+    pub fn new(pool: &Pool, input: &str, output: &str) -> Result<Self, DeviceError> {
+        let reader = (!input.is_empty()).then(|| open_reader(input)).transpose()?;
+        let writer = (!output.is_empty()).then(|| open_writer(output)).transpose()?;
+        let name = if input.is_empty() { output } else { input }.to_owned();
+        let pool = pool.clone();
+        Ok(Self { name, pool, reader, writer, written: 0, too_long: 0, no_buffer: 0 })
+    }
+}
+
+fn system(device: &str, call: &'static str, source: std::io::Error) -> DeviceError {
+    DeviceError::System { device: device.to_owned(), call, source, hint: "" }
+}
+
+fn format(device: &str, call: &'static str, error: PcapError) -> DeviceError {
+    match error {
+        PcapError::IoError(source) => system(device, call, source),
+        other => DeviceError::Unfit { device: device.to_owned(), what: other.to_string() },
+    }
+}
+
+fn open_reader(path: &str) -> Result<PcapReader<BufReader<File>>, DeviceError> {
+    let file = File::open(path).map_err(|e| system(path, "open", e))?;
+    let reader = PcapReader::new(BufReader::new(file)).map_err(|e| format(path, "read", e))?;
+    let kind = reader.header().datalink;
+    if kind != DataLink::ETHERNET {
+        let what = format!("holds {kind:?} frames, not Ethernet");
+        return Err(DeviceError::Unfit { device: path.to_owned(), what });
+    }
+    Ok(reader)
+}
+
+fn open_writer(path: &str) -> Result<PcapWriter<File>, DeviceError> {
+    let file = File::create(path).map_err(|e| system(path, "create", e))?;
+    let header = PcapHeader {
+        datalink: DataLink::ETHERNET,
+        endianness: Endianness::Little,
+        ..PcapHeader::default()
+    };
+    PcapWriter::with_header(file, header).map_err(|e| format(path, "write", e))
+}
+
+impl Port for Pcap {
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        let mut count = 0;
+        let Some(reader) = &mut self.reader else { return Ok(0) };
+        while into.room() > 0 {
+            let Some(record) = reader.next_packet() else { break };
+            let record = record.map_err(|e| format(&self.name, "read", e))?;
+            let Some(mut packet) = self.pool.alloc() else {
+                self.no_buffer += 1;
+                continue;
+            };
+            if !packet.set_len(record.data.len()) {
+                self.too_long += 1;
+                continue;
+            }
+            packet.bytes_mut().copy_from_slice(&record.data);
+            into.push(packet).expect("there is room");
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
+        let count = from.len();
+        if let Some(writer) = &mut self.writer {
+            for i in 0..count {
+                let frame = from.bytes(i);
+                let len = u32::try_from(frame.len()).expect("a frame has at most 64 KiB");
+                let time = Duration::from_micros(self.written);
+                writer
+                    .write_packet(&PcapPacket::new(time, len, frame))
+                    .map_err(|e| format(&self.name, "write", e))?;
+                self.written += 1;
+            }
+        }
+        from.free_front(count);
+        Ok(count)
+    }
+
+    fn mode(&self) -> String {
+        "capture file".into()
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("written", self.written);
+        visit("too_long", self.too_long);
+        visit("no_buffer", self.no_buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let dir = std::env::temp_dir().join(format!("fingerpost-pcap-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("x.pcap").display().to_string();
+        let pool = Pool::new(64, 2048);
+        let frames: Vec<Vec<u8>> = (1..=40u8).map(|n| vec![n; usize::from(n) * 37]).collect();
+        let mut batch = crate::testing::batch(&pool, 0, frames.iter().map(|f| &f[..]));
+        let mut port = Pcap::new(&pool, "", &path).unwrap();
+        assert_eq!(port.recv(&mut Batch::new(&pool)).unwrap(), 0);
+        assert_eq!(port.send(&mut batch).unwrap(), 40);
+        drop(port);
+        let first = std::fs::read(&path).unwrap();
+        let mut port = Pcap::new(&pool, &path, "").unwrap();
+        batch.set_limit(30);
+        assert_eq!(port.recv(&mut batch).unwrap(), 30);
+        for (i, frame) in frames[..30].iter().enumerate() {
+            assert_eq!(batch.bytes(i), frame);
+        }
+        batch.clear();
+        assert_eq!((port.recv(&mut batch).unwrap(), port.recv(&mut batch).unwrap()), (10, 0));
+        batch.clear();
+        assert_eq!(pool.free(), 64);
+        // Equal runs, equal files.
+        let mut batch = crate::testing::batch(&pool, 0, frames.iter().map(|f| &f[..]));
+        Pcap::new(&pool, "", &path).unwrap().send(&mut batch).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), first);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_fault() {
+        let pool = Pool::new(1, 2048);
+        let missing = Pcap::new(&pool, "/nowhere/x.pcap", "").err().unwrap().to_string();
+        assert!(missing.starts_with("/nowhere/x.pcap: open: "), "{missing}");
+        let nonsense = Pcap::new(&pool, "/proc/self/cmdline", "").err().unwrap().to_string();
+        assert!(nonsense.starts_with("/proc/self/cmdline: "), "{nonsense}");
+    }
+}

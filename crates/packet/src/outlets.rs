@@ -1,0 +1,235 @@
+//! Where packets leave a worker: its ports, with a queue each.
+//!
+//! Packets gather until there are [`SEND_AT`], or the round ends. What a port does not take stays in
+//! its queue, in order, for later rounds; a queue that is full, or that has not moved for
+//! [`PATIENCE_NS`], drops. Every packet that leaves, ends or stays is counted here.
+
+use std::sync::Arc;
+
+use crate::buf::{Batch, FLAG_GENERATED, Pool, RawFrame};
+use crate::counters::WorkerCounters;
+use crate::device::{DeviceError, Port};
+use crate::drops::DropReason;
+use crate::element::{Held, Transmit};
+use crate::worker::Event;
+
+/// Packets in a queue that are sent without waiting for the end of the round.
+const SEND_AT: usize = 64;
+
+/// A queue from which the port took nothing for so long is emptied: its packets are of no use to
+/// anybody any more, and their frames are missing elsewhere.
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// Tries to make room in a full queue before a packet is dropped.
+const TRIES: usize = 2;
+
+/// The ports of one worker, by number.
+pub(crate) struct Outlets {
+    slots: Vec<Option<Slot>>,
+    counters: Arc<WorkerCounters>,
+    pool: Pool,
+    /// Packets in all queues.
+    queued: Held,
+    now_ns: u64,
+}
+
+struct Slot {
+    number: u16,
+    port: Box<dyn Port>,
+    queue: Box<Batch>,
+    /// Bytes and packets of our own making in the queue.
+    bytes: u64,
+    generated: usize,
+    /// When the port last took something, or the queue was empty.
+    moved_ns: u64,
+    failed: Option<DeviceError>,
+}
+
+impl Outlets {
+    pub(crate) fn new(counters: Arc<WorkerCounters>, pool: Pool) -> Self {
+        Self { slots: Vec::new(), counters, pool, queued: Held::default(), now_ns: 0 }
+    }
+
+    /// Adds a port; one that had the number before comes back.
+    pub(crate) fn add(&mut self, number: u16, port: Box<dyn Port>) -> Option<Box<dyn Port>> {
+        let old = self.remove(number, DropReason::PortDown);
+        let at = usize::from(number);
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.slots[at] = Some(Slot {
+            number,
+            port,
+            queue: Batch::new(&self.pool),
+            bytes: 0,
+            generated: 0,
+            moved_ns: self.now_ns,
+            failed: None,
+        });
+        old
+    }
+
+    /// Takes a port out; what its queue holds is dropped.
+    pub(crate) fn remove(&mut self, number: u16, reason: DropReason) -> Option<Box<dyn Port>> {
+        let mut slot = self.slots.get_mut(usize::from(number))?.take()?;
+        slot.drop_queue(reason, &self.counters, &mut self.queued);
+        Some(slot.port)
+    }
+
+    /// The ports that are there, in order of their numbers.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, &dyn Port)> {
+        self.slots.iter().flatten().map(|slot| (slot.number, &*slot.port))
+    }
+
+    /// Slots, holes included: numbers are below it.
+    pub(crate) fn end(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The port of a number.
+    pub(crate) fn port(&mut self, number: usize) -> Option<&mut dyn Port> {
+        match self.slots.get_mut(number) {
+            Some(Some(slot)) => Some(&mut *slot.port),
+            _ => None,
+        }
+    }
+
+    /// The frames that all its packets lie in.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Packets in all queues.
+    pub(crate) fn queued(&self) -> Held {
+        self.queued
+    }
+
+    /// A round begins.
+    pub(crate) fn begin(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Notes that a port's device failed: the end of the round takes it out.
+    pub(crate) fn fail(&mut self, number: usize, error: DeviceError) {
+        if let Some(Some(slot)) = self.slots.get_mut(number) {
+            slot.failed = Some(error);
+        }
+    }
+
+    /// The end of a round: sends what gathered.
+    pub(crate) fn flush(&mut self) {
+        let now_ns = self.now_ns;
+        for slot in self.slots.iter_mut().flatten() {
+            if slot.queue.is_empty() {
+                continue;
+            }
+            slot.flush(now_ns, &self.counters, &mut self.queued);
+            if !slot.queue.is_empty() && now_ns.saturating_sub(slot.moved_ns) >= PATIENCE_NS {
+                slot.drop_queue(DropReason::TransmitFull, &self.counters, &mut self.queued);
+            }
+        }
+    }
+
+    /// A port whose device failed while it sent, if there is one: it is taken out.
+    pub(crate) fn failed(&mut self) -> Option<Event> {
+        let slot = self.slots.iter_mut().flatten().find(|slot| slot.failed.is_some())?;
+        let (number, error) = (slot.number, slot.failed.take()?);
+        let port = self.remove(number, DropReason::PortDown);
+        Some(Event::PortFailed(number, error, port))
+    }
+
+    #[cold]
+    fn drop_frame(&mut self, frame: RawFrame, generated: bool, reason: DropReason) {
+        self.counters.drop_packet(reason, generated);
+        self.pool.give_raw(frame);
+    }
+}
+
+impl Transmit for Outlets {
+    #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
+    fn transmit(&mut self, batch: &mut Batch) {
+        let count = batch.len();
+        batch.take_front_raw(count, |frame, offset, len, meta| {
+            let start = (offset - frame.offset()) as u16;
+            let generated = meta.flags & FLAG_GENERATED != 0;
+            let Some(Some(slot)) = self.slots.get_mut(usize::from(meta.note as u16)) else {
+                self.drop_frame(frame, generated, DropReason::PortDown);
+                return;
+            };
+            if slot.queue.room() == 0
+                && !slot.make_room(self.now_ns, &self.counters, &mut self.queued)
+            {
+                self.drop_frame(frame, generated, DropReason::TransmitFull);
+                return;
+            }
+            slot.bytes += u64::from(len);
+            slot.generated += usize::from(generated);
+            self.queued.add(generated);
+            slot.queue.push_raw(frame, start, len, *meta);
+        });
+        for slot in self.slots.iter_mut().flatten() {
+            if slot.queue.len() >= SEND_AT {
+                slot.flush(self.now_ns, &self.counters, &mut self.queued);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Sends what the port takes.
+    fn flush(&mut self, now_ns: u64, counters: &WorkerCounters, queued: &mut Held) {
+        if self.failed.is_some() {
+            self.drop_queue(DropReason::PortDown, counters, queued);
+            return;
+        }
+        let before = self.queue.len();
+        let result = self.port.send(&mut self.queue);
+        let sent = before - self.queue.len();
+        if sent > 0 {
+            let (mut bytes, mut generated) = (0, 0);
+            for i in 0..self.queue.len() {
+                bytes += self.queue.frame_len(i) as u64;
+                generated += usize::from(self.queue.meta()[i].flags & FLAG_GENERATED != 0);
+            }
+            let (sent_bytes, sent_generated) = (self.bytes - bytes, self.generated - generated);
+            (self.bytes, self.generated) = (bytes, generated);
+            if let Some(port) = counters.ports.get(usize::from(self.number)) {
+                port.tx_packets.add(sent as u64);
+                port.tx_bytes.add(sent_bytes);
+            }
+            counters.packets_out.add((sent - sent_generated) as u64);
+            counters.generated_sent.add(sent_generated as u64);
+            queued.received -= sent - sent_generated;
+            queued.generated -= sent_generated;
+        }
+        if sent > 0 || self.queue.is_empty() {
+            self.moved_ns = now_ns;
+        }
+        if let Err(error) = result {
+            self.failed = Some(error);
+            self.drop_queue(DropReason::TransmitError, counters, queued);
+        }
+    }
+
+    /// Whether a full queue has room after a few tries.
+    #[cold]
+    fn make_room(&mut self, now_ns: u64, counters: &WorkerCounters, queued: &mut Held) -> bool {
+        for _ in 0..TRIES {
+            self.flush(now_ns, counters, queued);
+            if self.queue.room() > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn drop_queue(&mut self, reason: DropReason, counters: &WorkerCounters, queued: &mut Held) {
+        for meta in self.queue.meta() {
+            let generated = meta.flags & FLAG_GENERATED != 0;
+            counters.drop_packet(reason, generated);
+            queued.remove(generated);
+        }
+        self.queue.clear();
+        (self.bytes, self.generated) = (0, 0);
+    }
+}

@@ -4,7 +4,7 @@
 //! ether_input -> [fill_checksum] -> ip4_input -> ip4_lookup -> ip4_next_hop -> transmit
 //!                                   ip6_input -> ip6_lookup -> ip6_next_hop -> transmit
 //! ip4_input.options -> ip4_options -> ip4_lookup
-//! *.error -> icmp4_error, icmp6_error -> the lookup of the family
+//! *.error -> icmp4_error, icmp6_error -> the lookup of the family, or back by the link
 //! ip4_next_hop.fragment -> ip4_fragment -> ip4_next_hop
 //! *.hold -> hold -> the lookup of the family
 //! ```
@@ -159,5 +159,64 @@ mod tests {
         assert_eq!((&sent[0].1[..6], sent[0].1[22]), (&neighbor_mac(4).0[..], 63));
         assert_eq!((&sent[1].1[..6], sent[1].1[21]), (&neighbor_mac(6).0[..], 63));
         assert_eq!(router.bench.pool.free(), router.bench.pool.frames());
+    }
+
+    #[test]
+    fn errors_go_back_by_the_path() {
+        let mut world = World::new();
+        world.neighbor(3, 0);
+        world.leg("10.0.0.0/24", Leg::Adjacency(3));
+        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
+        let mut router = router(&world);
+        let sent = router.run(&[
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]),
+            frame_v4("10.0.0.9", "192.0.2.1", 1, 17, &[0; 30]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 30]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 1, 17, &[0; 30]),
+            // To a source without a route, and about an error: nothing.
+            frame_v4("172.16.0.1", "192.0.2.1", 64, 17, &[0; 30]),
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 1, &[3, 1, 0, 0, 0, 0, 0, 0]),
+        ]);
+        let v4 = |f: &[u8]| (f[22], f[23], f[34], f[35], f[30..34].to_vec());
+        let v6 = |f: &[u8]| (f[21], f[20], f[54], f[55]);
+        let to = vec![10, 0, 0, 9];
+        assert_eq!(sent.len(), 4);
+        // Depth first, the last output first filled: order between the two kinds is not promised.
+        let mut fours: Vec<_> =
+            sent.iter().filter(|f| f.1[12..14] == [8, 0]).map(|f| v4(&f.1)).collect();
+        fours.sort();
+        assert_eq!(fours, [(64, 1, 3, 0, to.clone()), (64, 1, 11, 0, to)]);
+        let mut sixes: Vec<_> = sent.iter().filter(|f| f.1[12] == 0x86).map(|f| v6(&f.1)).collect();
+        sixes.sort_unstable();
+        assert_eq!(sixes, [(64, 58, 1, 0), (64, 58, 3, 0)]);
+        let c = &router.bench.counters;
+        assert_eq!((c.generated.read(), c.dropped_total()), (4, 6));
+        assert_eq!(router.bench.pool.free(), router.bench.pool.frames());
+    }
+
+    #[test]
+    fn fragments_leave_by_the_leg_of_the_whole_packet() {
+        let mut world = World::new();
+        for (index, port) in [(4, 1), (5, 2), (6, 1), (7, 2)] {
+            world.neighbor(index, port);
+        }
+        let group = world.group(&[4, 5, 6, 7].map(Leg::Adjacency));
+        world.route("192.0.2.0/24", group);
+        let mut router = router(&world);
+        let mut cut = 0;
+        for port in 0..64 {
+            let mut payload = vec![port; 1400];
+            payload[..4].copy_from_slice(&[4, port, 0, 53]);
+            let whole = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &payload);
+            payload.truncate(100);
+            let small = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &payload);
+            let leg = router.run(&[small])[0].1[5];
+            let sent = router.run(&[whole]);
+            assert!(sent.iter().all(|f| f.1[5] == leg && f.1[22] == 63), "leg {leg}");
+            assert_eq!(sent.len(), if leg.is_multiple_of(2) { 1 } else { 2 });
+            cut += usize::from(sent.len() == 2);
+        }
+        assert!((16..48).contains(&cut), "{cut}");
+        assert_eq!(router.bench.counters.generated.read(), cut as u64);
     }
 }

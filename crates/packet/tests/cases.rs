@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use fingerpost_packet::buf::BATCH;
 use fingerpost_packet::cases::{Built, Case, cases, diff};
 use fingerpost_packet::counters::WorkerCounters;
 use fingerpost_packet::worker::{Worker, WorkerOptions};
@@ -74,6 +75,8 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
             worker.add_port(number, Box::new(CasePort { number, inbox, sent: sent.clone() }));
         }
     }
+    // All cases at once are one batch, as they would come from a busy port.
+    worker.set_burst(BATCH);
     worker.round();
     // What is held counts as in the router; then it must all come back.
     let held = counters.held.read() + counters.generated_held.read();

@@ -104,7 +104,7 @@ pub(crate) fn parsed<T: FromArgMatches>(matches: &ArgMatches) -> Result<T, Failu
 }
 
 /// The whole command line.
-fn program(commands: &[Command]) -> clap::Command {
+pub(crate) fn program(commands: &[Command]) -> clap::Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
     // Below the options of the command itself.
     let json = json.display_order(900);

@@ -102,4 +102,7 @@ pub enum DeviceError {
         /// What it lacks, and the remedy.
         what: String,
     },
+    /// A program or map in the kernel could not be had.
+    #[error(transparent)]
+    Xdp(#[from] crate::xdp::XdpError),
 }

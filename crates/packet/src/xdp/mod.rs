@@ -11,18 +11,22 @@ pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod bpf;
 pub mod classifier;
+pub mod generator;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "a private network namespace for the live tests")]
 pub(crate) mod lab;
 pub mod local;
 pub mod reference;
+pub mod sink;
 
 use std::fmt;
 
 pub use bpf::Link;
 pub use classifier::{Classifier, Counts};
+pub use generator::Generator;
 pub use local::LocalAddresses;
 pub use reference::{Verdict, classify};
+pub use sink::Sink;
 
 /// Where on the receive path a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
 use lent::Lent;
-pub use queues::queues;
+pub use queues::{name_of, queues};
 use ring::Desc;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};

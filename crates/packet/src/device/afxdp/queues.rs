@@ -1,4 +1,4 @@
-//! How many receive queues an interface has.
+//! How many receive queues an interface has, and its name.
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `struct ethtool_channels` in the kernel's `linux/ethtool.h`.
 //!
@@ -60,6 +60,17 @@ pub fn queues(name: &str) -> io::Result<u32> {
     Ok((channels.rx + channels.combined).max(1))
 }
 
+/// The name of an interface of the present network namespace; where there is none, its number.
+pub fn name_of(ifindex: u32) -> String {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: invariant 1: the buffer has the size that the call asks for.
+    let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
+    match std::ffi::CStr::from_bytes_until_nul(&name) {
+        Ok(name) if !found.is_null() => name.to_string_lossy().into_owned(),
+        _ => ifindex.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +79,8 @@ mod tests {
     #[test]
     fn queues_are_counted() {
         lab::in_namespace(|| {
-            lab::veth("a0", "b0", 3);
+            let (a, _) = lab::veth("a0", "b0", 3);
+            assert_eq!((name_of(a), name_of(12_345)), ("a0".into(), "12345".into()));
             assert_eq!(queues("a0").unwrap(), 3);
             assert_eq!(queues("lo").unwrap(), 1);
             assert_eq!(queues("none").unwrap_err().raw_os_error(), Some(libc::ENODEV));

@@ -1,0 +1,253 @@
+//! Where test traffic ends: a program that counts what a [`Generator`](super::Generator) made, lets a
+//! random share through to be checked, and drops the rest. All else goes on to the kernel.
+//!
+//! Cost: some 40 ns a packet counted, in the kernel, on the CPU that delivers it; the sampled ones
+//! cost a copy besides. What a far end with an ordinary IP stack would do costs the sender five times
+//! as much: benches must end here.
+
+use std::os::fd::AsFd;
+
+use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R10};
+use super::asm::Width::{Byte, Double, Half, Word};
+use super::asm::{Asm, Helper, Insn, When, be16};
+use super::bpf::{Link, Map, MapKind, Program};
+use super::classifier::{XDP_PASS, XDP_REDIRECT};
+use super::generator::MOST_BYTES;
+use super::{Mode, XdpError};
+use crate::buf::{Batch, Pool};
+use crate::device::afxdp::{self, AfxdpPort, Spec};
+use crate::device::{DeviceError, Port};
+
+/// `enum xdp_action`.
+const XDP_DROP: i32 = 1;
+
+/// Share of the packets that is checked unless another is asked for: 1 in 32.
+pub const SAMPLE: u32 = 32;
+
+const RING: u32 = 1024;
+const QUEUES: u32 = 1024;
+
+/// Counter numbers.
+const ARRIVED: i32 = 0;
+const SAMPLED: i32 = 1;
+
+/// A sink on one interface, until it is dropped.
+#[derive(Debug)]
+pub struct Sink {
+    // Dropped in this order.
+    batch: Box<Batch>,
+    ports: Vec<AfxdpPort>,
+    link: Link,
+    counts: Map,
+}
+
+impl Sink {
+    /// Attaches one to an interface of the present network namespace, on all of its queues. It counts
+    /// UDP packets in frames of exactly `frame_len` bytes, and lets 1 in `sample` of them through to
+    /// [`Sink::poll`], chosen at random: a fixed stride would meet the same templates for ever.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When `sample` is not a power of two, or the frames are longer than a generator's.
+    pub fn attach(ifindex: u32, frame_len: usize, sample: u32) -> Result<Self, DeviceError> {
+        assert!(sample.is_power_of_two() && frame_len <= MOST_BYTES);
+        let name = &afxdp::name_of(ifindex);
+        let queues = afxdp::queues(name).map_err(|source| DeviceError::System {
+            device: name.clone(),
+            call: "ioctl(ETHTOOL_GCHANNELS)",
+            source,
+            hint: "",
+        })?;
+        let counts = Map::new(MapKind::PerCpuArray, "sink", 4, 8, 2)?;
+        let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, QUEUES)?;
+        let code = program(&counts, &sockets, frame_len, sample);
+        let program = Program::load("sink", &code)?;
+        let link = program.attach_best(ifindex)?;
+        let frames =
+            queues * afxdp::frames_needed(RING) + u32::try_from(crate::buf::BATCH).expect("256");
+        let pool = Pool::new(frames, 2048);
+        let mut ports: Vec<AfxdpPort> = Vec::new();
+        for queue in 0..queues {
+            let port = afxdp::open(&Spec {
+                name,
+                ifindex,
+                queue,
+                pool: &pool,
+                shared: ports.first(),
+                ring: RING,
+                attached: &link,
+                zero_copy: false,
+            })?;
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&port.as_fd());
+            sockets.update(&queue.to_ne_bytes(), &fd.to_ne_bytes()).map_err(|source| {
+                XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of sockets", source }
+            })?;
+            ports.push(port);
+        }
+        Ok(Self { batch: Batch::new(&pool), ports, link, counts })
+    }
+
+    /// Where its program runs.
+    pub fn mode(&self) -> Mode {
+        self.link.mode()
+    }
+
+    /// Packets that arrived so far.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn arrived(&self) -> Result<u64, XdpError> {
+        self.count(ARRIVED)
+    }
+
+    /// Of these, let through to be checked.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sampled(&self) -> Result<u64, XdpError> {
+        self.count(SAMPLED)
+    }
+
+    /// Shows each packet let through since the last call, in order a queue, and returns how many.
+    /// Called too seldom (a ring holds 1,024) it misses some, which changes no count.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn poll(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, DeviceError> {
+        let mut count = 0;
+        for port in &mut self.ports {
+            while port.recv(&mut self.batch)? > 0 {
+                count += self.batch.len();
+                (0..self.batch.len()).for_each(|i| each(self.batch.bytes(i)));
+                self.batch.clear();
+            }
+        }
+        Ok(count)
+    }
+
+    fn count(&self, index: i32) -> Result<u64, XdpError> {
+        self.counts
+            .sum(index.cast_unsigned())
+            .map_err(|source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of counts", source })
+    }
+}
+
+/// Adds 1 to a counter; goes to `fail` if it cannot be found, which cannot be.
+fn count(a: &mut Asm, counts: &Map, index: i32, fail: super::asm::Label) {
+    a.store(Word, R10, -4, index);
+    a.set_map(R1, counts.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
+    a.branch(R0, When::Eq, 0, fail);
+    a.load(Double, R1, R0, 0).add(R1, 1).store(Double, R0, 0, R1);
+}
+
+/// The program. R6 is the context, R7 the frame.
+fn program(counts: &Map, sockets: &Map, frame_len: usize, sample: u32) -> Vec<Insn> {
+    let mut a = Asm::new();
+    let (v6, ours, pass, drop, sampled) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    let len = i32::try_from(frame_len).expect("at most 96");
+    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
+
+    // UDP in a frame of this very length.
+    a.set(R1, R7).add(R1, len).branch(R1, When::Gt, R8, pass).branch(R1, When::Lt, R8, pass);
+    a.load(Half, R1, R7, 12).branch(R1, When::Eq, be16(0x86dd), v6);
+    a.branch(R1, When::Ne, be16(0x0800), pass);
+    a.load(Byte, R1, R7, 23).branch(R1, When::Eq, 17, ours).jump(pass);
+    a.bind(v6).load(Byte, R1, R7, 20).branch(R1, When::Ne, 17, pass);
+
+    a.bind(ours);
+    count(&mut a, counts, ARRIVED, drop);
+    a.call(Helper::Random).and(R0, sample.cast_signed() - 1).branch(R0, When::Ne, 0, drop);
+    a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_DROP);
+    a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, sampled);
+    a.bind(drop).set(R0, XDP_DROP).exit();
+
+    let done = a.label();
+    a.bind(sampled);
+    count(&mut a, counts, SAMPLED, done);
+    a.bind(done).set(R0, XDP_REDIRECT).exit();
+    a.bind(pass).set(R0, XDP_PASS).exit();
+    a.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::generator::{Generator, Tail, udp_frame};
+    use super::super::lab;
+    use super::*;
+
+    fn templates(to: [u8; 6], count: u16) -> Vec<Vec<u8>> {
+        (0..count)
+            .map(|i| {
+                let addresses = if i % 2 == 0 {
+                    ["10.0.0.1".to_string(), format!("10.9.{}.{}", i >> 8, i & 0xff)]
+                } else {
+                    ["fd00::1".to_string(), format!("fd00:9::{i:x}")]
+                };
+                let addresses = addresses.map(|a| a.parse().unwrap());
+                udp_frame([to, [2, 0, 0, 0, 0, 9]], addresses, [i, 9], 64, 82)
+            })
+            .collect()
+    }
+
+    /// From one end of a pair to the other: all arrive, the sample is what was sent, in order.
+    #[test]
+    fn what_is_generated_arrives() {
+        lab::in_namespace(|| {
+            let (a, b) = lab::veth("a0", "b0", 2);
+            let templates = templates(lab::mac("b0"), 1000);
+            let mut sink = Sink::attach(b, 82, 32).unwrap();
+            assert_eq!(sink.mode(), Mode::Native);
+            let mut generator = Generator::new(&templates, a).unwrap();
+            let (mut last, mut checked, mut offered) = (None, 0u64, 0);
+            let mut seen: HashMap<u32, u32> = HashMap::new();
+            // In parts, so that the ring of the sample does not overflow.
+            for _ in 0..8 {
+                offered += generator.run(10_000).unwrap();
+                sink.poll(&mut |frame| {
+                    let tail = Tail::of(frame).expect("a tail");
+                    let end = frame.len() - 16;
+                    assert_eq!(frame[..end], templates[tail.template as usize][..end]);
+                    assert_eq!(tail.template, tail.sequence % 1000);
+                    assert!(last < Some(tail.sequence), "{last:?} before {}", tail.sequence);
+                    last = Some(tail.sequence);
+                    *seen.entry(tail.template).or_default() += 1;
+                    checked += 1;
+                })
+                .unwrap();
+            }
+            assert_eq!((offered, generator.offered().unwrap()), (80_000, 80_000));
+            assert_eq!(sink.arrived().unwrap(), 80_000);
+            assert_eq!(sink.sampled().unwrap(), checked);
+            // 2,500 expected, with a standard deviation of 49.
+            assert!((2_200..2_800).contains(&checked), "{checked} of 80000");
+            assert!(seen.len() > 800, "{} of 1000 templates", seen.len());
+        });
+    }
+
+    #[test]
+    fn other_frames_are_the_kernels() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let counts = Map::new(MapKind::PerCpuArray, "sink", 4, 8, 2).unwrap();
+        let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, 8).unwrap();
+        let program = Program::load("sink", &program(&counts, &sockets, 82, 1)).unwrap();
+        let action = |frame: &[u8]| program.test(frame).unwrap().action.cast_signed();
+        for good in templates([1; 6], 2) {
+            assert_eq!(action(&good), XDP_DROP, "no socket");
+            let mut bad = good.clone();
+            bad[if good[12] == 8 { 23 } else { 20 }] = 58;
+            assert_eq!(action(&bad), XDP_PASS, "not UDP");
+            assert_eq!(action(&good[..81]), XDP_PASS, "shorter");
+            assert_eq!(action(&[&good[..], &[0]].concat()), XDP_PASS, "longer");
+            let mut bad = good.clone();
+            bad[13] = 6;
+            assert_eq!(action(&bad), XDP_PASS, "not IP");
+        }
+        assert_eq!((counts.sum(0).unwrap(), counts.sum(1).unwrap()), (2, 0));
+    }
+}

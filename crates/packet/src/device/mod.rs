@@ -1,5 +1,7 @@
 //! The registry of drivers, and what a port is.
 
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod af_packet;
 #[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
 pub mod afxdp;
 pub mod memory;

@@ -20,23 +20,23 @@ pub(crate) fn can_bpf() -> bool {
     }
 }
 
-/// Says that a test was skipped, and notes it down for the runner to count.
+/// Says that a test was skipped; `cargo xtask test` counts the line.
 pub(crate) fn skipped(need: &str) {
-    let line = format!("skipped: needs {need}");
-    eprintln!("{line}");
-    if let Some(path) = std::env::var_os("FINGERPOST_SKIP_LOG") {
-        use std::io::Write;
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        let mut file = file.expect("the log of skipped tests can be written");
-        writeln!(file, "{line}").expect("the log of skipped tests can be written");
-    }
+    println!("skipped: needs {need}");
 }
 
 /// Runs `test` on a thread with a network namespace of its own, which ends with the thread and with
-/// it all links made there. Skips without the rights. IPv6 is off, so that nothing speaks unasked.
+/// it all links made there. Skips without the rights, and where only quick tests are wanted. IPv6 is
+/// off, so that nothing speaks unasked.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if std::env::var_os("FINGERPOST_QUICK").is_some() {
+        return skipped("namespaces (FINGERPOST_QUICK is set)");
+    }
     if !can_bpf() {
         return;
+    }
+    if Command::new("ip").arg("-V").output().is_err() {
+        return skipped("ip (iproute2)");
     }
     let thread = std::thread::spawn(|| {
         // SAFETY: invariant 1.
@@ -56,12 +56,17 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
 
 /// `ip` with these arguments, in the namespace of the thread.
 pub(crate) fn ip(arguments: &str) -> String {
-    let output = Command::new("ip")
+    run("ip", arguments)
+}
+
+/// A program of iproute2 with these arguments, in the namespace of the thread.
+pub(crate) fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program)
         .args(arguments.split_whitespace())
         .output()
-        .expect("ip (iproute2) can be started");
+        .expect("iproute2 is installed");
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {error}");
+    assert!(output.status.success(), "{program} {arguments}: {error}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

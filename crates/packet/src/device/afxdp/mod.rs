@@ -13,7 +13,7 @@
 //! Sockets of one pool share its registration where their modes agree; where they do not, the memory
 //! is registered once more, which the kernel allows.
 //!
-//! Packets arrive with [`HEADROOM`](crate::buf::HEADROOM) bytes before them, as XDP leaves them.
+//! Packets arrive with [`HEADROOM`] bytes before them, as XDP leaves them.
 
 mod lent;
 #[cfg(test)]

@@ -13,6 +13,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+/// A link to a private item is plain text for readers from outside, and a help for those inside.
+const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
+
 /// A task: a row of the help and what it does.
 struct Task {
     name: &'static str,
@@ -94,9 +97,7 @@ fn bench(args: &[String]) -> Result<()> {
 
 fn docs(args: &[String]) -> Result<()> {
     let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
-    // A link to a private item is plain text for readers from outside, and a help for those inside.
-    let flags = "-D warnings -A rustdoc::private-intra-doc-links";
-    sh::run(doc.args(args).env("RUSTDOCFLAGS", flags))
+    sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says.

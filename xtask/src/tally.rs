@@ -123,7 +123,7 @@ impl<'a> TestReader<'a> {
 
     fn open_line(&mut self, line: &str) -> bool {
         if let Some(program) = line.trim_start().strip_prefix("Running ") {
-            program.clone_into(&mut self.program);
+            self.program = program_name(program);
         } else if let Some(program) = line.trim_start().strip_prefix("Doc-tests ") {
             self.program = format!("documentation of {program}");
         } else if line == "successes:" {
@@ -165,6 +165,16 @@ impl<'a> TestReader<'a> {
             self.tally.fail(&format!("{} ran no test", self.step));
         }
     }
+}
+
+/// `x: unittests src/lib.rs` of `unittests src/lib.rs (target/debug/deps/x-0123456789abcdef)`: without
+/// the crate, the libraries would all have one name.
+fn program_name(running: &str) -> String {
+    let parts = running.strip_suffix(')').and_then(|rest| rest.split_once(" ("));
+    let Some((source, path)) = parts else { return running.to_owned() };
+    let file = path.rsplit_once('/').map_or(path, |(_, file)| file);
+    let name = file.rsplit_once('-').map_or(file, |(name, _)| name);
+    format!("{name}: {source}")
 }
 
 /// `passed, failed, ignored` of `ok. 3 passed; 0 failed; 0 ignored; ...`.
@@ -256,9 +266,12 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let (tally, shown) = read(OUTPUT, false);
         let report = tally.report();
         assert_eq!(report.lines().last(), Some("4 passed, 1 failed, 3 skipped"), "{report}");
-        assert!(report.contains("skipped: needs root\n    a (unittests src/lib.rs"), "{report}");
-        assert!(report.contains("skipped: needs valgrind\n    a (tests/y.rs"), "{report}");
-        assert!(report.contains("failed: c (unittests src/lib.rs"), "{report}");
+        assert!(
+            report.contains("skipped: needs root\n    a (x: unittests src/lib.rs)"),
+            "{report}"
+        );
+        assert!(report.contains("skipped: needs valgrind\n    a (y: tests/y.rs)"), "{report}");
+        assert!(report.contains("failed: c (x: unittests src/lib.rs)"), "{report}");
         assert!(!report.contains("luck") && !report.contains("needs nothing"), "{report}");
         assert!(!tally.ok());
         // What failed tests wrote is shown, what passed ones wrote is not.
@@ -269,10 +282,7 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn a_failure_without_a_failed_test_counts() {
         let (tally, _) = read("     Running tests/y.rs (y-1)\nerror: signal 11\n", false);
-        assert_eq!(
-            tally.report(),
-            "\nfailed: step (tests/y.rs (y-1))\n0 passed, 1 failed, 0 skipped"
-        );
+        assert_eq!(tally.report(), "\nfailed: step (y: tests/y.rs)\n0 passed, 1 failed, 0 skipped");
         let (tally, _) = read("test result: ok. 5 passed; 0 failed; 0 ignored\n", true);
         assert!(tally.ok() && tally.report().ends_with("\n5 passed, 0 failed, 0 skipped"));
         let (tally, _) = read("test result: ok. 0 passed; 0 failed; 0 ignored\n", true);

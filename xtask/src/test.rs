@@ -40,6 +40,11 @@ const STEPS: &[Step] = &[
     gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     // The lookup crate is for kernels and other places without an operating system too.
     gate("no_std", "cargo check --package fingerpost-lpm --no-default-features"),
+    Step {
+        env: &[("RUSTDOCFLAGS", crate::DOC_FLAGS)],
+        quick: false,
+        ..gate("docs", "cargo doc --workspace --all-features --no-deps")
+    },
     // The tests in namespaces start the program as it is shipped.
     Step { quick: false, ..gate("release", "cargo build --release --bin fingerpost") },
     Step {

@@ -1,1 +1,13 @@
-//! Placeholder.
+//! One runner for every published number.
+//!
+//! Runs of a document are measured alternating in one process, so that ratios between them hold on a
+//! noisy machine; answers are checked before a number is printed.
+
+pub mod document;
+pub mod forward;
+pub mod machine;
+pub mod measure;
+pub mod table;
+
+pub use document::{Answers, BenchDocument, Kind, Machine, Mode, Run, TableInfo, Unit};
+pub use forward::{ForwardOptions, forward};

@@ -1,0 +1,384 @@
+//! The forwarding path from memory to memory: what a packet costs without I/O.
+//!
+//! A generator port, the graph of the built-in router, two sink ports; 64-byte packets to many distinct
+//! destinations; one thread. The generator is measured alone as well (`generator`): a device would have
+//! put the packet there. Before anything is timed, every destination crosses once and what arrives is
+//! compared with the oracle: way out, MACs, TTL, checksum.
+
+mod stream;
+mod world;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
+
+use anyhow::{Context, Result, ensure};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_packet::buf::{Batch, Pool};
+use fingerpost_packet::counters::WorkerCounters;
+use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
+use fingerpost_packet::worker::{BURST, Worker, WorkerOptions};
+use fingerpost_packet::{Port, router_graph};
+use fingerpost_route::{Control, Forwarding, Reader};
+
+pub use stream::Stream;
+
+use crate::document::{BenchDocument, Kind, Run, Unit};
+use crate::machine::machine;
+use crate::measure::{Measured, Plan, alternate};
+use crate::table::{Table, Tables};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct ForwardOptions {
+    /// Routes of one family or both.
+    pub tables: Tables,
+    /// The IPv4 algorithm; `None` leaves the choice to the FIB.
+    pub algorithm_v4: Option<String>,
+    /// The IPv6 algorithm.
+    pub algorithm_v6: Option<String>,
+    /// Which destinations.
+    pub streams: Vec<Stream>,
+    /// How many distinct ones.
+    pub destinations: usize,
+    /// Packets taken at once.
+    pub burst: usize,
+    /// Measuring time of each run.
+    pub seconds: f64,
+    /// Samples of each run, at least 9.
+    pub samples: usize,
+    /// Of the destinations.
+    pub seed: u64,
+    /// Instead of measuring time: sends about that many packets of each run through
+    /// [`counted_section`], for callgrind.
+    pub instructions: Option<u64>,
+}
+
+impl Default for ForwardOptions {
+    fn default() -> Self {
+        Self {
+            tables: Tables::default(),
+            algorithm_v4: None,
+            algorithm_v6: None,
+            streams: Stream::ALL.to_vec(),
+            destinations: 65_536,
+            burst: BURST,
+            seconds: 2.0,
+            samples: 9,
+            seed: 1,
+            instructions: None,
+        }
+    }
+}
+
+/// Frames of a path's pool: enough for what is under way, few enough to stay in the cache, as a device
+/// with a small ring would leave them.
+const FRAMES: u32 = 512;
+
+/// Rounds between two looks at the clock.
+const ROUNDS: usize = 64;
+
+/// A worker between a generator and two sinks.
+struct Path {
+    worker: Worker,
+    ports: world::Ports,
+    pool: Pool,
+    headers: Arc<[[u8; HEADER_BYTES]]>,
+    family: u8,
+    /// Kept, since a worker without anybody who could stop it ends.
+    _commands: mpsc::Sender<fingerpost_packet::Command>,
+}
+
+impl Path {
+    fn new(
+        reader: Reader<Forwarding>,
+        ports: world::Ports,
+        family: u8,
+        headers: Arc<[[u8; HEADER_BYTES]]>,
+        burst: usize,
+    ) -> Result<Self> {
+        let pool = Pool::new(FRAMES, 2048);
+        let plan = router_graph::plan()?;
+        let (commands, orders) = mpsc::channel();
+        let (asks, _) = mpsc::sync_channel(1);
+        let (events, _) = mpsc::channel();
+        let mut worker = Worker::new(WorkerOptions {
+            plan: &plan,
+            entry: plan.find(router_graph::ENTRY).context("the graph has an entry")?,
+            pool: pool.clone(),
+            reader,
+            counters: Arc::new(WorkerCounters::new(8, 65_536)),
+            commands: orders,
+            asks,
+            events,
+            flow_seed: 0,
+        });
+        worker.set_burst(burst);
+        Ok(Self { worker, ports, pool, headers, family, _commands: commands })
+    }
+
+    fn generator(&self) -> Generator {
+        Generator::new(&self.pool, self.headers.clone(), world::frame_len(self.family))
+    }
+
+    /// From now on the sinks only count and the generator never ends.
+    fn free_run(&mut self) {
+        self.worker.add_port(self.ports.input, Box::new(self.generator()));
+        for port in self.ports.out {
+            self.worker.add_port(port, Box::new(Sink::new()));
+        }
+    }
+
+    /// Sends every destination once and looks at all that arrives: how many arrived, and how many of
+    /// them were wrong or did not arrive at all.
+    fn check<A: Addr>(&mut self, destinations: &[(A, NextHopId)]) -> (u64, u64) {
+        let left: HashMap<A, u32> = destinations.iter().map(|d| (d.0, d.1.0)).collect();
+        let left = Arc::new(Mutex::new(left));
+        let (seen, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        for (way, port) in self.ports.out.into_iter().enumerate() {
+            let (left, seen, right) = (left.clone(), seen.clone(), right.clone());
+            let sink = Sink::new().check(
+                1,
+                Box::new(move |frame, _| {
+                    seen.fetch_add(1, Relaxed);
+                    let mut left = left.lock().expect("one thread");
+                    let hop = world::destination::<A>(frame).and_then(|dst| left.remove(&dst));
+                    if hop.is_some_and(|hop| {
+                        world::way_out(hop) == way && world::check::<A>(frame, hop)
+                    }) {
+                        right.fetch_add(1, Relaxed);
+                    }
+                }),
+            );
+            self.worker.add_port(port, Box::new(sink));
+        }
+        let count = destinations.len() as u64;
+        self.worker.add_port(self.ports.input, Box::new(self.generator().limit(count)));
+        while self.worker.round() > 0 {}
+        let wrong = count - right.load(Relaxed);
+        (seen.load(Relaxed).max(wrong), wrong)
+    }
+}
+
+impl Measured for Path {
+    fn work(&mut self) -> u64 {
+        let mut packets = 0;
+        for _ in 0..ROUNDS {
+            packets += self.worker.round() as u64;
+        }
+        packets
+    }
+}
+
+/// Takes packets from a generator and frees them at once.
+struct Alone {
+    generator: Generator,
+    batch: Box<Batch>,
+    burst: usize,
+}
+
+impl Measured for Alone {
+    fn work(&mut self) -> u64 {
+        let mut packets = 0;
+        for _ in 0..ROUNDS {
+            self.batch.set_limit(self.burst);
+            packets += self.generator.recv(&mut self.batch).unwrap_or(0) as u64;
+            self.batch.clear();
+        }
+        packets
+    }
+}
+
+/// The rounds that callgrind is to count (`--toggle-collect='*counted_section*'`): whole rounds until
+/// at least `packets` came in. Returns how many did.
+#[inline(never)]
+pub fn counted_section(worker: &mut Worker, packets: u64) -> u64 {
+    let mut done = 0;
+    while done < packets {
+        done += worker.round() as u64;
+    }
+    done
+}
+
+/// One family's share of the measurement.
+struct Prepared {
+    run: Run,
+    path: Path,
+}
+
+fn prepare<A: Addr>(
+    table: &Table<A>,
+    options: &ForwardOptions,
+    control: &Control,
+    ports: world::Ports,
+    algorithm: &str,
+    out: &mut Vec<Prepared>,
+) -> Result<()> {
+    let mut oracle = Oracle::new();
+    for &(prefix, hop) in &table.routes {
+        oracle.set(prefix, NextHopId(hop));
+    }
+    for &stream in &options.streams {
+        let found =
+            stream::destinations(table, &oracle, stream, options.destinations, options.seed);
+        ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+        let mut flows = stream::Random(options.seed);
+        let headers = found.iter().map(|d| {
+            let [.., a, b] = flows.next().to_be_bytes();
+            world::header(d.0, u16::from_be_bytes([a, b]))
+        });
+        let headers = headers.collect();
+        let reader = control.reader();
+        let mut path = Path::new(reader, ports, A::FAMILY, headers, options.burst)?;
+        let (checked, wrong) = path.check(&found);
+        let name = format!("graph-v{}", A::FAMILY);
+        let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
+        run.family = Some(A::FAMILY);
+        run.set_answers(checked, wrong);
+        run.note = format!(
+            "{} destinations, {algorithm}, {} bytes a frame, generator included",
+            found.len(),
+            world::frame_len(A::FAMILY) + 4
+        );
+        path.free_run();
+        out.push(Prepared { run, path });
+    }
+    Ok(())
+}
+
+/// Measures the path over memory ports.
+///
+/// # Errors
+/// When there is no table, or no algorithm that holds it.
+pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
+    let tables = &options.tables;
+    let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
+    let (control, ports) = world::build(tables, v4, v6)?;
+    let mut prepared = Vec::new();
+    let mut infos = Vec::new();
+    if let Some(table) = &tables.v4 {
+        let algorithm = control.fib_v4().algorithm();
+        prepare(table, options, &control, ports, algorithm, &mut prepared)?;
+        infos.push(table.info());
+    }
+    if let Some(table) = &tables.v6 {
+        let algorithm = control.fib_v6().algorithm();
+        prepare(table, options, &control, ports, algorithm, &mut prepared)?;
+        infos.push(table.info());
+    }
+    let first = prepared.first().context("no table")?;
+
+    let mut ceiling = Run::new("generator", Kind::Ceiling, &first.run.stream, Unit::NsPerPacket);
+    ceiling.note = "makes the packets and frees them: what a device would do".to_owned();
+    let mut alone = Alone {
+        generator: first.path.generator(),
+        batch: Batch::new(&first.path.pool),
+        burst: options.burst,
+    };
+    let (mut runs, mut paths): (Vec<Run>, Vec<Path>) =
+        prepared.into_iter().map(|p| (p.run, p.path)).unzip();
+
+    if let Some(packets) = options.instructions {
+        for (run, path) in runs.iter_mut().zip(&mut paths) {
+            // Once before, so that nothing is done for the first time while it counts.
+            path.work();
+            let done = counted_section(&mut path.worker, packets);
+            run.note = format!("{done} packets in the counted section");
+        }
+    } else {
+        let plan = Plan::new(options.seconds, options.samples);
+        let mut measured: Vec<&mut dyn Measured> = vec![&mut alone];
+        measured.extend(paths.iter_mut().map(|path| path as &mut dyn Measured));
+        let mut samples = alternate(&mut measured, plan).into_iter();
+        ceiling.set_samples(samples.next().unwrap_or_default());
+        for (run, samples) in runs.iter_mut().zip(samples) {
+            run.set_samples(samples);
+        }
+        runs.push(ceiling);
+    }
+    let table = infos.first().cloned().context("no table")?;
+    let tables = if infos.len() > 1 { infos } else { Vec::new() };
+    Ok(BenchDocument { machine: machine(), table, tables, runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Answers;
+    use fingerpost_lpm::Prefix;
+
+    fn tables() -> Tables {
+        let mut random = stream::Random(7);
+        let mut v4 = Vec::new();
+        let mut v6 = Vec::new();
+        for n in 0..2000 {
+            let bits = random.next();
+            let addr = u32::try_from(bits >> 32).unwrap() >> 1 | 0x0100_0000;
+            let len = 8 + u8::try_from(bits % 17).unwrap();
+            v4.push((Prefix::masked(addr, len), n % 20 + 1));
+            let addr = 1 << 125 | u128::from(bits) << 61;
+            v6.push((Prefix::masked(addr, len + 24), n % 20 + 1));
+        }
+        Tables { v4: Some(Table::new("v4", v4)), v6: Some(Table::new("v6", v6)) }
+    }
+
+    #[test]
+    fn every_destination_arrives_as_the_oracle_says() {
+        let options = ForwardOptions {
+            tables: tables(),
+            destinations: 1000,
+            seconds: 0.01,
+            ..ForwardOptions::default()
+        };
+        let document = forward(&options).unwrap();
+        let seen: Vec<_> = document
+            .runs
+            .iter()
+            .map(|run| (&run.name[..], &run.stream[..], run.answers, run.samples.len()))
+            .collect();
+        let want = [
+            ("graph-v4", "uniform", Answers::Ok, 9),
+            ("graph-v4", "prefix", Answers::Ok, 9),
+            ("graph-v6", "uniform", Answers::Ok, 9),
+            ("graph-v6", "prefix", Answers::Ok, 9),
+            ("generator", "uniform", Answers::Unchecked, 9),
+        ];
+        assert_eq!(seen, want);
+        assert_eq!((document.tables.len(), document.table.family), (2, 4));
+    }
+
+    #[test]
+    fn a_wrong_way_is_seen() {
+        let tables = tables();
+        let (control, ports) = world::build(&tables, None, None).unwrap();
+        let table = tables.v4.unwrap();
+        let mut oracle = Oracle::new();
+        for &(prefix, hop) in &table.routes {
+            oracle.set(prefix, NextHopId(hop));
+        }
+        let mut found = stream::destinations(&table, &oracle, Stream::Prefix, 100, 3);
+        let headers = found.iter().map(|d| world::header(d.0, 1)).collect();
+        let mut path = Path::new(control.reader(), ports, 4, headers, 64).unwrap();
+        assert_eq!(path.check(&found), (100, 0));
+        // As if the oracle said something else of three of them.
+        for destination in &mut found[10..13] {
+            destination.1.0 += 2;
+        }
+        assert_eq!(path.check(&found), (100, 3));
+    }
+
+    #[test]
+    fn instructions_take_about_as_many_packets_as_asked() {
+        let options = ForwardOptions {
+            tables: tables(),
+            streams: vec![Stream::Prefix],
+            destinations: 100,
+            instructions: Some(1000),
+            ..ForwardOptions::default()
+        };
+        let document = forward(&options).unwrap();
+        assert!(document.runs.iter().all(|run| run.note.starts_with("1024 packets")));
+        assert!(document.runs.iter().all(|run| run.median.is_none()));
+    }
+}

@@ -1,0 +1,190 @@
+//! A router to measure: one port in, two out, every next hop of the table a neighbor of its own, half
+//! of them on each way out. Built through the control side, as the daemon does it; what it must do is
+//! said here once more, from the numbers alone, for the check.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use fingerpost_lpm::Addr;
+use fingerpost_packet::device::memory::HEADER_BYTES;
+use fingerpost_packet::wire::checksum::checksum;
+use fingerpost_packet::wire::ether::{TYPE_IP4, TYPE_IP6};
+use fingerpost_packet::wire::{
+    ETHER_BYTES, Ether, EtherMut, IP4_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
+};
+use fingerpost_route::{
+    AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
+    NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, Target, Way,
+};
+
+use crate::table::{Table, Tables};
+
+/// Kernel indices that the links would have: in, and two ways out.
+const LINKS: [u32; 3] = [2, 3, 4];
+
+/// TTL or hop limit of the packets that are sent in.
+const TTL: u8 = 64;
+
+/// Length of the frames: 64 bytes on the wire, of which 4 are the frame check sequence. The IPv6
+/// header and UDP's do not fit into less than 62.
+pub(super) fn frame_len(family: u8) -> u16 {
+    if family == 4 { 60 } else { 62 }
+}
+
+fn link_mac(link: u32) -> Mac {
+    let [.., last] = link.to_be_bytes();
+    Mac([2, 0, 0, 0, 0, last])
+}
+
+fn hop_mac(family: u8, hop: u32) -> Mac {
+    let [a, b, c, d] = hop.to_be_bytes();
+    Mac([2, family, a, b, c, d])
+}
+
+fn hop_link(hop: u32) -> u32 {
+    LINKS[1 + (hop & 1) as usize]
+}
+
+fn hop_addr(family: u8, hop: u32) -> IpAddr {
+    if family == 4 {
+        Ipv4Addr::from_bits(0x0a00_0000 | hop).into()
+    } else {
+        Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(hop)).into()
+    }
+}
+
+/// Port numbers of the router.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) input: u16,
+    pub(super) out: [u16; 2],
+}
+
+/// Fills a control side with the tables. An algorithm may be named for each family.
+pub(super) fn build(
+    tables: &Tables,
+    v4: Option<&str>,
+    v6: Option<&str>,
+) -> Result<(Control, Ports)> {
+    let mut control = Control::new(ControlOptions {
+        v4: fingerpost_lpm::v4().collect(),
+        v6: fingerpost_lpm::v6().collect(),
+        connected_from_addresses: true,
+    })?;
+    for (family, name) in [(4, v4), (6, v6)] {
+        control
+            .pin_algorithm(family, name)
+            .map_err(|known| anyhow!("no such IPv{family} algorithm; there are {known:?}"))?;
+    }
+    let source = control.add_source("bench", 20);
+    for link in LINKS {
+        let state = LinkState {
+            name: format!("bench{link}"),
+            up: true,
+            mtu: 1500,
+            mac: Some(link_mac(link)),
+            ..LinkState::default()
+        };
+        control.handle(source, RouteEvent::Link(LinkUpdate { link, state: Some(state) }));
+    }
+    if let Some(table) = &tables.v4 {
+        fill(&mut control, source, table, AnyPrefix::V4);
+    }
+    if let Some(table) = &tables.v6 {
+        fill(&mut control, source, table, AnyPrefix::V6);
+    }
+    control.commit(Instant::now()).context("no algorithm holds the table")?;
+    let number = |link| {
+        let found = control.links().find(|entry| entry.0 == link);
+        found.map(|entry| entry.1).context("a link has a port number")
+    };
+    let ports = Ports { input: number(LINKS[0])?, out: [number(LINKS[1])?, number(LINKS[2])?] };
+    Ok((control, ports))
+}
+
+fn fill<A: Addr>(
+    control: &mut Control,
+    source: fingerpost_route::SourceId,
+    table: &Table<A>,
+    any: impl Fn(fingerpost_lpm::Prefix<A>) -> AnyPrefix,
+) {
+    for hop in 1..=table.nexthops {
+        let (link, addr) = (hop_link(hop), hop_addr(A::FAMILY, hop));
+        let state = NeighborState::Reachable(hop_mac(A::FAMILY, hop));
+        control.handle(source, RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
+    }
+    for &(prefix, hop) in &table.routes {
+        let way =
+            Way { gateway: Some(hop_addr(A::FAMILY, hop)), link: Some(hop_link(hop)), weight: 1 };
+        let key = RouteKey { table: MAIN_TABLE, prefix: any(prefix), metric: 0 };
+        let update = RouteUpdate { key, target: Target::Way(way), distance: None, append: false };
+        control.handle(source, RouteEvent::Route(update));
+    }
+}
+
+/// The beginning of a UDP packet to `dst`, come in by the port in.
+pub(super) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
+    let mut frame = [0; HEADER_BYTES];
+    let room = "a header has 64 bytes";
+    let mut ether = EtherMut::of(&mut frame).expect(room);
+    ether.set_addrs(link_mac(LINKS[0]), Mac([2, 9, 9, 9, 9, 9]));
+    ether.set_kind(if A::FAMILY == 4 { TYPE_IP4 } else { TYPE_IP6 });
+    let len = frame_len(A::FAMILY) - 14;
+    let transport = if A::FAMILY == 4 {
+        let mut ip = Ip4Mut::at(&mut frame, ETHER_BYTES).expect(room);
+        ip.set_header_len(20);
+        ip.set_total_len(len);
+        ip.set_ttl(TTL);
+        ip.set_protocol(protocol::UDP);
+        ip.set_src(0xc633_6409);
+        ip.set_dst(match dst.to_ip() {
+            IpAddr::V4(dst) => dst.to_bits(),
+            IpAddr::V6(_) => 0,
+        });
+        let sum = checksum(&frame[ETHER_BYTES..ETHER_BYTES + IP4_BYTES]);
+        Ip4Mut::at(&mut frame, ETHER_BYTES).expect(room).set_checksum(sum);
+        ETHER_BYTES + IP4_BYTES
+    } else {
+        let mut ip = Ip6Mut::at(&mut frame, ETHER_BYTES).expect(room);
+        ip.set_first(0, 0);
+        ip.set_payload_len(len - 40);
+        ip.set_next_header(protocol::UDP);
+        ip.set_hop_limit(TTL);
+        ip.set_src(0x2001_0db8 << 96 | 9);
+        ip.set_dst(dst.to_u128());
+        ETHER_BYTES + 40
+    };
+    frame[transport..transport + 2].copy_from_slice(&flow.to_be_bytes());
+    frame[transport + 2..transport + 4].copy_from_slice(&9u16.to_be_bytes());
+    frame
+}
+
+/// Where a frame that left goes, if it is as it must be when its next hop is `hop`.
+pub(super) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
+    let Some(ether) = Ether::of(frame) else { return false };
+    let link = ether.dst() == hop_mac(A::FAMILY, hop) && ether.src() == link_mac(hop_link(hop));
+    let ip = if A::FAMILY == 4 {
+        frame.get(ETHER_BYTES..ETHER_BYTES + IP4_BYTES).is_some_and(|header| {
+            checksum(header) == 0
+                && Ip4::at(frame, ETHER_BYTES).is_some_and(|ip| ip.ttl() == TTL - 1)
+        })
+    } else {
+        Ip6::at(frame, ETHER_BYTES).is_some_and(|ip| ip.hop_limit() == TTL - 1)
+    };
+    link && ip
+}
+
+/// By which of the two ways out a hop leaves.
+pub(super) fn way_out(hop: u32) -> usize {
+    (hop & 1) as usize
+}
+
+/// The destination of a frame.
+pub(super) fn destination<A: Addr>(frame: &[u8]) -> Option<A> {
+    if A::FAMILY == 4 {
+        Some(A::from_u128(Ip4::at(frame, ETHER_BYTES)?.dst().into()))
+    } else {
+        Some(A::from_u128(Ip6::at(frame, ETHER_BYTES)?.dst()))
+    }
+}

@@ -1,0 +1,93 @@
+//! What a document says of the machine that its numbers were measured on. Everything is read from
+//! where Linux tells it; what it does not tell is left empty.
+
+use std::fs;
+use std::process::Command;
+
+use crate::document::Machine;
+
+/// The machine as it is now.
+pub fn machine() -> Machine {
+    Machine {
+        cpu: cpu_name(),
+        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        l2_kib: cache_kib(2),
+        l3_kib: cache_kib(3),
+        simd: simd().to_owned(),
+        huge_pages: huge_pages().to_owned(),
+        governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        commit: commit(),
+        rustc: env!("FINGERPOST_RUSTC").to_owned(),
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+fn cpu_name() -> String {
+    let info = read("/proc/cpuinfo");
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(':'))
+        .map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// Size of the first core's cache of a level that holds data.
+fn cache_kib(level: u32) -> u64 {
+    for index in 0..8 {
+        let dir = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        if read(&format!("{dir}/level")) == level.to_string()
+            && read(&format!("{dir}/type")) != "Instruction"
+        {
+            let size = read(&format!("{dir}/size"));
+            return size.strip_suffix('K').unwrap_or(&size).parse().unwrap_or(0);
+        }
+    }
+    0
+}
+
+#[cfg(target_arch = "x86_64")]
+fn simd() -> &'static str {
+    if is_x86_feature_detected!("avx512f") {
+        "avx512"
+    } else if is_x86_feature_detected!("avx2") {
+        "avx2"
+    } else {
+        "sse2"
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn simd() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "neon" } else { "" }
+}
+
+fn huge_pages() -> &'static str {
+    let reserved = read("/proc/sys/vm/nr_hugepages");
+    if reserved.parse().unwrap_or(0u64) > 0 {
+        return "hugetlb";
+    }
+    let mode = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    if mode.contains("[always]") || mode.contains("[madvise]") { "thp" } else { "none" }
+}
+
+/// Of the checkout that the program was built from, if it is still there.
+fn commit() -> String {
+    let out = Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])
+        .output();
+    match out {
+        Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_machine_has_a_name_and_a_core() {
+        let machine = super::machine();
+        assert!(!machine.cpu.is_empty() && machine.cores > 0);
+        assert!(machine.rustc.starts_with("rustc "), "{}", machine.rustc);
+    }
+}

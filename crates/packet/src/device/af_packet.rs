@@ -14,10 +14,25 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::{DeviceError, Port};
+use super::afxdp::index_of;
+use super::{DeviceError, Driver, Port};
 use crate::buf::Batch;
+
+pub(crate) const DRIVER: Driver = Driver {
+    name: "af_packet",
+    summary: "sends by a network interface without AF_XDP, receives nothing; needs root",
+    open: |spec| {
+        let ifindex = index_of(spec.name).map_err(|source| DeviceError::System {
+            device: spec.name.into(),
+            call: "if_nametoindex",
+            source,
+            hint: "",
+        })?;
+        Ok(vec![Box::new(open(spec.name, ifindex)?)])
+    },
+};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -241,6 +256,11 @@ impl Port for AfPacketPort {
         Ok(before - from.len())
     }
 
+    /// It never becomes readable; naming it keeps the worker from looking again and again.
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        fds.push(self.fd.as_raw_fd());
+    }
+
     fn mode(&self) -> String {
         match self.header {
             LinkHeader::Ethernet => "packet socket, Ethernet; sends only".into(),
@@ -263,6 +283,7 @@ mod tests {
 
     use super::*;
     use crate::buf::Pool;
+    use crate::device::DeviceSpec;
     use crate::xdp::lab;
 
     /// The far end of a device of our own making: what it is given to send can be read.
@@ -317,6 +338,20 @@ mod tests {
         let mut found = None;
         port.stats(&mut |n, value| found = found.or((n == name).then_some(value)));
         found.unwrap()
+    }
+
+    #[test]
+    fn a_row_of_the_registry_opens_it() {
+        lab::in_namespace(|| {
+            let _far = tunnel("t0", libc::IFF_TUN);
+            let pool = Pool::new(8, 2048);
+            let spec = |name| DeviceSpec { name, queues: (0, 1), pool: &pool };
+            let ports = (DRIVER.open)(&spec("t0")).unwrap();
+            let mut fds = Vec::new();
+            ports[0].wait_fds(&mut fds);
+            assert_eq!((ports.len(), fds.len()), (1, 1));
+            assert!((DRIVER.open)(&spec("t1")).is_err());
+        });
     }
 
     #[test]

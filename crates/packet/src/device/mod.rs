@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::buf::{Batch, Pool};
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
-pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER];
+pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
 
 /// Registry row, plain data: all that is known of a driver without opening a device.
 #[derive(Debug)]

@@ -489,18 +489,6 @@ mod tests {
         lab::ip(&format!("-o link show dev {name}"))
     }
 
-    /// A process that another test is just starting may hold the descriptor for a moment longer.
-    fn soon_detached(name: &str) {
-        let shows = || shown(name).contains("xdp");
-        for _ in 0..100 {
-            if !shows() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        panic!("still attached: {}", shown(name));
-    }
-
     #[test]
     fn a_link_holds_as_long_as_it_lives() {
         lab::in_namespace(|| {
@@ -513,7 +501,7 @@ mod tests {
                 let XdpError::Attach { source, .. } = &error else { panic!("{error}") };
                 assert_eq!(source.raw_os_error(), Some(libc::EBUSY), "{error}");
                 drop(link);
-                soon_detached("a0");
+                lab::soon_without("a0", "xdp");
             }
             // The loopback device has no native XDP.
             let link = pass_all().attach_best(lab::ifindex("lo")).unwrap();
@@ -551,7 +539,7 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
             assert!(attached && before.contains(" xdp "), "{before}");
-            soon_detached("a0");
+            lab::soon_without("a0", "xdp");
         });
     }
 }

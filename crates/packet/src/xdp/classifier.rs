@@ -14,12 +14,7 @@ use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, When, be16, be32};
 use super::bpf::{Link, Map, MapKind, Program};
-use super::{LocalAddresses, Mode, XdpError};
-
-/// `enum xdp_action`: on to the kernel.
-pub(crate) const XDP_PASS: i32 = 2;
-/// `enum xdp_action`: to where a redirect helper said.
-pub(crate) const XDP_REDIRECT: i32 = 4;
+use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError};
 
 /// Queues an interface can have here; the map takes 8 bytes each.
 const QUEUES: u32 = 1024;

@@ -16,11 +16,11 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use super::XdpError;
 use super::asm::Reg::{R0, R1, R2, R3, R7, R8, R9, R10};
 use super::asm::Width::{Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, When};
 use super::bpf::{Map, MapKind, Program};
+use super::{XDP_ABORTED, XdpError};
 
 /// Longest packet: the program copies it word by word.
 pub const MOST_BYTES: usize = 96;
@@ -38,9 +38,6 @@ const BATCH: u32 = 64;
 const NEXT: i16 = 0;
 const SEQUENCE: i16 = 4;
 const OFFERED: i16 = 8;
-
-/// `enum xdp_action`: an error of the program.
-const XDP_ABORTED: i32 = 0;
 
 /// What the last 16 bytes of each packet say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -289,7 +286,7 @@ mod tests {
                 Tail { sequence, template: number }.write(&mut expected);
                 assert_eq!(answer.frame, expected);
                 assert!(checksums_hold(&answer.frame));
-                assert_eq!(answer.action.cast_signed(), super::super::classifier::XDP_REDIRECT);
+                assert_eq!(answer.action.cast_signed(), super::super::XDP_REDIRECT);
             }
             assert_eq!(generator.offered().unwrap(), 7);
             assert_eq!(generator.program.test(&[0; 81]).unwrap().action, 0, "too short a page");

@@ -79,6 +79,19 @@ pub(crate) fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
     (ifindex(a), ifindex(b))
 }
 
+/// Waits until `ip link` no longer says `word` of an interface: a process that another test is just
+/// starting may hold a descriptor for a moment longer than its owner.
+pub(crate) fn soon_without(name: &str, word: &str) {
+    let shown = || ip(&format!("-o link show dev {name}"));
+    for _ in 0..100 {
+        if !shown().contains(word) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("still {word}: {}", shown());
+}
+
 /// The number of an interface.
 pub(crate) fn ifindex(name: &str) -> u32 {
     let line = ip(&format!("-o link show dev {name}"));
@@ -100,4 +113,14 @@ pub(crate) fn mac(name: &str) -> [u8; 6] {
     let at = line.find("link/ether ").expect("ip shows the address") + 11;
     let mut bytes = line[at..at + 17].split(':').map(|b| u8::from_str_radix(b, 16).unwrap());
     std::array::from_fn(|_| bytes.next().unwrap())
+}
+
+/// Keeps the calling thread on one CPU, if there are so many.
+pub(crate) fn pin(cpu: usize) {
+    // SAFETY: integers alone.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is far below the size of a set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set has the size given; a refusal leaves the thread where it was.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
 }

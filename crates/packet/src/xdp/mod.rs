@@ -28,6 +28,15 @@ pub use local::LocalAddresses;
 pub use reference::{Verdict, classify};
 pub use sink::Sink;
 
+/// What programs return (`enum xdp_action`): an error of theirs, which drops the frame.
+pub(crate) const XDP_ABORTED: i32 = 0;
+/// Drop it.
+pub(crate) const XDP_DROP: i32 = 1;
+/// On to the kernel.
+pub(crate) const XDP_PASS: i32 = 2;
+/// To where a redirect helper said.
+pub(crate) const XDP_REDIRECT: i32 = 4;
+
 /// Where on the receive path a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {

@@ -15,10 +15,13 @@
 //!
 //! Packets arrive with [`HEADROOM`] bytes before them, as XDP leaves them.
 
+mod driver;
 mod lent;
 #[cfg(test)]
 mod live;
 mod queues;
+#[cfg(test)]
+mod rate;
 mod ring;
 mod socket;
 mod wait;
@@ -27,8 +30,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
+pub(crate) use driver::DRIVER;
 use lent::Lent;
-pub use queues::{name_of, queues};
+pub use queues::{index_of, name_of, queues};
 use ring::Desc;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};

@@ -1,4 +1,4 @@
-//! How many receive queues an interface has, and its name.
+//! How many receive queues an interface has, and its name and number.
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `struct ethtool_channels` in the kernel's `linux/ethtool.h`.
 //!
@@ -60,6 +60,19 @@ pub fn queues(name: &str) -> io::Result<u32> {
     Ok((channels.rx + channels.combined).max(1))
 }
 
+/// The number of an interface of the present network namespace.
+///
+/// # Errors
+/// When there is none of that name.
+pub fn index_of(name: &str) -> io::Result<u32> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: invariant 1: a string with its end.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        ifindex => Ok(ifindex),
+    }
+}
+
 /// The name of an interface of the present network namespace; where there is none, its number.
 pub fn name_of(ifindex: u32) -> String {
     let mut name = [0u8; libc::IF_NAMESIZE];
@@ -80,6 +93,7 @@ mod tests {
     fn queues_are_counted() {
         lab::in_namespace(|| {
             let (a, _) = lab::veth("a0", "b0", 3);
+            assert_eq!((index_of("a0").unwrap(), index_of("c0").is_err()), (a, true));
             assert_eq!((name_of(a), name_of(12_345)), ("a0".into(), "12345".into()));
             assert_eq!(queues("a0").unwrap(), 3);
             assert_eq!(queues("lo").unwrap(), 1);

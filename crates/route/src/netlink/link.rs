@@ -35,6 +35,8 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 pub struct Link {
     /// Kernel index.
     pub link: u32,
+    /// Set up by the administrator, with or without carrier.
+    pub admin_up: bool,
     /// As it is now.
     pub state: LinkState,
 }
@@ -52,7 +54,8 @@ impl Link {
         }
         let (hardware, link, flags) = (u16_at(h, 2), u32_at(h, 4), u32_at(h, 8));
         let mut state = LinkState { loopback: flags & IFF_LOOPBACK != 0, ..LinkState::default() };
-        let mut up = flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0;
+        let admin_up = flags & IFF_UP != 0;
+        let mut up = admin_up && flags & IFF_LOWER_UP != 0;
         for attr in attrs {
             let attr = attr?;
             match attr.kind {
@@ -79,7 +82,7 @@ impl Link {
             }
         }
         state.up = up;
-        Ok(Some(Self { link, state }))
+        Ok(Some(Self { link, admin_up, state }))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod file;
 mod fixed;
+pub mod kernel;
 #[cfg(test)]
 pub(crate) mod real;
 pub mod table;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use crate::event::{RouteEvent, RouteKey};
 
 /// All sources, in the order that `--help` lists them.
-pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND];
+pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND];
 
 /// The source that configuration calls by this name.
 pub fn find(name: &str) -> Option<&'static SourceKind> {

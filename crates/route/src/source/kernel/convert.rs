@@ -1,0 +1,122 @@
+//! What the kernel's messages mean, as far as one message can tell.
+
+use super::LOCAL_TABLE;
+use crate::event::{MAIN_TABLE, NextHopUpdate, ObjectTarget, RouteKey, Target, Way};
+use crate::netlink::nexthop::NextHop;
+use crate::netlink::route::{
+    self, F_CLONED, HOP_DEAD, HOP_LINK_DOWN, Hop, PROTOCOL_KERNEL, PROTOCOL_RA, Route, kind,
+};
+use crate::netlink::{Malformed, Message};
+
+/// A route message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) key: RouteKey,
+    /// `None`: none of its hops can be used, and the kernel passes it by.
+    pub(super) target: Option<Target>,
+    /// An IPv6 route that shares its packets with others of its key instead of standing behind
+    /// them (one hop each, in kernels before 4.11; later ones put all hops into one message).
+    pub(super) joins: bool,
+}
+
+/// Why a route is left out.
+pub(super) enum Skip {
+    /// It concerns no table that is followed.
+    Elsewhere,
+    /// It does, but cannot be said.
+    Unsaid(&'static str, RouteKey),
+}
+
+/// Reads a new or deleted route.
+///
+/// Of a deleted one all hops are given, of a new one those that can be used. Routes whose packets
+/// the kernel wraps (MPLS, segment routing) are for the host: it forwards them.
+pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malformed> {
+    let Some(route) = Route::parse(message)? else { return Ok(Err(Skip::Elsewhere)) };
+    let wanted = match route.table {
+        MAIN_TABLE => true,
+        // Only what is for the host itself: the addresses, broadcasts, and whatever was added.
+        LOCAL_TABLE => matches!(route.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST),
+        _ => false,
+    };
+    if !wanted || route.flags & F_CLONED != 0 {
+        return Ok(Err(Skip::Elsewhere));
+    }
+    let key = RouteKey { table: route.table, prefix: route.prefix, metric: route.metric };
+    if route.tos != 0 {
+        return Ok(Err(Skip::Unsaid("only for a type of service", key)));
+    }
+    if route.src_len != 0 {
+        return Ok(Err(Skip::Unsaid("only for a source prefix", key)));
+    }
+    let all = message.kind == route::DEL;
+    let target = target(&route, all)?;
+    let joins = route.prefix.family() == 6
+        && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
+        && matches!(target, Some(Target::Way(Way { gateway: Some(_), .. })));
+    Ok(Ok(Line { key, target, joins }))
+}
+
+fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
+    // With an object, the hops and even the kind are those that it has at the moment.
+    if let Some(object) = route.object {
+        let mut wrapped = false;
+        for hop in route.hops() {
+            wrapped |= hop?.encap;
+        }
+        return Ok(Some(if wrapped { Target::Local } else { Target::Object(object) }));
+    }
+    match route.kind {
+        kind::UNICAST => {}
+        kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST => {
+            return Ok(Some(Target::Local));
+        }
+        kind::BLACKHOLE => return Ok(Some(Target::Blackhole)),
+        kind::PROHIBIT => return Ok(Some(Target::Prohibit)),
+        // The rule behind the main table leads to the default one, which is empty.
+        kind::UNREACHABLE | kind::THROW => return Ok(Some(Target::Unreachable)),
+        other => return Err(Malformed::Value { what: "route type", value: other.into() }),
+    }
+    let usable = |hop: &Hop, mask: u8| all || hop.flags & mask == 0;
+    let (mut one, mut more) = (None, Vec::new());
+    // First the hops with carrier. Where there are none, the kernel uses those without: it does not
+    // fall back to a shorter prefix, and so must we not.
+    for mask in [HOP_DEAD | HOP_LINK_DOWN, HOP_DEAD] {
+        for hop in route.hops() {
+            let hop = hop?;
+            if hop.encap {
+                return Ok(Some(Target::Local));
+            }
+            if !usable(&hop, mask) {
+                continue;
+            }
+            let way = Way { gateway: hop.gateway, link: hop.link, weight: hop.weight };
+            match one {
+                None => one = Some(way),
+                Some(first) if more.is_empty() => more.extend([first, way]),
+                Some(_) => more.push(way),
+            }
+        }
+        if one.is_some() {
+            break;
+        }
+    }
+    Ok(match one {
+        _ if !more.is_empty() => Some(Target::Ways(more)),
+        Some(way) => Some(Target::Way(Way { weight: 1, ..way })),
+        None => None,
+    })
+}
+
+/// What a next-hop object says; `None` for those that are not for routes or cannot be said.
+pub(super) fn object(object: &NextHop<'_>) -> Option<NextHopUpdate> {
+    if object.fdb || object.encap {
+        return None;
+    }
+    let target = match object.group() {
+        Some(group) => ObjectTarget::Group(group.collect()),
+        None if object.blackhole => ObjectTarget::Blackhole,
+        None => ObjectTarget::Way(Way { gateway: object.gateway, link: object.link, weight: 1 }),
+    };
+    Some(NextHopUpdate { id: object.id, target })
+}

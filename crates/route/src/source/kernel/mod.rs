@@ -1,0 +1,624 @@
+//! The kernel's own links, addresses, neighbors, next-hop objects and routes, by rtnetlink.
+//!
+//! Source: `NETLINK_ROUTE`, joined to the groups of [`GROUPS`] before the first request. The source
+//! asks for six dumps one after another, then follows notifications.
+//!
+//! **What makes it right.** A change and a dump can tell of the same entry in either order. While a
+//! kind is being dumped, what a notification tells of an entry wins over the dump's lines of it: the
+//! notification is never older than the line, and a later change has a notification of its own.
+//! A line that disagrees is left out and the dump of that kind repeated. A dump is also repeated when
+//! the kernel says that it was disturbed (NLM_F_DUMP_INTR), and when entries were deleted under those
+//! dumps that find their place again by counting entries (IPv6 routes, neighbors, addresses): the
+//! kernel then skips as many as were deleted.
+//!
+//! **What the kernel does not say.** When a link goes down it removes IPv4 routes and next-hop objects
+//! without a word, and hides IPv6 routes; a deleted IPv4 address takes the routes with it that name
+//! it as their source; a deleted object its routes. So a change of a link's state, and a deleted
+//! address, are followed by a new full dump, in which the consumer drops what is not said again. The
+//! dump of links comes first and waits for the lock under which the kernel works on such a change,
+//! so that the dump of routes, which does not, cannot come too early. Deleted objects are told as
+//! [`RouteEvent::NextHopGone`] at once.
+//!
+//! **Lost messages.** After an overrun the kernel says nothing until the socket has been read empty,
+//! without another error. So `lost` first asks for the links and ignores the answer; by its end the
+//! socket was empty, and only then the new dump begins.
+//!
+//! Shape: bytes are whole datagrams. Each dump lies between `StartOfTable` and `EndOfTable`.
+//! Cost: about 100 ns a route; no memory a route but for those that share a key (see `same`).
+
+mod convert;
+#[cfg(test)]
+mod model;
+mod same;
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::{Rejected, RouteSource, SourceError, SourceKind, Transport};
+use crate::event::{
+    AddressUpdate, LinkUpdate, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
+};
+use crate::netlink::link::Link;
+use crate::netlink::nexthop::NextHop;
+use crate::netlink::{
+    DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6,
+    Malformed, Message, Messages, address, link, neighbor, nexthop, route,
+};
+use convert::{Line, Skip};
+use same::{Effect, Put, SameKey};
+
+/// The table of the host's own addresses and broadcasts (`RT_TABLE_LOCAL`), looked up before all
+/// others. Its routes are told with this table in their key, as [`Target::Local`].
+pub const LOCAL_TABLE: u32 = 255;
+
+/// The groups to join: links, neighbors, IPv4 addresses and routes, IPv6 addresses and routes,
+/// next-hop objects (RTNLGRP numbers).
+pub const GROUPS: &[u32] = &[1, 3, 5, 7, 9, 11, 32];
+
+pub(super) const KIND: SourceKind = SourceKind {
+    name: "kernel",
+    summary: "the kernel's links, addresses, neighbors, next-hop objects and routes, by netlink",
+    transport: Transport::Netlink { groups: GROUPS },
+    // Connected routes are among them, which nothing may override.
+    distance: 0,
+    open: |_| Ok(Box::new(Kernel::default())),
+};
+
+/// What is dumped, in this order: objects before the routes that name them, and links first, see
+/// above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Links,
+    Addresses,
+    Neighbors,
+    Objects,
+    RoutesV4,
+    RoutesV6,
+}
+
+impl Kind {
+    const FIRST: Self = Self::Links;
+
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::Links => Some(Self::Addresses),
+            Self::Addresses => Some(Self::Neighbors),
+            Self::Neighbors => Some(Self::Objects),
+            Self::Objects => Some(Self::RoutesV4),
+            Self::RoutesV4 => Some(Self::RoutesV6),
+            Self::RoutesV6 => None,
+        }
+    }
+
+    fn request(self, seq: u32) -> Vec<u8> {
+        match self {
+            Self::Links => link::dump(seq),
+            Self::Addresses => address::dump(seq),
+            Self::Neighbors => neighbor::dump(seq),
+            Self::Objects => nexthop::dump(seq),
+            Self::RoutesV4 => route::dump(IPV4, seq),
+            Self::RoutesV6 => route::dump(IPV6, seq),
+        }
+    }
+
+    /// Finds its place again by counting entries, so that a deletion makes it skip some.
+    fn counts(self) -> bool {
+        matches!(self, Self::Addresses | Self::Neighbors | Self::RoutesV6)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Links => "links",
+            Self::Addresses => "addresses",
+            Self::Neighbors => "neighbors",
+            Self::Objects => "next-hop objects",
+            Self::RoutesV4 => "IPv4 routes",
+            Self::RoutesV6 => "IPv6 routes",
+        }
+    }
+}
+
+/// What is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Messages were lost: reading on until the kernel speaks again.
+    Barrier,
+    /// This kind is asked for, or to be asked for.
+    Dump(Kind),
+    /// All is known; following.
+    Follow,
+}
+
+/// An entry that a notification told of during the dump of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    Link(u32),
+    Address(u32, IpAddr, u8),
+    Neighbor(u32, IpAddr),
+    Object(u32),
+}
+
+/// A repeated dump is repeated this often; then what the passes told together is taken.
+const PASSES: u32 = 6;
+
+/// Our requests are numbered from here, far from what others use on the same socket.
+const FIRST_SEQ: u32 = 0x4650_0000;
+
+/// The kernel lacks the kind: ENOENT, EINVAL, EPROTONOSUPPORT, EOPNOTSUPP, EAFNOSUPPORT.
+const ABSENT: [u32; 5] = [2, 22, 93, 95, 97];
+
+/// Another dump runs on this socket: EBUSY.
+const BUSY: u32 = 16;
+
+struct Kernel {
+    phase: Phase,
+    /// Number of the request that is not yet answered in full.
+    asked: Option<u32>,
+    seq: u32,
+    /// The answer is of no use any more.
+    abandoned: bool,
+    /// `StartOfTable` is to be said before anything else.
+    start: bool,
+    /// Another full dump must follow this one.
+    again: bool,
+    /// The dump of this kind must be repeated.
+    disturbed: bool,
+    /// Part of it was cut off (a receive buffer that is too small).
+    unreadable: bool,
+    passes: u32,
+    /// What notifications told of since the request.
+    touched: HashSet<Entry>,
+    touched_routes: HashMap<RouteKey, Option<Target>>,
+    /// The line before this one in a dump of routes: key, first target of the key, whether it joins.
+    line: Option<(RouteKey, Target, bool)>,
+    same: SameKey,
+    /// Routes that were said by what an earlier dump had told, and not confirmed by this one.
+    guessed: HashSet<RouteKey>,
+    /// Whether a link is set up, and whether it carries.
+    links: HashMap<u32, (bool, bool)>,
+    /// All links are in it: since the last loss a dump was completed.
+    all_links: bool,
+    /// The link of each single next-hop object.
+    objects: HashMap<u32, Option<u32>>,
+    rejected: Rejected,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Dump(Kind::FIRST),
+            asked: None,
+            seq: FIRST_SEQ,
+            abandoned: false,
+            start: false,
+            again: false,
+            disturbed: false,
+            unreadable: false,
+            passes: 0,
+            touched: HashSet::new(),
+            touched_routes: HashMap::new(),
+            line: None,
+            same: SameKey::default(),
+            guessed: HashSet::new(),
+            links: HashMap::new(),
+            all_links: false,
+            objects: HashMap::new(),
+            rejected: Rejected::default(),
+        }
+    }
+}
+
+type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
+
+impl RouteSource for Kernel {
+    /// Takes all of `bytes`: one datagram, or several whole ones. What cannot be read in one ends it.
+    fn input(&mut self, bytes: &[u8], _now: Instant, sink: Sink<'_>) -> Result<usize, SourceError> {
+        if core::mem::take(&mut self.start) {
+            sink(RouteEvent::StartOfTable);
+        }
+        for message in Messages::new(bytes) {
+            match message {
+                Ok(message) => self.message(&message, sink)?,
+                Err(error) => {
+                    self.reject(&error);
+                    // What else the datagram held is lost with it.
+                    if self.asked.is_some() {
+                        self.unreadable = true;
+                    } else {
+                        self.refresh();
+                    }
+                }
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    /// The next request, once the one before is answered.
+    fn output(&mut self, out: &mut Vec<Vec<u8>>) {
+        if self.asked.is_some() {
+            return;
+        }
+        let kind = match self.phase {
+            Phase::Follow => return,
+            Phase::Barrier => Kind::Links,
+            Phase::Dump(kind) => {
+                if kind == Kind::FIRST && self.passes == 0 {
+                    self.start = true;
+                    self.same.begin();
+                    self.guessed.clear();
+                }
+                kind
+            }
+        };
+        self.seq = self.seq.wrapping_add(1);
+        self.asked = Some(self.seq);
+        self.disturbed = false;
+        self.unreadable = false;
+        self.touched.clear();
+        self.touched_routes.clear();
+        self.line = None;
+        out.push(kind.request(self.seq));
+    }
+
+    /// The socket said ENOBUFS. It need not be read empty first.
+    fn lost(&mut self, _now: Instant) {
+        // The kernel answers one dump at a time: the open one must end before the next.
+        self.abandoned = self.asked.is_some();
+        self.phase = Phase::Barrier;
+        self.start = false;
+        self.again = false;
+        self.all_links = false;
+        self.passes = 0;
+    }
+
+    fn rejected(&self) -> Rejected {
+        self.rejected.clone()
+    }
+}
+
+impl Kernel {
+    fn message(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), SourceError> {
+        let reply = self.asked == Some(message.seq);
+        match message.kind {
+            DONE | ERROR if reply => return self.answered(message, sink),
+            // Of another's request on this socket, or nothing at all (NLMSG_NOOP).
+            0..=15 => {}
+            _ if reply && message.flags & F_MULTI != 0 => {
+                self.disturbed |= message.flags & F_DUMP_INTR != 0;
+                if let Phase::Dump(kind) = self.phase
+                    && !self.abandoned
+                    && let Err(error) = self.line(kind, message, sink)
+                {
+                    self.reject(&error);
+                }
+            }
+            _ => {
+                if let Err(error) = self.notification(message, sink) {
+                    self.reject(&error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of a dump.
+    fn answered(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), SourceError> {
+        self.disturbed |= message.flags & F_DUMP_INTR != 0;
+        self.asked = None;
+        if core::mem::take(&mut self.abandoned) {
+            return Ok(());
+        }
+        let kind = match self.phase {
+            Phase::Follow => return Ok(()),
+            Phase::Barrier => {
+                self.phase = Phase::Dump(Kind::FIRST);
+                return Ok(());
+            }
+            Phase::Dump(kind) => kind,
+        };
+        let code = message.code().unwrap_or(0);
+        if code == BUSY {
+            return Ok(());
+        }
+        let failed = self.unreadable || code != 0 && !ABSENT.contains(&code);
+        if (self.disturbed || failed) && self.passes < PASSES {
+            self.passes += 1;
+            return Ok(());
+        }
+        if failed {
+            let error = match code {
+                0 => std::io::ErrorKind::InvalidData.into(),
+                code => std::io::Error::from_raw_os_error(code.cast_signed()),
+            };
+            let what = format!("the list of {} cannot be had: {error}", kind.name());
+            return Err(SourceError::Io { name: "kernel".into(), kind: error.kind(), what });
+        }
+        self.passes = 0;
+        self.phase = match kind.next() {
+            Some(next) => Phase::Dump(next),
+            None => {
+                self.guessed.drain().for_each(|key| sink(RouteEvent::Withdraw(key)));
+                sink(RouteEvent::EndOfTable);
+                self.same.end();
+                self.all_links = true;
+                if core::mem::take(&mut self.again) {
+                    Phase::Dump(Kind::FIRST)
+                } else {
+                    Phase::Follow
+                }
+            }
+        };
+        Ok(())
+    }
+
+    /// Something changed that the kernel does not tell of.
+    fn refresh(&mut self) {
+        match self.phase {
+            Phase::Follow => self.phase = Phase::Dump(Kind::FIRST),
+            // Nothing has been asked yet.
+            Phase::Dump(Kind::FIRST) if self.asked.is_none() && self.passes == 0 => {}
+            _ => self.again = true,
+        }
+    }
+
+    fn reject(&mut self, error: &Malformed) {
+        self.rejected.add(|| format!("message: {error}"));
+    }
+
+    /// A line of the dump of `kind`.
+    fn line(&mut self, kind: Kind, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        match (kind, message.kind) {
+            (Kind::Links, link::NEW) => {
+                if let Some(found) = Link::parse(message)?
+                    && !self.touched.contains(&Entry::Link(found.link))
+                {
+                    self.links.insert(found.link, (found.admin_up, found.state.up));
+                    sink(said_link(found));
+                }
+            }
+            (Kind::Addresses, address::NEW) => {
+                if let Some(found) = address::parse(message)?
+                    && !self.touched.contains(&entry_of(&found))
+                {
+                    sink(RouteEvent::Address(found));
+                }
+            }
+            (Kind::Neighbors, neighbor::NEW) => {
+                if let Some(found) = neighbor::parse(message)?
+                    && !self.touched.contains(&Entry::Neighbor(found.link, found.addr))
+                {
+                    sink(RouteEvent::Neighbor(found));
+                }
+            }
+            (Kind::Objects, nexthop::NEW) => {
+                let found = NextHop::parse(message)?;
+                if !self.touched.contains(&Entry::Object(found.id)) {
+                    self.object(&found, sink);
+                }
+            }
+            (Kind::RoutesV4 | Kind::RoutesV6, route::NEW) => self.route_line(message, sink)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        let Some(Line { key, target, joins }) = self.route(message)? else { return Ok(()) };
+        let Some(target) = target else { return Ok(()) };
+        if let Some(told) = self.touched_routes.get(&key) {
+            if told.as_ref() == Some(&target) {
+                self.guessed.remove(&key);
+                self.disturbed |= !self.same.same_line(&key);
+            } else {
+                // Older than what a notification told, or another route of the same key.
+                self.disturbed = true;
+            }
+            return Ok(());
+        }
+        let effect = match &mut self.line {
+            Some((before, first, joined)) if *before == key => {
+                *joined &= joins;
+                self.same.next_line(key, first, &target, *joined)
+            }
+            _ => {
+                self.line = Some((key, target.clone(), joins));
+                self.same.first_line(key, &target)
+            }
+        };
+        self.effect(key, effect, sink);
+        Ok(())
+    }
+
+    /// What happened by itself.
+    fn notification(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        match message.kind {
+            link::NEW | link::DEL => {
+                if let Some(found) = Link::parse(message)? {
+                    self.touch(Kind::Links, Entry::Link(found.link));
+                    self.link(found, message.kind == link::DEL, sink);
+                }
+            }
+            address::NEW | address::DEL => {
+                if let Some(found) = address::parse(message)? {
+                    self.touch(Kind::Addresses, entry_of(&found));
+                    if found.gone {
+                        self.deleted(Kind::Addresses);
+                        // IPv4 routes that have it as their source go with it, unsaid.
+                        if found.addr.is_ipv4() {
+                            self.refresh();
+                        }
+                    }
+                    sink(RouteEvent::Address(found));
+                }
+            }
+            neighbor::NEW | neighbor::DEL => {
+                if let Some(found) = neighbor::parse(message)? {
+                    self.touch(Kind::Neighbors, Entry::Neighbor(found.link, found.addr));
+                    if found.state == NeighborState::Gone {
+                        self.deleted(Kind::Neighbors);
+                    }
+                    sink(RouteEvent::Neighbor(found));
+                }
+            }
+            nexthop::NEW | nexthop::DEL => {
+                let found = NextHop::parse(message)?;
+                self.touch(Kind::Objects, Entry::Object(found.id));
+                if message.kind == nexthop::NEW {
+                    self.object(&found, sink);
+                } else {
+                    self.objects.remove(&found.id);
+                    sink(RouteEvent::NextHopGone(found.id));
+                }
+            }
+            route::NEW => self.route_added(message, sink)?,
+            route::DEL => self.route_removed(message, sink)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether this kind is being dumped at the moment.
+    fn dumping(&self, kind: Kind) -> bool {
+        self.phase == Phase::Dump(kind) && self.asked.is_some() && !self.abandoned
+    }
+
+    fn touch(&mut self, kind: Kind, entry: Entry) {
+        if self.dumping(kind) {
+            self.touched.insert(entry);
+        }
+    }
+
+    fn deleted(&mut self, kind: Kind) {
+        self.disturbed |= kind.counts() && self.dumping(kind);
+    }
+
+    fn link(&mut self, found: Link, deleted: bool, sink: Sink<'_>) {
+        let number = found.link;
+        let now = (found.admin_up, found.state.up);
+        let before = if deleted {
+            sink(RouteEvent::Link(LinkUpdate { link: number, state: None }));
+            self.links.remove(&number)
+        } else {
+            sink(said_link(found));
+            self.links.insert(number, now)
+        };
+        let usable = !deleted && now.1;
+        if !usable {
+            // The kernel removes the objects on it; groups of them follow with the dump.
+            let on_it = self.objects.extract_if(|_, link| *link == Some(number));
+            let mut gone: Vec<u32> = on_it.map(|(id, _)| id).collect();
+            gone.sort_unstable();
+            gone.into_iter().for_each(|id| sink(RouteEvent::NextHopGone(id)));
+        }
+        let changed = match before {
+            Some((admin, up)) if deleted => admin || up,
+            Some(before) => before != now,
+            // New, unless it was there before and is only not known yet.
+            None => !self.all_links,
+        };
+        if changed {
+            self.refresh();
+        }
+    }
+
+    fn object(&mut self, found: &NextHop<'_>, sink: Sink<'_>) {
+        match convert::object(found) {
+            Some(update) => {
+                self.objects.insert(found.id, found.link);
+                sink(RouteEvent::NextHop(update));
+            }
+            None if found.fdb => {}
+            None => {
+                let id = found.id;
+                self.rejected.add(|| format!("next-hop object {id}: wraps packets"));
+            }
+        }
+    }
+
+    /// The route of a message, if it is one that is followed.
+    fn route(&mut self, message: &Message<'_>) -> Result<Option<Line>, Malformed> {
+        match convert::route(message)? {
+            Ok(line) => Ok(Some(line)),
+            Err(Skip::Elsewhere) => Ok(None),
+            Err(Skip::Unsaid(why, key)) => {
+                self.rejected.add(|| format!("route {}: {why}", key.prefix));
+                Ok(None)
+            }
+        }
+    }
+
+    fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        let Some(Line { key, target, joins }) = self.route(message)? else { return Ok(()) };
+        let v6 = key.prefix.family() == 6;
+        let put = match message.flags {
+            flags if flags & F_REPLACE != 0 => Put::Instead,
+            flags if flags & F_CREATE == 0 => Put::There,
+            flags if flags & F_EXCL != 0 => Put::Alone,
+            flags if v6 || flags & F_APPEND != 0 => Put::Behind,
+            _ => Put::Before,
+        };
+        let kind = if v6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
+        let dumping = self.dumping(kind);
+        if dumping {
+            self.touched_routes.insert(key, target.clone());
+        }
+        let effect = match target {
+            // It has just lost its last hop.
+            None => self.same.removed(key, None),
+            Some(_) if joins && put == Put::Behind => Effect::Ask,
+            Some(target) => self.same.added(key, target, put),
+        };
+        if dumping && put == Put::Behind {
+            // What it stands behind may not have been dumped yet, and its lines are left out now.
+            self.disturbed = true;
+        }
+        self.effect(key, effect, sink);
+        Ok(())
+    }
+
+    fn route_removed(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        let Some(Line { key, target, .. }) = self.route(message)? else { return Ok(()) };
+        let kind = if key.prefix.family() == 6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
+        let effect = self.same.removed(key, target.as_ref());
+        if self.dumping(kind) {
+            let left = match &effect {
+                Effect::Say(left) | Effect::Guess(left) => Some(left.clone()),
+                _ => None,
+            };
+            self.touched_routes.insert(key, left);
+            self.deleted(kind);
+        }
+        self.effect(key, effect, sink);
+        Ok(())
+    }
+
+    fn effect(&mut self, key: RouteKey, effect: Effect, sink: Sink<'_>) {
+        let guess = matches!(effect, Effect::Guess(_));
+        match effect {
+            Effect::Say(target) | Effect::Guess(target) => {
+                sink(RouteEvent::Route(RouteUpdate { key, target, distance: None, append: false }));
+            }
+            Effect::Gone => sink(RouteEvent::Withdraw(key)),
+            Effect::Keep => return,
+            Effect::Ask => return self.refresh(),
+        }
+        if guess {
+            self.guessed.insert(key);
+        } else if !self.guessed.is_empty() {
+            self.guessed.remove(&key);
+        }
+    }
+}
+
+fn said_link(found: Link) -> RouteEvent {
+    RouteEvent::Link(LinkUpdate { link: found.link, state: Some(found.state) })
+}
+
+fn entry_of(address: &AddressUpdate) -> Entry {
+    Entry::Address(address.link, address.addr, address.prefix_len)
+}

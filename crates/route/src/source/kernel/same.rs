@@ -1,0 +1,264 @@
+//! Routes of equal key: the kernel keeps several of one prefix and metric, in order, and uses the
+//! first. Two links in one subnet are enough for that.
+//!
+//! A source can say one route a key, so the others are kept here: only the keys that have several,
+//! and the IPv6 routes with several hops, of which one hop may be deleted by itself. What was said
+//! before a key became one of several is not stored anywhere; it is the entry `None`.
+
+use std::collections::HashMap;
+
+use crate::event::{RouteKey, Target, Way};
+
+/// What follows for whoever was told the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// This is the key's route now.
+    Say(Target),
+    /// It should be, by what was known before the dump that is going on.
+    Guess(Target),
+    /// Nothing changes.
+    Keep,
+    /// It has none any more.
+    Gone,
+    /// Only a new dump can tell.
+    Ask,
+}
+
+/// Where the kernel put a new route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// Alone: there are no others.
+    Alone,
+    /// Before the others.
+    Before,
+    /// Instead of one.
+    Instead,
+    /// Behind the others.
+    Behind,
+    /// It was there and has changed in some detail.
+    There,
+}
+
+#[derive(Debug)]
+struct List {
+    /// The dump that confirmed all of it, or during which it was made.
+    dump: u32,
+    entries: Vec<Option<Target>>,
+}
+
+/// All keys with more than the route that was said.
+#[derive(Debug, Default)]
+pub(super) struct SameKey {
+    lists: HashMap<RouteKey, List>,
+    /// Counts the full dumps. What an earlier one told may have vanished without a word.
+    dump: u32,
+}
+
+impl SameKey {
+    /// A full dump begins.
+    pub(super) fn begin(&mut self) {
+        self.dump = self.dump.wrapping_add(1);
+    }
+
+    /// A full dump is complete: what it did not mention is gone.
+    pub(super) fn end(&mut self) {
+        self.lists.retain(|_, list| list.dump == self.dump);
+    }
+
+    /// A line of a dump, the first of its key.
+    pub(super) fn first_line(&mut self, key: RouteKey, target: &Target) -> Effect {
+        self.take(&key);
+        let list = self.list(vec![Some(target.clone())]);
+        self.keep(key, list);
+        Effect::Say(target.clone())
+    }
+
+    /// A further line of the same key, right behind; the first one told of `first`. `joins` where
+    /// it shares the packets with the line before.
+    pub(super) fn next_line(
+        &mut self,
+        key: RouteKey,
+        first: &Target,
+        target: &Target,
+        joins: bool,
+    ) -> Effect {
+        let mut list = self.take(&key).unwrap_or_else(|| self.list(vec![Some(first.clone())]));
+        let mut effect = Effect::Keep;
+        if joins && let Some(Some(last)) = list.entries.last_mut() {
+            *last = joined(last, target);
+            if let [Some(only)] = &list.entries[..] {
+                effect = Effect::Say(only.clone());
+            }
+        } else {
+            list.entries.push(Some(target.clone()));
+        }
+        self.keep(key, list);
+        effect
+    }
+
+    /// A line that tells just what a notification told before. Whether that is all there is to know
+    /// of the key; if not, the dump must be repeated.
+    pub(super) fn same_line(&mut self, key: &RouteKey) -> bool {
+        let now = self.dump;
+        self.lists.get_mut(key).is_none_or(|list| {
+            if list.entries.len() == 1 {
+                list.dump = now;
+            }
+            list.dump == now
+        })
+    }
+
+    /// A notification of a new route.
+    pub(super) fn added(&mut self, key: RouteKey, target: Target, put: Put) -> Effect {
+        let Some(mut list) = self.take(&key) else {
+            // IPv6 tells of all hops of a route each time that one is added: those are the route.
+            let all = v6(&key) && matches!(target, Target::Ways(_));
+            let said = Some(target.clone());
+            let entries = match put {
+                Put::Behind if !all => vec![None, said],
+                Put::Before => vec![said, None],
+                _ => vec![said],
+            };
+            let first = entries[0].is_some();
+            let list = self.list(entries);
+            self.keep(key, list);
+            return if first { Effect::Say(target) } else { Effect::Keep };
+        };
+        let entries = &mut list.entries;
+        let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &target)));
+        let at = match put {
+            Put::Alone => {
+                entries.clear();
+                None
+            }
+            Put::Before => None,
+            // IPv4 replaces the first; IPv6, of several, the first of the same sort.
+            Put::Instead if !v6(&key) || entries.len() == 1 => Some(0),
+            Put::Behind => known.filter(|_| v6(&key)).or(Some(entries.len())),
+            Put::There if known.is_some() => known,
+            Put::Instead | Put::There => {
+                self.keep(key, list);
+                return Effect::Ask;
+            }
+        };
+        let at = match at {
+            None => {
+                entries.insert(0, Some(target.clone()));
+                0
+            }
+            Some(at) if at == entries.len() => {
+                entries.push(Some(target.clone()));
+                at
+            }
+            Some(at) => {
+                entries[at] = Some(target.clone());
+                at
+            }
+        };
+        if entries.len() == 1 {
+            list.dump = self.dump;
+        }
+        self.keep(key, list);
+        if at == 0 { Effect::Say(target) } else { Effect::Keep }
+    }
+
+    /// A notification of a deleted route, or of deleted hops of one.
+    pub(super) fn removed(&mut self, key: RouteKey, deleted: Option<&Target>) -> Effect {
+        let Some(mut list) = self.take(&key) else { return Effect::Gone };
+        let entries = &mut list.entries;
+        let known = |entry: &Option<Target>| match (entry, deleted) {
+            (Some(entry), Some(deleted)) => overlap(entry, deleted),
+            _ => false,
+        };
+        let at =
+            entries.iter().position(known).or_else(|| entries.iter().position(Option::is_none));
+        let Some(at) = at else {
+            self.keep(key, list);
+            return Effect::Ask;
+        };
+        let left = match (&entries[at], deleted) {
+            (Some(entry), Some(deleted)) if v6(&key) => without(entry, deleted),
+            _ => None,
+        };
+        match left {
+            Some(left) => entries[at] = Some(left),
+            None => drop(entries.remove(at)),
+        }
+        let effect = match entries.first() {
+            None => Effect::Gone,
+            Some(_) if at > 0 => Effect::Keep,
+            Some(Some(first)) if list.dump == self.dump => Effect::Say(first.clone()),
+            Some(Some(first)) => Effect::Guess(first.clone()),
+            Some(None) => Effect::Ask,
+        };
+        self.keep(key, list);
+        effect
+    }
+
+    fn list(&self, entries: Vec<Option<Target>>) -> List {
+        List { dump: self.dump, entries }
+    }
+
+    fn take(&mut self, key: &RouteKey) -> Option<List> {
+        // Most tables have none: then a full dump need not hash each key.
+        if self.lists.is_empty() { None } else { self.lists.remove(key) }
+    }
+
+    /// Stores what is more than the one route that was said.
+    fn keep(&mut self, key: RouteKey, list: List) {
+        let said = match &list.entries[..] {
+            [] | [None] => true,
+            [Some(Target::Ways(_))] => !v6(&key),
+            [Some(_)] => true,
+            _ => false,
+        };
+        if !said {
+            self.lists.insert(key, list);
+        }
+    }
+}
+
+fn v6(key: &RouteKey) -> bool {
+    key.prefix.family() == 6
+}
+
+fn ways(target: &Target) -> &[Way] {
+    match target {
+        Target::Way(way) => core::slice::from_ref(way),
+        Target::Ways(ways) => ways,
+        _ => &[],
+    }
+}
+
+/// Weights are not compared: a deleted hop is told without.
+fn same_way(a: &Way, b: &Way) -> bool {
+    (a.gateway, a.link) == (b.gateway, b.link)
+}
+
+/// Whether these are the same route: a hop in common, or the same verdict.
+fn overlap(a: &Target, b: &Target) -> bool {
+    let (x, y) = (ways(a), ways(b));
+    if x.is_empty() || y.is_empty() {
+        return a == b;
+    }
+    x.iter().any(|way| y.iter().any(|other| same_way(way, other)))
+}
+
+/// What is left of a route without some hops.
+fn without(target: &Target, deleted: &Target) -> Option<Target> {
+    let gone = ways(deleted);
+    let keep = |way: &&Way| !gone.iter().any(|other| same_way(way, other));
+    of_ways(ways(target).iter().filter(keep).copied().collect())
+}
+
+fn joined(a: &Target, b: &Target) -> Target {
+    of_ways([ways(a), ways(b)].concat()).expect("each has a hop")
+}
+
+fn of_ways(ways: Vec<Way>) -> Option<Target> {
+    match ways[..] {
+        [] => None,
+        [way] => Some(Target::Way(Way { weight: 1, ..way })),
+        _ => Some(Target::Ways(ways)),
+    }
+}

@@ -71,6 +71,10 @@ pub struct WorkerCounters {
     pub asks_lost: Count,
     /// Packets sent through each adjacency, by its index modulo the number of counters.
     pub adjacencies: Box<[Count]>,
+    /// Nanoseconds in the graph, without what ports took to send.
+    pub path_ns: Count,
+    /// Nanoseconds in the ports' `send`.
+    pub send_ns: Count,
     /// Rounds of the worker that found packets.
     pub busy_rounds: Count,
     /// Rounds that found none.
@@ -92,6 +96,8 @@ impl WorkerCounters {
             generated_held: Count::default(),
             asks_lost: Count::default(),
             adjacencies: (0..adjacencies.max(1)).map(|_| Count::default()).collect(),
+            path_ns: Count::default(),
+            send_ns: Count::default(),
             busy_rounds: Count::default(),
             idle_rounds: Count::default(),
         }

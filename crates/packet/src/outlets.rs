@@ -5,13 +5,14 @@
 //! [`PATIENCE_NS`], drops. Every packet that leaves, ends or stays is counted here.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::buf::{Batch, FLAG_GENERATED, Pool, RawFrame};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port};
 use crate::drops::DropReason;
 use crate::element::{Held, Transmit};
-use crate::worker::Event;
+use crate::worker::{Event, nanoseconds};
 
 /// Packets in a queue that are sent without waiting for the end of the round.
 const SEND_AT: usize = 64;
@@ -183,7 +184,9 @@ impl Slot {
             return;
         }
         let before = self.queue.len();
+        let start = Instant::now();
         let result = self.port.send(&mut self.queue);
+        counters.send_ns.add(nanoseconds(start));
         let sent = before - self.queue.len();
         if sent > 0 {
             let (mut bytes, mut generated) = (0, 0);

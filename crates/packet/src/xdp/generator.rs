@@ -58,7 +58,11 @@ impl Tail {
             .then(|| Self { sequence: word(0), template: word(8) })
     }
 
-    fn write(self, frame: &mut [u8]) {
+    /// Writes it over the end of a frame.
+    ///
+    /// # Panics
+    /// When the frame is shorter than a tail.
+    pub fn write(self, frame: &mut [u8]) {
         let tail = frame.last_chunk_mut::<TAIL_BYTES>().expect("a template holds a tail");
         let words = [self.sequence, !self.sequence, self.template, !self.template];
         for (to, word) in tail.chunks_exact_mut(4).zip(words) {

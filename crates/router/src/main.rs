@@ -3,6 +3,11 @@
 //! A command is a row of [`cli::COMMANDS`]; nothing here knows one by name.
 
 mod cli;
+mod config;
+mod daemon;
+mod demo;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+mod sys;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,180 @@
+//! `fingerpost run`: takes forwarding over from the kernel until it is told to stop.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::command::{Command, Exit, Failure, parsed};
+use super::output::{Output, Report as Print, message};
+use crate::config::{Config, Mode};
+use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
+use crate::sys;
+
+pub(super) const COMMAND: Command = Command {
+    name: "run",
+    summary: "Take over forwarding on this host (or network namespace)",
+    examples: "Examples:
+  $ fingerpost run
+  $ fingerpost run --check
+  $ fingerpost run router.toml --only eth0,eth1
+  $ fingerpost run --ignore nftables --json > report.json
+
+Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
+routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
+kernel and prints a report; so does a crash, without the report.",
+    arguments: Arguments::augment_args,
+    run: |matches, output| run(&parsed(matches)?, output),
+};
+
+#[derive(Args, Debug)]
+struct Arguments {
+    /// Configuration (TOML); without one everything has its default
+    file: Option<PathBuf>,
+    /// Say what would be done with each interface, and do nothing
+    #[arg(long)]
+    check: bool,
+    /// Take over these interfaces and no others
+    #[arg(long, value_name = "IF,..", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Take interfaces over in spite of what this subsystem would have done to their packets
+    #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
+          value_parser = takeover::SUBSYSTEMS.to_vec())]
+    ignore: Vec<String>,
+}
+
+fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut config = match &arguments.file {
+        Some(path) => Config::read(path).map_err(|error| Failure::new(Exit::Failed, error))?,
+        None => Config::default(),
+    };
+    config.takeover.ignore.extend(arguments.ignore.iter().cloned());
+    let options = RunOptions { config, only: arguments.only.clone() };
+    if arguments.check {
+        return check(&options, output);
+    }
+    sys::catch_signals();
+    let mut daemon = Daemon::start(&options)?;
+    tell(&mut daemon);
+    let report = daemon.report();
+    message(format_args!(
+        "forwarding on {} interfaces with {} workers: {} IPv4 routes ({}), \
+         {} IPv6 routes ({}), learned in {:.0} ms",
+        daemon.taken_over(),
+        report.workers,
+        report.routes_v4,
+        report.algorithm_v4,
+        report.routes_v6,
+        report.algorithm_v6,
+        report.load_ms,
+    ));
+    let worked = daemon.run(&mut sys::stop_asked, &mut tell);
+    let report = daemon.stop();
+    output.print(&report)?;
+    Ok(worked?)
+}
+
+fn tell(daemon: &mut Daemon) {
+    for line in daemon.take_messages() {
+        message(line);
+    }
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        let code = if error.is_permission() { Exit::Permission } else { Exit::Failed };
+        Self::new(code, error)
+    }
+}
+
+fn check(options: &RunOptions, output: &mut Output) -> Result<(), Failure> {
+    let rows = daemon::check(options)?.into_iter().map(|(name, plan)| match plan {
+        Ok(mode) => PlanRow { name, taken: true, mode: Some(mode.name()), reason: None },
+        Err(reason) => PlanRow { name, taken: false, mode: None, reason: Some(reason) },
+    });
+    Ok(output.print(&Plans { interfaces: rows.collect() })?)
+}
+
+impl Mode {
+    /// As the configuration writes it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Afxdp => "afxdp",
+            Self::Generic => "generic",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// What would be done with each interface.
+#[derive(serde::Serialize)]
+struct Plans {
+    interfaces: Vec<PlanRow>,
+}
+
+#[derive(serde::Serialize)]
+struct PlanRow {
+    name: String,
+    taken: bool,
+    mode: Option<&'static str>,
+    reason: Option<String>,
+}
+
+impl Print for Plans {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        for PlanRow { name, mode, reason, .. } in &self.interfaces {
+            match reason {
+                Some(reason) => writeln!(to, "{name} stays with the kernel: {reason}")?,
+                None => writeln!(to, "{name} would be taken over ({})", mode.unwrap_or("auto"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Print for Report {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            to,
+            "routes     {} IPv4 ({}, {:.2} bytes a prefix), {} IPv6 ({}, {:.2} bytes a prefix)",
+            self.routes_v4,
+            self.algorithm_v4,
+            self.bytes_per_prefix_v4,
+            self.routes_v6,
+            self.algorithm_v6,
+            self.bytes_per_prefix_v6,
+        )?;
+        writeln!(
+            to,
+            "loaded     in {:.0} ms, {:.0} routes/s, {} MiB resident",
+            self.load_ms,
+            self.routes_per_second,
+            self.resident_kib >> 10,
+        )?;
+        writeln!(
+            to,
+            "packets    {} in, {} out, {} dropped, {} held, {} originated, {} left to the kernel",
+            self.packets_in,
+            self.packets_out,
+            self.dropped_total(),
+            self.held,
+            self.originated,
+            self.punted,
+        )?;
+        for (reason, count) in &self.dropped {
+            writeln!(to, "  dropped  {count} {reason}")?;
+        }
+        for interface in &self.interfaces {
+            writeln!(to, "interface  {}: {}, {}", interface.name, interface.path, interface.mode)?;
+        }
+        for source in self.sources.iter().filter(|s| s.routes + s.refused > 0) {
+            write!(to, "source     {}: {} routes", source.name, source.routes)?;
+            if source.refused > 0 {
+                write!(to, ", {} refused, the latest {}", source.refused, source.last_refusal)?;
+            }
+            writeln!(to)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! The daemon: sources feed the control side, the control side feeds workers, interfaces come and go.
+//!
+//! One thread (the caller's) does all but carry packets. It owns every socket but those of the ports,
+//! and works in bursts: take what sources and workers said, commit once, carry out what follows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::registry;
+use fingerpost_packet::device::afxdp::{self, PollWait};
+use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
+use fingerpost_packet::{Pool, WorkerCounters, router_graph, xdp};
+use fingerpost_route::source::{SourceSpec, file, find};
+use fingerpost_route::{Ask, Control, ControlOptions};
+
+use crate::config::{Config, Cores, Mode};
+use crate::sys;
+
+mod kernel;
+mod ports;
+mod report;
+pub(crate) mod takeover;
+
+pub(crate) use kernel::FeedError;
+pub(crate) use report::Report;
+
+use kernel::KernelFeed;
+use ports::{Interfaces, WorkerHandle};
+
+/// Longest time between two looks at what has no descriptor to wait for.
+const TICK: Duration = Duration::from_millis(10);
+/// How often neighbors in use are confirmed: well within the kernel's 30 s of trust.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long the kernel may take to say everything at the start.
+const LONGEST_DUMP: Duration = Duration::from_secs(120);
+/// Questions of workers that wait for the control side.
+const ASKS: usize = 1024;
+/// Frames beyond what the ports' rings can hold: batches under way, and packets that wait for link
+/// addresses.
+const SPARE_FRAMES: u32 = 4096;
+/// Interfaces that may come later and still find frames.
+const SPARE_PORTS: u32 = 2;
+/// Port numbers that have counters.
+const COUNTED_PORTS: usize = 1024;
+/// Adjacencies that have counters.
+const COUNTED_ADJACENCIES: usize = 16_384;
+
+/// What a run is started with besides the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunOptions {
+    pub(crate) config: Config,
+    /// Interfaces to take over; none named: every usable one.
+    pub(crate) only: Vec<String>,
+}
+
+/// Why a run cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    #[error("looking for what the kernel does to forwarded packets: {0}")]
+    Survey(std::io::Error),
+    #[error(transparent)]
+    Xdp(#[from] xdp::XdpError),
+    #[error("{0}")]
+    Routes(#[from] fingerpost_lpm::UpdateError),
+    #[error("source {kind}: {error}")]
+    Source { kind: String, error: fingerpost_route::source::SourceError },
+    #[error("the kernel did not say all it knows within {} s", LONGEST_DUMP.as_secs())]
+    Dump,
+    #[error("{0}")]
+    Thread(std::io::Error),
+    #[error("forwarding needs root, or the capabilities NET_ADMIN, NET_RAW and BPF")]
+    Permission,
+}
+
+impl DaemonError {
+    /// Whether a missing privilege is the cause.
+    pub(crate) fn is_permission(&self) -> bool {
+        let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+        match self {
+            Self::Permission => true,
+            Self::Survey(error) | Self::Thread(error) | Self::Feed(FeedError::Socket(error)) => {
+                denied(error)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A running router.
+pub(crate) struct Daemon {
+    control: Control,
+    kernel: KernelFeed,
+    interfaces: Interfaces,
+    workers: Vec<WorkerHandle>,
+    asks: Receiver<Ask>,
+    events: Receiver<Event>,
+    messages: Vec<String>,
+    last_keep_alive: Instant,
+    used: HashMap<u32, u64>,
+    load: Duration,
+    started: Instant,
+}
+
+impl Daemon {
+    /// Learns everything there is to know, then takes interfaces over: no packet comes to us before its
+    /// route did.
+    pub(crate) fn start(options: &RunOptions) -> Result<Self, DaemonError> {
+        if !sys::is_root() {
+            return Err(DaemonError::Permission);
+        }
+        let started = Instant::now();
+        let config = &options.config;
+        let (control, kernel, messages) = learn(config)?;
+        let load = started.elapsed();
+        let findings = takeover::survey().map_err(DaemonError::Survey)?;
+        let mut messages = messages;
+        messages.extend(findings.unanswered.iter().map(|what| format!("cannot tell: {what}")));
+        let interfaces = Interfaces::new(config, &options.only, findings)?;
+        let (asks_in, asks) = sync_channel(ASKS);
+        let (events_in, events) = channel();
+        let cores = match &config.workers.cores {
+            Cores::List(list) => list.clone(),
+            _ => sys::cores(),
+        };
+        let pin = matches!(config.workers.cores, Cores::List(_));
+        let count = cores.len().min(interfaces.queues(&control)).max(1);
+        let (frame_bytes, ports) = interfaces.frames(&control);
+        let frames = (ports + SPARE_PORTS) * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
+        let plan = router_graph::plan().expect("the built-in graph is whole: a test builds it");
+        let entry = plan.find(router_graph::ENTRY).expect("the built-in graph has its entry");
+        let mut workers = Vec::new();
+        for core in cores.into_iter().take(count) {
+            let pool = Pool::new(frames, frame_bytes);
+            let counters = Arc::new(WorkerCounters::new(COUNTED_PORTS, COUNTED_ADJACENCIES));
+            let (wait, waker) = PollWait::new().map_err(DaemonError::Thread)?;
+            let (commands, commands_in) = channel();
+            let worker = Worker::new(WorkerOptions {
+                plan: &plan,
+                entry,
+                pool: pool.clone(),
+                reader: control.reader(),
+                counters: counters.clone(),
+                commands: commands_in,
+                asks: asks_in.clone(),
+                events: events_in.clone(),
+                flow_seed: FLOW_SEED,
+            });
+            let thread = spawn(worker, wait, pin.then_some(core)).map_err(DaemonError::Thread)?;
+            workers.push(WorkerHandle { commands, waker, pool, counters, thread: Some(thread) });
+        }
+        let mut daemon = Self {
+            control,
+            kernel,
+            interfaces,
+            workers,
+            asks,
+            events,
+            messages,
+            last_keep_alive: started,
+            used: HashMap::new(),
+            load,
+            started,
+        };
+        daemon.interfaces.sync(&daemon.control, &daemon.workers);
+        Ok(daemon)
+    }
+
+    /// Works until `stop` says so; `each` is called about a hundred times a second.
+    ///
+    /// # Errors
+    /// When the kernel can no longer be followed.
+    pub(crate) fn run(
+        &mut self,
+        stop: &mut dyn FnMut() -> bool,
+        each: &mut dyn FnMut(&mut Self),
+    ) -> Result<(), DaemonError> {
+        while !stop() {
+            sys::poll(&[self.kernel.fd()], TICK);
+            self.turn()?;
+            each(self);
+        }
+        Ok(())
+    }
+
+    /// One burst: take, commit, carry out.
+    fn turn(&mut self) -> Result<(), DaemonError> {
+        let now = Instant::now();
+        self.kernel.turn(&mut self.control)?;
+        while let Ok(ask) = self.asks.try_recv() {
+            self.control.ask(ask, now);
+        }
+        while let Ok(event) = self.events.try_recv() {
+            // Dropping a port here, not in the worker: closing waits for the kernel.
+            if let Event::PortFailed(port, error, _) = event {
+                self.messages.push(format!("port {port} closed: {error}"));
+            }
+        }
+        if now.duration_since(self.last_keep_alive) >= KEEP_ALIVE {
+            self.last_keep_alive = now;
+            let used = self.adjacencies_used();
+            self.control.keep_alive(used);
+        }
+        if let Err(error) = self.control.commit(now) {
+            self.messages.push(format!("routes are not all visible: {error}"));
+        }
+        self.messages.extend(self.control.take_decisions());
+        let requests = self.control.take_requests();
+        self.kernel.ask(&requests);
+        self.interfaces.sync(&self.control, &self.workers);
+        self.messages.extend(self.interfaces.take_notices());
+        Ok(())
+    }
+
+    /// Adjacencies that packets left by since the last call.
+    fn adjacencies_used(&mut self) -> Vec<u32> {
+        let indices: Vec<u32> = self.control.next_hops().adjacencies().map(|(i, _)| i).collect();
+        let mut used = Vec::new();
+        for index in indices {
+            let count = |w: &WorkerHandle| {
+                w.counters.adjacencies.get(index as usize).map_or(0, |c| c.read())
+            };
+            let total: u64 = self.workers.iter().map(count).sum();
+            if self.used.insert(index, total) != Some(total) && total > 0 {
+                used.push(index);
+            }
+        }
+        used
+    }
+
+    /// What people are to be told, since the last call.
+    pub(crate) fn take_messages(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.messages)
+    }
+
+    /// Interfaces whose frames come to us.
+    pub(crate) fn taken_over(&self) -> usize {
+        self.interfaces.report().iter().filter(|interface| interface.path == "afxdp").count()
+    }
+
+    /// Packets that left so far.
+    pub(crate) fn packets_out(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.packets_out.read()).sum()
+    }
+
+    /// Nanoseconds that workers spent in the graph so far.
+    pub(crate) fn path_ns(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.path_ns.read()).sum()
+    }
+
+    /// What happened so far.
+    pub(crate) fn report(&self) -> Report {
+        Report::new(self)
+    }
+
+    /// Stops the workers, gives the interfaces back to the kernel and says what happened.
+    pub(crate) fn stop(mut self) -> Report {
+        // The kernel has its frames from here on; what is in our rings is still carried.
+        self.interfaces.detach();
+        for worker in &self.workers {
+            worker.tell(Command::Stop);
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take()
+                && thread.join().is_err()
+            {
+                self.messages.push("a worker failed".into());
+            }
+        }
+        self.report()
+    }
+}
+
+/// The same for all routers of a cluster, so that they agree on a flow's way.
+const FLOW_SEED: u64 = 0x0066_696e_6765_7270;
+
+/// Reads all sources to the end of their first dump.
+fn learn(config: &Config) -> Result<(Control, KernelFeed, Vec<String>), DaemonError> {
+    let mut control = Control::new(ControlOptions {
+        v4: registry::v4().collect(),
+        v6: registry::v6().collect(),
+        connected_from_addresses: !config.kernel_routes(),
+    })?;
+    for (family, name) in [(4, &config.fib.algorithm_v4), (6, &config.fib.algorithm_v6)] {
+        if name != "auto" {
+            control.pin_algorithm(family, Some(name)).expect("checked with the configuration");
+        }
+    }
+    let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
+    let distance = kernel_source.and_then(|source| source.distance);
+    let mut kernel = KernelFeed::open(&mut control, config.kernel_routes(), distance)?;
+    let until = Instant::now() + LONGEST_DUMP;
+    while !kernel.ready() {
+        if Instant::now() > until {
+            return Err(DaemonError::Dump);
+        }
+        if kernel.turn(&mut control)? == 0 {
+            sys::poll(&[kernel.fd()], TICK);
+        }
+    }
+    let mut messages = Vec::new();
+    for source in config.source.iter().filter(|source| source.kind != "kernel") {
+        let kind = find(&source.kind).expect("checked with the configuration");
+        let id = control.add_source(kind.name, source.distance.unwrap_or(kind.distance));
+        let name = source.path.as_ref().map_or(String::new(), |p| p.display().to_string());
+        let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
+        let spec = SourceSpec { name, routes: source.routes.clone(), links };
+        let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
+        let mut open = (kind.open)(&spec).map_err(failed)?;
+        let sink = &mut |event| control.handle(id, event);
+        let ended = match &source.path {
+            Some(path) => file::feed(open.as_mut(), path, sink),
+            None => open.input(&[], Instant::now(), sink).and_then(|_| open.finish(sink)),
+        };
+        // What could be read is used; what could not is said.
+        if let Err(error) = ended {
+            messages.push(format!("source {}: {error}", source.kind));
+        }
+        let rejected = open.rejected();
+        if rejected.count > 0 {
+            let samples = rejected.samples.join("; ");
+            messages
+                .push(format!("source {}: {} rejected: {samples}", source.kind, rejected.count));
+        }
+    }
+    if let Err(error) = control.commit(Instant::now()) {
+        messages.push(format!("routes are not all visible: {error}"));
+    }
+    messages.extend(control.take_decisions());
+    Ok((control, kernel, messages))
+}
+
+/// What `run --check` says: each interface, and what would be done with it.
+pub(crate) fn check(
+    options: &RunOptions,
+) -> Result<Vec<(String, Result<Mode, String>)>, DaemonError> {
+    let (control, _, _) = learn(&options.config)?;
+    let findings = takeover::survey().map_err(DaemonError::Survey)?;
+    Ok(Interfaces::preview(&control, &options.config, &options.only, &findings))
+}
+
+fn spawn(
+    mut worker: Worker,
+    mut wait: PollWait,
+    core: Option<usize>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new().name("fingerpost".into()).spawn(move || {
+        if let Some(core) = core {
+            // Without the wanted processor it still forwards.
+            let _ = sys::pin(core);
+        }
+        worker.run(&mut wait);
+    })
+}

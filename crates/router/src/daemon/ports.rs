@@ -1,0 +1,416 @@
+//! Which interface is driven how, followed as interfaces come, go and change.
+//!
+//! An interface that can carry forwarded packets gets a classifier and, for each worker, AF_XDP sockets
+//! on its share of the queues. One that cannot, or may not, stays with the kernel, and routes that leave
+//! by it go out through a packet socket.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use fingerpost_packet::buf::Batch;
+use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
+use fingerpost_packet::device::{DeviceError, Port, af_packet};
+use fingerpost_packet::worker::Command;
+use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
+use fingerpost_packet::{Pool, WorkerCounters};
+use fingerpost_route::{Control, LinkState, Mac};
+use std::os::fd::{AsFd, RawFd};
+
+use super::takeover::{self, Findings};
+use crate::config::{Config, Mode};
+
+/// A worker thread as the control side knows it.
+pub(super) struct WorkerHandle {
+    pub(super) commands: Sender<Command>,
+    pub(super) waker: Waker,
+    pub(super) pool: Pool,
+    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl WorkerHandle {
+    pub(super) fn tell(&self, command: Command) {
+        // A worker that is gone was told to stop, or failed and said so.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+}
+
+/// How an interface is driven at the moment.
+struct Open {
+    port: u16,
+    name: String,
+    mac: Option<Mac>,
+    mtu: u32,
+    drive: Drive,
+    /// In words, for people.
+    mode: String,
+}
+
+enum Drive {
+    /// Frames come to us. Dropping the link detaches the program.
+    Afxdp { classifier: Classifier, _link: xdp::Link },
+    /// The kernel has it; we only send.
+    Kernel,
+}
+
+/// What is known of an interface, for reports.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct InterfaceReport {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    /// `afxdp` or `kernel`.
+    pub(crate) path: &'static str,
+    pub(crate) mode: String,
+    /// Frames left to the kernel by the classifier.
+    pub(crate) punted: u64,
+    /// Frames handed to the workers' sockets.
+    pub(crate) redirected: u64,
+}
+
+/// All interfaces.
+pub(crate) struct Interfaces {
+    config: Config,
+    only: Vec<String>,
+    findings: Findings,
+    local: LocalAddresses,
+    open: BTreeMap<u32, Open>,
+    /// Frames that interfaces left to the kernel before they were closed.
+    closed_punted: u64,
+    /// How the interfaces were driven, once all are given back.
+    last: Vec<InterfaceReport>,
+    notices: Vec<String>,
+}
+
+impl Interfaces {
+    pub(crate) fn new(
+        config: &Config,
+        only: &[String],
+        findings: Findings,
+    ) -> Result<Self, xdp::XdpError> {
+        Ok(Self {
+            config: config.clone(),
+            only: only.to_vec(),
+            findings,
+            local: LocalAddresses::new()?,
+            open: BTreeMap::new(),
+            closed_punted: 0,
+            last: Vec::new(),
+            notices: Vec::new(),
+        })
+    }
+
+    /// Why a link stays with the kernel, or how it is to be driven.
+    fn plan(
+        config: &Config,
+        only: &[String],
+        findings: &Findings,
+        link: u32,
+        state: &LinkState,
+    ) -> Result<Mode, String> {
+        if !only.is_empty() && !only.contains(&state.name) {
+            return Err("not named by --only".into());
+        }
+        let mode = config.mode(&state.name).ok_or("not named in the configuration")?;
+        if mode == Mode::Kernel {
+            return Err("the configuration says so".into());
+        }
+        if state.mac.is_none() {
+            return Err("it has no Ethernet addresses, so AF_XDP cannot drive it".into());
+        }
+        if !state.kind.is_empty() && !DRIVEN_KINDS.contains(&state.kind.as_str()) {
+            return Err(format!("a {} has no frames of its own to take", state.kind));
+        }
+        if afxdp::frame_bytes_for(state.mtu).is_none() {
+            return Err(format!("no frame holds its MTU of {} bytes", state.mtu));
+        }
+        match takeover::reason(link, state, &findings.obstacles, &config.takeover.ignore) {
+            Some(reason) => Err(reason),
+            None => Ok(mode),
+        }
+    }
+
+    /// What would be done with each link, in words.
+    pub(crate) fn preview(
+        control: &Control,
+        config: &Config,
+        only: &[String],
+        findings: &Findings,
+    ) -> Vec<(String, Result<Mode, String>)> {
+        control
+            .links()
+            .filter(|(_, _, state)| !state.loopback)
+            .map(|(link, _, state)| {
+                (state.name.clone(), Self::plan(config, only, findings, link, state))
+            })
+            .collect()
+    }
+
+    /// How many workers the interfaces can feed: each needs a queue of its own on every one.
+    pub(crate) fn queues(&self, control: &Control) -> usize {
+        let usable = control.links().filter(|(link, _, state)| {
+            !state.loopback
+                && Self::plan(&self.config, &self.only, &self.findings, *link, state).is_ok()
+        });
+        let queues = usable.filter_map(|(_, _, state)| afxdp::queues(&state.name).ok()).min();
+        queues.and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1)
+    }
+
+    /// The frame size that all usable interfaces need, in bytes, and how many interfaces there are.
+    pub(crate) fn frames(&self, control: &Control) -> (u16, u32) {
+        let sizes: Vec<u16> = control
+            .links()
+            .filter(|(link, _, state)| {
+                Self::plan(&self.config, &self.only, &self.findings, *link, state).is_ok()
+            })
+            .filter_map(|(_, _, state)| afxdp::frame_bytes_for(state.mtu))
+            .collect();
+        let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
+        (sizes.into_iter().max().unwrap_or(2048), count)
+    }
+
+    /// Opens what is new, closes what is gone or changed, and tells the classifiers what is local.
+    pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        self.sync_local(control);
+        let gone: Vec<u32> = self
+            .open
+            .iter()
+            .filter(|(link, open)| {
+                // A change of anything that a socket or a program was made for means a new one.
+                !control.links().any(|(l, port, state)| {
+                    l == **link
+                        && port == open.port
+                        && state.name == open.name
+                        && state.mac == open.mac
+                        && state.mtu == open.mtu
+                })
+            })
+            .map(|(&link, _)| link)
+            .collect();
+        for link in gone {
+            self.close(link, workers);
+        }
+        let new: Vec<(u32, u16, LinkState)> = control
+            .links()
+            .filter(|(link, _, state)| !state.loopback && state.up && !self.open.contains_key(link))
+            .map(|(link, port, state)| (link, port, state.clone()))
+            .collect();
+        for (link, port, state) in new {
+            self.open(link, port, &state, workers);
+        }
+    }
+
+    fn sync_local(&mut self, control: &Control) {
+        let mut local: Vec<IpAddr> = control.addresses().map(|address| address.addr).collect();
+        let broadcast = control.forwarding().ports.broadcast_v4.clone();
+        local.extend(broadcast.into_iter().map(|a| IpAddr::V4(Ipv4Addr::from_bits(a))));
+        if let Err(error) = self.local.set(local) {
+            self.notices.push(format!("local addresses: {error}"));
+        }
+    }
+
+    fn close(&mut self, link: u32, workers: &[WorkerHandle]) {
+        let Some(open) = self.open.remove(&link) else { return };
+        self.closed_punted += open.counts().0;
+        self.notices.push(format!("{}: closed", open.name));
+        for worker in workers {
+            worker.tell(Command::RemovePort(open.port));
+        }
+    }
+
+    fn open(&mut self, link: u32, port: u16, state: &LinkState, workers: &[WorkerHandle]) {
+        let planned = Self::plan(&self.config, &self.only, &self.findings, link, state);
+        let opened = planned.and_then(|mode| {
+            self.open_afxdp(link, port, state, mode, workers).map_err(|error| error.to_string())
+        });
+        let (drive, mode) = match opened {
+            Ok((drive, mode)) => {
+                self.notices.push(format!("{}: taken over: AF_XDP, {mode}", state.name));
+                (drive, mode)
+            }
+            Err(reason) => {
+                self.notices.push(format!("{} stays with the kernel: {reason}", state.name));
+                for worker in workers {
+                    match af_packet::open(&state.name, link) {
+                        Ok(socket) => worker.tell(Command::AddPort(port, Box::new(socket))),
+                        Err(error) => self.notices.push(error.to_string()),
+                    }
+                }
+                (Drive::Kernel, reason)
+            }
+        };
+        let (name, mac, mtu) = (state.name.clone(), state.mac, state.mtu);
+        self.open.insert(link, Open { port, name, mac, mtu, drive, mode });
+    }
+
+    fn open_afxdp(
+        &self,
+        link: u32,
+        port: u16,
+        state: &LinkState,
+        mode: Mode,
+        workers: &[WorkerHandle],
+    ) -> Result<(Drive, String), OpenError> {
+        let frame = workers.iter().map(|w| w.pool.max_len()).min().unwrap_or(u16::MAX);
+        if u32::from(frame) < state.mtu + 14 {
+            return Err(OpenError::Mtu(state.mtu));
+        }
+        let mac = state.mac.expect("planned only with an address");
+        let classifier = Classifier::load(mac.0, &self.local, frame)?;
+        let attached = match mode {
+            Mode::Afxdp => classifier.attach(link, xdp::Mode::Native)?,
+            Mode::Generic => classifier.attach(link, xdp::Mode::Generic)?,
+            Mode::Auto | Mode::Kernel => classifier.attach_best(link)?,
+        };
+        let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
+        let mut said = String::new();
+        let mut sets: Vec<QueueSet> = workers.iter().map(|_| QueueSet::default()).collect();
+        for queue in 0..queues {
+            let at = queue as usize % workers.len();
+            let socket = afxdp::open(&afxdp::Spec {
+                name: &state.name,
+                ifindex: link,
+                queue,
+                pool: &workers[at].pool,
+                shared: sets[at].queues.first(),
+                ring: afxdp::RING,
+                attached: &attached,
+                zero_copy: mode != Mode::Generic,
+            })?;
+            classifier.set_socket(queue, socket.as_fd())?;
+            if said.is_empty() {
+                said = socket.mode();
+            }
+            sets[at].queues.push(socket);
+        }
+        for (worker, set) in workers.iter().zip(sets) {
+            // A worker without a queue here sends through the kernel: slow, right, counted.
+            let port_of: Box<dyn Port> = if set.queues.is_empty() {
+                Box::new(af_packet::open(&state.name, link)?)
+            } else {
+                Box::new(set)
+            };
+            worker.tell(Command::AddPort(port, port_of));
+        }
+        if queues > 1 {
+            said = format!("{said}, {queues} queues");
+        }
+        Ok((Drive::Afxdp { classifier, _link: attached }, said))
+    }
+
+    /// What happened since the last call, a line each.
+    pub(crate) fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// How each interface is driven.
+    pub(crate) fn report(&self) -> Vec<InterfaceReport> {
+        if self.open.is_empty() {
+            return self.last.clone();
+        }
+        self.open
+            .values()
+            .map(|open| {
+                let (punted, redirected) = open.counts();
+                InterfaceReport {
+                    name: open.name.clone(),
+                    port: open.port,
+                    path: match open.drive {
+                        Drive::Afxdp { .. } => "afxdp",
+                        Drive::Kernel => "kernel",
+                    },
+                    mode: open.mode.clone(),
+                    punted,
+                    redirected,
+                }
+            })
+            .collect()
+    }
+
+    /// Frames that the classifiers left to the kernel, on interfaces past and present.
+    pub(crate) fn punted(&self) -> u64 {
+        self.closed_punted + self.open.values().map(|open| open.counts().0).sum::<u64>()
+    }
+
+    /// Takes all programs off, so that the kernel has its frames back.
+    pub(crate) fn detach(&mut self) {
+        self.last = self.report();
+        self.closed_punted = self.punted();
+        self.open.clear();
+    }
+}
+
+/// Kinds of devices, besides hardware, that have receive queues of their own.
+const DRIVEN_KINDS: &[&str] = &["veth", "tun"];
+
+impl Open {
+    /// Frames left to the kernel, and frames taken.
+    fn counts(&self) -> (u64, u64) {
+        match &self.drive {
+            Drive::Afxdp { classifier, .. } => {
+                classifier.counts().map_or((0, 0), |c| (c.passed, c.redirected))
+            }
+            Drive::Kernel => (0, 0),
+        }
+    }
+}
+
+/// Why an interface could not be taken over.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Xdp(#[from] xdp::XdpError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("its queues cannot be counted: {0}")]
+    Queues(std::io::Error),
+    #[error(
+        "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
+    )]
+    Mtu(u32),
+}
+
+/// The queues of one interface that one worker owns: it receives from all and sends by the first, so
+/// that a flow keeps its order.
+#[derive(Default)]
+struct QueueSet {
+    queues: Vec<AfxdpPort>,
+    next: usize,
+}
+
+impl Port for QueueSet {
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        let count = self.queues.len();
+        let mut taken = 0;
+        for i in 0..count {
+            // Another one first each time, so that a full batch of one does not starve the rest.
+            taken += self.queues[(self.next + i) % count].recv(into)?;
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(taken)
+    }
+
+    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
+        self.queues.first_mut().map_or(Ok(0), |port| port.send(from))
+    }
+
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        self.queues.iter().for_each(|port| port.wait_fds(fds));
+    }
+
+    fn in_rings(&self) -> usize {
+        self.queues.iter().map(Port::in_rings).sum()
+    }
+
+    fn mode(&self) -> String {
+        self.queues.first().map(Port::mode).unwrap_or_default()
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        for port in &self.queues {
+            port.stats(visit);
+        }
+    }
+}

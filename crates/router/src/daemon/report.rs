@@ -1,0 +1,123 @@
+//! What a run did, as people and programs read it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fingerpost_lpm::{Addr, Lookup};
+use fingerpost_packet::DropReason;
+use fingerpost_route::SourceReport;
+use serde::Serialize;
+
+use super::Daemon;
+use super::ports::InterfaceReport;
+
+/// A run so far. Field names are part of the command line's contract.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) routes_v4: usize,
+    pub(crate) routes_v6: usize,
+    pub(crate) next_hops: usize,
+    pub(crate) load_ms: f64,
+    pub(crate) routes_per_second: f64,
+    /// Memory of the process, all in.
+    pub(crate) resident_kib: u64,
+    pub(crate) algorithm_v4: &'static str,
+    pub(crate) algorithm_v6: &'static str,
+    pub(crate) bytes_v4: usize,
+    pub(crate) bytes_v6: usize,
+    pub(crate) bytes_per_prefix_v4: f64,
+    pub(crate) bytes_per_prefix_v6: f64,
+    pub(crate) packets_in: u64,
+    pub(crate) packets_out: u64,
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    pub(crate) held: u64,
+    pub(crate) originated: u64,
+    pub(crate) punted: u64,
+    pub(crate) seconds: f64,
+    pub(crate) workers: usize,
+    /// Times that the kernel lost messages to us and said everything again.
+    pub(crate) resyncs: u64,
+    pub(crate) interfaces: Vec<InterfaceReport>,
+    pub(crate) sources: Vec<Source>,
+}
+
+/// A source of routes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) routes: u64,
+    pub(crate) refused: u64,
+    pub(crate) last_refusal: String,
+}
+
+impl From<SourceReport> for Source {
+    fn from(s: SourceReport) -> Self {
+        Self { name: s.name, routes: s.routes, refused: s.refused, last_refusal: s.last_refusal }
+    }
+}
+
+impl Report {
+    pub(super) fn new(daemon: &Daemon) -> Self {
+        let sum = |of: &dyn Fn(&fingerpost_packet::WorkerCounters) -> u64| -> u64 {
+            daemon.workers.iter().map(|worker| of(&worker.counters)).sum()
+        };
+        let dropped = DropReason::ALL
+            .iter()
+            .map(|&reason| (reason.name(), sum(&|c| c.dropped[reason as usize].read())))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        let control = &daemon.control;
+        let (routes_v4, bytes_v4, each_v4) =
+            size(control.rib_v4().len(), control.fib_v4().lookup());
+        let (routes_v6, bytes_v6, each_v6) =
+            size(control.rib_v6().len(), control.fib_v6().lookup());
+        Self {
+            routes_v4,
+            routes_v6,
+            next_hops: control.next_hops().len(),
+            load_ms: daemon.load.as_secs_f64() * 1e3,
+            routes_per_second: rate(routes_v4 + routes_v6, daemon.load),
+            resident_kib: resident_kib(),
+            algorithm_v4: control.fib_v4().algorithm(),
+            algorithm_v6: control.fib_v6().algorithm(),
+            bytes_v4,
+            bytes_v6,
+            bytes_per_prefix_v4: each_v4,
+            bytes_per_prefix_v6: each_v6,
+            packets_in: sum(&|c| c.packets_in.read()),
+            packets_out: sum(&|c| c.packets_out.read()),
+            dropped,
+            held: sum(&|c| c.held.read()),
+            originated: sum(&|c| c.generated_sent.read()),
+            punted: daemon.interfaces.punted(),
+            seconds: daemon.started.elapsed().as_secs_f64(),
+            workers: daemon.workers.len(),
+            resyncs: daemon.kernel.resyncs,
+            interfaces: daemon.interfaces.report(),
+            sources: control.sources().map(Source::from).collect(),
+        }
+    }
+
+    /// All drops together.
+    pub(crate) fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(routes: usize, time: Duration) -> f64 {
+    routes as f64 / time.as_secs_f64().max(1e-9)
+}
+
+/// As the kernel counts it; 0 where it does not say.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn size<A: Addr>(routes: usize, lookup: &std::sync::Arc<dyn Lookup<A>>) -> (usize, usize, f64) {
+    let bytes = lookup.bytes();
+    (routes, bytes, if routes == 0 { 0.0 } else { bytes as f64 / routes as f64 })
+}

@@ -1,0 +1,217 @@
+//! The system calls that the program needs and the standard library has not: netlink sockets, poll,
+//! signals, processor affinity and network namespaces.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. Every file descriptor passed to a call is owned or borrowed for the length of the call.
+//! 2. Every pointer passed to a call points to a live value of the type that the call expects, and the
+//!    length passed with it is that value's.
+//! 3. The signal handler only stores to an atomic, which is safe in a handler.
+
+use std::fs::File;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Receive buffer of a netlink socket: a full table's worth of changes.
+const NETLINK_BUFFER_BYTES: libc::c_int = 256 << 20;
+
+/// A netlink socket that does not block.
+#[derive(Debug)]
+pub(crate) struct Netlink(OwnedFd);
+
+/// What a receive found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// That many bytes of whole messages.
+    Bytes(usize),
+    /// Nothing.
+    Empty,
+    /// The kernel had to drop messages.
+    Lost,
+}
+
+impl Netlink {
+    /// Of a protocol (NETLINK_ROUTE and so on), joined to multicast groups.
+    pub(crate) fn open(protocol: libc::c_int, groups: &[u32]) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
+        // SAFETY: invariant 1: the descriptor is new and nobody else's.
+        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        // The force variant needs a privilege; what the limit allows is the fallback.
+        let force = libc::SO_RCVBUFFORCE;
+        if socket.set(libc::SOL_SOCKET, force, &NETLINK_BUFFER_BYTES).is_err() {
+            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &NETLINK_BUFFER_BYTES)?;
+        }
+        // SAFETY: all zeroes is a valid address of this family.
+        let mut addr: libc::sockaddr_nl = unsafe { zeroed() };
+        addr.nl_family = u16::try_from(libc::AF_NETLINK).expect("a family is a small number");
+        let len = socklen::<libc::sockaddr_nl>();
+        let addr = (&raw const addr).cast();
+        // SAFETY: invariants 1 and 2.
+        check(unsafe { libc::bind(fd, addr, len) })?;
+        for group in groups {
+            socket.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)?;
+        }
+        Ok(socket)
+    }
+
+    /// Sends one request.
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
+        // SAFETY: invariants 1 and 2.
+        let sent = unsafe { libc::send(self.fd(), message.as_ptr().cast(), message.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Takes one datagram.
+    pub(crate) fn recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        // SAFETY: invariants 1 and 2.
+        let got = unsafe {
+            libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_TRUNC)
+        };
+        match usize::try_from(got) {
+            // A datagram that was cut is a lost message.
+            Ok(got) if got > buffer.len() => Ok(Received::Lost),
+            Ok(got) => Ok(Received::Bytes(got)),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::ENOBUFS) => Ok(Received::Lost),
+                    Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Empty),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// For [`poll`].
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let (fd, value) = (self.fd(), (&raw const *value).cast());
+        // SAFETY: invariants 1 and 2.
+        check(unsafe { libc::setsockopt(fd, level, option, value, socklen::<T>()) }).map(drop)
+    }
+}
+
+/// Waits until one of `fds` is readable, a signal came, or `timeout` is over.
+pub(crate) fn poll(fds: &[RawFd], timeout: Duration) {
+    let mut polled: Vec<libc::pollfd> =
+        fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+    let count = libc::nfds_t::try_from(polled.len()).expect("a handful");
+    // SAFETY: invariants 1 and 2.
+    unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) };
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    // Relaxed: a flag without data behind it.
+    STOP.store(true, Ordering::Relaxed);
+}
+
+/// From here on SIGINT and SIGTERM only ask to stop; see [`stop_asked`].
+pub(crate) fn catch_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: all zeroes is a valid action.
+        let mut action: libc::sigaction = unsafe { zeroed() };
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: invariants 2 and 3.
+        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
+}
+
+/// Whether SIGINT or SIGTERM came since [`catch_signals`].
+pub(crate) fn stop_asked() -> bool {
+    STOP.load(Ordering::Relaxed)
+}
+
+/// Whether the program may do what root may.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes no pointers and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// The processors that this process may run on, by number.
+pub(crate) fn cores() -> Vec<usize> {
+    // SAFETY: all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    // SAFETY: invariant 2.
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    let max = usize::try_from(libc::CPU_SETSIZE).expect("a small number");
+    // SAFETY: the number is below the set's size.
+    let cores: Vec<usize> = (0..max).filter(|&n| unsafe { libc::CPU_ISSET(n, &set) }).collect();
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// Keeps the calling thread on one processor.
+pub(crate) fn pin(core: usize) -> io::Result<()> {
+    // SAFETY: all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    if core < usize::try_from(libc::CPU_SETSIZE).expect("a small number") {
+        // SAFETY: the number is below the set's size.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
+    // SAFETY: invariant 2.
+    check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })
+        .map(drop)
+}
+
+/// A network namespace without a name: it goes when the last thread, interface or handle in it goes,
+/// so that a program that dies leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Namespace(File);
+
+impl Namespace {
+    /// A new, empty one. Needs root.
+    pub(crate) fn new() -> io::Result<Self> {
+        let made = std::thread::spawn(|| {
+            // SAFETY: takes no pointers; concerns this thread alone.
+            check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+            File::open("/proc/thread-self/ns/net").map(Self)
+        });
+        made.join().expect("the thread does not panic")
+    }
+
+    /// Moves the calling thread into it, for good.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        // SAFETY: invariant 1.
+        check(unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+    }
+
+    /// Runs `f` in it, on a thread of its own.
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| self.enter().map(|()| f()));
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// For netlink, which moves interfaces by descriptor.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// The number of an interface of the calling thread's namespace.
+pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
+    let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: invariant 2.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+fn socklen<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).expect("socket options are small")
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

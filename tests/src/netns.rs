@@ -1,0 +1,262 @@
+//! A line of network namespaces with real hosts on both ends, and the program as the router between.
+//!
+//! ```text
+//! source (s0 10.0.1.2, fd01::2) -- (r0 10.0.1.1) router (r1 10.0.2.1) -- (d0 10.0.2.2, fd02::2)
+//! ```
+//!
+//! Interfaces are veths as `ip link add` makes them: all offloads on, MTU 1500.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::{program, quick, skip};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// The three namespaces. They are deleted when this is dropped.
+pub struct Line {
+    /// Where traffic comes from.
+    pub source: String,
+    /// Where the router runs.
+    pub router: String,
+    /// Where traffic goes.
+    pub destination: String,
+}
+
+impl Line {
+    /// Makes the line; `None`, after saying so, where that cannot be had: not root, no `ip`, no release
+    /// build, or only the quick layers wanted. `tools` are the other programs that the test needs.
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn new(tools: &[&str]) -> Option<Self> {
+        if quick() {
+            skip("time (FINGERPOST_QUICK is set)");
+            return None;
+        }
+        let id = Command::new("id").arg("-u").output().ok()?;
+        if id.stdout != b"0\n" {
+            skip("root");
+            return None;
+        }
+        for tool in ["ip"].iter().chain(tools) {
+            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+            if !found.is_ok_and(|found| found.status.success()) {
+                skip(tool);
+                return None;
+            }
+        }
+        if program().is_none() {
+            skip("a release build of fingerpost");
+            return None;
+        }
+        // Relaxed: only the number matters.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = |role: &str| format!("fp{role}{}x{number}", std::process::id());
+        let line = Self { source: name("s"), router: name("r"), destination: name("d") };
+        for namespace in [&line.source, &line.router, &line.destination] {
+            ip(&format!("netns add {namespace}"));
+            ip(&format!("-n {namespace} link set lo up"));
+        }
+        let (s, r, d) = (&line.source, &line.router, &line.destination);
+        ip(&format!("-n {r} link add r0 type veth peer name s0 netns {s}"));
+        ip(&format!("-n {r} link add r1 type veth peer name d0 netns {d}"));
+        for (namespace, link, subnet, host) in
+            [(s, "s0", 1, 2), (r, "r0", 1, 1), (r, "r1", 2, 1), (d, "d0", 2, 2)]
+        {
+            ip(&format!("-n {namespace} addr add 10.0.{subnet}.{host}/24 dev {link}"));
+            ip(&format!("-n {namespace} addr add fd0{subnet}::{host}/64 dev {link} nodad"));
+            ip(&format!("-n {namespace} link set {link} up"));
+        }
+        for (namespace, subnet) in [(s, 1), (d, 2)] {
+            ip(&format!("-n {namespace} route add default via 10.0.{subnet}.1"));
+            ip(&format!("-n {namespace} route add default via fd0{subnet}::1"));
+        }
+        line.kernel_forwards(false);
+        Some(line)
+    }
+
+    /// Switches the kernel's own forwarding in the router on or off.
+    pub fn kernel_forwards(&self, on: bool) {
+        let on = u8::from(on);
+        for name in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            run(&self.router, &format!("sysctl -qw {name}={on}"));
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        for namespace in [&self.source, &self.router, &self.destination] {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+/// Runs `ip` with these words.
+///
+/// # Panics
+/// When it fails.
+pub fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split(' ')).output().expect("ip was found before");
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A command in a namespace, to be started.
+pub fn command(namespace: &str, words: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).args(words.split(' '));
+    command
+}
+
+/// Runs a command in a namespace to its end.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn exec(namespace: &str, words: &str) -> Output {
+    command(namespace, words).output().expect("ip was found before")
+}
+
+/// Runs a command in a namespace; returns what it wrote.
+///
+/// # Panics
+/// When it fails.
+pub fn run(namespace: &str, words: &str) -> String {
+    let output = exec(namespace, words);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}: {said}{failed}");
+    said
+}
+
+/// `fingerpost run` in a namespace. Killed when dropped.
+pub struct Router {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Router {
+    /// Starts it with these words behind `run`, and waits until it forwards on `interfaces` of them.
+    ///
+    /// # Panics
+    /// When it does not within 20 s.
+    pub fn start(namespace: &str, words: &str, interfaces: usize) -> Self {
+        let program = program().expect("the line was made with it");
+        let words = format!("{} run --json {words}", program.display());
+        let mut child = command(namespace, words.trim_end())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ip was found before");
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let stderr = child.stderr.take().expect("it is piped");
+        let lines = said.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().expect("no panic while holding it").push(line);
+            }
+        });
+        let router = Self { child, said };
+        router.wait_for("to forward", |said| {
+            said.iter().any(|line| line.contains("forwarding on"))
+                && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
+        });
+        router
+    }
+
+    /// What it said so far.
+    pub fn said(&self) -> Vec<String> {
+        self.said.lock().expect("no panic while holding it").clone()
+    }
+
+    /// Waits until what it said fulfills `done`.
+    ///
+    /// # Panics
+    /// When that takes more than 20 s.
+    pub fn wait_for(&self, what: &str, done: impl Fn(&[String]) -> bool) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !done(&self.said()) {
+            assert!(Instant::now() < until, "waited for it {what}: {:#?}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Its process, which `ip netns exec` became.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let _ = Command::new("kill").args(["-s", name, &pid]).status();
+    }
+
+    /// Ends it and returns its report.
+    ///
+    /// # Panics
+    /// When it fails, or its report is no JSON.
+    pub fn stop(mut self) -> serde_json::Value {
+        self.signal("TERM");
+        let mut report = String::new();
+        let mut stdout = self.child.stdout.take().expect("it is piped");
+        stdout.read_to_string(&mut report).expect("the report is text");
+        let status = self.child.wait().expect("it was started");
+        assert!(status.success(), "{status}: {:#?}", self.said());
+        serde_json::from_str(&report).expect("the report is JSON")
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it was started");
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `ip -batch` with these lines; a line that fails does not end it.
+///
+/// # Panics
+/// When it cannot be run.
+pub fn batch(namespace: &str, lines: &str) {
+    let file = std::env::temp_dir().join(format!("{namespace}.batch"));
+    std::fs::write(&file, lines).expect("the temporary folder can be written");
+    let result = Command::new("ip")
+        .args(["-n", namespace, "-force", "-batch"])
+        .arg(&file)
+        .output()
+        .expect("ip was found before");
+    let _ = std::fs::remove_file(&file);
+    // With -force a line that failed shows in the status; the caller looks at what came of it.
+    assert!(result.status.code().is_some(), "ip was killed");
+}
+
+/// Checks that of a report's packets none is missing: in = out + dropped + held.
+///
+/// # Panics
+/// When one is.
+pub fn conserved(report: &serde_json::Value) {
+    let number =
+        |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("no {name}: {report}"));
+    let dropped: u64 = report["dropped"]
+        .as_object()
+        .expect("drops by reason")
+        .values()
+        .filter_map(serde_json::Value::as_u64)
+        .sum();
+    assert_eq!(
+        number("packets_in"),
+        number("packets_out") + dropped + number("held"),
+        "packets are missing: {report}"
+    );
+}

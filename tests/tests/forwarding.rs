@@ -1,0 +1,159 @@
+//! Two hosts and the program between them, as `fingerpost run` without a file finds them.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use fingerpost_tests::netns::{Line, Router, command, conserved, exec, ip, run};
+
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
+
+fn said(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn pings_cross_and_traceroute_shows_the_router() {
+    let Some(line) = Line::new(&["ping", "traceroute"]) else { return };
+    let router = Router::start(&line.router, "", 2);
+    run(&line.source, "ping -c 5 -i 0.1 -W 2 10.0.2.2");
+    run(&line.source, "ping -6 -c 5 -i 0.1 -W 2 fd02::2");
+    run(&line.destination, "ping -c 2 -i 0.1 -W 2 10.0.1.2");
+    // The router itself answers too: that is the kernel's part.
+    run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.1");
+    for (words, hop) in [
+        ("traceroute -n -q 1 -w 2 10.0.2.2", "10.0.1.1"),
+        ("traceroute -6 -n -q 1 -w 2 fd02::2", "fd01::1"),
+    ] {
+        let path = run(&line.source, words);
+        let first = path.lines().find(|l| l.trim_start().starts_with("1 ")).unwrap_or_default();
+        assert!(first.contains(hop), "{path}");
+    }
+    let report = router.stop();
+    conserved(&report);
+    assert!(report["packets_out"].as_u64() > Some(20), "{report}");
+    assert_eq!(report["dropped"]["ttl_expired"], 2, "{report}");
+}
+
+#[test]
+fn who_cannot_be_reached_is_told() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    let router = Router::start(&line.router, "", 2);
+    let nobody = said(&exec(&line.source, "ping -c 2 -i 0.5 -W 5 10.0.2.77"));
+    assert!(nobody.contains("From 10.0.1.1") && nobody.contains("Host Unreachable"), "{nobody}");
+    let nowhere = said(&exec(&line.source, "ping -c 1 -W 2 203.0.113.9"));
+    assert!(nowhere.contains("Net Unreachable"), "{nowhere}");
+    ip(&format!("-n {} route add prohibit 198.51.100.0/24", line.router));
+    std::thread::sleep(Duration::from_millis(200));
+    let prohibited = said(&exec(&line.source, "ping -c 1 -W 2 198.51.100.9"));
+    assert!(prohibited.contains("Packet filtered"), "{prohibited}");
+    conserved(&router.stop());
+}
+
+/// One byte more than 2^30 in the short form, so that nothing ends on a round number.
+fn transfer(from: &str, to: &str, addr: &str, bytes: u64) {
+    let receiver: Child = command(to, &format!("{TRANSFER} receive {addr} {bytes}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the helper is built with the tests");
+    let sent = exec(from, &format!("{TRANSFER} send {addr} {bytes}"));
+    let received = receiver.wait_with_output().expect("it was started");
+    assert!(
+        sent.status.success() && received.status.success(),
+        "{}{}",
+        said(&sent),
+        said(&received)
+    );
+}
+
+#[test]
+fn tcp_arrives_intact_both_ways_with_all_offloads_on() {
+    let Some(line) = Line::new(&[]) else { return };
+    let router = Router::start(&line.router, "", 2);
+    const GB: u64 = 1_000_000_001;
+    transfer(&line.source, &line.destination, "10.0.2.2:7001", GB);
+    transfer(&line.destination, &line.source, "10.0.1.2:7002", GB);
+    transfer(&line.source, &line.destination, "[fd02::2]:7003", GB / 4);
+    let report = router.stop();
+    conserved(&report);
+    assert!(report["packets_in"].as_u64() > Some(1_000_000), "not by the kernel: {report}");
+}
+
+#[test]
+fn a_smaller_mtu_fragments_or_tells() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    ip(&format!("-n {} link set r1 mtu 1280", line.router));
+    ip(&format!("-n {} link set d0 mtu 1280", line.destination));
+    let router = Router::start(&line.router, "", 2);
+    // 1,972 bytes of payload make a datagram of 2,000.
+    run(&line.source, "ping -c 3 -i 0.1 -W 2 -M dont -s 1972 10.0.2.2");
+    let told = said(&exec(&line.source, "ping -c 1 -W 2 -M do -s 1400 10.0.2.2"));
+    assert!(told.contains("From 10.0.1.1") && told.contains("mtu = 1280"), "{told}");
+    let told = said(&exec(&line.source, "ping -6 -c 1 -W 2 -M do -s 1400 fd02::2"));
+    assert!(
+        told.contains("From fd01::1") && told.contains("mtu: 1280") || told.contains("mtu=1280"),
+        "{told}"
+    );
+    // Having been told, hosts get through.
+    transfer(&line.source, &line.destination, "10.0.2.2:7004", 1_000_000);
+    transfer(&line.source, &line.destination, "[fd02::2]:7005", 1_000_000);
+    let report = router.stop();
+    conserved(&report);
+    assert!(report["dropped"]["too_big"].as_u64() >= Some(2), "{report}");
+}
+
+#[test]
+fn the_kernel_takes_over_when_the_program_dies() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    let router = Router::start(&line.router, "", 2);
+    run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
+    line.kernel_forwards(true);
+    router.kill();
+    run(&line.source, "ping -c 1 -W 2 10.0.2.2");
+    run(&line.source, "ping -6 -c 1 -W 2 fd02::2");
+    // And gives way again.
+    line.kernel_forwards(false);
+    let router = Router::start(&line.router, "", 2);
+    run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
+    conserved(&router.stop());
+    assert!(!exec(&line.source, "ping -c 1 -W 1 10.0.2.2").status.success(), "nobody forwards now");
+}
+
+#[test]
+fn what_the_kernel_does_to_packets_keeps_its_interfaces() {
+    let Some(line) = Line::new(&["nft", "tc"]) else { return };
+    let program = fingerpost_tests::program().expect("the line was made with it");
+    let check = |more: &str| {
+        run(&line.router, format!("{} run --check {more}", program.display()).trim_end())
+    };
+    let all = check("");
+    assert!(all.contains("r0 would be taken over") && all.contains("r1 would be"), "{all}");
+    let only = check("--only r1");
+    assert!(only.contains("r0 stays with the kernel: not named by --only"), "{only}");
+    run(&line.router, "tc qdisc add dev r0 clsact");
+    run(&line.router, "tc filter add dev r0 ingress u32 match u32 0 0 flowid 1:1");
+    let one = check("");
+    assert!(one.contains("r0 stays with the kernel") && one.contains("--ignore tc"), "{one}");
+    assert!(one.contains("r1 would be taken over"), "{one}");
+    run(&line.router, "nft add table inet guard");
+    run(&line.router, "nft add chain inet guard fw { type filter hook forward priority 0 ; }");
+    run(&line.router, "nft add rule inet guard fw ip daddr 192.0.2.1 drop");
+    let none = check("");
+    assert!(none.lines().all(|l| l.contains("stays with the kernel")), "{none}");
+    assert!(none.contains("guard"), "the rule's place is named: {none}");
+    let forced = check("--ignore nftables,tc");
+    assert!(forced.lines().all(|l| l.contains("would be taken over")), "{forced}");
+}
+
+#[test]
+fn an_interface_left_to_the_kernel_is_still_sent_by() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    // Frames come in by r1 through the kernel, which then forwards them to r0.
+    line.kernel_forwards(true);
+    let router = Router::start(&line.router, "--only r0", 1);
+    run(&line.source, "ping -c 3 -i 0.1 -W 2 10.0.2.2");
+    run(&line.source, "ping -6 -c 3 -i 0.1 -W 2 fd02::2");
+    let report = router.stop();
+    conserved(&report);
+    assert!(report["packets_out"].as_u64() >= Some(6), "{report}");
+}

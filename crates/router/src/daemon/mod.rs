@@ -15,7 +15,7 @@ use fingerpost_packet::{Pool, WorkerCounters, router_graph, xdp};
 use fingerpost_route::source::{SourceSpec, file, find};
 use fingerpost_route::{Ask, Control, ControlOptions};
 
-use crate::config::{Config, Cores, Mode};
+use crate::config::{Config, Cores};
 use crate::sys;
 
 mod kernel;
@@ -24,6 +24,7 @@ mod report;
 pub(crate) mod takeover;
 
 pub(crate) use kernel::FeedError;
+pub(crate) use ports::Plan;
 pub(crate) use report::Report;
 
 use kernel::KernelFeed;
@@ -334,9 +335,7 @@ fn learn(config: &Config) -> Result<(Control, KernelFeed, Vec<String>), DaemonEr
 }
 
 /// What `run --check` says: each interface, and what would be done with it.
-pub(crate) fn check(
-    options: &RunOptions,
-) -> Result<Vec<(String, Result<Mode, String>)>, DaemonError> {
+pub(crate) fn check(options: &RunOptions) -> Result<Vec<Plan>, DaemonError> {
     let (control, _, _) = learn(&options.config)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
     Ok(Interfaces::preview(&control, &options.config, &options.only, &findings))

@@ -70,6 +70,9 @@ pub(crate) struct InterfaceReport {
     pub(crate) redirected: u64,
 }
 
+/// Name of an interface, and how it would be driven or why it stays with the kernel.
+pub(crate) type Plan = (String, Result<Mode, String>);
+
 /// All interfaces.
 pub(crate) struct Interfaces {
     config: Config,
@@ -138,7 +141,7 @@ impl Interfaces {
         config: &Config,
         only: &[String],
         findings: &Findings,
-    ) -> Vec<(String, Result<Mode, String>)> {
+    ) -> Vec<Plan> {
         control
             .links()
             .filter(|(_, _, state)| !state.loopback)

@@ -241,7 +241,9 @@ impl<A: Cells> Lookup<A> for Reader<A> {
                     let found = inside && node.hop != 0;
                     out[lane] = if found { NextHopId(node.hop) } else { out[lane] };
                     let next = if inside { node.towards(addrs[lane]) } else { NIL };
-                    prefetch(nodes, next as usize);
+                    if let Some(cell) = nodes.get(next as usize) {
+                        prefetch(cell);
+                    }
                     at[lane] = next;
                     walking[kept] = lane;
                     kept += usize::from(next != NIL);

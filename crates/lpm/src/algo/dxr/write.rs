@@ -247,8 +247,11 @@ fn build<const K: u32>(
         let (max, got) = (max_words as u64, needed as u64);
         return Err(UpdateError::Limit { what: "words of ranges", max, got });
     }
-    let capacity = (heap.len() + heap.len() / 4 + SLACK_WORDS).min(max_words);
-    let region = memory.region(NAMES[HEAP], capacity * 4)?;
+    // A power of two, as readers mask their indices; the limit may leave the end of it unused.
+    let words_held = (heap.len() + heap.len() / 4 + SLACK_WORDS).next_power_of_two();
+    let words_held = words_held.min((max_words + 1).next_power_of_two());
+    let capacity = words_held.min(max_words);
+    let region = memory.region(NAMES[HEAP], words_held * 4)?;
     for (to, &from) in region.u32s().iter().zip(&heap) {
         to.store(from, Relaxed);
     }
@@ -260,7 +263,7 @@ fn build<const K: u32>(
         prefixes: routes.stats().prefixes,
         staged: Vec::new(),
         words,
-        reader: Arc::new(Reader::<K> { regions: [head.region().clone(), direct, region], head }),
+        reader: Arc::new(Reader::new(head, direct, region, words_held - 1)),
     };
     writer.count();
     Ok(writer)

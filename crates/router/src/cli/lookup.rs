@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_lpm::NextHopId;
+use fingerpost_lpm::{NextHopId, Prefix};
 use serde::Serialize;
 
 use super::choice::{self, Built};
@@ -211,6 +211,7 @@ struct Side<'a, A: Family> {
     /// The batch at hand, and its answers.
     addrs: Vec<A>,
     hops: Vec<NextHopId>,
+    found: Vec<Option<(Prefix<A>, &'a NextHopId)>>,
     /// Answers told so far.
     told: usize,
     /// The texts of `half.hops`.
@@ -233,6 +234,7 @@ impl<'a, A: Family> Side<'a, A> {
             state: State::New,
             addrs: Vec::new(),
             hops: Vec::new(),
+            found: Vec::new(),
             told: 0,
             names: Vec::new(),
             prefix: String::new(),
@@ -244,7 +246,7 @@ impl<'a, A: Family> Side<'a, A> {
         self.told = 0;
     }
 
-    /// Asks the algorithm for the batch.
+    /// Asks the algorithm and the route store for the batch.
     fn look_up(&mut self) -> Result<(), Failure> {
         if self.addrs.is_empty() {
             return Ok(());
@@ -258,6 +260,7 @@ impl<'a, A: Family> Side<'a, A> {
         self.hops.resize(self.addrs.len(), NextHopId::NONE);
         if let State::Ready(built) = &self.state {
             built.lookup.lookup_batch(&self.addrs, &mut self.hops);
+            self.half.routes.longest_matches(&self.addrs, &mut self.found);
         }
         Ok(())
     }
@@ -269,14 +272,14 @@ impl<'a, A: Family> Side<'a, A> {
 
     /// Prints the next answer of the batch.
     fn tell(&mut self, text: &str, output: &mut Output<impl Write>) -> Result<(), Trouble> {
-        let (addr, got) = (self.addrs[self.told], self.hops[self.told]);
+        let at = self.told;
         self.told += 1;
         let State::Ready(built) = &self.state else {
             let why =
                 format!("{} has no IPv{} form; leave --algorithm out", self.algorithm, A::FAMILY);
             return Err(Trouble::Question(why));
         };
-        let best = self.half.routes.longest_match(addr);
+        let (got, best) = (self.hops[at], self.found[at]);
         let want = best.map_or(NextHopId::NONE, |(_, &hop)| hop);
         if got != want {
             let said = |hop: NextHopId| match hop.index().checked_sub(1) {

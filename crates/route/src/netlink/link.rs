@@ -37,6 +37,9 @@ pub struct Link {
     pub link: u32,
     /// Set up by the administrator, with or without carrier.
     pub admin_up: bool,
+    /// What RFC 2863 calls its state, as the kernel numbers it (0 unknown, 6 up). Unlike carrier it
+    /// changes together with the routes over the link, under the same lock.
+    pub operstate: u8,
     /// As it is now.
     pub state: LinkState,
 }
@@ -56,6 +59,7 @@ impl Link {
         let mut state = LinkState { loopback: flags & IFF_LOOPBACK != 0, ..LinkState::default() };
         let admin_up = flags & IFF_UP != 0;
         let mut up = admin_up && flags & IFF_LOWER_UP != 0;
+        let mut operstate = 0;
         for attr in attrs {
             let attr = attr?;
             match attr.kind {
@@ -66,7 +70,10 @@ impl Link {
                 IFLA_MTU => state.mtu = attr.u32()?,
                 IFLA_MASTER => state.master = Some(attr.u32()?).filter(|&master| master != 0),
                 // IF_OPER_NOTPRESENT 1, DOWN 2, LOWERLAYERDOWN 3 (RFC 2863, renumbered).
-                IFLA_OPERSTATE => up &= !matches!(attr.u8()?, 1..=3),
+                IFLA_OPERSTATE => {
+                    operstate = attr.u8()?;
+                    up &= !matches!(operstate, 1..=3);
+                }
                 IFLA_CARRIER => up &= attr.u8()? != 0,
                 IFLA_LINKINFO => {
                     for info in attr.nested() {
@@ -82,7 +89,7 @@ impl Link {
             }
         }
         state.up = up;
-        Ok(Some(Self { link, admin_up, state }))
+        Ok(Some(Self { link, admin_up, operstate, state }))
     }
 }
 

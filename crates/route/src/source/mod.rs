@@ -2,6 +2,8 @@
 
 pub mod file;
 mod fixed;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod kernel;
 #[cfg(test)]
 pub(crate) mod real;

@@ -17,6 +17,8 @@ pub(super) struct Line {
     /// An IPv6 route that shares its packets with others of its key instead of standing behind
     /// them (one hop each, in kernels before 4.11; later ones put all hops into one message).
     pub(super) joins: bool,
+    /// It has several hops, of which perhaps only one can be used at the moment.
+    pub(super) several: bool,
 }
 
 /// Why a route is left out.
@@ -54,7 +56,8 @@ pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malform
     let joins = route.prefix.family() == 6
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
         && matches!(target, Some(Target::Way(Way { gateway: Some(_), .. })));
-    Ok(Ok(Line { key, target, joins }))
+    let several = route.hops().nth(1).is_some();
+    Ok(Ok(Line { key, target, joins, several }))
 }
 
 fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {

@@ -28,6 +28,8 @@
 
 mod convert;
 #[cfg(test)]
+mod live;
+#[cfg(test)]
 mod model;
 mod same;
 #[cfg(test)]
@@ -154,6 +156,8 @@ const ABSENT: [u32; 5] = [2, 22, 93, 95, 97];
 
 /// Another dump runs on this socket: EBUSY.
 const BUSY: u32 = 16;
+/// The receive buffer is full: ENOBUFS.
+const NO_ROOM: u32 = 105;
 
 struct Kernel {
     phase: Phase,
@@ -174,13 +178,16 @@ struct Kernel {
     /// What notifications told of since the request.
     touched: HashSet<Entry>,
     touched_routes: HashMap<RouteKey, Option<Target>>,
+    /// Objects that went away since the request, and with them the routes that name them.
+    gone: HashSet<u32>,
     /// The line before this one in a dump of routes: key, first target of the key, whether it joins.
     line: Option<(RouteKey, Target, bool)>,
     same: SameKey,
     /// Routes that were said by what an earlier dump had told, and not confirmed by this one.
     guessed: HashSet<RouteKey>,
-    /// Whether a link is set up, and whether it carries.
-    links: HashMap<u32, (bool, bool)>,
+    /// Whether a link is set up, and its state. Not whether it has carrier: a dump can tell of that
+    /// before the kernel has drawn any consequence.
+    links: HashMap<u32, (bool, u8)>,
     /// All links are in it: since the last loss a dump was completed.
     all_links: bool,
     /// The link of each single next-hop object.
@@ -202,6 +209,7 @@ impl Default for Kernel {
             passes: 0,
             touched: HashSet::new(),
             touched_routes: HashMap::new(),
+            gone: HashSet::new(),
             line: None,
             same: SameKey::default(),
             guessed: HashSet::new(),
@@ -261,6 +269,7 @@ impl RouteSource for Kernel {
         self.unreadable = false;
         self.touched.clear();
         self.touched_routes.clear();
+        self.gone.clear();
         self.line = None;
         out.push(kind.request(self.seq));
     }
@@ -285,10 +294,15 @@ impl Kernel {
     fn message(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), SourceError> {
         let reply = self.asked == Some(message.seq);
         match message.kind {
+            // There was no room for the first lines. The dump goes on as the socket is read.
+            ERROR if reply && message.code() == Ok(NO_ROOM) => {}
             DONE | ERROR if reply => return self.answered(message, sink),
             // Of another's request on this socket, or nothing at all (NLMSG_NOOP).
             0..=15 => {}
-            _ if reply && message.flags & F_MULTI != 0 => {
+            _ if message.flags & F_MULTI != 0 => {
+                if !reply {
+                    return Ok(());
+                }
                 self.disturbed |= message.flags & F_DUMP_INTR != 0;
                 if let Phase::Dump(kind) = self.phase
                     && !self.abandoned
@@ -377,7 +391,7 @@ impl Kernel {
                 if let Some(found) = Link::parse(message)?
                     && !self.touched.contains(&Entry::Link(found.link))
                 {
-                    self.links.insert(found.link, (found.admin_up, found.state.up));
+                    self.links.insert(found.link, (found.admin_up, found.operstate));
                     sink(said_link(found));
                 }
             }
@@ -408,8 +422,14 @@ impl Kernel {
     }
 
     fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, target, joins }) = self.route(message)? else { return Ok(()) };
+        let Some(Line { key, target, joins, several }) = self.route(message)? else {
+            return Ok(());
+        };
         let Some(target) = target else { return Ok(()) };
+        if matches!(target, Target::Object(id) if self.gone.contains(&id)) {
+            self.disturbed = true;
+            return Ok(());
+        }
         if let Some(told) = self.touched_routes.get(&key) {
             if told.as_ref() == Some(&target) {
                 self.guessed.remove(&key);
@@ -423,11 +443,11 @@ impl Kernel {
         let effect = match &mut self.line {
             Some((before, first, joined)) if *before == key => {
                 *joined &= joins;
-                self.same.next_line(key, first, &target, *joined)
+                self.same.next_line(key, first, &target, *joined, several)
             }
             _ => {
                 self.line = Some((key, target.clone(), joins));
-                self.same.first_line(key, &target)
+                self.same.first_line(key, &target, several)
             }
         };
         self.effect(key, effect, sink);
@@ -472,7 +492,7 @@ impl Kernel {
                     self.object(&found, sink);
                 } else {
                     self.objects.remove(&found.id);
-                    sink(RouteEvent::NextHopGone(found.id));
+                    self.object_gone(found.id, sink);
                 }
             }
             route::NEW => self.route_added(message, sink)?,
@@ -499,7 +519,8 @@ impl Kernel {
 
     fn link(&mut self, found: Link, deleted: bool, sink: Sink<'_>) {
         let number = found.link;
-        let now = (found.admin_up, found.state.up);
+        let now = (found.admin_up, found.operstate);
+        let usable = !deleted && found.state.up;
         let before = if deleted {
             sink(RouteEvent::Link(LinkUpdate { link: number, state: None }));
             self.links.remove(&number)
@@ -507,16 +528,15 @@ impl Kernel {
             sink(said_link(found));
             self.links.insert(number, now)
         };
-        let usable = !deleted && now.1;
         if !usable {
             // The kernel removes the objects on it; groups of them follow with the dump.
             let on_it = self.objects.extract_if(|_, link| *link == Some(number));
             let mut gone: Vec<u32> = on_it.map(|(id, _)| id).collect();
             gone.sort_unstable();
-            gone.into_iter().for_each(|id| sink(RouteEvent::NextHopGone(id)));
+            gone.into_iter().for_each(|id| self.object_gone(id, sink));
         }
         let changed = match before {
-            Some((admin, up)) if deleted => admin || up,
+            Some((admin_up, _)) if deleted => admin_up,
             Some(before) => before != now,
             // New, unless it was there before and is only not known yet.
             None => !self.all_links,
@@ -529,6 +549,7 @@ impl Kernel {
     fn object(&mut self, found: &NextHop<'_>, sink: Sink<'_>) {
         match convert::object(found) {
             Some(update) => {
+                self.gone.remove(&found.id);
                 self.objects.insert(found.id, found.link);
                 sink(RouteEvent::NextHop(update));
             }
@@ -537,6 +558,16 @@ impl Kernel {
                 let id = found.id;
                 self.rejected.add(|| format!("next-hop object {id}: wraps packets"));
             }
+        }
+    }
+
+    fn object_gone(&mut self, id: u32, sink: Sink<'_>) {
+        sink(RouteEvent::NextHopGone(id));
+        if self.asked.is_some() {
+            self.gone.insert(id);
+        }
+        for (key, effect) in self.same.object_gone(id) {
+            self.effect(key, effect, sink);
         }
     }
 
@@ -553,7 +584,9 @@ impl Kernel {
     }
 
     fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, target, joins }) = self.route(message)? else { return Ok(()) };
+        let Some(Line { key, target, joins, several }) = self.route(message)? else {
+            return Ok(());
+        };
         let v6 = key.prefix.family() == 6;
         let put = match message.flags {
             flags if flags & F_REPLACE != 0 => Put::Instead,
@@ -563,20 +596,15 @@ impl Kernel {
             _ => Put::Before,
         };
         let kind = if v6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
-        let dumping = self.dumping(kind);
-        if dumping {
+        if self.dumping(kind) {
             self.touched_routes.insert(key, target.clone());
         }
         let effect = match target {
             // It has just lost its last hop.
             None => self.same.removed(key, None),
             Some(_) if joins && put == Put::Behind => Effect::Ask,
-            Some(target) => self.same.added(key, target, put),
+            Some(target) => self.same.added(key, target, put, several),
         };
-        if dumping && put == Put::Behind {
-            // What it stands behind may not have been dumped yet, and its lines are left out now.
-            self.disturbed = true;
-        }
         self.effect(key, effect, sink);
         Ok(())
     }

@@ -91,6 +91,9 @@ pub(super) fn words(key: &RouteKey, target: &Target) -> String {
         other => return format!("{}{metric} {other:?}", key.prefix).to_lowercase(),
     };
     let mut text = format!("{}{metric}", key.prefix);
+    // Which hop comes first means nothing, and the kernel's notifications begin with the newest.
+    let mut ways = ways.to_vec();
+    ways.sort();
     for way in ways {
         text.push(' ');
         way.gateway.iter().for_each(|gateway| text.push_str(&gateway.to_string()));

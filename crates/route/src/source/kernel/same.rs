@@ -43,6 +43,8 @@ pub(super) enum Put {
 struct List {
     /// The dump that confirmed all of it, or during which it was made.
     dump: u32,
+    /// An IPv6 route of several hops is among them, of which one may be deleted by itself.
+    several: bool,
     entries: Vec<Option<Target>>,
 }
 
@@ -66,9 +68,9 @@ impl SameKey {
     }
 
     /// A line of a dump, the first of its key.
-    pub(super) fn first_line(&mut self, key: RouteKey, target: &Target) -> Effect {
+    pub(super) fn first_line(&mut self, key: RouteKey, target: &Target, several: bool) -> Effect {
         self.take(&key);
-        let list = self.list(vec![Some(target.clone())]);
+        let list = self.list(vec![Some(target.clone())], several);
         self.keep(key, list);
         Effect::Say(target.clone())
     }
@@ -81,8 +83,11 @@ impl SameKey {
         first: &Target,
         target: &Target,
         joins: bool,
+        several: bool,
     ) -> Effect {
-        let mut list = self.take(&key).unwrap_or_else(|| self.list(vec![Some(first.clone())]));
+        let known = self.take(&key);
+        let mut list = known.unwrap_or_else(|| self.list(vec![Some(first.clone())], false));
+        list.several |= several || joins;
         let mut effect = Effect::Keep;
         if joins && let Some(Some(last)) = list.entries.last_mut() {
             *last = joined(last, target);
@@ -109,10 +114,16 @@ impl SameKey {
     }
 
     /// A notification of a new route.
-    pub(super) fn added(&mut self, key: RouteKey, target: Target, put: Put) -> Effect {
+    pub(super) fn added(
+        &mut self,
+        key: RouteKey,
+        target: Target,
+        put: Put,
+        several: bool,
+    ) -> Effect {
         let Some(mut list) = self.take(&key) else {
             // IPv6 tells of all hops of a route each time that one is added: those are the route.
-            let all = v6(&key) && matches!(target, Target::Ways(_));
+            let all = v6(&key) && several;
             let said = Some(target.clone());
             let entries = match put {
                 Put::Behind if !all => vec![None, said],
@@ -120,10 +131,11 @@ impl SameKey {
                 _ => vec![said],
             };
             let first = entries[0].is_some();
-            let list = self.list(entries);
+            let list = self.list(entries, several);
             self.keep(key, list);
             return if first { Effect::Say(target) } else { Effect::Keep };
         };
+        list.several |= several;
         let entries = &mut list.entries;
         let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &target)));
         let at = match put {
@@ -134,6 +146,11 @@ impl SameKey {
             Put::Before => None,
             // IPv4 replaces the first; IPv6, of several, the first of the same sort.
             Put::Instead if !v6(&key) || entries.len() == 1 => Some(0),
+            // Has it been joined to the one that is not known?
+            Put::Behind if v6(&key) && several && known.is_none() && entries.contains(&None) => {
+                self.keep(key, list);
+                return Effect::Ask;
+            }
             Put::Behind => known.filter(|_| v6(&key)).or(Some(entries.len())),
             Put::There if known.is_some() => known,
             Put::Instead | Put::There => {
@@ -156,7 +173,7 @@ impl SameKey {
             }
         };
         if entries.len() == 1 {
-            list.dump = self.dump;
+            (list.dump, list.several) = (self.dump, several);
         }
         self.keep(key, list);
         if at == 0 { Effect::Say(target) } else { Effect::Keep }
@@ -195,8 +212,27 @@ impl SameKey {
         effect
     }
 
-    fn list(&self, entries: Vec<Option<Target>>) -> List {
-        List { dump: self.dump, entries }
+    /// A next-hop object is gone, and with it the routes that name it: what follows for the keys
+    /// that have others.
+    pub(super) fn object_gone(&mut self, id: u32) -> Vec<(RouteKey, Effect)> {
+        let object = Target::Object(id);
+        let touched = |list: &List| {
+            let first = list.entries.first();
+            first == Some(&None) || list.entries.iter().flatten().any(|entry| *entry == object)
+        };
+        let keys: Vec<RouteKey> =
+            self.lists.iter().filter(|(_, list)| touched(list)).map(|(key, _)| *key).collect();
+        let mut effects = Vec::with_capacity(keys.len());
+        for key in keys {
+            let known = self.lists[&key].entries.iter().flatten().any(|entry| *entry == object);
+            let effect = if known { self.removed(key, Some(&object)) } else { Effect::Ask };
+            effects.push((key, effect));
+        }
+        effects
+    }
+
+    fn list(&self, entries: Vec<Option<Target>>, several: bool) -> List {
+        List { dump: self.dump, several, entries }
     }
 
     fn take(&mut self, key: &RouteKey) -> Option<List> {
@@ -208,8 +244,7 @@ impl SameKey {
     fn keep(&mut self, key: RouteKey, list: List) {
         let said = match &list.entries[..] {
             [] | [None] => true,
-            [Some(Target::Ways(_))] => !v6(&key),
-            [Some(_)] => true,
+            [Some(_)] => !(list.several && v6(&key)),
             _ => false,
         };
         if !said {

@@ -1,1 +1,416 @@
 //! Messages in, events out: single cases, each with the messages that the kernel sends.
+
+use std::time::Instant;
+
+use super::model::Model;
+use super::{Kernel, PASSES};
+use crate::event::{MAIN_TABLE, RouteEvent};
+use crate::netlink::{
+    DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6, Request,
+    link, nexthop, route,
+};
+use crate::source::{RouteSource, SourceError};
+
+/// A source, its consumer, and the number of the request that is open.
+struct Case {
+    source: Kernel,
+    model: Model,
+    seq: u32,
+    asked: Vec<u16>,
+}
+
+impl Case {
+    /// Has asked for the links.
+    fn new() -> Self {
+        let mut case =
+            Self { source: Kernel::default(), model: Model::default(), seq: 0, asked: Vec::new() };
+        case.send();
+        case
+    }
+
+    /// As far as the dump of IPv4 routes, everything before it empty.
+    fn at_routes() -> Self {
+        let mut case = Self::new();
+        (0..4).for_each(|_| case.done());
+        assert_eq!(case.asked, [18, 22, 30, 106, 26]);
+        case
+    }
+
+    /// Following, with nothing known.
+    fn following() -> Self {
+        let mut case = Self::at_routes();
+        case.done();
+        case.done();
+        assert_eq!(case.model.dumps, 1);
+        case
+    }
+
+    fn send(&mut self) {
+        let mut out = Vec::new();
+        self.source.output(&mut out);
+        for request in out {
+            self.asked.push(u16::from_ne_bytes([request[4], request[5]]));
+            self.seq = u32::from_ne_bytes(request[8..12].try_into().unwrap());
+        }
+    }
+
+    fn try_input(&mut self, bytes: &[u8]) -> Result<(), SourceError> {
+        let model = &mut self.model;
+        let read = self.source.input(bytes, Instant::now(), &mut |event| model.take(event))?;
+        assert_eq!(read, bytes.len());
+        self.send();
+        Ok(())
+    }
+
+    fn input(&mut self, bytes: &[u8]) {
+        self.try_input(bytes).unwrap();
+    }
+
+    fn done(&mut self) {
+        self.input(&ended(self.seq, 0, 0));
+    }
+
+    /// A line of the open dump.
+    fn line(&mut self, v6: bool, prefix: u8, gateway: u8) {
+        self.input(&message(v6, prefix, gateway, route::NEW, F_MULTI, self.seq));
+    }
+
+    fn tell(&mut self, v6: bool, prefix: u8, gateway: u8, flags: u16) {
+        self.input(&message(v6, prefix, gateway, route::NEW, flags, 99));
+    }
+
+    fn delete(&mut self, v6: bool, prefix: u8, gateway: u8) {
+        self.input(&message(v6, prefix, gateway, route::DEL, 0, 99));
+    }
+
+    fn routes(&self) -> Vec<String> {
+        self.model.table(MAIN_TABLE)
+    }
+}
+
+fn ended(seq: u32, code: i32, flags: u16) -> Vec<u8> {
+    Request::new(DONE, F_MULTI | flags, seq).fixed(&code.to_ne_bytes()).finish()
+}
+
+fn failed(seq: u32, code: i32) -> Vec<u8> {
+    Request::new(ERROR, 0, seq).fixed(&code.to_ne_bytes()).fixed(&[0; 16]).finish()
+}
+
+fn head(v6: bool) -> [u8; 12] {
+    [if v6 { IPV6 } else { IPV4 }, 16, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0]
+}
+
+fn prefixed(v6: bool, prefix: u8, kind: u16, flags: u16, seq: u32, head: [u8; 12]) -> Request {
+    let request = Request::new(kind, flags, seq).fixed(&head);
+    let mut addr = [0; 16];
+    (addr[0], addr[1]) = if v6 { (0x20, prefix) } else { (10, prefix) };
+    request.attr(1, &addr[..if v6 { 16 } else { 4 }])
+}
+
+fn message(v6: bool, prefix: u8, gateway: u8, kind: u16, flags: u16, seq: u32) -> Vec<u8> {
+    let mut addr = [0; 16];
+    (addr[0], addr[15]) = (0x20, gateway);
+    let v4 = [172, 16, 0, gateway];
+    let request = prefixed(v6, prefix, kind, flags, seq, head(v6));
+    let request = request.attr(5, if v6 { &addr } else { &v4 });
+    request.attr(4, &3u32.to_ne_bytes()).finish()
+}
+
+const V4: bool = false;
+const V6: bool = true;
+
+#[test]
+fn asks_for_everything_once_then_follows() {
+    let mut case = Case::at_routes();
+    case.line(V4, 1, 1);
+    case.done();
+    case.line(V6, 1, 1);
+    case.done();
+    assert_eq!(case.asked, [18, 22, 30, 106, 26, 26]);
+    assert_eq!(case.model.dumps, 1);
+    case.tell(V4, 2, 2, F_CREATE | F_EXCL);
+    case.delete(V4, 1, 1);
+    assert_eq!(case.routes(), ["10.2.0.0/16 172.16.0.2@3", "2001::/16 2000::1@3"]);
+    assert_eq!(case.asked.len(), 6, "no more questions");
+}
+
+#[test]
+fn a_deleted_route_is_not_brought_back_by_an_older_line() {
+    let mut case = Case::at_routes();
+    case.delete(V4, 1, 1);
+    case.line(V4, 1, 1);
+    case.line(V4, 2, 1);
+    case.done();
+    // Once more, because the line was left out.
+    assert_eq!(case.asked[4..], [26, 26]);
+    case.line(V4, 2, 1);
+    case.done();
+    case.done();
+    assert_eq!(case.routes(), ["10.2.0.0/16 172.16.0.1@3"]);
+}
+
+#[test]
+fn a_new_route_is_not_lost_to_an_older_line() {
+    let mut case = Case::at_routes();
+    case.tell(V4, 1, 2, F_REPLACE);
+    case.line(V4, 1, 1);
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.2@3"]);
+    case.done();
+    case.line(V4, 1, 2);
+    case.done();
+    case.done();
+    assert_eq!((case.routes(), case.model.dumps), (vec!["10.1.0.0/16 172.16.0.2@3".into()], 1));
+}
+
+#[test]
+fn a_second_route_of_a_key_is_found_though_the_first_has_changed() {
+    let mut case = Case::at_routes();
+    case.tell(V4, 1, 3, F_REPLACE);
+    case.line(V4, 1, 3);
+    case.line(V4, 1, 2);
+    case.done();
+    case.line(V4, 1, 3);
+    case.line(V4, 1, 2);
+    case.done();
+    case.done();
+    case.delete(V4, 1, 3);
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.2@3"]);
+    case.delete(V4, 1, 2);
+    assert_eq!(case.routes(), [""; 0]);
+}
+
+#[test]
+fn a_disturbed_dump_is_repeated_and_not_for_ever() {
+    let mut case = Case::at_routes();
+    for pass in 0..=PASSES {
+        assert_eq!(case.asked.len(), 5 + usize::try_from(pass).unwrap());
+        case.line(V4, u8::try_from(pass).unwrap(), 1);
+        case.input(&ended(case.seq, 0, F_DUMP_INTR));
+    }
+    case.done();
+    assert_eq!(case.model.dumps, 1);
+    // What any of the passes told is kept.
+    assert_eq!(case.routes().len(), 7);
+
+    // Also where only a line has the mark, and where entries go under a dump that counts them.
+    let mut case = Case::at_routes();
+    case.input(&message(V4, 1, 1, route::NEW, F_MULTI | F_DUMP_INTR, case.seq));
+    case.done();
+    assert_eq!(case.asked[4..], [26, 26]);
+    case.done();
+    case.delete(V6, 1, 1);
+    case.done();
+    assert_eq!(case.asked[5..], [26, 26, 26], "IPv6 once more");
+    case.done();
+    assert_eq!(case.model.dumps, 1);
+}
+
+#[test]
+fn a_dump_that_fails_is_tried_again_then_given_up() {
+    let mut case = Case::new();
+    // Another dump runs on the socket.
+    (0..20).for_each(|_| case.input(&failed(case.seq, -16)));
+    // No room at first: the lines come all the same.
+    let before = case.asked.len();
+    case.input(&failed(case.seq, -105));
+    assert_eq!(case.asked.len(), before, "still waiting");
+    case.done();
+    // This kernel has no such thing.
+    case.input(&failed(case.seq, -95));
+    case.done();
+    assert_eq!(case.asked[before..], [22, 30, 106]);
+    for _ in 0..PASSES {
+        case.input(&failed(case.seq, -1));
+    }
+    let error = case.try_input(&failed(case.seq, -1)).unwrap_err();
+    let SourceError::Io { kind, what, .. } = error else { panic!("{error}") };
+    assert_eq!(kind, std::io::ErrorKind::PermissionDenied);
+    assert!(what.starts_with("the list of next-hop objects cannot be had"), "{what}");
+    assert_eq!(case.model.dumps, 0, "nothing is dropped on the ground of half a list");
+}
+
+#[test]
+fn a_datagram_that_is_cut_off_is_asked_for_again() {
+    let mut case = Case::at_routes();
+    let line = message(V4, 1, 1, route::NEW, F_MULTI, case.seq);
+    case.input(&line[..line.len() - 4]);
+    case.done();
+    assert_eq!(case.asked[4..], [26, 26]);
+    case.line(V4, 1, 1);
+    case.done();
+    case.done();
+    assert_eq!(case.routes().len(), 1);
+    assert_eq!(case.source.rejected().count, 1);
+    // A notification: what it told can only be found by a new dump.
+    let asked = case.asked.len();
+    case.input(&line[..line.len() - 4]);
+    assert_eq!(case.asked.len(), asked + 1);
+    // Always cut off: the buffer is too small, and no table without the rest is the table.
+    let mut case = Case::at_routes();
+    for _ in 0..PASSES {
+        case.input(&line[..20]);
+        case.done();
+    }
+    case.input(&line[..20]);
+    assert!(case.try_input(&ended(case.seq, 0, 0)).is_err());
+}
+
+#[test]
+fn after_a_loss_nothing_old_counts() {
+    let mut case = Case::at_routes();
+    case.line(V4, 1, 1);
+    let old = case.seq;
+    case.source.lost(Instant::now());
+    case.send();
+    assert_eq!(case.asked.len(), 5, "the kernel answers one dump at a time");
+    case.input(&message(V4, 2, 1, route::NEW, F_MULTI, old));
+    case.input(&ended(old, 0, 0));
+    // The barrier: links, which nobody looks at.
+    assert_eq!(case.asked[5..], [18]);
+    case.input(&link_message(5, F_MULTI, case.seq));
+    // Told before the kernel spoke again: perhaps gone by now.
+    case.tell(V4, 3, 1, F_CREATE | F_EXCL);
+    assert!(case.model.links.is_empty());
+    case.done();
+    (0..4).for_each(|_| case.done());
+    assert_eq!(case.asked[6..], [18, 22, 30, 106, 26]);
+    case.line(V4, 1, 1);
+    case.done();
+    case.done();
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.1@3"]);
+    // Late lines of any old dump are nobody's.
+    case.input(&message(V4, 4, 1, route::NEW, F_MULTI, old));
+    assert_eq!(case.routes().len(), 1);
+}
+
+fn link_message(index: u32, flags: u16, seq: u32) -> Vec<u8> {
+    let head = [[0, 0, 1, 0], index.to_ne_bytes(), 0x1_0001u32.to_ne_bytes(), [0; 4]];
+    Request::new(link::NEW, flags, seq).fixed(head.as_flattened()).attr(16, &[6]).finish()
+}
+
+#[test]
+fn hops_of_old_kernels_come_one_by_one() {
+    let mut case = Case::at_routes();
+    case.done();
+    case.line(V6, 1, 1);
+    case.line(V6, 1, 2);
+    case.done();
+    assert_eq!(case.routes(), ["2001::/16 2000::1@3 2000::2@3"]);
+    case.delete(V6, 1, 1);
+    assert_eq!(case.routes(), ["2001::/16 2000::2@3"]);
+    // One more, without the others: which they are, only a dump can tell.
+    let asked = case.asked.len();
+    case.tell(V6, 1, 5, F_CREATE | F_APPEND);
+    assert_eq!((case.asked.len(), case.routes().len()), (asked + 1, 1));
+}
+
+#[test]
+fn what_cannot_be_followed_is_told_or_left_to_the_host() {
+    let mut case = Case::following();
+    let new = |v6, prefix, head| prefixed(v6, prefix, route::NEW, F_CREATE | F_EXCL, 0, head);
+    let way = 3u32.to_ne_bytes();
+    let mut tos = head(V4);
+    tos[3] = 0x10;
+    case.input(&new(V4, 1, tos).attr(4, &way).finish());
+    let mut from = head(V6);
+    from[2] = 64;
+    case.input(&new(V6, 1, from).attr(4, &way).finish());
+    let mut cloned = head(V6);
+    cloned[9] = 0x02;
+    case.input(&new(V6, 2, cloned).attr(4, &way).finish());
+    assert_eq!(case.routes(), [""; 0]);
+    assert_eq!(
+        case.source.rejected().samples,
+        [
+            "route 10.1.0.0/16: only for a type of service",
+            "route 2001::/16: only for a source prefix"
+        ]
+    );
+    // The host wraps these itself.
+    case.input(&new(V4, 3, head(V4)).attr(4, &way).attr(21, &[1, 0]).attr(22, &[0; 4]).finish());
+    let object = new(V4, 4, head(V4)).attr(30, &[9, 0, 0, 0]).attr(4, &way).attr(21, &[1, 0]);
+    case.input(&object.finish());
+    assert_eq!(case.routes(), ["10.3.0.0/16 local", "10.4.0.0/16 local"]);
+    // Objects for bridges are none of ours.
+    let fdb = Request::new(nexthop::NEW, 0, 0).fixed(&[0; 8]).attr(1, &[7, 0, 0, 0]).attr(11, &[]);
+    case.input(&fdb.finish());
+    assert!(case.model.objects.is_empty());
+    // A port that leaves a bridge is not a link that is deleted.
+    case.input(&link_message(3, 0, 0));
+    let mut head = [0; 16];
+    (head[0], head[4]) = (7, 3);
+    case.input(&Request::new(link::DEL, 0, 0).fixed(&head).finish());
+    assert_eq!(case.model.links.len(), 1);
+}
+
+#[test]
+fn hops_that_cannot_be_used_are_left_out() {
+    let hops = |flags: [u8; 2]| {
+        let mut all = Vec::new();
+        for (at, flags) in flags.iter().enumerate() {
+            all.extend([16, 0, *flags, 1, u8::try_from(at).unwrap() + 1, 0, 0, 0]);
+            all.extend([8, 0, 5, 0, 172, 16, 0, 1]);
+        }
+        prefixed(V4, 1, route::NEW, F_REPLACE, 0, head(V4)).attr(9, &all).finish()
+    };
+    let mut case = Case::following();
+    for (flags, want) in [
+        ([0, 0], "10.1.0.0/16 172.16.0.1@1*2 172.16.0.1@2*2"),
+        ([0, 1], "10.1.0.0/16 172.16.0.1@1"),
+        ([16, 0], "10.1.0.0/16 172.16.0.1@2"),
+        // Without carrier on any: the kernel uses them, as far as they are not dead.
+        ([16, 16], "10.1.0.0/16 172.16.0.1@1*2 172.16.0.1@2*2"),
+        ([17, 16], "10.1.0.0/16 172.16.0.1@2"),
+    ] {
+        case.input(&hops(flags));
+        assert_eq!(case.routes(), [want], "{flags:?}");
+    }
+    case.input(&hops([1, 1]));
+    assert_eq!(case.routes(), [""; 0]);
+}
+
+mod fuzzed {
+    use super::*;
+    use crate::source::fuzz::kernel;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+        #[test]
+        fn any_messages(
+            parts in prop::collection::vec((0usize..8, any::<[u8; 4]>()), 0..30),
+        ) {
+            let mut bytes = Vec::new();
+            for (kind, [prefix, gateway, at, value]) in parts {
+                // Answers to the requests as they are numbered, some mutated.
+                let seq = super::super::FIRST_SEQ + 1 + u32::from(value % 8);
+                let mut part = match kind {
+                    0..=2 => message(kind == 0, prefix, gateway, route::NEW, F_MULTI, seq),
+                    3 => message(V6, prefix, gateway, route::DEL, 0, 0),
+                    4 => link_message(gateway.into(), F_MULTI, seq),
+                    _ => ended(seq, 0, 0),
+                };
+                if at > 100 {
+                    let at = usize::from(at) % part.len();
+                    part[at] = value;
+                }
+                bytes.extend(part);
+            }
+            kernel(&bytes);
+        }
+    }
+}
+
+#[test]
+fn events_of_one_dump_lie_between_start_and_end() {
+    let mut source = Kernel::default();
+    let mut events = Vec::new();
+    for _ in 0..6 {
+        let mut out = Vec::new();
+        source.output(&mut out);
+        let seq = u32::from_ne_bytes(out[0][8..12].try_into().unwrap());
+        source.input(&ended(seq, 0, 0), Instant::now(), &mut |event| events.push(event)).unwrap();
+    }
+    assert_eq!(events, [RouteEvent::StartOfTable, RouteEvent::EndOfTable]);
+}

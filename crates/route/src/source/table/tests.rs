@@ -211,6 +211,7 @@ mod split {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
+            crate::source::fuzz::table(&bytes);
             let whole = fed(&bytes, &mut || usize::MAX);
             let mut sizes = sizes.iter().cycle();
             let parts = fed(&bytes, &mut || *sizes.next().unwrap());
@@ -303,6 +304,11 @@ mod compressed {
             bad[middle] ^= 0x10;
             bad[middle + 1] ^= 0xff;
             let (said, _) = read(bad);
+            for at in (0..bytes.len()).step_by(bytes.len() / 40) {
+                let mut bad = bytes.clone();
+                bad[at] ^= 0x55;
+                crate::source::fuzz::compressed_table(&bad);
+            }
             let last = said.last().unwrap();
             // zstd's checksum is not looked at: the damage may pass as other text.
             let told = last.starts_with("! t: damaged") || last.starts_with("! t: cut short");

@@ -1,6 +1,7 @@
 //! The registry of commands.
 
 mod algorithms;
+mod bench;
 mod choice;
 pub(crate) mod command;
 mod completions;
@@ -20,5 +21,6 @@ pub(crate) static COMMANDS: &[Command] = &[
     lookup::COMMAND,
     table::COMMAND,
     algorithms::COMMAND,
+    bench::COMMAND,
     completions::COMMAND,
 ];

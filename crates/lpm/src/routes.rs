@@ -231,7 +231,9 @@ impl<A: Addr, V> PrefixMap<A, V> {
                         best[lane] = at[lane];
                     }
                     at[lane] = if holds { node.towards(addr) } else { NIL };
-                    prefetch(&self.nodes, at[lane] as usize);
+                    if let Some(node) = self.nodes.get(at[lane] as usize) {
+                        prefetch(node);
+                    }
                     going |= at[lane] != NIL;
                 }
             }

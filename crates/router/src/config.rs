@@ -100,7 +100,8 @@ pub(crate) enum CoresWord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Takeover {
-    /// Subsystems to take interfaces over in spite of: `netfilter`, `xfrm`, `rule`, `tc`, `master`.
+    /// Subsystems to take interfaces over in spite of: `rule`, `tc`, `xfrm`, `nftables`,
+    /// `iptables`, `master`.
     pub(crate) ignore: Vec<String>,
 }
 
@@ -297,7 +298,7 @@ mod tests {
             [workers]
             cores = [1, 2]
             [takeover]
-            ignore = ["netfilter"]
+            ignore = ["nftables"]
             "#,
         )
         .unwrap();
@@ -315,7 +316,7 @@ mod tests {
             ("[fib]\nalgoritm_v4 = \"auto\"", "did you mean `algorithm_v4`?"),
             (
                 "\n[fib]\nalgorithm_v4 = \"dxr81\"",
-                "3: unknown algorithm \"dxr81\": did you mean \"dxr1",
+                "3: unknown algorithm \"dxr81\": did you mean \"dxr",
             ),
             ("[[interface]]\nname = \"a\"\nmode = \"generik\"", "did you mean `generic`?"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "named twice"),
@@ -325,7 +326,7 @@ mod tests {
             ),
             ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\""),
             ("[[source]]\nkind = \"kernel\"\npath = \"x\"", "`path` goes with"),
-            ("[takeover]\nignore = [\"netfiler\"]", "did you mean \"netfilter\"?"),
+            ("[takeover]\nignore = [\"nftable\"]", "did you mean \"nftables\"?"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[[interface]\n", "1: "),
         ] {

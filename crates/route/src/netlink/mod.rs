@@ -22,6 +22,8 @@ pub mod address;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod link;
+#[cfg(test)]
+pub(crate) mod namespace;
 pub mod neighbor;
 pub mod nexthop;
 pub mod obstacle;

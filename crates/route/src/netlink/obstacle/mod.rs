@@ -5,6 +5,8 @@
 //! carries the bytes. Not seen here: BPF programs attached by links (tcx, netfilter), and the old
 //! iptables modules, which have no netlink: [`legacy_tables`] reads their file instead.
 
+#[cfg(test)]
+mod live;
 pub mod nft;
 pub mod rule;
 pub mod tc;
@@ -87,6 +89,8 @@ pub struct Survey {
     seq: u32,
     disturbed: bool,
     retries: u32,
+    /// Which of the rules that are there from the start were seen.
+    rules: [bool; 3],
     obstacles: Vec<Obstacle>,
     unanswered: Vec<String>,
 }
@@ -94,8 +98,9 @@ pub struct Survey {
 /// A dump that a change disturbs is asked again, this often.
 const RETRIES: u32 = 8;
 
-/// Errors that mean that the kernel has no such thing: EPERM is not among them.
-const ABSENT: [u32; 5] = [2, 19, 22, 93, 95]; // ENOENT ENODEV EINVAL EPROTONOSUPPORT EOPNOTSUPP
+/// Errors that mean that the kernel has no such thing: ENOENT, ENODEV, EINVAL, EPROTONOSUPPORT,
+/// EOPNOTSUPP, EAFNOSUPPORT. EPERM is not among them.
+const ABSENT: [u32; 6] = [2, 19, 22, 93, 95, 97];
 
 impl Default for Survey {
     fn default() -> Self {
@@ -115,6 +120,7 @@ impl Survey {
             seq: 0,
             disturbed: false,
             retries: 0,
+            rules: [false; 3],
             obstacles: Vec::new(),
             unanswered: Vec::new(),
         }
@@ -128,6 +134,7 @@ impl Survey {
         let step = self.steps.pop()?;
         self.seq += 1;
         self.disturbed = false;
+        self.rules = [false; 3];
         self.asked = Some((self.seq, step));
         let request = match step {
             Step::Rules(family) => rule::dump(family, self.seq),
@@ -159,11 +166,20 @@ impl Survey {
                             self.retries += 1;
                             self.steps.push(step);
                         }
-                        0 => {}
+                        0 => {
+                            if let Step::Rules(family) = step {
+                                let missing = rule::missing(family, self.rules);
+                                missing.into_iter().for_each(|o| self.found(Some(o)));
+                            }
+                        }
                         code => self.fail(step, code),
                     }
                 }
-                rule::NEW => self.found(rule::parse(&message)?),
+                rule::NEW => match rule::parse(&message)? {
+                    rule::Rule::Default(at) => self.rules[at] = true,
+                    rule::Rule::More(obstacle) => self.found(Some(obstacle)),
+                    rule::Rule::Other => {}
+                },
                 tc::NEW_QDISC => {
                     let qdisc = tc::parse_qdisc(&message)?;
                     for parent in qdisc.filter_parents() {
@@ -189,6 +205,11 @@ impl Survey {
         if let Some((_, step)) = self.asked.take() {
             self.fail(step, errno);
         }
+    }
+
+    /// Whether the last question has been answered in full.
+    pub fn answered(&self) -> bool {
+        self.asked.is_none()
     }
 
     /// Everything has been asked and answered.
@@ -254,7 +275,11 @@ mod tests {
             survey.input(&done(seq, code, disturb)).unwrap();
         }
         assert_eq!(asked, [0, 0, 0, 0, 6, 12]);
-        assert!(survey.is_done() && survey.obstacles().is_empty());
+        assert!(survey.is_done());
+        // Rules were asked for twice and then there were none, of neither family.
+        let lacking: Vec<_> = survey.obstacles().iter().map(|o| o.what.as_str()).collect();
+        assert_eq!(lacking[0], "ip rule 0: missing (lookup 255)");
+        assert_eq!(lacking.len(), 4);
         // No nf_tables is no obstacle; not being allowed to look is not the same as nothing there.
         assert_eq!(survey.unanswered(), ["IPsec policies: error 1"]);
     }

@@ -21,18 +21,45 @@ const FRA_PROTOCOL: u16 = 21;
 
 const FR_ACT_TO_TBL: u8 = 1;
 
-/// Priority and table of the rules that are there from the start. The last is IPv4's only.
+/// Priority and table of the rules that are there from the start: local, main, default. The last is
+/// IPv4's only.
 const DEFAULTS: [(u32, u32); 3] = [(0, 255), (32766, 254), (32767, 253)];
 
-/// Reads [`NEW`]. `None` for a rule that is there from the start.
+/// What a rule is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// There from the start: local 0, main 1, default 2.
+    Default(usize),
+    /// One more, or another.
+    More(Obstacle),
+    /// Of neither IPv4 nor IPv6.
+    Other,
+}
+
+/// What the rules that were seen lack: each family looks up its addresses in local, then in main.
+pub fn missing(family: u8, seen: [bool; 3]) -> Vec<Obstacle> {
+    let lacking = DEFAULTS.iter().zip(seen).take(2).filter(|(_, seen)| !seen);
+    lacking
+        .map(|((priority, table), _)| {
+            let what = format!("{} rule {priority}: missing (lookup {table})", tool(family));
+            Obstacle { subsystem: "rule", link: None, what }
+        })
+        .collect()
+}
+
+fn tool(family: u8) -> &'static str {
+    if family == IPV4 { "ip" } else { "ip -6" }
+}
+
+/// Reads [`NEW`].
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse(message: &Message<'_>) -> Result<Option<Obstacle>, Malformed> {
+pub fn parse(message: &Message<'_>) -> Result<Rule, Malformed> {
     let (h, attrs) = fixed::<12>(message.body, "fib_rule_hdr")?;
     let [family, dst_len, src_len, tos, table, _, _, action, ..] = *h;
     if family != IPV4 && family != IPV6 {
-        return Ok(None);
+        return Ok(Rule::Other);
     }
     let mut plain =
         dst_len == 0 && src_len == 0 && tos == 0 && action == FR_ACT_TO_TBL && u32_at(h, 8) == 0;
@@ -61,8 +88,8 @@ pub fn parse(message: &Message<'_>) -> Result<Option<Obstacle>, Malformed> {
         }
     }
     let defaults = if family == IPV4 { &DEFAULTS[..] } else { &DEFAULTS[..2] };
-    if plain && defaults.contains(&(priority, table)) {
-        return Ok(None);
+    if plain && let Some(at) = defaults.iter().position(|rule| *rule == (priority, table)) {
+        return Ok(Rule::Default(at));
     }
     let then = match action {
         FR_ACT_TO_TBL => format!("lookup {table}"),
@@ -73,9 +100,8 @@ pub fn parse(message: &Message<'_>) -> Result<Option<Obstacle>, Malformed> {
         8 => "prohibit".into(),
         other => format!("action {other}"),
     };
-    let tool = if family == IPV4 { "ip" } else { "ip -6" };
-    let what = format!("{tool} rule {priority}: from {from}{rest} {then}");
-    Ok(Some(Obstacle { subsystem: "rule", link: None, what }))
+    let what = format!("{} rule {priority}: from {from}{rest} {then}", tool(family));
+    Ok(Rule::More(Obstacle { subsystem: "rule", link: None, what }))
 }
 
 /// Asks for all rules of a family.
@@ -89,6 +115,14 @@ mod tests {
     use super::*;
 
     fn rule(family: u8, table: u8, priority: u32, more: &[(u16, &[u8])]) -> Option<Obstacle> {
+        match read(family, table, priority, more) {
+            Rule::More(obstacle) => Some(obstacle),
+            Rule::Default(_) => None,
+            Rule::Other => panic!("an IP rule"),
+        }
+    }
+
+    fn read(family: u8, table: u8, priority: u32, more: &[(u16, &[u8])]) -> Rule {
         let src_len = if more.iter().any(|(kind, _)| *kind == FRA_SRC) { 8 } else { 0 };
         let mut request = Request::new(NEW, 2, 1)
             .fixed(&[family, 0, src_len, 0, table, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0])
@@ -112,5 +146,9 @@ mod tests {
         let found = rule(IPV4, 254, 32766, &[(FRA_SRC, &[10, 0, 0, 0])]).unwrap();
         assert_eq!(found.what, "ip rule 32766: from 10.0.0.0/8 lookup 254");
         assert!(rule(IPV4, 254, 32766, &[(FRA_SUPPRESS_PREFIXLEN, &[0; 4])]).is_some());
+        assert_eq!(read(IPV6, 254, 32766, &[]), Rule::Default(1));
+        assert_eq!(missing(IPV6, [true, true, false]), []);
+        let lacking = missing(IPV4, [true, false, true]);
+        assert_eq!(lacking[0].what, "ip rule 32766: missing (lookup 254)");
     }
 }

@@ -1,9 +1,6 @@
 //! The running kernel, in a network namespace of our own: what `ip` does must be what is said.
 //!
-//! Each test starts itself again below `unshare --net` and so has a kernel of its own; nothing is
-//! left behind.
 
-use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,45 +9,12 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use super::model::Model;
 use super::{GROUPS, KIND, LOCAL_TABLE};
 use crate::event::MAIN_TABLE;
+use crate::netlink::namespace::{self, run};
 use crate::netlink::{Messages, neighbor};
 use crate::source::{RouteSource, SourceSpec, Transport};
 
-/// Runs `body` in a namespace of its own; `name` is the test's.
 fn in_namespace(name: &str, body: fn()) {
-    const INSIDE: &str = "FINGERPOST_TEST_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    if std::env::var_os("FINGERPOST_QUICK").is_some() {
-        return println!("skipped: needs namespaces (FINGERPOST_QUICK is set)");
-    }
-    if std::fs::metadata("/proc/self").map_or(1, |meta| meta.uid()) != 0 {
-        return println!("skipped: needs root");
-    }
-    let exe = std::env::current_exe().unwrap();
-    let output = Command::new("unshare")
-        .args(["--net", "--"])
-        .arg(exe)
-        .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg(format!("source::kernel::live::{name}"))
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare is part of util-linux");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// Each line as a command; fails where one does.
-fn run(script: &str) {
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let mut words = line.split_ascii_whitespace();
-        let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    }
+    namespace::run_in(module_path!(), name, body);
 }
 
 /// A source on a socket of its own, as the daemon has it.

@@ -1,0 +1,140 @@
+//! The running kernel, in a network namespace of our own: what its tools set up must be found.
+
+use std::process::Command;
+
+use netlink_sys::Socket;
+
+use super::{Obstacle, Survey};
+use crate::netlink::namespace::{self, run};
+
+fn in_namespace(name: &str, body: fn()) {
+    namespace::run_in(module_path!(), name, body);
+}
+
+/// Asks for everything, a socket for each question.
+fn survey() -> Vec<Obstacle> {
+    let mut survey = Survey::new();
+    let mut buf = Vec::with_capacity(64 << 10);
+    while let Some((protocol, request)) = survey.output() {
+        let mut socket = Socket::new(isize::try_from(protocol.number()).unwrap()).unwrap();
+        socket.bind_auto().unwrap();
+        socket.send(&request, 0).unwrap();
+        // Answered when the next question, or the end, is there; the answer is for this one only.
+        for _ in 0..1000 {
+            buf.clear();
+            socket.recv(&mut buf, 0).unwrap();
+            survey.input(&buf).unwrap();
+            if survey.answered() {
+                break;
+            }
+        }
+    }
+    assert!(survey.is_done());
+    assert_eq!(survey.unanswered(), [""; 0]);
+    survey.obstacles().to_vec()
+}
+
+/// One obstacle, in one line.
+fn found(what: &Obstacle) -> String {
+    let link = what.link.map(|link| format!(" on {link}")).unwrap_or_default();
+    format!("{}{link}: {}", what.subsystem, what.what)
+}
+
+#[test]
+fn a_fresh_namespace_has_none() {
+    in_namespace("a_fresh_namespace_has_none", || {
+        run("ip link set lo up
+             ip link add ra type veth peer name pa
+             ip link set ra up
+             ip addr add 10.0.1.1/24 dev ra
+             tc qdisc add dev ra clsact");
+        assert_eq!(survey(), []);
+        // What concerns the host's own packets only is none either, nor what lets all pass.
+        run("nft add table ip t
+             nft add chain ip t in { type filter hook input priority 0 ; policy drop ; }
+             nft add rule ip t in counter
+             nft add chain ip t on { type filter hook forward priority 0 ; policy accept ; }
+             nft add chain ip t jumped
+             nft add rule ip t jumped drop
+             ip xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir in");
+        assert_eq!(survey(), []);
+    });
+}
+
+#[test]
+fn each_kind_is_found_and_named() {
+    in_namespace("each_kind_is_found_and_named", || {
+        run("ip link add ra index 11 type veth peer name pa index 12
+             ip link set ra up
+             ip rule add from 10.0.0.0/8 lookup 100
+             ip rule add pref 50 iif ra fwmark 0x7 blackhole
+             ip -6 rule add to 2001:db8::/32 lookup 7
+             ip rule del from all lookup main
+             ip xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir fwd
+             ip xfrm policy add src 2001:db8::/32 dst ::/0 dir out action block
+             tc qdisc add dev ra root tbf rate 1mbit burst 10kb latency 50ms
+             tc qdisc add dev pa ingress
+             tc filter add dev pa ingress u32 match u32 0 0 flowid 1:1
+             nft add table ip t
+             nft add chain ip t onward { type filter hook forward priority 0 ; policy drop ; }
+             nft add chain ip t outward { type nat hook postrouting priority 100 ; }
+             nft add rule ip t outward masquerade
+             nft add rule ip t outward counter
+             nft add table inet f
+             nft add chain inet f pre { type filter hook prerouting priority -300 ; }
+             nft add rule inet f pre notrack
+             nft add table netdev n
+             nft add chain netdev n in { type filter hook ingress device ra priority 0 ; }
+             nft add rule netdev n in counter");
+        let mut all: Vec<_> = survey().iter().map(found).collect();
+        all.sort();
+        let want = [
+            "nftables: nft inet table f chain pre: filter hook prerouting, 1 rule",
+            "nftables: nft ip table t chain onward: filter hook forward, 0 rules, policy drop",
+            "nftables: nft ip table t chain outward: nat hook postrouting, 2 rules",
+            "nftables: nft netdev table n chain in: filter hook ingress on ra, 1 rule",
+            "rule: ip -6 rule 32765: from all to 2001:db8::/32 lookup 7",
+            "rule: ip rule 32765: from 10.0.0.0/8 lookup 100",
+            "rule: ip rule 32766: missing (lookup 254)",
+            "rule: ip rule 50: from all iif ra fwmark 0x7 blackhole",
+            "tc on 11: tc qdisc tbf shapes what leaves",
+            "tc on 12: tc ingress filter u32",
+            "xfrm: ipsec policy dir fwd src 10.0.0.0/8 dst 10.1.0.0/16 allow",
+            "xfrm: ipsec policy dir out src 2001:db8::/32 dst ::/0 block",
+        ];
+        assert_eq!(all, want);
+    });
+}
+
+#[test]
+fn both_sorts_of_iptables_are_found() {
+    in_namespace("both_sorts_of_iptables_are_found", || {
+        for tool in ["iptables-nft", "iptables-legacy"] {
+            if Command::new(tool).arg("-V").output().is_err() {
+                return println!("skipped: needs {tool} (iptables)");
+            }
+        }
+        let legacy = |family: &str| {
+            // Of this thread's namespace; the process's own may be another.
+            let path = format!("/proc/thread-self/net/{family}_tables_names");
+            super::legacy_tables(&std::fs::read_to_string(path).unwrap_or_default(), family)
+        };
+        assert_eq!((survey(), legacy("ip"), legacy("ip6")), (vec![], vec![], vec![]));
+        run("iptables-nft -A FORWARD -j DROP");
+        let all: Vec<_> = survey().iter().map(found).collect();
+        assert_eq!(
+            all,
+            ["nftables: nft ip table filter chain FORWARD: filter hook forward, 1 rule"]
+        );
+        if Command::new("iptables-legacy")
+            .args(["-A", "FORWARD", "-j", "DROP"])
+            .status()
+            .unwrap()
+            .success()
+        {
+            assert_eq!(legacy("ip").len(), 1);
+        } else {
+            println!("skipped: needs the old iptables modules");
+        }
+    });
+}

@@ -109,6 +109,9 @@ pub enum Helper {
     MapLookup = 1,
     /// `R0 = get_prandom_u32()`.
     Random = 7,
+    /// `skb_vlan_push(R1 buffer, R2 protocol, R3 tag)`.
+    #[cfg(test)]
+    VlanPush = 18,
     /// `R0 = redirect_map(R1 map, R2 key, R3 action when there is nothing at the key)`.
     RedirectMap = 51,
 }
@@ -218,6 +221,13 @@ impl Asm {
     /// Calls a helper of the kernel.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32)
+    }
+
+    /// Calls a function of the kernel by its number in the kernel's own list of types.
+    pub fn call_kernel(&mut self, number: i32) -> &mut Self {
+        // The source register says that it is no helper.
+        self.code.push(Insn { code: 0x85, registers: nibbles(0, 2), offset: 0, imm: number });
+        self
     }
 
     /// Ends the program with the result in `R0`.
@@ -413,6 +423,9 @@ mod tests {
         let code = bytes(a);
         assert_eq!((code[0][..4].to_vec(), &code[0][4..]), (vec![0x18, 0x11, 0, 0], &fd[..]));
         assert_eq!((code[2][..4].to_vec(), &code[2][4..]), (vec![0x18, 0x29, 0, 0], &fd[..]));
+        let mut a = Asm::new();
+        a.call_kernel(0x1234);
+        assert_eq!(bytes(a), [[0x85, 0x20, 0, 0, 0x34, 0x12, 0, 0]]);
         assert_eq!(code[3], [0, 0, 0, 0, 8, 0, 0, 0]);
     }
 

@@ -51,6 +51,7 @@ enum Command {
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
+const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 2;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
@@ -260,12 +261,25 @@ impl Program {
     /// # Errors
     /// `Rejected`, with the verifier's log.
     pub fn load(name: &'static str, code: &[Insn]) -> Result<Self, XdpError> {
-        match Self::load_with_log(name, code, &mut []) {
+        Self::load_for(name, code, None)
+    }
+
+    /// The same, for native mode on one interface of the present network namespace only: such a
+    /// program may ask the driver what it knows of a frame.
+    ///
+    /// # Errors
+    /// `Rejected` also for an interface without native XDP.
+    pub fn load_for(
+        name: &'static str,
+        code: &[Insn],
+        ifindex: Option<u32>,
+    ) -> Result<Self, XdpError> {
+        match Self::load_with_log(name, code, ifindex, &mut []) {
             Ok(program) => Ok(program),
             // The log makes loading slow, so it is asked for only now.
             Err(_) => {
                 let mut log = vec![0; 1 << 20];
-                Self::load_with_log(name, code, &mut log).map_err(|source| {
+                Self::load_with_log(name, code, ifindex, &mut log).map_err(|source| {
                     let log = String::from_utf8_lossy(&log);
                     let log = log.trim_end_matches('\0').trim_end();
                     let lines: Vec<_> = log.lines().collect();
@@ -276,7 +290,12 @@ impl Program {
         }
     }
 
-    fn load_with_log(name: &str, code: &[Insn], log: &mut [u8]) -> io::Result<Self> {
+    fn load_with_log(
+        name: &str,
+        code: &[Insn],
+        ifindex: Option<u32>,
+        log: &mut [u8],
+    ) -> io::Result<Self> {
         let count = u32::try_from(code.len()).map_err(io::Error::other)?;
         let mut attr = Attr::new()
             .u32(0, BPF_PROG_TYPE_XDP)
@@ -285,6 +304,9 @@ impl Program {
             // The helpers that we call ask for a license compatible with the kernel's; ours allow it.
             .pointer(16, c"Dual MIT/GPL".as_ptr())
             .name(48, name);
+        if let Some(ifindex) = ifindex {
+            attr = attr.u32(44, BPF_F_XDP_DEV_BOUND_ONLY).u32(64, ifindex);
+        }
         if !log.is_empty() {
             let bytes = u32::try_from(log.len()).map_err(io::Error::other)?;
             attr = attr.u32(24, 1).u32(28, bytes).pointer(32, log.as_mut_ptr());
@@ -381,6 +403,33 @@ impl Program {
             Err(other) => Err(other),
         }
     }
+}
+
+/// Has the kernel tag all that leaves by an interface, beside the frames, as a VLAN device on it would:
+/// this kernel may have none.
+#[cfg(test)]
+pub(crate) fn tag_on_egress(ifindex: u32) -> OwnedFd {
+    use super::asm::{Asm, Helper, Reg, be16};
+    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+    const BPF_TCX_EGRESS: u32 = 47;
+    let mut a = Asm::new();
+    a.set(Reg::R2, be16(0x8100)).set(Reg::R3, 5).call(Helper::VlanPush).set(Reg::R0, 0).exit();
+    let code = a.finish();
+    let count = u32::try_from(code.len()).unwrap();
+    let mut attr = Attr::new()
+        .u32(0, BPF_PROG_TYPE_SCHED_CLS)
+        .u32(4, count)
+        .pointer(8, code.as_ptr())
+        .pointer(16, c"Dual MIT/GPL".as_ptr());
+    // SAFETY: invariant 2: `count` instructions, a string with its end.
+    let program = unsafe { bpf(Command::ProgLoad, &mut attr) }.unwrap();
+    // SAFETY: invariant 3.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    let mut attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, ifindex).u32(8, BPF_TCX_EGRESS);
+    // SAFETY: no pointers in it.
+    let link = unsafe { bpf(Command::LinkCreate, &mut attr) }.unwrap();
+    // SAFETY: invariant 3.
+    unsafe { OwnedFd::from_raw_fd(link) }
 }
 
 /// A program on an interface. Dropping it, or the death of the process, detaches it.

@@ -5,16 +5,22 @@
 //!        queue, counters by CPU, and the local addresses that all interfaces share.
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
 //!
+//! A tag may be hidden: many devices take the VLAN tag off before a program sees the frame, and veth
+//! carries it beside the frame from the start. In native mode the program asks the driver (Linux 6.8,
+//! and a driver that can tell: veth, mlx5, ice and others); besides, attaching tells the device to
+//! leave tags in (`ethtool -K ... rxvlan off`), which most obey.
+//!
 //! A queue without a socket passes its frames to the kernel, so an interface can be attached before
 //! its sockets are open, and keeps working when they close.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, When, be16, be32};
 use super::bpf::{Link, Map, MapKind, Program};
-use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError};
+use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
+use crate::device::afxdp;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
 const QUEUES: u32 = 1024;
@@ -46,6 +52,7 @@ pub struct Classifier {
     settings: Map,
     sockets: Map,
     counts: Map,
+    local: [OwnedFd; 2],
     max_len: u16,
 }
 
@@ -59,9 +66,12 @@ impl Classifier {
         let settings = Map::new(MapKind::Array, "settings", 4, 16, 1)?;
         let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, QUEUES)?;
         let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, 3)?;
-        let code = program(&settings, &sockets, &counts, local);
+        let own = |map: &Map| map.as_fd().try_clone_to_owned();
+        let dup = |source| XdpError::System { call: "dup of a map", source };
+        let local = [own(&local.v4).map_err(dup)?, own(&local.v6).map_err(dup)?];
+        let code = program(&settings, &sockets, &counts, &local, None);
         let program = Program::load("classifier", &code)?;
-        let classifier = Self { program, settings, sockets, counts, max_len };
+        let classifier = Self { program, settings, sockets, counts, local, max_len };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -71,7 +81,12 @@ impl Classifier {
     /// # Errors
     /// When the interface cannot take it in this mode.
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
-        self.program.attach(ifindex, mode)
+        // Refused by devices that cannot, and then there is nothing to leave in or no way to.
+        let _ = afxdp::keep_tags(&afxdp::name_of(ifindex));
+        match self.asking(ifindex) {
+            Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
+            _ => self.program.attach(ifindex, mode),
+        }
     }
 
     /// Attaches it in the best mode that the interface takes; the link tells which and why.
@@ -79,7 +94,18 @@ impl Classifier {
     /// # Errors
     /// When the interface takes it in none.
     pub fn attach_best(&self, ifindex: u32) -> Result<Link, XdpError> {
-        self.program.attach_best(ifindex)
+        match self.attach(ifindex, Mode::Native) {
+            Ok(link) => Ok(link),
+            // Says why not native.
+            Err(_) => self.program.attach_best(ifindex),
+        }
+    }
+
+    /// The program that asks the driver for hidden tags; `None` where kernel or driver have no way.
+    fn asking(&self, ifindex: u32) -> Option<Program> {
+        let ask = btf::vlan_tag_function()?;
+        let code = program(&self.settings, &self.sockets, &self.counts, &self.local, Some(ask));
+        Program::load_for("classifier", &code, Some(ifindex)).ok()
     }
 
     /// Sends the frames of a queue to an AF_XDP socket bound to it. Closing the socket undoes it.
@@ -133,8 +159,15 @@ impl Classifier {
 }
 
 /// The program. Registers that last: R6 context, later the action; R7 the frame; R8 its end;
-/// R9 the settings. What jumps to `pass` is the kernel's.
-fn program(settings: &Map, sockets: &Map, counts: &Map, local: &LocalAddresses) -> Vec<Insn> {
+/// R9 the settings. What jumps to `pass` is the kernel's. `ask` is the number of the function that
+/// tells a hidden tag.
+fn program(
+    settings: &Map,
+    sockets: &Map,
+    counts: &Map,
+    [local_v4, local_v6]: &[OwnedFd; 2],
+    ask: Option<i32>,
+) -> Vec<Insn> {
     let mut a = Asm::new();
     let (v4, v6, redirect) = (a.label(), a.label(), a.label());
     let (pass, redirected, no_socket, count, done) =
@@ -162,7 +195,7 @@ fn program(settings: &Map, sockets: &Map, counts: &Map, local: &LocalAddresses) 
     a.and(R1, 0xf0).branch(R1, When::Eq, 224, pass);
     a.load(Word, R1, R7, 30).branch32(R1, When::Eq, be32(u32::MAX), pass);
     a.store(Word, R10, -4, R1);
-    a.set_map(R1, local.v4.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
+    a.set_map(R1, local_v4.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
     a.branch(R0, When::Ne, 0, pass).jump(redirect);
 
     // IPv6: ff00::/8, fe80::/10, ::, ::1 and local addresses stay.
@@ -176,11 +209,17 @@ fn program(settings: &Map, sockets: &Map, counts: &Map, local: &LocalAddresses) 
     a.set64(R3, 1u64.to_be()).branch(R2, When::Eq, R3, pass);
     a.bind(not_special);
     a.store(Double, R10, -16, R1).store(Double, R10, -8, R2);
-    a.set_map(R1, local.v6.as_fd()).set(R2, R10).add(R2, -16).call(Helper::MapLookup);
+    a.set_map(R1, local_v6.as_fd()).set(R2, R10).add(R2, -16).call(Helper::MapLookup);
     a.branch(R0, When::Ne, 0, pass);
 
-    // To the socket of the queue it came by, if there is one.
     a.bind(redirect);
+    if let Some(ask) = ask {
+        // No tag that the device took off: function(context, &protocol, &tag) is 0 when there is one.
+        a.store(Double, R10, -8, 0).set(R1, R6).set(R2, R10).add(R2, -8).set(R3, R10).add(R3, -4);
+        a.call_kernel(ask).branch32(R0, When::Eq, 0, pass);
+    }
+
+    // To the socket of the queue it came by, if there is one.
     a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_PASS);
     a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, redirected).jump(no_socket);
 
@@ -200,11 +239,9 @@ fn program(settings: &Map, sockets: &Map, counts: &Map, local: &LocalAddresses) 
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-    use std::os::fd::OwnedFd;
-
     use proptest::prelude::Rng;
     use proptest::test_runner::{RngAlgorithm, TestRng};
+    use std::net::IpAddr;
 
     use super::super::lab;
     use super::super::{Verdict, classify};
@@ -372,6 +409,49 @@ mod tests {
         assert_eq!(counts, Counts { passed: 0, redirected: 1, no_socket: 2 });
         let error = classifier.set_socket(QUEUES, lab::xdp_socket().as_fd()).unwrap_err();
         assert_eq!(error.to_string(), "queue limit exceeded: need 1025, at most 1024");
+    }
+
+    /// Over a real pair: a tag beside the frame is seen in native mode, and the frame left alone.
+    #[test]
+    fn a_hidden_tag_goes_to_the_kernel() {
+        use crate::device::{Port, af_packet};
+        use crate::{Batch, Pool};
+        lab::in_namespace(|| {
+            if btf::vlan_tag_function().is_none() {
+                return lab::skipped("Linux 6.8 with BTF");
+            }
+            let (a, b) = lab::veth("a0", "b0", 1);
+            let local = LocalAddresses::new().unwrap();
+            let classifier = Classifier::load(lab::mac("b0"), &local, MAX_LEN).unwrap();
+            assert!(classifier.asking(b).is_some());
+            let _link = classifier.attach(b, Mode::Native).unwrap();
+            let mut port = af_packet::open("a0", a).unwrap();
+            let pool = Pool::new(8, 2048);
+            let mut batch = Batch::new(&pool);
+            let mut send = || {
+                let mut bytes = frame(V4, "10.0.0.2", 60);
+                bytes[..6].copy_from_slice(&lab::mac("b0"));
+                let mut packet = pool.alloc().unwrap();
+                packet.set_len(60);
+                packet.bytes_mut().copy_from_slice(&bytes);
+                batch.push(packet).unwrap();
+                assert_eq!(port.send(&mut batch).unwrap(), 1);
+            };
+            let counted = |expected: Counts| {
+                for _ in 0..200 {
+                    if classifier.counts().unwrap() == expected {
+                        return;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                assert_eq!(classifier.counts().unwrap(), expected);
+            };
+            send();
+            counted(Counts { no_socket: 1, ..Counts::default() });
+            let _tagging = super::super::bpf::tag_on_egress(a);
+            send();
+            counted(Counts { passed: 1, no_socket: 1, ..Counts::default() });
+        });
     }
 
     /// Random and mutated frames: the kernel and the model agree on each.

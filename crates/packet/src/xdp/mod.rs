@@ -10,6 +10,7 @@
 pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod bpf;
+mod btf;
 pub mod classifier;
 pub mod generator;
 #[cfg(test)]

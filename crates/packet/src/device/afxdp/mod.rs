@@ -16,10 +16,10 @@
 //! Packets arrive with [`HEADROOM`] bytes before them, as XDP leaves them.
 
 mod driver;
+mod ethtool;
 mod lent;
 #[cfg(test)]
 mod live;
-mod queues;
 #[cfg(test)]
 mod rate;
 mod ring;
@@ -31,8 +31,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
 pub(crate) use driver::DRIVER;
+pub use ethtool::{index_of, keep_tags, name_of, queues};
 use lent::Lent;
-pub use queues::{index_of, name_of, queues};
 use ring::Desc;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};

@@ -1,6 +1,6 @@
-//! How many receive queues an interface has, and its name and number.
+//! What an interface says of itself: name, number, receive queues; and whether it hides VLAN tags.
 //!
-//! Source: `ETHTOOL_GCHANNELS`, `struct ethtool_channels` in the kernel's `linux/ethtool.h`.
+//! Source: `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` in the kernel's `linux/ethtool.h`.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. The request and the structure it points to are the C ones and outlive the call.
@@ -9,7 +9,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 
 /// `struct ethtool_channels`.
 #[repr(C)]
@@ -26,6 +29,13 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Flags {
+    command: u32,
+    flags: u32,
+}
+
 /// Receive queues of an interface of the present network namespace: each needs a socket, or its
 /// frames go to the kernel. A driver that does not say has 1.
 ///
@@ -33,6 +43,34 @@ struct Channels {
 /// When there is no such interface.
 pub fn queues(name: &str) -> io::Result<u32> {
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    // SAFETY: invariant 1: the structure of that command.
+    match unsafe { call(name, &mut channels) } {
+        Ok(()) => Ok((channels.rx + channels.combined).max(1)),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells an interface to leave VLAN tags in the frames that it receives, where XDP programs see them
+/// (`ethtool -K NAME rxvlan off`). Returns whether that changed anything; it lasts.
+///
+/// # Errors
+/// When the driver cannot, or without the right to.
+pub fn keep_tags(name: &str) -> io::Result<bool> {
+    let mut flags = Flags { command: ETHTOOL_GFLAGS, flags: 0 };
+    // SAFETY: invariant 1: the structure of that command.
+    unsafe { call(name, &mut flags) }?;
+    if flags.flags & ETH_FLAG_RXVLAN == 0 {
+        return Ok(false);
+    }
+    flags = Flags { command: ETHTOOL_SFLAGS, flags: flags.flags & !ETH_FLAG_RXVLAN };
+    // SAFETY: invariant 1: the structure of that command.
+    unsafe { call(name, &mut flags) }.map(|()| true)
+}
+
+/// # Safety
+/// `T` must be the C structure of the command that it begins with.
+unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
     // SAFETY: integers and a pointer: all bits zero are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -41,7 +79,7 @@ pub fn queues(name: &str) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();
     }
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -49,15 +87,11 @@ pub fn queues(name: &str) -> io::Result<u32> {
     }
     // SAFETY: invariant 2.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: invariant 1.
+    // SAFETY: invariant 1, by the caller.
     if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } < 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => Ok(1),
-            _ => Err(error),
-        };
+        return Err(io::Error::last_os_error());
     }
-    Ok((channels.rx + channels.combined).max(1))
+    Ok(())
 }
 
 /// The number of an interface of the present network namespace.
@@ -102,6 +136,15 @@ mod tests {
                 queues("a-name-too-long-for-it").unwrap_err().raw_os_error(),
                 Some(libc::ENODEV)
             );
+        });
+    }
+
+    #[test]
+    fn tags_are_left_in() {
+        lab::in_namespace(|| {
+            lab::veth("a0", "b0", 1);
+            assert_eq!((keep_tags("a0").unwrap(), keep_tags("a0").unwrap()), (true, false));
+            assert!(keep_tags("none").is_err());
         });
     }
 }

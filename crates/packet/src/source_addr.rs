@@ -3,7 +3,8 @@
 //! IPv4: an address of the port by which it leaves (RFC 1812, 4.3.2.4); where that port has none, of
 //! another (4.3.2.4 names the router-id; Linux calls it an unnumbered interface). IPv6: by the rules of
 //! RFC 6724 that apply to a router's errors (RFC 4443, 2.2): scope (2), the egress port before all
-//! others (5), label, as far as unique local addresses go (6), longest common prefix (8).
+//! others (5), longest common prefix (8). The last one does for labels (6) too: unique local addresses
+//! (fc00::/7) and global ones (2000::/3) have no bit in common.
 //!
 //! Cost: a lookup, and a walk over the few addresses of a port. Only for packets that are answered.
 
@@ -80,14 +81,10 @@ fn best_v6(addrs: impl Iterator<Item = u128>, dst: u128) -> Option<u128> {
     let unfit = |&addr: &u128| {
         is_link_local(addr) || is_multicast(addr) || addr == Ipv6Addr::LOCALHOST.to_bits()
     };
-    let rank = |&addr: &u128| (is_local(addr) == is_local(dst), addr.common_len(dst));
-    let better = |best: u128, addr: u128| if rank(&addr) > rank(&best) { addr } else { best };
+    let better = |best: u128, addr: u128| {
+        if addr.common_len(dst) > best.common_len(dst) { addr } else { best }
+    };
     addrs.filter(|addr| !unfit(addr)).reduce(better)
-}
-
-/// Unique local, fc00::/7: they have a label of their own in RFC 6724's table.
-fn is_local(addr: u128) -> bool {
-    addr >> 121 == 0x7e
 }
 
 #[cfg(test)]

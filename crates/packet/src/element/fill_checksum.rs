@@ -15,8 +15,9 @@
 //! that is left; the outer one, where there is one, already counts the inner as filled in (the
 //! kernel's local checksum offload), so it is not touched.
 //!
-//! Only packets from ports with `fill_checksums` are looked at. Cost where nothing is to do: about
-//! 5 ns, the header's lines being in the cache already; else one pass over the payload.
+//! Only packets from ports with `fill_checksums` are looked at. Cost where nothing is to do: 15 ns,
+//! the header's lines being in the cache already; 80 ns for 1,400 bytes of TCP, 3.7 us for as many of
+//! SCTP, whose CRC goes a byte at a time.
 
 use super::{Context, Element, ElementClass};
 use crate::buf::Batch;

@@ -12,17 +12,29 @@
 //! Errors, fragments and packets that waited re-enter the path, so they are routed like any other;
 //! those edges close cycles, on which the run counts rounds.
 
+use std::sync::Arc;
+
+use crate::element::{Icmp4Error, Icmp6Error};
 use crate::graph::{Plan, PlanBuilder, PlanError};
+use crate::rate_limit::ErrorLimits;
 
 /// Name of the node at which packets enter.
 pub const ENTRY: &str = "ether_input";
 
-/// The built-in router. The nodes are called like their elements; where one element stands twice,
-/// the family is added.
+/// The built-in router with the usual limits for ICMP errors.
 ///
 /// # Errors
 /// Never with the registry of this crate: its tests build it.
 pub fn plan() -> Result<Plan, PlanError> {
+    plan_with(&ErrorLimits::default())
+}
+
+/// The built-in router. The nodes are called like their elements; where one element stands twice,
+/// the family is added. Each worker may send ICMP errors of each family within `limits`.
+///
+/// # Errors
+/// Never with the registry of this crate: its tests build it.
+pub fn plan_with(limits: &ErrorLimits) -> Result<Plan, PlanError> {
     let mut b = PlanBuilder::new();
     for class in [
         "ether_input",
@@ -77,6 +89,9 @@ pub fn plan() -> Result<Plan, PlanError> {
     ] {
         b.edge(from, output, to, input)?;
     }
+    let (v4, v6) = (*limits, *limits);
+    b.make("icmp4_error", Arc::new(move || Box::new(Icmp4Error::new(&v4))))?;
+    b.make("icmp6_error", Arc::new(move || Box::new(Icmp6Error::new(&v6))))?;
     Ok(b.build())
 }
 
@@ -159,6 +174,26 @@ mod tests {
         assert_eq!((&sent[0].1[..6], sent[0].1[22]), (&neighbor_mac(4).0[..], 63));
         assert_eq!((&sent[1].1[..6], sent[1].1[21]), (&neighbor_mac(6).0[..], 63));
         assert_eq!(router.bench.pool.free(), router.bench.pool.frames());
+    }
+
+    #[test]
+    fn limits_are_those_asked_for() {
+        let mut world = World::new();
+        world.neighbor(3, 0);
+        world.leg("10.0.0.0/24", Leg::Adjacency(3));
+        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
+        let bench = Bench::new(&world);
+        let none = crate::rate_limit::Limit { rate_pps: 0, burst: 0 };
+        let limits = ErrorLimits { unreachable: none, ..ErrorLimits::NONE };
+        let plan = plan_with(&limits).unwrap();
+        let entry = plan.find(ENTRY).unwrap();
+        let mut router = Router { graph: Graph::new(&plan, &bench.pool), bench, entry };
+        let v4 = |ttl| frame_v4("10.0.0.9", "192.0.2.1", ttl, 17, &[0; 8]);
+        let v6 = |hops| frame_v6("2001:db8::9", "2001:db8:5::1", hops, 17, &[0; 8]);
+        let mut sent = |frame: &[u8]| {
+            (0..10).map(|_| router.run(&vec![frame.to_vec(); 200]).len()).sum::<usize>()
+        };
+        assert_eq!([sent(&v4(1)), sent(&v4(9)), sent(&v6(1)), sent(&v6(9))], [2000, 0, 2000, 0]);
     }
 
     #[test]

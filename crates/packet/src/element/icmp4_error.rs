@@ -43,7 +43,7 @@ const PRECEDENCE: u8 = 6 << 5;
 const TTL: u8 = 64;
 
 /// The element.
-struct Icmp4Error {
+pub struct Icmp4Error {
     limiter: RateLimiter,
     /// Identification of the next error.
     id: u16,
@@ -77,7 +77,7 @@ impl ErrorCounts {
 
 impl Icmp4Error {
     /// Within these limits, which are this instance's own.
-    fn new(limits: &ErrorLimits) -> Self {
+    pub fn new(limits: &ErrorLimits) -> Self {
         Self { limiter: RateLimiter::new(limits), id: 0, counts: ErrorCounts::default() }
     }
 

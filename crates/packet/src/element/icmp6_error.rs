@@ -46,14 +46,14 @@ const LOOKUP: u16 = 0;
 const LINK: u16 = 1;
 
 /// The element.
-struct Icmp6Error {
+pub struct Icmp6Error {
     limiter: RateLimiter,
     counts: ErrorCounts,
 }
 
 impl Icmp6Error {
     /// Within these limits, which are this instance's own.
-    fn new(limits: &ErrorLimits) -> Self {
+    pub fn new(limits: &ErrorLimits) -> Self {
         Self { limiter: RateLimiter::new(limits), counts: ErrorCounts::default() }
     }
 

@@ -15,6 +15,9 @@ mod ip_lookup;
 mod next_hop;
 mod transmit;
 
+pub use icmp4_error::Icmp4Error;
+pub use icmp6_error::Icmp6Error;
+
 use fingerpost_route::{Ask, Forwarding};
 
 use crate::buf::{Batch, Packet, Pool};

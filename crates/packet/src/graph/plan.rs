@@ -4,7 +4,10 @@
 //! ICMP error goes back to the lookup) are marked, so that the run counts rounds there and nowhere
 //! else: every cycle has at least one such edge.
 
-use crate::element::ElementClass;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::element::{Element, ElementClass};
 
 /// A node's number in its plan.
 pub type NodeId = u16;
@@ -20,8 +23,11 @@ pub struct Edge {
     pub back: bool,
 }
 
+/// Makes an instance of an element for each worker.
+pub type Make = Arc<dyn Fn() -> Box<dyn Element> + Send + Sync>;
+
 /// One element of a plan.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Node {
     /// Its own name, for counters.
     pub name: String,
@@ -29,6 +35,21 @@ pub struct Node {
     pub class: &'static ElementClass,
     /// By output number; `None` where nothing is wired.
     pub outputs: Vec<Option<Edge>>,
+    /// Makes it in place of its class, where it has settings of its own.
+    pub make: Option<Make>,
+}
+
+impl Node {
+    /// A new instance; each worker has its own.
+    pub fn element(&self) -> Box<dyn Element> {
+        self.make.as_ref().map_or_else(self.class.make, |make| make())
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) -> {:?}", self.name, self.class.name, self.outputs)
+    }
 }
 
 /// Checked wiring, ready to be run by any number of workers.
@@ -149,7 +170,17 @@ impl PlanBuilder {
             return Err(PlanError::TooMany { max: MAX_NODES });
         }
         let outputs = vec![None; class.outputs.len()];
-        self.nodes.push(Node { name: name.to_owned(), class, outputs });
+        self.nodes.push(Node { name: name.to_owned(), class, outputs, make: None });
+        Ok(self)
+    }
+
+    /// Makes a node's element otherwise than its class does: with settings of its own.
+    ///
+    /// # Errors
+    /// [`PlanError::NoNode`].
+    pub fn make(&mut self, node: &str, make: Make) -> Result<&mut Self, PlanError> {
+        let node = self.find(node)?;
+        self.nodes[node].make = Some(make);
         Ok(self)
     }
 

@@ -90,7 +90,7 @@ impl Graph {
             .nodes()
             .iter()
             .map(|node| Node {
-                element: (node.class.make)(),
+                element: node.element(),
                 outputs: node.outputs.clone().into_boxed_slice(),
             })
             .collect();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use fingerpost_route::source::words::{nearest, unknown};
 use serde::Deserialize;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -219,13 +220,6 @@ fn algorithm(
     Err((name.to_owned(), unknown("algorithm", name, names)))
 }
 
-fn unknown<'a>(what: &str, word: &str, words: impl Iterator<Item = &'a str> + Clone) -> String {
-    match nearest(word, words.clone()) {
-        Some(near) => format!("unknown {what} {word:?}: did you mean {near:?}?"),
-        None => format!("unknown {what} {word:?}: one of {}", words.collect::<Vec<_>>().join(", ")),
-    }
-}
-
 /// Adds the nearest valid word to a message of the parser that lists the valid ones.
 fn with_suggestion(message: &str) -> String {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
@@ -238,29 +232,6 @@ fn with_suggestion(message: &str) -> String {
         }
         _ => message.trim_end().replace('\n', "; "),
     }
-}
-
-/// The word that is at most a third of its letters away.
-fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    words
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(far, candidate)| *far <= candidate.len().div_ceil(3))
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Letters to add, drop or change.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -316,17 +287,17 @@ mod tests {
             ("[fib]\nalgoritm_v4 = \"auto\"", "did you mean `algorithm_v4`?"),
             (
                 "\n[fib]\nalgorithm_v4 = \"dxr81\"",
-                "3: unknown algorithm \"dxr81\": did you mean \"dxr",
+                "3: unknown algorithm `dxr81`, did you mean `dxr",
             ),
             ("[[interface]]\nname = \"a\"\nmode = \"generik\"", "did you mean `generic`?"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "named twice"),
             (
                 "[[source]]\nkind = \"kernal\"",
-                "2: unknown source kind \"kernal\": did you mean \"kernel\"?",
+                "2: unknown source kind `kernal`, did you mean `kernel`?",
             ),
             ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\""),
             ("[[source]]\nkind = \"kernel\"\npath = \"x\"", "`path` goes with"),
-            ("[takeover]\nignore = [\"nftable\"]", "did you mean \"nftables\"?"),
+            ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[[interface]\n", "1: "),
         ] {

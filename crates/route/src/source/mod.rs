@@ -8,7 +8,7 @@ pub mod kernel;
 #[cfg(test)]
 pub(crate) mod real;
 pub mod table;
-mod words;
+pub mod words;
 
 use std::time::Instant;
 

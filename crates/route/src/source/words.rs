@@ -1,21 +1,19 @@
 //! Messages about words that are not known.
 
 /// ``unknown WHAT `given` ``, with the nearest of `known`, or with all of them where none is near.
-pub(super) fn unknown<'a>(
-    what: &str,
-    given: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> String {
+pub fn unknown<'a>(what: &str, given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let near = known.iter().map(|word| (distance(given, word), word)).min();
-    match near {
-        // Half the word may be wrong, but no more than two letters.
-        Some((steps, word)) if steps <= 2 && steps * 2 <= word.len() => {
-            format!("unknown {what} `{given}`, did you mean `{word}`?")
-        }
-        Some(_) => format!("unknown {what} `{given}`, known: {}", known.join(", ")),
-        None => format!("unknown {what} `{given}`, none is known"),
+    match nearest(given, known.iter().copied()) {
+        Some(word) => format!("unknown {what} `{given}`, did you mean `{word}`?"),
+        None if known.is_empty() => format!("unknown {what} `{given}`, none is known"),
+        None => format!("unknown {what} `{given}`, known: {}", known.join(", ")),
     }
+}
+
+/// The nearest of `known`, if it is near: half the word may be wrong, but no more than two letters.
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (steps, word) = known.into_iter().map(|word| (distance(given, word), word)).min()?;
+    (steps <= 2 && steps * 2 <= word.len()).then_some(word)
 }
 
 /// Letters to insert, remove, replace or swap with the next one (optimal string alignment).

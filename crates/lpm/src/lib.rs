@@ -1,4 +1,25 @@
 //! Longest-prefix match: address in, next-hop index out.
+//!
+//! A table of routes says for each prefix which next hop serves it; a lookup finds the longest prefix
+//! that holds an address. Routes live in a [`RouteStore`]; an [`Algorithm`] compiles them into a
+//! [`Table`], whose readers ([`Lookup`]) answer batches of addresses:
+//!
+//! ```
+//! use fingerpost_lpm::{Heap, NextHopId, RouteStore, find_v4};
+//! let mut routes = RouteStore::<u32>::new();
+//! routes.insert("10.0.0.0/8".parse()?, NextHopId(1));
+//! let mut table = find_v4("dxr18")?.build(&routes, &mut Heap)?;
+//! assert_eq!(table.publish().lookup(0x0a01_0203), NextHopId(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Which algorithm: each row of the registry ([`v4`], [`v6`]) claims a fitness for a table's shape;
+//! take the highest whose [`Limits`] hold. Up to some dozens of routes that is `bsearch`; for IPv4
+//! tables of any size `dxr18`; for IPv6 `radix`, the only one here that is changed in place.
+//!
+//! Changes go through [`Table::apply`]. It edits beside the readers and reuses what it unlinked once
+//! [`Grace`] says that no reader holds it, or it asks for a new table ([`UpdateError::Rebuild`]).
+//! Readers see [`Region`]s of plain integers, so a table can be saved, mapped, or shared.
 #![no_std]
 
 extern crate alloc;

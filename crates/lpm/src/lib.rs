@@ -38,6 +38,7 @@ pub mod oracle;
 pub mod registry;
 pub mod room;
 pub mod routes;
+pub mod simd;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -49,3 +50,4 @@ pub use lookup::{
 pub use mem::{Heap, Memory, Region};
 pub use registry::{Unknown, find_v4, find_v6, v4, v6};
 pub use routes::{Hop, PrefixMap, RouteStore};
+pub use simd::Simd;

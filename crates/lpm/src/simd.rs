@@ -1,0 +1,131 @@
+//! Which vector instructions this CPU has, asked once and without an operating system's help.
+//!
+//! Algorithms with a vector form look here when they build, and keep a scalar twin for everything
+//! else. Source: Intel SDM volume 1, 13.3 and 14.3 (CPUID leaves 1 and 7, XCR0).
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What may be used, each level including the ones before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[repr(u8)]
+pub enum Simd {
+    /// No vectors.
+    Scalar = 1,
+    /// AVX2 with BMI1, BMI2, LZCNT and POPCNT: Intel since 2013, AMD since 2015.
+    Avx2 = 2,
+    /// The same with AVX-512 F, BW, CD, DQ and VL: Intel servers since 2017, AMD since 2022.
+    Avx512 = 3,
+}
+
+impl Simd {
+    /// All levels, lowest first.
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The highest level of this CPU that its operating system saves on a task switch.
+    #[inline]
+    pub fn detect() -> Self {
+        static FOUND: AtomicU8 = AtomicU8::new(0);
+        match FOUND.load(Relaxed) {
+            1 => Self::Scalar,
+            2 => Self::Avx2,
+            3 => Self::Avx512,
+            _ => {
+                let found = ask();
+                FOUND.store(found as u8, Relaxed);
+                found
+            }
+        }
+    }
+
+    /// The levels that this CPU can run, lowest first: what a test of twins goes through.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|&level| level <= Self::detect())
+    }
+
+    /// As records call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn ask() -> Simd {
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    const fn bits(numbers: &[u32]) -> u32 {
+        let (mut all, mut i) = (0, 0);
+        while i < numbers.len() {
+            all |= 1 << numbers[i];
+            i += 1;
+        }
+        all
+    }
+    let has = |register: u32, wanted: u32| register & wanted == wanted;
+    if __cpuid(0).eax < 7 {
+        return Simd::Scalar;
+    }
+    let (one, seven) = (__cpuid(1), __cpuid_count(7, 0));
+    // POPCNT, OSXSAVE, AVX; then LZCNT.
+    let extended =
+        if __cpuid(0x8000_0000).eax > 0x8000_0000 { __cpuid(0x8000_0001).ecx } else { 0 };
+    if !has(one.ecx, bits(&[23, 27, 28])) || !has(extended, bits(&[5])) {
+        return Simd::Scalar;
+    }
+    let saved = saved_state();
+    // BMI1, AVX2, BMI2; SSE and AVX state.
+    if !has(seven.ebx, bits(&[3, 5, 8])) || !has(saved, bits(&[1, 2])) {
+        return Simd::Scalar;
+    }
+    // F, DQ, CD, BW, VL; masks and both parts of the wide registers.
+    if has(seven.ebx, bits(&[16, 17, 28, 30, 31])) && has(saved, bits(&[5, 6, 7])) {
+        Simd::Avx512
+    } else {
+        Simd::Avx2
+    }
+}
+
+/// Low half of XCR0: the registers that the operating system saves.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code, reason = "an instruction that CPUID must allow first")]
+fn saved_state() -> u32 {
+    #[target_feature(enable = "xsave")]
+    fn xgetbv() -> u64 {
+        // SAFETY: the caller has seen OSXSAVE, so the instruction exists and register 0 does too.
+        unsafe { core::arch::x86_64::_xgetbv(0) }
+    }
+    // SAFETY: `ask` comes here only if CPUID says OSXSAVE.
+    let saved = unsafe { xgetbv() };
+    u32::try_from(saved & 0xffff_ffff).expect("32 bits")
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn ask() -> Simd {
+    Simd::Scalar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn agrees_with_the_standard_library() {
+        let avx2 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("bmi2");
+        let avx512 = avx2
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512cd")
+            && std::is_x86_feature_detected!("avx512vl")
+            && std::is_x86_feature_detected!("avx512dq");
+        let want = match (avx2, avx512) {
+            (_, true) => Simd::Avx512,
+            (true, _) => Simd::Avx2,
+            _ => Simd::Scalar,
+        };
+        assert_eq!((Simd::detect(), Simd::detect()), (want, want));
+        assert_eq!(Simd::available().last(), Some(want));
+    }
+}

@@ -9,6 +9,9 @@ use alloc::vec::Vec;
 use crate::addr::{Addr, Prefix};
 use crate::lookup::{NextHopId, Routes};
 
+/// A route, or none, that serves a part of the address space.
+pub type Serving<A> = Option<(Prefix<A>, NextHopId)>;
+
 /// Calls `emit` with the start and the next hop of each interval of `block`, in order. The first
 /// starts at the block's first address; no two neighbours have the same next hop.
 pub fn sweep<A: Addr>(
@@ -16,22 +19,48 @@ pub fn sweep<A: Addr>(
     routes: &dyn Routes<A>,
     emit: &mut dyn FnMut(A, NextHopId),
 ) {
+    let hop_of = |route: Serving<A>| route.map_or(NextHopId::NONE, |(_, hop)| hop);
+    cut(block, routes, hop_of, emit);
+}
+
+/// As [`sweep`], but cuts wherever another route takes over, whatever its next hop: for structures
+/// that keep the length of the prefix beside each answer.
+pub fn sweep_routes<A: Addr>(
+    block: Prefix<A>,
+    routes: &dyn Routes<A>,
+    emit: &mut dyn FnMut(A, Serving<A>),
+) {
+    cut(block, routes, |route| route, emit);
+}
+
+/// Neighbours that `label` calls the same are one.
+fn cut<A: Addr, T: Copy + PartialEq>(
+    block: Prefix<A>,
+    routes: &dyn Routes<A>,
+    label: impl Fn(Serving<A>) -> T,
+    emit: &mut dyn FnMut(A, T),
+) {
     // What covers the block from outside lasts longer than anything in it.
-    let outer = routes.parent(block).map_or(NextHopId::NONE, |(_, hop)| hop);
-    let mut edges = Edges { start: block.first(), hop: outer, told: None, emit };
-    let mut open: Vec<(A, NextHopId)> = Vec::with_capacity(8);
+    let outer = label(routes.parent(block));
+    let mut edges = Edges { start: block.first(), label: outer, told: None, emit };
+    let mut open: Vec<(A, T)> = Vec::with_capacity(8);
     open.push((A::MAX, outer));
     routes.walk(block.first(), block.last(), &mut |prefix, hop| {
         close(&mut open, prefix.first(), &mut edges);
-        open.push((prefix.last(), hop));
-        edges.at(prefix.first(), hop);
+        let label = label(Some((prefix, hop)));
+        open.push((prefix.last(), label));
+        edges.at(prefix.first(), label);
     });
     close(&mut open, block.last(), &mut edges);
     edges.tell();
 }
 
 /// Closes the prefixes that end before `before`. The bottom one ends with the space: it stays.
-fn close<A: Addr>(open: &mut Vec<(A, NextHopId)>, before: A, edges: &mut Edges<'_, A>) {
+fn close<A: Addr, T: Copy + PartialEq>(
+    open: &mut Vec<(A, T)>,
+    before: A,
+    edges: &mut Edges<'_, A, T>,
+) {
     while let [.., (_, outer), (last, _)] = open[..]
         && last < before
     {
@@ -43,26 +72,26 @@ fn close<A: Addr>(open: &mut Vec<(A, NextHopId)>, before: A, edges: &mut Edges<'
 
 /// Holds the newest edge back, because a longer prefix may start (or a shorter one end) at the same
 /// address and overrule it; by then it may equal its left neighbour.
-struct Edges<'a, A> {
+struct Edges<'a, A, T> {
     start: A,
-    hop: NextHopId,
-    told: Option<NextHopId>,
-    emit: &'a mut dyn FnMut(A, NextHopId),
+    label: T,
+    told: Option<T>,
+    emit: &'a mut dyn FnMut(A, T),
 }
 
-impl<A: Addr> Edges<'_, A> {
-    fn at(&mut self, start: A, hop: NextHopId) {
+impl<A: Addr, T: Copy + PartialEq> Edges<'_, A, T> {
+    fn at(&mut self, start: A, label: T) {
         if start != self.start {
             self.tell();
             self.start = start;
         }
-        self.hop = hop;
+        self.label = label;
     }
 
     fn tell(&mut self) {
-        if self.told != Some(self.hop) {
-            self.told = Some(self.hop);
-            (self.emit)(self.start, self.hop);
+        if self.told != Some(self.label) {
+            self.told = Some(self.label);
+            (self.emit)(self.start, self.label);
         }
     }
 }
@@ -118,5 +147,18 @@ mod tests {
         assert_eq!(cut(&routes, "10.1.0.0/16"), want);
         assert_eq!(cut(&routes, "10.0.0.0/16"), [(0x0a00_0000, 1)]);
         assert_eq!(cut(&routes, "11.0.0.0/8"), [(0x0b00_0000, 9)]);
+    }
+
+    #[test]
+    fn routes_of_one_next_hop_are_told_apart() {
+        let routes: RouteStore<u32> = [("10.0.0.0/8", 1), ("10.0.0.0/9", 1), ("10.128.0.0/9", 1)]
+            .map(|(p, hop)| (p.parse().unwrap(), NextHopId(hop)))
+            .into_iter()
+            .collect();
+        let mut all = Vec::new();
+        sweep_routes(Prefix::ALL, &routes, &mut |start, route| {
+            all.push((start, route.map_or(0, |(prefix, _)| prefix.len())));
+        });
+        assert_eq!(all, [(0, 0), (0x0a00_0000, 9), (0x0a80_0000, 9), (0x0b00_0000, 0)]);
     }
 }

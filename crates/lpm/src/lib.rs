@@ -35,6 +35,7 @@ pub mod lookup;
 pub mod mem;
 #[cfg(feature = "std")]
 pub mod oracle;
+pub mod plies;
 pub mod registry;
 pub mod room;
 pub mod routes;

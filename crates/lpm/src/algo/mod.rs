@@ -1,10 +1,11 @@
 //! The registry of algorithms.
 
 mod bsearch;
+mod dir24_8;
 mod dxr;
 mod radix;
 
 use crate::lookup::Module;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
-pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dxr::MODULE, radix::MODULE];
+pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dir24_8::MODULE, dxr::MODULE, radix::MODULE];

@@ -1,0 +1,352 @@
+//! DIR-24-8: any IPv4 address in one or two reads; for IPv6 a read more for each further byte.
+//!
+//! Source: Gupta, Lin, McKeown, INFOCOM 1998; four forms as DPDK has them. `dir24_8` and `fib6` are
+//!         rte_fib's and rte_fib6's tries: results only. `lpm4` and `lpm6` are rte_lpm (also Click's
+//!         DirectIPLookup) and rte_lpm6: with the length of the prefix in each entry. Differs: a change
+//!         is worked out from the route store in all four, so lengths are for whoever reads them and
+//!         no list of rules is kept; blocks have room to grow and are built anew beyond it, not refused;
+//!         the default route is a route like any other.
+//! Shape:  top [u16 or u32; 2^24], 32 or 64 MiB: by the first 24 bits, an answer or number of a block
+//!         low [the same; 256 n]: blocks for the next byte. `dir24_8` and `fib6` take two bytes while
+//!         next hops and blocks fit 15 bits, else four; the others four. See `form.rs` for the bits.
+//! Cost:   lookup 1 or 2 reads; IPv6 up to 14: 4 for a /48, 6 for a /64. A change to a /p writes
+//!         2^(24-p) entries (p <= 24) or 2^((-p) mod 8) of one block. Memory is touched as it is used:
+//!         an empty table takes none
+//! Limits: next hops 2^31 - 1 (`dir24_8`, `fib6`), 2^24 - 1 (`lpm4`), 2^21 - 1 (`lpm6`, which also has no
+//!         more than 2^21 blocks)
+//! Wins:   batches with locality, as all addresses up to /24 take one read. Weak: small caches and
+//!         small pages, each lookup alone, changes of short prefixes; IPv6 takes 1 KiB for each place
+//!         where longer prefixes are
+
+mod form;
+mod write;
+
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+
+use self::form::{Form, Lengths4, Lengths6, Narrow, Wide};
+use crate::addr::Addr;
+use crate::head::{HEAD, Head};
+use crate::intervals::Serving;
+use crate::lookup::{
+    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
+};
+use crate::mem::{Cells, Masked, Region, prefetch, region_named};
+use crate::plies::{SLOTS, Slot, Tables};
+
+/// The rows of this file.
+pub(super) const MODULE: Module = Module {
+    v4: &[
+        Algorithm {
+            name: "dir24_8",
+            summary: "24 bits at once, then a block of 256; two or four bytes an entry",
+            source: "Gupta, Lin, McKeown, INFOCOM 1998; DPDK rte_fib",
+            origin: Origin::Published,
+            limits: Limits { next_hop: Wide::MAX_HOP, prefix_len: 32, note: "" },
+            fitness: |stats| fitness(stats, 150),
+            make: write::make_slim::<u32>,
+            open: Some(open_slim::<u32>),
+        },
+        Algorithm {
+            name: "lpm4",
+            summary: "24 bits at once, then a block of 256; entries keep the prefix length",
+            source: "Gupta, Lin, McKeown, INFOCOM 1998; DPDK rte_lpm, Click DirectIPLookup",
+            origin: Origin::Published,
+            limits: Limits { next_hop: Lengths4::MAX_HOP, prefix_len: 32, note: "" },
+            fitness: |stats| fitness(stats, 140),
+            make: write::make::<u32, Lengths4>,
+            open: Some(open::<u32, Lengths4>),
+        },
+    ],
+    v6: &[
+        Algorithm {
+            name: "fib6",
+            summary: "24 bits at once, then byte by byte; two or four bytes an entry",
+            source: "DPDK rte_fib6",
+            origin: Origin::Published,
+            limits: Limits { next_hop: Wide::MAX_HOP, prefix_len: 128, note: "" },
+            fitness: |stats| fitness(stats, 110),
+            make: write::make_slim::<u128>,
+            open: Some(open_slim::<u128>),
+        },
+        Algorithm {
+            name: "lpm6",
+            summary: "24 bits at once, then byte by byte; entries keep the prefix length",
+            source: "DPDK rte_lpm6",
+            origin: Origin::Published,
+            limits: Limits {
+                next_hop: Lengths6::MAX_HOP,
+                prefix_len: 128,
+                note: "2,097,152 blocks of 256",
+            },
+            fitness: |stats| fitness(stats, 100),
+            make: write::make::<u128, Lengths6>,
+            open: Some(open::<u128, Lengths6>),
+        },
+    ],
+};
+
+/// FreeBSD prefers its DPDK tables to everything else from some 500,000 IPv4 and 100,000 IPv6 routes
+/// on, and not at all below a few. Here DXR and what is made for each family are as fast in a tenth
+/// of the memory, so it stays below them even there.
+fn fitness(stats: &TableStats, full: u8) -> u8 {
+    match stats.prefixes {
+        0..1000 => 1,
+        1000..100_000 => 40,
+        _ => full,
+    }
+}
+
+/// Bits of the first table.
+const FIRST: u8 = 24;
+
+/// Words of the head.
+const PREFIXES: usize = 0;
+const BLOCKS: usize = 1;
+const WAITING: usize = 2;
+type Counts = Head<3>;
+
+const TOP: usize = 1;
+const LOW: usize = 2;
+const NAMES: [&str; 3] = [HEAD, "top", "low"];
+
+struct Reader<A, F: Form> {
+    head: Counts,
+    regions: [Region; 3],
+    top: Cells<F::Cell>,
+    low: Cells<F::Cell>,
+    family: PhantomData<fn() -> A>,
+}
+
+/// The arrays of a reader, as a batch keeps them in registers.
+struct View<'a, F: Form> {
+    top: Masked<'a, F::Cell>,
+    low: Masked<'a, F::Cell>,
+}
+
+impl<A, F: Form> Reader<A, F> {
+    /// `low` has room for at least `blocks` blocks, a power of two.
+    fn new(head: Counts, top: Region, low: Region, blocks: usize) -> Self {
+        Self {
+            top: Cells::new(&top, (1 << FIRST) - 1),
+            low: Cells::new(&low, blocks * SLOTS - 1),
+            regions: [head.region().clone(), top, low],
+            head,
+            family: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn view(&self) -> View<'_, F> {
+        View { top: self.top.view(), low: self.low.view() }
+    }
+}
+
+impl<A: Addr, F: Form> Tables<A> for Reader<A, F> {
+    const FIRST: u8 = FIRST;
+    const ROOMS: usize = 1;
+    const MERGES: bool = F::MERGES;
+
+    fn leaf(route: Serving<A>) -> u32 {
+        F::leaf(route)
+    }
+    fn folds(leaf: u32, end: u8) -> bool {
+        F::depth(leaf) <= end
+    }
+    fn room(_: usize) -> usize {
+        0
+    }
+    #[inline(always)]
+    fn read(&self, level: usize, cell: usize) -> Slot {
+        let view = self.view();
+        let table = if level == 0 { view.top } else { view.low };
+        F::slot(F::load_relaxed(table.at(cell)))
+    }
+    #[inline(always)]
+    fn write(&self, level: usize, cell: usize, slot: Slot) {
+        let view = self.view();
+        let table = if level == 0 { view.top } else { view.low };
+        F::store(table.at(cell), F::entry(slot));
+    }
+}
+
+/// How a family goes through the tables.
+trait Walk: Addr {
+    /// Levels after the first table.
+    const LEVELS: usize = ((Self::BITS - FIRST) / 8) as usize;
+
+    /// The first 24 bits.
+    fn top(self) -> usize;
+    /// The byte for a level, from 1 on.
+    fn byte(self, level: usize) -> usize;
+}
+
+impl Walk for u32 {
+    #[inline(always)]
+    fn top(self) -> usize {
+        (self >> 8) as usize
+    }
+    #[inline(always)]
+    fn byte(self, _: usize) -> usize {
+        (self & 0xff) as usize
+    }
+}
+
+impl Walk for u128 {
+    #[inline(always)]
+    fn top(self) -> usize {
+        (self >> 104) as usize
+    }
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "one byte is wanted")]
+    fn byte(self, level: usize) -> usize {
+        usize::from((self >> (104 - 8 * level)) as u8)
+    }
+}
+
+/// Keys that go through the tables together.
+const GROUP: usize = 64;
+
+impl<F: Form> View<'_, F> {
+    /// Cell of an address in the block of an extended entry.
+    #[inline(always)]
+    fn below<A: Walk>(entry: u32, addr: A, level: usize) -> usize {
+        F::block(entry) as usize * SLOTS + addr.byte(level)
+    }
+
+    #[inline(always)]
+    fn answer<A: Walk>(&self, addr: A) -> NextHopId {
+        let mut entry = F::load(self.top.at(addr.top()));
+        for level in 1..=A::LEVELS {
+            if !F::is_extended(entry) {
+                break;
+            }
+            entry = F::load(self.low.at(Self::below(entry, addr, level)));
+        }
+        F::hop(entry)
+    }
+
+    /// Nothing branches on a single address: whether any of the group goes on does, once a level.
+    #[inline(always)]
+    fn group<A: Walk>(&self, addrs: &[A], out: &mut [NextHopId]) {
+        let mut any = false;
+        for (&addr, out) in addrs.iter().zip(out.iter_mut()) {
+            let entry = F::load(self.top.at(addr.top()));
+            any |= F::is_extended(entry);
+            *out = NextHopId(entry);
+        }
+        if any {
+            self.go_on(addrs, out);
+        }
+        for out in out {
+            *out = F::hop(out.0);
+        }
+    }
+
+    /// Takes the entries in `out` that are extended to their ends.
+    fn go_on<A: Walk>(&self, addrs: &[A], out: &mut [NextHopId]) {
+        let mut going = [0; GROUP];
+        let mut left = 0;
+        for (slot, entry) in out.iter().enumerate() {
+            going[left % GROUP] = slot;
+            left += usize::from(F::is_extended(entry.0));
+        }
+        for level in 1..=A::LEVELS {
+            for &slot in &going[..left] {
+                prefetch(self.low.at(Self::below(out[slot].0, addrs[slot], level)));
+            }
+            let mut kept = 0;
+            for turn in 0..left {
+                let slot = going[turn];
+                let entry = F::load(self.low.at(Self::below(out[slot].0, addrs[slot], level)));
+                out[slot] = NextHopId(entry);
+                going[kept] = slot;
+                kept += usize::from(F::is_extended(entry));
+            }
+            left = kept;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+}
+
+impl<A: Walk, F: Form> Lookup<A> for Reader<A, F> {
+    fn lookup(&self, addr: A) -> NextHopId {
+        self.view().answer(addr)
+    }
+
+    fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        let view = self.view();
+        for (addrs, out) in addrs.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
+            view.group(addrs, out);
+        }
+    }
+
+    fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId {
+        let (mut region, mut cell) = (TOP, addr.top());
+        for level in 1..=A::LEVELS + 1 {
+            let table = if region == TOP { self.top.view() } else { self.low.view() };
+            let entry = F::load(table.at(cell));
+            let note = match F::slot(entry) {
+                Slot::Child(_) => "an entry that refers to a block",
+                Slot::Leaf(0) => "an entry without a route",
+                Slot::Leaf(_) => "an entry with a next hop",
+            };
+            let offset = cell * size_of::<F::Cell>();
+            step(&Step { region: NAMES[region], offset, value: u64::from(entry), note });
+            if level > A::LEVELS || !F::is_extended(entry) {
+                return F::hop(entry);
+            }
+            (region, cell) = (LOW, View::<F>::below(entry, addr, level));
+        }
+        NextHopId::NONE
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("prefixes", self.head.get(PREFIXES));
+        visit("blocks", self.head.get(BLOCKS));
+        visit("waiting_blocks", self.head.get(WAITING));
+        visit("entry_bytes", size_of::<F::Cell>() as u64);
+    }
+
+    fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    fn bytes(&self) -> usize {
+        let blocks = usize::try_from(self.head.get(BLOCKS)).unwrap_or(usize::MAX);
+        let entries = blocks.saturating_mul(SLOTS).saturating_add(1 << FIRST);
+        entries.saturating_mul(size_of::<F::Cell>()).saturating_add(Counts::BYTES)
+    }
+}
+
+fn open<A: Walk, F: Form>(saved: &[Region]) -> Result<Arc<dyn Lookup<A>>, FormatError> {
+    let head = Counts::open(saved, F::LAYOUT)?;
+    let top = region_named(saved, NAMES[TOP])?;
+    let low = region_named(saved, NAMES[LOW])?;
+    let width = size_of::<F::Cell>();
+    if top.bytes() / width < 1 << FIRST {
+        return Err(FormatError::Bounds(NAMES[TOP]));
+    }
+    // The greatest power of two that is there; saved blocks are one.
+    let blocks = (low.bytes() / (SLOTS * width)).checked_ilog2().map(|bits| 1usize << bits);
+    let blocks = blocks.ok_or(FormatError::Bounds(NAMES[LOW]))?;
+    let reader = Reader::<A, F>::new(head, top, low, blocks);
+    let view = reader.view();
+    let inside = |entry: u32| !F::is_extended(entry) || (F::block(entry) as usize) < blocks;
+    if (0..1 << FIRST).all(|cell| inside(F::load(view.top.at(cell)))) {
+        Ok(Arc::new(reader))
+    } else {
+        Err(FormatError::Bounds(NAMES[LOW]))
+    }
+}
+
+/// Whichever width was saved.
+fn open_slim<A: Walk>(saved: &[Region]) -> Result<Arc<dyn Lookup<A>>, FormatError> {
+    match open::<A, Narrow>(saved) {
+        Err(FormatError::Version { got: Wide::LAYOUT, .. }) => open::<A, Wide>(saved),
+        other => other,
+    }
+}

@@ -20,6 +20,7 @@ const REGISTRIES: &[&str] = &[
 /// Where unsafe code may stand: a file, or a folder (with the `/`).
 const UNSAFE: &[&str] = &[
     "crates/lpm/src/mem.rs",
+    "crates/lpm/src/mem/map.rs",
     "crates/lpm/src/simd.rs",
     "crates/packet/src/buf.rs",
     "crates/packet/src/device/afxdp.rs",

@@ -48,6 +48,8 @@ pub use lookup::{
     Algorithm, Change, Epoch, FormatError, Grace, Limits, Lookup, Module, NextHopId, NoReaders,
     Origin, Routes, Step, Table, TableStats, UpdateError,
 };
+#[cfg(all(feature = "std", target_os = "linux"))]
+pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
 pub use mem::{Heap, Memory, Region};
 pub use registry::{Unknown, find_v4, find_v6, v4, v6};
 pub use routes::{Hop, PrefixMap, RouteStore};

@@ -13,6 +13,9 @@
 //! 4. Nobody makes a reference to the memory other than through atomics.
 //! 5. `Cells::mask` is less than the number of cells in its region, and never changes.
 
+#[cfg(all(feature = "std", target_os = "linux"))]
+pub(crate) mod map;
+
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use alloc::sync::Arc;
 use core::any::Any;

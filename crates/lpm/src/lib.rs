@@ -40,6 +40,8 @@ pub mod registry;
 pub mod room;
 pub mod routes;
 pub mod simd;
+#[cfg(feature = "std")]
+pub mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -51,6 +53,6 @@ pub use lookup::{
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
 pub use mem::{Heap, Memory, Region};
-pub use registry::{Unknown, find_v4, find_v6, v4, v6};
+pub use registry::{Rows, Unknown, find_v4, find_v6, v4, v6};
 pub use routes::{Hop, PrefixMap, RouteStore};
 pub use simd::Simd;

@@ -16,12 +16,38 @@ pub fn v6() -> impl Iterator<Item = &'static Algorithm<u128>> + Clone {
     ALGORITHMS.iter().flat_map(|module| module.v6)
 }
 
+/// A family as the registry knows it, for code that serves both.
+pub trait Rows: Addr {
+    /// The algorithms of the family, in registry order.
+    fn rows() -> impl Iterator<Item = &'static Algorithm<Self>> + Clone;
+
+    /// The algorithm called `name`.
+    ///
+    /// # Errors
+    /// [`Unknown`], with the name that was probably meant.
+    fn row(name: &str) -> Result<&'static Algorithm<Self>, Unknown> {
+        find(Self::rows(), name)
+    }
+}
+
+impl Rows for u32 {
+    fn rows() -> impl Iterator<Item = &'static Algorithm<Self>> + Clone {
+        v4()
+    }
+}
+
+impl Rows for u128 {
+    fn rows() -> impl Iterator<Item = &'static Algorithm<Self>> + Clone {
+        v6()
+    }
+}
+
 /// The IPv4 algorithm called `name`.
 ///
 /// # Errors
 /// [`Unknown`], with the name that was probably meant.
 pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
-    find(v4(), name)
+    u32::row(name)
 }
 
 /// The IPv6 algorithm called `name`.
@@ -29,7 +55,7 @@ pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
 /// # Errors
 /// [`Unknown`], with the name that was probably meant.
 pub fn find_v6(name: &str) -> Result<&'static Algorithm<u128>, Unknown> {
-    find(v6(), name)
+    u128::row(name)
 }
 
 fn find<A: Addr>(

@@ -7,6 +7,7 @@ pub mod document;
 pub mod forward;
 pub mod machine;
 pub mod measure;
+pub mod peer;
 pub mod table;
 
 pub use document::{Answers, BenchDocument, Kind, Machine, Mode, Run, TableInfo, Unit};

@@ -39,11 +39,9 @@ pub(crate) fn provide() {
     if missing.is_empty() {
         return;
     }
-    if !is_debian() || sh::find("apt-get").is_none() {
-        println!("not Debian: nothing is installed");
-    } else if !is_root() {
-        println!("not root: nothing is installed");
-    } else if let Err(error) = install(&missing) {
+    let mut packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    packages.dedup();
+    if let Err(error) = install(&packages) {
         println!("{error:#}");
     }
     for need in self::missing() {
@@ -55,9 +53,17 @@ fn missing() -> Vec<&'static Need> {
     NEEDS.iter().filter(|need| sh::find(need.program).is_none()).collect()
 }
 
-fn install(missing: &[&Need]) -> anyhow::Result<()> {
-    let mut packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
-    packages.dedup();
+/// Installs packages, as root on Debian.
+///
+/// # Errors
+/// When we may not, or the package manager fails.
+pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
+    if !is_debian() || sh::find("apt-get").is_none() {
+        anyhow::bail!("not Debian: nothing is installed");
+    }
+    if !is_root() {
+        anyhow::bail!("not root: nothing is installed");
+    }
     sh::run(&mut apt("-q update"))?;
     sh::run(apt("-q install --yes --no-install-recommends").args(packages))
 }

@@ -4,6 +4,7 @@
 //! This crate needs nothing but the standard library and `anyhow`, so that it is built in seconds.
 
 mod debian;
+mod peers;
 mod sh;
 mod tables;
 mod tally;
@@ -42,6 +43,12 @@ const TASKS: &[Task] = &[
         usage: "[ARGS...]",
         summary: "fingerpost bench ARGS, from a release build",
         run: bench,
+    },
+    Task {
+        name: "peers",
+        usage: "[NAME..]",
+        summary: "build what bench compares with, in target/peers (as root on Debian)",
+        run: peers::peers,
     },
     Task {
         name: "docs",

@@ -1,0 +1,164 @@
+//! The engines that we compare with, as rows, and how one is found.
+//!
+//! Each is a program of its own in its own language under `bench/peers/`, which `cargo xtask peers`
+//! builds into `target/peers`; nothing of them is linked here. A [`Peer`] is one of them at work, fed
+//! over its pipes as `bench/peers/README.md` says. Only one works at a time, and only when told, so
+//! turns of peers and of our own algorithms can alternate within one run.
+
+mod process;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+pub use process::{Functions, Info, LOAD_LIMIT, Peer, Turn, Updates};
+
+/// A program under `bench/peers/`, by the folder that it has there and in `target/peers`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The folder; also what `cargo xtask peers` takes.
+    pub name: &'static str,
+    /// Command line, its words relative to the folder where they name files in it.
+    command: &'static [&'static str],
+    /// Variables that it is started with, by which allocators are told to use huge pages.
+    env: &'static [(&'static str, &'static str)],
+}
+
+static DPDK: Program = Program { name: "dpdk", command: &["peer"], env: &[] };
+/// Registry row, plain data: an engine of a program, for one family.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What options and documents call it.
+    pub name: &'static str,
+    /// 4 or 6.
+    pub family: u8,
+    /// Who runs it.
+    pub program: &'static Program,
+    /// What the program calls it.
+    pub engine: &'static str,
+    /// One line.
+    pub summary: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    family: u8,
+    program: &'static Program,
+    engine: &'static str,
+    summary: &'static str,
+) -> Row {
+    Row { name, family, program, engine, summary }
+}
+
+const FIB_2B: &str = "DPDK: DIR-24-8 of two-byte entries, 64 at a time";
+const FIB_4B: &str = "DPDK: DIR-24-8 of four-byte entries, 64 at a time";
+static ROWS: &[Row] = &[
+    row("rte_lpm", 4, &DPDK, "rte_lpm", "DPDK: DIR-24-8 with lengths, inlined, 64 or 4 at a time"),
+    row("rte_fib", 4, &DPDK, "rte_fib_2b", FIB_2B),
+    row("rte_fib_4b", 4, &DPDK, "rte_fib_4b", FIB_4B),
+    row("rte_lpm6", 6, &DPDK, "rte_lpm6", "DPDK: 24 bits, then 8 at a time"),
+    row("rte_fib6", 6, &DPDK, "rte_fib6", "DPDK: trie of four-byte entries, 64 at a time"),
+];
+
+/// All peers, each family a row of its own.
+pub fn rows() -> &'static [Row] {
+    ROWS
+}
+
+/// Peers by name, as `--peers` takes them: `all`, `none`, or names with commas, of one family.
+///
+/// # Errors
+/// When a name is none of any family; the message lists those that are.
+pub fn find(names: &str, family: u8) -> Result<Vec<&'static Row>> {
+    let of_family = ROWS.iter().filter(|row| row.family == family);
+    match names {
+        "none" => return Ok(Vec::new()),
+        "all" => return Ok(of_family.collect()),
+        _ => {}
+    }
+    for name in names.split(',') {
+        if !ROWS.iter().any(|row| row.name == name) {
+            let mut known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            known.sort_unstable();
+            known.dedup();
+            bail!("no peer {name}: there are {}", known.join(", "));
+        }
+    }
+    Ok(of_family.filter(|row| names.split(',').any(|name| name == row.name)).collect())
+}
+
+/// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout that this was
+/// built from.
+pub fn folder() -> PathBuf {
+    std::env::var_os("FINGERPOST_PEERS").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers")),
+        PathBuf::from,
+    )
+}
+
+/// Builds what `programs` name, and takes long; what cannot be had stays unbuilt, which starting a
+/// peer of it then says.
+///
+/// # Errors
+/// When there is no source tree, or `cargo` cannot be started.
+pub fn build(programs: &[&str]) -> Result<()> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let status = Command::new("cargo")
+        .args(["xtask", "peers"])
+        .args(programs)
+        .current_dir(root)
+        // Standard output belongs to the document.
+        .stdout(std::io::stderr())
+        .status()
+        .context("cannot start cargo xtask peers")?;
+    if !status.success() {
+        bail!("cargo xtask peers: {status}");
+    }
+    Ok(())
+}
+
+impl Row {
+    /// Whether its program has been built.
+    pub fn is_built(&self) -> bool {
+        let folder = folder().join(self.program.name);
+        self.program.command.iter().all(|word| folder.join(word).exists())
+    }
+
+    /// The command that starts it, without its arguments.
+    fn command(&self) -> Command {
+        let folder = folder().join(self.program.name);
+        let mut words = self.program.command.iter().map(|word| folder.join(word));
+        let mut command = Command::new(words.next().expect("every program has a command"));
+        command.args(words).envs(self.program.env.iter().copied());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_a_row_a_family_and_a_name() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(matches!(row.family, 4 | 6) && !row.summary.is_empty(), "{}", row.name);
+            assert!(!row.name.contains([',', ' ']) && !matches!(row.name, "all" | "none"));
+            let twin = ROWS[at + 1..].iter().find(|r| (r.name, r.family) == (row.name, row.family));
+            assert_eq!(twin, None);
+        }
+    }
+
+    #[test]
+    fn options_name_peers() {
+        let names = |option, family| {
+            find(option, family).unwrap().iter().map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("rte_lpm,rte_fib,rte_fib6", 4), ["rte_lpm", "rte_fib"]);
+        assert_eq!(names("rte_fib", 6), [""; 0]);
+        assert_eq!(names("none", 4), [""; 0]);
+        assert_eq!(names("all", 4).len() + names("all", 6).len(), ROWS.len());
+        let error = find("rte_fib,nobody", 4).unwrap_err().to_string();
+        assert!(error.contains("no peer nobody") && error.contains("rte_lpm6"), "{error}");
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask peers`: builds the programs that `fingerpost bench` compares with, in `target/peers`.
+//!
+//! Each stands on a library of its own language (`bench/peers/README.md`). What cannot be had here is
+//! named with its reason, and the benches say so too; nothing else needs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{debian, sh};
+
+/// A program: its folder in `bench/peers` and in `target/peers`.
+struct Program {
+    name: &'static str,
+    engines: &'static str,
+    /// Debian packages that have what it is built with.
+    packages: &'static [&'static str],
+    /// Whether that is there.
+    ready: fn() -> bool,
+    /// From its sources into a folder.
+    build: fn(&Path, &Path) -> Result<()>,
+}
+
+const PROGRAMS: &[Program] = &[Program {
+    name: "dpdk",
+    engines: "rte_lpm, rte_fib, rte_lpm6, rte_fib6",
+    packages: &["libdpdk-dev", "pkgconf", "gcc", "libc6-dev"],
+    ready: || {
+        sh::find("cc").is_some() && sh::works(&mut sh::command("pkg-config --exists libdpdk"))
+    },
+    build: dpdk,
+}];
+
+/// `[NAME..]`, by default all.
+pub(crate) fn peers(args: &[String]) -> Result<()> {
+    for arg in args {
+        if !PROGRAMS.iter().any(|program| program.name == arg) {
+            let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+            bail!("usage: cargo xtask peers [NAME..], with NAME one of {}", names.join(", "));
+        }
+    }
+    let mut report = Vec::new();
+    for program in PROGRAMS {
+        if args.is_empty() || args.iter().any(|arg| arg == program.name) {
+            let Program { name, engines, .. } = program;
+            report.push(match make(program) {
+                Ok(()) => format!("built: {name} ({engines})"),
+                Err(error) => format!("missing: {name} ({engines}): {}", one_line(&error)),
+            });
+        }
+    }
+    println!();
+    for line in report {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn make(program: &Program) -> Result<()> {
+    if !(program.ready)() && !program.packages.is_empty() {
+        let packages = program.packages.join(" ");
+        debian::install(program.packages).with_context(|| format!("needs {packages}"))?;
+        ensure!((program.ready)(), "needs {packages}");
+    }
+    let source = sh::root().join("bench/peers").join(program.name);
+    let target = sh::root().join("target/peers").join(program.name);
+    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    (program.build)(&source, &target)
+}
+
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn dpdk(source: &Path, target: &Path) -> Result<()> {
+    let flags = sh::output(&mut sh::command("pkg-config --cflags --libs-only-L libdpdk"))?;
+    // Inlined lookups are ours to compile, so for this machine, after the flags that say otherwise.
+    let mut cc = sh::command("cc -O3 -Wall -Wextra");
+    cc.args(flags.split_ascii_whitespace()).args(["-march=native", "-o"]).arg(target.join("peer"));
+    cc.args(with_extension(source, "c")?);
+    sh::run(cc.args(["-lrte_fib", "-lrte_lpm", "-lrte_rib", "-lrte_eal"]))
+}
+
+fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_its_sources() {
+        for program in PROGRAMS {
+            let source = sh::root().join("bench/peers").join(program.name);
+            assert!(source.is_dir(), "{}", source.display());
+            assert!(!program.engines.is_empty());
+        }
+        let sources = with_extension(&sh::root().join("bench/peers/dpdk"), "c").unwrap();
+        assert!(sources.iter().any(|path| path.ends_with("main.c")));
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        let error = peers(&["nobody".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("dpdk"), "{error}");
+    }
+
+    #[test]
+    fn reasons_take_one_line() {
+        let error = anyhow::anyhow!("a\n  b").context("c");
+        assert_eq!(one_line(&error), "c: a b");
+    }
+}

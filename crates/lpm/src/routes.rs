@@ -9,6 +9,8 @@
 //!
 //! The root is the prefix of length 0 and is always there, at index 0.
 
+mod walk;
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,6 +19,8 @@ use core::mem;
 use crate::addr::{Addr, Prefix};
 use crate::lookup::{NextHopId, Routes, TableStats};
 use crate::mem::prefetch;
+
+pub use walk::{Covering, Diff, Iter};
 
 /// A value of a [`PrefixMap`] from which an algorithm builds: it names a next hop.
 pub trait Hop {
@@ -252,11 +256,8 @@ impl<A: Addr, V> PrefixMap<A, V> {
     }
 
     /// Every prefix that covers `prefix`, itself included, shortest first.
-    pub fn covering(&self, prefix: Prefix<A>, visit: &mut dyn FnMut(Prefix<A>, &V)) {
-        self.descend(prefix.addr(), prefix.len(), &mut |node| {
-            let (prefix, value) = pair(node);
-            visit(prefix, value);
-        });
+    pub fn covering(&self, prefix: Prefix<A>) -> Covering<'_, A, V> {
+        Covering::new(&self.nodes, prefix)
     }
 
     /// Every prefix whose first address lies in `from..=to`, by address, then length.
@@ -283,20 +284,40 @@ impl<A: Addr, V> PrefixMap<A, V> {
     }
 
     /// Every prefix that `prefix` covers, itself included, by address, then length.
-    pub fn covered(&self, prefix: Prefix<A>, visit: &mut dyn FnMut(Prefix<A>, &V)) {
+    pub fn covered(&self, prefix: Prefix<A>) -> Iter<'_, A, V> {
         let mut at = ROOT;
         while at != NIL {
             let node = self.node(at);
             if prefix.covers(node.prefix()) {
-                return Iter { nodes: &self.nodes, stack: vec![at] }.for_each(|(p, v)| visit(p, v));
+                break;
             }
             at = if node.holds(prefix.addr()) { node.towards(prefix.addr()) } else { NIL };
         }
+        Iter::new(&self.nodes, at)
     }
 
     /// Every prefix, by address, then length.
     pub fn iter(&self) -> Iter<'_, A, V> {
-        Iter { nodes: &self.nodes, stack: vec![ROOT] }
+        Iter::new(&self.nodes, ROOT)
+    }
+
+    /// What differs from here to `new`: each prefix whose value is not the same in both, by address,
+    /// then length, with the value here and the value there. Reads both maps once.
+    ///
+    /// ```
+    /// use fingerpost_lpm::{NextHopId, RouteStore};
+    /// let old: RouteStore<u32> = [("10.0.0.0/8".parse()?, NextHopId(1))].into_iter().collect();
+    /// let mut new = old.clone();
+    /// new.insert("10.1.0.0/16".parse()?, NextHopId(2));
+    /// let changes: Vec<_> = old.diff(&new).collect();
+    /// assert_eq!(changes, [("10.1.0.0/16".parse()?, None, Some(&NextHopId(2)))]);
+    /// # Ok::<(), fingerpost_lpm::PrefixError>(())
+    /// ```
+    pub fn diff<'a>(&'a self, new: &'a Self) -> Diff<'a, A, V>
+    where
+        V: PartialEq,
+    {
+        Diff::new(self.iter(), new.iter())
     }
 
     /// Calls `visit` for each node with a value that holds `addr`, to a length of `to`.
@@ -378,28 +399,6 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
 fn pair<A: Addr, V>(node: &Node<A, V>) -> (Prefix<A>, &V) {
     (node.prefix(), node.value.as_ref().expect("only nodes with a value are visited"))
-}
-
-/// The prefixes of a [`PrefixMap`], by address, then length.
-pub struct Iter<'a, A: Addr, V> {
-    nodes: &'a [Node<A, V>],
-    stack: Vec<u32>,
-}
-
-impl<'a, A: Addr, V> Iterator for Iter<'a, A, V> {
-    type Item = (Prefix<A>, &'a V);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some(at) = self.stack.pop() {
-            let node = &self.nodes[at as usize];
-            let [left, right] = node.children;
-            self.stack.extend([right, left].into_iter().filter(|&child| child != NIL));
-            if let Some(value) = &node.value {
-                return Some((node.prefix(), value));
-            }
-        }
-        None
-    }
 }
 
 impl<'a, A: Addr, V> IntoIterator for &'a PrefixMap<A, V> {
@@ -497,7 +496,11 @@ mod tests {
         let mut map = PrefixMap::<A, u32>::new();
         let mut model = BTreeMap::<Prefix<A>, u32>::new();
         let mut seen = vec![Prefix::ALL, Prefix::host(A::MIN), Prefix::host(A::MAX)];
-        for op in ops {
+        let mut before = map.clone();
+        for (i, op) in ops.iter().enumerate() {
+            if i == ops.len() / 2 {
+                before = map.clone();
+            }
             match *op {
                 Op::Insert(addr, len, value) => {
                     let p = prefix(addr, len);
@@ -522,6 +525,8 @@ mod tests {
         }
         let all: Vec<_> = map.iter().map(|(p, &v)| (p, v)).collect();
         assert_eq!(all, model.iter().map(|(&p, &v)| (p, v)).collect::<Vec<_>>());
+        check_diff(&before, &map);
+        check_diff(&map, &before);
         for &p in &seen {
             check_queries(&map, &model, p, seen[usize::from(p.len()) % seen.len()]);
         }
@@ -529,6 +534,23 @@ mod tests {
             assert_eq!(map.remove(p), model.remove(&p));
         }
         check_shape(&map, &model);
+    }
+
+    /// Carried over to a copy of the old map it makes the new one, and names nothing else.
+    fn check_diff<A: Addr>(old: &PrefixMap<A, u32>, new: &PrefixMap<A, u32>) {
+        let mut made = old.clone();
+        let mut last = None;
+        for (prefix, from, to) in old.diff(new) {
+            assert!(last < Some(prefix) && from != to, "{prefix}");
+            last = Some(prefix);
+            let was = match to {
+                Some(&value) => made.insert(prefix, value),
+                None => made.remove(prefix),
+            };
+            assert_eq!(was.as_ref(), from, "{prefix}");
+        }
+        assert!(made.iter().eq(new.iter()));
+        assert_eq!(made.diff(new).next(), None);
     }
 
     fn check_shape<A: Addr>(map: &PrefixMap<A, u32>, model: &BTreeMap<Prefix<A>, u32>) {
@@ -570,11 +592,9 @@ mod tests {
         let collect = |want: &dyn Fn(Prefix<A>) -> bool| {
             model.iter().filter(|(q, _)| want(**q)).map(|(&q, &v)| (q, v)).collect::<Vec<_>>()
         };
-        let mut got = Vec::new();
-        map.covering(p, &mut |q, &v| got.push((q, v)));
+        let mut got: Vec<_> = map.covering(p).map(|(q, &v)| (q, v)).collect();
         assert_eq!(got, collect(&|q| q.covers(p)), "covering {p}");
-        got.clear();
-        map.covered(p, &mut |q, &v| got.push((q, v)));
+        got = map.covered(p).map(|(q, &v)| (q, v)).collect();
         assert_eq!(got, collect(&|q| p.covers(q)), "covered by {p}");
         let ends = [(p.first(), p.last()), (p.first(), other.last()), (p.last(), other.first())];
         for (from, to) in ends {

@@ -36,12 +36,15 @@ pub mod mem;
 #[cfg(feature = "std")]
 pub mod oracle;
 pub mod plies;
+#[cfg(feature = "std")]
+pub mod readers;
 pub mod registry;
 pub mod room;
 pub mod routes;
 pub mod simd;
 #[cfg(feature = "std")]
 pub mod snapshot;
+pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -53,6 +56,9 @@ pub use lookup::{
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
 pub use mem::{Heap, Memory, Region};
+#[cfg(feature = "std")]
+pub use readers::{LpmReader, Pinned};
 pub use registry::{Rows, Unknown, find_v4, find_v6, v4, v6};
 pub use routes::{Hop, PrefixMap, RouteStore};
 pub use simd::Simd;
+pub use table::LpmTable;

@@ -1,0 +1,328 @@
+//! Readers of a table that is changed meanwhile, for programs without a packet loop.
+//!
+//! The writer changes a structure in place, and now and then replaces it. Both must not disturb a
+//! lookup that is under way, and no lookup may wait:
+//!
+//! - *In place.* A reader announces the epoch it saw when it begins and that it is away when it ends.
+//!   What the writer unlinks is used again when every reader is away or announced a later epoch
+//!   (epoch-based reclamation: Fraser, 2004).
+//! - *Replaced.* The writer puts the new structure into a box of each reader, who takes it when it
+//!   begins. If the writer is at the box at that moment, the reader goes on with what it has: it is whole,
+//!   and the change has not returned to its caller yet.
+//!
+//! Cost: a lookup alone pays a fence and four accesses to lines that are rarely written by others;
+//! [`LpmReader::pin`] pays it once for as many lookups as one likes. No unsafe code; the same scheme
+//! as decision 0002, but for readers that come and go.
+//!
+//! Of a structure that was replaced the writer keeps a count, so that readers never pay for freeing
+//! it. A reader that does nothing keeps the one it saw last alive, but holds up nothing else.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::addr::Addr;
+use crate::lookup::{Epoch, Grace, Lookup, NextHopId};
+
+/// Announced by a reader that reads nothing.
+const AWAY: u64 = u64::MAX;
+
+/// What writer and one reader share. Lines of its own: a reader must not slow its neighbors.
+#[repr(align(128))]
+struct Desk<A: Addr> {
+    announced: AtomicU64,
+    /// Whether the box holds something.
+    full: AtomicBool,
+    newer: Mutex<Option<Arc<dyn Lookup<A>>>>,
+}
+
+struct Shared<A: Addr> {
+    /// Counts retirements; the writer alone advances it.
+    epoch: AtomicU64,
+    desks: Mutex<Desks<A>>,
+}
+
+/// Who reads, and what a new reader begins with.
+struct Desks<A: Addr> {
+    latest: Arc<dyn Lookup<A>>,
+    desks: Vec<Arc<Desk<A>>>,
+}
+
+/// Nothing panics while holding one of our locks, and each holds a whole value at any moment.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The writer's end.
+pub(crate) struct Readers<A: Addr> {
+    shared: Arc<Shared<A>>,
+    /// What some reader may still hold.
+    replaced: Vec<Arc<dyn Lookup<A>>>,
+}
+
+impl<A: Addr> Readers<A> {
+    /// Readers will begin with `latest`.
+    pub(crate) fn new(latest: Arc<dyn Lookup<A>>) -> Self {
+        let desks = Mutex::new(Desks { latest, desks: Vec::new() });
+        let shared = Arc::new(Shared { epoch: AtomicU64::new(1), desks });
+        Self { shared, replaced: Vec::new() }
+    }
+
+    /// Every reader that begins after this call sees `lookup`.
+    pub(crate) fn replace(&mut self, lookup: Arc<dyn Lookup<A>>) {
+        let mut desks = hold(&self.shared.desks);
+        for desk in &desks.desks {
+            *hold(&desk.newer) = Some(Arc::clone(&lookup));
+            // Release pairs with the acquire in `pin`. Behind the lock: who sees it finds the box free,
+            // unless there is an even newer structure.
+            desk.full.store(true, Release);
+        }
+        self.replaced.push(core::mem::replace(&mut desks.latest, lookup));
+        drop(desks);
+        self.replaced.retain(|lookup| Arc::strong_count(lookup) > 1);
+    }
+
+    /// A reader; its first lookup sees what was last put down.
+    pub(crate) fn reader(&self) -> LpmReader<A> {
+        LpmReader::new(Arc::clone(&self.shared))
+    }
+}
+
+impl<A: Addr> Grace for Readers<A> {
+    fn retire(&mut self) -> Epoch {
+        // SeqCst orders it after the unlinking stores; it pairs with the load in `pin`.
+        Epoch(self.shared.epoch.fetch_add(1, SeqCst) + 1)
+    }
+
+    fn passed(&self, epoch: Epoch) -> bool {
+        // Pairs with the fence in `pin`: either we see what the beginning reader announced, or it
+        // sees what was unlinked before.
+        fence(SeqCst);
+        let desks = hold(&self.shared.desks);
+        // Acquire pairs with the release of `Pinned::drop`: what the reader read, it read before.
+        desks.desks.iter().all(|desk| desk.announced.load(Acquire) >= epoch.0)
+    }
+}
+
+/// One reader of an [`LpmTable`](crate::LpmTable); a clone is another one, for another thread.
+///
+/// Lookups never wait, whatever the writer does, and see every change that returned before they
+/// began.
+///
+/// ```
+/// use fingerpost_lpm::{LpmTable, NextHopId};
+/// let mut table = LpmTable::<u32>::new();
+/// table.insert("10.0.0.0/8".parse()?, NextHopId(1))?;
+/// let mut reader = table.reader();
+/// let thread = std::thread::spawn(move || reader.lookup(0x0a01_0203));
+/// assert_eq!(thread.join().unwrap(), NextHopId(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LpmReader<A: Addr> {
+    shared: Arc<Shared<A>>,
+    desk: Arc<Desk<A>>,
+    lookup: Arc<dyn Lookup<A>>,
+}
+
+impl<A: Addr> LpmReader<A> {
+    fn new(shared: Arc<Shared<A>>) -> Self {
+        let desk = Arc::new(Desk {
+            announced: AtomicU64::new(AWAY),
+            full: AtomicBool::new(false),
+            newer: Mutex::new(None),
+        });
+        let mut desks = hold(&shared.desks);
+        desks.desks.push(Arc::clone(&desk));
+        let lookup = Arc::clone(&desks.latest);
+        drop(desks);
+        Self { shared, desk, lookup }
+    }
+
+    /// The present state, for any number of lookups; take it anew to see later changes. While it is
+    /// held the writer cannot use again what it unlinks, so do not keep it for long.
+    #[inline]
+    pub fn pin(&mut self) -> Pinned<'_, A> {
+        // Acquire pairs with `retire`: having seen the epoch, what was unlinked before is not found.
+        let epoch = self.shared.epoch.load(Acquire);
+        self.desk.announced.store(epoch, Relaxed);
+        // From here on the writer waits for us; pairs with the fence in `passed`.
+        fence(SeqCst);
+        // Acquire pairs with the release in `replace`.
+        if self.desk.full.load(Acquire) {
+            self.refresh();
+        }
+        Pinned { desk: &self.desk, lookup: &*self.lookup }
+    }
+
+    /// The next hop of `addr`; [`NextHopId::NONE`] when no prefix covers it.
+    #[inline]
+    pub fn lookup(&mut self, addr: A) -> NextHopId {
+        self.pin().lookup(addr)
+    }
+
+    /// The same of many, in order; overlaps the cache misses. All see the same state of replaced
+    /// structures, and each a state of its own of one that is changed in place.
+    ///
+    /// # Panics
+    /// If `out` is shorter than `addrs`.
+    #[inline]
+    pub fn lookup_batch(&mut self, addrs: &[A], out: &mut [NextHopId]) {
+        self.pin().lookup_batch(addrs, out);
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        // Held only by a writer whose change has not returned; then what we have will do.
+        let Ok(mut newer) = self.desk.newer.try_lock() else { return };
+        self.desk.full.store(false, Relaxed);
+        if let Some(lookup) = newer.take() {
+            drop(newer);
+            // The writer has a count of the old one, so this frees nothing unless the table is gone.
+            self.lookup = lookup;
+        }
+    }
+}
+
+impl<A: Addr> Clone for LpmReader<A> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+}
+
+impl<A: Addr> Drop for LpmReader<A> {
+    fn drop(&mut self) {
+        hold(&self.shared.desks).desks.retain(|desk| !Arc::ptr_eq(desk, &self.desk));
+    }
+}
+
+impl<A: Addr> fmt::Debug for LpmReader<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LpmReader").finish_non_exhaustive()
+    }
+}
+
+/// A state that a reader holds for several lookups; see [`LpmReader::pin`].
+pub struct Pinned<'a, A: Addr> {
+    desk: &'a Desk<A>,
+    lookup: &'a dyn Lookup<A>,
+}
+
+impl<'a, A: Addr> Deref for Pinned<'a, A> {
+    type Target = dyn Lookup<A> + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        self.lookup
+    }
+}
+
+impl<A: Addr> Drop for Pinned<'_, A> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with `passed`.
+        self.desk.announced.store(AWAY, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::find_v4;
+    use crate::routes::RouteStore;
+    use crate::{Heap, Prefix};
+    use core::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    fn of(hop: u32) -> Arc<dyn Lookup<u32>> {
+        let routes: RouteStore<u32> = [(Prefix::ALL, NextHopId(hop))].into_iter().collect();
+        find_v4("bsearch").unwrap().build(&routes, &mut Heap).unwrap().publish()
+    }
+
+    #[test]
+    fn an_epoch_passes_when_every_reader_began_later_or_is_away() {
+        let mut readers = Readers::new(of(1));
+        let (mut a, mut b) = (readers.reader(), readers.reader());
+        let epoch = readers.retire();
+        assert!(readers.passed(epoch), "nobody reads");
+        let held = a.pin();
+        assert!(readers.passed(epoch), "it began later");
+        let epoch = readers.retire();
+        assert!(!readers.passed(epoch));
+        let other = b.pin();
+        drop(held);
+        assert!(readers.passed(epoch));
+        drop(other);
+        // What is forgotten holds things up until the reader ends; nothing worse.
+        core::mem::forget(a.pin());
+        let epoch = readers.retire();
+        assert!(!readers.passed(epoch));
+        drop(a);
+        assert!(readers.passed(epoch));
+    }
+
+    #[test]
+    fn replaced_structures_are_seen_and_freed_by_the_writer() {
+        let mut readers = Readers::new(of(1));
+        let mut reader = readers.reader();
+        assert_eq!(reader.lookup(7), NextHopId(1));
+        readers.replace(of(2));
+        let mut late = reader.clone();
+        assert_eq!((late.lookup(7), reader.lookup(7)), (NextHopId(2), NextHopId(2)));
+        let held = reader.pin();
+        readers.replace(of(3));
+        assert_eq!((late.lookup(7), held.lookup(7)), (NextHopId(3), NextHopId(2)));
+        drop(held);
+        readers.replace(of(4));
+        assert_eq!(readers.replaced.len(), 2, "one holds 2, the other 3");
+        assert_eq!((late.lookup(7), reader.lookup(7)), (NextHopId(4), NextHopId(4)));
+        readers.replace(of(5));
+        assert_eq!(readers.replaced.len(), 1, "both hold 4");
+        drop((late, reader));
+        readers.replace(of(6));
+        assert_eq!(readers.replaced.len(), 0);
+        assert_eq!(readers.reader().lookup(7), NextHopId(6));
+    }
+
+    #[test]
+    fn a_reader_goes_on_while_the_writer_is_at_its_box() {
+        let mut readers = Readers::new(of(1));
+        let mut reader = readers.reader();
+        readers.replace(of(2));
+        let desk = Arc::clone(&reader.desk);
+        let writing = hold(&desk.newer);
+        assert_eq!(reader.lookup(7), NextHopId(1));
+        drop(writing);
+        assert_eq!(reader.lookup(7), NextHopId(2));
+    }
+
+    #[test]
+    fn every_change_that_returned_is_seen() {
+        let (said, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut readers = Readers::new(of(1));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let mut reader = readers.reader();
+                let (said, done) = (&said, &done);
+                scope.spawn(move || {
+                    let mut rounds = 0;
+                    while rounds < 100 || !done.load(SeqCst) {
+                        rounds += 1;
+                        let least = said.load(SeqCst);
+                        assert!(reader.lookup(rounds).index() >= least, "an answer of before");
+                        if rounds % 64 == 0 {
+                            reader = reader.clone();
+                        }
+                    }
+                });
+            }
+            for hop in 2..2000 {
+                readers.replace(of(hop));
+                said.store(hop as usize, SeqCst);
+            }
+            done.store(true, SeqCst);
+        });
+    }
+}

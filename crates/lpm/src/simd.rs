@@ -53,6 +53,48 @@ impl Simd {
     }
 }
 
+/// A piece of work that [`BitOps::run`] may compile once more.
+pub trait Job {
+    /// What it gives.
+    type Out;
+    /// Does it. Mark it `#[inline(always)]`, and all that counts bits below it: only what becomes part
+    /// of the compiled copy uses the instructions.
+    fn run(self) -> Self::Out;
+}
+
+/// Proof that this CPU counts and shifts bits in one instruction (POPCNT, LZCNT, BMI1, BMI2).
+///
+/// A structure that ranks bitmaps keeps it from when it was built; without it the same code runs as
+/// the compiler makes it for any CPU, so both give the same answers.
+#[derive(Clone, Copy, Debug)]
+pub struct BitOps(());
+
+impl BitOps {
+    /// `None` where the CPU lacks them.
+    pub fn detect() -> Option<Self> {
+        (Simd::detect() >= Simd::Avx2).then_some(Self(()))
+    }
+
+    /// Does `job` with these instructions if there is proof of them.
+    #[inline(always)]
+    #[allow(unsafe_code, reason = "instructions that CPUID must allow first")]
+    pub fn run<J: Job>(proof: Option<Self>, job: J) -> J::Out {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if proof.is_some() {
+            // SAFETY: `detect` alone makes the proof, after CPUID named all four.
+            return unsafe { with_bits(job) };
+        }
+        let _ = proof;
+        job.run()
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "popcnt,lzcnt,bmi1,bmi2")]
+fn with_bits<J: Job>(job: J) -> J::Out {
+    job.run()
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn ask() -> Simd {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -127,5 +169,20 @@ mod tests {
         };
         assert_eq!((Simd::detect(), Simd::detect()), (want, want));
         assert_eq!(Simd::available().last(), Some(want));
+    }
+
+    #[test]
+    fn both_compilations_do_the_same() {
+        struct Count(u64);
+        impl Job for Count {
+            type Out = (u32, u32);
+            #[inline(always)]
+            fn run(self) -> (u32, u32) {
+                ((self.0 << (self.0 & 63)).count_ones(), self.0.leading_zeros())
+            }
+        }
+        for word in [0, 1, 7, u64::MAX, 0x8000_0000_0000_0003] {
+            assert_eq!(BitOps::run(BitOps::detect(), Count(word)), BitOps::run(None, Count(word)));
+        }
     }
 }

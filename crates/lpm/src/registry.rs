@@ -65,8 +65,22 @@ fn find<A: Addr>(
     if let Some(row) = rows.clone().find(|row| row.name == name) {
         return Ok(row);
     }
+    let needs = needs(name);
     let nearest = rows.map(|row| row.name).min_by_key(|known| distance(known, name));
-    Err(Unknown { family: A::FAMILY, nearest })
+    Err(Unknown { family: A::FAMILY, nearest: nearest.filter(|_| needs.is_none()), needs })
+}
+
+/// Algorithms that are compiled on demand: how their names start, the feature, whether it is on.
+const ON_DEMAND: &[(&str, &str, bool)] = &[("poptrie", "poptrie", cfg!(feature = "poptrie"))];
+
+/// The cargo feature of this crate that algorithm `name` needs and that was off when it was built.
+pub fn needs(name: &str) -> Option<&'static str> {
+    needs_of(name, ON_DEMAND)
+}
+
+fn needs_of(name: &str, on_demand: &[(&str, &'static str, bool)]) -> Option<&'static str> {
+    let off = on_demand.iter().find(|(start, _, on)| !on && name.starts_with(start));
+    off.map(|&(_, feature, _)| feature)
 }
 
 /// No algorithm of that name for that family.
@@ -74,12 +88,17 @@ fn find<A: Addr>(
 pub struct Unknown {
     /// 4 or 6.
     pub family: u8,
-    /// The name that differs in the fewest letters.
+    /// The name that differs in the fewest letters, unless the one given is right.
     pub nearest: Option<&'static str>,
+    /// The cargo feature that would bring it.
+    pub needs: Option<&'static str>,
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(feature) = self.needs {
+            return write!(f, "needs fingerpost-lpm with feature {feature:?}, built without it");
+        }
         write!(f, "no such IPv{} algorithm", self.family)?;
         self.nearest.map_or(Ok(()), |nearest| write!(f, "; did you mean {nearest:?}?"))
     }
@@ -126,6 +145,20 @@ mod tests {
         assert!(unknown.to_string().contains("did you mean"), "{unknown}");
         let long = "x".repeat(100);
         assert!(find_v6(&long).is_err() && find_v6("").is_err());
+    }
+
+    #[test]
+    fn what_was_left_out_is_named() {
+        let off = [("poptrie", "poptrie", false), ("other", "more", true)];
+        assert_eq!(needs_of("poptrie16", &off), Some("poptrie"));
+        assert_eq!((needs_of("other", &off), needs_of("poptri", &off)), (None, None));
+        for name in ["poptrie", "poptrie16", "poptrie18"] {
+            let on = cfg!(feature = "poptrie");
+            assert_eq!((find_v4(name).is_ok(), find_v6(name).is_ok()), (on, on), "{name}");
+            assert_eq!(needs(name).is_none(), on);
+        }
+        let unknown = Unknown { family: 4, nearest: None, needs: Some("poptrie") };
+        assert!(unknown.to_string().contains("feature \"poptrie\""), "{unknown}");
     }
 
     #[test]

@@ -3,9 +3,18 @@
 mod bsearch;
 mod dir24_8;
 mod dxr;
+#[cfg(feature = "poptrie")]
+mod poptrie;
 mod radix;
 
 use crate::lookup::Module;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
-pub static ALGORITHMS: &[Module] = &[bsearch::MODULE, dir24_8::MODULE, dxr::MODULE, radix::MODULE];
+pub static ALGORITHMS: &[Module] = &[
+    bsearch::MODULE,
+    dir24_8::MODULE,
+    dxr::MODULE,
+    #[cfg(feature = "poptrie")]
+    poptrie::MODULE,
+    radix::MODULE,
+];

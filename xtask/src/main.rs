@@ -99,7 +99,7 @@ fn help(_: &[String]) -> Result<()> {
 }
 
 fn bench(args: &[String]) -> Result<()> {
-    sh::run(sh::command("cargo run --release -- bench").args(args))
+    sh::run(sh::command("cargo run --release --all-features -- bench").args(args))
 }
 
 fn docs(args: &[String]) -> Result<()> {

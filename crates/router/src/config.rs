@@ -217,7 +217,14 @@ fn algorithm(
     if name == "auto" || names.clone().any(|n| n == name) {
         return Ok(());
     }
-    Err((name.to_owned(), unknown("algorithm", name, names)))
+    let words = left_out(name);
+    Err((name.to_owned(), words.unwrap_or_else(|| unknown("algorithm", name, names))))
+}
+
+/// Why the algorithm of this name is not here, if it could be.
+pub(crate) fn left_out(name: &str) -> Option<String> {
+    let feature = fingerpost_lpm::registry::needs(name)?;
+    Some(format!("{name} is in programs built with `--features {feature}`, and not in this one"))
 }
 
 /// Adds the nearest valid word to a message of the parser that lists the valid ones.
@@ -241,6 +248,13 @@ fn line_of(text: &str, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_left_out_is_named() {
+        assert_eq!(left_out("poptrie18").is_none(), cfg!(feature = "poptrie"));
+        assert!(left_out("poptrie18").is_none_or(|words| words.contains("--features poptrie")));
+        assert_eq!(left_out("dxr18"), None);
+    }
 
     fn refused(text: &str) -> String {
         let (line, what) = Config::parse(text).unwrap_err();

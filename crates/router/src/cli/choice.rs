@@ -1,15 +1,18 @@
 //! Which algorithm: its name on the command line, and a table of it.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
 use fingerpost_lpm::{Algorithm, Heap, Lookup, Routes, UpdateError};
 use fingerpost_route::fib::Chooser;
 
 use super::command::{Exit, Failure};
 use super::load::{Family, Half};
 use super::output::message;
+use crate::config::left_out;
 
 /// Leaves the choice to the registry, as the daemon does.
 pub(crate) const AUTO: &str = "auto";
@@ -17,7 +20,7 @@ pub(crate) const AUTO: &str = "auto";
 pub(crate) const ALL: &str = "all";
 
 /// Names of the registry, each once, behind `word`, which means several of them.
-pub(crate) fn names(word: &'static str) -> PossibleValuesParser {
+pub(crate) fn names(word: &'static str) -> Names {
     let mut names = vec![word];
     let v4 = fingerpost_lpm::v4().map(|row| row.name);
     for name in v4.chain(fingerpost_lpm::v6().map(|row| row.name)) {
@@ -25,7 +28,31 @@ pub(crate) fn names(word: &'static str) -> PossibleValuesParser {
             names.push(name);
         }
     }
-    PossibleValuesParser::new(names)
+    Names(PossibleValuesParser::new(names))
+}
+
+/// The names, and the word about those that this program was built without.
+#[derive(Clone)]
+pub(crate) struct Names(PossibleValuesParser);
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        match value.to_str().and_then(left_out) {
+            Some(words) => Err(clap::Error::raw(ErrorKind::InvalidValue, words + "\n")),
+            None => self.0.parse_ref(command, arg, value),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// A table that can be asked.

@@ -69,9 +69,9 @@ impl Tables {
         for file in files {
             let file = file.as_ref();
             let name = file.display().to_string();
-            let reader = TableReader::open(file).with_context(|| name.clone())?;
+            let reader = TableReader::open(file)?;
             for entry in reader {
-                let entry = entry.with_context(|| name.clone())?;
+                let entry = entry?;
                 let next = u32::try_from(numbers.len() + 1).context("too many next hops")?;
                 let number = *numbers.entry((entry.prefix.family(), entry.hop)).or_insert(next);
                 match entry.prefix {

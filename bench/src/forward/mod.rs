@@ -212,9 +212,21 @@ fn prepare<A: Addr>(
     options: &ForwardOptions,
     control: &Control,
     ports: world::Ports,
-    algorithm: &str,
+    (algorithm, wanted): (&str, Option<&str>),
     out: &mut Vec<Prepared>,
+    left_out: &mut Vec<Run>,
 ) -> Result<()> {
+    let name = format!("graph-v{}", A::FAMILY);
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != algorithm) {
+        // The FIB took another one, as it must; that is not what was asked for.
+        for stream in &options.streams {
+            let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
+            run.family = Some(A::FAMILY);
+            run.note = format!("limit exceeded: {wanted} cannot hold the table");
+            left_out.push(run);
+        }
+        return Ok(());
+    }
     let mut oracle = Oracle::new();
     for &(prefix, hop) in &table.routes {
         oracle.set(prefix, NextHopId(hop));
@@ -232,7 +244,6 @@ fn prepare<A: Addr>(
         let reader = control.reader();
         let mut path = Path::new(reader, ports, A::FAMILY, headers, options.burst)?;
         let (checked, wrong) = path.check(&found);
-        let name = format!("graph-v{}", A::FAMILY);
         let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
         run.family = Some(A::FAMILY);
         run.set_answers(checked, wrong);
@@ -255,19 +266,23 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
     let tables = &options.tables;
     let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
     let (control, ports) = world::build(tables, v4, v6)?;
-    let mut prepared = Vec::new();
+    let (mut prepared, mut left_out) = (Vec::new(), Vec::new());
     let mut infos = Vec::new();
     if let Some(table) = &tables.v4 {
-        let algorithm = control.fib_v4().algorithm();
-        prepare(table, options, &control, ports, algorithm, &mut prepared)?;
+        let algorithm = (control.fib_v4().algorithm(), v4);
+        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
         infos.push(table.info());
     }
     if let Some(table) = &tables.v6 {
-        let algorithm = control.fib_v6().algorithm();
-        prepare(table, options, &control, ports, algorithm, &mut prepared)?;
+        let algorithm = (control.fib_v6().algorithm(), v6);
+        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
         infos.push(table.info());
     }
-    let first = prepared.first().context("no table")?;
+    let table = infos.first().cloned().context("no table")?;
+    let tables = if infos.len() > 1 { infos } else { Vec::new() };
+    let Some(first) = prepared.first() else {
+        return Ok(BenchDocument { machine: machine(), table, tables, runs: left_out });
+    };
 
     let mut ceiling = Run::new("generator", Kind::Ceiling, &first.run.stream, Unit::NsPerPacket);
     ceiling.note = "makes the packets and frees them: what a device would do".to_owned();
@@ -297,8 +312,7 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         }
         runs.push(ceiling);
     }
-    let table = infos.first().cloned().context("no table")?;
-    let tables = if infos.len() > 1 { infos } else { Vec::new() };
+    runs.extend(left_out);
     Ok(BenchDocument { machine: machine(), table, tables, runs })
 }
 
@@ -346,6 +360,31 @@ mod tests {
         ];
         assert_eq!(seen, want);
         assert_eq!((document.tables.len(), document.table.family), (2, 4));
+    }
+
+    #[test]
+    fn an_algorithm_that_cannot_hold_the_table_is_not_measured() {
+        // DXR16 names next hops in 16 bits.
+        let routes = (0..65_536 + 10).map(|n| (Prefix::masked(n << 10, 24), n + 1));
+        let mut options = ForwardOptions {
+            tables: Tables { v4: Some(Table::new("v4", routes.collect())), v6: None },
+            algorithm_v4: Some("dxr16".into()),
+            destinations: 10,
+            seconds: 0.01,
+            ..ForwardOptions::default()
+        };
+        let document = forward(&options).unwrap();
+        assert_eq!(document.runs.len(), 2);
+        for run in document.runs {
+            assert_eq!((&run.name[..], run.median, run.samples.len()), ("graph-v4", None, 0));
+            assert!(run.note.contains("limit exceeded"), "{}", run.note);
+        }
+        options.tables.v6 = tables().v6;
+        let runs = forward(&options).unwrap().runs;
+        let measured: Vec<_> =
+            runs.iter().map(|run| (&run.name[..], run.median.is_some())).collect();
+        let (v4, v6, alone) = ("graph-v4", "graph-v6", "generator");
+        assert_eq!(measured, [(v6, true), (v6, true), (alone, true), (v4, false), (v4, false)]);
     }
 
     #[test]

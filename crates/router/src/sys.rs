@@ -5,7 +5,7 @@
 //! 1. Every file descriptor passed to a call is owned or borrowed for the length of the call.
 //! 2. Every pointer passed to a call points to a live value of the type that the call expects, and the
 //!    length passed with it is that value's.
-//! 3. The signal handler only stores to an atomic, which is safe in a handler.
+//! 3. The signal handlers only store to an atomic or end the process, which is safe in a handler.
 
 use std::fs::File;
 use std::io;
@@ -113,6 +113,28 @@ static STOP: AtomicBool = AtomicBool::new(false);
 extern "C" fn on_signal(_: libc::c_int) {
     // Relaxed: a flag without data behind it.
     STOP.store(true, Ordering::Relaxed);
+}
+
+/// What the shell would report of a program that SIGINT ended; scripts see it in any case then.
+const INTERRUPTED: libc::c_int = 130;
+
+extern "C" fn on_interrupt(_: libc::c_int) {
+    // SAFETY: invariant 3.
+    unsafe { libc::_exit(INTERRUPTED) }
+}
+
+/// Until [`catch_signals`], SIGINT ends the program with exit code 130; where whoever started it
+/// ignores that signal (a background job), it stays ignored.
+pub(crate) fn exit_on_interrupt() {
+    // SAFETY: all zeroes is a valid action.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: invariant 2.
+    unsafe { libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut action) };
+    if action.sa_sigaction != libc::SIG_IGN {
+        action.sa_sigaction = on_interrupt as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: invariants 2 and 3.
+        unsafe { libc::sigaction(libc::SIGINT, &raw const action, std::ptr::null_mut()) };
+    }
 }
 
 /// From here on SIGINT and SIGTERM only ask to stop; see [`stop_asked`].

@@ -116,6 +116,20 @@ fn a_question_is_answered_before_the_next_one_is_asked() {
 }
 
 #[test]
+fn an_interrupt_has_its_exit_code() {
+    let mut command = fingerpost(&["lookup", "--table", &small(), "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    // Once it answers, it is past its start.
+    writeln!(stdin, "10.1.2.3").unwrap();
+    assert!(stdout.next().unwrap().unwrap().starts_with("10.1.2.3\t"));
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn a_table_beyond_the_limits_is_said_so() {
     // One next hop more than 16 bits name.
     let mut lines = String::new();
@@ -233,6 +247,42 @@ fn json_is_of_the_promised_shape() {
     for row in rows.as_array().unwrap() {
         let found = checks.iter().filter(|check| check["algorithm"] == row["name"]).count();
         assert_eq!(found, row["families"].as_array().unwrap().len(), "{}", row["name"]);
+    }
+}
+
+#[test]
+fn a_bench_document_is_of_the_promised_shape() {
+    let args = ["bench", "forward", "--table", &small(), "--path", "graph", "--json"];
+    let few = ["--seconds", "0.02", "--repeat", "3", "--destinations", "50", "--seed", "5"];
+    let output = fingerpost(&[&args[..], &few].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    only_messages(&output);
+    let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    for field in ["cpu", "simd", "huge_pages", "commit", "rustc"] {
+        assert!(document["machine"][field].is_string(), "{field}");
+    }
+    for field in ["cores", "l2_kib", "l3_kib"] {
+        assert!(document["machine"][field].is_u64(), "{field}");
+    }
+    let families: Vec<_> =
+        document["tables"].as_array().unwrap().iter().map(|table| &table["family"]).collect();
+    assert_eq!(
+        (families, &document["table"]["routes"]),
+        (vec![&Value::from(4), &6.into()], &6.into())
+    );
+    for (name, unit) in [("graph-v4", "ns/packet"), ("graph-v6", "ns/packet")] {
+        for stream in ["uniform", "prefix"] {
+            let runs = document["runs"].as_array().unwrap();
+            let is_it = |run: &&Value| run["name"] == name && run["stream"] == stream;
+            let run = runs.iter().find(is_it).unwrap();
+            assert_eq!((&run["unit"], &run["kind"]), (&unit.into(), &"ours".into()));
+            assert_eq!((&run["answers"], &run["wrong"]), (&"ok".into(), &0.into()));
+            assert_eq!((&run["mode"], &run["threads"]), (&"batch".into(), &1.into()));
+            assert_eq!(run["samples"].as_array().unwrap().len(), 3);
+            let figure = |name: &str| run[name].as_f64().unwrap();
+            assert!(figure("min") <= figure("median") && figure("median") <= figure("max"));
+            assert!(figure("min") > 0.0);
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
 use fingerpost_bench::table::Tables;
-use fingerpost_bench::{Answers, BenchDocument, ForwardOptions, forward};
+use fingerpost_bench::{Answers, BenchDocument, ForwardOptions, Unit, forward};
 
+use super::choice;
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Columns, Output, Report, message};
 
@@ -18,7 +19,8 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost bench forward --table testdata/tables/v4-tier1-nh496.txt.xz
   $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz --stream prefix --json",
     arguments: |command| {
-        command.subcommand_required(true).subcommand(
+        let command = command.subcommand_required(true).arg_required_else_help(false);
+        command.subcommand(
             Forward::augment_args(clap::Command::new("forward"))
                 .about("The forwarding path between ports of memory: ns a packet on one core")
                 .after_help(
@@ -43,12 +45,22 @@ struct Forward {
     /// A table of routes; may be given once a family
     #[arg(long, value_name = "FILE", required = true)]
     table: Vec<PathBuf>,
-    /// The IPv4 algorithm; the FIB chooses unless it is named
+    /// The algorithm (`fingerpost algorithms` lists them), in the families that it has; `auto` leaves
+    /// it to the FIB
+    #[arg(long, value_name = "NAME", default_value = choice::AUTO)]
+    #[arg(value_parser = choice::names(choice::AUTO), hide_possible_values = true)]
+    algorithm: String,
+    /// Another one for IPv4
     #[arg(long, value_name = "NAME")]
+    #[arg(value_parser = choice::names_of::<u32>(), hide_possible_values = true)]
     algorithm_v4: Option<String>,
-    /// The IPv6 algorithm; the FIB chooses unless it is named
+    /// Another one for IPv6
     #[arg(long, value_name = "NAME")]
+    #[arg(value_parser = choice::names_of::<u128>(), hide_possible_values = true)]
     algorithm_v6: Option<String>,
+    /// Which way through the router
+    #[arg(long, value_delimiter = ',', default_value = "graph", value_parser = ["graph"])]
+    path: Vec<String>,
     /// How destinations are drawn
     #[arg(long, value_delimiter = ',', default_values_t = [Streams::Uniform, Streams::Prefix])]
     stream: Vec<Streams>,
@@ -108,10 +120,13 @@ fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "--seconds: not a number above 0"));
     }
     message("reading the tables");
+    let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
+    let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
+    let v6 = choice::of_family::<u128>(&name(arguments.algorithm_v6));
     let options = ForwardOptions {
         tables: Tables::load(&arguments.table)?,
-        algorithm_v4: arguments.algorithm_v4,
-        algorithm_v6: arguments.algorithm_v6,
+        algorithm_v4: v4.map(str::to_owned),
+        algorithm_v6: v6.map(str::to_owned),
         streams: arguments.stream.iter().map(|s| s.stream()).collect(),
         destinations: arguments.destinations,
         burst: arguments.burst,
@@ -120,7 +135,7 @@ fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
         seed: arguments.seed,
         instructions: arguments.instructions,
     };
-    message("measuring");
+    message(format_args!("measuring {}", arguments.path.join(", ")));
     let document = Document(forward(&options)?);
     output.print(&document)?;
     let wrong: u64 = document.0.runs.iter().map(|run| run.wrong).sum();
@@ -128,6 +143,20 @@ fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Differences, format_args!("{wrong} answers were wrong")));
     }
     Ok(())
+}
+
+/// As the document has it.
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::MlookupsPerSecond => "Mlookups/s",
+        Unit::NsPerPacket => "ns/packet",
+        Unit::Mpps => "Mpps",
+        Unit::Us => "us",
+        Unit::Ms => "ms",
+        Unit::UpdatesPerSecond => "updates/s",
+        Unit::Bytes => "bytes",
+        Unit::Share => "share",
+    }
 }
 
 /// The document, printable.
@@ -140,7 +169,7 @@ impl Report for Document {
         let machine = &self.0.machine;
         writeln!(to, "{}, {} cores, {}", machine.cpu, machine.cores, machine.rustc)?;
         let mut columns =
-            Columns::new(&["run", "stream", "median", "min", "max", "answers", "note"]);
+            Columns::new(&["RUN", "STREAM", "MEDIAN", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"]);
         let number = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.1}"));
         for run in &self.0.runs {
             let answers = match run.answers {
@@ -154,6 +183,7 @@ impl Report for Document {
                 number(run.median),
                 number(run.min),
                 number(run.max),
+                unit(run.unit).into(),
                 answers.into(),
                 run.note.clone(),
             ]);

@@ -55,6 +55,18 @@ impl TypedValueParser for Names {
     }
 }
 
+/// [`AUTO`], or a name of this family.
+pub(crate) fn names_of<A: Family>() -> PossibleValuesParser {
+    let names = A::algorithms().into_iter().map(|row| row.name);
+    PossibleValuesParser::new(std::iter::once(AUTO).chain(names))
+}
+
+/// The one of a family that a name for both means: `None`, the choice of the FIB, also where it is
+/// none of this family.
+pub(crate) fn of_family<A: Family>(name: &str) -> Option<&'static str> {
+    A::algorithms().into_iter().map(|row| row.name).find(|known| *known == name)
+}
+
 /// A table that can be asked.
 pub(crate) struct Built<A: Family> {
     /// Of which algorithm.

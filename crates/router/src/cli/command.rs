@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches};
 
+use fingerpost_route::source::SourceError;
+
 use super::output::{Output, message};
 
 /// Registry row.
@@ -83,9 +85,11 @@ impl From<io::Error> for Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let kind = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
-        let kind = kind.map_or(io::ErrorKind::Other, io::Error::kind);
-        Self::outside(kind, format_args!("{error:#}"))
+        let kind = error.chain().find_map(|cause| match cause.downcast_ref() {
+            Some(SourceError::Io { kind, .. }) => Some(*kind),
+            _ => cause.downcast_ref().map(io::Error::kind),
+        });
+        Self::outside(kind.unwrap_or(io::ErrorKind::Other), format_args!("{error:#}"))
     }
 }
 
@@ -127,6 +131,7 @@ pub(crate) fn program(commands: &[Command]) -> clap::Command {
 
 /// Runs the command that the command line names.
 pub(crate) fn main(commands: &'static [Command]) -> ExitCode {
+    crate::sys::exit_on_interrupt();
     let matches = match program(commands).try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return usage(&error, &path(&program(commands), std::env::args())),
@@ -275,6 +280,9 @@ mod tests {
         let error = |kind: io::ErrorKind| anyhow::Error::from(io::Error::from(kind)).context("x");
         assert_eq!(code(error(io::ErrorKind::PermissionDenied).into()), 4);
         assert_eq!(code(error(io::ErrorKind::BrokenPipe).into()), 1);
+        let file = |kind| SourceError::Io { name: "t".into(), kind, what: "no".into() };
+        assert_eq!(code(anyhow::Error::from(file(io::ErrorKind::PermissionDenied)).into()), 4);
+        assert_eq!(code(anyhow::Error::from(file(io::ErrorKind::NotFound)).into()), 1);
         assert_eq!(code(io::Error::from(io::ErrorKind::BrokenPipe).into()), 0);
         assert_eq!(code(io::Error::from(io::ErrorKind::StorageFull).into()), 1);
         assert_eq!(Exit::Interrupted as u8, 130);

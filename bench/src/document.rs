@@ -93,6 +93,13 @@ pub struct Run {
     /// The same, per prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_prefix: Option<f64>,
+    /// Distinct cache lines that a lookup reads, in the mean; of what it tells in `explain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<f64>,
+    /// The median as a part of the machine's own for two dependent loads a key from a table of as many
+    /// bytes, measured in the same run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_two_loads: Option<f64>,
     /// Whether what came out was right.
     pub answers: Answers,
     /// How many answers were wrong.
@@ -167,6 +174,17 @@ pub enum Answers {
     Unchecked,
 }
 
+impl Mode {
+    /// As in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Single => "single",
+            Self::Dependent => "dependent",
+        }
+    }
+}
+
 impl Run {
     /// A run of our own in batches on one thread, without samples yet.
     pub fn new(name: &str, kind: Kind, stream: &str, unit: Unit) -> Self {
@@ -186,6 +204,8 @@ impl Run {
             samples: Vec::new(),
             bytes: None,
             bytes_per_prefix: None,
+            lines: None,
+            share_two_loads: None,
             answers: Answers::Unchecked,
             wrong: 0,
             note: String::new(),

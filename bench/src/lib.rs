@@ -4,11 +4,15 @@
 //! noisy machine; answers are checked before a number is printed.
 
 pub mod document;
+pub mod family;
 pub mod forward;
+pub mod lookup;
 pub mod machine;
 pub mod measure;
 pub mod peer;
+pub mod progress;
 pub mod table;
 
 pub use document::{Answers, BenchDocument, Kind, Machine, Mode, Run, TableInfo, Unit};
 pub use forward::{ForwardOptions, forward};
+pub use lookup::{LookupOptions, lookup};

@@ -1,12 +1,34 @@
 //! Alternating measurement: every run gets a turn before any gets its next, so that a slow minute of a
 //! shared machine hits all alike.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Something that can be measured, over and over.
 pub trait Measured {
     /// Works for a while and returns how much was done, in whatever counts.
     fn work(&mut self) -> u64;
+}
+
+/// Which time is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// That of the wall: for work that several threads share, or that waits.
+    Wall,
+    /// That of this thread: work that another program interrupts is not charged for it.
+    Thread,
+}
+
+impl Clock {
+    /// From some moment on.
+    pub fn now(self) -> Duration {
+        let id = match self {
+            Self::Wall => ClockId::Monotonic,
+            Self::Thread => ClockId::ThreadCPUTime,
+        };
+        clock_gettime(id).try_into().unwrap_or_default()
+    }
 }
 
 /// How long and how often.
@@ -16,6 +38,8 @@ pub struct Plan {
     pub samples: usize,
     /// Least time of a sample.
     pub sample: Duration,
+    /// By which clock.
+    pub clock: Clock,
 }
 
 impl Plan {
@@ -24,21 +48,33 @@ impl Plan {
         let samples = samples.max(1);
         #[allow(clippy::cast_precision_loss, reason = "a small number")]
         let sample = Duration::from_secs_f64(seconds.max(0.001) / samples as f64);
-        Self { samples, sample }
+        Self { samples, sample, clock: Clock::Wall }
     }
 }
 
 /// Nanoseconds for each piece of work: the samples of each run. One turn each is thrown away first.
-#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
 pub fn alternate(runs: &mut [&mut dyn Measured], plan: Plan) -> Vec<Vec<f64>> {
+    alternate_told(runs, plan, &mut |_, _| ())
+}
+
+/// As [`alternate`]; before each sample `tell` is given the run's number and how many samples are
+/// done of all.
+#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+pub fn alternate_told(
+    runs: &mut [&mut dyn Measured],
+    plan: Plan,
+    tell: &mut dyn FnMut(usize, usize),
+) -> Vec<Vec<f64>> {
     let mut samples = vec![Vec::with_capacity(plan.samples); runs.len()];
+    let many = runs.len();
     for turn in 0..=plan.samples {
-        for (run, samples) in runs.iter_mut().zip(&mut samples) {
-            let start = Instant::now();
+        for (i, (run, samples)) in runs.iter_mut().zip(&mut samples).enumerate() {
+            tell(i, turn * many + i);
+            let start = plan.clock.now();
             let (mut done, mut elapsed) = (0, Duration::ZERO);
             while elapsed < plan.sample {
                 done += run.work();
-                elapsed = start.elapsed();
+                elapsed = plan.clock.now().saturating_sub(start);
             }
             if turn > 0 {
                 samples.push(elapsed.as_nanos() as f64 / done.max(1) as f64);
@@ -65,9 +101,17 @@ mod tests {
     fn runs_take_turns() {
         let order = std::cell::RefCell::new(Vec::new());
         let (mut a, mut b) = (Turns(0, &order), Turns(1, &order));
-        let plan = Plan { samples: 3, sample: Duration::from_millis(1) };
+        let plan = Plan { sample: Duration::from_millis(1), ..Plan::new(1.0, 3) };
         let samples = alternate(&mut [&mut a, &mut b], plan);
         assert_eq!(*order.borrow(), [0, 1, 0, 1, 0, 1, 0, 1]);
         assert!(samples.iter().all(|s| s.len() == 3 && s.iter().all(|&ns| ns >= 200_000.0)));
+    }
+
+    #[test]
+    fn the_clock_of_a_thread_stands_while_it_sleeps() {
+        let (wall, thread) = (Clock::Wall.now(), Clock::Thread.now());
+        std::thread::sleep(Duration::from_millis(30));
+        let (wall, thread) = (Clock::Wall.now() - wall, Clock::Thread.now() - thread);
+        assert!(wall >= Duration::from_millis(30) && thread < Duration::from_millis(20));
     }
 }

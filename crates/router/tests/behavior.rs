@@ -287,6 +287,46 @@ fn a_bench_document_is_of_the_promised_shape() {
 }
 
 #[test]
+fn a_document_of_lookups_is_of_the_promised_shape() {
+    let args = ["bench", "lookup", "--table", &small(), "--json", "--algorithm", "dxr18,radix"];
+    let few = ["--seconds", "0.01", "--repeat", "3", "--keys", "2000", "--seed", "5"];
+    let streams = ["--stream", "prefix,sequential-prefix", "--mode", "batch,single"];
+    let output = fingerpost(&[&args[..], &few, &streams].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    only_messages(&output);
+    let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    let runs = document["runs"].as_array().unwrap();
+    let mut found = Vec::new();
+    for run in runs {
+        assert_eq!(run["unit"], "Mlookups/s");
+        assert_eq!((&run["threads"], &run["wrong"]), (&1.into(), &0.into()));
+        let figure = |name: &str| run[name].as_f64().unwrap();
+        assert!(figure("min") <= figure("median") && figure("median") <= figure("max"));
+        assert_eq!(run["samples"].as_array().unwrap().len(), 3);
+        if run["kind"] == "ceiling" {
+            assert_eq!(run["answers"], "unchecked");
+            continue;
+        }
+        assert_eq!((&run["answers"], &run["kind"]), (&"ok".into(), &"published".into()));
+        assert!(figure("bytes") > 0.0 && figure("bytes_per_prefix") > 0.0);
+        assert!(figure("lines") >= 1.0 && figure("share_two_loads") > 0.0);
+        let word = |name: &str| run[name].as_str().unwrap().to_owned();
+        let family = run["family"].as_u64().unwrap();
+        found.push(format!("{} {family} {} {}", word("name"), word("stream"), word("mode")));
+    }
+    let mut want = Vec::new();
+    for name in ["dxr18 4", "radix 4", "radix 6"] {
+        for how in ["prefix batch", "prefix single", "sequential-prefix dependent"] {
+            want.push(format!("{name} {how}"));
+        }
+    }
+    assert_eq!(found, want);
+    for name in ["empty", "one-load", "two-loads"] {
+        assert!(runs.iter().any(|run| run["name"] == name && run["kind"] == "ceiling"), "{name}");
+    }
+}
+
+#[test]
 fn nonsense_is_told_and_never_a_panic() {
     let mut rng = Rng::new(42);
     let pieces: [&[u8]; 12] = [

@@ -3,10 +3,15 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
+use fingerpost_bench::lookup::Stream as Keys;
+use fingerpost_bench::progress::Bar;
 use fingerpost_bench::table::Tables;
-use fingerpost_bench::{Answers, BenchDocument, ForwardOptions, Unit, forward};
+use fingerpost_bench::{
+    Answers, BenchDocument, ForwardOptions, Kind, LookupOptions, Mode, Run, Unit, forward, lookup,
+};
 
 use super::choice;
 use super::command::{Command, Exit, Failure, parsed};
@@ -16,10 +21,26 @@ pub(super) const COMMAND: Command = Command {
     name: "bench",
     summary: "Measure, after checking the answers",
     examples: "Examples:
-  $ fingerpost bench forward --table testdata/tables/v4-tier1-nh496.txt.xz
+  $ fingerpost bench lookup --table testdata/tables/v4-tier1-nh496.txt.xz
   $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz --stream prefix --json",
     arguments: |command| {
         let command = command.subcommand_required(true).arg_required_else_help(false);
+        let command = command.subcommand(
+            Lookup::augment_args(clap::Command::new("lookup"))
+                .about("Lookups a second of every algorithm, beside what the machine can do")
+                .after_help(
+                    "Examples:
+  $ fingerpost bench lookup --table v4.txt.xz
+  $ fingerpost bench lookup --table v4.txt.xz --algorithm dxr18,radix --stream prefix --mode batch
+  $ fingerpost bench lookup --table v6.txt.xz --stream uniform,sequential-prefix --json
+
+Every run is asked all its keys and the edges of the prefixes before anything is timed, and compared
+with the oracle; then all runs take turns on one core. Keys are made before and read in order.
+`single` and the sequential streams are loops compiled with the algorithm. SHARE is the part of what
+this machine does with two dependent loads a key from a table of as many bytes; RATIO is to the best
+published scheme or outside program, which is marked `*`.",
+                ),
+        );
         command.subcommand(
             Forward::augment_args(clap::Command::new("forward"))
                 .about("The forwarding path between ports of memory: ns a packet on one core")
@@ -35,10 +56,58 @@ generator is measured alone as the ceiling.",
         )
     },
     run: |matches, output| match matches.subcommand() {
+        Some(("lookup", matches)) => run_lookup(parsed(matches)?, output),
         Some(("forward", matches)) => run_forward(parsed(matches)?, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
 };
+
+#[derive(Args, Debug)]
+struct Lookup {
+    /// A table of routes; may be given once a family
+    #[arg(long, value_name = "FILE", required = true)]
+    table: Vec<PathBuf>,
+    /// Algorithms (`fingerpost algorithms` lists them), or `all`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = choice::ALL)]
+    #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
+    algorithm: Vec<String>,
+    /// Which addresses
+    #[arg(long, value_delimiter = ',', default_value = "uniform,prefix", value_parser = keys())]
+    stream: Vec<Keys>,
+    /// How they are asked; the sequential streams always wait for each answer
+    #[arg(long, value_delimiter = ',', default_value = "batch,single", value_parser = mode())]
+    mode: Vec<Mode>,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Of the addresses
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Addresses of a stream; IPv6 takes half as many
+    #[arg(long, value_name = "N", default_value_t = 1 << 21, value_parser = positive)]
+    keys: usize,
+    /// Addresses of a batch
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive)]
+    batch: usize,
+    /// Leave out what the machine could do at best
+    #[arg(long)]
+    no_ceilings: bool,
+}
+
+fn keys() -> impl TypedValueParser<Value = Keys> {
+    // A trace needs a file.
+    let known = || Keys::ALL.iter().copied().filter(|stream| *stream != Keys::Trace);
+    let names = PossibleValuesParser::new(known().map(Keys::name));
+    names.map(move |name| known().find(|s| s.name() == name).expect("one of these names"))
+}
+
+fn mode() -> impl TypedValueParser<Value = Mode> {
+    let names = PossibleValuesParser::new(["batch", "single"]);
+    names.map(|name| if name == "batch" { Mode::Batch } else { Mode::Single })
+}
 
 #[derive(Args, Debug)]
 struct Forward {
@@ -71,7 +140,7 @@ struct Forward {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = burst)]
     burst: usize,
     /// Measuring time of each run
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
     /// Samples of each run
     #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
@@ -111,14 +180,16 @@ fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "not a number above 0".into())
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
+    number.ok_or_else(|| "not a number above 0".into())
+}
+
 fn burst(text: &str) -> Result<usize, String> {
     positive(text).ok().filter(|n| *n <= 256).ok_or_else(|| "not a number from 1 to 256".into())
 }
 
 fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
-    if !arguments.seconds.is_finite() || arguments.seconds <= 0.0 {
-        return Err(Failure::new(Exit::Usage, "--seconds: not a number above 0"));
-    }
     message("reading the tables");
     let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
     let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
@@ -136,9 +207,33 @@ fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));
-    let document = Document(forward(&options)?);
+    print(forward(&options)?, output)
+}
+
+fn run_lookup(arguments: Lookup, output: &mut Output) -> Result<(), Failure> {
+    message("reading the tables");
+    let all = arguments.algorithm.iter().any(|name| name == choice::ALL);
+    let options = LookupOptions {
+        tables: Tables::load(&arguments.table)?,
+        algorithms: if all { Vec::new() } else { arguments.algorithm },
+        streams: arguments.stream,
+        modes: arguments.mode,
+        keys: arguments.keys,
+        batch: arguments.batch,
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+        ceilings: !arguments.no_ceilings,
+    };
+    print(lookup(&options, &mut Bar::new())?, output)
+}
+
+/// The document; wrong answers are an exit code too.
+fn print(document: BenchDocument, output: &mut Output) -> Result<(), Failure> {
+    let document = Document(document);
     output.print(&document)?;
-    let wrong: u64 = document.0.runs.iter().map(|run| run.wrong).sum();
+    let ours = document.0.runs.iter().filter(|run| run.kind != Kind::Peer);
+    let wrong: u64 = ours.map(|run| run.wrong).sum();
     if wrong > 0 {
         return Err(Failure::new(Exit::Differences, format_args!("{wrong} answers were wrong")));
     }
@@ -168,23 +263,105 @@ impl Report for Document {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         let machine = &self.0.machine;
         writeln!(to, "{}, {} cores, {}", machine.cpu, machine.cores, machine.rustc)?;
+        let lookups = self.0.runs.iter().any(|run| run.unit == Unit::MlookupsPerSecond);
+        if lookups { self.lookups(to) } else { self.plain(to) }
+    }
+}
+
+fn figure(number: Option<f64>, digits: usize) -> String {
+    number.map_or("-".into(), |number| format!("{number:.digits$}"))
+}
+
+fn answers(run: &Run) -> String {
+    match run.answers {
+        Answers::Ok => "ok".into(),
+        Answers::Wrong => format!("{} wrong", run.wrong),
+        Answers::Unchecked => "unchecked".into(),
+    }
+}
+
+impl Document {
+    fn plain(&self, to: &mut dyn Write) -> io::Result<()> {
         let mut columns =
             Columns::new(&["RUN", "STREAM", "MEDIAN", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"]);
-        let number = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.1}"));
         for run in &self.0.runs {
-            let answers = match run.answers {
-                Answers::Ok => "ok",
-                Answers::Wrong => "wrong",
-                Answers::Unchecked => "unchecked",
-            };
             columns.row([
                 run.name.clone(),
                 run.stream.clone(),
-                number(run.median),
-                number(run.min),
-                number(run.max),
+                figure(run.median, 1),
+                figure(run.min, 1),
+                figure(run.max, 1),
                 unit(run.unit).into(),
-                answers.into(),
+                answers(run),
+                run.note.clone(),
+            ]);
+        }
+        columns.write(to)
+    }
+
+    /// Runs of one family, stream and mode together, the fastest first.
+    fn lookups(&self, to: &mut dyn Write) -> io::Result<()> {
+        let group = |run: &Run| (run.family, run.stream.clone(), run.mode);
+        let mut groups: Vec<_> = Vec::new();
+        for run in self.0.runs.iter().filter(|run| run.kind != Kind::Ceiling) {
+            if !groups.contains(&group(run)) {
+                groups.push(group(run));
+            }
+        }
+        for (family, stream, mode) in groups {
+            let mode_name = mode.name();
+            writeln!(to, "\nIPv{}, {stream}, {mode_name}: Mlookups/s", family.unwrap_or(0))?;
+            let mut runs: Vec<_> = self.0.runs.iter().collect();
+            let wanted = (family, stream, mode);
+            runs.retain(|run| run.kind != Kind::Ceiling && group(run) == wanted);
+            let speed = |run: &Run| run.median.unwrap_or(0.0);
+            runs.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+            self.group(&runs, to)?;
+        }
+        let ceilings = self.0.runs.iter().filter(|run| run.kind == Kind::Ceiling);
+        let mut columns =
+            Columns::new(&["CEILING", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "NOTE"]);
+        for run in ceilings.clone() {
+            columns.row([
+                run.name.clone(),
+                run.mode.name().into(),
+                run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
+                figure(run.median, 1),
+                figure(run.min, 1),
+                figure(run.max, 1),
+                run.note.clone(),
+            ]);
+        }
+        if ceilings.count() > 0 {
+            writeln!(to)?;
+            columns.write(to)?;
+        }
+        Ok(())
+    }
+
+    fn group(&self, runs: &[&Run], to: &mut dyn Write) -> io::Result<()> {
+        let rivals = runs.iter().filter(|run| matches!(run.kind, Kind::Published | Kind::Peer));
+        let best = rivals.filter(|run| run.wrong == 0).find(|run| run.median.is_some());
+        let headings = [
+            "", "RUN", "MEDIAN", "MIN", "MAX", "RATIO", "SHARE", "LINES", "BYTES", "B/PREFIX",
+            "ANSWERS", "NOTE",
+        ];
+        let mut columns = Columns::new(&headings);
+        for run in runs {
+            let is_best = best.is_some_and(|best| std::ptr::eq(*best, *run));
+            let ratio = run.median.zip(best.and_then(|best| best.median)).map(|(a, b)| a / b);
+            columns.row([
+                if is_best { "*" } else { "" }.into(),
+                run.name.clone(),
+                figure(run.median, 1),
+                figure(run.min, 1),
+                figure(run.max, 1),
+                figure(ratio, 2),
+                figure(run.share_two_loads, 2),
+                figure(run.lines, 2),
+                run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
+                figure(run.bytes_per_prefix, 2),
+                answers(run),
                 run.note.clone(),
             ]);
         }

@@ -1,0 +1,28 @@
+//! An address family as benches need it.
+
+use fingerpost_lpm::{Addr, Algorithm};
+
+/// IPv4 or IPv6, with its rows of the registry.
+pub trait Family: Addr {
+    /// Its algorithms, in registry order.
+    fn rows() -> Vec<&'static Algorithm<Self>>;
+
+    /// Of `names` (all where there is none) those that this family has, in registry order.
+    fn named(names: &[String]) -> Vec<&'static Algorithm<Self>> {
+        let mut rows = Self::rows();
+        rows.retain(|row| names.is_empty() || names.iter().any(|name| name == row.name));
+        rows
+    }
+}
+
+impl Family for u32 {
+    fn rows() -> Vec<&'static Algorithm<Self>> {
+        fingerpost_lpm::v4().collect()
+    }
+}
+
+impl Family for u128 {
+    fn rows() -> Vec<&'static Algorithm<Self>> {
+        fingerpost_lpm::v6().collect()
+    }
+}

@@ -87,3 +87,18 @@ fn program(name: &str) {
 fn dpdk_answers_right() {
     program("dpdk");
 }
+
+#[test]
+fn bart_answers_right() {
+    program("bart");
+}
+
+#[test]
+fn crates_answers_right() {
+    program("crates");
+}
+
+#[test]
+fn python_answers_right() {
+    program("python");
+}

@@ -47,7 +47,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "peers",
         usage: "[NAME..]",
-        summary: "build what bench compares with, in target/peers (as root on Debian)",
+        summary: "build what bench compares with, in target/peers (DPDK, Go, Rust, Python; network)",
         run: peers::peers,
     },
     Task {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -22,15 +23,38 @@ struct Program {
     build: fn(&Path, &Path) -> Result<()>,
 }
 
-const PROGRAMS: &[Program] = &[Program {
-    name: "dpdk",
-    engines: "rte_lpm, rte_fib, rte_lpm6, rte_fib6",
-    packages: &["libdpdk-dev", "pkgconf", "gcc", "libc6-dev"],
-    ready: || {
-        sh::find("cc").is_some() && sh::works(&mut sh::command("pkg-config --exists libdpdk"))
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "dpdk",
+        engines: "rte_lpm, rte_fib, rte_lpm6, rte_fib6",
+        packages: &["libdpdk-dev", "pkgconf", "gcc", "libc6-dev"],
+        ready: || {
+            sh::find("cc").is_some() && sh::works(&mut sh::command("pkg-config --exists libdpdk"))
+        },
+        build: dpdk,
     },
-    build: dpdk,
-}];
+    Program {
+        name: "bart",
+        engines: "bart, bart_fast",
+        packages: &["golang-go"],
+        ready: || sh::find("go").is_some(),
+        build: bart,
+    },
+    Program {
+        name: "crates",
+        engines: "prefix-trie, ip_network_table, iptrie, poptrie-rs",
+        packages: &[],
+        ready: || true,
+        build: crates,
+    },
+    Program {
+        name: "python",
+        engines: "pytricia, py-radix",
+        packages: &["python3-venv", "python3-dev", "gcc", "libc6-dev"],
+        ready: || sh::works(&mut sh::command("python3 -m venv -h")) && sh::find("cc").is_some(),
+        build: python,
+    },
+];
 
 /// `[NAME..]`, by default all.
 pub(crate) fn peers(args: &[String]) -> Result<()> {
@@ -82,6 +106,29 @@ fn dpdk(source: &Path, target: &Path) -> Result<()> {
     sh::run(cc.args(["-lrte_fib", "-lrte_lpm", "-lrte_rib", "-lrte_eal"]))
 }
 
+fn bart(source: &Path, target: &Path) -> Result<()> {
+    let mut go = sh::command("go build -trimpath -o");
+    // What every server of the last ten years has; ignored on other architectures.
+    go.arg(target.join("peer")).arg(".").env("GOAMD64", "v3").current_dir(source);
+    sh::run(&mut go)
+}
+
+fn crates(source: &Path, target: &Path) -> Result<()> {
+    let mut cargo = sh::command("cargo build --release --locked --target-dir");
+    cargo.arg(target.join("target")).arg("--manifest-path").arg(source.join("Cargo.toml"));
+    sh::run(cargo.env("RUSTFLAGS", "-C target-cpu=native"))?;
+    copy(&target.join("target/release/fingerpost-peers"), &target.join("peer"))
+}
+
+fn python(source: &Path, target: &Path) -> Result<()> {
+    let venv = target.join("venv");
+    sh::run(sh::command("python3 -m venv").arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+    sh::run(pip.arg(source.join("requirements.txt")))?;
+    copy(&source.join("peer.py"), &target.join("peer.py"))
+}
+
 fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -92,6 +139,13 @@ fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    // A program that still runs keeps its old file.
+    let _ = fs::remove_file(to);
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -112,7 +166,7 @@ mod tests {
     #[test]
     fn unknown_names_are_refused() {
         let error = peers(&["nobody".to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("dpdk"), "{error}");
+        assert!(error.contains("dpdk, bart, crates, python"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,15 @@ pub struct Program {
     env: &'static [(&'static str, &'static str)],
 }
 
+/// `malloc` of the C library asks for huge pages. Its alternative, reserved pages, needs a privilege.
+const HUGE_MALLOC: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 static DPDK: Program = Program { name: "dpdk", command: &["peer"], env: &[] };
+static BART: Program = Program { name: "bart", command: &["peer"], env: &[("GOMAXPROCS", "1")] };
+static CRATES: Program = Program { name: "crates", command: &["peer"], env: &[HUGE_MALLOC] };
+static PYTHON: Program =
+    Program { name: "python", command: &["venv/bin/python", "peer.py"], env: &[HUGE_MALLOC] };
+
 /// Registry row, plain data: an engine of a program, for one family.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
@@ -53,12 +61,31 @@ const fn row(
 
 const FIB_2B: &str = "DPDK: DIR-24-8 of two-byte entries, 64 at a time";
 const FIB_4B: &str = "DPDK: DIR-24-8 of four-byte entries, 64 at a time";
+const TRIE: &str = "Rust: tree bitmap, map of prefixes";
+const BITMAP: &str = "Rust: tree bitmap";
+
 static ROWS: &[Row] = &[
     row("rte_lpm", 4, &DPDK, "rte_lpm", "DPDK: DIR-24-8 with lengths, inlined, 64 or 4 at a time"),
     row("rte_fib", 4, &DPDK, "rte_fib_2b", FIB_2B),
     row("rte_fib_4b", 4, &DPDK, "rte_fib_4b", FIB_4B),
     row("rte_lpm6", 6, &DPDK, "rte_lpm6", "DPDK: 24 bits, then 8 at a time"),
     row("rte_fib6", 6, &DPDK, "rte_fib6", "DPDK: trie of four-byte entries, 64 at a time"),
+    row("bart", 4, &BART, "table", "Go: BART, routes and lookups in one trie"),
+    row("bart_fast", 4, &BART, "fast", "Go: BART with flat arrays for speed"),
+    row("bart", 6, &BART, "table", "Go: BART, routes and lookups in one trie"),
+    row("bart_fast", 6, &BART, "fast", "Go: BART with flat arrays for speed"),
+    row("prefix-trie", 4, &CRATES, "prefix-trie", TRIE),
+    row("ip_network_table", 4, &CRATES, "treebitmap", BITMAP),
+    row("iptrie", 4, &CRATES, "iptrie", "Rust: level-compressed trie, immutable"),
+    row("poptrie-rs", 4, &CRATES, "poptrie", "Rust: the crate poptrie"),
+    row("prefix-trie", 6, &CRATES, "prefix-trie", TRIE),
+    row("ip_network_table", 6, &CRATES, "treebitmap", BITMAP),
+    row("iptrie", 6, &CRATES, "iptrie", "Rust: level-compressed trie, immutable"),
+    row("poptrie-rs", 6, &CRATES, "poptrie", "Rust: the crate poptrie"),
+    row("pytricia", 4, &PYTHON, "pytricia", "Python: Patricia trie in C"),
+    row("py-radix", 4, &PYTHON, "py-radix", "Python: radix tree in C"),
+    row("pytricia", 6, &PYTHON, "pytricia", "Python: Patricia trie in C"),
+    row("py-radix", 6, &PYTHON, "py-radix", "Python: radix tree in C"),
 ];
 
 /// All peers, each family a row of its own.
@@ -154,11 +181,11 @@ mod tests {
         let names = |option, family| {
             find(option, family).unwrap().iter().map(|row| row.name).collect::<Vec<_>>()
         };
-        assert_eq!(names("rte_lpm,rte_fib,rte_fib6", 4), ["rte_lpm", "rte_fib"]);
+        assert_eq!(names("bart,rte_fib,rte_fib6", 4), ["rte_fib", "bart"]);
         assert_eq!(names("rte_fib", 6), [""; 0]);
         assert_eq!(names("none", 4), [""; 0]);
         assert_eq!(names("all", 4).len() + names("all", 6).len(), ROWS.len());
         let error = find("rte_fib,nobody", 4).unwrap_err().to_string();
-        assert!(error.contains("no peer nobody") && error.contains("rte_lpm6"), "{error}");
+        assert!(error.contains("no peer nobody") && error.contains("py-radix"), "{error}");
     }
 }

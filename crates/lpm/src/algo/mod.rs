@@ -1,5 +1,6 @@
 //! The registry of algorithms.
 
+mod bitmap_chunks;
 mod bsearch;
 mod dir24_8;
 mod dxr;
@@ -11,6 +12,7 @@ use crate::lookup::Module;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
 pub static ALGORITHMS: &[Module] = &[
+    bitmap_chunks::MODULE,
     bsearch::MODULE,
     dir24_8::MODULE,
     dxr::MODULE,

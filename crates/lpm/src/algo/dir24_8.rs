@@ -204,8 +204,10 @@ impl Walk for u128 {
     }
 }
 
-/// Keys that go through the tables together.
-const GROUP: usize = 64;
+/// Keys that go through the tables together, and how far ahead of their reads the first table is asked
+/// for: 1.3 to 1.4 times as fast as without, on small and on huge pages; 16 were a tenth slower, 64 as
+/// fast. A gather of AVX-512 was no faster than this on a Xeon with it.
+const GROUP: usize = 32;
 
 impl<F: Form> View<'_, F> {
     /// Cell of an address in the block of an extended entry.
@@ -227,13 +229,21 @@ impl<F: Form> View<'_, F> {
     }
 
     /// Nothing branches on a single address: whether any of the group goes on does, once a level.
+    /// Asks for the first entries of `next` meanwhile, which is shorter than the group at the end.
     #[inline(always)]
-    fn group<A: Walk>(&self, addrs: &[A], out: &mut [NextHopId]) {
+    fn group<A: Walk>(&self, addrs: &[A], next: &[A], out: &mut [NextHopId]) {
         let mut any = false;
-        for (&addr, out) in addrs.iter().zip(out.iter_mut()) {
+        let mut read = |addr: A, out: &mut NextHopId| {
             let entry = F::load(self.top.at(addr.top()));
             any |= F::is_extended(entry);
             *out = NextHopId(entry);
+        };
+        for ((&addr, &next), out) in addrs.iter().zip(next).zip(out.iter_mut()) {
+            prefetch(self.top.at(next.top()));
+            read(addr, out);
+        }
+        for (&addr, out) in addrs.iter().zip(out.iter_mut()).skip(next.len()) {
+            read(addr, out);
         }
         if any {
             self.go_on(addrs, out);
@@ -279,8 +289,12 @@ impl<A: Walk, F: Form> Lookup<A> for Reader<A, F> {
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
         let view = self.view();
+        for addr in addrs.iter().take(GROUP) {
+            prefetch(view.top.at(addr.top()));
+        }
+        let mut ahead = addrs.chunks(GROUP).skip(1);
         for (addrs, out) in addrs.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            view.group(addrs, out);
+            view.group(addrs, ahead.next().unwrap_or(&[]), out);
         }
     }
 

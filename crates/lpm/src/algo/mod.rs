@@ -7,6 +7,7 @@ mod dxr;
 #[cfg(feature = "poptrie")]
 mod poptrie;
 mod radix;
+mod sail;
 
 use crate::lookup::Module;
 
@@ -19,4 +20,5 @@ pub static ALGORITHMS: &[Module] = &[
     #[cfg(feature = "poptrie")]
     poptrie::MODULE,
     radix::MODULE,
+    sail::MODULE,
 ];

@@ -4,6 +4,7 @@ mod bitmap_chunks;
 mod bsearch;
 mod dir24_8;
 mod dxr;
+mod planb;
 #[cfg(feature = "poptrie")]
 mod poptrie;
 mod radix;
@@ -17,6 +18,7 @@ pub static ALGORITHMS: &[Module] = &[
     bsearch::MODULE,
     dir24_8::MODULE,
     dxr::MODULE,
+    planb::MODULE,
     #[cfg(feature = "poptrie")]
     poptrie::MODULE,
     radix::MODULE,

@@ -8,6 +8,7 @@ mod planb;
 #[cfg(feature = "poptrie")]
 mod poptrie;
 mod radix;
+mod radix_lockless;
 mod sail;
 
 use crate::lookup::Module;
@@ -22,5 +23,6 @@ pub static ALGORITHMS: &[Module] = &[
     #[cfg(feature = "poptrie")]
     poptrie::MODULE,
     radix::MODULE,
+    radix_lockless::MODULE,
     sail::MODULE,
 ];

@@ -15,7 +15,7 @@
 //!
 //! Which algorithm: each row of the registry ([`v4`], [`v6`]) claims a fitness for a table's shape;
 //! take the highest whose [`Limits`] hold. Up to some dozens of routes that is `bsearch`; for IPv4
-//! tables of any size `dxr18`; for IPv6 `radix`, the only one here that is changed in place.
+//! tables of any size `dxr18`; for IPv6 tables of any size `rl32`.
 //!
 //! Changes go through [`Table::apply`]. It edits beside the readers and reuses what it unlinked once
 //! [`Grace`] says that no reader holds it, or it asks for a new table ([`UpdateError::Rebuild`]).
@@ -28,6 +28,7 @@ extern crate std;
 
 pub mod addr;
 pub mod algo;
+pub mod buddy;
 pub mod head;
 pub mod intervals;
 pub mod lookup;

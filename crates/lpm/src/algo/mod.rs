@@ -9,6 +9,7 @@ mod planb;
 mod poptrie;
 mod radix;
 mod radix_lockless;
+mod range_lines;
 mod sail;
 
 use crate::lookup::Module;
@@ -25,4 +26,5 @@ pub static ALGORITHMS: &[Module] = &[
     radix::MODULE,
     radix_lockless::MODULE,
     sail::MODULE,
+    range_lines::MODULE,
 ];

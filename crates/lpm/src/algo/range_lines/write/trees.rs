@@ -1,0 +1,219 @@
+//! Trees of lines and the tails behind them: laid from the ranges of a /32, and unlinked again.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::super::{FAN, HEAP, LINE_UNITS, TAIL, UNUSED, WHOLE, Width, tail_key};
+use super::{Full, Writer};
+
+impl<W: Width> Writer<W> {
+    /// The lines of a /32, from the ranges that start in it and what serves its start otherwise.
+    pub(super) fn tree(&mut self, carry: u32, group: &[(u128, u32)]) -> Result<u32, Full> {
+        let mut ranges = mem::take(&mut self.ranges);
+        ranges.clear();
+        let entry = self.ranges_of(carry, group, &mut ranges).and_then(|()| self.lay(&ranges));
+        self.ranges = ranges;
+        entry
+    }
+
+    fn ranges_of(
+        &mut self,
+        mut carry: u32,
+        group: &[(u128, u32)],
+        ranges: &mut Vec<(u32, u32)>,
+    ) -> Result<(), Full> {
+        // From this /48 on `carry` is to be told, unless something else starts there.
+        let mut due = Some(0);
+        for inside in group.chunk_by(|a, b| part_of(a.0) == part_of(b.0)) {
+            let part = part_of(inside[0].0);
+            if let Some(due) = due
+                && due < part
+            {
+                ranges.push((due, carry));
+            }
+            let deep = inside.len() > 1 || inside[0].0 << 48 != 0;
+            let result = if deep { W::DEEP | self.new_tail(carry, inside)? } else { inside[0].1 };
+            ranges.push((part, result));
+            carry = inside[inside.len() - 1].1;
+            due = deep.then_some(part + 1);
+        }
+        if let Some(due) = due
+            && due <= 0xffff
+        {
+            ranges.push((due, carry));
+        }
+        Ok(())
+    }
+
+    fn new_tail(&mut self, carry: u32, inside: &[(u128, u32)]) -> Result<u32, Full> {
+        let outer = (inside[0].0 << 48 != 0).then_some((inside[0].0 >> 80 << 80, carry));
+        let count = inside.len() + usize::from(outer.is_some());
+        let number = self.numbers.pop().ok_or(Full::Tails)?;
+        self.fresh.push((number, 0));
+        let size = u32::try_from(1 + 2 * count).map_err(|_| Full::Heap)?;
+        let unit = self.take(size)?;
+        self.tally.tails += 1;
+        let units = &self.reader.regions[HEAP].u64s()[unit as usize..];
+        units[0].store(count as u64, Relaxed);
+        for (index, &(start, hop)) in outer.iter().chain(inside).enumerate() {
+            let (high, low) = tail_key(start);
+            units[1 + index].store(high, Relaxed);
+            units[1 + count + index].store(low << 48 | u64::from(hop), Relaxed);
+        }
+        // Relaxed: readers come here by a result that is published later.
+        self.reader.regions[TAIL].u32s()[number as usize].store(unit, Relaxed);
+        Ok(number)
+    }
+
+    /// Writes ranges as lines.
+    fn lay(&mut self, ranges: &[(u32, u32)]) -> Result<u32, Full> {
+        let leaves = ranges.len().div_ceil(W::RANGES);
+        let depth = (0..3).find(|&depth| leaves <= FAN.pow(depth)).unwrap_or(3);
+        let lines = lines_of(leaves, depth as usize);
+        let unit = self.take(u32::try_from(lines).expect("at most 2^16") * LINE_UNITS)?;
+        self.tally.lines += lines;
+        let line = unit / LINE_UNITS;
+        self.lay_at(line as usize, depth as usize, ranges);
+        Ok(line << 2 | depth)
+    }
+
+    fn lay_at(&self, line: usize, depth: usize, ranges: &[(u32, u32)]) {
+        let halves = &self.reader.regions[HEAP].u16s()[32 * line..32 * line + 32];
+        let store = |index: usize, start: u32| {
+            let start = u16::try_from(start - 1).expect("a range starts at 1 to 2^16 - 1");
+            halves[index].store(start, Relaxed);
+        };
+        if depth == 0 {
+            halves[W::FIRST..].iter().for_each(|half| half.store(UNUSED, Relaxed));
+            for (index, &(start, result)) in ranges.iter().enumerate() {
+                if index > 0 {
+                    store(W::FIRST + index - 1, start);
+                }
+                W::put(self.reader.view(), line, index, result);
+            }
+            return;
+        }
+        halves.iter().for_each(|half| half.store(UNUSED, Relaxed));
+        let each = W::RANGES * FAN.pow(u32::try_from(depth - 1).expect("at most 2"));
+        for (index, ranges) in ranges.chunks(each).enumerate() {
+            if index > 0 {
+                store(index - 1, ranges[0].0);
+            }
+            self.lay_at(line + 1 + index * WHOLE[depth - 1], depth - 1, ranges);
+        }
+    }
+
+    /// Unlinks the lines of a node's entry and their tails.
+    pub(super) fn drop_tree(&mut self, entry: u32) {
+        let line = entry >> 2;
+        let lines = self.drop_lines(line as usize, entry as usize & 3);
+        self.tally.lines -= lines;
+        let units = u32::try_from(lines).expect("what was laid") * LINE_UNITS;
+        self.unlink(line * LINE_UNITS, units);
+    }
+
+    /// Unlinks the tails of a tree; the number of its lines.
+    fn drop_lines(&mut self, line: usize, depth: usize) -> usize {
+        let halves = &self.reader.regions[HEAP].u16s()[32 * line..32 * line + 32];
+        let first = if depth == 0 { W::FIRST } else { 0 };
+        let used = halves[first..].iter().take_while(|half| half.load(Relaxed) != UNUSED).count();
+        if depth == 0 {
+            for place in 0..=used {
+                let result = W::result(self.reader.view(), line, place);
+                if result & W::DEEP != 0 {
+                    self.drop_tail(result & !W::DEEP);
+                }
+            }
+            return 1;
+        }
+        let mut lines = 1;
+        for child in 0..=used {
+            lines += self.drop_lines(line + 1 + child * WHOLE[depth - 1], depth - 1);
+        }
+        lines
+    }
+
+    fn drop_tail(&mut self, number: u32) {
+        let unit = self.reader.regions[TAIL].u32s()[number as usize].load(Relaxed);
+        let count = self.reader.regions[HEAP].u64s()[unit as usize].load(Relaxed);
+        self.tally.tails -= 1;
+        self.unlink(unit, u32::try_from(1 + 2 * count).expect("what was taken"));
+        self.stale.push((number, 0));
+    }
+}
+
+/// The /48 of an address in its /32.
+#[allow(clippy::cast_possible_truncation, reason = "16 bits")]
+fn part_of(addr: u128) -> u32 {
+    (addr >> 80) as u32 & 0xffff
+}
+
+/// Lines of a tree of `leaves` leaves.
+fn lines_of(leaves: usize, depth: usize) -> usize {
+    if depth == 0 {
+        return 1;
+    }
+    // Leaves of a whole child.
+    let each = FAN.pow(u32::try_from(depth - 1).expect("at most 2"));
+    let rest = leaves % each;
+    let last = if rest > 0 { lines_of(rest, depth - 1) } else { 0 };
+    1 + leaves / each * WHOLE[depth - 1] + last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{DIRECT, Narrow, Wide};
+    use super::super::tests::{built, verify};
+    use super::*;
+    use crate::addr::Prefix;
+    use crate::lookup::{Change, NextHopId, NoReaders, Table, UpdateError};
+    use crate::routes::RouteStore;
+    use crate::simd::Simd;
+
+    /// Numbers of ranges in one /32 around those at which a tree becomes deeper.
+    fn depths<W: Width>() {
+        let block: u128 = 0x2001_0db8 << 96;
+        let full: [usize; 3] = [0, 1, 2].map(|depth| W::RANGES * FAN.pow(depth));
+        let counts = full.iter().flat_map(|&count| [count - 1, count, count + 1]);
+        for count in counts.chain([1 << 16]) {
+            let mut routes = RouteStore::<u128>::new();
+            // One of the ranges is before the first route.
+            for index in 1..count as u128 {
+                let hop = NextHopId(1 + u32::from(index % 2 == 0));
+                routes.insert(Prefix::masked(block | index << 80, 48), hop);
+            }
+            if count == 1 << 16 {
+                routes.insert(Prefix::masked(block, 48), NextHopId(9));
+            } else if count > 1 {
+                // And one after the last.
+                routes.insert(Prefix::masked(block | 0xffff << 80, 48), NextHopId(9));
+                routes.remove(Prefix::masked(block | (count as u128 - 1) << 80, 48));
+            }
+            let mut writer = built::<W>(&routes, Simd::detect());
+            let when = alloc::format!("{count} ranges");
+            verify(&writer, &routes, &when);
+            let leaves = writer.tally.lines;
+            assert!(leaves >= count / W::RANGES, "{when}: {leaves} lines");
+            // All of it is found again when it goes.
+            let changes: Vec<_> = routes
+                .iter()
+                .map(|(prefix, &old)| Change { prefix, old, new: NextHopId::NONE })
+                .collect();
+            let empty = RouteStore::new();
+            match writer.apply(&changes, &empty, &mut NoReaders) {
+                Ok(()) => {
+                    let fresh = built::<W>(&empty, Simd::detect());
+                    assert_eq!(writer.tally, fresh.tally, "{when}");
+                }
+                error => assert_eq!((error, W::DEEP), (Err(UpdateError::Rebuild), DIRECT)),
+            }
+        }
+    }
+
+    #[test]
+    fn trees_of_every_depth() {
+        depths::<Narrow>();
+        depths::<Wide>();
+    }
+}

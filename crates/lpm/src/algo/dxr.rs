@@ -1,40 +1,36 @@
-//! DXR: one read of a direct table, then a search in a short sorted chunk.
+//! DXR: one or two reads of a direct table, then a search in a short sorted chunk.
 //!
-//! Source: Zec, Rizzo, Mikuc, CCR 2012; FreeBSD's in_fib_dxr.c (M. Zec). Differs: the direct table is
-//!         flat; the search does not branch on the key; a change builds the chunks it touches
-//!         aside and publishes each by one store, so that no snapshot is ever copied.
-//! Shape:  direct [u32; 2^K]: what the first K bits of the address say (K from 16 to 24, a row each);
-//!         heap [u32; n]: chunks, at most 2^22 - 1 words. Equal chunks are stored once and counted.
-//! Cost:   lookup 1 read for most of the address space, else 1 + log2(ranges) in about one line; a
-//!         change to a /p writes one chunk (p >= K) or those of 2^(K-p) entries that change
-//! Limits: IPv4; next hops below 2^K and 2^22; 2^22 - 1 words of chunks
-//! Wins:   full IPv4 tables in some 2 bytes a prefix. Weak: traffic to long prefixes (the search)
+//! Source: Zec, Rizzo, Mikuc, CCR 2012; Zec, Mikuc, SoftCOM 2017 (two stages); FreeBSD's in_fib_dxr.c
+//!         (M. Zec). IPv6 is the same frame over 128 bits, as BSIC has it (NSDI 2025). Differs: the
+//!         search does not branch on the key; a change builds the chunks it touches aside and
+//!         publishes each by one store, so that no snapshot is ever copied.
+//! Shape:  heap [u32; n] (IPv6 [u64; n]): chunks, at most 2^22 - 1 words. Equal ones are stored once and
+//!         counted. Before it, what the first K bits of the address say:
+//!         `dxr16` to `dxr24`  direct [u32; 2^K]
+//!         `dxr` (K = 20; 24)  directory [u16; 2^D]: number of a block; blocks [u32; 2^(K-D) * m]: entries,
+//!                             equal blocks stored once and counted; D from 11 to 16 by the number of routes
+//! Cost:   lookup 1 or 2 reads for most of the address space, else log2(ranges) more in about one line; a
+//!         change to a /p writes one chunk (p >= K) or those of 2^(K-p) entries that change, with two
+//!         stages a block of entries as well
+//! Limits: next hops below 2^K and 2^22; 2^22 - 1 words of chunks
+//! Wins:   full IPv4 tables in some 2 bytes a prefix. Weak: traffic to long prefixes (the search), of
+//!         which IPv6 is full; `dxr` builds anew whenever the number of routes calls for another D
 //!
-//! ```text
-//! direct entry   31           10 9        0
-//!                [ base         | fragments ]   M = 2^(23-K) - 1, or 0 for K = 24
-//!                                               P = 1023 without the bits of M
-//!     fragments  P ..= 1023   short chunk at word base, of (fragments & M) + 1 words
-//!                P - 1        long chunk too long for this field: its first word is ranges - 1
-//!                P - 2        no chunk: base is the next hop
-//!                ..= P - 3    long chunk at word base, of fragments + 1 words
-//!
-//! long range     u32  [ start, 32 - K bits | next hop, K bits ]
-//! short range    u16  [ start >> 8, 24 - K bits | next hop, K - 8 bits ]; an odd list ends twice
-//! ```
-//!
-//! The first range of a chunk starts at 0. A range compares as a whole: with all ones in place of the
-//! next hop, the key is not below any range that starts at or before it. So the search needs no masks,
-//! and both widths are one code.
+//! `form.rs` has the bits. The first range of a chunk starts at 0.
 
+mod form;
+mod shared;
 mod write;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::array;
 use core::hint::select_unpredictable;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
-use crate::head::{HEAD, Head, stamp};
+use self::form::{Entry, Form, V4, V6};
+use crate::head::{HEAD, Head};
 use crate::lookup::{
     Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
 };
@@ -43,6 +39,7 @@ use crate::mem::{Cells, Masked, Region, prefetch, region_named};
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
     v4: &[
+        two_stage::<V4<20>>(),
         row::<16>("dxr16"),
         row::<17>("dxr17"),
         row::<18>("dxr18"),
@@ -53,7 +50,7 @@ pub(super) const MODULE: Module = Module {
         row::<23>("dxr23"),
         row::<24>("dxr24"),
     ],
-    v6: &[],
+    v6: &[two_stage::<V6>()],
 };
 
 const fn row<const K: u32>(name: &'static str) -> Algorithm<u32> {
@@ -62,15 +59,28 @@ const fn row<const K: u32>(name: &'static str) -> Algorithm<u32> {
         summary: "direct table on the first bits, then sorted ranges in shared chunks",
         source: "Zec, Rizzo, Mikuc, CCR 2012",
         origin: Origin::Published,
-        limits: Limits {
-            next_hop: Format::<K>::MAX_HOP,
-            prefix_len: 32,
-            note: "4,194,303 words of ranges",
-        },
+        limits: limits::<V4<K>>(),
         fitness: fitness::<K>,
-        make: write::make::<K>,
-        open: Some(open::<K>),
+        make: write::make::<V4<K>, false>,
+        open: Some(open::<V4<K>, false>),
     }
+}
+
+const fn two_stage<F: Form>() -> Algorithm<F::Addr> {
+    Algorithm {
+        name: "dxr",
+        summary: "direct table in two stages, then sorted ranges in shared chunks",
+        source: "Zec, Mikuc, SoftCOM 2017; FreeBSD 14",
+        origin: Origin::Published,
+        limits: limits::<F>(),
+        fitness: |_| 130,
+        make: write::make::<F, true>,
+        open: Some(open::<F, true>),
+    }
+}
+
+const fn limits<F: Form>() -> Limits {
+    Limits { next_hop: F::MAX_HOP, prefix_len: F::BITS, note: "4,194,303 words of ranges" }
 }
 
 fn fitness<const K: u32>(_: &TableStats) -> u8 {
@@ -84,133 +94,148 @@ fn fitness<const K: u32>(_: &TableStats) -> u8 {
     }
 }
 
-/// The bits of an entry and of a range, all of which follow from K.
-struct Format<const K: u32>;
-
-impl<const K: u32> Format<K> {
-    /// Bits of an address inside a chunk.
-    const SHIFT: u32 = 32 - K;
-    /// Mask of a short chunk's count.
-    const M: u32 = if K == 24 { 0 } else { (1 << (23 - K)) - 1 };
-    /// The least `fragments` of a short chunk.
-    const P: u32 = 1023 & !Self::M;
-    const XL: u32 = Self::P - 1;
-    const HIT: u32 = Self::P - 2;
-    /// Next-hop bits of a long range.
-    const LONG_HOP: u32 = (1 << K) - 1;
-    /// Next-hop bits of a short range.
-    const SHORT_HOP: u32 = (1 << (K - 8)) - 1;
-    /// K = 24 leaves no bits for the start of a short range.
-    const SHORT: bool = K < 24;
-    /// Long ranges have K bits for a next hop, direct entries 22.
-    const MAX_HOP: u32 = if K < 22 { Self::LONG_HOP } else { (1 << 22) - 1 };
-    #[allow(clippy::cast_possible_truncation, reason = "K is at most 24")]
-    const LAYOUT: u64 = stamp(b"fpdx", K as u8, 1);
-
-    /// The key as the greatest long range that starts at or before it.
-    #[inline(always)]
-    fn long_key(addr: u32) -> u32 {
-        addr << K | Self::LONG_HOP
-    }
-
-    /// The key as the greatest short range that starts at or before it.
-    #[inline(always)]
-    fn short_key(addr: u32) -> u32 {
-        (addr << K) >> 16 | Self::SHORT_HOP
-    }
-}
-
 /// Words of the head.
 const PREFIXES: usize = 0;
 const CHUNKS: usize = 1;
 const REFERENCES: usize = 2;
 const WORDS: usize = 3;
 const WAITING: usize = 4;
-type Counts = Head<5>;
+/// Two stages: how many blocks there are, and D.
+const BLOCKS: usize = 5;
+const SPLIT: usize = 6;
+/// Chunks as the paper counts them: see `TALLIES`.
+const TALLY: usize = 7;
+type Counts = Head<15>;
 
-const DIRECT: usize = 1;
-const HEAP: usize = 2;
-const NAMES: [&str; 3] = [HEAD, "direct", "heap"];
+/// Physical is what is stored, aggregated what it stands for.
+const TALLIES: [&str; 8] = [
+    "physical_short_chunks",
+    "physical_short_fragments",
+    "physical_long_chunks",
+    "physical_long_fragments",
+    "aggregated_short_chunks",
+    "aggregated_short_fragments",
+    "aggregated_long_chunks",
+    "aggregated_long_fragments",
+];
 
-/// What an entry of the direct table means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    Hit(u32),
-    /// Word where the ranges start, and how many 16-bit ranges there are.
-    Short(usize, usize),
-    /// Word where the ranges start, and how many 32-bit ranges there are.
-    Long(usize, usize),
+/// Where each region stands in `Reader::regions`; only two stages have a directory.
+const HEAP: usize = 1;
+const DIRECT: usize = 2;
+const DIRECTORY: usize = 3;
+
+const fn names(two: bool) -> [&'static str; 4] {
+    [HEAD, "heap", if two { "blocks" } else { "direct" }, "directory"]
 }
 
-struct Reader<const K: u32> {
+struct Reader<F: Form, const TWO: bool> {
     head: Counts,
-    regions: [Region; 3],
+    regions: Vec<Region>,
     direct: Cells<AtomicU32>,
-    /// The heap, as long ranges and as short ones.
-    words: Cells<AtomicU32>,
-    halves: Cells<AtomicU16>,
+    /// Without two stages, of no meaning.
+    directory: Cells<AtomicU16>,
+    /// Bits of an entry inside its block.
+    inside: u32,
+    heap: F::Cells,
 }
 
 /// The arrays of a reader, as a batch keeps them in registers.
-#[derive(Clone, Copy)]
-struct View<'a, const K: u32> {
+struct View<'a, F: Form, const TWO: bool> {
     direct: Masked<'a, AtomicU32>,
-    words: Masked<'a, AtomicU32>,
-    halves: Masked<'a, AtomicU16>,
+    directory: Masked<'a, AtomicU16>,
+    inside: u32,
+    heap: F::Heap<'a>,
 }
 
-impl<const K: u32> Reader<K> {
-    /// The heap has at least `mask + 1` words, a power of two.
-    fn new(head: Counts, direct: Region, heap: Region, mask: usize) -> Self {
-        Self {
-            direct: Cells::new(&direct, (1 << K) - 1),
-            words: Cells::new(&heap, mask),
-            halves: Cells::new(&heap, 2 * mask + 1),
-            regions: [head.region().clone(), direct, heap],
+impl<F: Form, const TWO: bool> Clone for View<'_, F, TWO> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Form, const TWO: bool> Copy for View<'_, F, TWO> {}
+
+impl<F: Form, const TWO: bool> Reader<F, TWO> {
+    const NAMES: [&'static str; 4] = names(TWO);
+
+    /// Of heap and blocks what a mask of all ones reaches: as much as there is, or up to twice less.
+    /// `None` where a region is too short. `split` is D.
+    fn new(
+        head: Counts,
+        heap: Region,
+        direct: Region,
+        directory: Option<Region>,
+        split: u32,
+    ) -> Option<Self> {
+        let mask = |cells: usize| cells.checked_ilog2().map(|bits| (1 << bits) - 1);
+        let direct_mask = if TWO { mask(direct.u32s().len())? } else { (1 << F::K) - 1 };
+        let cells = directory.as_ref().unwrap_or(head.region());
+        let directory_mask = if TWO { (1 << split) - 1 } else { 0 };
+        if direct.u32s().len() <= direct_mask || cells.u16s().len() <= directory_mask {
+            return None;
+        }
+        Some(Self {
+            direct: Cells::new(&direct, direct_mask),
+            directory: Cells::new(cells, directory_mask),
+            inside: F::K - split,
+            heap: F::cells(&heap, mask(heap.bytes() / F::WORD_BYTES)?),
+            regions: [head.region().clone(), heap, direct].into_iter().chain(directory).collect(),
             head,
-        }
+        })
     }
 
     #[inline(always)]
-    fn view(&self) -> View<'_, K> {
-        View { direct: self.direct.view(), words: self.words.view(), halves: self.halves.view() }
+    fn view(&self) -> View<'_, F, TWO> {
+        View {
+            direct: self.direct.view(),
+            directory: self.directory.view(),
+            inside: self.inside,
+            heap: F::heap(&self.heap),
+        }
+    }
+
+    /// The first word of a chunk.
+    fn first(&self, base: usize) -> u64 {
+        F::load(&self.regions[HEAP], base).into()
     }
 }
 
-impl<'a, const K: u32> View<'a, K> {
-    /// The entry of an address. Acquire: pairs with the release store that publishes a chunk.
+impl<'a, F: Form, const TWO: bool> View<'a, F, TWO> {
+    /// Where the entry of a chunk stands.
     #[inline(always)]
-    fn entry(&self, addr: u32) -> u32 {
-        self.direct.at((addr >> Format::<K>::SHIFT) as usize).load(Acquire)
-    }
-
-    #[inline(always)]
-    fn decode(&self, entry: u32) -> Entry {
-        let (base, fragments) = (entry >> 10, entry & 1023);
-        if fragments == Format::<K>::HIT {
-            return Entry::Hit(base);
-        }
-        let base = base as usize;
-        if Format::<K>::SHORT && fragments >= Format::<K>::P {
-            Entry::Short(base, 2 * ((fragments & Format::<K>::M) as usize + 1))
-        } else if fragments == Format::<K>::XL {
-            Entry::Long(base + 1, self.words.at(base).load(Relaxed) as usize + 1)
+    fn place(self, chunk: usize) -> usize {
+        if TWO {
+            // Acquire: pairs with the release store that publishes a block.
+            let block = usize::from(self.directory.at(chunk >> self.inside).load(Acquire));
+            (block << self.inside) + (chunk & ((1 << self.inside) - 1))
         } else {
-            Entry::Long(base, fragments as usize + 1)
+            chunk
         }
     }
 
+    /// The entry of a chunk. Acquire: pairs with the release store that publishes it.
     #[inline(always)]
-    fn answer(&self, addr: u32, entry: u32) -> NextHopId {
+    fn entry(self, chunk: usize) -> u32 {
+        self.direct.at(self.place(chunk)).load(Acquire)
+    }
+
+    #[inline(always)]
+    fn decode(self, entry: u32) -> Entry {
+        F::decode(entry, |base| F::first(self.heap, base))
+    }
+
+    #[inline(always)]
+    fn answer(self, addr: F::Addr, entry: u32) -> NextHopId {
         NextHopId(match self.decode(entry) {
             Entry::Hit(hop) => hop,
-            Entry::Short(base, count) => {
-                let read = |i: usize| u32::from(self.halves.at(2 * base + i).load(Relaxed));
-                last_at_most(count, Format::<K>::short_key(addr), read) & Format::<K>::SHORT_HOP
+            Entry::Short(first, count) => {
+                let read = |i: usize| F::short_at(self.heap, first + i);
+                F::short_hop(last_at_most(count, F::short_key(addr), read))
             }
             Entry::Long(base, count) => {
-                let read = |i: usize| self.words.at(base + i).load(Relaxed);
-                last_at_most(count, Format::<K>::long_key(addr), read) & Format::<K>::LONG_HOP
+                let read = |i: usize| F::long_at(self.heap, base, i);
+                F::long_hop(last_at_most(count, F::long_key(addr), read))
             }
         })
     }
@@ -222,19 +247,19 @@ const GROUP: usize = 128;
 /// Searches that halve side by side; 4 were as fast, 16 slower.
 const LANES: usize = 8;
 
-impl<const K: u32> View<'_, K> {
+impl<F: Form, const TWO: bool> View<'_, F, TWO> {
     /// All entries, then the chunks of those that have one. Nothing branches on an address.
-    fn group(&self, addrs: &[u32], out: &mut [NextHopId]) {
+    fn group(self, addrs: &[F::Addr], out: &mut [NextHopId]) {
         let mut entries = [0; GROUP];
         let entries = &mut entries[..addrs.len()];
-        if K >= 20 {
+        if F::K >= 20 {
             // From 4 MiB on the table is not in the second cache: 1.1 to 1.4 times as fast so.
             for &addr in addrs {
-                prefetch(self.direct.at((addr >> Format::<K>::SHIFT) as usize));
+                prefetch(self.direct.at(self.place(F::chunk(addr))));
             }
         }
         for ((&addr, out), kept) in addrs.iter().zip(out.iter_mut()).zip(entries.iter_mut()) {
-            let entry = self.entry(addr);
+            let entry = self.entry(F::chunk(addr));
             *out = NextHopId(entry >> 10);
             *kept = entry;
         }
@@ -242,13 +267,13 @@ impl<const K: u32> View<'_, K> {
         // loads up, which took dxr24 to a seventh.
         let mut chunked = Slots::new();
         for (slot, &entry) in entries.iter().enumerate() {
-            chunked.push(slot, entry & 1023 != Format::<K>::HIT);
+            chunked.push(slot, entry & 1023 != F::HIT);
         }
         let (mut short, mut long) = (Slots::new(), Slots::new());
         for &slot in chunked.list() {
             let entry = entries[slot];
-            prefetch(self.words.at((entry >> 10) as usize));
-            let is_short = Format::<K>::SHORT && entry & 1023 >= Format::<K>::P;
+            F::prefetch(self.heap, (entry >> 10) as usize);
+            let is_short = F::plain_short(entry).is_some();
             short.push(slot, is_short);
             long.push(slot, !is_short);
         }
@@ -267,29 +292,35 @@ impl<const K: u32> View<'_, K> {
     /// Halves up to `LANES` short chunks in step, as often as the longest needs: the loop ends once
     /// for all of them, so one branch is mispredicted and not one each.
     #[inline(always)]
-    fn search_short(&self, slots: &[usize], addrs: &[u32], entries: &[u32]) -> [NextHopId; LANES] {
-        let (mut at, mut left, mut keys) = ([0; LANES], [0; LANES], [0; LANES]);
+    fn search_short(
+        self,
+        slots: &[usize],
+        addrs: &[F::Addr],
+        entries: &[u32],
+    ) -> [NextHopId; LANES] {
+        let (mut at, mut left) = ([0; LANES], [0; LANES]);
+        // Lanes without a search of their own do the last one again.
+        let keys = array::from_fn::<_, LANES, _>(|lane| {
+            F::short_key(addrs[slots[lane.min(slots.len() - 1)]])
+        });
         let mut most = 1;
         for lane in 0..LANES {
-            // Lanes without a search of their own do the last one again.
-            let slot = slots[lane.min(slots.len() - 1)];
-            let entry = entries[slot];
-            at[lane] = 2 * (entry >> 10) as usize;
-            left[lane] = 2 * ((entry & Format::<K>::M) as usize + 1);
-            keys[lane] = Format::<K>::short_key(addrs[slot]);
+            let entry = entries[slots[lane.min(slots.len() - 1)]];
+            // Only plain ones are in the list.
+            (at[lane], left[lane]) = F::plain_short(entry).unwrap_or((0, 1));
             most = left[lane].max(most);
         }
-        let read = |at: usize| u32::from(self.halves.at(at).load(Relaxed));
         while most > 1 {
             for lane in 0..LANES {
                 let half = left[lane] / 2;
                 let middle = at[lane] + half;
-                at[lane] = select_unpredictable(read(middle) <= keys[lane], middle, at[lane]);
+                let before = F::short_at(self.heap, middle) <= keys[lane];
+                at[lane] = select_unpredictable(before, middle, at[lane]);
                 left[lane] -= half;
             }
             most -= most / 2;
         }
-        at.map(|at| NextHopId(read(at) & Format::<K>::SHORT_HOP))
+        at.map(|at| NextHopId(F::short_hop(F::short_at(self.heap, at))))
     }
 }
 
@@ -319,7 +350,7 @@ impl Slots {
 
 /// The last of `count` ranges that is at most `key`; the first always is.
 #[inline(always)]
-fn last_at_most(count: usize, key: u32, read: impl Fn(usize) -> u32) -> u32 {
+fn last_at_most<R: Copy + Ord>(count: usize, key: R, read: impl Fn(usize) -> R) -> R {
     let mut at = 0;
     let mut left = count;
     while left > 1 {
@@ -330,13 +361,13 @@ fn last_at_most(count: usize, key: u32, read: impl Fn(usize) -> u32) -> u32 {
     read(at)
 }
 
-impl<const K: u32> Lookup<u32> for Reader<K> {
-    fn lookup(&self, addr: u32) -> NextHopId {
+impl<F: Form, const TWO: bool> Lookup<F::Addr> for Reader<F, TWO> {
+    fn lookup(&self, addr: F::Addr) -> NextHopId {
         let view = self.view();
-        view.answer(addr, view.entry(addr))
+        view.answer(addr, view.entry(F::chunk(addr)))
     }
 
-    fn lookup_batch(&self, addrs: &[u32], out: &mut [NextHopId]) {
+    fn lookup_batch(&self, addrs: &[F::Addr], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
         let view = self.view();
         for (addrs, out) in addrs.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
@@ -344,40 +375,46 @@ impl<const K: u32> Lookup<u32> for Reader<K> {
         }
     }
 
-    fn explain(&self, addr: u32, step: &mut dyn FnMut(&Step)) -> NextHopId {
+    fn explain(&self, addr: F::Addr, step: &mut dyn FnMut(&Step)) -> NextHopId {
         let view = self.view();
-        let entry = view.entry(addr);
-        let offset = (addr >> Format::<K>::SHIFT) as usize * 4;
+        let chunk = F::chunk(addr);
+        if TWO {
+            let at = chunk >> self.inside;
+            let value = u64::from(view.directory.at(at).load(Acquire));
+            let note = "directory: number of a block";
+            step(&Step { region: Self::NAMES[DIRECTORY], offset: at * 2, value, note });
+        }
+        let entry = view.entry(chunk);
         let decoded = view.decode(entry);
         let note = match decoded {
             Entry::Hit(_) => "direct entry: a next hop",
             Entry::Short(..) => "direct entry: a short chunk",
             Entry::Long(..) => "direct entry: a long chunk",
         };
-        step(&Step { region: NAMES[DIRECT], offset, value: u64::from(entry), note });
-        let (base, count, width, key, mask) = match decoded {
-            Entry::Hit(hop) => return NextHopId(hop),
-            Entry::Short(base, count) => {
-                (2 * base, count, 2, Format::<K>::short_key(addr), Format::<K>::SHORT_HOP)
-            }
-            Entry::Long(base, count) => {
-                (base, count, 4, Format::<K>::long_key(addr), Format::<K>::LONG_HOP)
-            }
-        };
+        let (region, offset) = (Self::NAMES[DIRECT], view.place(chunk) * 4);
+        step(&Step { region, offset, value: u64::from(entry), note });
         // One after another, unlike the lookup: two ways to the same answer.
         let mut hop = 0;
-        for index in base..base + count {
-            let range = match width {
-                2 => u32::from(view.halves.at(index).load(Relaxed)),
-                _ => view.words.at(index).load(Relaxed),
-            };
-            if range > key {
-                break;
-            }
-            hop = range & mask;
+        let mut tell = |found: u32, value: u64, offset: usize| {
+            hop = found;
             let note = "a range that starts at or before the address";
-            let value = u64::from(range);
-            step(&Step { region: NAMES[HEAP], offset: index * width, value, note });
+            step(&Step { region: Self::NAMES[HEAP], offset, value, note });
+        };
+        match decoded {
+            Entry::Hit(found) => hop = found,
+            Entry::Short(first, count) => {
+                let ranges = (first..first + count).map(|at| (at, F::short_at(view.heap, at)));
+                for (at, range) in ranges.take_while(|&(_, range)| range <= F::short_key(addr)) {
+                    tell(F::short_hop(range), F::short_value(range), at * size_of::<F::Short>());
+                }
+            }
+            Entry::Long(base, count) => {
+                let ranges = (0..count).map(|i| (i, F::long_at(view.heap, base, i)));
+                for (i, range) in ranges.take_while(|&(_, range)| range <= F::long_key(addr)) {
+                    let offset = base * F::WORD_BYTES + i * size_of::<F::Long>();
+                    tell(F::long_hop(range), F::long_value(range), offset);
+                }
+            }
         }
         NextHopId(hop)
     }
@@ -388,6 +425,13 @@ impl<const K: u32> Lookup<u32> for Reader<K> {
         visit("chunk_references", self.head.get(REFERENCES));
         visit("chunk_words", self.head.get(WORDS));
         visit("waiting_words", self.head.get(WAITING));
+        for (at, name) in TALLIES.into_iter().enumerate() {
+            visit(name, self.head.get(TALLY + at));
+        }
+        if TWO {
+            visit("blocks", self.head.get(BLOCKS));
+            visit("directory_bits", self.head.get(SPLIT));
+        }
     }
 
     fn regions(&self) -> &[Region] {
@@ -395,41 +439,60 @@ impl<const K: u32> Lookup<u32> for Reader<K> {
     }
 
     fn bytes(&self) -> usize {
-        let words = usize::try_from(self.head.get(WORDS)).unwrap_or(usize::MAX);
-        words.saturating_mul(4).saturating_add(Counts::BYTES + (4 << K))
+        let count = |word| usize::try_from(self.head.get(word)).unwrap_or(usize::MAX);
+        let words = count(WORDS).saturating_mul(F::WORD_BYTES);
+        let direct = if TWO {
+            count(BLOCKS).saturating_mul(4 << self.inside) + (2 << (F::K - self.inside))
+        } else {
+            4 << F::K
+        };
+        words.saturating_add(direct).saturating_add(Counts::BYTES)
     }
 }
 
-fn open<const K: u32>(saved: &[Region]) -> Result<Arc<dyn Lookup<u32>>, FormatError> {
-    let head = Counts::open(saved, Format::<K>::LAYOUT)?;
-    let direct = region_named(saved, NAMES[DIRECT])?;
-    let heap = region_named(saved, NAMES[HEAP])?;
-    if direct.u32s().len() < 1 << K {
-        return Err(FormatError::Bounds(NAMES[DIRECT]));
-    }
-    // The greatest power of two that is there; a saved heap is one.
-    let words = heap.u32s().len();
-    let mask = words.checked_ilog2().map(|bits| (1 << bits) - 1);
-    let mask = mask.ok_or(FormatError::Bounds(NAMES[HEAP]))?;
-    let reader = Reader::<K>::new(head, direct, heap, mask);
+/// What tells saved tables of the two forms apart.
+const fn layout<F: Form, const TWO: bool>() -> u64 {
+    F::LAYOUT | if TWO { 1 << 15 } else { 0 }
+}
+
+fn open<F: Form, const TWO: bool>(
+    saved: &[Region],
+) -> Result<Arc<dyn Lookup<F::Addr>>, FormatError> {
+    let names = Reader::<F, TWO>::NAMES;
+    let head = Counts::open(saved, layout::<F, TWO>())?;
+    let direct = region_named(saved, names[DIRECT])?;
+    let heap = region_named(saved, names[HEAP])?;
+    let directory = if TWO { Some(region_named(saved, names[DIRECTORY])?) } else { None };
+    let split = if TWO { head.get(SPLIT) } else { 0 };
+    let split = u32::try_from(split).ok().filter(|&split| split <= 16 && split <= F::K);
+    let split = split.ok_or(FormatError::Bounds(HEAD))?;
+    let reader = Reader::<F, TWO>::new(head, heap, direct, directory, split);
+    let reader = reader.ok_or(FormatError::Bounds(names[DIRECT]))?;
     let view = reader.view();
-    let held = |entry: &AtomicU32| {
-        let entry = entry.load(Acquire);
+    let words = reader.regions[HEAP].bytes() / F::WORD_BYTES;
+    let held = |entry: u32| {
         let base = (entry >> 10) as usize;
-        let words = mask + 1;
+        if entry & 1023 == F::HIT {
+            return true;
+        }
         // The count of a very long chunk is read from the heap before anything is known of it.
-        if entry & 1023 == Format::<K>::XL && base >= words {
-            return false;
-        }
-        match view.decode(entry) {
-            Entry::Hit(_) => true,
-            Entry::Short(base, count) => base + count / 2 <= words,
-            Entry::Long(base, count) => base <= words && count <= words - base,
-        }
+        base < words && F::size(entry, |base| reader.first(base)) as usize <= words - base
     };
-    if reader.regions[DIRECT].u32s()[..1 << K].iter().all(held) {
-        Ok(Arc::new(reader))
-    } else {
-        Err(FormatError::Bounds(NAMES[HEAP]))
+    // With two stages, each block that the directory names.
+    let blocks = if TWO { 1 << split } else { 1 };
+    let mut known = alloc::vec![false; if TWO { 1 << 16 } else { 1 }];
+    for at in 0..blocks {
+        let block = if TWO { usize::from(view.directory.at(at).load(Acquire)) } else { 0 };
+        if core::mem::replace(&mut known[block], true) {
+            continue;
+        }
+        let entries =
+            if TWO { block << reader.inside..(block + 1) << reader.inside } else { 0..1 << F::K };
+        let entries = reader.regions[DIRECT].u32s().get(entries);
+        let entries = entries.ok_or(FormatError::Bounds(names[DIRECT]))?;
+        if !entries.iter().all(|entry| held(entry.load(Acquire))) {
+            return Err(FormatError::Bounds(names[HEAP]));
+        }
     }
+    Ok(Arc::new(reader))
 }

@@ -64,6 +64,15 @@ fn cut(block: Prefix<u32>, routes: &dyn Routes<u32>, place: &mut dyn FnMut(u32, 
     close(&mut pieces, chunk, (block.last() >> SHIFT) + 1);
 }
 
+/// The places of ones, from bit 0 on.
+fn ones(mut word: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let place = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (place < 64).then_some(place)
+    })
+}
+
 /// What a step makes, before it has a place: all in flat lists, so that a whole table can be drafted.
 #[derive(Default)]
 struct Drafts {
@@ -210,6 +219,28 @@ impl<W: Width> Places<W> {
         W::slice(&self.reader.regions[HEAP])[first..first + count].iter().map(Width::get)
     }
 
+    /// The answers of the chunk at `place`, as [`cut`] tells them.
+    fn pieces(&self, place: u32, pieces: &mut Vec<(u32, u32)>) {
+        let mut push = |start: u32, hop: u32| {
+            if pieces.last().is_none_or(|&(_, last)| last != hop) {
+                pieces.push((start, hop));
+            }
+        };
+        for (slot, result) in ones(self.bitmap(place)).zip(self.results(place)) {
+            if result & W::TAIL == 0 {
+                push(slot << 8, result);
+                continue;
+            }
+            let region = &self.reader.regions[TAIL];
+            let at = (result & !W::TAIL) as usize * LINE_WORDS;
+            let words = region.u64s()[at..at + 4].iter().zip(0..);
+            let starts =
+                words.flat_map(|(word, at)| ones(word.load(Relaxed)).map(move |i| at * 64 + i));
+            let hops = &W::slice(region)[(at + TAIL_HEAD) * W::PER_WORD..];
+            starts.zip(hops).for_each(|(start, hop)| push(slot << 8 | start, hop.get()));
+        }
+    }
+
     /// The next hop whose sink stands at `place`.
     fn sink_of(&self, place: u32) -> Option<usize> {
         let hop = place as usize / SINK_WORDS;
@@ -342,6 +373,10 @@ struct Writer<W: Width> {
     staged: Vec<(u32, u32, u32)>,
     /// What the step has taken, or unlinked.
     blocks: Vec<Block>,
+    /// Kept for their memory: what a step touches, and the answers in a /18 before and after it.
+    touched: Vec<(Prefix<u32>, Prefix<u32>)>,
+    old: Vec<(u32, u32)>,
+    new: Vec<(u32, u32)>,
 }
 
 pub(super) fn make(
@@ -391,8 +426,16 @@ fn build<W: Width>(
         waiting_lines: 0,
         waiting: VecDeque::new(),
     };
-    let mut writer =
-        Writer { places, prefixes: stats.prefixes, drafts, staged: Vec::new(), blocks: Vec::new() };
+    let mut writer = Writer {
+        places,
+        prefixes: stats.prefixes,
+        drafts,
+        staged: Vec::new(),
+        blocks: Vec::new(),
+        touched: Vec::new(),
+        old: Vec::new(),
+        new: Vec::new(),
+    };
     if !writer.stage(false) {
         // Cannot be: the regions were measured for these drafts.
         return Err(UpdateError::Memory { name: NAMES[HEAP], bytes: words * 8 });
@@ -463,6 +506,33 @@ impl<W: Width> Writer<W> {
         Some(())
     }
 
+    /// Drafts the chunk of a /18 in which only answers inside `part` may have changed: the rest is
+    /// taken from the chunk that is there, so only the routes inside `part` are asked for.
+    fn patch(&mut self, part: Prefix<u32>, routes: &dyn Routes<u32>) {
+        const INSIDE: u32 = (1 << SHIFT) - 1;
+        let index = part.first() >> SHIFT;
+        let place = self.places.reader.regions[DIRECT].u32s()[index as usize].load(Relaxed);
+        self.old.clear();
+        self.places.pieces(place, &mut self.old);
+        let (first, after) = (part.first() & INSIDE, (part.last() & INSIDE) + 1);
+        let Self { old, new, drafts, .. } = self;
+        new.clear();
+        let mut push = |start: u32, hop: u32| {
+            if new.last().is_none_or(|&(_, last)| last != hop) {
+                new.push((start, hop));
+            }
+        };
+        let begin = old.partition_point(|&(start, _)| start < first);
+        old[..begin].iter().for_each(|&(start, hop)| push(start, hop));
+        sweep(part, routes, &mut |start, NextHopId(hop)| push(start & INSIDE, hop));
+        if after <= INSIDE {
+            let next = old.partition_point(|&(start, _)| start <= after);
+            push(after, old[next - 1].1);
+            old[next..].iter().for_each(|&(start, hop)| push(start, hop));
+        }
+        drafts.add(index, index, new);
+    }
+
     fn publish_staged(&mut self, grace: &mut dyn Grace) {
         let Self { places, staged, blocks, .. } = self;
         blocks.clear();
@@ -496,22 +566,29 @@ impl<W: Width> Writer<W> {
     }
 }
 
-/// The blocks that `changes` touch, none inside another, each at least a /18.
-fn touched(changes: &[Change<u32>], blocks: &mut Vec<Prefix<u32>>) {
-    let changed = changes.iter().filter(|change| change.old != change.new);
-    let block = |change: &Change<u32>| {
-        Prefix::masked(change.prefix.addr(), change.prefix.len().min(32 - SHIFT_BITS))
-    };
+/// What `changes` touch: blocks of at least a /18, none inside another, and of each the part in which
+/// answers may have changed.
+fn touched(changes: &[Change<u32>], blocks: &mut Vec<(Prefix<u32>, Prefix<u32>)>) {
     blocks.clear();
-    blocks.extend(changed.map(block));
+    for change in changes.iter().filter(|change| change.old != change.new) {
+        let block = Prefix::masked(change.prefix.addr(), change.prefix.len().min(BLOCK_LEN));
+        blocks.push((block, change.prefix));
+    }
     if blocks.len() > 1 {
         blocks.sort_unstable();
-        blocks.dedup_by(|next, kept| kept.covers(*next));
+        blocks.dedup_by(|next, kept| {
+            let inside = kept.0.covers(next.0);
+            if inside {
+                kept.1 = kept.0;
+            }
+            inside
+        });
     }
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "14")]
-const SHIFT_BITS: u8 = SHIFT as u8;
+/// Length of a prefix that has an entry of its own.
+#[allow(clippy::cast_possible_truncation, reason = "18")]
+const BLOCK_LEN: u8 = 32 - SHIFT as u8;
 
 impl<W: Width> Table<u32> for Writer<W> {
     fn apply(
@@ -530,10 +607,14 @@ impl<W: Width> Table<u32> for Writer<W> {
         }
         self.places.reclaim(grace);
         self.drafts.clear();
-        let mut blocks = Vec::new();
-        touched(changes, &mut blocks);
-        for &block in &blocks {
-            cut(block, routes, &mut |from, to, pieces| self.drafts.add(from, to, pieces));
+        touched(changes, &mut self.touched);
+        for at in 0..self.touched.len() {
+            let (block, part) = self.touched[at];
+            if part.len() > BLOCK_LEN {
+                self.patch(part, routes);
+            } else {
+                cut(block, routes, &mut |from, to, pieces| self.drafts.add(from, to, pieces));
+            }
         }
         if !self.stage(true) {
             return Err(UpdateError::Rebuild);

@@ -130,6 +130,12 @@ macro_rules! cell {
 
 cell! { AtomicU8, u8s; AtomicU16, u16s; AtomicU32, u32s; AtomicU64, u64s; }
 
+impl<const N: usize> Cell for [AtomicU32; N] {
+    fn slice(region: &Region) -> &[Self] {
+        region.u32s().as_chunks().0
+    }
+}
+
 impl<const N: usize> Cell for [AtomicU64; N] {
     fn slice(region: &Region) -> &[Self] {
         region.u64s().as_chunks().0

@@ -11,6 +11,7 @@ mod radix;
 mod radix_lockless;
 mod range_lines;
 mod sail;
+mod tree_bitmap;
 
 use crate::lookup::Module;
 
@@ -27,4 +28,5 @@ pub static ALGORITHMS: &[Module] = &[
     radix_lockless::MODULE,
     sail::MODULE,
     range_lines::MODULE,
+    tree_bitmap::MODULE,
 ];

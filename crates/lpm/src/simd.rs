@@ -2,6 +2,9 @@
 //!
 //! Algorithms with a vector form look here when they build, and keep a scalar twin for everything
 //! else. Source: Intel SDM volume 1, 13.3 and 14.3 (CPUID leaves 1 and 7, XCR0).
+//!
+//! Invariants that its unsafe code relies on:
+//! 1. `saved_state` is called only when CPUID has said that the system uses XSAVE (OSXSAVE).
 
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
@@ -136,10 +139,10 @@ fn ask() -> Simd {
 fn saved_state() -> u32 {
     #[target_feature(enable = "xsave")]
     fn xgetbv() -> u64 {
-        // SAFETY: the caller has seen OSXSAVE, so the instruction exists and register 0 does too.
+        // SAFETY: invariant 1: the caller has seen OSXSAVE, so the instruction exists and register 0 does too.
         unsafe { core::arch::x86_64::_xgetbv(0) }
     }
-    // SAFETY: `ask` comes here only if CPUID says OSXSAVE.
+    // SAFETY: invariant 1: `ask` comes here only if CPUID says OSXSAVE.
     let saved = unsafe { xgetbv() };
     u32::try_from(saved & 0xffff_ffff).expect("32 bits")
 }

@@ -6,12 +6,14 @@
 
 mod agree;
 mod conform;
+mod fuzz;
 mod rig;
 mod streams;
 mod tables;
 
 pub use agree::{Mismatch, Questions, agree};
 pub use conform::{Check, EXPECTED_PANIC, checks, conformance};
+pub use fuzz::{drive, random_input};
 pub use rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 pub use streams::{Addresses, Stream, probes};
 pub use tables::{Shape, read_table, table};

@@ -5,6 +5,7 @@
 
 mod debian;
 mod peers;
+mod sanitize;
 mod sh;
 mod tables;
 mod tally;
@@ -65,7 +66,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "the tests whose name contains NAME, each for SECONDS (600), from a release build",
+        summary: "tests named NAME for SECONDS (600): proof, fuzz_lookup, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -107,14 +108,23 @@ fn docs(args: &[String]) -> Result<()> {
     sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))
 }
 
-/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says.
+/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are
+/// the same tests under another compiler.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {
+        [name] if name == "asan" => return sanitize::asan(),
+        [name] if name == "miri" => return sanitize::miri(),
         [name] => (name, "600"),
         [name, seconds] if seconds.parse::<u32>().is_ok() => (name, seconds.as_str()),
         _ => bail!("usage: cargo xtask soak NAME [SECONDS]"),
     };
-    sh::run(&mut sh::command("cargo build --release"))?;
-    let mut tests = sh::command("cargo test --release --workspace --all-features");
+    // Of one package, the tests that need no program can go on without the others being built.
+    let mut tests = sh::command("cargo test --release");
+    if ["proof", "fuzz_lookup"].contains(&name.as_str()) {
+        tests.args(["--package", "fingerpost-tests", "--test", "proof"]);
+    } else {
+        sh::run(&mut sh::command("cargo build --release"))?;
+        tests.args(["--workspace", "--all-features"]);
+    }
     sh::run(tests.args([name, "--", "--nocapture"]).env("FINGERPOST_SOAK_SECONDS", seconds))
 }

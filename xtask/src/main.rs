@@ -121,7 +121,9 @@ fn soak(args: &[String]) -> Result<()> {
     // Of one package, the tests that need no program can go on without the others being built.
     let mut tests = sh::command("cargo test --release");
     if ["proof", "fuzz_lookup"].contains(&name.as_str()) {
-        tests.args(["--package", "fingerpost-tests", "--test", "proof"]);
+        // With every row there is.
+        let package = ["--package", "fingerpost-tests", "--features", "fingerpost-lpm/poptrie"];
+        tests.args(package).args(["--test", "proof"]);
     } else {
         sh::run(&mut sh::command("cargo build --release"))?;
         tests.args(["--workspace", "--all-features"]);

@@ -3,7 +3,7 @@
 //!
 //! | | test run | `cargo xtask soak proof` |
 //! |---|---|---|
-//! | addresses a table, of every algorithm | 2,000,000 | 100,000,000 |
+//! | addresses a table, of every algorithm | 1,000,000 | 100,000,000 |
 //! | random updates of an algorithm | 10,000 | 10,000,000 |
 //! | of one that builds anew each time | 300 | 10,000 |
 //! | random inputs of the fuzz target | 2 seconds | `cargo xtask soak fuzz_lookup SECONDS` |
@@ -129,7 +129,7 @@ struct Group<A: Addr> {
 }
 
 fn every_lookup<A: Rows>() {
-    let count = if long() { 100_000_000 } else { 2_000_000 };
+    let count = if long() { 100_000_000 } else { 1_000_000 };
     for source in sources(A::BITS == 32) {
         let began = Instant::now();
         let shipped = source.folder != data();
@@ -333,6 +333,7 @@ fn keep(input: &[u8]) -> PathBuf {
 
 #[test]
 fn fuzz_lookup() {
+    const LEAST: u64 = 8;
     let until = Instant::now() + fingerpost_tests::soak(Duration::from_secs(2));
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let seed = if long() { now & u128::from(u64::MAX) } else { 0 };
@@ -343,7 +344,8 @@ fn fuzz_lookup() {
         (0..thread::available_parallelism().map_or(2, usize::from) as u64).collect();
     side_by_side(&workers, |&worker| {
         let mut rng = Rng::new(seed ^ worker << 32);
-        while Instant::now() < until && !failed.load(Relaxed) {
+        // However busy the machine is, some at least.
+        while (Instant::now() < until || inputs.load(Relaxed) < LEAST) && !failed.load(Relaxed) {
             let input = random_input(&mut rng);
             inputs.fetch_add(1, Relaxed);
             if panic::catch_unwind(|| drive(&input)).is_err() {
@@ -357,7 +359,7 @@ fn fuzz_lookup() {
     if let Some(input) = found.into_inner().unwrap() {
         panic!("found something: {}", keep(&input).display());
     }
-    assert!(inputs > 2, "{inputs} inputs");
+    assert!(inputs >= LEAST, "{inputs} inputs");
 }
 
 #[test]

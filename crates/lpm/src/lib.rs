@@ -48,8 +48,8 @@
 //! | algorithm | good for | IPv4 | IPv6 | a change |
 //! |---|---|---|---|---|
 //! | `bsearch` | some dozens of routes, which stay in the first cache | 3.34 | 13.0 | builds anew |
-//! | `bc18` | IPv4 of any size | 0 | - | in place |
-//! | `rl32` | IPv6 of any size | - | 0 | in place |
+//! | `bc18` | IPv4 of any size | 2.48 | - | in place |
+//! | `rl32` | IPv6 of any size | - | 8.21 | in place |
 //! | `dxr16` | IPv4 in a small cache | 1.62 | - | in place |
 //! | `dxr18` | IPv4 in the second cache: a read, then a short search | 2.01 | - | in place |
 //! | `dxr20` | IPv4 with a larger cache: shorter searches | 5.41 | - | in place |
@@ -69,14 +69,14 @@
 //!
 //! Changes go through [`Table::apply`]. It edits beside the readers and reuses what it unlinked once
 //! [`Grace`] says that no reader holds it, or it asks for a new table ([`UpdateError::Rebuild`]).
-//! Readers see [`Region`]s of plain integers, so a table can be saved, mapped, or shared. [`LpmTable`] does
-//! all of it by itself.
+//! Readers see [`Region`]s of plain integers, so a table can be saved, mapped, or shared.
+//! [`LpmTable`] does all of it by itself.
 //!
 //! # Features
 //!
-//! `std` (default): huge pages, files, reader handles, and `libc` for the first two. Without it the crate is
-//! `no_std` with `alloc`, the owned table included. `testing`: the oracle's tables, the conformance suite and
-//! what the fuzzer drives. CPU features are asked at run time and need neither.
+//! `std` (default): huge pages, files and reader handles; `libc` for the first two. Without it the crate
+//! is `no_std` with `alloc`, the owned table included. `testing`: oracle, generated tables, the conformance
+//! suite and what the fuzzer drives. `poptrie`: see its file. CPU features are asked at run time.
 #![no_std]
 
 extern crate alloc;

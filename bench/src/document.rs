@@ -57,6 +57,9 @@ pub struct TableInfo {
 pub struct Run {
     /// What was measured.
     pub name: String,
+    /// By which algorithm or program, where the name does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
     /// Whose.
     pub kind: Kind,
     /// Which addresses.
@@ -100,6 +103,12 @@ pub struct Run {
     /// bytes, measured in the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_two_loads: Option<f64>,
+    /// The part of `bytes` that lies in huge pages, where the system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_share: Option<f64>,
+    /// Of several threads: their rate together as a part of that many times the rate of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efficiency: Option<f64>,
     /// Whether what came out was right.
     pub answers: Answers,
     /// How many answers were wrong.
@@ -190,6 +199,7 @@ impl Run {
     pub fn new(name: &str, kind: Kind, stream: &str, unit: Unit) -> Self {
         Self {
             name: name.to_owned(),
+            algorithm: None,
             kind,
             stream: stream.to_owned(),
             mode: Mode::Batch,
@@ -206,6 +216,8 @@ impl Run {
             bytes_per_prefix: None,
             lines: None,
             share_two_loads: None,
+            huge_share: None,
+            efficiency: None,
             answers: Answers::Unchecked,
             wrong: 0,
             note: String::new(),

@@ -2,10 +2,15 @@
 
 use fingerpost_lpm::{Addr, Algorithm};
 
+use crate::lookup::trace::Trace;
+
 /// IPv4 or IPv6, with its rows of the registry.
 pub trait Family: Addr {
     /// Its algorithms, in registry order.
     fn rows() -> Vec<&'static Algorithm<Self>>;
+
+    /// Its addresses of a trace.
+    fn trace(trace: Option<&Trace>) -> &[Self];
 
     /// Of `names` (all where there is none) those that this family has, in registry order.
     fn named(names: &[String]) -> Vec<&'static Algorithm<Self>> {
@@ -19,10 +24,16 @@ impl Family for u32 {
     fn rows() -> Vec<&'static Algorithm<Self>> {
         fingerpost_lpm::v4().collect()
     }
+    fn trace(trace: Option<&Trace>) -> &[Self] {
+        trace.map_or(&[], |trace| &trace.v4)
+    }
 }
 
 impl Family for u128 {
     fn rows() -> Vec<&'static Algorithm<Self>> {
         fingerpost_lpm::v6().collect()
+    }
+    fn trace(trace: Option<&Trace>) -> &[Self] {
+        trace.map_or(&[], |trace| &trace.v6)
     }
 }

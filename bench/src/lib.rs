@@ -3,6 +3,7 @@
 //! Runs of a document are measured alternating in one process, so that ratios between them hold on a
 //! noisy machine; answers are checked before a number is printed.
 
+pub mod build;
 pub mod document;
 pub mod family;
 pub mod forward;
@@ -11,8 +12,12 @@ pub mod machine;
 pub mod measure;
 pub mod peer;
 pub mod progress;
+pub mod syn;
 pub mod table;
+pub mod update;
 
+pub use build::{BuildOptions, build};
 pub use document::{Answers, BenchDocument, Kind, Machine, Mode, Run, TableInfo, Unit};
 pub use forward::{ForwardOptions, forward};
 pub use lookup::{LookupOptions, lookup};
+pub use update::{UpdateOptions, update};

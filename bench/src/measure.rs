@@ -52,32 +52,54 @@ impl Plan {
     }
 }
 
-/// Nanoseconds for each piece of work: the samples of each run. One turn each is thrown away first.
-pub fn alternate(runs: &mut [&mut dyn Measured], plan: Plan) -> Vec<Vec<f64>> {
-    alternate_told(runs, plan, &mut |_, _| ())
+/// Nanoseconds for each piece of work, over one sample.
+#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+pub fn sample(run: &mut dyn Measured, plan: Plan) -> f64 {
+    let start = plan.clock.now();
+    let (mut done, mut elapsed) = (0, Duration::ZERO);
+    while elapsed < plan.sample {
+        done += run.work();
+        elapsed = plan.clock.now().saturating_sub(start);
+    }
+    elapsed.as_nanos() as f64 / done.max(1) as f64
 }
 
-/// As [`alternate`]; before each sample `tell` is given the run's number and how many samples are
-/// done of all.
-#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+/// Takes one sample of a run; `None` when that failed, and then it has no further turn.
+pub type Turn<'a> = Box<dyn FnMut() -> Option<f64> + 'a>;
+
+/// Nanoseconds for each piece of work: the samples of each run. One turn each is thrown away first.
+pub fn alternate(runs: &mut [&mut dyn Measured], plan: Plan) -> Vec<Vec<f64>> {
+    let turn = |run: &'_ mut &mut dyn Measured| sample(*run, plan);
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for run in runs {
+        turns.push(Box::new(move || Some(turn(run))));
+    }
+    alternate_told(&mut turns, plan.samples, &mut |_, _| ())
+}
+
+/// As [`alternate`], of whatever the turns return; before each of them `tell` is given its number and
+/// how many are done.
 pub fn alternate_told(
-    runs: &mut [&mut dyn Measured],
-    plan: Plan,
+    turns: &mut [Turn<'_>],
+    count: usize,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Vec<Vec<f64>> {
-    let mut samples = vec![Vec::with_capacity(plan.samples); runs.len()];
-    let many = runs.len();
-    for turn in 0..=plan.samples {
-        for (i, (run, samples)) in runs.iter_mut().zip(&mut samples).enumerate() {
-            tell(i, turn * many + i);
-            let start = plan.clock.now();
-            let (mut done, mut elapsed) = (0, Duration::ZERO);
-            while elapsed < plan.sample {
-                done += run.work();
-                elapsed = plan.clock.now().saturating_sub(start);
+    let mut samples = vec![Vec::with_capacity(count); turns.len()];
+    let mut failed = vec![false; turns.len()];
+    let many = turns.len();
+    for round in 0..=count {
+        for (i, turn) in turns.iter_mut().enumerate() {
+            tell(i, round * many + i);
+            if failed[i] {
+                continue;
             }
-            if turn > 0 {
-                samples.push(elapsed.as_nanos() as f64 / done.max(1) as f64);
+            match turn() {
+                Some(sample) if round > 0 => samples[i].push(sample),
+                Some(_) => {}
+                None => {
+                    failed[i] = true;
+                    samples[i].clear();
+                }
             }
         }
     }
@@ -105,6 +127,22 @@ mod tests {
         let samples = alternate(&mut [&mut a, &mut b], plan);
         assert_eq!(*order.borrow(), [0, 1, 0, 1, 0, 1, 0, 1]);
         assert!(samples.iter().all(|s| s.len() == 3 && s.iter().all(|&ns| ns >= 200_000.0)));
+    }
+
+    #[test]
+    fn one_that_fails_has_no_further_turn() {
+        let mut left = 3;
+        let mut fails = || {
+            left -= 1;
+            (left > 0).then_some(1.0)
+        };
+        let mut turns: Vec<Turn<'_>> = vec![Box::new(&mut fails), Box::new(|| Some(2.0))];
+        let mut told = Vec::new();
+        let samples = alternate_told(&mut turns, 4, &mut |i, done| told.push((i, done)));
+        assert_eq!(samples, [vec![], vec![2.0; 4]]);
+        assert_eq!((told.len(), told[9]), (10, (1, 9)));
+        drop(turns);
+        assert_eq!(left, 0);
     }
 
     #[test]

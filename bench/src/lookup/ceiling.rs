@@ -6,9 +6,12 @@
 //! 32 before it loads, `single` is a plain loop whose loads the processor overlaps as far as it sees
 //! ahead, `dependent` makes each key wait for the value before it.
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use fingerpost_lpm::mem::prefetch;
 use fingerpost_lpm::testing::Rng;
-use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_lpm::{Addr, HugePages, Memory, NextHopId, Region};
 
 use crate::document::Mode;
 
@@ -34,9 +37,12 @@ impl Loads {
     }
 }
 
-/// A table of random numbers.
+/// A table of random numbers, in memory of the kind that the structures have.
 #[derive(Clone, Debug)]
-pub struct Words(Vec<u32>);
+pub struct Words {
+    region: Region,
+    count: usize,
+}
 
 /// Keys whose lines are asked for before the first is read.
 const GROUP: usize = 32;
@@ -47,28 +53,52 @@ impl Words {
     pub fn new(bytes: u64, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let count = usize::try_from(bytes / 4).expect("a table in memory").max(1);
-        Self((0..count).map(|_| rng.word() as u32).collect())
+        let region = HugePages::new().region("words", count * 4).expect("memory for a table");
+        region.u32s().iter().for_each(|word| word.store(rng.word() as u32, Relaxed));
+        Self { region, count }
+    }
+
+    /// What a loop copies to its registers.
+    #[inline(always)]
+    fn view(&self) -> View<'_> {
+        View(&self.region.u32s()[..self.count])
+    }
+
+    /// Does it for each key, in one of the three ways.
+    pub fn run<A: Addr>(&self, loads: Loads, mode: Mode, keys: &[A], out: &mut [NextHopId]) {
+        self.view().run(loads, mode, keys, out);
+    }
+}
+
+/// Borrowed [`Words`].
+#[derive(Clone, Copy)]
+struct View<'a>(&'a [AtomicU32]);
+
+impl View<'_> {
+    #[inline(always)]
+    fn at(self, place: usize) -> u32 {
+        // Relaxed: nobody writes.
+        self.0[place].load(Relaxed)
     }
 
     /// The place of 32 mixed bits.
     #[inline(always)]
-    fn place(&self, mixed: u32) -> usize {
+    fn place(self, mixed: u32) -> usize {
         // A product of 32 and less than 32 bits: its top half is below the length.
         ((u64::from(mixed) * self.0.len() as u64) >> 32) as usize
     }
 
     /// What one key yields.
     #[inline(always)]
-    fn walk<A: Addr>(&self, key: A, loads: Loads) -> u32 {
+    fn walk<A: Addr>(self, key: A, loads: Loads) -> u32 {
         match loads {
             Loads::None => mixed(key),
-            Loads::One => self.0[self.place(mixed(key))],
-            Loads::Two => self.0[self.place(self.0[self.place(mixed(key))])],
+            Loads::One => self.at(self.place(mixed(key))),
+            Loads::Two => self.at(self.place(self.at(self.place(mixed(key))))),
         }
     }
 
-    /// Does it for each key, in one of the three ways.
-    pub fn run<A: Addr>(&self, loads: Loads, mode: Mode, keys: &[A], out: &mut [NextHopId]) {
+    fn run<A: Addr>(self, loads: Loads, mode: Mode, keys: &[A], out: &mut [NextHopId]) {
         // A loop each: a choice within it would be measured too.
         match (loads, mode) {
             (Loads::None, _) => self.each(keys, out, |words, key| words.walk(key, Loads::None)),
@@ -78,7 +108,7 @@ impl Words {
             (Loads::Two, Mode::Single) => {
                 self.each(keys, out, |words, key| words.walk(key, Loads::Two));
             }
-            (Loads::One, Mode::Batch) => self.groups(keys, out, |_, value| value),
+            (Loads::One, Mode::Batch) => self.groups_of_one(keys, out),
             (Loads::Two, Mode::Batch) => self.groups_of_two(keys, out),
             (Loads::One, Mode::Dependent) => {
                 self.chain(keys, out, |words, key| words.walk(key, Loads::One));
@@ -90,14 +120,14 @@ impl Words {
     }
 
     #[inline(always)]
-    fn each<A: Addr>(&self, keys: &[A], out: &mut [NextHopId], walk: impl Fn(&Self, A) -> u32) {
+    fn each<A: Addr>(self, keys: &[A], out: &mut [NextHopId], walk: impl Fn(Self, A) -> u32) {
         for (&key, out) in keys.iter().zip(out) {
             out.0 = walk(self, key);
         }
     }
 
     #[inline(always)]
-    fn chain<A: Addr>(&self, keys: &[A], out: &mut [NextHopId], walk: impl Fn(&Self, A) -> u32) {
+    fn chain<A: Addr>(self, keys: &[A], out: &mut [NextHopId], walk: impl Fn(Self, A) -> u32) {
         let (mask, mut last) = (std::hint::black_box(0), 0);
         for (&key, out) in keys.iter().zip(out) {
             let wait = u128::from(last & mask);
@@ -106,8 +136,7 @@ impl Words {
         }
     }
 
-    #[inline(always)]
-    fn groups<A: Addr>(&self, keys: &[A], out: &mut [NextHopId], then: impl Fn(&Self, u32) -> u32) {
+    fn groups_of_one<A: Addr>(self, keys: &[A], out: &mut [NextHopId]) {
         let mut places = [0; GROUP];
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
             for (place, &key) in places.iter_mut().zip(keys) {
@@ -115,12 +144,12 @@ impl Words {
                 prefetch(&self.0[*place]);
             }
             for (out, &place) in out.iter_mut().zip(&places) {
-                out.0 = then(self, self.0[place]);
+                out.0 = self.at(place);
             }
         }
     }
 
-    fn groups_of_two<A: Addr>(&self, keys: &[A], out: &mut [NextHopId]) {
+    fn groups_of_two<A: Addr>(self, keys: &[A], out: &mut [NextHopId]) {
         let mut places = [0; GROUP];
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
             let places = &mut places[..keys.len()];
@@ -129,11 +158,11 @@ impl Words {
                 prefetch(&self.0[*place]);
             }
             for place in places.iter_mut() {
-                *place = self.place(self.0[*place]);
+                *place = self.place(self.at(*place));
                 prefetch(&self.0[*place]);
             }
-            for (out, &mut place) in out.iter_mut().zip(places) {
-                out.0 = self.0[place];
+            for (out, &place) in out.iter_mut().zip(places.iter()) {
+                out.0 = self.at(place);
             }
         }
     }
@@ -162,18 +191,19 @@ mod tests {
         let keys: Vec<u32> = keys.into_iter().chain((0..100).map(|_| rng.addr())).collect();
         let words = Words::new(4000, 3);
         for loads in [Loads::One, Loads::Two] {
-            let want: Vec<_> = keys.iter().map(|&key| NextHopId(words.walk(key, loads))).collect();
+            let want: Vec<_> =
+                keys.iter().map(|&key| NextHopId(words.view().walk(key, loads))).collect();
             for mode in [Mode::Single, Mode::Batch, Mode::Dependent] {
                 let mut out = vec![NextHopId::NONE; keys.len()];
                 words.run(loads, mode, &keys, &mut out);
                 assert_eq!(out, want, "{loads:?} {mode:?}");
             }
         }
-        let mut places: Vec<_> = keys.iter().map(|&key| words.place(mixed(key))).collect();
+        let mut places: Vec<_> = keys.iter().map(|&key| words.view().place(mixed(key))).collect();
         places.sort_unstable();
         places.dedup();
         assert!(places.len() > 90 && places.last() < Some(&1000), "{}", places.len());
-        assert_eq!(Words::new(0, 1).0.len(), 1);
+        assert_eq!(Words::new(0, 1).count, 1);
         let v6 = [1u128 << 127, 1, 3 << 60];
         let mixed: Vec<u32> = v6.iter().map(|&key| super::mixed(key)).collect();
         assert!(mixed[0] != mixed[1] && mixed[1] != mixed[2]);

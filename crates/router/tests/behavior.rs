@@ -320,10 +320,45 @@ fn a_document_of_lookups_is_of_the_promised_shape() {
             want.push(format!("{name} {how}"));
         }
     }
+    found.sort_unstable();
+    want.sort_unstable();
     assert_eq!(found, want);
     for name in ["empty", "one-load", "two-loads"] {
         assert!(runs.iter().any(|run| run["name"] == name && run["kind"] == "ceiling"), "{name}");
     }
+}
+
+#[test]
+fn builds_and_updates_have_the_promised_names_and_units() {
+    let run = |what: &str, more: &[&str]| {
+        let args = ["bench", what, "--table", &small(), "--json", "--algorithm", "radix"];
+        let output = fingerpost(&[&args[..], more].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        only_messages(&output);
+        let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+        let runs = document["runs"].as_array().unwrap().iter();
+        let seen = runs.filter(|run| run["family"] == 4).map(|run| {
+            let median = run["median"].as_f64().is_some_and(|median| median >= 0.0);
+            assert!(median || run["note"] == "needs two cores", "{run}");
+            format!("{} {} {}", run["name"], run["unit"], run["algorithm"]).replace('"', "")
+        });
+        seen.collect::<Vec<_>>()
+    };
+    assert_eq!(run("build", &["--repeat", "2"]), ["radix ms null"]);
+    let file = std::env::temp_dir().join(format!("fingerpost-updates-{}", std::process::id()));
+    std::fs::write(&file, "1 a 10.9.0.0/16 192.0.2.1\n2 w 10.9.0.0/16 0.0.0.0\n").unwrap();
+    let stream = file.to_str().unwrap();
+    let few = ["--seconds", "0.01", "--repeat", "2", "--stream-file", stream];
+    let want = [
+        "random-pairs updates/s radix",
+        "random-pairs us radix",
+        "stream updates/s radix",
+        "stream us radix",
+        "lookups-during-updates share radix",
+        "withdraw-all bytes radix",
+    ];
+    assert_eq!(run("update", &few), want);
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

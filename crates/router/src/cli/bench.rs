@@ -7,10 +7,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
 use fingerpost_bench::lookup::Stream as Keys;
+use fingerpost_bench::lookup::trace::Trace;
+use fingerpost_bench::peer;
 use fingerpost_bench::progress::Bar;
+use fingerpost_bench::syn::Syn;
 use fingerpost_bench::table::Tables;
+use fingerpost_bench::update::changes::Recorded;
 use fingerpost_bench::{
-    Answers, BenchDocument, ForwardOptions, Kind, LookupOptions, Mode, Run, Unit, forward, lookup,
+    Answers, BenchDocument, BuildOptions, ForwardOptions, Kind, LookupOptions, Mode, Run, Unit,
+    UpdateOptions, build, forward, lookup, update,
 };
 
 use super::choice;
@@ -41,6 +46,30 @@ this machine does with two dependent loads a key from a table of as many bytes; 
 published scheme or outside program, which is marked `*`.",
                 ),
         );
+        let command = command
+            .subcommand(
+                Build::augment_args(clap::Command::new("build"))
+                    .about("Time from a loaded route store to a table that answers")
+                    .after_help(
+                        "Examples:
+  $ fingerpost bench build --table v4.txt.xz
+  $ fingerpost bench build --table v4.txt.xz --algorithm dxr18 --peers rte_fib --json",
+                    ),
+            )
+            .subcommand(
+                Update::augment_args(clap::Command::new("update"))
+                    .about("Routes withdrawn and announced, each visible on its own")
+                    .after_help(
+                        "Examples:
+  $ fingerpost bench update --table v4.txt.xz --algorithm radix
+  $ fingerpost bench update --table v4.txt.xz --stream-file updates.txt.xz --peers rte_fib --json
+
+Route store and structure change together. `random-pairs` withdraws a random route and announces it
+again; `stream` replays a recorded file, lines `TIME OP PREFIX NEXTHOP` with `a` and `w`, over and
+over. `lookups-during-updates` is what remains of the lookup rate while another core changes the
+table, compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
+                    ),
+            );
         command.subcommand(
             Forward::augment_args(clap::Command::new("forward"))
                 .about("The forwarding path between ports of memory: ns a packet on one core")
@@ -57,6 +86,8 @@ generator is measured alone as the ceiling.",
     },
     run: |matches, output| match matches.subcommand() {
         Some(("lookup", matches)) => run_lookup(parsed(matches)?, output),
+        Some(("build", matches)) => run_build(parsed(matches)?, output),
+        Some(("update", matches)) => run_update(parsed(matches)?, output),
         Some(("forward", matches)) => run_forward(parsed(matches)?, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
@@ -92,15 +123,113 @@ struct Lookup {
     /// Addresses of a batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive)]
     batch: usize,
+    /// Programs of others in the same turns: names, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    peers: String,
+    /// Measure with so many threads too, which share the structure
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    threads: usize,
+    /// Addresses of the stream `trace`: one a line, or the destinations of a pcap file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    syn: Option<u8>,
     /// Leave out what the machine could do at best
     #[arg(long)]
     no_ceilings: bool,
 }
 
+#[derive(Args, Debug)]
+struct Build {
+    /// A table of routes; may be given once a family
+    #[arg(long, value_name = "FILE", required = true)]
+    table: Vec<PathBuf>,
+    /// Algorithms (`fingerpost algorithms` lists them), or `all`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = choice::ALL)]
+    #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
+    algorithm: Vec<String>,
+    /// Programs of others in the same turns: names, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    peers: String,
+    /// Builds of each
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    syn: Option<u8>,
+}
+
+#[derive(Args, Debug)]
+struct Update {
+    /// A table of routes; may be given once a family
+    #[arg(long, value_name = "FILE", required = true)]
+    table: Vec<PathBuf>,
+    /// Algorithms (`fingerpost algorithms` lists them), or `all`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = choice::ALL)]
+    #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
+    algorithm: Vec<String>,
+    /// Programs of others in the same turns: names, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    peers: String,
+    /// A recorded stream of updates
+    #[arg(long, value_name = "FILE")]
+    stream_file: Option<PathBuf>,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Of the random routes
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    syn: Option<u8>,
+}
+
+/// No names stand for all of them.
+fn algorithms(names: Vec<String>) -> Vec<String> {
+    if names.iter().any(|name| name == choice::ALL) { Vec::new() } else { names }
+}
+
+fn peers(text: &str) -> Result<String, String> {
+    peer::find(text, 4).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// The rows that `--peers` names; for `all` those that were never built are built.
+fn wanted_peers(names: &str) -> Result<Vec<&'static peer::Row>, Failure> {
+    let rows: Vec<_> = [peer::find(names, 4)?, peer::find(names, 6)?].concat();
+    let mut missing: Vec<_> = rows.iter().filter(|row| !row.is_built()).collect();
+    missing.dedup_by_key(|row| row.program.name);
+    if names == "all" && !missing.is_empty() {
+        let programs: Vec<_> = missing.iter().map(|row| row.program.name).collect();
+        message(format_args!("building {}", programs.join(", ")));
+        if let Err(error) = peer::build(&programs) {
+            message(format_args!("{error:#}"));
+        }
+    }
+    Ok(rows)
+}
+
+/// The tables, split where that is asked for.
+fn tables(files: &[PathBuf], syn: Option<u8>) -> Result<Tables, Failure> {
+    message("reading the tables");
+    let mut tables = Tables::load(files)?;
+    if let Some(number) = syn {
+        let syn = if number == 1 { Syn::One } else { Syn::Two };
+        let v4 = tables.v4.as_ref().map(|table| syn.split(table));
+        let missing = || Failure::new(Exit::Failed, "--syn: no IPv4 table");
+        tables.v4 = Some(v4.ok_or_else(missing)?);
+    }
+    Ok(tables)
+}
+
 fn keys() -> impl TypedValueParser<Value = Keys> {
-    // A trace needs a file.
-    let known = || Keys::ALL.iter().copied().filter(|stream| *stream != Keys::Trace);
-    let names = PossibleValuesParser::new(known().map(Keys::name));
+    let names = PossibleValuesParser::new(Keys::ALL.iter().map(|stream| stream.name()));
+    let known = || Keys::ALL.iter().copied();
     names.map(move |name| known().find(|s| s.name() == name).expect("one of these names"))
 }
 
@@ -211,11 +340,13 @@ fn run_forward(arguments: Forward, output: &mut Output) -> Result<(), Failure> {
 }
 
 fn run_lookup(arguments: Lookup, output: &mut Output) -> Result<(), Failure> {
-    message("reading the tables");
-    let all = arguments.algorithm.iter().any(|name| name == choice::ALL);
+    if arguments.stream.contains(&Keys::Trace) && arguments.trace.is_none() {
+        return Err(Failure::new(Exit::Usage, "the stream trace needs --trace FILE"));
+    }
+    let trace = arguments.trace.as_deref().map(Trace::load).transpose()?;
     let options = LookupOptions {
-        tables: Tables::load(&arguments.table)?,
-        algorithms: if all { Vec::new() } else { arguments.algorithm },
+        tables: tables(&arguments.table, arguments.syn)?,
+        algorithms: algorithms(arguments.algorithm),
         streams: arguments.stream,
         modes: arguments.mode,
         keys: arguments.keys,
@@ -224,8 +355,35 @@ fn run_lookup(arguments: Lookup, output: &mut Output) -> Result<(), Failure> {
         samples: arguments.repeat,
         seed: arguments.seed,
         ceilings: !arguments.no_ceilings,
+        threads: arguments.threads,
+        peers: wanted_peers(&arguments.peers)?,
+        trace,
     };
     print(lookup(&options, &mut Bar::new())?, output)
+}
+
+fn run_build(arguments: Build, output: &mut Output) -> Result<(), Failure> {
+    let options = BuildOptions {
+        tables: tables(&arguments.table, arguments.syn)?,
+        algorithms: algorithms(arguments.algorithm),
+        peers: wanted_peers(&arguments.peers)?,
+        samples: arguments.repeat,
+    };
+    print(build(&options, &mut Bar::new())?, output)
+}
+
+fn run_update(arguments: Update, output: &mut Output) -> Result<(), Failure> {
+    let recorded = arguments.stream_file.as_deref().map(Recorded::load).transpose()?;
+    let options = UpdateOptions {
+        tables: tables(&arguments.table, arguments.syn)?,
+        algorithms: algorithms(arguments.algorithm),
+        peers: wanted_peers(&arguments.peers)?,
+        recorded,
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+    };
+    print(update(&options, &mut Bar::new())?, output)
 }
 
 /// The document; wrong answers are an exit code too.
@@ -272,6 +430,14 @@ fn figure(number: Option<f64>, digits: usize) -> String {
     number.map_or("-".into(), |number| format!("{number:.digits$}"))
 }
 
+fn digits(unit: Unit) -> usize {
+    match unit {
+        Unit::Us | Unit::Share => 3,
+        Unit::UpdatesPerSecond | Unit::Bytes => 0,
+        _ => 1,
+    }
+}
+
 fn answers(run: &Run) -> String {
     match run.answers {
         Answers::Ok => "ok".into(),
@@ -285,12 +451,13 @@ impl Document {
         let mut columns =
             Columns::new(&["RUN", "STREAM", "MEDIAN", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"]);
         for run in &self.0.runs {
+            let stream = run.algorithm.as_ref().unwrap_or(&run.stream);
             columns.row([
                 run.name.clone(),
-                run.stream.clone(),
-                figure(run.median, 1),
-                figure(run.min, 1),
-                figure(run.max, 1),
+                stream.clone(),
+                figure(run.median, digits(run.unit)),
+                figure(run.min, digits(run.unit)),
+                figure(run.max, digits(run.unit)),
                 unit(run.unit).into(),
                 answers(run),
                 run.note.clone(),
@@ -320,10 +487,11 @@ impl Document {
         }
         let ceilings = self.0.runs.iter().filter(|run| run.kind == Kind::Ceiling);
         let mut columns =
-            Columns::new(&["CEILING", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "NOTE"]);
+            Columns::new(&["CEILING", "STREAM", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "NOTE"]);
         for run in ceilings.clone() {
             columns.row([
                 run.name.clone(),
+                run.stream.clone(),
                 run.mode.name().into(),
                 run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
                 figure(run.median, 1),
@@ -341,10 +509,23 @@ impl Document {
 
     fn group(&self, runs: &[&Run], to: &mut dyn Write) -> io::Result<()> {
         let rivals = runs.iter().filter(|run| matches!(run.kind, Kind::Published | Kind::Peer));
-        let best = rivals.filter(|run| run.wrong == 0).find(|run| run.median.is_some());
+        let best = rivals
+            .filter(|run| run.wrong == 0 && run.threads == 1)
+            .find(|run| run.median.is_some());
         let headings = [
-            "", "RUN", "MEDIAN", "MIN", "MAX", "RATIO", "SHARE", "LINES", "BYTES", "B/PREFIX",
-            "ANSWERS", "NOTE",
+            "",
+            "RUN",
+            "MEDIAN",
+            "MIN",
+            "MAX",
+            "RATIO",
+            "SHARE",
+            "LINES",
+            "BYTES",
+            "B/PREFIX",
+            "EFFICIENCY",
+            "ANSWERS",
+            "NOTE",
         ];
         let mut columns = Columns::new(&headings);
         for run in runs {
@@ -352,7 +533,11 @@ impl Document {
             let ratio = run.median.zip(best.and_then(|best| best.median)).map(|(a, b)| a / b);
             columns.row([
                 if is_best { "*" } else { "" }.into(),
-                run.name.clone(),
+                if run.threads > 1 {
+                    format!("{} x{}", run.name, run.threads)
+                } else {
+                    run.name.clone()
+                },
                 figure(run.median, 1),
                 figure(run.min, 1),
                 figure(run.max, 1),
@@ -361,6 +546,7 @@ impl Document {
                 figure(run.lines, 2),
                 run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
                 figure(run.bytes_per_prefix, 2),
+                figure(run.efficiency, 2),
                 answers(run),
                 run.note.clone(),
             ]);

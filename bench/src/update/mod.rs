@@ -1,0 +1,237 @@
+//! `bench update`: routes withdrawn and announced, each visible to readers on its own.
+//!
+//! A table is an [`LpmTable`]: the route store and the structure change together, and what is unlinked
+//! waits for readers. `random-pairs` withdraws a random route and announces it again; `stream` replays a
+//! recorded file over and over. Both have a run in updates/s and one in us a single update (a clock of
+//! its own each). Algorithms and peers take turns.
+//!
+//! `lookups-during-updates` is the rate of lookups on one core while another one changes the table, as a
+//! share of their rate while that core does the same to a table of its own. `withdraw-all` is the bytes
+//! that remain when every route is gone.
+
+mod beside;
+pub mod changes;
+mod writer;
+
+use std::cell::RefCell;
+
+use anyhow::{Context, Result, bail};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Algorithm, NextHopId};
+
+use self::changes::{Changes, Recorded};
+use self::writer::{Latencies, Writer};
+use crate::build::kind;
+use crate::document::{BenchDocument, Kind, Mode, Run, Unit};
+use crate::family::Family;
+use crate::lookup::check::Questions;
+use crate::machine::machine;
+use crate::measure::{Clock, Plan, Turn, alternate_told};
+use crate::peer::{Peer, Row};
+use crate::progress::Progress;
+use crate::table::{Table, Tables};
+
+/// What to measure.
+pub struct UpdateOptions {
+    /// On which routes.
+    pub tables: Tables,
+    /// Names of algorithms; none means all.
+    pub algorithms: Vec<String>,
+    /// Programs of others.
+    pub peers: Vec<&'static Row>,
+    /// A recorded stream.
+    pub recorded: Option<Recorded>,
+    /// Measuring time of each run.
+    pub seconds: f64,
+    /// Samples of each run.
+    pub samples: usize,
+    /// Of the random routes.
+    pub seed: u64,
+}
+
+/// Pairs drawn: more than a cache holds of what they touch.
+const PAIRS: usize = 1 << 16;
+/// Routes that a peer is given at once.
+const PEER_ROUTES: usize = 1 << 14;
+/// Prefixes whose edges are asked at the end.
+const EDGES: usize = 50_000;
+
+/// Measures.
+///
+/// # Errors
+/// When there is no table, or none of the algorithms has its family.
+pub fn update(options: &UpdateOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
+    let (mut infos, mut runs) = (Vec::new(), Vec::new());
+    if let Some(table) = &options.tables.v4 {
+        infos.push(table.info());
+        runs.extend(of_family(table, options, progress));
+    }
+    if let Some(table) = &options.tables.v6 {
+        infos.push(table.info());
+        runs.extend(of_family(table, options, progress));
+    }
+    if runs.is_empty() {
+        bail!("none of these algorithms has the family of the table");
+    }
+    let table = infos.first().cloned().context("no table")?;
+    let tables = if infos.len() > 1 { infos } else { Vec::new() };
+    Ok(BenchDocument { machine: machine(), table, tables, runs })
+}
+
+fn of_family<A: Family>(
+    table: &Table<A>,
+    options: &UpdateOptions,
+    progress: &mut dyn Progress,
+) -> Vec<Run> {
+    let mut plan = Plan::new(options.seconds, options.samples);
+    plan.clock = Clock::Thread;
+    let rows = A::named(&options.algorithms);
+    let pairs = changes::random_pairs(table, PAIRS, options.seed);
+    let mut runs = turns("random-pairs", table, &rows, &pairs, options, plan, progress);
+    let recorded = options.recorded.as_ref().map(|recorded| recorded.changes(table));
+    if let Some(recorded) = recorded.filter(|recorded| !recorded.is_empty()) {
+        runs.extend(turns("stream", table, &rows, &recorded, options, plan, progress));
+    }
+    for row in rows {
+        progress.tell(&format!("IPv{}: lookups beside {}", A::FAMILY, row.name));
+        let mut beside = blank("lookups-during-updates", row, Unit::Share);
+        beside::measure(row, table, &pairs, plan, &mut beside);
+        runs.push(beside);
+        let mut empty = blank("withdraw-all", row, Unit::Bytes);
+        writer::withdraw_all(row, table, &mut empty);
+        runs.push(empty);
+    }
+    progress.done();
+    runs
+}
+
+fn blank<A: Family>(name: &str, row: &Algorithm<A>, unit: Unit) -> Run {
+    let mut run = Run::new(name, kind(row), name, unit);
+    (run.mode, run.family) = (Mode::Single, Some(A::FAMILY));
+    run.algorithm = Some(row.name.to_owned());
+    run
+}
+
+/// One kind of changes, by all algorithms and peers in turns: two runs each.
+fn turns<A: Family>(
+    name: &str,
+    table: &Table<A>,
+    rows: &[&'static Algorithm<A>],
+    changes: &Changes<A>,
+    options: &UpdateOptions,
+    plan: Plan,
+    progress: &mut dyn Progress,
+) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let (mut writers, mut latencies) = (Vec::new(), Vec::new());
+    for row in rows {
+        progress.tell(&format!("IPv{}: building {}", A::FAMILY, row.name));
+        let mut run = blank(name, row, Unit::UpdatesPerSecond);
+        match Writer::new(row, table, changes) {
+            Ok(writer) => {
+                writers.push((runs.len(), RefCell::new(writer)));
+                latencies.push(RefCell::new(Latencies::default()));
+            }
+            Err(error) => run.note = error.to_string(),
+        }
+        runs.push(run);
+    }
+    let (mut peers, peer_runs) = peers(name, table, options);
+    let at_peers = runs.len();
+    runs.extend(peer_runs);
+
+    let failures: RefCell<Vec<(usize, String)>> = RefCell::default();
+    let (mut all, mut at) = (Vec::<Turn<'_>>::new(), Vec::new());
+    for ((i, writer), latencies) in writers.iter().zip(&latencies) {
+        let (i, failures) = (*i, &failures);
+        at.push(i);
+        all.push(Box::new(move || {
+            let taken = writer.borrow_mut().turn(plan, &mut latencies.borrow_mut());
+            taken.map_err(|error| failures.borrow_mut().push((i, error.to_string()))).ok()
+        }));
+    }
+    for (i, peer) in peers.iter_mut().enumerate() {
+        let (i, failures) = (at_peers + i, &failures);
+        let Some(peer) = peer else { continue };
+        at.push(i);
+        all.push(Box::new(move || {
+            let taken = peer_turn(peer, table, options.seed, plan);
+            taken.map_err(|error| failures.borrow_mut().push((i, format!("{error:#}")))).ok()
+        }));
+    }
+    let steps = all.len() * (plan.samples + 1);
+    let samples = alternate_told(&mut all, plan.samples, &mut |_, done| {
+        progress.step(name, done, steps);
+    });
+    drop(all);
+    progress.done();
+    for (samples, &i) in samples.into_iter().zip(&at) {
+        runs[i].set_samples(samples.into_iter().map(|ns| 1e9 / ns).collect());
+    }
+    for (i, error) in failures.into_inner() {
+        runs[i].note = error;
+    }
+    // The same writers, update by update; and are their tables right?
+    let questions = after(table, changes);
+    for ((i, writer), latencies) in writers.into_iter().zip(latencies) {
+        let (writer, latencies) = (writer.into_inner(), latencies.into_inner());
+        writer.describe(&questions, &mut runs[i]);
+        let mut single = Run { unit: Unit::Us, ..runs[i].clone() };
+        latencies.describe(&mut single);
+        runs.push(single);
+    }
+    runs
+}
+
+/// What must come out once all changes were made: the edges of the prefixes that they name.
+fn after<A: Family>(table: &Table<A>, changes: &Changes<A>) -> Questions<A> {
+    let pairs = table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
+    let mut oracle: Oracle<A> = pairs.collect();
+    for &(prefix, hop) in changes {
+        oracle.set(prefix, hop);
+    }
+    let named: Vec<_> = changes.iter().map(|&(prefix, hop)| (prefix, hop.0)).collect();
+    Questions::edges(&named, EDGES, &oracle)
+}
+
+type Peers<A> = (Vec<Option<Peer<A>>>, Vec<Run>);
+
+/// Peers make pairs of their own; a stream they are not given.
+fn peers<A: Family>(name: &str, table: &Table<A>, options: &UpdateOptions) -> Peers<A> {
+    let wanted = options.peers.iter().filter(|row| row.family == A::FAMILY && name != "stream");
+    let start = |row: &&'static Row| {
+        let mut run = Run::new(name, Kind::Peer, name, Unit::UpdatesPerSecond);
+        (run.mode, run.family) = (Mode::Single, Some(A::FAMILY));
+        run.algorithm = Some(row.name.to_owned());
+        match Peer::start(row, table) {
+            Ok(peer) => {
+                run.note.clone_from(&peer.info().version);
+                (Some(peer), run)
+            }
+            Err(error) => {
+                run.note = format!("{error:#}");
+                (None, run)
+            }
+        }
+    };
+    wanted.map(start).unzip()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+fn peer_turn<A: Family>(
+    peer: &mut Peer<A>,
+    table: &Table<A>,
+    seed: u64,
+    plan: Plan,
+) -> Result<f64> {
+    let drawn = changes::random_pairs(table, PEER_ROUTES, seed);
+    let routes: Vec<_> = drawn.iter().skip(1).step_by(2).map(|&(p, hop)| (p, hop.0)).collect();
+    let updates = peer.update(&routes, plan.sample)?.context("has no updates")?;
+    if updates.failed > 0 {
+        bail!("refused {} updates", updates.failed);
+    }
+    Ok(updates.turn.cpu.as_nanos() as f64 / updates.turn.count as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,18 +9,19 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::{Relaxed, Release};
-use core::sync::atomic::{AtomicU16, AtomicU32};
+use core::sync::atomic::AtomicU16;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::space::Space;
 use super::{
-    CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, HEAP, LINE_WORDS, MAX_HOP, NAMES, PREFIXES,
-    Reader, SHIFT, SINK_WORDS, SINKS, TAIL, TAIL_HEAD, TAIL_LINES, TAILS, WAITING, Width, words,
+    CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, Form, HEAP, LINE_WORDS, MAX_HOP, NAMES,
+    Narrow, PREFIXES, Reader, SHIFT, SINK_WORDS, SINKS, Small, TAIL, TAIL_HEAD, TAIL_LINES, TAILS,
+    WAITING, Wide, Width, words,
 };
 use crate::addr::Prefix;
 use crate::intervals::sweep;
 use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
-use crate::mem::Memory;
+use crate::mem::{Cell, Memory};
 use crate::room::Room;
 
 /// Room for growth beside a quarter of what is in use: 64 KiB of chunks, 4 KiB of tails.
@@ -192,9 +193,11 @@ enum Block {
 }
 
 /// What stands where in the regions, and which places are free.
-struct Places<W: Width> {
-    reader: Arc<Reader<W>>,
-    heap: Space,
+struct Places<F: Form> {
+    reader: Arc<Reader<F>>,
+    /// The heap's parts, all of a size.
+    heap: Vec<Space>,
+    part_words: usize,
     tails: Room,
     /// Entries that lead to each sink; there are as many sinks as this is long.
     sinks: Vec<u32>,
@@ -207,64 +210,80 @@ struct Places<W: Width> {
     waiting: VecDeque<(Epoch, Block)>,
 }
 
-impl<W: Width> Places<W> {
+impl<F: Form> Places<F> {
     fn bitmap(&self, place: u32) -> u64 {
         self.reader.regions[HEAP].u64s()[place as usize].load(Relaxed)
     }
 
     /// The results of the chunk at `place`.
     fn results(&self, place: u32) -> impl Iterator<Item = u32> {
-        let first = (place as usize + 1) * W::PER_WORD;
+        let first = (place as usize + 1) * F::Result::PER_WORD;
         let count = self.bitmap(place).count_ones() as usize;
-        W::slice(&self.reader.regions[HEAP])[first..first + count].iter().map(Width::get)
+        F::Result::slice(&self.reader.regions[HEAP])[first..first + count].iter().map(Width::get)
     }
 
-    /// The answers of the chunk at `place`, as [`cut`] tells them.
-    fn pieces(&self, place: u32, pieces: &mut Vec<(u32, u32)>) {
+    /// The entry of the /18 with this index.
+    fn entry(&self, index: u32) -> u32 {
+        F::Entry::slice(&self.reader.regions[DIRECT])[index as usize].read()
+    }
+
+    /// Where the chunk of an entry starts; `None` when the entry is a sink's or the answer itself.
+    fn chunk(&self, index: u32, entry: u32) -> Option<u32> {
+        self.hop(entry).is_none().then(|| F::chunk(entry, index << SHIFT))
+    }
+
+    /// The answers inside a /18, as [`cut`] tells them.
+    fn pieces(&self, index: u32, pieces: &mut Vec<(u32, u32)>) {
+        let entry = self.entry(index);
+        let Some(place) = self.chunk(index, entry) else {
+            pieces.push((0, self.hop(entry).unwrap_or(0)));
+            return;
+        };
         let mut push = |start: u32, hop: u32| {
             if pieces.last().is_none_or(|&(_, last)| last != hop) {
                 pieces.push((start, hop));
             }
         };
         for (slot, result) in ones(self.bitmap(place)).zip(self.results(place)) {
-            if result & W::TAIL == 0 {
+            if result & F::Result::TAIL == 0 {
                 push(slot << 8, result);
                 continue;
             }
             let region = &self.reader.regions[TAIL];
-            let at = (result & !W::TAIL) as usize * LINE_WORDS;
+            let at = (result & !F::Result::TAIL) as usize * LINE_WORDS;
             let words = region.u64s()[at..at + 4].iter().zip(0..);
             let starts =
                 words.flat_map(|(word, at)| ones(word.load(Relaxed)).map(move |i| at * 64 + i));
-            let hops = &W::slice(region)[(at + TAIL_HEAD) * W::PER_WORD..];
+            let hops = &F::Result::slice(region)[(at + TAIL_HEAD) * F::Result::PER_WORD..];
             starts.zip(hops).for_each(|(start, hop)| push(slot << 8 | start, hop.get()));
         }
     }
 
-    /// The next hop whose sink stands at `place`.
-    fn sink_of(&self, place: u32) -> Option<usize> {
-        let hop = place as usize / SINK_WORDS;
-        (hop < self.sinks.len()).then_some(hop)
+    /// The one answer of an entry, if it has one.
+    fn hop(&self, entry: u32) -> Option<u32> {
+        F::hop(entry, u32::try_from(self.sinks.len()).unwrap_or(u32::MAX))
     }
 
-    /// The sink of a next hop, written if it was never used. `None` when there is no place for it.
-    #[allow(clippy::cast_possible_truncation, reason = "a sink has two words")]
-    fn sink(&self, hop: u32) -> Option<u32> {
+    /// The entry with one answer; its sink is written if it was never used. `None` when there is no
+    /// place for it.
+    fn uniform(&self, hop: u32) -> Option<u32> {
         if hop as usize >= self.sinks.len() {
             return None;
         }
-        let place = hop * SINK_WORDS as u32;
+        let entry = F::uniform(hop);
+        let place = F::chunk(entry, 0);
+        // In a form without sinks every answer leads to the chunk at 0.
         if self.bitmap(place) == 0 {
             let heap = &self.reader.regions[HEAP];
             heap.u64s()[place as usize].store(1, Relaxed);
-            W::slice(heap)[(place as usize + 1) * W::PER_WORD].put(hop);
+            F::Result::slice(heap)[(place as usize + 1) * F::Result::PER_WORD].put(hop);
         }
-        Some(place)
+        Some(entry)
     }
 
     /// Writes a tail aside, and tells its number. `None` when there is no room.
     fn write_tail(&mut self, draft: &TailDraft, hops: &[u32]) -> Option<(u32, Block)> {
-        let lines = tail_lines::<W>(draft.len());
+        let lines = tail_lines::<F::Result>(draft.len());
         let place = self.tails.take(lines)?;
         self.tail_count += 1;
         let region = &self.reader.regions[TAIL];
@@ -277,52 +296,53 @@ impl<W: Width> Places<W> {
             before += u64::from(runs.count_ones());
         }
         words[4].store(ranks, Relaxed);
-        let results = &W::slice(region)[(at + TAIL_HEAD) * W::PER_WORD..];
+        let results = &F::Result::slice(region)[(at + TAIL_HEAD) * F::Result::PER_WORD..];
         for (to, &hop) in results.iter().zip(&hops[draft.hops..draft.hops + draft.len()]) {
             to.put(hop);
         }
-        Some((W::TAIL | place, Block::Tail(place, lines)))
+        Some((F::Result::TAIL | place, Block::Tail(place, lines)))
     }
 
-    /// Writes a chunk aside; its tails have their numbers.
+    /// Writes a chunk aside, and tells its entry. Its tails have their numbers.
     #[allow(clippy::cast_possible_truncation, reason = "a chunk has at most 33 words")]
-    fn write_chunk(&mut self, runs: u64, results: &[u32]) -> Option<(u32, Block)> {
-        let size = words::<W>(1, results.len());
-        let place = self.heap.take(size)?;
+    fn write_chunk(&mut self, index: u32, runs: u64, results: &[u32]) -> Option<(u32, Block)> {
+        let size = words::<F::Result>(1, results.len());
+        let part = (index >> F::PART_SHIFT) as usize;
+        let place = self.heap[part].take(size)? + (part * self.part_words) as u32;
         self.chunks += 1;
         let heap = &self.reader.regions[HEAP];
         heap.u64s()[place as usize].store(runs, Relaxed);
-        let to = &W::slice(heap)[(place as usize + 1) * W::PER_WORD..];
+        let to = &F::Result::slice(heap)[(place as usize + 1) * F::Result::PER_WORD..];
         for (to, &result) in to.iter().zip(results) {
             to.put(result);
         }
-        Some((place, Block::Chunk(place, size as u32)))
+        Some((F::entry(place), Block::Chunk(place, size as u32)))
     }
 
-    /// Whether the chunk at `place` gives just these answers. Tails are never the same.
-    fn same(&self, place: u32, draft: &Draft, drafts: &Drafts) -> bool {
-        self.bitmap(place) == draft.runs
-            && self.results(place).eq(drafts.results(draft).iter().copied())
+    /// Whether the chunk of a /18 gives just these answers already. Tails are never the same.
+    fn same(&self, draft: &Draft, drafts: &Drafts) -> bool {
+        self.chunk(draft.index, self.entry(draft.index)).is_some_and(|place| {
+            self.bitmap(place) == draft.runs
+                && self.results(place).eq(drafts.results(draft).iter().copied())
+        })
     }
 
-    /// The blocks of what an entry leads to; none for a sink.
+    /// The blocks of what an entry leads to; none where it has one answer.
     #[allow(clippy::cast_possible_truncation, reason = "a chunk has at most 33 words")]
-    fn blocks(&self, place: u32, each: &mut dyn FnMut(Block)) {
-        if self.sink_of(place).is_some() {
-            return;
-        }
+    fn blocks(&self, index: u32, entry: u32, each: &mut dyn FnMut(Block)) {
+        let Some(place) = self.chunk(index, entry) else { return };
         let mut results = 0;
         for result in self.results(place) {
             results += 1;
-            if result & W::TAIL != 0 {
-                let tail = result & !W::TAIL;
+            if result & F::Result::TAIL != 0 {
+                let tail = result & !F::Result::TAIL;
                 let at = tail as usize * LINE_WORDS;
                 let runs = &self.reader.regions[TAIL].u64s()[at..at + 4];
                 let count = runs.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>();
-                each(Block::Tail(tail, tail_lines::<W>(count as usize)));
+                each(Block::Tail(tail, tail_lines::<F::Result>(count as usize)));
             }
         }
-        each(Block::Chunk(place, words::<W>(1, results) as u32));
+        each(Block::Chunk(place, words::<F::Result>(1, results) as u32));
     }
 
     fn uncount(&mut self, block: Block) {
@@ -332,9 +352,14 @@ impl<W: Width> Places<W> {
         }
     }
 
+    #[allow(clippy::cast_possible_truncation, reason = "less than a place")]
     fn free(&mut self, block: Block) {
         match block {
-            Block::Chunk(place, words) => self.heap.give(place, words as usize),
+            Block::Chunk(place, words) => {
+                let (part, inside) =
+                    (place as usize / self.part_words, place as usize % self.part_words);
+                self.heap[part].give(inside as u32, words as usize);
+            }
             Block::Tail(place, lines) => self.tails.give((place, lines)),
         }
     }
@@ -353,10 +378,12 @@ impl<W: Width> Places<W> {
         }
     }
 
-    /// Notes that `entries` more lead to a place, or fewer.
-    fn refer(&mut self, place: u32, entries: u32, more: bool) {
-        if let Some(hop) = self.sink_of(place) {
-            let count = &mut self.sinks[hop];
+    /// Notes that there are `entries` more of a kind, or fewer.
+    fn refer(&mut self, entry: u32, entries: u32, more: bool) {
+        if F::SINKS
+            && let Some(hop) = self.hop(entry)
+        {
+            let count = &mut self.sinks[hop as usize];
             let before = *count;
             *count = if more { before + entries } else { before - entries };
             self.sinks_used += usize::from(before == 0 && *count > 0);
@@ -365,8 +392,8 @@ impl<W: Width> Places<W> {
     }
 }
 
-struct Writer<W: Width> {
-    places: Places<W>,
+struct Writer<F: Form> {
+    places: Places<F>,
     prefixes: usize,
     drafts: Drafts,
     /// Of the step at hand: first and last entry and what they become.
@@ -383,40 +410,78 @@ pub(super) fn make(
     routes: &dyn Routes<u32>,
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<u32>>, UpdateError> {
-    let mut drafts = Drafts::default();
-    cut(Prefix::ALL, routes, &mut |from, to, pieces| drafts.add(from, to, pieces));
+    let drafts = draft(routes);
     let tail_lines = drafts.tail_lines::<AtomicU16>();
     if routes.stats().max_next_hop < AtomicU16::TAIL && tail_lines <= AtomicU16::TAIL as usize {
-        Ok(Box::new(build::<AtomicU16>(routes, drafts, memory)?))
+        Ok(Box::new(build::<Narrow>(routes, drafts, memory)?))
     } else {
-        Ok(Box::new(build::<AtomicU32>(routes, drafts, memory)?))
+        Ok(Box::new(build::<Wide>(routes, drafts, memory)?))
     }
 }
 
-fn build<W: Width>(
+pub(super) fn make_small(
+    routes: &dyn Routes<u32>,
+    memory: &mut dyn Memory,
+) -> Result<Box<dyn Table<u32>>, UpdateError> {
+    let drafts = draft(routes);
+    let limit = |what, max: usize, got: usize| {
+        let error = UpdateError::Limit { what, max: max as u64, got: got as u64 };
+        if got > max { Err(error) } else { Ok(()) }
+    };
+    limit("lines of /24s", AtomicU16::TAIL as usize, drafts.tail_lines::<AtomicU16>())?;
+    let mut parts = [0; 1 << (18 - Small::PART_SHIFT)];
+    for draft in &drafts.chunks {
+        parts[(draft.index >> Small::PART_SHIFT) as usize] +=
+            words::<AtomicU16>(1, draft.runs.count_ones() as usize);
+    }
+    // The rule that blocks keep to lines costs at most one word in eight, and the first line is taken.
+    let most = parts.into_iter().max().unwrap_or(0) * 9 / 8 + LINE_WORDS;
+    limit("words of chunks in a /6", SMALL_PART_WORDS, most)?;
+    Ok(Box::new(build::<Small>(routes, drafts, memory)?))
+}
+
+/// All that 15 bits can name.
+const SMALL_PART_WORDS: usize = 1 << 15;
+
+fn draft(routes: &dyn Routes<u32>) -> Drafts {
+    let mut drafts = Drafts::default();
+    cut(Prefix::ALL, routes, &mut |from, to, pieces| drafts.add(from, to, pieces));
+    drafts
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "parts of a heap below 2^32 words")]
+fn build<F: Form>(
     routes: &dyn Routes<u32>,
     drafts: Drafts,
     memory: &mut dyn Memory,
-) -> Result<Writer<W>, UpdateError> {
+) -> Result<Writer<F>, UpdateError> {
     let stats = routes.stats();
+    let parts = ENTRIES >> F::PART_SHIFT;
     let hops = stats.max_next_hop as usize + 1;
-    let sinks = (hops + hops / 4 + SLACK_HOPS).min(MAX_HOP as usize + 1);
-    // Some ten in a hundred words are lost to the rule that blocks keep to lines.
-    let chunks = drafts.chunk_words::<W>() * 11 / 10;
-    let words = sinks * SINK_WORDS + chunks + chunks / 4 + SLACK_WORDS;
-    let lines = drafts.tail_lines::<W>();
+    let (sinks, sink_words, words) = if F::SINKS {
+        let sinks = (hops + hops / 4 + SLACK_HOPS).min(MAX_HOP as usize + 1);
+        let sink_words = sinks * SINK_WORDS as usize;
+        // Some ten in a hundred words are lost to the rule that blocks keep to lines.
+        let chunks = drafts.chunk_words::<F::Result>() * 11 / 10;
+        // A power of two, as readers mask their indices.
+        (sinks, sink_words, (sink_words + chunks + chunks / 4 + SLACK_WORDS).next_power_of_two())
+    } else {
+        (F::Result::TAIL as usize, LINE_WORDS, SMALL_PART_WORDS * parts)
+    };
+    let lines = drafts.tail_lines::<F::Result>();
     let lines = (lines + lines / 4 + SLACK_LINES).next_power_of_two();
-    // A power of two, as readers mask their indices.
-    let heap = memory.region(NAMES[HEAP], words.next_power_of_two() * 8)?;
+    let heap = memory.region(NAMES[HEAP], words * 8)?;
     let tails = memory.region(NAMES[TAIL], lines * LINE_WORDS * 8)?;
-    let direct = memory.region(NAMES[DIRECT], ENTRIES * 4)?;
-    let head = Counts::new(memory, W::LAYOUT)?;
-    let lines = u32::try_from(lines).unwrap_or(u32::MAX).min(W::TAIL);
-    let words = heap.u64s().len();
+    let direct = memory.region(NAMES[DIRECT], ENTRIES * size_of::<F::Entry>())?;
+    let head = Counts::new(memory, F::LAYOUT)?;
+    let lines = u32::try_from(lines).unwrap_or(u32::MAX).min(F::Result::TAIL);
+    let part_words = words / parts;
+    let space = |part| Space::new(part_words, if part == 0 { sink_words } else { 0 });
     let reader = Reader::new(head, direct, heap, tails).expect("regions of the asked sizes");
     let places = Places {
         reader: Arc::new(reader),
-        heap: Space::new(words, sinks * SINK_WORDS),
+        heap: (0..parts).map(space).collect(),
+        part_words,
         tails: Room::new(lines, 0),
         sinks: vec![0; sinks],
         sinks_used: 0,
@@ -440,10 +505,10 @@ fn build<W: Width>(
         // Cannot be: the regions were measured for these drafts.
         return Err(UpdateError::Memory { name: NAMES[HEAP], bytes: words * 8 });
     }
-    for (from, to, place) in core::mem::take(&mut writer.staged) {
-        writer.places.refer(place, to - from + 1, true);
-        let direct = &writer.places.reader.regions[DIRECT].u32s()[from as usize..=to as usize];
-        direct.iter().for_each(|entry| entry.store(place, Relaxed));
+    for (from, to, entry) in core::mem::take(&mut writer.staged) {
+        writer.places.refer(entry, to - from + 1, true);
+        let direct = F::Entry::slice(&writer.places.reader.regions[DIRECT]);
+        direct[from as usize..=to as usize].iter().for_each(|slot| slot.publish(entry));
     }
     writer.blocks = Vec::new();
     writer.drafts = Drafts::default();
@@ -451,13 +516,13 @@ fn build<W: Width>(
     Ok(writer)
 }
 
-impl<W: Width> Writer<W> {
+impl<F: Form> Writer<F> {
     fn count(&self) {
         let (head, places) = (&self.places.reader.head, &self.places);
         head.set(PREFIXES, self.prefixes);
         head.set(CHUNKS, places.chunks);
         let (words, lines) = (places.waiting_words, places.waiting_lines);
-        head.set(CHUNK_WORDS, places.heap.used() - words);
+        head.set(CHUNK_WORDS, places.heap.iter().map(Space::used).sum::<usize>() - words);
         head.set(SINKS, places.sinks_used);
         head.set(TAILS, places.tail_count);
         head.set(TAIL_LINES, places.tails.used() as usize - lines);
@@ -482,26 +547,23 @@ impl<W: Width> Writer<W> {
     fn stage_all(&mut self, compare: bool) -> Option<()> {
         let Self { places, drafts, staged, blocks, .. } = self;
         for &(from, to, hop) in &drafts.uniform {
-            staged.push((from, to, places.sink(hop)?));
+            staged.push((from, to, places.uniform(hop)?));
         }
-        let direct = places.reader.regions[DIRECT].clone();
         for at in 0..drafts.chunks.len() {
             let end = drafts.chunks.get(at + 1).map_or(drafts.tails.len(), |next| next.tails);
             let draft = &drafts.chunks[at];
-            if compare && draft.tails == end {
-                let old = direct.u32s()[draft.index as usize].load(Relaxed);
-                if places.same(old, draft, drafts) {
-                    continue;
-                }
+            if compare && draft.tails == end && places.same(draft, drafts) {
+                continue;
             }
             for tail in &drafts.tails[draft.tails..end] {
                 let (number, block) = places.write_tail(tail, &drafts.hops)?;
                 drafts.results[tail.result] = number;
                 blocks.push(block);
             }
-            let (place, block) = places.write_chunk(draft.runs, drafts.results(draft))?;
+            let results = drafts.results(draft);
+            let (entry, block) = places.write_chunk(draft.index, draft.runs, results)?;
             blocks.push(block);
-            staged.push((draft.index, draft.index, place));
+            staged.push((draft.index, draft.index, entry));
         }
         Some(())
     }
@@ -511,9 +573,8 @@ impl<W: Width> Writer<W> {
     fn patch(&mut self, part: Prefix<u32>, routes: &dyn Routes<u32>) {
         const INSIDE: u32 = (1 << SHIFT) - 1;
         let index = part.first() >> SHIFT;
-        let place = self.places.reader.regions[DIRECT].u32s()[index as usize].load(Relaxed);
         self.old.clear();
-        self.places.pieces(place, &mut self.old);
+        self.places.pieces(index, &mut self.old);
         let (first, after) = (part.first() & INSIDE, (part.last() & INSIDE) + 1);
         let Self { old, new, drafts, .. } = self;
         new.clear();
@@ -537,18 +598,18 @@ impl<W: Width> Writer<W> {
         let Self { places, staged, blocks, .. } = self;
         blocks.clear();
         let direct = places.reader.regions[DIRECT].clone();
-        for (from, to, place) in staged.drain(..) {
-            for entry in &direct.u32s()[from as usize..=to as usize] {
-                let old = entry.load(Relaxed);
+        for (from, to, entry) in staged.drain(..) {
+            for index in from..=to {
+                let slot = &F::Entry::slice(&direct)[index as usize];
+                let old = slot.read();
                 // Entries that stay are not written: it would cost their readers a cache miss.
-                if old == place {
+                if old == entry {
                     continue;
                 }
-                places.refer(place, 1, true);
+                places.refer(entry, 1, true);
                 places.refer(old, 1, false);
-                places.blocks(old, &mut |block| blocks.push(block));
-                // Release: pairs with the readers' acquire; the chunk was written before.
-                entry.store(place, Release);
+                places.blocks(index, old, &mut |block| blocks.push(block));
+                slot.publish(entry);
             }
         }
         if blocks.is_empty() {
@@ -590,7 +651,7 @@ fn touched(changes: &[Change<u32>], blocks: &mut Vec<(Prefix<u32>, Prefix<u32>)>
 #[allow(clippy::cast_possible_truncation, reason = "18")]
 const BLOCK_LEN: u8 = 32 - SHIFT as u8;
 
-impl<W: Width> Table<u32> for Writer<W> {
+impl<F: Form> Table<u32> for Writer<F> {
     fn apply(
         &mut self,
         changes: &[Change<u32>],
@@ -598,11 +659,12 @@ impl<W: Width> Table<u32> for Writer<W> {
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
         let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
+        let max = if F::SINKS { MAX_HOP } else { F::Result::TAIL - 1 };
+        if greatest > max {
+            let (max, got) = (u64::from(max), u64::from(greatest));
             return Err(UpdateError::Limit { what: "next-hop index", max, got });
         }
-        if greatest as usize >= self.places.sinks.len() || greatest >= W::TAIL {
+        if greatest as usize >= self.places.sinks.len() || greatest >= F::Result::TAIL {
             return Err(UpdateError::Rebuild);
         }
         self.places.reclaim(grace);

@@ -27,6 +27,7 @@
 //! that rule the heap is a tenth smaller and announced addresses take an eighth longer. A chunk or tail
 //! never changes once readers can reach it, and is used again only when none can.
 
+mod draft;
 mod space;
 mod write;
 

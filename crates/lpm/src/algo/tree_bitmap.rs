@@ -6,8 +6,8 @@
 //! Shape:  root [u32; 1]: node of the root
 //!         nodes [[u32; 3]; n] (16 slots) or [[u64; 3]; n] (64 slots): siblings stand together
 //!         results [u16; m]: the next hop of every prefix, those of a node together
-//! Cost:   lookup a node for every 4 (6) bits, then one result; a change copies the nodes on its way with
-//!         their siblings, and one block of results
+//! Cost:   lookup a node for every 4 bits (or for the first bit and every 6 after it), then one result; a
+//!         change copies the nodes on its way with their siblings, and one block of results
 //! Limits: next hops of 16 bits; 2^32 - 1 nodes
 //! Wins:   tables that change all the time and must be compact; no change is worse than another. Weak:
 //!         lookups, 5 or 6 dependent nodes in a full IPv4 table
@@ -115,6 +115,8 @@ trait Form: Send + Sync + 'static {
     type Cells: Cell + 'static;
     /// Bits of an address that a node takes.
     const STRIDE: u8;
+    /// Zeros thought before each address, so that the root takes fewer bits.
+    const LEAD: u8;
     /// Whether there are end nodes.
     const END: bool;
     const LETTERS: &[u8; 4];
@@ -122,6 +124,15 @@ trait Form: Send + Sync + 'static {
     const MASKS: [u64; 64] = masks(Self::STRIDE, Self::END);
     fn load(cell: &Self::Cells) -> Node;
     fn store(cell: &Self::Cells, node: &Node);
+
+    /// The slot of an address in a node at `from` bits, those before it counted in.
+    #[inline(always)]
+    fn slot<A: Addr>(addr: A, from: u8) -> u32 {
+        match from.checked_sub(Self::LEAD) {
+            Some(from) => addr.bits(from, Self::STRIDE),
+            None => addr.bits(0, Self::STRIDE - Self::LEAD),
+        }
+    }
 }
 
 const fn masks(stride: u8, end: bool) -> [u64; 64] {
@@ -145,6 +156,7 @@ const END: u32 = 1 << 31;
 impl Form for Slots16 {
     type Cells = [AtomicU32; 3];
     const STRIDE: u8 = 4;
+    const LEAD: u8 = 0;
     const END: bool = true;
     const LETTERS: &[u8; 4] = b"fptb";
     #[inline(always)]
@@ -169,6 +181,9 @@ struct Slots64;
 impl Form for Slots64 {
     type Cells = [AtomicU64; 3];
     const STRIDE: u8 = 6;
+    /// The root takes one bit, so that a /24 stands in its node beside 62 others; at the top of a node
+    /// of its own it took four times the memory.
+    const LEAD: u8 = 5;
     const END: bool = false;
     const LETTERS: &[u8; 4] = b"fptc";
     #[inline(always)]
@@ -259,7 +274,7 @@ impl<A: Addr, F: Form> Reader<A, F> {
 
 impl<A: Addr, F: Form> View<'_, A, F> {
     /// Nodes on a way down, at most; one more than have a slot, for a prefix that ends with them.
-    const DEPTH: u8 = A::BITS / F::STRIDE + 1;
+    const DEPTH: u8 = (A::BITS + F::LEAD) / F::STRIDE + 1;
 
     #[inline(always)]
     fn node(self, at: u32) -> Node {
@@ -283,7 +298,7 @@ impl<A: Addr, F: Form> Job for Single<'_, A, F> {
         let (mut at, mut best) = (view.root, None);
         // Counted, so that damaged memory cannot lead in circles.
         for level in 0..View::<A, F>::DEPTH {
-            let slot = addr.bits(level * F::STRIDE, F::STRIDE);
+            let slot = F::slot(addr, level * F::STRIDE);
             let node = view.node(at);
             best = node.result(F::MASKS[slot as usize]).or(best);
             match node.child(slot) {
@@ -315,7 +330,7 @@ impl<A: Addr, F: Form> Job for Batch<'_, A, F> {
                 let mut kept = 0;
                 for turn in 0..left {
                     let lane = walking[turn] % GROUP;
-                    let slot = addrs[lane].bits(level * F::STRIDE, F::STRIDE);
+                    let slot = F::slot(addrs[lane], level * F::STRIDE);
                     let node = view.node(at[lane]);
                     best[lane] = node.result(F::MASKS[slot as usize]).or(best[lane]);
                     let child = node.child(slot);
@@ -352,7 +367,7 @@ impl<A: Addr, F: Form> Lookup<A> for Reader<A, F> {
         let value = u64::from(at);
         step(&Step { region: NAMES[ROOT], offset: 0, value, note: "the root" });
         for level in 0..View::<A, F>::DEPTH {
-            let slot = addr.bits(level * F::STRIDE, F::STRIDE);
+            let slot = F::slot(addr, level * F::STRIDE);
             let node = view.node(at);
             let found = node.result(F::MASKS[slot as usize]);
             let note = if found.is_some() { "a node with a match" } else { "a node" };

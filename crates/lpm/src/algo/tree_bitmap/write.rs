@@ -89,6 +89,7 @@ impl<T: Copy + Default> Few<T> {
     }
 }
 
+/// Address, length with the bits before the address counted in, next hop.
 type Route<A> = (A, u8, u16);
 
 /// The node at `from` bits of these routes, all of them below it, and everything below.
@@ -103,7 +104,7 @@ fn node_of<A: Addr, F: Form>(
     let mut children = Few { items: [(0, 0); 64], len: 0 };
     let mut at = 0;
     while let Some(&(addr, len, hop)) = routes.get(at) {
-        let slot = addr.bits(from, F::STRIDE);
+        let slot = F::slot(addr, from);
         if len - from < F::STRIDE || end {
             let place = place::<F>(slot, len - from);
             internal |= 1 << place;
@@ -111,7 +112,7 @@ fn node_of<A: Addr, F: Form>(
             at += 1;
         } else {
             // In order, what is below a slot stands together.
-            let same = |route: &&Route<A>| route.0.bits(from, F::STRIDE) == slot;
+            let same = |route: &&Route<A>| F::slot(route.0, from) == slot;
             let after = at + routes[at..].iter().take_while(same).count();
             external |= 1 << slot;
             children.insert(children.len, (at, after));
@@ -266,8 +267,8 @@ impl<F: Form> Live<F> {
         prefix: Prefix<A>,
         hop: u16,
     ) -> Result<Node, Full> {
-        let len = prefix.len() - from;
-        let slot = prefix.addr().bits(from, F::STRIDE);
+        let len = prefix.len() + F::LEAD - from;
+        let slot = F::slot(prefix.addr(), from);
         if len < F::STRIDE || (node.end && len == F::STRIDE) {
             return self.set_here(node, place::<F>(slot, len), hop);
         }
@@ -392,7 +393,7 @@ fn build<A: Addr, F: Form>(
     let mut all: Vec<Route<A>> = Vec::new();
     routes.walk(A::MIN, A::MAX, &mut |prefix, NextHopId(hop)| {
         let hop = u16::try_from(hop).expect("next hops were checked");
-        all.push((prefix.addr(), prefix.len(), hop));
+        all.push((prefix.addr(), prefix.len() + F::LEAD, hop));
     });
     let mut made = Growing::default();
     let root = made.take_nodes(1).and_then(|root| {
@@ -536,10 +537,12 @@ mod tests {
         assert_eq!(counts::<Slots16>(&["16.0.0.0/4", "17.0.0.0/8"]), (2, 2 * 12 + 2 * 2));
         assert_eq!(counts::<Slots16>(&["16.0.0.0/4", "32.0.0.0/5"]), (3, 3 * 12 + 2 * 2));
         assert_eq!(counts::<Slots16>(&["1.2.3.4/32"]), (8, 8 * 12 + 2));
-        // No end nodes: what is 6 bits long is at the top of a node below.
-        assert_eq!(counts::<Slots64>(&["0.0.0.0/5"]), (1, 24 + 2));
+        // No end nodes: the root has one bit, what is 6 bits longer is at the top of a node below.
+        assert_eq!(counts::<Slots64>(&["0.0.0.0/0"]), (1, 24 + 2));
         assert_eq!(counts::<Slots64>(&["0.0.0.0/6"]), (2, 2 * 24 + 2));
-        assert_eq!(counts::<Slots64>(&["1.2.3.4/32"]), (6, 6 * 24 + 2));
+        assert_eq!(counts::<Slots64>(&["0.0.0.0/7"]), (3, 3 * 24 + 2));
+        assert_eq!(counts::<Slots64>(&["1.2.3.0/24", "1.2.2.0/24"]), (5, 5 * 24 + 2 * 2));
+        assert_eq!(counts::<Slots64>(&["1.2.3.4/32"]), (7, 7 * 24 + 2));
     }
 
     /// The same source for any CPU and for one that counts bits: the same answers.

@@ -70,15 +70,15 @@ impl Below for Scalar {
     }
 }
 
-/// One lookup, by the best that `simd` allows.
+/// The rest of one lookup from a page entry on, by the best that `simd` allows.
 #[inline]
-pub(super) fn single<W: Width>(simd: Simd, view: &View<'_, W>, addr: u128) -> NextHopId {
+pub(super) fn single<W: Width>(simd: Simd, view: &View<'_, W>, page: u32, addr: u128) -> NextHopId {
     match simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => x86::Avx512::new().single(view, addr),
+        Simd::Avx512 => x86::Avx512::new().single(view, page, addr),
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => x86::Avx2::new().single(view, addr),
-        _ => view.single(Scalar, addr),
+        Simd::Avx2 => x86::Avx2::new().single(view, page, addr),
+        _ => view.single(Scalar, page, addr),
     }
 }
 
@@ -131,13 +131,23 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                pub(super) fn single<W: Width>(self, view: &View<'_, W>, addr: u128) -> NextHopId {
+                pub(super) fn single<W: Width>(
+                    self,
+                    view: &View<'_, W>,
+                    page: u32,
+                    addr: u128,
+                ) -> NextHopId {
                     #[target_feature(enable = $features)]
-                    fn run<W: Width>(level: $level, view: &View<'_, W>, addr: u128) -> NextHopId {
-                        view.single(level, addr)
+                    fn run<W: Width>(
+                        level: $level,
+                        view: &View<'_, W>,
+                        page: u32,
+                        addr: u128,
+                    ) -> NextHopId {
+                        view.single(level, page, addr)
                     }
                     // SAFETY: invariant 1.
-                    unsafe { run(self, view, addr) }
+                    unsafe { run(self, view, page, addr) }
                 }
 
                 #[inline(always)]

@@ -1,8 +1,8 @@
 //! The writer of range lines: cuts what a change touches into nodes and lines, publishes entries.
 //!
-//! A change is rounded up to a /32 at least; all ranges of that block are made anew beside the readers,
-//! and each address of it changes its answer by one store: of its entry in a node, in a page, or in the
-//! top. When space runs out on the way the entries are put back, and the caller builds again.
+//! A change is rounded up to a /48 at least. What that block has now is made anew beside the readers, in
+//! a /32 together with the ranges around it, and each address of it changes its answer by one store: of
+//! its entry in a node, in a page, or in the top. When space runs out on the way the entries are put back, and the caller builds again.
 
 mod trees;
 
@@ -26,12 +26,15 @@ use crate::lookup::{
 };
 use crate::mem::Memory;
 use crate::simd::Simd;
+use trees::part_of;
 
 /// Pages are numbered with 16 bits: 256 MiB.
 const MAX_UNITS: usize = TOP * PAGE_UNITS as usize;
 /// Heap that is taken at first: for each prefix, and for any table.
 const PREFIX_BYTES: usize = 12;
 const LEAST_UNITS: usize = 4096;
+/// Parts of one /32 that are made anew one by one in a step: each writes all lines of the /32.
+const MOST_PARTS: usize = 4;
 /// Tails that a narrow result can name.
 const NARROW_TAILS: usize = Narrow::DEEP as usize;
 
@@ -90,6 +93,7 @@ struct Writer<W> {
     /// Kept for their memory.
     edges: Vec<(u128, u32)>,
     ranges: Vec<(u32, u32)>,
+    before: Vec<(u32, u32)>,
 }
 
 /// Routes without the default route, for which next hop 0 stands.
@@ -192,6 +196,7 @@ impl<W: Width> Writer<W> {
             settled: Vec::new(),
             edges: Vec::new(),
             ranges: Vec::new(),
+            before: Vec::new(),
         };
         // The first line is read, and what was read not used, for entries that are answers. Its links
         // are no matter: any bytes do.
@@ -270,10 +275,16 @@ impl<W: Width> Writer<W> {
     }
 
     fn cut(&mut self, block: Prefix<u128>, edges: &[(u128, u32)]) -> Result<(), Full> {
+        if block.len() > 32 {
+            return self.patch(block, edges);
+        }
         let (first, last) = (slot_of(block.first()), slot_of(block.last()));
-        self.kept = false;
-        if block.len() > 26 && self.load(first, last, edges)? {
-            return Ok(());
+        self.kept = block.len() > 26;
+        if self.kept {
+            self.unpack(first);
+            for slot in first..=last {
+                self.drop_tree(self.slots[slot as usize % 64]);
+            }
         }
         // The first slot that has no entry yet, and what serves it unless something starts there.
         let mut at = u64::from(first);
@@ -300,38 +311,43 @@ impl<W: Width> Writer<W> {
         self.level()
     }
 
-    /// Takes over the slots of the node that has these, but for them, whose trees are unlinked. True when
-    /// all is done: a slot that had lines has other ones now.
-    fn load(&mut self, first: u32, last: u32, edges: &[(u128, u32)]) -> Result<bool, Full> {
+    /// A change inside a /32: splices what its part has now into the ranges that are there.
+    fn patch(&mut self, block: Prefix<u128>, edges: &[(u128, u32)]) -> Result<(), Full> {
+        let slot = slot_of(block.first());
+        let word = self.unpack(slot);
+        let old = self.slots[slot as usize % 64];
+        let parts = (part_of(block.first()), part_of(block.last()));
+        let entry = self.splice(old, edges, parts)?;
+        if entry == old {
+            return Ok(());
+        }
         self.kept = true;
-        let page =
-            usize::from(self.reader.regions[TOPS].u16s()[first as usize >> 16].load(Relaxed));
-        let entry = self.words()[page * PAGE + (first as usize >> 6) % PAGE].load(Relaxed);
+        if let Some(word) = word.filter(|_| (old | entry) & DIRECT == 0) {
+            self.set(Cell::Word(word), entry);
+            return Ok(());
+        }
+        self.slots[slot as usize % 64] = entry;
+        self.flush(u64::from(slot) >> 6)?;
+        self.level()
+    }
+
+    /// Takes over the slots of the /26 of this one; where its entry is, if there is a node.
+    fn unpack(&mut self, slot: u32) -> Option<usize> {
+        let page = usize::from(self.reader.regions[TOPS].u16s()[slot as usize >> 16].load(Relaxed));
+        let entry = self.words()[page * PAGE + (slot as usize >> 6) % PAGE].load(Relaxed);
         self.slots = [entry; 64];
         if entry & DIRECT != 0 {
-            return Ok(false);
+            return None;
         }
         let runs = self.reader.regions[HEAP].u64s()[entry as usize].load(Relaxed);
-        let mut word = 2 * entry as usize + 1;
-        for slot in 0..64 {
-            word += usize::from(runs >> slot & 1 == 1);
-            self.slots[slot] = self.words()[word].load(Relaxed);
+        let first = 2 * entry as usize + 1;
+        let words = &self.reader.regions[HEAP].u32s()[first..];
+        let mut count = 0;
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            count += usize::from(runs >> index & 1 == 1);
+            *slot = words[count].load(Relaxed);
         }
-        let old = self.slots[first as usize % 64];
-        if first == last && old & DIRECT == 0 && (edges.len() > 1 || edges[0].0 << 32 != 0) {
-            let word = 2 * entry as usize + 1 + (runs << (63 - first % 64)).count_ones() as usize;
-            let tree = self.tree(edges[0].1, edges)?;
-            self.set(Cell::Word(word), tree);
-            self.drop_tree(old);
-            return Ok(true);
-        }
-        for slot in first..=last {
-            let old = self.slots[slot as usize % 64];
-            if old & DIRECT == 0 {
-                self.drop_tree(old);
-            }
-        }
-        Ok(false)
+        Some(first + (runs << (63 - slot % 64)).count_ones() as usize)
     }
 
     /// Slots `from` to `to` have this entry.
@@ -530,9 +546,7 @@ impl<W: Width> Writer<W> {
         let first = 2 * entry as usize + 2;
         for word in first..first + if trees { count } else { 0 } {
             let tree = self.words()[word].load(Relaxed);
-            if tree & DIRECT == 0 {
-                self.drop_tree(tree);
-            }
+            self.drop_tree(tree);
         }
         self.tally.nodes -= 1;
         self.unlink(entry, node_units(count));
@@ -590,15 +604,32 @@ fn node_units(runs: usize) -> u32 {
     u32::try_from(1 + runs.div_ceil(2)).expect("at most 64 runs")
 }
 
-/// The blocks that `changes` touch, none inside another, each at least a /32.
+/// The blocks that `changes` touch, none inside another, each at least a /48.
 fn touched(changes: &[Change<u128>]) -> Vec<Prefix<u128>> {
     let changed = changes.iter().filter(|change| change.old != change.new);
     let mut blocks: Vec<_> = changed
-        .map(|change| Prefix::masked(change.prefix.addr(), change.prefix.len().min(32)))
+        .map(|change| Prefix::masked(change.prefix.addr(), change.prefix.len().min(48)))
         .collect();
     blocks.sort_unstable();
     blocks.dedup_by(|next, kept| kept.covers(*next));
-    blocks
+    if blocks.len() <= MOST_PARTS {
+        return blocks;
+    }
+    let by_slot = blocks.chunk_by(|a, b| a.len().min(b.len()) > 32 && in_slot(a) == in_slot(b));
+    let mut wider = Vec::with_capacity(blocks.len());
+    for parts in by_slot {
+        match parts {
+            [first, ..] if parts.len() > MOST_PARTS => {
+                wider.push(Prefix::masked(first.addr(), 32));
+            }
+            parts => wider.extend(parts),
+        }
+    }
+    wider
+}
+
+fn in_slot(block: &Prefix<u128>) -> u32 {
+    slot_of(block.addr())
 }
 
 impl<W: Width> Table<u128> for Writer<W> {

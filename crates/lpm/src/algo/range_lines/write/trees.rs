@@ -1,10 +1,10 @@
 //! Trees of lines and the tails behind them: laid from the ranges of a /32, and unlinked again.
 
 use alloc::vec::Vec;
-use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
+use core::{iter, mem};
 
-use super::super::{FAN, HEAP, LINE_UNITS, TAIL, UNUSED, WHOLE, Width, tail_key};
+use super::super::{DIRECT, FAN, HEAP, LINE_UNITS, TAIL, UNUSED, WHOLE, Width, tail_key};
 use super::{Full, Writer};
 
 impl<W: Width> Writer<W> {
@@ -12,19 +12,61 @@ impl<W: Width> Writer<W> {
     pub(super) fn tree(&mut self, carry: u32, group: &[(u128, u32)]) -> Result<u32, Full> {
         let mut ranges = mem::take(&mut self.ranges);
         ranges.clear();
-        let entry = self.ranges_of(carry, group, &mut ranges).and_then(|()| self.lay(&ranges));
+        let entry = self
+            .ranges_of(carry, group, (0, LAST_PART), &mut ranges)
+            .and_then(|()| self.lay(&ranges));
         self.ranges = ranges;
         entry
     }
 
+    /// The entry of a /32 that had `old`, when its /48s `first` to `last` have what starts at `edges`.
+    /// The same if nothing changes, else what `old` leads to is unlinked.
+    pub(super) fn splice(
+        &mut self,
+        old: u32,
+        edges: &[(u128, u32)],
+        (first, last): (u32, u32),
+    ) -> Result<u32, Full> {
+        let (mut before, mut ranges) = (mem::take(&mut self.before), mem::take(&mut self.ranges));
+        before.clear();
+        ranges.clear();
+        let lines = self.ranges_at(old, &mut before);
+        ranges.extend(before.iter().take_while(|range| range.0 < first));
+        let told = self.ranges_of(edges[0].1, edges, (first, last), &mut ranges);
+        if last < LAST_PART {
+            let from = before.partition_point(|range| range.0 <= last + 1);
+            ranges.push((last + 1, before[from - 1].1));
+            ranges.extend(&before[from..]);
+        }
+        ranges.dedup_by(|next, kept| next.1 == kept.1 && next.1 & W::DEEP == 0);
+        let entry = match (told, &ranges[..]) {
+            (Err(full), _) => Err(full),
+            (Ok(()), same) if same == before => Ok(old),
+            (Ok(()), &[(_, hop)]) if hop & W::DEEP == 0 => Ok(DIRECT | hop),
+            (Ok(()), ranges) => self.lay(ranges),
+        };
+        if entry.is_ok_and(|entry| entry != old) {
+            self.drop_all_lines(old, lines);
+            for &(start, result) in &before {
+                if (first..=last).contains(&start) && result & W::DEEP != 0 {
+                    self.drop_tail(result & !W::DEEP);
+                }
+            }
+        }
+        (self.before, self.ranges) = (before, ranges);
+        entry
+    }
+
+    /// Ranges of /48s `first` to `last`.
     fn ranges_of(
         &mut self,
         mut carry: u32,
         group: &[(u128, u32)],
+        (first, last): (u32, u32),
         ranges: &mut Vec<(u32, u32)>,
     ) -> Result<(), Full> {
         // From this /48 on `carry` is to be told, unless something else starts there.
-        let mut due = Some(0);
+        let mut due = Some(first);
         for inside in group.chunk_by(|a, b| part_of(a.0) == part_of(b.0)) {
             let part = part_of(inside[0].0);
             if let Some(due) = due
@@ -39,7 +81,7 @@ impl<W: Width> Writer<W> {
             due = deep.then_some(part + 1);
         }
         if let Some(due) = due
-            && due <= 0xffff
+            && due <= last
         {
             ranges.push((due, carry));
         }
@@ -104,32 +146,55 @@ impl<W: Width> Writer<W> {
         }
     }
 
-    /// Unlinks the lines of a node's entry and their tails.
+    /// Unlinks the lines of a node's entry and their tails, if it has any.
     pub(super) fn drop_tree(&mut self, entry: u32) {
-        let line = entry >> 2;
-        let lines = self.drop_lines(line as usize, entry as usize & 3);
-        self.tally.lines -= lines;
-        let units = u32::try_from(lines).expect("what was laid") * LINE_UNITS;
-        self.unlink(line * LINE_UNITS, units);
+        if entry & DIRECT != 0 {
+            return;
+        }
+        let mut ranges = mem::take(&mut self.before);
+        ranges.clear();
+        let lines = self.ranges_at(entry, &mut ranges);
+        for &(_, result) in &ranges {
+            if result & W::DEEP != 0 {
+                self.drop_tail(result & !W::DEEP);
+            }
+        }
+        self.before = ranges;
+        self.drop_all_lines(entry, lines);
     }
 
-    /// Unlinks the tails of a tree; the number of its lines.
-    fn drop_lines(&mut self, line: usize, depth: usize) -> usize {
+    fn drop_all_lines(&mut self, entry: u32, lines: usize) {
+        if lines > 0 {
+            self.tally.lines -= lines;
+            let units = u32::try_from(lines).expect("what was laid") * LINE_UNITS;
+            self.unlink((entry >> 2) * LINE_UNITS, units);
+        }
+    }
+
+    /// All ranges of a node's entry; the number of its lines.
+    fn ranges_at(&self, entry: u32, ranges: &mut Vec<(u32, u32)>) -> usize {
+        if entry & DIRECT != 0 {
+            ranges.push((0, entry & !DIRECT));
+            return 0;
+        }
+        self.read(entry as usize >> 2, entry as usize & 3, 0, ranges)
+    }
+
+    /// The ranges of a tree of which the first starts at `start`; the number of its lines.
+    fn read(&self, line: usize, depth: usize, start: u32, ranges: &mut Vec<(u32, u32)>) -> usize {
         let halves = &self.reader.regions[HEAP].u16s()[32 * line..32 * line + 32];
         let first = if depth == 0 { W::FIRST } else { 0 };
-        let used = halves[first..].iter().take_while(|half| half.load(Relaxed) != UNUSED).count();
+        let thresholds = halves[first..].iter().map(|half| half.load(Relaxed));
+        let starts = thresholds.take_while(|&half| half != UNUSED).map(|half| u32::from(half) + 1);
+        let starts = iter::once(start).chain(starts);
         if depth == 0 {
-            for place in 0..=used {
-                let result = W::result(self.reader.view(), line, place);
-                if result & W::DEEP != 0 {
-                    self.drop_tail(result & !W::DEEP);
-                }
-            }
+            let view = self.reader.view();
+            ranges.extend(starts.enumerate().map(|(i, start)| (start, W::result(view, line, i))));
             return 1;
         }
         let mut lines = 1;
-        for child in 0..=used {
-            lines += self.drop_lines(line + 1 + child * WHOLE[depth - 1], depth - 1);
+        for (child, start) in starts.enumerate() {
+            lines += self.read(line + 1 + child * WHOLE[depth - 1], depth - 1, start, ranges);
         }
         lines
     }
@@ -143,9 +208,12 @@ impl<W: Width> Writer<W> {
     }
 }
 
+/// The last /48 of a /32.
+const LAST_PART: u32 = 0xffff;
+
 /// The /48 of an address in its /32.
 #[allow(clippy::cast_possible_truncation, reason = "16 bits")]
-fn part_of(addr: u128) -> u32 {
+pub(super) fn part_of(addr: u128) -> u32 {
     (addr >> 80) as u32 & 0xffff
 }
 
@@ -163,13 +231,14 @@ fn lines_of(leaves: usize, depth: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{DIRECT, Narrow, Wide};
+    use super::super::super::{Narrow, Wide};
     use super::super::tests::{built, verify};
     use super::*;
     use crate::addr::Prefix;
     use crate::lookup::{Change, NextHopId, NoReaders, Table, UpdateError};
     use crate::routes::RouteStore;
     use crate::simd::Simd;
+    use crate::testing::Rng;
 
     /// Numbers of ranges in one /32 around those at which a tree becomes deeper.
     fn depths<W: Width>() {
@@ -215,5 +284,39 @@ mod tests {
     fn trees_of_every_depth() {
         depths::<Narrow>();
         depths::<Wide>();
+    }
+
+    /// Random changes in one /32 against a table that is made anew.
+    fn splices<W: Width>() {
+        let block: u128 = 0x2001_0db8 << 96;
+        let mut rng = Rng::new(4);
+        let mut routes = RouteStore::<u128>::new();
+        routes.insert(Prefix::masked(block, 20), NextHopId(5));
+        let mut writer = built::<W>(&routes, Simd::detect());
+        for round in 0..400 {
+            let len = [33, 36, 40, 44, 47, 48, 48, 48, 49, 64, 128][rng.below(11)];
+            // Few places, so that ranges meet, merge and part; both ends among them.
+            let part = [0, 0xffff, rng.below(24), rng.below(1 << 16)][rng.below(4)] as u128;
+            let low = [0, u128::MAX >> 48, rng.addr()][rng.below(3)];
+            let prefix = Prefix::masked(block | part << 80 | low >> 48, len);
+            let old = routes.remove(prefix).unwrap_or_default();
+            let gone = !old.is_none() && rng.chance(70);
+            let new = NextHopId(if gone { 0 } else { 5 + u32::from(rng.chance(60)) });
+            if !gone {
+                routes.insert(prefix, new);
+            }
+            let change = Change { prefix, old, new };
+            writer.apply(&[change], &routes, &mut NoReaders).expect("there is room");
+            let anew = built::<W>(&routes, Simd::detect());
+            assert_eq!(writer.tally, anew.tally, "round {round}: {change:?}");
+            verify(&writer, &routes, &alloc::format!("round {round}"));
+        }
+        assert!(writer.tally.lines > 3 && writer.tally.tails > 3, "{:?}", writer.tally);
+    }
+
+    #[test]
+    fn a_part_is_spliced_as_if_all_were_made_anew() {
+        splices::<Narrow>();
+        splices::<Wide>();
     }
 }

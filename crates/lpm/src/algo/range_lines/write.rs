@@ -35,6 +35,8 @@ const PREFIX_BYTES: usize = 12;
 const LEAST_UNITS: usize = 4096;
 /// Parts of one /32 that are made anew one by one in a step: each writes all lines of the /32.
 const MOST_PARTS: usize = 4;
+/// Numbers of tails beside those that a table may need at first.
+const SPARE_TAILS: usize = 1024;
 /// Tails that a narrow result can name.
 const NARROW_TAILS: usize = Narrow::DEEP as usize;
 
@@ -124,7 +126,7 @@ pub(super) fn make(
 ) -> Result<Box<dyn Table<u128>>, UpdateError> {
     let stats = routes.stats();
     let long: u32 = stats.lengths[49..].iter().sum();
-    let tails = (long as usize + long as usize / 4 + 64).next_power_of_two();
+    let tails = (long as usize + long as usize / 4 + SPARE_TAILS).next_power_of_two();
     if stats.max_next_hop < Narrow::DEEP
         && let Some(table) =
             build::<Narrow>(routes, &stats, memory, tails.min(NARROW_TAILS), Simd::detect())?

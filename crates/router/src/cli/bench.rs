@@ -14,8 +14,8 @@ use fingerpost_bench::syn::Syn;
 use fingerpost_bench::table::Tables;
 use fingerpost_bench::update::changes::Recorded;
 use fingerpost_bench::{
-    Answers, BenchDocument, BuildOptions, ForwardOptions, Kind, LookupOptions, Mode, Run, Unit,
-    UpdateOptions, build, forward, lookup, update,
+    Answers, BenchDocument, BuildOptions, ForwardOptions, Kind, LookupOptions, Mode, PapersOptions,
+    Run, Unit, UpdateOptions, build, forward, lookup, papers, update,
 };
 
 use super::choice;
@@ -70,6 +70,19 @@ over. `lookups-during-updates` is what remains of the lookup rate while another 
 table, compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
                     ),
             );
+        let command = command.subcommand(
+            Papers::augment_args(clap::Command::new("papers"))
+                .about("The figures of the papers, beside those of this machine")
+                .after_help(
+                    "Examples:
+  $ fingerpost bench papers
+  $ fingerpost bench papers --tables DIR --seconds 2 --out docs/benchmarks
+
+Of every table `v4*.txt*` and `v6*.txt*` of a folder: DXR's tests SEQ, RND and REP and its lengths
+of chunks, FreeBSD's run_lps on a host's and a full table, Poptrie's memory and rates with SYN1 and
+SYN2, and IPv6. `--out` writes papers.md and its drawings.",
+                ),
+        );
         command.subcommand(
             Forward::augment_args(clap::Command::new("forward"))
                 .about("The forwarding path between ports of memory: ns a packet on one core")
@@ -88,6 +101,7 @@ generator is measured alone as the ceiling.",
         Some(("lookup", matches)) => run_lookup(parsed(matches)?, output),
         Some(("build", matches)) => run_build(parsed(matches)?, output),
         Some(("update", matches)) => run_update(parsed(matches)?, output),
+        Some(("papers", matches)) => run_papers(parsed(matches)?, output),
         Some(("forward", matches)) => run_forward(parsed(matches)?, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
@@ -187,6 +201,28 @@ struct Update {
     /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
     syn: Option<u8>,
+}
+
+#[derive(Args, Debug)]
+struct Papers {
+    /// Where the page goes; nothing is written unless it is given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// A folder of tables
+    #[arg(long, value_name = "DIR", default_value = "testdata/tables")]
+    tables: PathBuf,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
+    seconds: f64,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Of the addresses
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Addresses of a stream; IPv6 takes half as many
+    #[arg(long, value_name = "N", default_value_t = 1 << 21, value_parser = positive)]
+    keys: usize,
 }
 
 /// No names stand for all of them.
@@ -384,6 +420,26 @@ fn run_update(arguments: Update, output: &mut Output) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     print(update(&options, &mut Bar::new())?, output)
+}
+
+fn run_papers(arguments: Papers, output: &mut Output) -> Result<(), Failure> {
+    let options = PapersOptions {
+        tables: arguments.tables,
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+        keys: arguments.keys,
+    };
+    let made = papers(&options, &mut Bar::new())?;
+    if let Some(folder) = arguments.out {
+        std::fs::create_dir_all(&folder)?;
+        for (name, text) in &made.files {
+            let file = folder.join(name);
+            std::fs::write(&file, text)?;
+            message(format_args!("wrote {}", file.display()));
+        }
+    }
+    print(made.document, output)
 }
 
 /// The document; wrong answers are an exit code too.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, Heap, Lookup, NextHopId, Region, Routes, Step, Table,
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, NextHopId, Region, Routes, Step, Table,
     UpdateError,
 };
 
@@ -152,7 +152,7 @@ impl<A: Addr> Fib<A> {
     ) -> Result<(), UpdateError> {
         let start = Instant::now();
         let mut table = algorithm
-            .build(routes, &mut Heap)
+            .build(routes, &mut HugePages::new())
             .inspect_err(|error| self.failed(algorithm, error, now))?;
         self.lookup = table.publish();
         let took = start.elapsed();

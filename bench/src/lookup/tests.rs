@@ -1,3 +1,5 @@
+//! Lookup benches on small tables: every stream and mode, answers checked, documents as promised.
+
 use super::entries::{efficiencies, rounded, shares};
 use super::*;
 use crate::document::{Answers, Kind, Unit};

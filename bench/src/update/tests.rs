@@ -1,3 +1,5 @@
+//! Update benches on small tables: what is measured, and that nothing is left behind.
+
 use super::*;
 use crate::document::Answers;
 use crate::progress::Silent;

@@ -4,6 +4,9 @@
 //!
 //! Each looks one address up at a time, so a batch is a loop. Everything is monomorphic: their lookups
 //! are inlined into the loops here.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. A call of the C library gets pointers only to what lives until it returns.
 
 mod engines;
 
@@ -226,14 +229,14 @@ impl<E: Engine> Peer<E> {
 /// CPU time of this thread.
 fn cpu_ns() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes only to `time`, which outlives it.
+    // SAFETY: invariant 1: it writes only to `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// What `malloc` has given out.
 fn heap_bytes() -> usize {
-    // SAFETY: takes nothing and returns a value.
+    // SAFETY: invariant 1: it takes nothing and returns a value.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }

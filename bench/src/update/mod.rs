@@ -1,6 +1,6 @@
 //! `bench update`: routes withdrawn and announced, each visible to readers on its own.
 //!
-//! A table is an [`LpmTable`]: the route store and the structure change together, and what is unlinked
+//! A table is an [`fingerpost_lpm::LpmTable`]: the route store and the structure change together, and what is unlinked
 //! waits for readers. `random-pairs` withdraws a random route and announces it again; `stream` replays a
 //! recorded file over and over. Both have a run in updates/s and one in us a single update (a clock of
 //! its own each). Algorithms and peers take turns.

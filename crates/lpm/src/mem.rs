@@ -195,6 +195,19 @@ impl<T> Clone for Masked<'_, T> {
 impl<T> Copy for Masked<'_, T> {}
 
 impl<'a, T> Masked<'a, T> {
+    /// Asks for the cache line of the cell at `index`. Harmless where there is none, so not masked.
+    #[inline(always)]
+    pub fn prefetch(self, index: usize) {
+        let at = self.first.as_ptr().wrapping_add(index);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing that the program can see, from whatever address.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch(at.cast::<i8>(), core::arch::x86_64::_MM_HINT_T0);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
     /// The cell at the low bits of `index`.
     #[inline(always)]
     pub fn at(self, index: usize) -> &'a T {

@@ -40,7 +40,7 @@ use crate::head::{HEAD, Head, stamp};
 use crate::lookup::{
     Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
 };
-use crate::mem::{Cell, Cells, Masked, Region, prefetch, region_named};
+use crate::mem::{Cell, Cells, Masked, Region, region_named};
 use crate::simd::{BitOps, Job};
 
 /// The rows of this file.
@@ -284,7 +284,6 @@ struct Reader<F: Form> {
     bit_ops: Option<BitOps>,
     head: Counts,
     regions: [Region; 4],
-    direct: Cells<F::Entry>,
     /// The heap, as bitmaps and as results.
     bitmaps: Cells<AtomicU64>,
     results: Cells<F::Result>,
@@ -294,7 +293,7 @@ struct Reader<F: Form> {
 
 /// What a lookup up to /24 reads, as a batch keeps it in registers.
 struct View<'a, F: Form> {
-    direct: Masked<'a, F::Entry>,
+    direct: &'a [F::Entry; ENTRIES],
     bitmaps: Masked<'a, AtomicU64>,
     results: Masked<'a, F::Result>,
 }
@@ -314,7 +313,6 @@ impl<F: Form> Reader<F> {
         let results = |mask: usize| (mask + 1) * F::Result::PER_WORD - 1;
         Some(Self {
             bit_ops: BitOps::detect(),
-            direct: Cells::new(&direct, ENTRIES - 1),
             bitmaps: Cells::new(&heap, words),
             results: Cells::new(&heap, results(words)),
             tail_words: Cells::new(&tails, tail_words),
@@ -327,7 +325,9 @@ impl<F: Form> Reader<F> {
     #[inline(always)]
     fn view(&self) -> View<'_, F> {
         View {
-            direct: self.direct.view(),
+            direct: F::Entry::slice(&self.regions[DIRECT])
+                .first_chunk()
+                .expect("seen when it was made"),
             bitmaps: self.bitmaps.view(),
             results: self.results.view(),
         }
@@ -352,11 +352,13 @@ impl<F: Form> Reader<F> {
 /// Keys that go through the stages together: enough for the prefetches of a group to arrive before its
 /// second stage. On Cascade Lake 32 were as fast and 128 a tenth slower, on Zen 3 128 a tenth faster.
 const GROUP: usize = 64;
+/// What is left of a batch goes in groups of so many, then one by one.
+const FEW: usize = 8;
 
 impl<F: Form> View<'_, F> {
     #[inline(always)]
     fn entry(&self, addr: u32) -> u32 {
-        self.direct.at((addr >> SHIFT) as usize).read()
+        self.direct[(addr >> SHIFT) as usize].read()
     }
 
     /// The result for an address whose /18 has this entry.
@@ -368,18 +370,6 @@ impl<F: Form> View<'_, F> {
         // The first result stands a word after the bitmap, and counts one.
         let first = (chunk + 1) * F::Result::PER_WORD - 1;
         F::result(entry, self.results.at(first + runs.count_ones() as usize).get())
-    }
-
-    /// The results for a group, and what their bits are together. `out` is as long as the others.
-    #[inline(always)]
-    fn results(&self, entries: &[u32], addrs: &[u32], out: &mut [NextHopId]) -> u32 {
-        let mut all = 0;
-        for ((&entry, &addr), out) in entries.iter().zip(addrs).zip(out.iter_mut()) {
-            let result = self.result(entry, addr);
-            all |= result;
-            *out = NextHopId(result);
-        }
-        all
     }
 }
 
@@ -409,28 +399,51 @@ struct Batch<'a, F: Form> {
     out: &'a mut [NextHopId],
 }
 
+impl<F: Form> Batch<'_, F> {
+    /// All entries, then all chunks, then the few that end in a tail.
+    #[inline(always)]
+    fn group<const N: usize>(
+        &self,
+        view: &View<'_, F>,
+        addrs: &[u32; N],
+        out: &mut [NextHopId; N],
+    ) {
+        let entries = addrs.map(|addr| {
+            let entry = view.entry(addr);
+            view.bitmaps.prefetch(F::chunk(entry, addr) as usize);
+            entry
+        });
+        let mut all = 0;
+        for ((&entry, &addr), out) in entries.iter().zip(addrs).zip(out.iter_mut()) {
+            let result = view.result(entry, addr);
+            all |= result;
+            *out = NextHopId(result);
+        }
+        if all & F::Result::TAIL != 0 {
+            for (&addr, out) in addrs.iter().zip(out) {
+                if out.0 & F::Result::TAIL != 0 {
+                    *out = self.reader.tail(out.0, addr);
+                }
+            }
+        }
+    }
+}
+
 impl<F: Form> Job for Batch<'_, F> {
     type Out = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run(mut self) {
         let view = self.reader.view();
-        for (addrs, out) in self.addrs.chunks(GROUP).zip(self.out.chunks_mut(GROUP)) {
-            // All entries, then all chunks, then the few that end in a tail.
-            let mut entries = [0u32; GROUP];
-            for (&addr, kept) in addrs.iter().zip(entries.iter_mut()) {
-                let entry = view.entry(addr);
-                prefetch(view.bitmaps.at(F::chunk(entry, addr) as usize));
-                *kept = entry;
-            }
-            let all = view.results(&entries, addrs, out);
-            if all & F::Result::TAIL != 0 {
-                for (&addr, out) in addrs.iter().zip(out) {
-                    if out.0 & F::Result::TAIL != 0 {
-                        *out = self.reader.tail(out.0, addr);
-                    }
-                }
-            }
+        let out = core::mem::take(&mut self.out);
+        let (groups, rest) = self.addrs.as_chunks::<GROUP>();
+        let (outs, rest_out) = out.as_chunks_mut::<GROUP>();
+        groups.iter().zip(outs).for_each(|(addrs, out)| self.group(&view, addrs, out));
+        let (groups, rest) = rest.as_chunks::<FEW>();
+        let (outs, rest_out) = rest_out.as_chunks_mut::<FEW>();
+        groups.iter().zip(outs).for_each(|(addrs, out)| self.group(&view, addrs, out));
+        for (&addr, out) in rest.iter().zip(rest_out) {
+            self.group(&view, &[addr], core::array::from_mut(out));
         }
     }
 }

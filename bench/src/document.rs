@@ -169,6 +169,26 @@ pub enum Unit {
     /// A part of a whole, 0 to 1.
     #[serde(rename = "share")]
     Share,
+    /// Of the processor's time-stamp counter, which runs at one rate whatever the core's is.
+    #[serde(rename = "cycles")]
+    Cycles,
+}
+
+impl Unit {
+    /// As in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MlookupsPerSecond => "Mlookups/s",
+            Self::NsPerPacket => "ns/packet",
+            Self::Mpps => "Mpps",
+            Self::Us => "us",
+            Self::Ms => "ms",
+            Self::UpdatesPerSecond => "updates/s",
+            Self::Bytes => "bytes",
+            Self::Share => "share",
+            Self::Cycles => "cycles",
+        }
+    }
 }
 
 /// Whether what came out of a run was right.
@@ -286,6 +306,11 @@ mod tests {
         assert!(value.get("p99").is_none(), "four samples have no 99th percentile");
         let back: Run = serde_json::from_value(value).unwrap();
         assert_eq!(back, run);
+        for unit in
+            [Unit::MlookupsPerSecond, Unit::NsPerPacket, Unit::Us, Unit::Share, Unit::Cycles]
+        {
+            assert_eq!(serde_json::to_value(unit).unwrap(), unit.name());
+        }
     }
 
     #[test]

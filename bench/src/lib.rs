@@ -5,6 +5,7 @@
 
 pub mod build;
 pub mod document;
+pub mod drawings;
 pub mod family;
 pub mod forward;
 pub mod lookup;
@@ -12,6 +13,7 @@ pub mod machine;
 pub mod measure;
 pub mod papers;
 pub mod peer;
+pub mod plot;
 pub mod progress;
 pub mod syn;
 pub mod table;
@@ -19,6 +21,7 @@ pub mod update;
 
 pub use build::{BuildOptions, build};
 pub use document::{Answers, BenchDocument, Kind, Machine, Mode, Run, TableInfo, Unit};
+pub use drawings::drawings;
 pub use forward::{ForwardOptions, forward};
 pub use lookup::{LookupOptions, lookup};
 pub use papers::{Papers, PapersOptions, papers};

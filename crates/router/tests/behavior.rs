@@ -345,6 +345,14 @@ fn builds_and_updates_have_the_promised_names_and_units() {
         seen.collect::<Vec<_>>()
     };
     assert_eq!(run("build", &["--repeat", "2"]), ["radix ms null"]);
+    let folder = std::env::temp_dir().join(format!("fingerpost-drawn-{}", std::process::id()));
+    run("build", &["--repeat", "1", "--out", folder.to_str().unwrap()]);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let document: Value = serde_json::from_str(&read("build.json")).unwrap();
+    assert_eq!(document["runs"][0]["name"], "radix");
+    let svg = read("build-v4-routes-batch-ms.svg");
+    assert!(svg.starts_with("<svg ") && svg.contains(">radix<"), "{svg}");
+    std::fs::remove_dir_all(&folder).unwrap();
     let file = std::env::temp_dir().join(format!("fingerpost-updates-{}", std::process::id()));
     std::fs::write(&file, "1 a 10.9.0.0/16 192.0.2.1\n2 w 10.9.0.0/16 0.0.0.0\n").unwrap();
     let stream = file.to_str().unwrap();

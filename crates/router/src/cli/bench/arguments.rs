@@ -1,0 +1,88 @@
+//! What several benchmarks are told alike: tables, algorithms, programs of others, where results go.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fingerpost_bench::peer;
+use fingerpost_bench::syn::Syn;
+use fingerpost_bench::table::Tables;
+
+use super::super::choice;
+use super::super::command::{Exit, Failure};
+use super::super::output::message;
+
+/// Who is measured, and on what.
+#[derive(Args, Debug)]
+pub(super) struct Subjects {
+    /// A table of routes; may be given once a family
+    #[arg(long, value_name = "FILE", required = true)]
+    table: Vec<PathBuf>,
+    /// Algorithms (`fingerpost algorithms` lists them), or `all`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = choice::ALL)]
+    #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
+    algorithm: Vec<String>,
+    /// Programs of others in the same turns: names, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    peers: String,
+    /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    syn: Option<u8>,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    pub(super) repeat: usize,
+    /// Write the document and its drawings there
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+}
+
+impl Subjects {
+    /// No names stand for all of them.
+    pub(super) fn algorithms(&self) -> Vec<String> {
+        let all = self.algorithm.iter().any(|name| name == choice::ALL);
+        if all { Vec::new() } else { self.algorithm.clone() }
+    }
+
+    /// The tables, split where that is asked for.
+    pub(super) fn tables(&self) -> Result<Tables, Failure> {
+        message("reading the tables");
+        let mut tables = Tables::load(&self.table)?;
+        if let Some(number) = self.syn {
+            let syn = if number == 1 { Syn::One } else { Syn::Two };
+            let v4 = tables.v4.as_ref().map(|table| syn.split(table));
+            let missing = || Failure::new(Exit::Failed, "--syn: no IPv4 table");
+            tables.v4 = Some(v4.ok_or_else(missing)?);
+        }
+        Ok(tables)
+    }
+
+    /// The rows that `--peers` names; for `all` those that were never built are built.
+    pub(super) fn peers(&self) -> Result<Vec<&'static peer::Row>, Failure> {
+        let rows: Vec<_> = [peer::find(&self.peers, 4)?, peer::find(&self.peers, 6)?].concat();
+        let mut missing: Vec<_> = rows.iter().filter(|row| !row.is_built()).collect();
+        missing.dedup_by_key(|row| row.program.name);
+        if self.peers == "all" && !missing.is_empty() {
+            let programs: Vec<_> = missing.iter().map(|row| row.program.name).collect();
+            message(format_args!("building {}", programs.join(", ")));
+            if let Err(error) = peer::build(&programs) {
+                message(format_args!("{error:#}"));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn peers(text: &str) -> Result<String, String> {
+    peer::find(text, 4).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// A count of something.
+pub(super) fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "not a number above 0".into())
+}
+
+/// A time.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
+    number.ok_or_else(|| "not a number above 0".into())
+}

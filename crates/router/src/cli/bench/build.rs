@@ -1,0 +1,43 @@
+//! `bench build`: its options.
+
+use clap::{ArgMatches, Args};
+use fingerpost_bench::progress::Bar;
+use fingerpost_bench::{BuildOptions, build};
+
+use super::super::command::{Failure, parsed};
+use super::super::output::Output;
+use super::arguments::Subjects;
+use super::print::{draw, print};
+
+/// Adds it to the benchmarks.
+pub(super) fn command() -> clap::Command {
+    Build::augment_args(clap::Command::new("build"))
+        .about("Time from a loaded route store to a table that answers")
+        .after_help(
+            "Examples:
+  $ fingerpost bench build --table v4.txt.xz
+  $ fingerpost bench build --table v4.txt.xz --algorithm dxr18 --peers rte_fib --json",
+        )
+}
+
+#[derive(Args, Debug)]
+struct Build {
+    #[command(flatten)]
+    subjects: Subjects,
+}
+
+/// Measures and prints.
+pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let arguments: Build = parsed(matches)?;
+    let options = BuildOptions {
+        tables: arguments.subjects.tables()?,
+        algorithms: arguments.subjects.algorithms(),
+        peers: arguments.subjects.peers()?,
+        samples: arguments.subjects.repeat,
+    };
+    let document = build(&options, &mut Bar::new())?;
+    if let Some(folder) = &arguments.subjects.out {
+        draw(folder, "build", &document)?;
+    }
+    print(document, output)
+}

@@ -1,0 +1,123 @@
+//! `bench forward`: its options.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, ValueEnum};
+use fingerpost_bench::forward::Stream;
+use fingerpost_bench::table::Tables;
+use fingerpost_bench::{ForwardOptions, forward};
+
+use super::super::choice;
+use super::super::command::{Failure, parsed};
+use super::super::output::{Output, message};
+use super::arguments::{positive, seconds};
+use super::print::print;
+
+/// Adds it to the benchmarks.
+pub(super) fn command() -> clap::Command {
+    Forward::augment_args(clap::Command::new("forward"))
+        .about("The forwarding path between ports of memory: ns a packet on one core")
+        .after_help(
+            "Examples:
+  $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz
+  $ fingerpost bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
+
+64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
+crosses once and is compared with the oracle before anything is timed; runs take turns, and the
+generator is measured alone as the ceiling.",
+        )
+}
+
+#[derive(Args, Debug)]
+struct Forward {
+    /// A table of routes; may be given once a family
+    #[arg(long, value_name = "FILE", required = true)]
+    table: Vec<PathBuf>,
+    /// The algorithm (`fingerpost algorithms` lists them), in the families that it has; `auto` leaves
+    /// it to the FIB
+    #[arg(long, value_name = "NAME", default_value = choice::AUTO)]
+    #[arg(value_parser = choice::names(choice::AUTO), hide_possible_values = true)]
+    algorithm: String,
+    /// Another one for IPv4
+    #[arg(long, value_name = "NAME")]
+    #[arg(value_parser = choice::names_of::<u32>(), hide_possible_values = true)]
+    algorithm_v4: Option<String>,
+    /// Another one for IPv6
+    #[arg(long, value_name = "NAME")]
+    #[arg(value_parser = choice::names_of::<u128>(), hide_possible_values = true)]
+    algorithm_v6: Option<String>,
+    /// Which way through the router
+    #[arg(long, value_delimiter = ',', default_value = "graph", value_parser = ["graph"])]
+    path: Vec<String>,
+    /// How destinations are drawn
+    #[arg(long, value_delimiter = ',', default_values_t = [Streams::Uniform, Streams::Prefix])]
+    stream: Vec<Streams>,
+    /// Distinct destinations
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = positive)]
+    destinations: usize,
+    /// Packets taken at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = burst)]
+    burst: usize,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Of the destinations
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Send about so many packets and measure no time: for callgrind, which counts `counted_section`
+    #[arg(long, value_name = "N")]
+    instructions: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Streams {
+    /// Over the routed address space
+    Uniform,
+    /// Over the routes
+    Prefix,
+}
+
+impl std::fmt::Display for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.stream().name())
+    }
+}
+
+impl Streams {
+    fn stream(self) -> Stream {
+        match self {
+            Self::Uniform => Stream::Uniform,
+            Self::Prefix => Stream::Prefix,
+        }
+    }
+}
+
+fn burst(text: &str) -> Result<usize, String> {
+    positive(text).ok().filter(|n| *n <= 256).ok_or_else(|| "not a number from 1 to 256".into())
+}
+
+/// Measures and prints.
+pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let arguments: Forward = parsed(matches)?;
+    message("reading the tables");
+    let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
+    let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
+    let v6 = choice::of_family::<u128>(&name(arguments.algorithm_v6));
+    let options = ForwardOptions {
+        tables: Tables::load(&arguments.table)?,
+        algorithm_v4: v4.map(str::to_owned),
+        algorithm_v6: v6.map(str::to_owned),
+        streams: arguments.stream.iter().map(|s| s.stream()).collect(),
+        destinations: arguments.destinations,
+        burst: arguments.burst,
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+        instructions: arguments.instructions,
+    };
+    message(format_args!("measuring {}", arguments.path.join(", ")));
+    print(forward(&options)?, output)
+}

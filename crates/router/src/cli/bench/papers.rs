@@ -1,0 +1,66 @@
+//! `bench papers`: its options.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args};
+use fingerpost_bench::progress::Bar;
+use fingerpost_bench::{PapersOptions, papers};
+
+use super::super::command::{Failure, parsed};
+use super::super::output::Output;
+use super::arguments::{positive, seconds};
+use super::print::{print, write};
+
+/// Adds it to the benchmarks.
+pub(super) fn command() -> clap::Command {
+    Papers::augment_args(clap::Command::new("papers"))
+        .about("The figures of the papers, beside those of this machine")
+        .after_help(
+            "Examples:
+  $ fingerpost bench papers
+  $ fingerpost bench papers --tables DIR --seconds 2 --out docs/benchmarks
+
+Of every table `v4*.txt*` and `v6*.txt*` of a folder: DXR's tests SEQ, RND and REP and its lengths
+of chunks, FreeBSD's run_lps on a host's and a full table, Poptrie's memory and rates with SYN1 and
+SYN2, and IPv6. `--out` writes papers.md and its drawings.",
+        )
+}
+
+#[derive(Args, Debug)]
+struct Papers {
+    /// Where the page goes; nothing is written unless it is given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// A folder of tables
+    #[arg(long, value_name = "DIR", default_value = "testdata/tables")]
+    tables: PathBuf,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
+    seconds: f64,
+    /// Samples of each run
+    #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
+    repeat: usize,
+    /// Of the addresses
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Addresses of a stream; IPv6 takes half as many
+    #[arg(long, value_name = "N", default_value_t = 1 << 21, value_parser = positive)]
+    keys: usize,
+}
+
+/// Measures, writes the page and prints the document.
+pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let arguments: Papers = parsed(matches)?;
+    let options = PapersOptions {
+        tables: arguments.tables,
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+        keys: arguments.keys,
+    };
+    let made = papers(&options, &mut Bar::new())?;
+    if let Some(folder) = &arguments.out {
+        write(folder, &made.files)?;
+    }
+    print(made.document, output)
+}

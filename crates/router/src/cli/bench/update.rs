@@ -1,0 +1,64 @@
+//! `bench update`: its options.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args};
+use fingerpost_bench::progress::Bar;
+use fingerpost_bench::update::changes::Recorded;
+use fingerpost_bench::{UpdateOptions, update};
+
+use super::super::command::{Failure, parsed};
+use super::super::output::Output;
+use super::arguments::{Subjects, seconds};
+use super::print::{draw, print};
+
+/// Adds it to the benchmarks.
+pub(super) fn command() -> clap::Command {
+    Update::augment_args(clap::Command::new("update"))
+        .about("Routes withdrawn and announced, each visible on its own")
+        .after_help(
+            "Examples:
+  $ fingerpost bench update --table v4.txt.xz --algorithm radix
+  $ fingerpost bench update --table v4.txt.xz --stream-file updates.txt.xz --peers rte_fib --json
+
+Route store and structure change together. `random-pairs` withdraws a random route and announces it
+again; `stream` replays a recorded file, lines `TIME OP PREFIX NEXTHOP` with `a` and `w`, over and
+over. `lookups-during-updates` is what remains of the lookup rate while another core changes the
+table, compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
+        )
+}
+
+#[derive(Args, Debug)]
+struct Update {
+    #[command(flatten)]
+    subjects: Subjects,
+    /// A recorded stream of updates
+    #[arg(long, value_name = "FILE")]
+    stream_file: Option<PathBuf>,
+    /// Measuring time of each run
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Of the random routes
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Measures and prints.
+pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let arguments: Update = parsed(matches)?;
+    let recorded = arguments.stream_file.as_deref().map(Recorded::load).transpose()?;
+    let options = UpdateOptions {
+        tables: arguments.subjects.tables()?,
+        algorithms: arguments.subjects.algorithms(),
+        peers: arguments.subjects.peers()?,
+        recorded,
+        seconds: arguments.seconds,
+        samples: arguments.subjects.repeat,
+        seed: arguments.seed,
+    };
+    let document = update(&options, &mut Bar::new())?;
+    if let Some(folder) = &arguments.subjects.out {
+        draw(folder, "update", &document)?;
+    }
+    print(document, output)
+}

@@ -48,7 +48,7 @@
 //! | algorithm | good for | IPv4 | IPv6 | a change |
 //! |---|---|---|---|---|
 //! | `bsearch` | some dozens of routes, which stay in the first cache | 3.34 | 13.0 | builds anew |
-//! | `bc18` | IPv4 of any size | 2.48 | - | in place |
+//! | `bc18` | IPv4 of any size | 1.89 | - | in place |
 //! | `rl32` | IPv6 of any size | - | 8.21 | in place |
 //! | `dxr16` | IPv4 in a small cache | 1.62 | - | in place |
 //! | `dxr18` | IPv4 in the second cache: a read, then a short search | 2.01 | - | in place |

@@ -198,14 +198,7 @@ impl<'a, T> Masked<'a, T> {
     /// Asks for the cache line of the cell at `index`. Harmless where there is none, so not masked.
     #[inline(always)]
     pub fn prefetch(self, index: usize) {
-        let at = self.first.as_ptr().wrapping_add(index);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing that the program can see, from whatever address.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch(at.cast::<i8>(), core::arch::x86_64::_MM_HINT_T0);
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        prefetch_at(self.first.as_ptr().wrapping_add(index));
     }
 
     /// The cell at the low bits of `index`.
@@ -265,16 +258,19 @@ impl Memory for Heap {
 /// Asks for the cache line of `item`.
 #[inline(always)]
 pub fn prefetch<T>(item: &T) {
+    prefetch_at(item);
+}
+
+/// Asks for the cache line at an address, be there memory or not.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of a valid reference reads nothing that the program can see.
+    // SAFETY: a prefetch reads nothing that the program can see, from whatever address.
     unsafe {
-        core::arch::x86_64::_mm_prefetch(
-            core::ptr::from_ref(item).cast::<i8>(),
-            core::arch::x86_64::_MM_HINT_T0,
-        );
+        core::arch::x86_64::_mm_prefetch(at.cast::<i8>(), core::arch::x86_64::_MM_HINT_T0);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = item;
+    let _ = at;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{LINE_WORDS, SHIFT, TAIL_HEAD, Width, words};
+use super::{LINE_WORDS, PART_SHIFT, PARTS, SHIFT, TAIL_HEAD, Width, words_of};
 use crate::addr::Prefix;
 use crate::intervals::sweep;
 use crate::lookup::{NextHopId, Routes};
@@ -150,10 +150,14 @@ impl Drafts {
         &self.results[draft.results..draft.results + draft.runs.count_ones() as usize]
     }
 
-    /// Words of all chunks with results of this width, without what their order wastes.
-    pub(super) fn chunk_words<W: Width>(&self) -> usize {
-        let size = |draft: &Draft| words::<W>(1, draft.runs.count_ones() as usize);
-        self.chunks.iter().map(size).sum()
+    /// Words of the chunks of each part with results of this width, without what their order wastes.
+    pub(super) fn chunk_words<W: Width>(&self) -> [usize; PARTS] {
+        let mut parts = [0; PARTS];
+        for draft in &self.chunks {
+            parts[(draft.index >> PART_SHIFT) as usize] +=
+                words_of::<W>(1, draft.runs.count_ones() as usize);
+        }
+        parts
     }
 
     /// Lines of all tails with results of this width.
@@ -164,5 +168,5 @@ impl Drafts {
 
 #[allow(clippy::cast_possible_truncation, reason = "a tail has at most 256 results")]
 pub(super) fn tail_lines<W: Width>(results: usize) -> u32 {
-    words::<W>(TAIL_HEAD, results).div_ceil(LINE_WORDS) as u32
+    words_of::<W>(TAIL_HEAD, results).div_ceil(LINE_WORDS) as u32
 }

@@ -9,24 +9,25 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU16, AtomicU32};
 
+use super::chunks_fast::reach;
 use super::draft::{Draft, Drafts, TailDraft, cut, ones, tail_lines};
 use super::space::Space;
 use super::{
-    CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, Form, HEAP, LINE_WORDS, MAX_HOP, NAMES,
-    Narrow, PREFIXES, Reader, SHIFT, SINK_WORDS, SINKS, Small, TAIL, TAIL_HEAD, TAIL_LINES, TAILS,
-    WAITING, Wide, Width, words,
+    BASE, CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, HEAP, LINE_WORDS, MAX_HOP, NAMES,
+    PART_SHIFT, PARTS, PREFIXES, Reader, SHIFT, SINK_END, SINK_WORDS, SINKS, TAIL, TAIL_HEAD,
+    TAIL_LINES, TAILS, WAITING, Width, words_of,
 };
 use crate::addr::Prefix;
 use crate::intervals::sweep;
 use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
-use crate::mem::{Cell, Memory};
+use crate::mem::Memory;
 use crate::room::Room;
 
-/// Room for growth beside a quarter of what is in use: 64 KiB of chunks, 4 KiB of tails.
-const SLACK_WORDS: usize = 1 << 13;
+/// Room for growth beside a quarter of what is in use: 4 KiB of chunks a part, 4 KiB of tails.
+const SLACK_WORDS: usize = 1 << 9;
 const SLACK_LINES: usize = 1 << 6;
 /// Next hops that get sinks beyond those in use.
 const SLACK_HOPS: usize = 1 << 6;
@@ -39,11 +40,10 @@ enum Block {
 }
 
 /// What stands where in the regions, and which places are free.
-struct Places<F: Form> {
-    reader: Arc<Reader<F>>,
-    /// The heap's parts, all of a size.
-    heap: Vec<Space>,
-    part_words: usize,
+struct Places<E: Entry, W: Width> {
+    reader: Arc<Reader<E, W>>,
+    /// The heap's parts, each with the word where it starts.
+    heap: Vec<(u32, Space)>,
     tails: Room,
     /// Entries that lead to each sink; there are as many sinks as this is long.
     sinks: Vec<u32>,
@@ -56,26 +56,26 @@ struct Places<F: Form> {
     waiting: VecDeque<(Epoch, Block)>,
 }
 
-impl<F: Form> Places<F> {
+impl<E: Entry, W: Width> Places<E, W> {
     fn bitmap(&self, place: u32) -> u64 {
         self.reader.regions[HEAP].u64s()[place as usize].load(Relaxed)
     }
 
     /// The results of the chunk at `place`.
     fn results(&self, place: u32) -> impl Iterator<Item = u32> {
-        let first = (place as usize + 1) * F::Result::PER_WORD;
+        let first = (place as usize + 1) * W::PER_WORD;
         let count = self.bitmap(place).count_ones() as usize;
-        F::Result::slice(&self.reader.regions[HEAP])[first..first + count].iter().map(Width::get)
+        W::slice(&self.reader.regions[HEAP])[first..first + count].iter().map(Width::get)
     }
 
     /// The entry of the /18 with this index.
     fn entry(&self, index: u32) -> u32 {
-        F::Entry::slice(&self.reader.regions[DIRECT])[index as usize].read()
+        E::slice(&self.reader.regions[DIRECT])[index as usize].read()
     }
 
-    /// Where the chunk of an entry starts; `None` when the entry is a sink's or the answer itself.
+    /// Where the chunk of an entry starts; `None` when the entry is a sink's.
     fn chunk(&self, index: u32, entry: u32) -> Option<u32> {
-        self.hop(entry).is_none().then(|| F::chunk(entry, index << SHIFT))
+        self.hop(entry).is_none().then(|| self.reader.heap.place(entry, index << SHIFT))
     }
 
     /// The answers inside a /18, as [`cut`] tells them.
@@ -91,23 +91,24 @@ impl<F: Form> Places<F> {
             }
         };
         for (slot, result) in ones(self.bitmap(place)).zip(self.results(place)) {
-            if result & F::Result::TAIL == 0 {
+            if result & W::TAIL == 0 {
                 push(slot << 8, result);
                 continue;
             }
             let region = &self.reader.regions[TAIL];
-            let at = (result & !F::Result::TAIL) as usize * LINE_WORDS;
+            let at = (result & !W::TAIL) as usize * LINE_WORDS;
             let words = region.u64s()[at..at + 4].iter().zip(0..);
             let starts =
                 words.flat_map(|(word, at)| ones(word.load(Relaxed)).map(move |i| at * 64 + i));
-            let hops = &F::Result::slice(region)[(at + TAIL_HEAD) * F::Result::PER_WORD..];
+            let hops = &W::slice(region)[(at + TAIL_HEAD) * W::PER_WORD..];
             starts.zip(hops).for_each(|(start, hop)| push(slot << 8 | start, hop.get()));
         }
     }
 
     /// The one answer of an entry, if it has one.
     fn hop(&self, entry: u32) -> Option<u32> {
-        F::hop(entry, u32::try_from(self.sinks.len()).unwrap_or(u32::MAX))
+        let hop = entry / SINK_WORDS;
+        ((hop as usize) < self.sinks.len()).then_some(hop)
     }
 
     /// The entry with one answer; its sink is written if it was never used. `None` when there is no
@@ -116,20 +117,18 @@ impl<F: Form> Places<F> {
         if hop as usize >= self.sinks.len() {
             return None;
         }
-        let entry = F::uniform(hop);
-        let place = F::chunk(entry, 0);
-        // In a form without sinks every answer leads to the chunk at 0.
+        let place = hop * SINK_WORDS;
         if self.bitmap(place) == 0 {
             let heap = &self.reader.regions[HEAP];
+            W::slice(heap)[(place as usize + 1) * W::PER_WORD].put(hop);
             heap.u64s()[place as usize].store(1, Relaxed);
-            F::Result::slice(heap)[(place as usize + 1) * F::Result::PER_WORD].put(hop);
         }
-        Some(entry)
+        Some(place)
     }
 
     /// Writes a tail aside, and tells its number. `None` when there is no room.
     fn write_tail(&mut self, draft: &TailDraft, hops: &[u32]) -> Option<(u32, Block)> {
-        let lines = tail_lines::<F::Result>(draft.len());
+        let lines = tail_lines::<W>(draft.len());
         let place = self.tails.take(lines)?;
         self.tail_count += 1;
         let region = &self.reader.regions[TAIL];
@@ -142,27 +141,27 @@ impl<F: Form> Places<F> {
             before += u64::from(runs.count_ones());
         }
         words[4].store(ranks, Relaxed);
-        let results = &F::Result::slice(region)[(at + TAIL_HEAD) * F::Result::PER_WORD..];
+        let results = &W::slice(region)[(at + TAIL_HEAD) * W::PER_WORD..];
         for (to, &hop) in results.iter().zip(&hops[draft.hops..draft.hops + draft.len()]) {
             to.put(hop);
         }
-        Some((F::Result::TAIL | place, Block::Tail(place, lines)))
+        Some((W::TAIL | place, Block::Tail(place, lines)))
     }
 
     /// Writes a chunk aside, and tells its entry. Its tails have their numbers.
     #[allow(clippy::cast_possible_truncation, reason = "a chunk has at most 33 words")]
     fn write_chunk(&mut self, index: u32, runs: u64, results: &[u32]) -> Option<(u32, Block)> {
-        let size = words::<F::Result>(1, results.len());
-        let part = (index >> F::PART_SHIFT) as usize;
-        let place = self.heap[part].take(size)? + (part * self.part_words) as u32;
+        let size = words_of::<W>(1, results.len());
+        let (start, space) = &mut self.heap[(index >> PART_SHIFT) as usize];
+        let place = *start + space.take(size)?;
         self.chunks += 1;
         let heap = &self.reader.regions[HEAP];
         heap.u64s()[place as usize].store(runs, Relaxed);
-        let to = &F::Result::slice(heap)[(place as usize + 1) * F::Result::PER_WORD..];
+        let to = &W::slice(heap)[(place as usize + 1) * W::PER_WORD..];
         for (to, &result) in to.iter().zip(results) {
             to.put(result);
         }
-        Some((F::entry(place), Block::Chunk(place, size as u32)))
+        Some((place - self.reader.heap.base(index), Block::Chunk(place, size as u32)))
     }
 
     /// Whether the chunk of a /18 gives just these answers already. Tails are never the same.
@@ -180,15 +179,15 @@ impl<F: Form> Places<F> {
         let mut results = 0;
         for result in self.results(place) {
             results += 1;
-            if result & F::Result::TAIL != 0 {
-                let tail = result & !F::Result::TAIL;
+            if result & W::TAIL != 0 {
+                let tail = result & !W::TAIL;
                 let at = tail as usize * LINE_WORDS;
                 let runs = &self.reader.regions[TAIL].u64s()[at..at + 4];
                 let count = runs.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>();
-                each(Block::Tail(tail, tail_lines::<F::Result>(count as usize)));
+                each(Block::Tail(tail, tail_lines::<W>(count as usize)));
             }
         }
-        each(Block::Chunk(place, words::<F::Result>(1, results) as u32));
+        each(Block::Chunk(place, words_of::<W>(1, results) as u32));
     }
 
     fn uncount(&mut self, block: Block) {
@@ -198,13 +197,12 @@ impl<F: Form> Places<F> {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "less than a place")]
     fn free(&mut self, block: Block) {
         match block {
             Block::Chunk(place, words) => {
-                let (part, inside) =
-                    (place as usize / self.part_words, place as usize % self.part_words);
-                self.heap[part].give(inside as u32, words as usize);
+                let part = self.heap.partition_point(|&(start, _)| start <= place) - 1;
+                let (start, space) = &mut self.heap[part];
+                space.give(place - *start, words as usize);
             }
             Block::Tail(place, lines) => self.tails.give((place, lines)),
         }
@@ -226,9 +224,7 @@ impl<F: Form> Places<F> {
 
     /// Notes that there are `entries` more of a kind, or fewer.
     fn refer(&mut self, entry: u32, entries: u32, more: bool) {
-        if F::SINKS
-            && let Some(hop) = self.hop(entry)
-        {
+        if let Some(hop) = self.hop(entry) {
             let count = &mut self.sinks[hop as usize];
             let before = *count;
             *count = if more { before + entries } else { before - entries };
@@ -238,9 +234,11 @@ impl<F: Form> Places<F> {
     }
 }
 
-struct Writer<F: Form> {
-    places: Places<F>,
+struct Writer<E: Entry, W: Width> {
+    places: Places<E, W>,
     prefixes: usize,
+    /// How many there were when it was built.
+    built: usize,
     drafts: Drafts,
     /// Of the step at hand: first and last entry and what they become.
     staged: Vec<(u32, u32, u32)>,
@@ -256,80 +254,86 @@ pub(super) fn make(
     routes: &dyn Routes<u32>,
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<u32>>, UpdateError> {
-    let drafts = draft(routes);
-    let tail_lines = drafts.tail_lines::<AtomicU16>();
-    if routes.stats().max_next_hop < AtomicU16::TAIL && tail_lines <= AtomicU16::TAIL as usize {
-        Ok(Box::new(build::<Narrow>(routes, drafts, memory)?))
-    } else {
-        Ok(Box::new(build::<Wide>(routes, drafts, memory)?))
-    }
-}
-
-pub(super) fn make_small(
-    routes: &dyn Routes<u32>,
-    memory: &mut dyn Memory,
-) -> Result<Box<dyn Table<u32>>, UpdateError> {
-    let drafts = draft(routes);
-    let limit = |what, max: usize, got: usize| {
-        let error = UpdateError::Limit { what, max: max as u64, got: got as u64 };
-        if got > max { Err(error) } else { Ok(()) }
-    };
-    limit("lines of /24s", AtomicU16::TAIL as usize, drafts.tail_lines::<AtomicU16>())?;
-    let mut parts = [0; 1 << (18 - Small::PART_SHIFT)];
-    for draft in &drafts.chunks {
-        parts[(draft.index >> Small::PART_SHIFT) as usize] +=
-            words::<AtomicU16>(1, draft.runs.count_ones() as usize);
-    }
-    // The rule that blocks keep to lines costs at most one word in eight, and the first line is taken.
-    let most = parts.into_iter().max().unwrap_or(0) * 9 / 8 + LINE_WORDS;
-    limit("words of chunks in a /6", SMALL_PART_WORDS, most)?;
-    Ok(Box::new(build::<Small>(routes, drafts, memory)?))
-}
-
-/// All that 15 bits can name.
-const SMALL_PART_WORDS: usize = 1 << 15;
-
-fn draft(routes: &dyn Routes<u32>) -> Drafts {
     let mut drafts = Drafts::default();
     cut(Prefix::ALL, routes, &mut |from, to, pieces| drafts.add(from, to, pieces));
-    drafts
+    let tail_lines = drafts.tail_lines::<AtomicU16>();
+    if routes.stats().max_next_hop >= AtomicU16::TAIL || tail_lines > AtomicU16::TAIL as usize {
+        let plan = Plan::new::<AtomicU32, AtomicU32>(routes, &drafts).expect("entries reach all");
+        return Ok(Box::new(build::<AtomicU32, AtomicU32>(routes, drafts, &plan, memory)?));
+    }
+    if let Some(plan) = Plan::new::<AtomicU16, AtomicU16>(routes, &drafts) {
+        return Ok(Box::new(build::<AtomicU16, AtomicU16>(routes, drafts, &plan, memory)?));
+    }
+    let plan = Plan::new::<AtomicU32, AtomicU16>(routes, &drafts).expect("entries reach all");
+    Ok(Box::new(build::<AtomicU32, AtomicU16>(routes, drafts, &plan, memory)?))
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "parts of a heap below 2^32 words")]
-fn build<F: Form>(
+/// How large the parts of the heap will be.
+struct Plan {
+    sinks: usize,
+    /// First word and words of each part.
+    parts: [(usize, usize); PARTS],
+    words: usize,
+    bases: [u32; PARTS],
+}
+
+impl Plan {
+    /// `None` when entries do not reach all of it.
+    #[allow(clippy::cast_possible_truncation, reason = "a heap below 2^32 words")]
+    fn new<E: Entry, W: Width>(routes: &dyn Routes<u32>, drafts: &Drafts) -> Option<Self> {
+        let hops = routes.stats().max_next_hop as usize + 1;
+        let sinks = (hops + hops / 4 + SLACK_HOPS).min(MAX_HOP as usize + 1);
+        let sink_end = (sinks * SINK_WORDS as usize).next_multiple_of(LINE_WORDS);
+        let most =
+            (E::MAX as usize).saturating_add(1).checked_sub(sink_end)? / LINE_WORDS * LINE_WORDS;
+        let mut words = sink_end;
+        let mut parts = [(0, 0); PARTS];
+        for (part, needed) in parts.iter_mut().zip(drafts.chunk_words::<W>()) {
+            // The rule that blocks keep to lines costs at most a word in eight.
+            let needed = needed * 9 / 8 + LINE_WORDS;
+            let wanted = (needed + needed / 4 + SLACK_WORDS).next_multiple_of(LINE_WORDS);
+            if needed > most {
+                return None;
+            }
+            *part = (words, wanted.min(most));
+            words += part.1;
+        }
+        let near = E::MAX < u32::MAX;
+        let bases = parts.map(|(start, _)| if near { (start - sink_end) as u32 } else { 0 });
+        let beyond = if near { E::MAX as usize } else { 0 };
+        // As many as an entry may skip from the last base, so that readers need no check.
+        let words = words.max(bases[PARTS - 1] as usize + beyond) + reach::<W>();
+        Some(Self { sinks, parts, words, bases })
+    }
+}
+
+fn build<E: Entry, W: Width>(
     routes: &dyn Routes<u32>,
     drafts: Drafts,
+    plan: &Plan,
     memory: &mut dyn Memory,
-) -> Result<Writer<F>, UpdateError> {
+) -> Result<Writer<E, W>, UpdateError> {
     let stats = routes.stats();
-    let parts = ENTRIES >> F::PART_SHIFT;
-    let hops = stats.max_next_hop as usize + 1;
-    let (sinks, sink_words, words) = if F::SINKS {
-        let sinks = (hops + hops / 4 + SLACK_HOPS).min(MAX_HOP as usize + 1);
-        let sink_words = sinks * SINK_WORDS as usize;
-        // Some ten in a hundred words are lost to the rule that blocks keep to lines.
-        let chunks = drafts.chunk_words::<F::Result>() * 11 / 10;
-        // A power of two, as readers mask their indices.
-        (sinks, sink_words, (sink_words + chunks + chunks / 4 + SLACK_WORDS).next_power_of_two())
-    } else {
-        (F::Result::TAIL as usize, LINE_WORDS, SMALL_PART_WORDS * parts)
-    };
-    let lines = drafts.tail_lines::<F::Result>();
+    let lines = drafts.tail_lines::<W>();
     let lines = (lines + lines / 4 + SLACK_LINES).next_power_of_two();
-    let heap = memory.region(NAMES[HEAP], words * 8)?;
+    let heap = memory.region(NAMES[HEAP], plan.words * 8)?;
     let tails = memory.region(NAMES[TAIL], lines * LINE_WORDS * 8)?;
-    let direct = memory.region(NAMES[DIRECT], ENTRIES * size_of::<F::Entry>())?;
-    let head = Counts::new(memory, F::LAYOUT)?;
-    let lines = u32::try_from(lines).unwrap_or(u32::MAX).min(F::Result::TAIL);
-    let part_words = words / parts;
-    let space = |part| Space::new(part_words, if part == 0 { sink_words } else { 0 });
-    let reader = Reader::new(head, direct, heap, tails).expect("regions of the asked sizes");
+    let direct = memory.region(NAMES[DIRECT], ENTRIES * size_of::<E>())?;
+    let bases = memory.region(NAMES[BASE], PARTS * 4)?;
+    bases.u32s().iter().zip(plan.bases).for_each(|(to, base)| to.store(base, Relaxed));
+    let head = Counts::new(memory, Reader::<E, W>::LAYOUT)?;
+    head.set(SINK_END, plan.sinks * SINK_WORDS as usize);
+    let lines = u32::try_from(lines).unwrap_or(u32::MAX).min(W::TAIL);
+    let reader =
+        Reader::new(head, [direct, heap, tails, bases]).expect("regions of the asked sizes");
+    let space = |(start, words)| {
+        (u32::try_from(start).expect("a heap below 2^32 words"), Space::new(words, 0))
+    };
     let places = Places {
         reader: Arc::new(reader),
-        heap: (0..parts).map(space).collect(),
-        part_words,
+        heap: plan.parts.map(space).into(),
         tails: Room::new(lines, 0),
-        sinks: vec![0; sinks],
+        sinks: vec![0; plan.sinks],
         sinks_used: 0,
         chunks: 0,
         tail_count: 0,
@@ -340,6 +344,7 @@ fn build<F: Form>(
     let mut writer = Writer {
         places,
         prefixes: stats.prefixes,
+        built: stats.prefixes,
         drafts,
         staged: Vec::new(),
         blocks: Vec::new(),
@@ -349,11 +354,11 @@ fn build<F: Form>(
     };
     if !writer.stage(false) {
         // Cannot be: the regions were measured for these drafts.
-        return Err(UpdateError::Memory { name: NAMES[HEAP], bytes: words * 8 });
+        return Err(UpdateError::Memory { name: NAMES[HEAP], bytes: plan.words * 8 });
     }
     for (from, to, entry) in core::mem::take(&mut writer.staged) {
         writer.places.refer(entry, to - from + 1, true);
-        let direct = F::Entry::slice(&writer.places.reader.regions[DIRECT]);
+        let direct = E::slice(&writer.places.reader.regions[DIRECT]);
         direct[from as usize..=to as usize].iter().for_each(|slot| slot.publish(entry));
     }
     writer.blocks = Vec::new();
@@ -362,13 +367,16 @@ fn build<F: Form>(
     Ok(writer)
 }
 
-impl<F: Form> Writer<F> {
+impl<E: Entry, W: Width> Writer<E, W> {
     fn count(&self) {
         let (head, places) = (&self.places.reader.head, &self.places);
         head.set(PREFIXES, self.prefixes);
         head.set(CHUNKS, places.chunks);
         let (words, lines) = (places.waiting_words, places.waiting_lines);
-        head.set(CHUNK_WORDS, places.heap.iter().map(Space::used).sum::<usize>() - words);
+        head.set(
+            CHUNK_WORDS,
+            places.heap.iter().map(|(_, space)| space.used()).sum::<usize>() - words,
+        );
         head.set(SINKS, places.sinks_used);
         head.set(TAILS, places.tail_count);
         head.set(TAIL_LINES, places.tails.used() as usize - lines);
@@ -446,7 +454,7 @@ impl<F: Form> Writer<F> {
         let direct = places.reader.regions[DIRECT].clone();
         for (from, to, entry) in staged.drain(..) {
             for index in from..=to {
-                let slot = &F::Entry::slice(&direct)[index as usize];
+                let slot = &E::slice(&direct)[index as usize];
                 let old = slot.read();
                 // Entries that stay are not written: it would cost their readers a cache miss.
                 if old == entry {
@@ -497,7 +505,7 @@ fn touched(changes: &[Change<u32>], blocks: &mut Vec<(Prefix<u32>, Prefix<u32>)>
 #[allow(clippy::cast_possible_truncation, reason = "18")]
 const BLOCK_LEN: u8 = 32 - SHIFT as u8;
 
-impl<F: Form> Table<u32> for Writer<F> {
+impl<E: Entry, W: Width> Table<u32> for Writer<E, W> {
     fn apply(
         &mut self,
         changes: &[Change<u32>],
@@ -505,12 +513,18 @@ impl<F: Form> Table<u32> for Writer<F> {
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
         let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        let max = if F::SINKS { MAX_HOP } else { F::Result::TAIL - 1 };
-        if greatest > max {
-            let (max, got) = (u64::from(max), u64::from(greatest));
+        if greatest > MAX_HOP {
+            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
             return Err(UpdateError::Limit { what: "next-hop index", max, got });
         }
-        if greatest as usize >= self.places.sinks.len() || greatest >= F::Result::TAIL {
+        if greatest as usize >= self.places.sinks.len() || greatest >= W::TAIL {
+            return Err(UpdateError::Rebuild);
+        }
+        let added = changes.iter().filter(|change| change.old.is_none()).count();
+        let taken = changes.iter().filter(|change| change.new.is_none()).count();
+        let prefixes = (self.prefixes + added).saturating_sub(taken);
+        // Large entries for what may fit small ones by now.
+        if E::MAX == u32::MAX && prefixes * 4 < self.built {
             return Err(UpdateError::Rebuild);
         }
         self.places.reclaim(grace);
@@ -529,10 +543,7 @@ impl<F: Form> Table<u32> for Writer<F> {
         }
         self.publish_staged(grace);
         self.places.reclaim(grace);
-        for change in changes {
-            self.prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            self.prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        self.prefixes = prefixes;
         self.count();
         Ok(())
     }

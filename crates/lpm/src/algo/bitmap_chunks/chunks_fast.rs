@@ -1,0 +1,149 @@
+//! Reads of the heap without a check each: what an entry leads to is known to be inside.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. Of the heap's words, those from `last` on are at least [`reach`], so that a chunk that starts at
+//!    `last` or before ends inside, whatever its bitmap says. Seen by [`Heap::new`]; neither changes.
+//! 2. Each base is at most `last` less the greatest entry, or 0 and entries are cut to `last`: so what
+//!    [`Chunks::place`] gives is at most `last`. Bases are this program's own copy.
+//! 3. The places of a [`Staged`] are 0 or what `place` gave for the chunks it holds.
+//!
+//! The safe twin is `Reader::explain`, which the conformance suite compares with every lookup.
+
+use core::hint::select_unpredictable;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Entry, PART_SHIFT, PARTS, SHIFT, Width};
+use crate::mem::{Region, prefetch_at};
+
+/// Most words of a chunk: its bitmap, and a result for each slot.
+pub(super) const fn reach<W: Width>() -> usize {
+    1 + 64 / W::PER_WORD
+}
+
+/// The heap and where its parts start.
+pub(super) struct Heap<E, W> {
+    /// Keeps the memory.
+    region: Region,
+    bases: [u32; PARTS],
+    sink_end: u32,
+    last: u32,
+    form: PhantomData<fn() -> (E, W)>,
+}
+
+impl<E: Entry, W: Width> Heap<E, W> {
+    /// `None` when an entry could lead outside.
+    pub(super) fn new(region: &Region, bases: [u32; PARTS], sink_end: u32) -> Option<Self> {
+        let last = region.u64s().len().checked_sub(reach::<W>())?;
+        let last = u32::try_from(last).unwrap_or(u32::MAX);
+        let greatest = if E::MAX == u32::MAX { 0 } else { last.checked_sub(E::MAX)? };
+        let fits = bases.iter().all(|&base| base <= greatest);
+        fits.then(|| Self { region: region.clone(), bases, sink_end, last, form: PhantomData })
+    }
+
+    /// What an inner loop copies to its registers.
+    #[inline(always)]
+    pub(super) fn view(&self) -> Chunks<'_, E, W> {
+        Chunks {
+            first: NonNull::from(self.region.u64s()).cast(),
+            bases: &self.bases,
+            sink_end: self.sink_end,
+            last: self.last,
+            form: PhantomData,
+        }
+    }
+
+    /// Where the chunk of an entry starts.
+    pub(super) fn place(&self, entry: u32, addr: u32) -> u32 {
+        self.view().place(entry, addr)
+    }
+
+    /// The part of the heap that the /18 with this index has, counted from its base.
+    pub(super) fn base(&self, index: u32) -> u32 {
+        self.bases[(index >> PART_SHIFT) as usize]
+    }
+}
+
+/// A borrowed [`Heap`].
+pub(super) struct Chunks<'a, E, W> {
+    first: NonNull<AtomicU64>,
+    bases: &'a [u32; PARTS],
+    sink_end: u32,
+    last: u32,
+    form: PhantomData<fn() -> (E, W)>,
+}
+
+impl<E, W> Clone for Chunks<'_, E, W> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E, W> Copy for Chunks<'_, E, W> {}
+
+impl<'a, E: Entry, W: Width> Chunks<'a, E, W> {
+    /// Entries below this one are of sinks, two words each.
+    #[inline(always)]
+    pub(super) fn sink_end(self) -> u32 {
+        self.sink_end
+    }
+
+    #[inline(always)]
+    fn place(self, entry: u32, addr: u32) -> u32 {
+        let base = self.bases[(addr >> (SHIFT + PART_SHIFT)) as usize];
+        let base = select_unpredictable(entry < self.sink_end, 0, base);
+        if E::MAX == u32::MAX { entry.min(self.last) } else { base + entry }
+    }
+
+    /// Place for the chunks of a group.
+    #[inline(always)]
+    pub(super) fn stage<const N: usize>(self) -> Staged<'a, E, W, N> {
+        Staged { chunks: self, places: [0; N] }
+    }
+}
+
+/// The chunks of a group of addresses.
+pub(super) struct Staged<'a, E, W, const N: usize> {
+    chunks: Chunks<'a, E, W>,
+    places: [u32; N],
+}
+
+impl<E: Entry, W: Width, const N: usize> Staged<'_, E, W, N> {
+    /// Asks for the chunks that the entries of these addresses lead to.
+    #[inline(always)]
+    pub(super) fn ask(&mut self, addrs: &[u32; N], entry: impl Fn(u32) -> u32) {
+        // A copy, which stays in registers; what stands beside the places would be read for each.
+        let chunks = self.chunks;
+        for (place, &addr) in self.places.iter_mut().zip(addrs) {
+            *place = chunks.place(entry(addr), addr);
+            prefetch_at(chunks.first.as_ptr().wrapping_add(*place as usize));
+        }
+    }
+
+    /// What the chunks say of the addresses; calls `each` with the slot in the group and the result.
+    #[inline(always)]
+    pub(super) fn results(&self, addrs: &[u32; N], mut each: impl FnMut(usize, u32)) {
+        let chunks = self.chunks;
+        #[allow(
+            clippy::needless_range_loop,
+            reason = "so the compiler sees that `each` stays below N"
+        )]
+        for slot in 0..N {
+            let (place, addr) = (self.places[slot], addrs[slot]);
+            // SAFETY: invariants 1 to 3.
+            let chunk = unsafe { chunks.first.add(place as usize) };
+            // SAFETY: as above; the region is borrowed by `chunks`, and all of it are atomics.
+            let runs = unsafe { chunk.as_ref() }.load(Relaxed);
+            // Bits up to the slot of the address, moved to the top; bit 0 of the bitmap is among them.
+            let run = (runs << (!(addr >> 8) & 63)).count_ones() as usize;
+            // The first result stands a word after the bitmap, and counts one.
+            // SAFETY: a count of at most 64, so by invariant 1 inside.
+            let result = unsafe { chunk.cast::<W>().add(W::PER_WORD - 1 + run) };
+            // SAFETY: as above.
+            each(slot, unsafe { result.as_ref() }.get());
+        }
+    }
+}

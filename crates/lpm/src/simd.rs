@@ -1,10 +1,14 @@
-//! Which vector instructions this CPU has, asked once and without an operating system's help.
+//! Which vector instructions this CPU has, asked once and without an operating system's help; and its
+//! clock, for measurements of single lookups.
 //!
 //! Algorithms with a vector form look here when they build, and keep a scalar twin for everything
-//! else. Source: Intel SDM volume 1, 13.3 and 14.3 (CPUID leaves 1 and 7, XCR0).
+//! else. Source: Intel SDM volume 1, 13.3 and 14.3 (CPUID leaves 1 and 7, XCR0); volume 2, LFENCE, RDTSC
+//! and RDTSCP.
 //!
 //! Invariants that its unsafe code relies on:
 //! 1. `saved_state` is called only when CPUID has said that the system uses XSAVE (OSXSAVE).
+//! 2. A `Ticks` is made only where CPUID names RDTSCP, which comes with RDTSC; every processor of this
+//!    architecture has LFENCE.
 
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
@@ -98,6 +102,71 @@ fn with_bits<J: Job>(job: J) -> J::Out {
     job.run()
 }
 
+/// Proof that this CPU tells the time in ticks of one rate (RDTSC, RDTSCP).
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks(());
+
+impl Ticks {
+    /// `None` where it does not.
+    pub fn detect() -> Option<Self> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use core::arch::x86_64::__cpuid;
+            let known = __cpuid(0x8000_0000).eax > 0x8000_0000;
+            (known && __cpuid(0x8000_0001).edx & 1 << 27 != 0).then_some(Self(()))
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        None
+    }
+
+    /// What `work` gives and how many ticks it took: nothing before it is still under way when it starts,
+    /// and nothing behind it starts before it is done. The fences and the clock are in it too: take away
+    /// what empty work takes.
+    #[inline(always)]
+    pub fn of<T>(self, work: impl FnOnce() -> T) -> (T, u64) {
+        let before = self.first();
+        let out = work();
+        (out, self.last().wrapping_sub(before))
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    #[allow(unsafe_code, reason = "instructions that CPUID must allow first")]
+    fn first(self) -> u64 {
+        use core::arch::x86_64::{_mm_lfence, _rdtsc};
+        // SAFETY: invariant 2.
+        unsafe { _mm_lfence() };
+        // SAFETY: invariant 2: `self` is the proof.
+        let ticks = unsafe { _rdtsc() };
+        // SAFETY: invariant 2.
+        unsafe { _mm_lfence() };
+        ticks
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    #[allow(unsafe_code, reason = "instructions that CPUID must allow first")]
+    fn last(self) -> u64 {
+        use core::arch::x86_64::{__rdtscp, _mm_lfence};
+        let mut core = 0;
+        // SAFETY: invariant 2: `self` is the proof; the number of the core goes to a place of our own.
+        let ticks = unsafe { __rdtscp(&raw mut core) };
+        // SAFETY: invariant 2.
+        unsafe { _mm_lfence() };
+        ticks
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    fn first(self) -> u64 {
+        unreachable!("there is no proof on this machine")
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    fn last(self) -> u64 {
+        unreachable!("there is no proof on this machine")
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn ask() -> Simd {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -172,6 +241,16 @@ mod tests {
         };
         assert_eq!((Simd::detect(), Simd::detect()), (want, want));
         assert_eq!(Simd::available().last(), Some(want));
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn ticks_go_on_while_work_is_done() {
+        let Some(ticks) = Ticks::detect() else { return };
+        let sum = |count: u64| ticks.of(|| (0..count).fold(0, |a, b| core::hint::black_box(a ^ b)));
+        let least = |count| (0..20).map(|_| sum(count).1).min().expect("some");
+        assert!(least(0) < 2_000 && least(100_000) > 20 * least(0).max(1));
+        assert_eq!(sum(4).0, 1 ^ 2 ^ 3);
     }
 
     #[test]

@@ -322,6 +322,24 @@ impl<A: Key, const S: u8, const N: usize> Job for Single<'_, A, S, N> {
     }
 }
 
+/// Lookups one by one, with the instructions of [`Single`] in the loop itself: compiled for other
+/// instructions than what calls it, it would be a call a key.
+struct Each<'a, A, const S: u8, const N: usize> {
+    view: View<'a, A, S, N>,
+    addrs: &'a [A],
+    out: &'a mut [NextHopId],
+}
+
+impl<A: Key, const S: u8, const N: usize> Job for Each<'_, A, S, N> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (&addr, out) in self.addrs.iter().zip(self.out) {
+            *out = Single(self.view, addr).run();
+        }
+    }
+}
+
 /// Keys that go through the stages together.
 const GROUP: usize = 64;
 
@@ -394,6 +412,11 @@ impl<A: Key, const S: u8, const N: usize> Lookup<A> for Reader<A, S, N> {
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
         BitOps::run(self.bits, Batch { view: self.view(), addrs, out });
+    }
+
+    fn lookup_each(&self, addrs: &[A], out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        BitOps::run(self.bits, Each { view: self.view(), addrs, out });
     }
 
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId {

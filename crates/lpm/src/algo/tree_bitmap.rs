@@ -310,6 +310,24 @@ impl<A: Addr, F: Form> Job for Single<'_, A, F> {
     }
 }
 
+/// Lookups one by one, with the instructions of [`Single`] in the loop itself: compiled for other
+/// instructions than what calls it, it would be a call a key.
+struct Each<'a, A, F: Form> {
+    view: View<'a, A, F>,
+    addrs: &'a [A],
+    out: &'a mut [NextHopId],
+}
+
+impl<A: Addr, F: Form> Job for Each<'_, A, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (&addr, out) in self.addrs.iter().zip(self.out) {
+            *out = Single(self.view, addr).run();
+        }
+    }
+}
+
 struct Batch<'a, A, F: Form> {
     view: View<'a, A, F>,
     addrs: &'a [A],
@@ -359,6 +377,11 @@ impl<A: Addr, F: Form> Lookup<A> for Reader<A, F> {
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
         BitOps::run(self.bits, Batch { view: self.view(), addrs, out });
+    }
+
+    fn lookup_each(&self, addrs: &[A], out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        BitOps::run(self.bits, Each { view: self.view(), addrs, out });
     }
 
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId {

@@ -121,6 +121,13 @@ fn batches<A: Addr>(algorithm: &Algorithm<A>) {
             assert_eq!(out[len..], [canary; 3], "{algorithm:?}: batch of {len} wrote past its end");
         }
     }
+    // One by one, and each after the one before: the loops that measurements take.
+    let mut out = vec![canary; addrs.len() + 3];
+    rig.lookup.lookup_each(&addrs, &mut out);
+    assert_eq!((&out[..addrs.len()], &out[addrs.len()..]), (&single[..], &[canary; 3][..]));
+    let mut out = vec![canary; addrs.len() + 3];
+    rig.lookup.lookup_chain(&addrs, 0, &mut out);
+    assert_eq!((&out[..addrs.len()], &out[addrs.len()..]), (&single[..], &[canary; 3][..]));
     // The same address all along, as a flood sends it.
     let mut out = vec![canary; 300];
     rig.lookup.lookup_batch(&[addrs[7]; 300], &mut out);

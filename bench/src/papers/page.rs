@@ -1,6 +1,6 @@
-//! The page: tables in Markdown, bars in SVG.
+//! The pieces of a page: tables in Markdown and the figures in them.
 
-use std::fmt::Write;
+use crate::document::{Kind, Run};
 
 /// A table of text.
 pub(super) fn table(out: &mut String, headings: &[&str], rows: &[Vec<String>]) {
@@ -16,70 +16,56 @@ pub(super) fn table(out: &mut String, headings: &[&str], rows: &[Vec<String>]) {
     out.push('\n');
 }
 
-/// Bars side by side, one group a label and one bar a series, as a drawing of its own.
-#[allow(clippy::cast_precision_loss, reason = "a few bars")]
-pub(super) fn bars(title: &str, series: &[&str], groups: &[(String, Vec<Option<f64>>)]) -> String {
-    const COLORS: [&str; 4] = ["#1f6f8b", "#e07a3f", "#5b8c5a", "#8d6a9f"];
-    const LEFT: f64 = 50.0;
-    const TOP: f64 = 50.0;
-    const HEIGHT: f64 = 220.0;
-    const BAR: f64 = 18.0;
-    let width = BAR * series.len() as f64 + 16.0;
-    let most = groups.iter().flat_map(|group| &group.1).flatten().copied().fold(1.0, f64::max);
-    let total = LEFT + width * groups.len() as f64 + 20.0;
-    let mut svg = String::new();
-    let mut put = |text: std::fmt::Arguments<'_>| {
-        svg.write_fmt(text).expect("a string takes all");
-        svg.push('\n');
-    };
-    put(format_args!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total:.0} {:.0}" font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#ffffff"/><text x="{LEFT}" y="16" font-size="13">{}</text>"##,
-        TOP + HEIGHT + 40.0,
-        escaped(title)
-    ));
-    for (i, name) in series.iter().enumerate() {
-        let x = LEFT + 150.0 * i as f64;
-        let color = COLORS[i % COLORS.len()];
-        put(format_args!(
-            r#"<rect x="{x:.0}" y="24" width="10" height="10" fill="{color}"/><text x="{:.0}" y="33">{}</text>"#,
-            x + 14.0,
-            escaped(name)
-        ));
-    }
-    for step in 0..=4 {
-        let value = most * f64::from(step) / 4.0;
-        let y = TOP + HEIGHT - HEIGHT * f64::from(step) / 4.0;
-        put(format_args!(
-            r##"<line x1="{LEFT}" x2="{total:.0}" y1="{y:.1}" y2="{y:.1}" stroke="#dddddd"/><text x="4" y="{:.1}">{value:.0}</text>"##,
-            y + 4.0
-        ));
-    }
-    for (g, (label, values)) in groups.iter().enumerate() {
-        let x = LEFT + 8.0 + width * g as f64;
-        for (i, value) in values.iter().enumerate() {
-            let Some(value) = value else { continue };
-            let height = HEIGHT * value / most;
-            let color = COLORS[i % COLORS.len()];
-            put(format_args!(
-                r#"<rect x="{:.1}" y="{:.1}" width="{:.0}" height="{height:.1}" fill="{color}"><title>{} {value:.1}</title></rect>"#,
-                x + BAR * i as f64,
-                TOP + HEIGHT - height,
-                BAR - 2.0,
-                escaped(label)
-            ));
-        }
-        put(format_args!(
-            r#"<text x="{x:.1}" y="{:.0}">{}</text>"#,
-            TOP + HEIGHT + 16.0,
-            escaped(label)
-        ));
-    }
-    put(format_args!("</svg>"));
-    svg
+/// A figure with so many digits, or a dash.
+pub(super) fn figure(number: Option<f64>, digits: usize) -> String {
+    number.map_or("-".into(), |number| format!("{number:.digits$}"))
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Millions a second.
+pub(super) fn rate(number: Option<f64>) -> String {
+    figure(number, 1)
+}
+
+/// With commas, as tables of the papers have it.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// One number as so many times another.
+pub(super) fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
+    of.zip(to).map(|(of, to)| of / to)
+}
+
+/// The name of a table's file without folder and endings.
+pub(super) fn short(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let end = name.find(".txt").unwrap_or(name.len());
+    let rest = name[end..].split_once(' ').map_or("", |(_, syn)| syn);
+    if rest.is_empty() { &name[..end] } else { name }
+}
+
+/// Of the run of that algorithm and stream, if its answers were right.
+pub(super) fn median(runs: &[Run], name: &str, stream: &str) -> Option<f64> {
+    find(runs, name, stream)?.median
+}
+
+/// The same run itself.
+pub(super) fn find<'a>(runs: &'a [Run], name: &str, stream: &str) -> Option<&'a Run> {
+    runs.iter().find(|run| {
+        run.name == name
+            && run.stream == stream
+            && run.wrong == 0
+            && run.threads == 1
+            && run.kind != Kind::Ceiling
+    })
 }
 
 #[cfg(test)]
@@ -87,13 +73,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_and_bars_are_well_formed() {
+    fn figures_are_as_tables_have_them() {
         let mut text = String::new();
         table(&mut text, &["a", "b"], &[vec!["1".into(), "2".into()]]);
         assert_eq!(text, "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n");
-        let svg = bars("x < y", &["one", "two"], &[("g".into(), vec![Some(2.0), None])]);
-        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        assert!(svg.contains("x &lt; y") && svg.contains("height=\"220.0\""));
-        assert_eq!(svg.matches("<title>").count(), 1);
+        assert_eq!((rate(Some(1.26)), figure(None, 2)), ("1.3".into(), "-".into()));
+        let numbers = [0, 999, 1000, 4_032_568].map(grouped);
+        assert_eq!(numbers, ["0", "999", "1,000", "4,032,568"]);
+        assert_eq!((ratio(Some(3.0), Some(2.0)), ratio(None, Some(2.0))), (Some(1.5), None));
+        let names = ["/a/v4-x.txt.xz", "v6.txt", "/a/v4-x.txt.xz SYN1", "host"].map(short);
+        assert_eq!(names, ["v4-x", "v6", "v4-x.txt.xz SYN1", "host"]);
     }
 }

@@ -66,6 +66,19 @@ pub(super) static CHUNKS: [[f64; 9]; 7] = [
     [0.97907, 0.01073, 0.01004, 0.00013, 0.00001, 0.0, 0.0, 0.0, 0.0],
 ];
 
+/// What D20R says of linx (its `stat` handler, same page), by the names of our statistics.
+pub(super) static STAT: &[(&str, u64)] = &[
+    ("prefixes", 513_644),
+    ("physical_short_chunks", 40_247),
+    ("physical_long_chunks", 1_416),
+    ("physical_short_fragments", 237_728),
+    ("physical_long_fragments", 9_173),
+    ("aggregated_short_chunks", 63_313),
+    ("aggregated_long_chunks", 1_477),
+    ("aggregated_short_fragments", 306_484),
+    ("aggregated_long_fragments", 9_354),
+];
+
 /// FreeBSD's module test_lookup on a Ryzen 5 5600X (commit of May 2021): host RND, SEQ, BGP RND, SEQ. SEQ is
 /// too low as printed: the time of as many independent lookups was in it. bsearch4 has no BGP figures.
 pub(super) static FREEBSD: &[(&str, &str, [Option<f64>; 4])] = &[
@@ -76,12 +89,64 @@ pub(super) static FREEBSD: &[(&str, &str, [Option<f64>; 4])] = &[
     ("dxr", "dxr", [Some(218.2), Some(103.3), Some(114.0), Some(49.0)]),
 ];
 
-/// Poptrie's slides: i7-4770K, tier-1 table of January 2015, random keys. Name there, ours, MiB, and
-/// millions of lookups a second on the table, on SYN1 and on SYN2 where they say it.
-pub(super) static POPTRIE: &[(&str, &str, f64, [Option<f64>; 3])] = &[
+/// A form of Poptrie in the slides: i7-4770K, tier-1 table of 9 January 2015, random keys.
+pub(super) struct Form {
+    /// Which extensions it has.
+    pub(super) name: &'static str,
+    /// Which of our rows is the same.
+    pub(super) ours: &'static str,
+    /// Inner nodes.
+    pub(super) nodes: u64,
+    /// Leaves.
+    pub(super) leaves: u64,
+    /// Of memory.
+    pub(super) mib: f64,
+    /// Millions of lookups a second.
+    pub(super) rate: f64,
+}
+
+const fn form(
+    name: &'static str,
+    ours: &'static str,
+    nodes: u64,
+    leaves: u64,
+    mib: f64,
+    rate: f64,
+) -> Form {
+    Form { name, ours, nodes, leaves, mib, rate }
+}
+
+pub(super) static FORMS: &[Form] = &[
+    form("basic, s = 0", "poptrie_basic", 64_009, 4_032_568, 8.67, 87.71),
+    form("basic, s = 16", "poptrie16_basic", 172_110, 10_862_901, 23.60, 130.72),
+    form("basic, s = 18", "poptrie18_basic", 61_282, 3_911_422, 9.40, 170.69),
+    form("leafvec, s = 0", "poptrie_leafvec", 64_009, 280_673, 2.00, 89.15),
+    form("leafvec, s = 16", "poptrie16_leafvec", 172_110, 347_449, 4.85, 154.33),
+    form("leafvec, s = 18", "poptrie18_leafvec", 61_282, 269_320, 2.91, 191.95),
+    form("aggregated, s = 0", "poptrie", 43_191, 263_381, 1.49, 96.27),
+    form("aggregated, s = 16", "poptrie16", 86_171, 274_145, 2.75, 198.28),
+    form("aggregated, s = 18", "poptrie18", 40_760, 245_034, 2.40, 240.52),
+];
+
+/// Same source: name there, ours, MiB, and millions of lookups a second on the table, on SYN1 (764,847
+/// routes) and on SYN2 (885,645), where they say it. D18R was changed for the last two; SAIL could not hold
+/// the last.
+pub(super) static COMPARED: &[(&str, &str, f64, [Option<f64>; 3])] = &[
+    ("Radix", "radix", 30.48, [Some(8.82), None, None]),
+    ("Tree Bitmap", "tree_bitmap", 2.62, [Some(56.24), None, None]),
+    ("Tree Bitmap 64-ary", "tree_bitmap64", 3.10, [Some(61.61), None, None]),
+    ("SAIL", "sail", 44.24, [Some(158.22), Some(102.86), None]),
     ("D16R", "dxr16", 1.16, [Some(116.63), None, None]),
     ("D18R", "dxr18", 1.91, [Some(179.92), Some(115.45), Some(102.59)]),
-    ("Poptrie 0", "poptrie", 1.49, [Some(96.27), None, None]),
     ("Poptrie 16", "poptrie16", 2.75, [Some(198.28), None, None]),
     ("Poptrie 18", "poptrie18", 2.40, [Some(240.52), Some(188.02), Some(174.42)]),
 ];
+
+/// Poptrie's slides, IPv6: 20,440 prefixes, random keys in 2000::/8.
+pub(super) static IPV6: &[(&str, f64)] =
+    &[("dxr", 166.5), ("poptrie16", 209.84), ("poptrie18", 211.32)];
+
+/// Same source: shares of lookups that end deeper than 18 and than 24 in a binary trie, random addresses and
+/// those of real traffic (a border router of WIDE).
+pub(super) const DEEPER: [(&str, f64, f64); 2] =
+    [("random", 0.221, 0.017), ("real trace", 0.325, 0.218)];

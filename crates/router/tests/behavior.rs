@@ -370,6 +370,35 @@ fn builds_and_updates_have_the_promised_names_and_units() {
 }
 
 #[test]
+fn the_page_of_the_papers_is_written_with_its_drawings() {
+    let folder = std::env::temp_dir().join(format!("fingerpost-pages-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("v4.txt"), "10.0.0.0/8 1\n10.1.0.0/16 2\n10.1.2.0/24 3\n").unwrap();
+    let (tables, out) = (folder.to_str().unwrap(), folder.join("out"));
+    let args = ["bench", "papers", "--tables", tables, "--out", out.to_str().unwrap(), "--json"];
+    let few = ["--seconds", "0.001", "--repeat", "1", "--keys", "256"];
+    let output = fingerpost(&[&args[..], &few].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    only_messages(&output);
+    let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    let runs = document["runs"].as_array().unwrap();
+    assert!(runs.iter().all(|run| run["wrong"] == 0 && run["note"].is_string()));
+    let units: std::collections::BTreeSet<_> =
+        runs.iter().map(|run| run["unit"].as_str().unwrap()).collect();
+    for unit in ["Mlookups/s", "ms", "updates/s", "us", "bytes"] {
+        assert!(units.contains(unit), "{unit}: {units:?}");
+    }
+    let page = std::fs::read_to_string(out.join("papers.md")).unwrap();
+    assert!(page.starts_with("# Papers\n") && page.contains("skipped: needs a trace"), "{page}");
+    for line in page.lines().filter_map(|line| line.strip_prefix("![")) {
+        let file = line.split_once("](").unwrap().1.trim_end_matches(')');
+        let svg = std::fs::read_to_string(out.join(file)).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{file}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn nonsense_is_told_and_never_a_panic() {
     let mut rng = Rng::new(42);
     let pieces: [&[u8]; 12] = [

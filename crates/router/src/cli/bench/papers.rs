@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
+use fingerpost_bench::lookup::trace::Trace;
+use fingerpost_bench::papers::recorded;
 use fingerpost_bench::progress::Bar;
+use fingerpost_bench::update::changes::Recorded;
 use fingerpost_bench::{PapersOptions, papers};
 
 use super::super::command::{Failure, parsed};
@@ -20,9 +23,10 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost bench papers
   $ fingerpost bench papers --tables DIR --seconds 2 --out docs/benchmarks
 
-Of every table `v4*.txt*` and `v6*.txt*` of a folder: DXR's tests SEQ, RND and REP and its lengths
-of chunks, FreeBSD's run_lps on a host's and a full table, Poptrie's memory and rates with SYN1 and
-SYN2, and IPv6. `--out` writes papers.md and its drawings.",
+Of every table `v4*.txt*` of a folder: DXR's tests SEQ, RND and REP, what D20R holds and the lengths of
+chunks; FreeBSD's run_lps on a host's and a full table; Poptrie's extensions, rates, traffic patterns,
+SYN1 and SYN2; cycles of single lookups, whole and by depth; several threads; updates. Of every
+`v6*.txt*`: IPv6. `--out` writes papers.md and its drawings.",
         )
 }
 
@@ -34,6 +38,12 @@ struct Papers {
     /// A folder of tables
     #[arg(long, value_name = "DIR", default_value = "testdata/tables")]
     tables: PathBuf,
+    /// Addresses of real traffic: one a line, or the destinations of a pcap file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// A recorded stream of updates; else `update*.txt*` of the folder
+    #[arg(long, value_name = "FILE")]
+    stream_file: Option<PathBuf>,
     /// Measuring time of each run
     #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
@@ -51,7 +61,13 @@ struct Papers {
 /// Measures, writes the page and prints the document.
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Papers = parsed(matches)?;
+    let recorded = match &arguments.stream_file {
+        Some(file) => Some(Recorded::load(file)?),
+        None => recorded(&arguments.tables)?,
+    };
     let options = PapersOptions {
+        trace: arguments.trace.as_deref().map(Trace::load).transpose()?,
+        recorded,
         tables: arguments.tables,
         seconds: arguments.seconds,
         samples: arguments.repeat,

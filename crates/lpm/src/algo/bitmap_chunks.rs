@@ -47,7 +47,7 @@ use crate::lookup::{
 };
 use crate::mem::{Cell, Cells, Region};
 use crate::simd::{BitOps, Job};
-use chunks_fast::{Chunks, Heap, Staged};
+use chunks_fast::{Chunks, Heap, Staged, entry};
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
@@ -263,7 +263,7 @@ const SPAN: usize = 256;
 impl<'a, E: Entry, W: Width> View<'a, E, W> {
     #[inline(always)]
     fn entry(&self, addr: u32) -> u32 {
-        self.direct[(addr >> SHIFT) as usize].read()
+        entry(self.direct, addr)
     }
 
     /// Place for what the addresses of a group lead to.
@@ -290,8 +290,8 @@ impl<E: Entry, W: Width> Job for One<'_, E, W> {
         }
         let mut staged = view.stage::<1>();
         staged.ask(&[addr], |_| entry);
-        let mut result = 0;
-        staged.results(&[addr], |_, it| result = it);
+        let mut out = [NextHopId::NONE];
+        let result = staged.results(&[addr], &mut out);
         if result & W::TAIL == 0 { NextHopId(result) } else { reader.tail(result, addr) }
     }
 }
@@ -328,11 +328,7 @@ impl<E: Entry, W: Width> Reader<E, W> {
         at: usize,
         tails: &mut Tails,
     ) {
-        let mut all = 0;
-        staged.results(addrs, |slot, result| {
-            all |= result;
-            out[slot].0 = result;
-        });
+        let all = staged.results(addrs, out);
         if all & W::TAIL == 0 {
             return;
         }

@@ -6,7 +6,6 @@
 //! 2. Each base is at most `last` less the greatest entry, or 0 and entries are cut to `last`: so what
 //!    [`Chunks::place`] gives is at most `last`. Bases are this program's own copy.
 //! 3. The places of a [`Staged`] are 0 or what `place` gave for the chunks it holds.
-//!
 //! 4. On x86 every load of an aligned cell is whole and acquires, so one written in assembler reads as an
 //!    atomic one does.
 //!

@@ -100,6 +100,7 @@ pub mod registry;
 pub mod room;
 pub mod routes;
 pub mod simd;
+mod singles;
 #[cfg(feature = "std")]
 pub mod snapshot;
 pub mod table;

@@ -10,6 +10,8 @@ use core::fmt;
 
 use crate::addr::{Addr, Prefix};
 use crate::mem::{Memory, Region};
+use crate::simd::Job;
+use crate::singles::{Chain, Each};
 
 /// The answer of a lookup: a dense index of a next hop or of a group of next hops.
 ///
@@ -85,29 +87,21 @@ pub trait Lookup<A: Addr>: Send + Sync {
     /// [`Self::lookup`] of each address, in order: one by one, as who links the algorithm itself would
     /// ask, without a call through the trait object for each. For measurements; leave it as it is, unless
     /// a single lookup is compiled for other instructions than this loop ([`crate::simd::BitOps`]): then
-    /// write the same loop for those, or each key is a call (of Poptrie that cost two thirds of the rate).
+    /// run the same loop with those, as `poptrie` does.
     ///
     /// # Panics
     /// If `out` is shorter than `addrs`.
     fn lookup_each(&self, addrs: &[A], out: &mut [NextHopId]) {
-        for (&addr, out) in addrs.iter().zip(check_out(addrs, out)) {
-            *out = self.lookup(addr);
-        }
+        Each { addrs, out: check_out(addrs, out), one: |addr| self.lookup(addr) }.run();
     }
     /// The same, but none can start before the one before it is answered: that answer, `mask`ed, goes
     /// into the next address. With a `mask` of 0 that the compiler does not know, the answers are those
-    /// of `addrs`. For measurements; leave it as it is.
+    /// of `addrs`. For measurements; to be left as it is with the same exception.
     ///
     /// # Panics
     /// If `out` is shorter than `addrs`.
     fn lookup_chain(&self, addrs: &[A], mask: u32, out: &mut [NextHopId]) {
-        let mut last = 0;
-        for (&addr, out) in addrs.iter().zip(check_out(addrs, out)) {
-            let wait = u128::from(last & mask);
-            // Both halves of a long address: its upper one alone is enough to start.
-            *out = self.lookup(addr ^ A::from_u128(wait << 64 | wait));
-            last = out.0;
-        }
+        Chain { addrs, mask, out: check_out(addrs, out), one: |addr| self.lookup(addr) }.run();
     }
     /// The same answer, telling each step (region, offset, what was read) on the way.
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId;

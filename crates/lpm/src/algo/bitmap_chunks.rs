@@ -47,6 +47,7 @@ use crate::lookup::{
 };
 use crate::mem::{Cell, Cells, Region};
 use crate::simd::{BitOps, Job};
+use crate::singles::{Chain, Each};
 use chunks_fast::{Chunks, Heap, Staged, entry};
 
 /// The rows of this file.
@@ -416,6 +417,16 @@ impl<E: Entry, W: Width> Lookup<u32> for Reader<E, W> {
     fn lookup_batch(&self, addrs: &[u32], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
         BitOps::run(self.bit_ops, Batch { reader: self, addrs, out });
+    }
+
+    fn lookup_each(&self, addrs: &[u32], out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        BitOps::run(self.bit_ops, Each { addrs, out, one: |addr| One(self, addr).run() });
+    }
+
+    fn lookup_chain(&self, addrs: &[u32], mask: u32, out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        BitOps::run(self.bit_ops, Chain { addrs, mask, out, one: |addr| One(self, addr).run() });
     }
 
     fn explain(&self, addr: u32, step: &mut dyn FnMut(&Step)) -> NextHopId {

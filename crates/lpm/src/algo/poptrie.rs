@@ -40,6 +40,7 @@ use crate::lookup::{
 };
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
 use crate::simd::{BitOps, Job};
+use crate::singles::{Chain, Each};
 
 /// The rows of this file. What the extensions bring is a table of IPv4 in the paper.
 pub(super) const MODULE: Module = Module {
@@ -322,24 +323,6 @@ impl<A: Key, const S: u8, const N: usize> Job for Single<'_, A, S, N> {
     }
 }
 
-/// Lookups one by one, with the instructions of [`Single`] in the loop itself: compiled for other
-/// instructions than what calls it, it would be a call a key.
-struct Each<'a, A, const S: u8, const N: usize> {
-    view: View<'a, A, S, N>,
-    addrs: &'a [A],
-    out: &'a mut [NextHopId],
-}
-
-impl<A: Key, const S: u8, const N: usize> Job for Each<'_, A, S, N> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for (&addr, out) in self.addrs.iter().zip(self.out) {
-            *out = Single(self.view, addr).run();
-        }
-    }
-}
-
 /// Keys that go through the stages together.
 const GROUP: usize = 64;
 
@@ -416,7 +399,14 @@ impl<A: Key, const S: u8, const N: usize> Lookup<A> for Reader<A, S, N> {
 
     fn lookup_each(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
-        BitOps::run(self.bits, Each { view: self.view(), addrs, out });
+        let view = self.view();
+        BitOps::run(self.bits, Each { addrs, out, one: |addr| Single(view, addr).run() });
+    }
+
+    fn lookup_chain(&self, addrs: &[A], mask: u32, out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        let view = self.view();
+        BitOps::run(self.bits, Chain { addrs, mask, out, one: |addr| Single(view, addr).run() });
     }
 
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId {

@@ -41,6 +41,7 @@ use crate::lookup::{
 };
 use crate::mem::{Cell, Cells, Masked, Region, prefetch, region_named};
 use crate::simd::{BitOps, Job};
+use crate::singles::{Chain, Each};
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
@@ -310,24 +311,6 @@ impl<A: Addr, F: Form> Job for Single<'_, A, F> {
     }
 }
 
-/// Lookups one by one, with the instructions of [`Single`] in the loop itself: compiled for other
-/// instructions than what calls it, it would be a call a key.
-struct Each<'a, A, F: Form> {
-    view: View<'a, A, F>,
-    addrs: &'a [A],
-    out: &'a mut [NextHopId],
-}
-
-impl<A: Addr, F: Form> Job for Each<'_, A, F> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for (&addr, out) in self.addrs.iter().zip(self.out) {
-            *out = Single(self.view, addr).run();
-        }
-    }
-}
-
 struct Batch<'a, A, F: Form> {
     view: View<'a, A, F>,
     addrs: &'a [A],
@@ -381,7 +364,14 @@ impl<A: Addr, F: Form> Lookup<A> for Reader<A, F> {
 
     fn lookup_each(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = check_out(addrs, out);
-        BitOps::run(self.bits, Each { view: self.view(), addrs, out });
+        let view = self.view();
+        BitOps::run(self.bits, Each { addrs, out, one: |addr| Single(view, addr).run() });
+    }
+
+    fn lookup_chain(&self, addrs: &[A], mask: u32, out: &mut [NextHopId]) {
+        let out = check_out(addrs, out);
+        let view = self.view();
+        BitOps::run(self.bits, Chain { addrs, mask, out, one: |addr| Single(view, addr).run() });
     }
 
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId {

@@ -4,6 +4,7 @@
 //! This crate needs nothing but the standard library and `anyhow`, so that it is built in seconds.
 
 mod debian;
+mod fuzz;
 mod peers;
 mod sanitize;
 mod sh;
@@ -109,7 +110,7 @@ fn docs(args: &[String]) -> Result<()> {
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are
-/// the same tests under another compiler.
+/// the same tests under another compiler, and one is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {
         [name] if name == "asan" => return sanitize::asan(),
@@ -118,9 +119,12 @@ fn soak(args: &[String]) -> Result<()> {
         [name, seconds] if seconds.parse::<u32>().is_ok() => (name, seconds.as_str()),
         _ => bail!("usage: cargo xtask soak NAME [SECONDS]"),
     };
+    if name == "fuzz_lookup" {
+        return fuzz::lookup(seconds);
+    }
     // Of one package, the tests that need no program can go on without the others being built.
     let mut tests = sh::command("cargo test --release");
-    if ["proof", "fuzz_lookup"].contains(&name.as_str()) {
+    if name == "proof" {
         // With every row there is.
         let package = ["--package", "fingerpost-tests", "--features", "fingerpost-lpm/poptrie"];
         tests.args(package).args(["--test", "proof"]);

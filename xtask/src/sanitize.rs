@@ -23,13 +23,18 @@ const SMALL: &[&str] = &[
 ];
 
 /// `rustup run nightly cargo WORDS`: also from inside a cargo of another toolchain.
-fn nightly(words: &str) -> Command {
+pub(crate) fn nightly(words: &str) -> Command {
     sh::command(&format!("rustup run nightly cargo {words}"))
+}
+
+/// Whether there is one.
+pub(crate) fn has_nightly() -> bool {
+    sh::works(&mut nightly("--version"))
 }
 
 /// All tests, every memory access watched.
 pub(crate) fn asan() -> Result<()> {
-    if !sh::works(&mut nightly("--version")) {
+    if !has_nightly() {
         println!("skipped: needs a nightly compiler (rustup toolchain install nightly)");
         return Ok(());
     }

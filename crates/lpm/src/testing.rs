@@ -6,6 +6,7 @@
 
 mod agree;
 mod conform;
+mod fleet;
 mod fuzz;
 mod rig;
 mod streams;
@@ -13,6 +14,7 @@ mod tables;
 
 pub use agree::{Mismatch, Questions, agree};
 pub use conform::{Check, EXPECTED_PANIC, checks, conformance};
+pub use fleet::{Fleet, Member, Refused};
 pub use fuzz::{drive, random_input};
 pub use rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 pub use streams::{Addresses, Stream, probes};

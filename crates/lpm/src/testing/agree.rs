@@ -88,7 +88,7 @@ impl<A: Addr> Questions<A> {
             addrs.push(streams[stream].draw());
         }
         let oracle: Oracle<A> = routes.iter().copied().collect();
-        let answers = addrs.iter().map(|&addr| oracle.lookup(addr)).collect();
+        let answers = answers(&prefixes, &oracle, &addrs);
         Self { routes: routes.iter().copied().collect(), oracle, addrs, answers }
     }
 
@@ -136,6 +136,28 @@ impl<A: Addr> Questions<A> {
         }
         Err(Mismatch::Answer { addr, got, want: self.oracle.best(addr), batch })
     }
+}
+
+/// What the oracle says to each address. It is asked once for each stretch in which no prefix begins or
+/// ends, as all addresses of one have the same answer; and for some addresses themselves, in case that
+/// were not so.
+fn answers<A: Addr>(prefixes: &[Prefix<A>], oracle: &Oracle<A>, addrs: &[A]) -> Vec<NextHopId> {
+    if addrs.len() < prefixes.len() {
+        return addrs.iter().map(|&addr| oracle.lookup(addr)).collect();
+    }
+    let mut starts: Vec<A> = prefixes.iter().flat_map(|p| [p.first(), p.last().next()]).collect();
+    starts.push(A::MIN);
+    starts.sort_unstable();
+    starts.dedup();
+    let hops: Vec<_> = starts.iter().map(|&start| oracle.lookup(start)).collect();
+    let answer = |(at, &addr): (usize, &A)| {
+        let hop = hops[starts.partition_point(|&start| start <= addr) - 1];
+        if at.is_multiple_of(64) {
+            assert_eq!(hop, oracle.lookup(addr), "{}", addr.to_ip());
+        }
+        hop
+    };
+    addrs.iter().enumerate().map(answer).collect()
 }
 
 /// Builds a table of `routes` and compares its answers to `count` uniform, prefix-biased and edge

@@ -62,7 +62,7 @@ fn seeds(folder: &Path) -> Result<()> {
         let mut bytes = fs::read(entry.path())?;
         for row in 1..=MOST_ROWS {
             if let Some(first) = bytes.first_mut() {
-                *first = *first % 2 | row << 1;
+                *first = (*first % 2) + 2 * row;
             }
             let path = folder.join(format!("{}-{row}", entry.file_name().display()));
             fs::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;

@@ -5,6 +5,7 @@
 //! of it is reproducible: what is random takes a seed.
 
 mod agree;
+mod changes;
 mod conform;
 mod fleet;
 mod fuzz;
@@ -13,6 +14,7 @@ mod streams;
 mod tables;
 
 pub use agree::{Mismatch, Questions, agree};
+pub use changes::{set, toggle};
 pub use conform::{Check, EXPECTED_PANIC, checks, conformance};
 pub use fleet::{Fleet, Member, Refused};
 pub use fuzz::{drive, random_input};

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::set;
 use crate::addr::{Addr, Prefix};
 use crate::lookup::{Algorithm, Change, Grace, Lookup, NextHopId, Table, UpdateError};
 use crate::mem::Heap;
@@ -121,14 +122,10 @@ impl<A: Addr> Fleet<A> {
     }
 
     fn set(&mut self, prefix: Prefix<A>, new: NextHopId) -> Change<A> {
-        let old = if new.is_none() {
-            self.routes.remove(prefix)
-        } else {
-            self.routes.insert(prefix, new)
-        };
-        let old = old.unwrap_or(NextHopId::NONE);
-        assert_eq!(self.oracle.set(prefix, new), old, "store and oracle agree on {prefix}");
-        Change { prefix, old, new }
+        let change = set(&mut self.routes, prefix, new);
+        let told = self.oracle.set(prefix, new);
+        assert_eq!(told, change.old, "store and oracle agree on {prefix}");
+        change
     }
 
     /// Asks every table for each address, in batches, and compares with the oracle; with `closely` also

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use super::set;
 use crate::addr::{Addr, Prefix};
 use crate::lookup::{Algorithm, Change, Epoch, Grace, Lookup, NextHopId, Table, UpdateError};
 use crate::mem::{Heap, Memory, Region};
@@ -105,14 +106,10 @@ impl<'a, A: Addr> Rig<'a, A> {
     }
 
     fn set(&mut self, prefix: Prefix<A>, new: NextHopId) -> Change<A> {
-        let old = if new.is_none() {
-            self.routes.remove(prefix)
-        } else {
-            self.routes.insert(prefix, new)
-        };
-        let old = old.unwrap_or(NextHopId::NONE);
-        assert_eq!(self.oracle.set(prefix, new), old, "store and oracle agree on {prefix}");
-        Change { prefix, old, new }
+        let change = set(&mut self.routes, prefix, new);
+        let told = self.oracle.set(prefix, new);
+        assert_eq!(told, change.old, "store and oracle agree on {prefix}");
+        change
     }
 
     /// Asks for each address alone, explained and in batches, and compares with the oracle.

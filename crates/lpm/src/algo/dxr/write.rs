@@ -567,25 +567,7 @@ mod tests {
     use crate::mem::Heap as Memory;
     use crate::oracle::Oracle;
     use crate::routes::RouteStore;
-    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
-
-    /// Changes some of `routes` back and forth.
-    fn step(
-        rng: &mut Rng,
-        routes: &[(Prefix<u32>, NextHopId)],
-        store: &mut RouteStore<u32>,
-    ) -> Vec<Change<u32>> {
-        let mut change = || {
-            let (prefix, hop) = routes[rng.below(routes.len())];
-            let old = store.remove(prefix).unwrap_or_default();
-            let new = if old.is_none() { hop } else { NextHopId::NONE };
-            if !new.is_none() {
-                store.insert(prefix, new);
-            }
-            Change { prefix, old, new }
-        };
-        (0..8).map(|_| change()).collect()
-    }
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table, toggle};
 
     /// A reader that took its entries before some steps finishes on the chunks of that moment.
     #[test]
@@ -602,7 +584,7 @@ mod tests {
             let taken = addrs.iter().map(|&addr| (addr, view.entry(V4::<18>::chunk(addr))));
             let taken = taken.map(|(addr, entry)| (addr, entry, view.answer(addr, entry)));
             moments.push(taken.collect::<Vec<_>>());
-            let changes = step(&mut rng, &routes, &mut store);
+            let changes = toggle(&mut rng, &routes, &mut store, 8);
             if writer.apply(&changes, &store, &mut grace) == Err(UpdateError::Rebuild) {
                 break;
             }
@@ -670,7 +652,7 @@ mod tests {
             writer.reader.regions[DIRECT].u32s().iter().map(|e| e.load(Relaxed)).collect();
         let (chunks, total) = (writer.chunks.shared.clone(), writer.chunks.total);
         let mut rng = Rng::new(5);
-        let changes: Vec<_> = (0..8).flat_map(|_| step(&mut rng, &routes, &mut store)).collect();
+        let changes = toggle(&mut rng, &routes, &mut store, 64);
         let full = writer.apply(&changes, &store, &mut NoReaders);
         assert_eq!(full, Err(UpdateError::Rebuild));
         let after = writer.reader.regions[DIRECT].u32s().iter().map(|e| e.load(Relaxed));

@@ -490,7 +490,7 @@ mod tests {
     use crate::lookup::NextHopId;
     use crate::mem::Heap;
     use crate::routes::RouteStore;
-    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table, toggle};
 
     fn store<A: Key>(routes: &[(Prefix<A>, NextHopId)]) -> RouteStore<A> {
         routes.iter().copied().collect()
@@ -547,23 +547,6 @@ mod tests {
         }
     }
 
-    fn step<A: Key>(
-        rng: &mut Rng,
-        routes: &[(Prefix<A>, NextHopId)],
-        store: &mut RouteStore<A>,
-    ) -> Vec<Change<A>> {
-        let mut change = || {
-            let (prefix, hop) = routes[rng.below(routes.len())];
-            let old = store.remove(prefix).unwrap_or_default();
-            let new = if old.is_none() { hop } else { NextHopId::NONE };
-            if !new.is_none() {
-                store.insert(prefix, new);
-            }
-            Change { prefix, old, new }
-        };
-        (0..4).map(|_| change()).collect()
-    }
-
     /// A reader that took an entry before some steps comes to the answer of that moment or of one
     /// since: nothing on its way is used again.
     #[test]
@@ -580,7 +563,7 @@ mod tests {
             let view = writer.reader.view();
             entries.push(addrs.iter().map(|&addr| view.entry(addr)).collect::<Vec<_>>());
             answers.push(addrs.iter().map(|&a| writer.reader.lookup(a)).collect::<Vec<_>>());
-            let changes = step(&mut rng, &routes, &mut store);
+            let changes = toggle(&mut rng, &routes, &mut store, 4);
             writer.apply(&changes, &store, &mut grace).unwrap();
         }
         assert!(writer.space.node_room.waiting() > 40, "{}", writer.space.node_room.waiting());

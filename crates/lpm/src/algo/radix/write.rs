@@ -354,7 +354,7 @@ mod tests {
     use super::*;
     use crate::mem::Heap;
     use crate::routes::RouteStore;
-    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table, toggle};
 
     /// A reader that took the root before some steps finishes on the table of that moment.
     #[test]
@@ -370,17 +370,7 @@ mod tests {
             let (nodes, root) = writer.reader.enter();
             let answers: Vec<_> = addrs.iter().map(|&addr| walk(nodes, root, addr)).collect();
             moments.push((root, answers));
-            let changes: Vec<_> = (0..8)
-                .map(|_| {
-                    let (prefix, hop) = routes[rng.below(routes.len())];
-                    let old = store.remove(prefix).unwrap_or_default();
-                    let new = if old.is_none() { hop } else { NextHopId::NONE };
-                    if !new.is_none() {
-                        store.insert(prefix, new);
-                    }
-                    Change { prefix, old, new }
-                })
-                .collect();
+            let changes = toggle(&mut rng, &routes, &mut store, 8);
             assert_eq!(writer.apply(&changes, &store, &mut grace), Ok(()));
         }
         let (nodes, _) = writer.reader.enter();

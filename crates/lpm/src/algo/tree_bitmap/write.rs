@@ -520,7 +520,7 @@ mod tests {
     use crate::mem::Heap;
     use crate::routes::RouteStore;
     use crate::simd::BitOps;
-    use crate::testing::{HeldGrace, Rng, Shape, probes, table};
+    use crate::testing::{HeldGrace, Rng, Shape, probes, table, toggle};
 
     fn counts<F: Form>(routes: &[&str]) -> (u64, usize) {
         let routes = routes.iter().map(|p| (p.parse().unwrap(), NextHopId(1)));
@@ -581,16 +581,7 @@ mod tests {
         let mut rng = Rng::new(2);
         for _ in 0..20 {
             moments.push(answers(&writer.reader, None));
-            let mut change = || {
-                let (prefix, hop) = routes[rng.below(routes.len())];
-                let old = store.remove(prefix).unwrap_or_default();
-                let new = if old.is_none() { hop } else { NextHopId::NONE };
-                if !new.is_none() {
-                    store.insert(prefix, new);
-                }
-                Change { prefix, old, new }
-            };
-            let changes: Vec<_> = (0..4).map(|_| change()).collect();
+            let changes = toggle(&mut rng, &routes, &mut store, 4);
             writer.apply(&changes, &store, &mut grace).unwrap();
         }
         assert!(writer.space.nodes.room.waiting() > 100);

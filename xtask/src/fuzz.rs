@@ -99,8 +99,13 @@ fn run(seconds: &str) -> Command {
     fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MOST_BYTES}"));
     // Large tables come and go; a stack is no place for what readers hold.
     fuzzer.env("ASAN_OPTIONS", "quarantine_size_mb=16:detect_stack_use_after_return=0");
-    // Some inputs build the large tables too, on machines that do other things.
-    fuzzer.args(["-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1"]);
+    // An input for all rows may build all of the large tables, on machines that do other things.
+    fuzzer.args([
+        "-timeout=300",
+        "-report_slow_units=300",
+        "-rss_limit_mb=4096",
+        "-print_final_stats=1",
+    ]);
     fuzzer
 }
 

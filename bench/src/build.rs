@@ -5,7 +5,7 @@
 //! count. The unit is ms.
 
 use std::cell::RefCell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fingerpost_lpm::oracle::Oracle;
@@ -21,7 +21,6 @@ use crate::progress::Progress;
 use crate::table::{Table, Tables};
 
 /// What to measure.
-#[derive(Default)]
 pub struct BuildOptions {
     /// Of which routes.
     pub tables: Tables,
@@ -29,6 +28,8 @@ pub struct BuildOptions {
     pub algorithms: Vec<String>,
     /// Programs of others.
     pub peers: Vec<&'static Row>,
+    /// How long each may take to load the table.
+    pub load_limit: Duration,
     /// Builds of each, after a first one that does not count.
     pub samples: usize,
 }
@@ -80,7 +81,9 @@ fn of_family<A: Family>(
     for &row in options.peers.iter().filter(|row| row.family == A::FAMILY) {
         let at = blank(row.name, Kind::Peer, A::FAMILY, &runs);
         let runs = &runs;
-        turns.push(Box::new(move || one_start(row, table, &mut runs.borrow_mut()[at])));
+        turns.push(Box::new(move || {
+            one_start(row, table, options.load_limit, &mut runs.borrow_mut()[at])
+        }));
     }
     let steps = turns.len() * (options.samples + 1);
     let samples = alternate_told(&mut turns, options.samples, &mut |_, done| {
@@ -140,9 +143,14 @@ fn one_build<A: Family>(
 }
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
-fn one_start<A: Family>(row: &'static Row, table: &Table<A>, run: &mut Run) -> Option<f64> {
+fn one_start<A: Family>(
+    row: &'static Row,
+    table: &Table<A>,
+    limit: Duration,
+    run: &mut Run,
+) -> Option<f64> {
     let start = Instant::now();
-    let peer = match Peer::start(row, table) {
+    let peer = match Peer::start(row, table, limit) {
         Ok(peer) => peer,
         Err(error) => {
             run.note = format!("{error:#}");
@@ -176,7 +184,8 @@ mod tests {
             tables: Tables { v4: Some(table), v6: None },
             algorithms: vec!["dxr16".into(), "radix".into()],
             samples: 2,
-            ..BuildOptions::default()
+            peers: Vec::new(),
+            load_limit: crate::peer::LOAD_LIMIT,
         };
         let runs = build(&options, &mut Silent).unwrap().runs;
         let [dxr, radix] = &runs[..] else { panic!("{runs:?}") };

@@ -106,9 +106,16 @@ pub struct Run {
     /// The part of `bytes` that lies in huge pages, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_share: Option<f64>,
-    /// Of several threads: their rate together as a part of that many times the rate of one.
+    /// Of several threads: their rate together as a part of what each reaches alone, on the same core and
+    /// in the same turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
+    /// The same of one plain load a key from a table of as many bytes: what the machine itself loses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_efficiency: Option<f64>,
+    /// Updates that were refused, of a peer; they count as done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u64>,
     /// Whether what came out was right.
     pub answers: Answers,
     /// How many answers were wrong.
@@ -238,6 +245,8 @@ impl Run {
             share_two_loads: None,
             huge_share: None,
             efficiency: None,
+            machine_efficiency: None,
+            refused: None,
             answers: Answers::Unchecked,
             wrong: 0,
             note: String::new(),

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use fingerpost_bench::Mode;
-use fingerpost_bench::peer::{self, Peer, Row};
-use fingerpost_bench::table::Table;
+use fingerpost_bench::peer::{self, LOAD_LIMIT, Peer, Row};
+use fingerpost_bench::progress::Silent;
+use fingerpost_bench::table::{Table, Tables};
+use fingerpost_bench::update::changes::Recorded;
+use fingerpost_bench::{Answers, Mode, Unit, UpdateOptions, update};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::{Addresses, Shape, Stream, probes, table};
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
@@ -35,7 +37,7 @@ fn check<A: Addr>(row: &Row) {
     keys.extend(Addresses::new(Stream::Anywhere, &prefixes, 1).take(5000));
     let want: Vec<_> = keys.iter().map(|&key| oracle.lookup(key)).collect();
 
-    let mut peer = Peer::start(row, &table).unwrap();
+    let mut peer = Peer::start(row, &table, LOAD_LIMIT).unwrap();
     assert_eq!(peer.info().routes, table.routes.len() as u64, "{}", row.name);
     assert_eq!(peer.info().refused, 0, "{}", row.name);
     assert!(!peer.info().version.is_empty(), "{}", row.name);
@@ -46,11 +48,27 @@ fn check<A: Addr>(row: &Row) {
         let turn = peer.turn(mode, TURN).unwrap();
         assert!(turn.wall >= TURN && turn.count > 0, "{}: {turn:?}", row.name);
     }
-    let some: Vec<_> = table.routes.iter().copied().step_by(7).collect();
-    if let Some(updates) = peer.update(&some, TURN).unwrap() {
-        assert!(updates.turn.count > 0 && updates.turn.wall >= TURN, "{}", row.name);
+    // Withdrawals of routes that are there and of some that are not, new routes, and all of it back.
+    let mut changes: Vec<_> = Vec::new();
+    for &(prefix, hop) in table.routes.iter().step_by(7) {
+        changes.extend([(prefix, NextHopId::NONE), (prefix, NextHopId::NONE)]);
+        changes.push((prefix, NextHopId(hop)));
+    }
+    let gone: Vec<_> = table.routes.iter().skip(3).step_by(50).map(|route| route.0).collect();
+    changes.extend(gone.iter().map(|&prefix| (prefix, NextHopId::NONE)));
+    let new = Prefix::masked(prefixes[100].first(), A::BITS);
+    changes.push((new, NextHopId(203)));
+    if peer.set_changes(&changes).unwrap() {
+        let updates = peer.update(TURN).unwrap();
+        assert!(updates.turn.count > 0 && updates.turn.wall >= TURN / 2, "{}", row.name);
+        assert!(!updates.each_ns.is_empty(), "{}", row.name);
+        let refused = updates.failed + peer.finish_changes().unwrap();
+        for &(prefix, hop) in &changes {
+            oracle.set(prefix, hop);
+        }
+        let want: Vec<_> = keys.iter().map(|&key| oracle.lookup(key)).collect();
         // What it refuses to take back it answers wrong from then on: that is the peer's matter.
-        if updates.failed == 0 {
+        if refused == 0 {
             compare(row, &keys, &want, &peer.answers().unwrap());
         }
     }
@@ -106,6 +124,60 @@ fn python_answers_right() {
     program("python");
 }
 
+/// A peer that refuses updates has its figures all the same, with the count beside them.
+#[test]
+fn what_a_peer_refuses_is_said_beside_its_figures() {
+    if std::env::var_os("FINGERPOST_QUICK").is_some() {
+        return println!("skipped: needs time (FINGERPOST_QUICK is set)");
+    }
+    let peers = peer::find("rte_fib,bart,iptrie", 4).unwrap();
+    if !peers.iter().all(|row| row.is_built()) {
+        return println!("skipped: needs cargo xtask peers");
+    }
+    // Its fault, and a table besides, so that there is something right to compare.
+    let mut routes: Vec<_> =
+        (0..200u32).map(|n| (Prefix::masked(n << 20, 12), n % 50 + 1)).collect();
+    routes.push(("10.0.0.0/24".parse().unwrap(), 8));
+    routes.push(("10.0.0.12/32".parse().unwrap(), 8));
+    let file = std::env::temp_dir().join(format!("fingerpost-updates-{}", std::process::id()));
+    let lines = "1 w 10.0.0.12/32 0.0.0.0\n2 a 10.0.0.12/32 192.0.2.1\n3 w 10.9.9.0/24 0.0.0.0\n";
+    std::fs::write(&file, lines).unwrap();
+    let options = UpdateOptions {
+        tables: Tables { v4: Some(Table::new("generated", routes)), v6: None },
+        algorithms: vec!["radix".into()],
+        peers,
+        load_limit: LOAD_LIMIT,
+        recorded: Some(Recorded::load(&file).unwrap()),
+        seconds: 0.05,
+        samples: 3,
+        seed: 1,
+    };
+    std::fs::remove_file(&file).unwrap();
+    let runs = update(&options, &mut Silent).unwrap().runs;
+    let find = |name: &str, who: &str, unit| {
+        let mut found = runs.iter().filter(|run| {
+            run.name == name && run.algorithm.as_deref() == Some(who) && run.unit == unit
+        });
+        found.next().unwrap_or_else(|| panic!("{name} {who} {unit:?}"))
+    };
+    for name in ["random-pairs", "stream"] {
+        for who in ["rte_fib", "bart"] {
+            let (rate, single) =
+                (find(name, who, Unit::UpdatesPerSecond), find(name, who, Unit::Us));
+            assert!(rate.median > Some(1.0) && rate.samples.len() == 3, "{rate:?}");
+            assert!(single.median > Some(0.0) && single.max >= single.p99, "{single:?}");
+            assert_ne!(rate.answers, Answers::Unchecked);
+            assert_eq!(rate.note.contains("refused"), rate.refused > Some(0), "{}", rate.note);
+        }
+        let bart = find(name, "bart", Unit::UpdatesPerSecond);
+        assert_eq!((bart.refused, bart.answers), (Some(0), Answers::Ok), "{bart:?}");
+        let iptrie = find(name, "iptrie", Unit::UpdatesPerSecond);
+        assert!(iptrie.median.is_none() && iptrie.note.contains("no updates"), "{iptrie:?}");
+    }
+    let refused = find("random-pairs", "rte_fib", Unit::UpdatesPerSecond);
+    assert!(refused.refused > Some(0) && refused.note.contains(" updates"), "{refused:?}");
+}
+
 /// The one known fault, so that a library without it is noticed: rte_fib gives back room that it had
 /// not taken when a route longer than /24 goes away whose next hop is that of the route above it.
 #[test]
@@ -122,8 +194,13 @@ fn rte_fib_refuses_routes_after_withdrawals() {
         let routes =
             vec![("10.0.0.0/24".parse().unwrap(), 8), ("10.0.0.12/32".parse().unwrap(), hop)];
         let table = Table::<u32>::new("two", routes);
-        let mut peer = Peer::start(row, &table).unwrap();
-        peer.update(&table.routes, TURN).unwrap().unwrap().failed
+        let mut peer = Peer::start(row, &table, LOAD_LIMIT).unwrap();
+        let pairs = table
+            .routes
+            .iter()
+            .flat_map(|&(prefix, hop)| [(prefix, NextHopId::NONE), (prefix, NextHopId(hop))]);
+        assert!(peer.set_changes(&pairs.collect::<Vec<_>>()).unwrap());
+        peer.update(TURN).unwrap().failed
     };
     assert_eq!(failed(9), 0);
     assert!(failed(8) > 0);

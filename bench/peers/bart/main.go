@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"runtime"
@@ -49,11 +50,15 @@ type peer struct {
 	bytes  uint64
 	keys   []netip.Addr
 	at     int
+	// Of updates; hop 0 withdraws.
+	changes  []route
+	changeAt int
 	out    [chunk]uint32
 }
 
 func main() {
 	runtime.LockOSThread()
+	dieWithStarter()
 	replies := json.NewEncoder(os.Stdout)
 	p, hello, err := start(os.Args[1:])
 	if err != nil {
@@ -157,16 +162,24 @@ func (p *peer) do(words []string) (reply, error) {
 		return p.setKeys(words[1])
 	case len(words) == 2 && words[0] == "answers":
 		return p.answers(words[1])
+	case len(words) == 2 && words[0] == "changes":
+		return p.setChanges(words[1])
 	case len(words) == 1 && words[0] == "bytes":
 		return reply{"bytes": p.bytes}, nil
-	case len(words) == 3:
-		ms, err := strconv.ParseUint(words[2], 10, 32)
-		limit := time.Duration(ms) * time.Millisecond
-		if err == nil && words[0] == "turn" {
-			return p.turn(words[1], limit)
+	case len(words) == 1 && words[0] == "rest":
+		for p.changeAt != 0 {
+			p.change()
 		}
-		if err == nil && words[0] == "update" {
-			return p.update(words[1], limit)
+		return reply{"ok": true, "failed": 0}, nil
+	case len(words) == 3 && words[0] == "turn":
+		ms, err := strconv.ParseUint(words[2], 10, 32)
+		if err == nil {
+			return p.turn(words[1], time.Duration(ms)*time.Millisecond)
+		}
+	case len(words) == 3 && words[0] == "update":
+		ms, err := strconv.ParseUint(words[1], 10, 32)
+		if err == nil {
+			return p.update(time.Duration(ms)*time.Millisecond, words[2])
 		}
 	}
 	return nil, errors.New("no such command")
@@ -238,31 +251,64 @@ func (p *peer) turn(mode string, limit time.Duration) (reply, error) {
 	return reply{"lookups": lookups, "ns": took.Nanoseconds(), "cpu_ns": cpuTime() - cpu}, nil
 }
 
-func (p *peer) update(file string, limit time.Duration) (reply, error) {
-	routes, err := read(file)
+func (p *peer) setChanges(file string) (reply, error) {
+	changes, err := read(file)
 	if err != nil {
 		return nil, err
 	}
-	if len(routes) == 0 {
-		return nil, errors.New("no updates in the file")
+	p.changes, p.changeAt = changes, 0
+	if len(changes) == 0 {
+		return nil, errors.New("no changes in the file")
 	}
-	updates, at := 0, 0
+	return reply{"ok": true, "changes": len(changes)}, nil
+}
+
+// The next one; a route that is not there is withdrawn already.
+func (p *peer) change() {
+	r := p.changes[p.changeAt]
+	p.changeAt++
+	if p.changeAt == len(p.changes) {
+		p.changeAt = 0
+	}
+	if r.hop == 0 {
+		p.engine.remove(r.prefix)
+	} else {
+		p.engine.insert(r)
+	}
+}
+
+// Half of the time without a look at single changes, the other half with each timed and written down.
+func (p *peer) update(limit time.Duration, file string) (reply, error) {
+	if len(p.changes) == 0 {
+		return nil, errors.New("no changes")
+	}
+	updates := 0
 	cpu, begin := cpuTime(), time.Now()
 	took := time.Duration(0)
-	for took < limit {
+	for took < limit/2 {
 		for range 16 {
-			r := routes[at]
-			p.engine.remove(r.prefix)
-			p.engine.insert(r)
-			updates += 2
-			at++
-			if at == len(routes) {
-				at = 0
-			}
+			p.change()
 		}
+		updates += 16
 		took = time.Since(begin)
 	}
-	return reply{"updates": updates, "ns": took.Nanoseconds(), "cpu_ns": cpuTime() - cpu, "failed": 0}, nil
+	cpu = cpuTime() - cpu
+	each := make([]byte, 0, 8*updates+1<<14)
+	begin = time.Now()
+	last := time.Duration(0)
+	for last < limit/2 {
+		p.change()
+		now := time.Since(begin)
+		each = binary.LittleEndian.AppendUint32(each, uint32(min(int64(now-last), math.MaxUint32)))
+		last = now
+	}
+	return reply{"updates": updates, "ns": took.Nanoseconds(), "cpu_ns": cpu, "timed": len(each) / 4,
+		"failed": 0}, os.WriteFile(file, each, 0o600)
+}
+
+// Nobody is left to answer when whoever started us is gone.
+func dieWithStarter() {
+	_, _, _ = syscall.Syscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
 }
 
 // CPU time of this thread, in nanoseconds.

@@ -11,7 +11,7 @@ static int create(const struct table *table, int socket, enum rte_fib_dir24_8_nh
 	struct rte_fib_conf config = {
 		.type = RTE_FIB_DIR24_8,
 		.default_nh = 0,
-		.max_routes = (int)table->count + 1024,
+		.max_routes = (int)table->count + MORE_ROUTES,
 		/* One bit of an entry says which kind it is: 15 bits number the chunks of two-byte ones. */
 		.dir24_8 = { size, size == RTE_FIB_DIR24_8_2B ? (1 << 15) - 1 : 1 << 16 },
 	};

@@ -16,7 +16,7 @@ static int create(const struct table *table, int socket)
 	struct rte_fib6_conf config = {
 		.type = RTE_FIB6_TRIE,
 		.default_nh = 0,
-		.max_routes = (int)table->count + 1024,
+		.max_routes = (int)table->count + MORE_ROUTES,
 		.trie = { RTE_FIB6_TRIE_4B, 1 << 18 },
 	};
 	fib = rte_fib6_create("peer", socket, &config);

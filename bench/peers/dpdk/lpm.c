@@ -10,7 +10,7 @@ static struct rte_lpm *lpm;
 static int create(const struct table *table, int socket)
 {
 	const struct rte_lpm_config config = {
-		.max_rules = (uint32_t)table->count + 1024,
+		.max_rules = (uint32_t)table->count + MORE_ROUTES,
 		.number_tbl8s = 1 << 16,
 	};
 	lpm = rte_lpm_create("peer", socket, &config);

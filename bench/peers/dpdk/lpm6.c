@@ -11,7 +11,7 @@ static struct rte_lpm6 *lpm;
 static int create(const struct table *table, int socket)
 {
 	const struct rte_lpm6_config config = {
-		.max_rules = (uint32_t)table->count + 1024,
+		.max_rules = (uint32_t)table->count + MORE_ROUTES,
 		.number_tbl8s = 1 << 17,
 	};
 	lpm = rte_lpm6_create("peer", socket, &config);

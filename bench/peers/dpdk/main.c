@@ -8,12 +8,15 @@
  * system gives them (madvise), as DPDK's own would on reserved ones: an external heap of its allocator.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,7 +40,8 @@ static const struct engine *const engines[] = {
 static const char *const mode_names[MODES] = { "batch", "single", "dependent" };
 
 static const struct engine *engine;
-static struct table table;
+static struct table table, changes;
+static size_t change_at;
 static FILE *replies;
 static void *keys;
 static size_t key_count, key_at, key_size;
@@ -120,16 +124,16 @@ static int make_heap(size_t bytes)
 /* A default route in the form that the engine takes. */
 static int each_half(int (*op)(const struct route *), const struct route *route)
 {
-	int failed = 0;
+	int failed = 0, code;
 	for (unsigned half = 0; half < 2; half++) {
 		struct route r = *route;
 		r.len = 1;
 		r.addr[0] = half ? 0x80 : 0;
 		r.v4 = half ? 0x80000000 : 0;
-		if (!table_has(&table, r.addr, 1))
-			failed |= op(&r) != 0;
+		if (!table_has(&table, r.addr, 1) && (code = op(&r)) != 0)
+			failed = code;
 	}
-	return failed ? -1 : 0;
+	return failed;
 }
 
 static int change(int (*op)(const struct route *), const struct route *route)
@@ -270,29 +274,78 @@ static void turn(const char *name, uint64_t ms)
 	reply("{\"error\":\"no such mode, or no keys\"}");
 }
 
-static void update(const char *file, uint64_t ms)
+static void set_changes(const char *file)
 {
-	struct table changes;
-	if (table_read(file, table.family, &changes) != 0 || changes.count == 0) {
-		reply("{\"error\":\"cannot read the updates\"}");
+	if (changes.routes)
+		table_free(&changes);
+	change_at = 0;
+	if (changes_read(file, table.family, &changes) != 0 || changes.count == 0) {
+		reply("{\"error\":\"cannot read the changes\"}");
 		return;
 	}
+	reply("{\"ok\":true,\"changes\":%zu}", changes.count);
+}
+
+/* Makes the next change; whether the library refused it. A route that is not there is withdrawn already. */
+static inline uint64_t next_change(void)
+{
+	const struct route *r = &changes.routes[change_at];
+	change_at = change_at + 1 == changes.count ? 0 : change_at + 1;
+	if (r->hop != 0)
+		return change(engine->add, r) != 0;
+	const int code = change(engine->del, r);
+	return code != 0 && code != -ENOENT && code != -EINVAL;
+}
+
+/* Half of the time without a look at single changes, the other half with each timed and written down. */
+static void update(uint64_t ms, const char *file)
+{
+	FILE *to = fopen(file, "wb");
+	if (!to || changes.count == 0) {
+		reply("{\"error\":\"no changes\"}");
+		if (to)
+			fclose(to);
+		return;
+	}
+	const uint64_t half = ms * 500000;
 	const uint64_t cpu_start = now(CLOCK_THREAD_CPUTIME_ID), start = now(CLOCK_MONOTONIC);
 	uint64_t updates = 0, failed = 0, ns;
-	size_t at = 0;
 	do {
-		for (unsigned i = 0; i < 16; i++) {
-			const struct route *route = &changes.routes[at];
-			failed += change(engine->del, route) != 0;
-			failed += change(engine->add, route) != 0;
-			updates += 2;
-			at = at + 1 == changes.count ? 0 : at + 1;
-		}
+		for (unsigned i = 0; i < 16; i++)
+			failed += next_change();
+		updates += 16;
 		ns = now(CLOCK_MONOTONIC) - start;
-	} while (ns < ms * 1000000);
+	} while (ns < half);
 	const uint64_t cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
-	table_free(&changes);
-	reply("{\"updates\":%lu,\"ns\":%lu,\"cpu_ns\":%lu,\"failed\":%lu}", updates, ns, cpu, failed);
+
+	/* Room for all that fit in the time is taken before; what is beyond it is not timed. */
+	const size_t room = (size_t)(2 * updates) + 4096;
+	uint32_t *each = malloc(room * sizeof(*each));
+	size_t timed = 0;
+	uint64_t last = now(CLOCK_MONOTONIC), from = last;
+	while (each && timed < room && last - from < half) {
+		failed += next_change();
+		const uint64_t at = now(CLOCK_MONOTONIC);
+		each[timed++] = at - last < UINT32_MAX ? (uint32_t)(at - last) : UINT32_MAX;
+		last = at;
+	}
+	int bad = !each || fwrite(each, sizeof(*each), timed, to) != timed;
+	bad |= fclose(to) != 0;
+	free(each);
+	if (bad)
+		reply("{\"error\":\"cannot write the times\"}");
+	else
+		reply("{\"updates\":%lu,\"ns\":%lu,\"cpu_ns\":%lu,\"timed\":%zu,\"failed\":%lu}", updates,
+		      ns, cpu, timed, failed);
+}
+
+/* Up to the end of the list, so that every change was made. */
+static void rest(void)
+{
+	uint64_t failed = 0;
+	while (change_at != 0)
+		failed += next_change();
+	reply("{\"ok\":true,\"failed\":%lu}", failed);
 }
 
 static void serve(const char *fixed)
@@ -308,8 +361,12 @@ static void serve(const char *fixed)
 			answers(file);
 		else if (sscanf(line, "turn %15s %lu", mode, &ms) == 2)
 			turn(mode, ms);
-		else if (sscanf(line, "update %4095s %lu", file, &ms) == 2)
-			update(file, ms);
+		else if (sscanf(line, "changes %4095s", file) == 1)
+			set_changes(file);
+		else if (sscanf(line, "update %lu %4095s", &ms, file) == 2)
+			update(ms, file);
+		else if (!strcmp(line, "rest\n"))
+			rest();
 		else if (!strcmp(line, "bytes\n"))
 			reply("{\"bytes\":%lu}", engine->bytes(&table));
 		else if (!strcmp(line, "quit\n"))
@@ -322,6 +379,8 @@ static void serve(const char *fixed)
 
 int main(int argc, char **argv)
 {
+	/* Nobody is left to answer when whoever started us is gone. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* Whatever a library prints goes to standard error; replies keep the pipe to themselves. */
 	replies = fdopen(dup(STDOUT_FILENO), "w");
 	if (!replies || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)

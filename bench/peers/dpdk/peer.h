@@ -56,6 +56,9 @@ extern volatile uint64_t peer_zero;
 /* How many blocks of addresses of length `len` hold longer routes: chunks below that level. */
 uint64_t blocks_with_longer(const struct table *table, unsigned len);
 
+/* Routes beyond those of the table that updates may bring. */
+#define MORE_ROUTES 16384
+
 /* Keys of a batch: what one call to a library is given. */
 #define BULK 64
 /* Keys of a chunk in the other modes. */

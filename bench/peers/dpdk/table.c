@@ -1,4 +1,4 @@
-/* Reads the text form of a table: `PREFIX HOP` a line, hops from 1. */
+/* Reads the text form of a table: `PREFIX HOP` a line, hops from 1; in changes 0 withdraws. */
 #include "table.h"
 
 #include <arpa/inet.h>
@@ -20,10 +20,10 @@ static int parse(char *line, int family, struct route *route)
 	route->v4 = ntohl(word);
 	route->len = (uint8_t)strtoul(slash + 1, NULL, 10);
 	route->hop = (uint32_t)strtoul(blank + 1, NULL, 10);
-	return route->hop == 0 ? -1 : 0;
+	return 0;
 }
 
-int table_read(const char *file, int family, struct table *table)
+static int read_lines(const char *file, int family, uint32_t least_hop, struct table *table)
 {
 	FILE *in = fopen(file, "r");
 	if (!in)
@@ -44,13 +44,24 @@ int table_read(const char *file, int family, struct table *table)
 			}
 			table->routes = more;
 		}
-		bad = parse(line, family, &table->routes[table->count]) != 0;
+		bad = parse(line, family, &table->routes[table->count]) != 0 ||
+		      table->routes[table->count].hop < least_hop;
 		table->count += !bad;
 	}
 	fclose(in);
 	if (bad)
 		table_free(table);
 	return bad ? -1 : 0;
+}
+
+int table_read(const char *file, int family, struct table *table)
+{
+	return read_lines(file, family, 1, table);
+}
+
+int changes_read(const char *file, int family, struct table *changes)
+{
+	return read_lines(file, family, 0, changes);
 }
 
 void table_free(struct table *table)

@@ -7,7 +7,9 @@ Keys are made when they arrive; a batch is a loop. What is measured is what a Py
 """
 
 import array
+import ctypes
 import json
+import signal
 import socket
 import sys
 import time
@@ -74,6 +76,8 @@ class Peer:
         self.routes = read(file)
         self.keys = []
         self.at = 0
+        self.changes = []
+        self.change_at = 0
         start = time.perf_counter_ns()
         self.engine = ENGINES[name](family)
         for prefix, hop in self.routes:
@@ -134,26 +138,59 @@ class Peer:
             elapsed = time.perf_counter_ns() - start
         return {"lookups": lookups, "ns": elapsed, "cpu_ns": time.thread_time_ns() - cpu}
 
-    def update(self, file, limit):
-        routes = read(file)
-        if not routes:
-            raise ValueError("no updates in the file")
-        updates = elapsed = at = 0
-        insert, remove = self.engine.insert, self.engine.remove
+    def set_changes(self, file):
+        self.changes, self.change_at = read(file), 0
+        if not self.changes:
+            raise ValueError("no changes in the file")
+        return {"ok": True, "changes": len(self.changes)}
+
+    def change(self):
+        """The next one; hop 0 withdraws, and a route that is not there is withdrawn already."""
+        prefix, hop = self.changes[self.change_at]
+        self.change_at = (self.change_at + 1) % len(self.changes)
+        if hop:
+            self.engine.insert(prefix, hop)
+            return
+        try:
+            self.engine.remove(prefix)
+        except KeyError:
+            pass
+
+    def update(self, limit, file):
+        """Half of the time without a look at single changes, the other half with each timed."""
+        if not self.changes:
+            raise ValueError("no changes")
+        updates = elapsed = 0
         cpu, start = time.thread_time_ns(), time.perf_counter_ns()
-        while elapsed < limit:
-            for prefix, hop in routes[at : at + 16]:
-                remove(prefix)
-                insert(prefix, hop)
-                updates += 2
-            at = at + 16 if at + 16 < len(routes) else 0
+        while elapsed < limit // 2:
+            for _ in range(16):
+                self.change()
+            updates += 16
             elapsed = time.perf_counter_ns() - start
+        cpu = time.thread_time_ns() - cpu
+        each = array.array("I")
+        start = last = time.perf_counter_ns()
+        while last - start < limit // 2:
+            self.change()
+            now = time.perf_counter_ns()
+            each.append(min(now - last, 0xFFFFFFFF))
+            last = now
+        if sys.byteorder == "big":
+            each.byteswap()
+        with open(file, "wb") as data:
+            each.tofile(data)
         return {
             "updates": updates,
             "ns": elapsed,
-            "cpu_ns": time.thread_time_ns() - cpu,
+            "cpu_ns": cpu,
+            "timed": len(each),
             "failed": 0,
         }
+
+    def rest(self):
+        while self.change_at:
+            self.change()
+        return {"ok": True, "failed": 0}
 
     def do(self, words):
         match words:
@@ -163,8 +200,12 @@ class Peer:
                 return self.answers(file)
             case ["turn", mode, ms]:
                 return self.turn(mode, int(ms) * 1_000_000)
-            case ["update", file, ms]:
-                return self.update(file, int(ms) * 1_000_000)
+            case ["changes", file]:
+                return self.set_changes(file)
+            case ["update", ms, file]:
+                return self.update(int(ms) * 1_000_000, file)
+            case ["rest"]:
+                return self.rest()
             case ["bytes"]:
                 return {"bytes": None}
         raise ValueError("no such command")
@@ -174,7 +215,14 @@ def say(reply):
     print(json.dumps(reply), flush=True)
 
 
+def die_with_starter():
+    """Nobody is left to answer when whoever started us is gone."""
+    set_death_signal = 1
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
 def main():
+    die_with_starter()
     try:
         name, family, file = sys.argv[1:]
         peer = Peer(name, int(family), file)

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use fingerpost_lpm::oracle::Oracle;
@@ -73,7 +74,7 @@ impl<'a, A: Family> Contest<'a, A> {
         let built = rows.iter().map(build).collect();
         let start = |&row: &&'static Row| {
             progress.tell(&format!("IPv{}: starting {}", A::FAMILY, row.name));
-            Outside::start(row, table, &edges)
+            Outside::start(row, table, &edges, options.load_limit)
         };
         let wanted = options.peers.iter().filter(|row| row.family == A::FAMILY);
         let outside = wanted.map(start).collect();
@@ -120,7 +121,7 @@ impl<'a, A: Family> Contest<'a, A> {
         questions: &Questions<A>,
         keys: &Arc<Vec<A>>,
     ) -> Vec<(Run, Runner<A>)> {
-        let (batch, threads) = (self.options.batch, self.options.threads);
+        let batch = self.options.batch;
         let built = &mut self.built[at];
         let kind = match built.row.origin {
             Origin::Published => Kind::Published,
@@ -154,11 +155,7 @@ impl<'a, A: Family> Contest<'a, A> {
             }
             run.huge_share = built.huge_share;
             let subject = Subject::Lookup(Arc::clone(lookup));
-            if threads > 1 {
-                let team = Team::new(&subject, mode, keys, batch, threads);
-                let together = Run { threads, ..run.clone() };
-                all.push((together, Runner::Team(team)));
-            }
+            all.extend(teams(&run, &subject, keys, self.options));
             let alone = Contestant::new(subject, mode, keys, batch);
             all.push((run, Runner::Alone(alone)));
         }
@@ -180,7 +177,7 @@ impl<'a, A: Family> Contest<'a, A> {
         // Both ways to overlap loads: the better one is the ceiling.
         let both = [Mode::Batch, Mode::Single];
         let ways = if modes.contains(&Mode::Dependent) { modes } else { &both };
-        let (batch, seed) = (self.options.batch, self.options.seed);
+        let (options, batch, seed) = (self.options, self.options.batch, self.options.seed);
         let mut all = Vec::new();
         let mut add = |loads: Loads, mode, bytes, words: &Arc<Words>| {
             let mut run =
@@ -188,6 +185,7 @@ impl<'a, A: Family> Contest<'a, A> {
             (run.mode, run.family, run.bytes) = (mode, Some(A::FAMILY), bytes);
             run.note = ceiling_note(loads, mode).to_owned();
             let subject = Subject::Ceiling(loads, Arc::clone(words));
+            all.extend(teams(&run, &subject, keys, options));
             all.push((run, Runner::Alone(Contestant::new(subject, mode, keys, batch))));
         };
         add(Loads::None, ways[0], None, &Arc::new(Words::new(0, seed)));
@@ -204,6 +202,21 @@ impl<'a, A: Family> Contest<'a, A> {
     }
 }
 
+/// The same run by several threads, for each number that is asked for.
+fn teams<A: Family>(
+    run: &Run,
+    subject: &Subject<A>,
+    keys: &Arc<Vec<A>>,
+    options: &LookupOptions,
+) -> Vec<(Run, Runner<A>)> {
+    let several = options.threads.iter().filter(|&&threads| threads > 1);
+    let team = |&threads: &usize| {
+        let team = Team::new(subject, run.mode, keys, options.batch, threads);
+        (Run { threads, ..run.clone() }, Runner::Team(team))
+    };
+    several.map(team).collect()
+}
+
 /// All runs in turns; those that nobody runs stay as they are.
 fn measure<A: Family>(
     all: Vec<(Run, Runner<A>)>,
@@ -214,12 +227,17 @@ fn measure<A: Family>(
     plan.clock = Clock::Thread;
     let failures: RefCell<Vec<(usize, String)>> = RefCell::default();
     let (mut runs, mut turns, mut at) = (Vec::new(), Vec::<Turn<'_>>::new(), Vec::new());
+    let mut teams = Vec::new();
     for (i, (run, runner)) in all.into_iter().enumerate() {
         runs.push(run);
         let failures = &failures;
         let turn: Turn<'_> = match runner {
             Runner::Alone(mut contestant) => Box::new(move || Some(sample(&mut contestant, plan))),
-            Runner::Team(mut team) => Box::new(move || Some(team.sample(plan))),
+            Runner::Team(team) => {
+                let team = Rc::new(RefCell::new(team));
+                teams.push((i, Rc::clone(&team)));
+                Box::new(move || Some(team.borrow_mut().sample(plan)))
+            }
             Runner::Peer(peer, mode) => Box::new(move || {
                 let taken = turn(&mut peer.borrow_mut(), mode, plan);
                 taken.map_err(|error| failures.borrow_mut().push((i, format!("{error:#}")))).ok()
@@ -243,8 +261,15 @@ fn measure<A: Family>(
     for (i, error) in failures.into_inner() {
         runs[i].note = error;
     }
+    for (i, team) in teams {
+        if let Some((efficiency, note)) = team.borrow().efficiency() {
+            runs[i].efficiency = Some(efficiency);
+            let apart = if runs[i].note.is_empty() { "" } else { "; " };
+            runs[i].note += &format!("{apart}{note}");
+        }
+    }
     shares(&mut runs);
-    efficiencies(&mut runs);
+    machine_efficiencies(&mut runs);
     runs
 }
 
@@ -266,7 +291,8 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 /// Sets each result beside the better of the ways to do two loads a key in as many bytes.
 pub(super) fn shares(runs: &mut [Run]) {
     let mut best: HashMap<u64, f64> = HashMap::new();
-    for run in runs.iter().filter(|run| run.kind == Kind::Ceiling && run.name == "two-loads") {
+    let two = |run: &&Run| run.kind == Kind::Ceiling && run.name == "two-loads" && run.threads == 1;
+    for run in runs.iter().filter(two) {
         if let (Some(bytes), Some(median)) = (run.bytes, run.median) {
             let best = best.entry(bytes).or_insert(0.0);
             *best = best.max(median);
@@ -278,18 +304,22 @@ pub(super) fn shares(runs: &mut [Run]) {
     }
 }
 
-/// Sets what several threads reach beside so many times what one reaches.
-pub(super) fn efficiencies(runs: &mut [Run]) {
-    let key = |run: &Run| (run.name.clone(), run.mode.name());
-    let ours = runs.iter().filter(|run| matches!(run.kind, Kind::Ours | Kind::Published));
-    let alone: HashMap<_, _> = ours
-        .filter(|run| run.threads == 1)
-        .filter_map(|run| Some((key(run), run.median?)))
-        .collect();
-    for run in runs.iter_mut().filter(|run| run.threads > 1) {
-        let one = alone.get(&key(run));
-        #[allow(clippy::cast_precision_loss, reason = "a small number")]
-        let share = |(median, &one): (f64, &f64)| median / (one * run.threads as f64);
-        run.efficiency = run.median.zip(one).map(share);
+/// Sets the efficiency of each result beside that of so many threads with a load a key in as many
+/// bytes, by the better of the ways to do it: what the machine loses whatever is looked up.
+pub(super) fn machine_efficiencies(runs: &mut [Run]) {
+    let mut best: HashMap<(u64, usize), (f64, f64)> = HashMap::new();
+    for run in runs.iter().filter(|run| run.kind == Kind::Ceiling && run.name == "one-load") {
+        if let (Some(bytes), Some(median), Some(efficiency)) =
+            (run.bytes, run.median, run.efficiency)
+        {
+            let best = best.entry((bytes, run.threads)).or_insert((0.0, 0.0));
+            if median > best.0 {
+                *best = (median, efficiency);
+            }
+        }
+    }
+    for run in runs.iter_mut().filter(|run| run.kind != Kind::Ceiling && run.threads > 1) {
+        let machine = run.bytes.and_then(|bytes| best.get(&(rounded(bytes), run.threads)));
+        run.machine_efficiency = machine.map(|&(_, efficiency)| efficiency);
     }
 }

@@ -21,6 +21,8 @@ mod outside;
 mod streams;
 pub mod trace;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 
 pub(crate) use self::contest::pin;
@@ -30,7 +32,7 @@ use self::trace::Trace;
 use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
 use crate::machine::machine;
-use crate::peer::Row;
+use crate::peer::{LOAD_LIMIT, Row};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
 
@@ -56,10 +58,12 @@ pub struct LookupOptions {
     pub seed: u64,
     /// Whether to measure what the machine could do.
     pub ceilings: bool,
-    /// More than 1: every run also with so many threads, which share the structure.
-    pub threads: usize,
+    /// Those above 1: every run also with so many threads, which share the structure.
+    pub threads: Vec<usize>,
     /// Programs of others.
     pub peers: Vec<&'static Row>,
+    /// How long each may take to load the table.
+    pub load_limit: Duration,
     /// Addresses of [`Stream::Trace`].
     pub trace: Option<Trace>,
 }
@@ -77,8 +81,9 @@ impl Default for LookupOptions {
             samples: 9,
             seed: 1,
             ceilings: true,
-            threads: 1,
+            threads: vec![1],
             peers: Vec::new(),
+            load_limit: LOAD_LIMIT,
             trace: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -25,9 +26,14 @@ pub(super) struct Outside<A: Family> {
 
 impl<A: Family> Outside<A> {
     /// Starts it and asks the edges.
-    pub(super) fn start(row: &'static Row, table: &Table<A>, edges: &Questions<A>) -> Self {
+    pub(super) fn start(
+        row: &'static Row,
+        table: &Table<A>,
+        edges: &Questions<A>,
+        limit: Duration,
+    ) -> Self {
         let started = || -> Result<_> {
-            let mut peer = Peer::start(row, table)?;
+            let mut peer = Peer::start(row, table, limit)?;
             let asked = ask(&mut peer, edges)?;
             Ok((peer, asked))
         };

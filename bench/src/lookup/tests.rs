@@ -1,6 +1,6 @@
 //! Lookup benches on small tables: every stream and mode, answers checked, documents as promised.
 
-use super::entries::{efficiencies, rounded, shares};
+use super::entries::{machine_efficiencies, rounded, shares};
 use super::*;
 use crate::document::{Answers, Kind, Unit};
 use crate::progress::Silent;
@@ -89,17 +89,31 @@ fn several_threads_have_a_run_of_their_own() {
         algorithms: vec!["dxr18".into()],
         streams: vec![Stream::Uniform],
         modes: vec![Mode::Batch],
-        threads: 2,
+        threads: vec![1, 2, 3],
         ..options()
     };
     let runs = lookup(&options, &mut Silent).unwrap().runs;
     let ours: Vec<_> = runs.iter().filter(|run| run.kind == Kind::Published).collect();
-    assert_eq!(ours.iter().map(|run| run.threads).collect::<Vec<_>>(), [2, 1]);
-    assert!(ours[0].efficiency > Some(0.0) && ours[1].efficiency.is_none());
-    let mut pair = [ours[0].clone(), ours[1].clone()];
-    (pair[0].median, pair[1].median) = (Some(30.0), Some(20.0));
-    efficiencies(&mut pair);
-    assert_eq!(pair[0].efficiency, Some(0.75));
+    assert_eq!(ours.iter().map(|run| run.threads).collect::<Vec<_>>(), [2, 3, 1]);
+    assert!(ours[0].efficiency > Some(0.0) && ours[2].efficiency.is_none());
+    assert!(ours[0].machine_efficiency > Some(0.0) && ours[2].machine_efficiency.is_none());
+    assert!(ours[0].note.contains("of their cores"), "{}", ours[0].note);
+    let ceiling = |name: &str, mode, median, efficiency| {
+        let mut run = Run::new(name, Kind::Ceiling, "uniform", Unit::MlookupsPerSecond);
+        (run.mode, run.threads, run.bytes) = (mode, 2, Some(rounded(1_000_000)));
+        (run.median, run.efficiency) = (Some(median), Some(efficiency));
+        run
+    };
+    let mut result = ours[0].clone();
+    (result.bytes, result.machine_efficiency) = (Some(1_000_000), None);
+    let mut runs = [
+        result,
+        ceiling("one-load", Mode::Single, 100.0, 0.7),
+        ceiling("one-load", Mode::Batch, 200.0, 0.9),
+        ceiling("two-loads", Mode::Batch, 300.0, 0.8),
+    ];
+    machine_efficiencies(&mut runs);
+    assert_eq!(runs[0].machine_efficiency, Some(0.9));
 }
 
 #[test]

@@ -21,22 +21,19 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     }
     let mut counts: Vec<usize> = (1..).map(|n| 1 << n).take_while(|&n| n < cores).collect();
     counts.push(cores);
-    let mut runs = Vec::new();
-    for &threads in &counts {
-        let options = LookupOptions {
-            tables: Tables { v4: Some(of.clone()), v6: None },
-            algorithms: NAMES.map(str::to_owned).to_vec(),
-            streams: vec![Stream::Uniform],
-            modes: vec![Mode::Single, Mode::Batch],
-            threads,
-            ..paper.lookups()
-        };
-        runs.extend(lookup(&options, paper.progress)?.runs);
-    }
+    let options = LookupOptions {
+        tables: Tables { v4: Some(of.clone()), v6: None },
+        algorithms: NAMES.map(str::to_owned).to_vec(),
+        streams: vec![Stream::Uniform],
+        modes: vec![Mode::Single, Mode::Batch],
+        threads: counts.clone(),
+        ..paper.lookups()
+    };
+    let mut runs = lookup(&options, paper.progress)?.runs;
     paper.say(
         "There: D16R 490 M/s together on 8 cores (CCR 2012, 417 K prefixes); Poptrie on 1 to 4 cores of an \
          i7-4770K by\ndrawing only, nearly straight. Ours: `uniform`, each thread on a core with keys of its \
-         own; in brackets the part of\nso many times one thread.",
+         own; in brackets the part of\nwhat each reaches alone.",
     );
     for mode in [Mode::Single, Mode::Batch] {
         let of = |name: &str, threads: usize| {

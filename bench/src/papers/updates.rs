@@ -19,6 +19,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
         tables: tables(),
         algorithms: names.clone(),
         peers: Vec::new(),
+        load_limit: crate::peer::LOAD_LIMIT,
         samples: options.samples,
     };
     let mut built = build(&builds, paper.progress)?.runs;
@@ -26,6 +27,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
         tables: tables(),
         algorithms: names,
         peers: Vec::new(),
+        load_limit: crate::peer::LOAD_LIMIT,
         recorded: options.recorded.clone(),
         seconds: options.seconds,
         samples: options.samples,

@@ -1,19 +1,22 @@
 //! A peer at work: a child process that answers a line of JSON to each line that it is sent.
 //!
-//! Every answer has a limit. A peer that exceeds it, dies or answers with something else is ended, and
-//! the error says so with the last line that it wrote to standard error.
+//! Waiting for an answer blocks in the system, on the pipe and a limit: nothing of ours runs beside a
+//! peer that works. A peer that exceeds its limit, dies or answers with something else is ended, and
+//! the error says so with the last line that it wrote to standard error. Whatever becomes of a [`Peer`],
+//! its program is ended and reaped when it is dropped; and it ends by itself when we are gone.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +24,7 @@ use super::Row;
 use crate::document::Mode;
 use crate::table::Table;
 
-/// How long a peer may take to read and build its table.
+/// How long a peer may take to read and build its table, unless it is told otherwise.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long it may take for anything else, beyond the time that it was told to work.
@@ -31,7 +34,7 @@ const REPLY_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// The longest line that is an answer.
-const LINE_BYTES: u64 = 1 << 16;
+const LINE_BYTES: usize = 1 << 16;
 
 /// What a peer says of itself once its table is built.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -77,12 +80,16 @@ pub struct Turn {
 }
 
 /// A turn of updates: a withdrawal and an announcement count as two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Updates {
-    /// Updates done, and how long they took.
+    /// Those that were not timed one by one, and how long they took together.
     pub turn: Turn,
-    /// Updates that the library refused.
+    /// Updates of both halves.
+    pub done: u64,
+    /// How many of them the library refused.
     pub failed: u64,
+    /// What each of the others took, in ns.
+    pub each_ns: Vec<u32>,
 }
 
 /// A running peer that holds a table. Ended when dropped.
@@ -101,13 +108,14 @@ impl<A: Addr> Peer<A> {
     ///
     /// # Errors
     /// When the program was not built (the message begins `needs cargo xtask peers`), the family is
-    /// not the row's, or it does not load the table within [`LOAD_LIMIT`].
-    pub fn start(row: &Row, table: &Table<A>) -> Result<Self> {
+    /// not the row's, or it does not load the table within `limit` ([`LOAD_LIMIT`] is enough for all
+    /// but rte_lpm).
+    pub fn start(row: &Row, table: &Table<A>, limit: Duration) -> Result<Self> {
         ensure!(row.family == A::FAMILY, "{} is for IPv{}", row.name, row.family);
         ensure!(row.is_built(), "needs cargo xtask peers {}", row.program.name);
         let mut command = row.command();
         command.arg(row.engine);
-        Self::launch(row.name, command, &table.routes, LOAD_LIMIT)
+        Self::launch(row.name, command, &table.routes, limit)
     }
 
     fn launch(
@@ -118,10 +126,10 @@ impl<A: Addr> Peer<A> {
     ) -> Result<Self> {
         let scratch = Scratch::new()?;
         let file = scratch.file("table");
-        write_routes(&file, routes)?;
+        write_routes(&file, routes.iter().copied())?;
         command.arg(A::FAMILY.to_string()).arg(&file);
         let mut process = Process::start(command, scratch).with_context(|| name.to_owned())?;
-        let info = process.reply(limit).with_context(|| name.to_owned())?;
+        let info = process.reply(limit).with_context(|| format!("{name}: loading the table"))?;
         fs::remove_file(&file).with_context(|| file.display().to_string())?;
         let functions = Functions::default();
         Ok(Self { name: name.to_owned(), process, info, functions, keys: 0, family: PhantomData })
@@ -198,40 +206,80 @@ impl<A: Addr> Peer<A> {
         turn(reply.lookups, reply.ns, reply.cpu_ns).with_context(|| self.name.clone())
     }
 
-    /// Withdraws and announces again each of `routes`, over and over, for at least `time`. They must
-    /// be routes of its table. `None` where the library has no updates.
+    /// Hands over the changes that all later turns make, over and over, in this order; the next hop
+    /// `NONE` withdraws, and that of a route that is not there is nothing to do. False where the library
+    /// has no updates.
     ///
     /// # Errors
-    /// When it does not come back.
-    pub fn update(
-        &mut self,
-        routes: &[(Prefix<A>, u32)],
-        time: Duration,
-    ) -> Result<Option<Updates>> {
+    /// When it cannot take them, or there are none.
+    pub fn set_changes(&mut self, changes: &[(Prefix<A>, NextHopId)]) -> Result<bool> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Reply {
-            Done {
-                updates: u64,
-                ns: u64,
-                cpu_ns: u64,
-                failed: u64,
+            Taken {
+                changes: usize,
             },
             None {
                 #[serde(rename = "unsupported")]
                 _reason: String,
             },
         }
-        let file = self.process.scratch.file("updates");
-        write_routes(&file, routes)?;
-        let line = format!("update {} {}", file.display(), time.as_millis().max(1));
-        match self.ask(&line, REPLY_LIMIT + time)? {
-            Reply::None { .. } => Ok(None),
-            Reply::Done { updates, ns, cpu_ns, failed } => {
-                let turn = turn(updates, ns, cpu_ns).with_context(|| self.name.clone())?;
-                Ok(Some(Updates { turn, failed }))
+        let file = self.process.scratch.file("changes");
+        write_routes(&file, changes.iter().map(|&(prefix, hop)| (prefix, hop.0)))?;
+        let reply = self.ask(&format!("changes {}", file.display()), REPLY_LIMIT)?;
+        fs::remove_file(&file).with_context(|| file.display().to_string())?;
+        match reply {
+            Reply::None { .. } => Ok(false),
+            Reply::Taken { changes: taken } => {
+                ensure!(taken == changes.len(), "{}: took {taken} changes", self.name);
+                Ok(true)
             }
         }
+    }
+
+    /// Makes changes for at least `time`, going on where the last turn ended: half of the time without
+    /// a look at single ones, the other half with each timed by itself.
+    ///
+    /// # Errors
+    /// When there are no changes, or it does not come back.
+    pub fn update(&mut self, time: Duration) -> Result<Updates> {
+        #[derive(Deserialize)]
+        struct Reply {
+            updates: u64,
+            ns: u64,
+            cpu_ns: u64,
+            timed: usize,
+            failed: u64,
+        }
+        let file = self.process.scratch.file("each");
+        let line = format!("update {} {}", time.as_millis().max(2), file.display());
+        let reply: Reply = self.ask(&line, REPLY_LIMIT + time)?;
+        let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
+        let (words, rest) = bytes.as_chunks::<4>();
+        ensure!(
+            rest.is_empty() && words.len() == reply.timed,
+            "{}: {} bytes for {} updates",
+            self.name,
+            bytes.len(),
+            reply.timed
+        );
+        let turn =
+            turn(reply.updates, reply.ns, reply.cpu_ns).with_context(|| self.name.clone())?;
+        let each_ns: Vec<u32> = words.iter().map(|&word| u32::from_le_bytes(word)).collect();
+        let done = reply.updates + each_ns.len() as u64;
+        Ok(Updates { turn, done, failed: reply.failed, each_ns })
+    }
+
+    /// Makes the changes that the last turn left, up to the end of the list; how many were refused.
+    ///
+    /// # Errors
+    /// When there are no changes, or it does not come back.
+    pub fn finish_changes(&mut self) -> Result<u64> {
+        #[derive(Deserialize)]
+        struct Reply {
+            failed: u64,
+        }
+        Ok(self.ask::<Reply>("rest", REPLY_LIMIT)?.failed)
     }
 
     /// Bytes of the lookup structure now; `None` where the library does not tell.
@@ -263,7 +311,10 @@ fn turn(count: u64, ns: u64, cpu_ns: u64) -> Result<Turn> {
     Ok(Turn { count, wall: Duration::from_nanos(ns), cpu: Duration::from_nanos(cpu_ns) })
 }
 
-fn write_routes<A: Addr>(file: &Path, routes: &[(Prefix<A>, u32)]) -> Result<()> {
+fn write_routes<A: Addr>(
+    file: &Path,
+    routes: impl Iterator<Item = (Prefix<A>, u32)>,
+) -> Result<()> {
     let write = || {
         let mut out = BufWriter::new(File::create(file)?);
         for (prefix, hop) in routes {
@@ -325,8 +376,18 @@ struct Process {
     child: Child,
     /// `None` once it was told to end.
     input: Option<ChildStdin>,
-    lines: Receiver<Vec<u8>>,
+    output: ChildStdout,
+    /// What was read beyond the last line.
+    read: Vec<u8>,
     scratch: Scratch,
+}
+
+/// Why there is no line.
+enum Silence {
+    /// The limit has passed.
+    Limit,
+    /// Its output is closed.
+    End,
 }
 
 impl Process {
@@ -338,18 +399,7 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let input = child.stdin.take();
         let output = child.stdout.take().expect("its output is a pipe");
-        let (sender, lines) = mpsc::channel();
-        // Reading blocks, so a thread does it; it ends with the child's output, or with us.
-        std::thread::spawn(move || {
-            let mut output = BufReader::new(output);
-            let mut line = Vec::new();
-            while matches!((&mut output).take(LINE_BYTES).read_until(b'\n', &mut line), Ok(1..)) {
-                if sender.send(std::mem::take(&mut line)).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, input, lines, scratch })
+        Ok(Self { child, input, output, read: Vec::new(), scratch })
     }
 
     fn ask<R: DeserializeOwned>(&mut self, line: &str, limit: Duration) -> Result<R> {
@@ -359,16 +409,44 @@ impl Process {
         self.reply(limit).with_context(|| line.to_owned())
     }
 
+    /// Sleeps until its output has a whole line (or too many bytes for one), ends, or the limit passes.
+    fn line(&mut self, limit: Duration) -> Result<Vec<u8>, Silence> {
+        let deadline = Instant::now() + limit;
+        let mut piece = [0; 4096];
+        loop {
+            if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
+                return Ok(self.read.drain(..=end).collect());
+            }
+            if self.read.len() >= LINE_BYTES {
+                return Ok(std::mem::take(&mut self.read));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(|_| Silence::Limit)?;
+            let mut waits = [PollFd::new(&self.output, PollFlags::IN)];
+            match poll(&mut waits, Some(&left)) {
+                Ok(0) => return Err(Silence::Limit),
+                Err(Errno::INTR) => continue,
+                Ok(_) | Err(_) => {}
+            }
+            match self.output.read(&mut piece) {
+                Ok(len @ 1..) => self.read.extend_from_slice(&piece[..len]),
+                // Of what it began to say the caller sees that it is no answer.
+                Ok(0) if !self.read.is_empty() => return Ok(std::mem::take(&mut self.read)),
+                Ok(0) | Err(_) => return Err(Silence::End),
+            }
+        }
+    }
+
     /// The next line, if it comes in time and says what is asked. A peer that dies, hangs or cannot be
     /// understood is ended; one that answers with an `error` goes on.
     fn reply<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<R> {
-        let line = match self.lines.recv_timeout(limit) {
+        let line = match self.line(limit) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => {
+            Err(Silence::Limit) => {
                 self.end(Duration::ZERO);
-                bail!("no answer within {} s", limit.as_secs_f64());
+                bail!("no answer within {} s{}", limit.as_secs_f64(), self.last_words());
             }
-            Err(RecvTimeoutError::Disconnected) => {
+            Err(Silence::End) => {
                 self.end(END_LIMIT);
                 let status = self.child.wait().context("cannot wait for it")?;
                 bail!("ended ({status}){}", self.last_words());
@@ -405,8 +483,10 @@ impl Process {
         self.input = None;
         let start = Instant::now();
         while start.elapsed() < limit {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+            match self.child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(_)) => return,
+                Err(_) => break,
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -471,7 +551,10 @@ mod tests {
     fn one_that_hangs_is_ended() {
         let start = Instant::now();
         let error = launch("exec sleep 1000", Duration::from_millis(50)).unwrap_err();
-        assert!(text(&error).contains("fake: no answer within 0.05 s"), "{error:#}");
+        assert!(
+            text(&error).contains("fake: loading the table: no answer within 0.05 s"),
+            "{error:#}"
+        );
         // One that does not care about its pipe.
         drop(fake("exec sleep 1000"));
         assert!(start.elapsed() < Duration::from_secs(100));
@@ -496,21 +579,70 @@ mod tests {
         let mut peer = fake(
             r#"read -r line; echo '{"error":"no keys"}'
             read -r line; echo '{"unsupported":"immutable"}'
-            read -r line; echo '{"updates":4,"ns":3,"cpu_ns":2,"failed":1}'
+            read -r line; echo '{"changes":2}'
+            read -r line; echo '{"changes":3}'
+            read -r update ms file; printf '\001\000\000\000\000\001\000\000' > "$file"
+            echo '{"updates":4,"ns":3,"cpu_ns":2,"timed":2,"failed":1}'
+            read -r line; echo '{"updates":4,"ns":3,"cpu_ns":2,"timed":3,"failed":1}'
+            read -r line; echo '{"ok":true,"failed":9}'
             read -r line; echo '{"keys":7}'
             read -r keys file; : > "$file"; echo '{"ok":true}'"#,
         );
         let error = peer.turn(Mode::Dependent, Duration::from_millis(1)).unwrap_err();
         assert_eq!(text(&error), "fake: turn dependent 1: no keys");
-        let routes = [("10.0.0.0/8".parse().unwrap(), 1)];
-        assert_eq!(peer.update(&routes, Duration::from_millis(1)).unwrap(), None);
-        let updates = peer.update(&routes, Duration::from_millis(1)).unwrap().unwrap();
-        assert_eq!((updates.turn.count, updates.failed), (4, 1));
+        let prefix = "10.0.0.0/8".parse().unwrap();
+        let changes = [(prefix, NextHopId::NONE), (prefix, NextHopId(1))];
+        assert!(!peer.set_changes(&changes).unwrap());
+        assert!(peer.set_changes(&changes).unwrap());
+        let error = peer.set_changes(&changes).unwrap_err();
+        assert_eq!(text(&error), "fake: took 3 changes");
+        let updates = peer.update(Duration::from_millis(1)).unwrap();
+        assert_eq!((updates.turn.count, updates.done, updates.failed), (4, 6, 1));
+        assert_eq!(updates.each_ns, [1, 256]);
+        let error = peer.update(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(text(&error), "fake: 8 bytes for 3 updates");
+        assert_eq!(peer.finish_changes().unwrap(), 9);
         let error = peer.set_keys(&[1, 2]).unwrap_err();
         assert_eq!(text(&error), "fake: took 7 keys");
         peer.keys = 2;
         let error = peer.answers().unwrap_err();
         assert_eq!(text(&error), "fake: 0 bytes of answers to 2 keys");
+    }
+
+    /// Nothing of ours runs while a peer works: not a thread that reads, not a loop that looks.
+    #[test]
+    fn waiting_costs_no_processor_time() {
+        let mut peer = fake(r#"read -r line; sleep 0.3; echo '{"bytes":5}'"#);
+        let start = crate::measure::Clock::Thread.now();
+        assert_eq!(peer.bytes().unwrap(), Some(5));
+        let spent = crate::measure::Clock::Thread.now() - start;
+        assert!(spent < Duration::from_millis(50), "{spent:?}");
+    }
+
+    #[test]
+    fn answers_come_in_pieces_and_several_at_once() {
+        let mut peer = fake(
+            r#"read -r line; printf '{"by'; sleep 0.05; printf 'tes":5}\n{"bytes":6}\n{"byt'
+            sleep 0.05; printf 'es":7}\n{"bytes'"#,
+        );
+        for bytes in 5..8 {
+            assert_eq!(peer.bytes().unwrap(), Some(bytes));
+        }
+        let error = peer.bytes().unwrap_err();
+        assert!(text(&error).contains(r#"not an answer"#), "{error:#}");
+    }
+
+    #[test]
+    fn one_that_is_dropped_at_work_is_ended_and_reaped() {
+        let mut peer = fake("while :; do :; done");
+        let id = peer.process.child.id();
+        assert!(Path::new(&format!("/proc/{id}")).exists());
+        peer.process.end(Duration::from_millis(20));
+        // Not even a zombie is left.
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        let start = Instant::now();
+        drop(peer);
+        assert!(start.elapsed() < END_LIMIT);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::table::TableReader;
 use fingerpost_route::source::table::decompress::Decoded;
 
+use super::mrt;
 use crate::table::Table;
 
 /// Changes in order; the next hop `NONE` withdraws.
@@ -33,8 +34,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads lines `TIME OP PREFIX NEXTHOP` (`a` announces, `w` withdraws), compressed or not; any
-    /// other file as a table, of which every route is announced.
+    /// Reads lines `TIME OP PREFIX NEXTHOP` (`a` announces, `w` withdraws), or an MRT file of updates,
+    /// compressed or not; any other file as a table, of which every route is announced.
     ///
     /// # Errors
     /// When it cannot be read, or a line makes no sense.
@@ -51,6 +52,7 @@ impl Recorded {
         }
         let recorded = match std::str::from_utf8(&text) {
             Ok(text) => Self::lines(text).with_context(|| name.clone())?,
+            Err(_) if mrt::is_updates(&text) => Self::mrt(&text).with_context(|| name.clone())?,
             Err(_) => Self::table(file)?,
         };
         ensure!(!recorded.entries.is_empty(), "{name}: no update");
@@ -80,6 +82,16 @@ impl Recorded {
                 _ => anyhow::bail!(wrong()),
             };
             entries.push((prefix, hop));
+        }
+        Ok(Self { entries })
+    }
+
+    fn mrt(bytes: &[u8]) -> Result<Self> {
+        let mut hops = HashMap::new();
+        let mut entries = Vec::new();
+        for (prefix, hop) in mrt::read(bytes)? {
+            let next = u32::try_from(hops.len()).context("too many next hops")?;
+            entries.push((prefix, hop.map(|hop| *hops.entry(hop).or_insert(next))));
         }
         Ok(Self { entries })
     }
@@ -125,6 +137,29 @@ mod tests {
             assert_eq!(pair[0].0, pair[1].0);
         }
         assert_eq!(random_pairs(&Table::<u32>::new("t", Vec::new()), 100, 1), []);
+    }
+
+    /// What collectors shipped: a whole table with three withdrawals, and five minutes of many peers.
+    #[test]
+    fn real_updates_announce_and_withdraw() {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+        let data = std::env::var_os("FINGERPOST_DATA").map_or(beside, Into::into);
+        let file = |name: &str| data.join("mrt").join(name);
+        if !file("updates.et-header.2015.gz").exists() {
+            return println!("skipped: needs the route tables (FINGERPOST_DATA)");
+        }
+        let counts = |recorded: &Recorded| {
+            let announced = recorded.entries.iter().filter(|entry| entry.1.is_some()).count();
+            (announced, recorded.entries.len() - announced)
+        };
+        let whole = Recorded::load(&file("updates.et-header.2015.gz")).unwrap();
+        assert_eq!(counts(&whole), (577_737, 3));
+        let many = Recorded::load(&file("updates.20160811.1600.gz")).unwrap();
+        let (announced, withdrawn) = counts(&many);
+        assert!(announced > 10_000 && withdrawn > 1000, "{announced} {withdrawn}");
+        let v6 = many.changes(&Table::<u128>::new("t", Vec::new())).len();
+        let v4 = many.changes(&Table::<u32>::new("t", Vec::new())).len();
+        assert!(v4 > 1000 && v6 > 1000 && v4 + v6 == many.entries.len(), "{v4} {v6}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A table is an [`fingerpost_lpm::LpmTable`]: the route store and the structure change together, and what is unlinked
 //! waits for readers. `random-pairs` withdraws a random route and announces it again; `stream` replays a
 //! recorded file over and over. Both have a run in updates/s and one in us a single update (a clock of
-//! its own each). Algorithms and peers take turns.
+//! its own each). Algorithms and peers take turns, with the same changes, and are asked at the end.
 //!
 //! `lookups-during-updates` is the rate of lookups on one core while another one changes the table, as a
 //! share of their rate while that core does the same to a table of its own. `withdraw-all` is the bytes
@@ -11,23 +11,28 @@
 
 mod beside;
 pub mod changes;
+mod mrt;
+mod outside;
 mod writer;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Algorithm, NextHopId};
 
 use self::changes::{Changes, Recorded};
+use self::outside::Outside;
 use self::writer::{Latencies, Writer};
 use crate::build::kind;
-use crate::document::{BenchDocument, Kind, Mode, Run, Unit};
+use crate::document::{BenchDocument, Mode, Run, Unit};
 use crate::family::Family;
 use crate::lookup::check::Questions;
 use crate::machine::machine;
 use crate::measure::{Clock, Plan, Turn, alternate_told};
-use crate::peer::{Peer, Row};
+use crate::peer::Row;
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
 
@@ -39,6 +44,8 @@ pub struct UpdateOptions {
     pub algorithms: Vec<String>,
     /// Programs of others.
     pub peers: Vec<&'static Row>,
+    /// How long each may take to load the table.
+    pub load_limit: Duration,
     /// A recorded stream.
     pub recorded: Option<Recorded>,
     /// Measuring time of each run.
@@ -51,8 +58,6 @@ pub struct UpdateOptions {
 
 /// Pairs drawn: more than a cache holds of what they touch.
 const PAIRS: usize = 1 << 16;
-/// Routes that a peer is given at once.
-const PEER_ROUTES: usize = 1 << 14;
 /// Prefixes whose edges are asked at the end.
 const EDGES: usize = 50_000;
 
@@ -136,9 +141,13 @@ fn turns<A: Family>(
         }
         runs.push(run);
     }
-    let (mut peers, peer_runs) = peers(name, table, options);
-    let at_peers = runs.len();
-    runs.extend(peer_runs);
+    let mut outside = Vec::new();
+    for &row in options.peers.iter().filter(|row| row.family == A::FAMILY) {
+        progress.tell(&format!("IPv{}: starting {}", A::FAMILY, row.name));
+        let (run, peer) = Outside::start(row, name, table, changes, options.load_limit);
+        outside.extend(peer.map(|peer| (runs.len(), RefCell::new(peer))));
+        runs.push(run);
+    }
 
     let failures: RefCell<Vec<(usize, String)>> = RefCell::default();
     let (mut all, mut at) = (Vec::<Turn<'_>>::new(), Vec::new());
@@ -150,12 +159,11 @@ fn turns<A: Family>(
             taken.map_err(|error| failures.borrow_mut().push((i, error.to_string()))).ok()
         }));
     }
-    for (i, peer) in peers.iter_mut().enumerate() {
-        let (i, failures) = (at_peers + i, &failures);
-        let Some(peer) = peer else { continue };
+    for (i, peer) in &outside {
+        let (i, failures) = (*i, &failures);
         at.push(i);
         all.push(Box::new(move || {
-            let taken = peer_turn(peer, table, options.seed, plan);
+            let taken = peer.borrow_mut().turn(plan);
             taken.map_err(|error| failures.borrow_mut().push((i, format!("{error:#}")))).ok()
         }));
     }
@@ -168,18 +176,35 @@ fn turns<A: Family>(
     for (samples, &i) in samples.into_iter().zip(&at) {
         runs[i].set_samples(samples.into_iter().map(|ns| 1e9 / ns).collect());
     }
-    for (i, error) in failures.into_inner() {
-        runs[i].note = error;
-    }
     // The same writers, update by update; and are their tables right?
     let questions = after(table, changes);
+    let failures: HashMap<usize, String> = failures.into_inner().into_iter().collect();
     for ((i, writer), latencies) in writers.into_iter().zip(latencies) {
         let (writer, latencies) = (writer.into_inner(), latencies.into_inner());
+        if let Some(error) = failures.get(&i) {
+            runs[i].note.clone_from(error);
+            continue;
+        }
         writer.describe(&questions, &mut runs[i]);
         let mut single = Run { unit: Unit::Us, ..runs[i].clone() };
         latencies.describe(&mut single);
         runs.push(single);
     }
+    for (i, peer) in outside {
+        progress.tell(&format!(
+            "IPv{}: asking {}",
+            A::FAMILY,
+            runs[i].algorithm.as_deref().unwrap_or("")
+        ));
+        match failures.get(&i) {
+            Some(error) => runs[i].note.clone_from(error),
+            None => {
+                let single = peer.into_inner().describe(&questions, &mut runs[i]);
+                runs.push(single);
+            }
+        }
+    }
+    progress.done();
     runs
 }
 
@@ -192,45 +217,6 @@ fn after<A: Family>(table: &Table<A>, changes: &Changes<A>) -> Questions<A> {
     }
     let named: Vec<_> = changes.iter().map(|&(prefix, hop)| (prefix, hop.0)).collect();
     Questions::edges(&named, EDGES, &oracle)
-}
-
-type Peers<A> = (Vec<Option<Peer<A>>>, Vec<Run>);
-
-/// Peers make pairs of their own; a stream they are not given.
-fn peers<A: Family>(name: &str, table: &Table<A>, options: &UpdateOptions) -> Peers<A> {
-    let wanted = options.peers.iter().filter(|row| row.family == A::FAMILY && name != "stream");
-    let start = |row: &&'static Row| {
-        let mut run = Run::new(name, Kind::Peer, name, Unit::UpdatesPerSecond);
-        (run.mode, run.family) = (Mode::Single, Some(A::FAMILY));
-        run.algorithm = Some(row.name.to_owned());
-        match Peer::start(row, table) {
-            Ok(peer) => {
-                run.note.clone_from(&peer.info().version);
-                (Some(peer), run)
-            }
-            Err(error) => {
-                run.note = format!("{error:#}");
-                (None, run)
-            }
-        }
-    };
-    wanted.map(start).unzip()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
-fn peer_turn<A: Family>(
-    peer: &mut Peer<A>,
-    table: &Table<A>,
-    seed: u64,
-    plan: Plan,
-) -> Result<f64> {
-    let drawn = changes::random_pairs(table, PEER_ROUTES, seed);
-    let routes: Vec<_> = drawn.iter().skip(1).step_by(2).map(|&(p, hop)| (p, hop.0)).collect();
-    let updates = peer.update(&routes, plan.sample)?.context("has no updates")?;
-    if updates.failed > 0 {
-        bail!("refused {} updates", updates.failed);
-    }
-    Ok(updates.turn.cpu.as_nanos() as f64 / updates.turn.count as f64)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ fn options(algorithms: &[&str]) -> UpdateOptions {
         tables: Tables { v4: Some(Table::new("v4", v4.collect())), v6: None },
         algorithms: algorithms.iter().map(|&name| name.to_owned()).collect(),
         peers: Vec::new(),
+        load_limit: crate::peer::LOAD_LIMIT,
         recorded: None,
         seconds: 0.03,
         samples: 3,

@@ -95,6 +95,11 @@ impl<'a, A: Family> Writer<'a, A> {
 pub(super) struct Latencies(Vec<f64>);
 
 impl Latencies {
+    /// Takes more of them, in us.
+    pub(super) fn extend(&mut self, more: impl Iterator<Item = f64>) {
+        self.0.extend(more);
+    }
+
     /// The figures of all, and a few of them.
     pub(super) fn describe(mut self, run: &mut Run) {
         const KEPT: usize = 1000;

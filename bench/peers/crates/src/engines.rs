@@ -29,6 +29,7 @@ macro_rules! engines {
         impl Engine for PrefixTrie<$bits> {
             type Key = $bits;
             const CRATE: &'static str = "prefix-trie";
+            const MUTABLE: bool = true;
 
             fn build(routes: &[Route]) -> Self {
                 let mut map = PrefixMap::new();
@@ -41,11 +42,12 @@ macro_rules! engines {
             fn lookup(&self, key: Self::Key) -> u32 {
                 self.0.get_lpm(&(key, $len)).map_or(0, |(_, &hop)| hop)
             }
-            fn replace(&mut self, route: Route) -> bool {
+            fn change(&mut self, route: Route) {
                 let prefix = (route.addr as $bits, route.len);
-                self.0.remove(&prefix);
-                self.0.insert(prefix, route.hop);
-                true
+                match route.hop {
+                    0 => self.0.remove(&prefix),
+                    hop => self.0.insert(prefix, hop),
+                };
             }
             fn key(addr: u128) -> Self::Key {
                 addr as $bits
@@ -59,6 +61,7 @@ macro_rules! engines {
         impl Engine for Poptrie<$bits> {
             type Key = $bits;
             const CRATE: &'static str = "poptrie";
+            const MUTABLE: bool = true;
 
             fn build(routes: &[Route]) -> Self {
                 // It sorts first; one by one its inserts take a time that grows with the square.
@@ -69,11 +72,12 @@ macro_rules! engines {
             fn lookup(&self, key: Self::Key) -> u32 {
                 self.0.lookup(key).map_or(0, |&hop| hop)
             }
-            fn replace(&mut self, route: Route) -> bool {
+            fn change(&mut self, route: Route) {
                 let prefix = (route.addr as $bits, route.len);
-                self.0.remove(prefix);
-                self.0.insert(prefix, route.hop);
-                true
+                match route.hop {
+                    0 => self.0.remove(prefix),
+                    hop => self.0.insert(prefix, hop),
+                };
             }
             fn key(addr: u128) -> Self::Key {
                 addr as $bits
@@ -87,6 +91,7 @@ macro_rules! engines {
         impl Engine for TreeBitmap<$ip> {
             type Key = $ip;
             const CRATE: &'static str = "ip_network_table-deps-treebitmap";
+            const MUTABLE: bool = true;
 
             fn build(routes: &[Route]) -> Self {
                 let mut map = ip_network_table_deps_treebitmap::IpLookupTable::new();
@@ -99,10 +104,12 @@ macro_rules! engines {
             fn lookup(&self, key: Self::Key) -> u32 {
                 self.0.longest_match(key).map_or(0, |(_, _, &hop)| hop)
             }
-            fn replace(&mut self, route: Route) -> bool {
-                self.0.remove(Self::key(route.addr), route.len.into());
-                self.0.insert(Self::key(route.addr), route.len.into(), route.hop);
-                true
+            fn change(&mut self, route: Route) {
+                let key = Self::key(route.addr);
+                match route.hop {
+                    0 => self.0.remove(key, route.len.into()),
+                    hop => self.0.insert(key, route.len.into(), hop),
+                };
             }
             fn key(addr: u128) -> Self::Key {
                 <$ip>::from_bits(addr as $bits)
@@ -116,6 +123,7 @@ macro_rules! engines {
         impl Engine for Iptrie<$iptrie> {
             type Key = $ip;
             const CRATE: &'static str = "iptrie";
+            const MUTABLE: bool = false;
 
             fn build(routes: &[Route]) -> Self {
                 // Its root is a default route that is always there: hop 0 is none.
@@ -130,8 +138,8 @@ macro_rules! engines {
             fn lookup(&self, key: Self::Key) -> u32 {
                 *self.0.lookup(&key).1
             }
-            fn replace(&mut self, _: Route) -> bool {
-                false
+            fn change(&mut self, _: Route) {
+                unreachable!("it is never given changes");
             }
             fn key(addr: u128) -> Self::Key {
                 <$ip>::from_bits(addr as $bits)

@@ -39,14 +39,17 @@ trait Engine: Sized {
     fn build(routes: &[Route]) -> Self;
     /// 0 where no prefix covers `key`.
     fn lookup(&self, key: Self::Key) -> u32;
-    /// Withdraws and announces again; false where the library has no updates.
-    fn replace(&mut self, route: Route) -> bool;
+    /// Whether the library has updates.
+    const MUTABLE: bool;
+    /// Announces, or withdraws where the hop is 0; a route that is not there is withdrawn already.
+    fn change(&mut self, route: Route);
     fn key(addr: u128) -> Self::Key;
     /// `key` with `bits` xored into its low end.
     fn xor(key: Self::Key, bits: u32) -> Self::Key;
 }
 
 fn main() {
+    die_with_starter();
     let args: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
     let done = match words[..] {
@@ -77,6 +80,9 @@ struct Peer<E: Engine> {
     bytes: usize,
     keys: Vec<E::Key>,
     at: usize,
+    /// Of updates; hop 0 withdraws.
+    changes: Vec<Route>,
+    change_at: usize,
     /// Zero, but the compiler cannot know: what makes one lookup wait for another.
     zero: u32,
     out: Box<[u32; CHUNK]>,
@@ -98,7 +104,17 @@ fn serve<E: Engine>(family: u8, file: &str) -> Result<(), String> {
     ));
     drop(routes);
     let out = Box::new([0; CHUNK]);
-    let mut peer = Peer { engine, family, bytes, keys: vec![], at: 0, zero: black_box(0), out };
+    let mut peer = Peer {
+        engine,
+        family,
+        bytes,
+        keys: vec![],
+        at: 0,
+        changes: vec![],
+        change_at: 0,
+        zero: black_box(0),
+        out,
+    };
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -106,7 +122,9 @@ fn serve<E: Engine>(family: u8, file: &str) -> Result<(), String> {
             ["keys", file] => peer.set_keys(file),
             ["answers", file] => peer.answers(file),
             ["turn", mode, ms] => millis(ms).and_then(|limit| peer.turn(mode, limit)),
-            ["update", file, ms] => millis(ms).and_then(|limit| peer.update(file, limit)),
+            ["changes", file] => peer.set_changes(file),
+            ["update", ms, file] => millis(ms).and_then(|limit| peer.update(limit, file)),
+            ["rest"] => peer.rest(),
             ["bytes"] => Ok(format!("{{\"bytes\":{}}}", peer.bytes)),
             ["quit"] => return Ok(()),
             _ => Err("no such command".to_owned()),
@@ -203,27 +221,68 @@ impl<E: Engine> Peer<E> {
         Ok(format!("{{\"lookups\":{lookups},\"ns\":{ns},\"cpu_ns\":{cpu}}}"))
     }
 
-    fn update(&mut self, file: &str, limit: Duration) -> Result<String, String> {
-        let routes = read(file)?;
-        let first = *routes.first().ok_or("no updates in the file")?;
-        if !self.engine.replace(first) {
+    fn set_changes(&mut self, file: &str) -> Result<String, String> {
+        if !E::MUTABLE {
             return Ok("{\"unsupported\":\"immutable\"}".to_owned());
+        }
+        (self.changes, self.change_at) = (read(file)?, 0);
+        if self.changes.is_empty() {
+            return Err("no changes in the file".to_owned());
+        }
+        Ok(format!("{{\"ok\":true,\"changes\":{}}}", self.changes.len()))
+    }
+
+    fn change(&mut self) {
+        let route = self.changes[self.change_at];
+        self.change_at = if self.change_at + 1 == self.changes.len() { 0 } else { self.change_at + 1 };
+        self.engine.change(route);
+    }
+
+    /// Half of the time without a look at single changes, the other half with each timed and written
+    /// down.
+    fn update(&mut self, limit: Duration, file: &str) -> Result<String, String> {
+        if self.changes.is_empty() {
+            return Err("no changes".to_owned());
         }
         let (cpu, start) = (cpu_ns(), Instant::now());
         let (mut updates, mut elapsed) = (0, Duration::ZERO);
-        for &route in routes.iter().cycle() {
-            self.engine.replace(route);
-            updates += 2;
-            if updates % 16 == 0 {
-                elapsed = start.elapsed();
-                if elapsed >= limit {
-                    break;
-                }
+        while elapsed < limit / 2 {
+            for _ in 0..16 {
+                self.change();
             }
+            updates += 16;
+            elapsed = start.elapsed();
         }
         let (ns, cpu) = (elapsed.as_nanos(), cpu_ns() - cpu);
-        Ok(format!("{{\"updates\":{updates},\"ns\":{ns},\"cpu_ns\":{cpu},\"failed\":0}}"))
+        let mut each: Vec<u8> = Vec::with_capacity(8 * updates + (1 << 14));
+        let start = Instant::now();
+        let mut last = start;
+        while last - start < limit / 2 {
+            self.change();
+            let now = Instant::now();
+            let took = u32::try_from((now - last).as_nanos()).unwrap_or(u32::MAX);
+            each.extend_from_slice(&took.to_le_bytes());
+            last = now;
+        }
+        let timed = each.len() / 4;
+        fs::write(file, each).map_err(|error| format!("{file}: {error}"))?;
+        Ok(format!(
+            "{{\"updates\":{updates},\"ns\":{ns},\"cpu_ns\":{cpu},\"timed\":{timed},\"failed\":0}}"
+        ))
     }
+
+    fn rest(&mut self) -> Result<String, String> {
+        while self.change_at != 0 {
+            self.change();
+        }
+        Ok("{\"ok\":true,\"failed\":0}".to_owned())
+    }
+}
+
+/// Nobody is left to answer when whoever started us is gone.
+fn die_with_starter() {
+    // SAFETY: invariant 1: it takes numbers alone.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
 /// CPU time of this thread.

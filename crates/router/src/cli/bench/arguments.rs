@@ -1,6 +1,7 @@
 //! What several benchmarks are told alike: tables, algorithms, programs of others, where results go.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use fingerpost_bench::peer;
@@ -24,6 +25,9 @@ pub(super) struct Subjects {
     /// Programs of others in the same turns: names, `all`, or `none`
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
     peers: String,
+    /// How long each of them may take to load the table; rte_lpm wants minutes for a full one
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
+    peer_seconds: f64,
     /// Split IPv4 prefixes into more, as the tables SYN1 and SYN2 of Poptrie's evaluation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
     syn: Option<u8>,
@@ -53,6 +57,11 @@ impl Subjects {
             tables.v4 = Some(v4.ok_or_else(missing)?);
         }
         Ok(tables)
+    }
+
+    /// How long a peer may take to load the table.
+    pub(super) fn load_limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.peer_seconds).unwrap_or(Duration::MAX)
     }
 
     /// The rows that `--peers` names; for `all` those that were never built are built.

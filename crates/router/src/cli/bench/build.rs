@@ -33,6 +33,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         tables: arguments.subjects.tables()?,
         algorithms: arguments.subjects.algorithms(),
         peers: arguments.subjects.peers()?,
+        load_limit: arguments.subjects.load_limit(),
         samples: arguments.subjects.repeat,
     };
     let document = build(&options, &mut Bar::new())?;

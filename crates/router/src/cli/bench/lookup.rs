@@ -28,7 +28,9 @@ Every run is asked all its keys and the edges of the prefixes before anything is
 with the oracle; then all runs take turns on one core. Keys are made before and read in order.
 `single` and the sequential streams are loops compiled with the algorithm. SHARE is the part of what
 this machine does with two dependent loads a key from a table of as many bytes; RATIO is to the best
-published scheme or outside program, which is marked `*`.",
+published scheme or outside program, which is marked `*`. EFFICIENCY is what threads reach together
+as a part of what each reaches alone on its core in the same turn; MACHINE is the same of a plain load
+a key from a table of as many bytes: what the machine itself loses.",
         )
 }
 
@@ -54,9 +56,10 @@ struct Lookup {
     /// Addresses of a batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive)]
     batch: usize,
-    /// Measure with so many threads too, which share the structure
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
-    threads: usize,
+    /// Measure with so many threads too, which share the structure; several numbers with commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    #[arg(value_parser = positive)]
+    threads: Vec<usize>,
     /// Addresses of the stream `trace`: one a line, or the destinations of a pcap file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -85,6 +88,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         ceilings: !arguments.no_ceilings,
         threads: arguments.threads,
         peers: arguments.subjects.peers()?,
+        load_limit: arguments.subjects.load_limit(),
         trace,
     };
     let document = lookup(&options, &mut Bar::new())?;

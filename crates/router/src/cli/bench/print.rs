@@ -76,16 +76,24 @@ fn answers(run: &Run) -> String {
     }
 }
 
+/// Its name, and how many threads there were where there was more than one.
+fn threaded(run: &Run) -> String {
+    if run.threads > 1 { format!("{} x{}", run.name, run.threads) } else { run.name.clone() }
+}
+
 impl Document {
     fn plain(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut columns =
-            Columns::new(&["RUN", "STREAM", "MEDIAN", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"]);
+        let headings =
+            ["RUN", "STREAM", "MEDIAN", "P99", "P99.9", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"];
+        let mut columns = Columns::new(&headings);
         for run in &self.0.runs {
             let stream = run.algorithm.as_ref().unwrap_or(&run.stream);
             columns.row([
                 run.name.clone(),
                 stream.clone(),
                 figure(run.median, digits(run.unit)),
+                figure(run.p99, digits(run.unit)),
+                figure(run.p999, digits(run.unit)),
                 figure(run.min, digits(run.unit)),
                 figure(run.max, digits(run.unit)),
                 run.unit.name().into(),
@@ -93,7 +101,49 @@ impl Document {
                 run.note.clone(),
             ]);
         }
-        columns.write(to)
+        columns.write(to)?;
+        self.ratios(to)
+    }
+
+    /// Where peers did the same: how many times as fast each of ours is, by the medians.
+    fn ratios(&self, to: &mut dyn Write) -> io::Result<()> {
+        let who = |run: &Run| run.algorithm.clone().unwrap_or_else(|| run.name.clone());
+        let group = |run: &Run| {
+            let what = if run.algorithm.is_some() { &run.name } else { &run.stream };
+            (run.family, what.clone(), run.unit)
+        };
+        let measured = || self.0.runs.iter().filter(|run| run.median.is_some());
+        let mut groups: Vec<_> = Vec::new();
+        for run in measured().filter(|run| run.kind == Kind::Peer) {
+            if !groups.contains(&group(run)) {
+                groups.push(group(run));
+            }
+        }
+        for wanted in groups {
+            let of_group = || measured().filter(|run| group(run) == wanted);
+            let peers: Vec<_> = of_group().filter(|run| run.kind == Kind::Peer).collect();
+            let (family, what, unit) = &wanted;
+            writeln!(
+                to,
+                "\nIPv{}, {what}, {}: times as fast as",
+                family.unwrap_or(0),
+                unit.name()
+            )?;
+            let names: Vec<_> = peers.iter().map(|peer| who(peer)).collect();
+            let headings: Vec<_> = [""].into_iter().chain(names.iter().map(|n| &n[..])).collect();
+            let mut columns = Columns::new(&headings);
+            for run in of_group().filter(|run| run.kind != Kind::Peer) {
+                let times = peers.iter().map(|peer| {
+                    let (ours, theirs) = (run.median?, peer.median?);
+                    let more = *unit == Unit::UpdatesPerSecond;
+                    Some(if more { ours / theirs } else { theirs / ours })
+                });
+                let times = times.map(|times| figure(times, 2));
+                columns.row(std::iter::once(who(run)).chain(times).collect::<Vec<_>>());
+            }
+            columns.write(to)?;
+        }
+        Ok(())
     }
 
     /// Runs of one family, stream and mode together, the fastest first.
@@ -116,17 +166,19 @@ impl Document {
             self.group(&runs, to)?;
         }
         let ceilings = self.0.runs.iter().filter(|run| run.kind == Kind::Ceiling);
-        let mut columns =
-            Columns::new(&["CEILING", "STREAM", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "NOTE"]);
+        let headings =
+            ["CEILING", "STREAM", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "EFFICIENCY", "NOTE"];
+        let mut columns = Columns::new(&headings);
         for run in ceilings.clone() {
             columns.row([
-                run.name.clone(),
+                threaded(run),
                 run.stream.clone(),
                 run.mode.name().into(),
                 run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
                 figure(run.median, 1),
                 figure(run.min, 1),
                 figure(run.max, 1),
+                figure(run.efficiency, 2),
                 run.note.clone(),
             ]);
         }
@@ -154,6 +206,7 @@ impl Document {
             "BYTES",
             "B/PREFIX",
             "EFFICIENCY",
+            "MACHINE",
             "ANSWERS",
             "NOTE",
         ];
@@ -163,11 +216,7 @@ impl Document {
             let ratio = run.median.zip(best.and_then(|best| best.median)).map(|(a, b)| a / b);
             columns.row([
                 if is_best { "*" } else { "" }.into(),
-                if run.threads > 1 {
-                    format!("{} x{}", run.name, run.threads)
-                } else {
-                    run.name.clone()
-                },
+                threaded(run),
                 figure(run.median, 1),
                 figure(run.min, 1),
                 figure(run.max, 1),
@@ -177,6 +226,7 @@ impl Document {
                 run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
                 figure(run.bytes_per_prefix, 2),
                 figure(run.efficiency, 2),
+                figure(run.machine_efficiency, 2),
                 answers(run),
                 run.note.clone(),
             ]);

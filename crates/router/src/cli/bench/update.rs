@@ -22,9 +22,9 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost bench update --table v4.txt.xz --stream-file updates.txt.xz --peers rte_fib --json
 
 Route store and structure change together. `random-pairs` withdraws a random route and announces it
-again; `stream` replays a recorded file, lines `TIME OP PREFIX NEXTHOP` with `a` and `w`, over and
-over. `lookups-during-updates` is what remains of the lookup rate while another core changes the
-table, compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
+again; `stream` replays a recorded file over and over: lines `TIME OP PREFIX NEXTHOP` with `a` and
+`w`, or MRT updates. Peers make the same changes; what they refuse is counted and said in the note. `lookups-during-updates` is what remains of the lookup rate while another core changes the table,
+compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
         )
 }
 
@@ -51,6 +51,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         tables: arguments.subjects.tables()?,
         algorithms: arguments.subjects.algorithms(),
         peers: arguments.subjects.peers()?,
+        load_limit: arguments.subjects.load_limit(),
         recorded,
         seconds: arguments.seconds,
         samples: arguments.subjects.repeat,

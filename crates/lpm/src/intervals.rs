@@ -40,17 +40,24 @@ fn cut<A: Addr, T: Copy + PartialEq>(
     label: impl Fn(Serving<A>) -> T,
     emit: &mut dyn FnMut(A, T),
 ) {
-    // What covers the block from outside lasts longer than anything in it.
-    let outer = label(routes.parent(block));
-    let mut edges = Edges { start: block.first(), label: outer, told: None, emit };
+    let mut edges = Edges { start: block.first(), label: label(None), told: None, emit };
     let mut open: Vec<(A, T)> = Vec::with_capacity(8);
-    open.push((A::MAX, outer));
     routes.walk(block.first(), block.last(), &mut |prefix, hop| {
+        let inner = label(Some((prefix, hop)));
+        if open.is_empty() {
+            // What covers the block from outside lasts longer than anything in it, and nobody asks for it
+            // where the block is a route itself.
+            let outer = if prefix == block { inner } else { label(routes.parent(block)) };
+            edges.label = outer;
+            open.push((A::MAX, outer));
+        }
         close(&mut open, prefix.first(), &mut edges);
-        let label = label(Some((prefix, hop)));
-        open.push((prefix.last(), label));
-        edges.at(prefix.first(), label);
+        open.push((prefix.last(), inner));
+        edges.at(prefix.first(), inner);
     });
+    if open.is_empty() {
+        edges.label = label(routes.parent(block));
+    }
     close(&mut open, block.last(), &mut edges);
     edges.tell();
 }

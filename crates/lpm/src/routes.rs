@@ -4,12 +4,14 @@
 //! Shape:  nodes in one array, linked by u32 indices; a node is a prefix, two children and perhaps
 //!         a value. A node without a value has two children, so N prefixes need fewer than 2N nodes.
 //!         24 bytes a node for IPv4 and 48 for IPv6 with a value of 4 bytes.
-//! Cost:   one step a branching on the way: about 20 in a full IPv4 table. Ordered walks visit
-//!         nothing outside their range but the way to it. No allocation but for growth.
+//! Cost:   one step a branching on the way: about 20 in a full IPv4 table, of which changes and what
+//!         they ask pass over the upper half ([`ways`]). Ordered walks visit nothing outside their
+//!         range but the way to it. No allocation but for growth.
 //!
 //! The root is the prefix of length 0 and is always there, at index 0.
 
 mod walk;
+mod ways;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,6 +23,7 @@ use crate::lookup::{NextHopId, Routes, TableStats};
 use crate::mem::prefetch;
 
 pub use walk::{Covering, Diff, Iter};
+use ways::{Way, Ways};
 
 /// A value of a [`PrefixMap`] from which an algorithm builds: it names a next hop.
 pub trait Hop {
@@ -55,6 +58,7 @@ pub struct PrefixMap<A: Addr, V> {
     free: u32,
     len: usize,
     lengths: [u32; 129],
+    ways: Ways,
 }
 
 #[derive(Clone)]
@@ -65,13 +69,25 @@ struct Node<A, V> {
     len: u8,
 }
 
+/// Length of a node that is not in use: no prefix has it.
+const UNUSED: u8 = u8::MAX;
 /// No node.
 const NIL: u32 = u32::MAX;
 const ROOT: u32 = 0;
+/// The way of which nothing is known.
+const WHOLE: Way = Way { node: ROOT, best: NIL };
 /// A waiting right-hand child for each length from 1 to 128, and the node to visit next.
 const STACK: usize = 129;
 /// Searches side by side: enough to hide a third-level cache, few enough to stay in the first.
 const LANES: usize = 16;
+
+/// Where a prefix is: its node, those that lead to it, and the deepest of them for [`Ways`].
+struct Found {
+    above: u32,
+    parent: u32,
+    at: u32,
+    way: Way,
+}
 
 impl<A: Addr, V> Node<A, V> {
     fn new(prefix: Prefix<A>, value: Option<V>) -> Self {
@@ -85,6 +101,17 @@ impl<A: Addr, V> Node<A, V> {
     /// Whether `addr` lies in this node's prefix.
     fn holds(&self, addr: A) -> bool {
         (self.addr ^ addr) & A::mask(self.len) == A::MIN
+    }
+
+    /// A way came by this node, which is `at`.
+    #[inline]
+    fn pass(&self, at: u32, way: &mut Way) {
+        if self.len <= Ways::len::<A>() {
+            way.node = at;
+            if self.value.is_some() {
+                way.best = at;
+            }
+        }
     }
 
     /// The child towards `addr`, if this node's prefix is not already a host's.
@@ -102,7 +129,13 @@ impl<A: Addr, V> Default for PrefixMap<A, V> {
 impl<A: Addr, V> PrefixMap<A, V> {
     /// An empty map.
     pub fn new() -> Self {
-        Self { nodes: vec![Node::new(Prefix::ALL, None)], free: NIL, len: 0, lengths: [0; 129] }
+        Self {
+            nodes: vec![Node::new(Prefix::ALL, None)],
+            free: NIL,
+            len: 0,
+            lengths: [0; 129],
+            ways: Ways::default(),
+        }
     }
 
     /// Prefixes held.
@@ -122,7 +155,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// Memory taken, in bytes, room for growth included.
     pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node<A, V>>() + size_of::<Self>()
+        self.nodes.capacity() * size_of::<Node<A, V>>() + self.ways.bytes() + size_of::<Self>()
     }
 
     /// Removes everything and gives the memory back.
@@ -143,14 +176,17 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// Sets the value of a prefix and returns what it replaced.
     pub fn insert(&mut self, prefix: Prefix<A>, value: V) -> Option<V> {
-        let mut at = ROOT;
+        let mut way = self.way(prefix);
+        let mut at = way.node;
         loop {
             let node = self.node_mut(at);
+            node.pass(at, &mut way);
             if node.len == prefix.len() {
                 let old = node.value.replace(value);
                 if old.is_none() {
                     self.count(prefix, true);
                 }
+                self.learn(prefix, way);
                 return old;
             }
             let side = usize::from(prefix.addr().bit(node.len));
@@ -179,27 +215,23 @@ impl<A: Addr, V> PrefixMap<A, V> {
             };
             self.node_mut(at).children[side] = link;
             self.count(prefix, true);
+            self.learn(prefix, way);
             return None;
         }
     }
 
     /// Takes a prefix out and returns its value.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<V> {
-        let (mut above, mut parent, mut at) = (NIL, NIL, ROOT);
-        loop {
-            let node = self.node(at);
-            if node.len >= prefix.len() || !node.holds(prefix.addr()) {
-                break;
-            }
-            let child = node.towards(prefix.addr());
-            if child == NIL {
-                return None;
-            }
-            (above, parent, at) = (parent, at, child);
+        let start = self.way(prefix);
+        let mut found = self.find_below(start, prefix)?;
+        let fork = self.node(found.parent.min(start.node));
+        let ends = fork.value.is_none() && self.node(found.at).children == [NIL; 2];
+        if start.node != ROOT && found.parent == start.node && ends {
+            // What is above has to be linked anew.
+            found = self.find_below(WHOLE, prefix)?;
         }
-        if self.node(at).prefix() != prefix {
-            return None;
-        }
+        let Found { above, parent, at, way } = found;
+        self.learn(prefix, way);
         let old = self.node_mut(at).value.take()?;
         self.count(prefix, false);
         self.fold(parent, at);
@@ -213,7 +245,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
     /// The longest prefix that holds `addr`.
     pub fn longest_match(&self, addr: A) -> Option<(Prefix<A>, &V)> {
         let mut best = None;
-        self.descend(addr, A::BITS, &mut |node| best = Some(node));
+        self.descend(ROOT, addr, A::BITS, &mut |node| best = Some(node));
         best.map(pair)
     }
 
@@ -250,7 +282,9 @@ impl<A: Addr, V> PrefixMap<A, V> {
     pub fn parent(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, &V)> {
         let mut best = None;
         if prefix.len() > 0 {
-            self.descend(prefix.addr(), prefix.len() - 1, &mut |node| best = Some(node));
+            let way = self.way(prefix);
+            best = self.nodes.get(way.best as usize);
+            self.descend(way.node, prefix.addr(), prefix.len() - 1, &mut |node| best = Some(node));
         }
         best.map(pair)
     }
@@ -262,8 +296,33 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// Every prefix whose first address lies in `from..=to`, by address, then length.
     pub fn walk_range(&self, from: A, to: A, visit: &mut dyn FnMut(Prefix<A>, &V)) {
+        if from > to {
+            return;
+        }
+        // Straight down to where the range parts: nothing beside the way is in it, and to look there
+        // would miss the cache at every step.
+        let common = from.common_len(to);
+        let mut at = self.way(Prefix::masked(from, common)).node;
+        // Above it there may be prefixes that start where the range does.
+        if self.node(at).addr == from {
+            at = ROOT;
+        }
+        while let Some(node) = self.nodes.get(at as usize)
+            && node.len < common
+        {
+            if !node.holds(from) {
+                return;
+            }
+            if let Some(value) = node.value.as_ref().filter(|_| node.addr == from) {
+                visit(node.prefix(), value);
+            }
+            at = node.towards(from);
+        }
+        if at == NIL {
+            return;
+        }
         let mut stack = [NIL; STACK];
-        stack[0] = ROOT;
+        stack[0] = at;
         let mut height = 1;
         while height > 0 {
             height -= 1;
@@ -320,10 +379,11 @@ impl<A: Addr, V> PrefixMap<A, V> {
         Diff::new(self.iter(), new.iter())
     }
 
-    /// Calls `visit` for each node with a value that holds `addr`, to a length of `to`.
+    /// Calls `visit` for each node with a value that holds `addr`, from one of them on, to a length of
+    /// `to`.
     #[inline]
-    fn descend<'a>(&'a self, addr: A, to: u8, visit: &mut dyn FnMut(&'a Node<A, V>)) {
-        let mut at = ROOT;
+    fn descend<'a>(&'a self, from: u32, addr: A, to: u8, visit: &mut dyn FnMut(&'a Node<A, V>)) {
+        let mut at = from;
         while at != NIL {
             let node = self.node(at);
             if node.len > to || !node.holds(addr) {
@@ -336,8 +396,43 @@ impl<A: Addr, V> PrefixMap<A, V> {
         }
     }
 
+    /// A node above `prefix`, as deep as is known at once; the root if nothing is.
+    #[inline]
+    fn way(&self, prefix: Prefix<A>) -> Way {
+        let way = self.ways.guess(prefix.addr());
+        let Some(node) = self.nodes.get(way.node as usize) else { return WHOLE };
+        let least = prefix.len().min(Ways::len::<A>() + 1);
+        if node.len < least && node.holds(prefix.addr()) { way } else { WHOLE }
+    }
+
+    /// Of a prefix longer than what is kept the way is known now.
+    #[inline]
+    fn learn(&mut self, prefix: Prefix<A>, way: Way) {
+        if prefix.len() > Ways::len::<A>() {
+            self.ways.learn(prefix.addr(), way);
+        }
+    }
+
+    /// The node of `prefix`, looked for from one above it on.
+    fn find_below(&self, start: Way, prefix: Prefix<A>) -> Option<Found> {
+        let (mut above, mut parent, mut at, mut way) = (NIL, NIL, start.node, start);
+        loop {
+            let node = self.node(at);
+            if node.len >= prefix.len() || !node.holds(prefix.addr()) {
+                let found = Found { above, parent, at, way };
+                return (node.prefix() == prefix).then_some(found);
+            }
+            node.pass(at, &mut way);
+            let child = node.towards(prefix.addr());
+            if child == NIL {
+                return None;
+            }
+            (above, parent, at) = (parent, at, child);
+        }
+    }
+
     fn find(&self, prefix: Prefix<A>) -> Option<u32> {
-        let mut at = ROOT;
+        let mut at = self.way(prefix).node;
         while at != NIL {
             let node = self.node(at);
             if node.len >= prefix.len() {
@@ -358,15 +453,22 @@ impl<A: Addr, V> PrefixMap<A, V> {
         let child = if left == NIL { right } else { left };
         let side = usize::from(self.node(parent).children[1] == at);
         self.node_mut(parent).children[side] = child;
+        let gone = self.node(at).prefix();
+        self.ways.forget(gone);
         let free = self.free;
-        self.node_mut(at).children = [free, NIL];
+        let node = self.node_mut(at);
+        (node.children, node.len) = ([free, NIL], UNUSED);
         self.free = at;
     }
 
     fn add(&mut self, node: Node<A, V>) -> u32 {
         if self.free == NIL {
             let index = u32::try_from(self.nodes.len()).ok().filter(|&i| i != NIL);
+            if self.nodes.len() == self.nodes.capacity() {
+                self.reserve(1);
+            }
             self.nodes.push(node);
+            self.ways.grow(self.nodes.len());
             return index.expect("a store holds fewer than 2^32 - 1 nodes");
         }
         let index = self.free;
@@ -375,7 +477,16 @@ impl<A: Addr, V> PrefixMap<A, V> {
         index
     }
 
+    /// Room for so many more nodes, in huge pages where there are any: a change touches a handful of
+    /// small ones, each of which would miss the address cache.
+    fn reserve(&mut self, nodes: usize) {
+        self.nodes.reserve(nodes);
+        #[cfg(all(feature = "std", target_os = "linux"))]
+        crate::mem::map::prefer_huge(&mut self.nodes);
+    }
+
     fn count(&mut self, prefix: Prefix<A>, more: bool) {
+        self.ways.forget(prefix);
         let length = &mut self.lengths[usize::from(prefix.len())];
         if more {
             self.len += 1;
@@ -421,6 +532,8 @@ impl<A: Addr, V> Extend<(Prefix<A>, V)> for PrefixMap<A, V> {
 impl<A: Addr, V> FromIterator<(Prefix<A>, V)> for PrefixMap<A, V> {
     fn from_iter<I: IntoIterator<Item = (Prefix<A>, V)>>(items: I) -> Self {
         let mut map = Self::new();
+        let items = items.into_iter();
+        map.reserve(2 * items.size_hint().0);
         map.extend(items);
         map
     }

@@ -85,6 +85,21 @@ impl Memory for HugePages {
     }
 }
 
+/// Asks for huge pages under a vector, as far as whole ones lie in its room: to be called when it has
+/// got more, before that is touched.
+pub(crate) fn prefer_huge<T>(vec: &mut alloc::vec::Vec<T>) {
+    let from = vec.as_mut_ptr().cast::<u8>();
+    let bytes = vec.capacity() * size_of::<T>();
+    let before = from.align_offset(HUGE_BYTES);
+    let whole = bytes.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
+    if whole == 0 || cfg!(miri) {
+        return;
+    }
+    // SAFETY: `before + whole` is at most `bytes`, so all of it is in the room of `vec`, which is borrowed;
+    // the advice changes no content. Where it is refused the pages stay small.
+    unsafe { libc::madvise(from.wrapping_add(before).cast(), whole, libc::MADV_HUGEPAGE) };
+}
+
 /// What a system has given for some memory, at the moment of asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {

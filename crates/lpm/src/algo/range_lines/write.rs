@@ -316,8 +316,7 @@ impl<W: Width> Writer<W> {
     /// A change inside a /32: splices what its part has now into the ranges that are there.
     fn patch(&mut self, block: Prefix<u128>, edges: &[(u128, u32)]) -> Result<(), Full> {
         let slot = slot_of(block.first());
-        let word = self.unpack(slot);
-        let old = self.slots[slot as usize % 64];
+        let (word, old) = self.entry_at(slot);
         let parts = (part_of(block.first()), part_of(block.last()));
         let entry = self.splice(old, edges, parts)?;
         if entry == old {
@@ -328,28 +327,43 @@ impl<W: Width> Writer<W> {
             self.set(Cell::Word(word), entry);
             return Ok(());
         }
+        self.unpack(slot);
         self.slots[slot as usize % 64] = entry;
         self.flush(u64::from(slot) >> 6)?;
         self.level()
     }
 
-    /// Takes over the slots of the /26 of this one; where its entry is, if there is a node.
-    fn unpack(&mut self, slot: u32) -> Option<usize> {
+    /// What a /26 has.
+    fn page_entry(&self, slot: u32) -> u32 {
         let page = usize::from(self.reader.regions[TOPS].u16s()[slot as usize >> 16].load(Relaxed));
-        let entry = self.words()[page * PAGE + (slot as usize >> 6) % PAGE].load(Relaxed);
-        self.slots = [entry; 64];
+        self.words()[page * PAGE + (slot as usize >> 6) % PAGE].load(Relaxed)
+    }
+
+    /// What a /32 has, and where that stands, if its /26 has a node.
+    fn entry_at(&self, slot: u32) -> (Option<usize>, u32) {
+        let entry = self.page_entry(slot);
         if entry & DIRECT != 0 {
-            return None;
+            return (None, entry);
         }
         let runs = self.reader.regions[HEAP].u64s()[entry as usize].load(Relaxed);
-        let first = 2 * entry as usize + 1;
-        let words = &self.reader.regions[HEAP].u32s()[first..];
+        let word = 2 * entry as usize + 1 + (runs << (63 - slot % 64)).count_ones() as usize;
+        (Some(word), self.words()[word].load(Relaxed))
+    }
+
+    /// Takes over the slots of the /26 of this one.
+    fn unpack(&mut self, slot: u32) {
+        let entry = self.page_entry(slot);
+        self.slots = [entry; 64];
+        if entry & DIRECT != 0 {
+            return;
+        }
+        let runs = self.reader.regions[HEAP].u64s()[entry as usize].load(Relaxed);
+        let words = &self.reader.regions[HEAP].u32s()[2 * entry as usize + 1..];
         let mut count = 0;
         for (index, slot) in self.slots.iter_mut().enumerate() {
             count += usize::from(runs >> index & 1 == 1);
             *slot = words[count].load(Relaxed);
         }
-        Some(first + (runs << (63 - slot % 64)).count_ones() as usize)
     }
 
     /// Slots `from` to `to` have this entry.
@@ -587,9 +601,12 @@ impl<W: Width> Writer<W> {
     }
 
     fn reclaim(&mut self, grace: &dyn Grace) {
+        // To ask takes a fence; what a step unlinked has one epoch.
+        let mut passed = None;
         while let Some(&(epoch, block)) = self.waiting.front()
-            && grace.passed(epoch)
+            && (passed == Some(epoch) || grace.passed(epoch))
         {
+            passed = Some(epoch);
             self.waiting.pop_front();
             self.give(block);
         }

@@ -31,14 +31,22 @@ impl<W: Width> Writer<W> {
         before.clear();
         ranges.clear();
         let lines = self.ranges_at(old, &mut before);
-        ranges.extend(before.iter().take_while(|range| range.0 < first));
+        let kept = before.partition_point(|range| range.0 < first);
+        ranges.extend_from_slice(&before[..kept]);
         let told = self.ranges_of(edges[0].1, edges, (first, last), &mut ranges);
+        // What was there before and behind has no equal neighbors, so only what meets the new is looked at.
+        let seam = kept.saturating_sub(1);
+        let mut after = before.len();
         if last < LAST_PART {
-            let from = before.partition_point(|range| range.0 <= last + 1);
-            ranges.push((last + 1, before[from - 1].1));
-            ranges.extend(&before[from..]);
+            after = before.partition_point(|range| range.0 <= last + 1);
+            ranges.push((last + 1, before[after - 1].1));
         }
-        ranges.dedup_by(|next, kept| next.1 == kept.1 && next.1 & W::DEEP == 0);
+        let next = before.get(after).copied();
+        ranges.extend(next);
+        merge_from::<W>(&mut ranges, seam);
+        if next.is_some() {
+            ranges.extend_from_slice(&before[after + 1..]);
+        }
         let entry = match (told, &ranges[..]) {
             (Err(full), _) => Err(full),
             (Ok(()), same) if same == before => Ok(old),
@@ -47,8 +55,9 @@ impl<W: Width> Writer<W> {
         };
         if entry.is_ok_and(|entry| entry != old) {
             self.drop_all_lines(old, lines);
-            for &(start, result) in &before {
-                if (first..=last).contains(&start) && result & W::DEEP != 0 {
+            let inside = before[kept..].iter().take_while(|range| range.0 <= last);
+            for &(_, result) in inside {
+                if result & W::DEEP != 0 {
                     self.drop_tail(result & !W::DEEP);
                 }
             }
@@ -121,28 +130,35 @@ impl<W: Width> Writer<W> {
     }
 
     fn lay_at(&self, line: usize, depth: usize, ranges: &[(u32, u32)]) {
-        let halves = &self.reader.regions[HEAP].u16s()[32 * line..32 * line + 32];
-        let store = |index: usize, start: u32| {
-            let start = u16::try_from(start - 1).expect("a range starts at 1 to 2^16 - 1");
-            halves[index].store(start, Relaxed);
-        };
         if depth == 0 {
-            halves[W::FIRST..].iter().for_each(|half| half.store(UNUSED, Relaxed));
-            for (index, &(start, result)) in ranges.iter().enumerate() {
-                if index > 0 {
-                    store(W::FIRST + index - 1, start);
-                }
+            self.put_thresholds(line, W::FIRST, ranges[1..].iter().map(|range| range.0));
+            for (index, &(_, result)) in ranges.iter().enumerate() {
                 W::put(self.reader.view(), line, index, result);
             }
             return;
         }
-        halves.iter().for_each(|half| half.store(UNUSED, Relaxed));
         let each = W::RANGES * FAN.pow(u32::try_from(depth - 1).expect("at most 2"));
+        self.put_thresholds(line, 0, ranges.chunks(each).skip(1).map(|ranges| ranges[0].0));
         for (index, ranges) in ranges.chunks(each).enumerate() {
-            if index > 0 {
-                store(index - 1, ranges[0].0);
-            }
             self.lay_at(line + 1 + index * WHOLE[depth - 1], depth - 1, ranges);
+        }
+    }
+
+    /// The starts of all ranges of a line but the first, from its half `first` on. A line is made
+    /// beside the readers, so whole units are stored: a fourth of the stores.
+    fn put_thresholds(&self, line: usize, first: usize, starts: impl Iterator<Item = u32>) {
+        let mut halves = [UNUSED; 32];
+        for (half, start) in halves[first..].iter_mut().zip(starts) {
+            *half = u16::try_from(start - 1).expect("a range starts at 1 to 2^16 - 1");
+        }
+        let units = &self.reader.regions[HEAP].u64s()[8 * line..8 * line + 8];
+        let (four, _) = halves.as_chunks::<4>();
+        for (unit, &[a, b, c, d]) in units.iter().zip(four).skip(first / 4) {
+            let bytes = [a, b, c, d].map(u16::to_ne_bytes);
+            unit.store(
+                u64::from_ne_bytes(*bytes.as_flattened().first_chunk().expect("8")),
+                Relaxed,
+            );
         }
     }
 
@@ -183,15 +199,24 @@ impl<W: Width> Writer<W> {
     /// The ranges of a tree of which the first starts at `start`; the number of its lines.
     fn read(&self, line: usize, depth: usize, start: u32, ranges: &mut Vec<(u32, u32)>) -> usize {
         let halves = &self.reader.regions[HEAP].u16s()[32 * line..32 * line + 32];
-        let first = if depth == 0 { W::FIRST } else { 0 };
-        let thresholds = halves[first..].iter().map(|half| half.load(Relaxed));
-        let starts = thresholds.take_while(|&half| half != UNUSED).map(|half| u32::from(half) + 1);
-        let starts = iter::once(start).chain(starts);
         if depth == 0 {
             let view = self.reader.view();
-            ranges.extend(starts.enumerate().map(|(i, start)| (start, W::result(view, line, i))));
+            let mut leaf = [(start, W::result(view, line, 0)); 32];
+            let mut count = 1;
+            for (range, half) in leaf[1..].iter_mut().zip(&halves[W::FIRST..]) {
+                let half = half.load(Relaxed);
+                if half == UNUSED {
+                    break;
+                }
+                *range = (u32::from(half) + 1, W::result(view, line, count));
+                count += 1;
+            }
+            ranges.extend_from_slice(&leaf[..count]);
             return 1;
         }
+        let thresholds = halves.iter().map(|half| half.load(Relaxed));
+        let starts = thresholds.take_while(|&half| half != UNUSED).map(|half| u32::from(half) + 1);
+        let starts = iter::once(start).chain(starts);
         let mut lines = 1;
         for (child, start) in starts.enumerate() {
             lines += self.read(line + 1 + child * WHOLE[depth - 1], depth - 1, start, ranges);
@@ -206,6 +231,19 @@ impl<W: Width> Writer<W> {
         self.unlink(unit, u32::try_from(1 + 2 * count).expect("what was taken"));
         self.stale.push((number, 0));
     }
+}
+
+/// Of neighbors from `seam` on with one answer the first stays.
+fn merge_from<W: Width>(ranges: &mut Vec<(u32, u32)>, seam: usize) {
+    let mut kept = seam;
+    for at in seam + 1..ranges.len() {
+        let next = ranges[at];
+        if next.1 != ranges[kept].1 || next.1 & W::DEEP != 0 {
+            kept += 1;
+            ranges[kept] = next;
+        }
+    }
+    ranges.truncate(kept + 1);
 }
 
 /// The last /48 of a /32.

@@ -20,7 +20,6 @@ pub(super) struct Space {
     links: Vec<Link>,
     /// First lines of the lists of those whose longest gap is the index.
     heads: [u32; LINE_WORDS + 1],
-    used: usize,
 }
 
 /// A line's place in a list; `list` 0 is none.
@@ -77,13 +76,7 @@ impl Space {
             taken: vec![0; lines],
             links: vec![Link { list: 0, next: NIL, before: NIL }; lines],
             heads: [NIL; LINE_WORDS + 1],
-            used: 0,
         }
-    }
-
-    /// Words given out.
-    pub(super) fn used(&self) -> usize {
-        self.used
     }
 
     /// Takes a block. `None` when there is no place for it.
@@ -97,13 +90,11 @@ impl Space {
             self.list(line);
             line * LINE_WORDS as u32 + u32::from(place)
         };
-        self.used += words;
         Some(place)
     }
 
     /// Gives back a block that no reader can hold.
     pub(super) fn give(&mut self, place: u32, words: usize) {
-        self.used -= words;
         let line = place / LINE_WORDS as u32;
         if words > LINE_WORDS {
             self.lines.give((line, words.div_ceil(LINE_WORDS) as u32));
@@ -193,11 +184,9 @@ mod tests {
                 owner[place as usize..place as usize + words].fill(false);
                 space.give(place, words);
             }
-            assert_eq!(space.used(), held.iter().map(|block| block.1).sum::<usize>());
         }
         assert!(refused > 0, "the test fills the heap");
         held.drain(..).for_each(|(place, words)| space.give(place, words));
-        assert_eq!(space.used(), 0);
         // Whole again: as many lines as there ever were, as one block.
         assert_eq!(space.take(CAPACITY - 24), Some(24));
         assert_eq!(space.take(1), None);

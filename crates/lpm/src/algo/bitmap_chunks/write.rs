@@ -1,8 +1,10 @@
 //! The writer of bitmap chunks: cuts the changed part into /18s, writes their chunks aside, publishes
-//! each by one store into the direct table.
+//! each by one store into the direct table. One change inside a /18 has a shorter way ([`splice`]).
 //!
 //! Nothing a reader sees is touched before all chunks of a step have found their place. The widths of
 //! results are chosen when a table is built; a change that needs the wider one asks for that.
+
+mod splice;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -49,6 +51,8 @@ struct Places<E: Entry, W: Width> {
     sinks: Vec<u32>,
     sinks_used: usize,
     chunks: usize,
+    /// Words of all chunks, those among them that wait.
+    words: usize,
     tail_count: usize,
     /// Words of chunks and lines of tails that readers may still hold.
     waiting_words: usize,
@@ -155,6 +159,7 @@ impl<E: Entry, W: Width> Places<E, W> {
         let (start, space) = &mut self.heap[(index >> PART_SHIFT) as usize];
         let place = *start + space.take(size)?;
         self.chunks += 1;
+        self.words += size;
         let heap = &self.reader.regions[HEAP];
         heap.u64s()[place as usize].store(runs, Relaxed);
         let to = &W::slice(heap)[(place as usize + 1) * W::PER_WORD..];
@@ -180,14 +185,29 @@ impl<E: Entry, W: Width> Places<E, W> {
         for result in self.results(place) {
             results += 1;
             if result & W::TAIL != 0 {
-                let tail = result & !W::TAIL;
-                let at = tail as usize * LINE_WORDS;
-                let runs = &self.reader.regions[TAIL].u64s()[at..at + 4];
-                let count = runs.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>();
-                each(Block::Tail(tail, tail_lines::<W>(count as usize)));
+                each(self.tail_block(result));
             }
         }
         each(Block::Chunk(place, words_of::<W>(1, results) as u32));
+    }
+
+    /// The lines of the tail that a result leads to.
+    fn tail_block(&self, result: u32) -> Block {
+        let tail = result & !W::TAIL;
+        let at = tail as usize * LINE_WORDS;
+        let runs = &self.reader.regions[TAIL].u64s()[at..at + 4];
+        let count = runs.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>();
+        Block::Tail(tail, tail_lines::<W>(count as usize))
+    }
+
+    /// What was just unlinked waits for its readers.
+    fn retire(&mut self, epoch: Epoch, block: Block) {
+        self.uncount(block);
+        match block {
+            Block::Chunk(_, words) => self.waiting_words += words as usize,
+            Block::Tail(_, lines) => self.waiting_lines += lines as usize,
+        }
+        self.waiting.push_back((epoch, block));
     }
 
     fn uncount(&mut self, block: Block) {
@@ -202,6 +222,7 @@ impl<E: Entry, W: Width> Places<E, W> {
             Block::Chunk(place, words) => {
                 let part = self.heap.partition_point(|&(start, _)| start <= place) - 1;
                 let (start, space) = &mut self.heap[part];
+                self.words -= words as usize;
                 space.give(place - *start, words as usize);
             }
             Block::Tail(place, lines) => self.tails.give((place, lines)),
@@ -210,9 +231,12 @@ impl<E: Entry, W: Width> Places<E, W> {
 
     /// Frees what has passed its grace period.
     fn reclaim(&mut self, grace: &dyn Grace) {
+        // To ask takes a fence; what a step unlinked has one epoch.
+        let mut passed = None;
         while let Some(&(epoch, block)) = self.waiting.front()
-            && grace.passed(epoch)
+            && (passed == Some(epoch) || grace.passed(epoch))
         {
+            passed = Some(epoch);
             self.waiting.pop_front();
             match block {
                 Block::Chunk(_, words) => self.waiting_words -= words as usize,
@@ -336,6 +360,7 @@ fn build<E: Entry, W: Width>(
         sinks: vec![0; plan.sinks],
         sinks_used: 0,
         chunks: 0,
+        words: 0,
         tail_count: 0,
         waiting_words: 0,
         waiting_lines: 0,
@@ -373,10 +398,8 @@ impl<E: Entry, W: Width> Writer<E, W> {
         head.set(PREFIXES, self.prefixes);
         head.set(CHUNKS, places.chunks);
         let (words, lines) = (places.waiting_words, places.waiting_lines);
-        head.set(
-            CHUNK_WORDS,
-            places.heap.iter().map(|(_, space)| space.used()).sum::<usize>() - words,
-        );
+        // Counted along the way: to ask all parts would read a line of each at every change.
+        head.set(CHUNK_WORDS, places.words - words);
         head.set(SINKS, places.sinks_used);
         head.set(TAILS, places.tail_count);
         head.set(TAIL_LINES, places.tails.used() as usize - lines);
@@ -470,14 +493,7 @@ impl<E: Entry, W: Width> Writer<E, W> {
             return;
         }
         let epoch = grace.retire();
-        for block in blocks.drain(..) {
-            places.uncount(block);
-            match block {
-                Block::Chunk(_, words) => places.waiting_words += words as usize,
-                Block::Tail(_, lines) => places.waiting_lines += lines as usize,
-            }
-            places.waiting.push_back((epoch, block));
-        }
+        blocks.drain(..).for_each(|block| places.retire(epoch, block));
     }
 }
 
@@ -530,18 +546,29 @@ impl<E: Entry, W: Width> Table<u32> for Writer<E, W> {
         self.places.reclaim(grace);
         self.drafts.clear();
         touched(changes, &mut self.touched);
-        for at in 0..self.touched.len() {
-            let (block, part) = self.touched[at];
-            if part.len() > BLOCK_LEN {
-                self.patch(part, routes);
-            } else {
-                cut(block, routes, &mut |from, to, pieces| self.drafts.add(from, to, pieces));
+        let spliced = match self.touched[..] {
+            [(_, part)] if part.len() > BLOCK_LEN => self.splice(part, routes, grace),
+            _ => None,
+        };
+        match spliced {
+            Some(true) => {}
+            Some(false) => return Err(UpdateError::Rebuild),
+            None => {
+                for at in 0..self.touched.len() {
+                    let (block, part) = self.touched[at];
+                    if part.len() > BLOCK_LEN {
+                        self.patch(part, routes);
+                    } else {
+                        let drafts = &mut self.drafts;
+                        cut(block, routes, &mut |from, to, pieces| drafts.add(from, to, pieces));
+                    }
+                }
+                if !self.stage(true) {
+                    return Err(UpdateError::Rebuild);
+                }
+                self.publish_staged(grace);
             }
         }
-        if !self.stage(true) {
-            return Err(UpdateError::Rebuild);
-        }
-        self.publish_staged(grace);
         self.places.reclaim(grace);
         self.prefixes = prefixes;
         self.count();

@@ -5,7 +5,7 @@
 //!         a value. A node without a value has two children, so N prefixes need fewer than 2N nodes.
 //!         24 bytes a node for IPv4 and 48 for IPv6 with a value of 4 bytes.
 //! Cost:   one step a branching on the way: about 20 in a full IPv4 table, of which changes and what
-//!         they ask pass over the upper half ([`ways`]). Ordered walks visit nothing outside their
+//!         they ask pass over the upper half (`ways.rs`). Ordered walks visit nothing outside their
 //!         range but the way to it. No allocation but for growth.
 //!
 //! The root is the prefix of length 0 and is always there, at index 0.

@@ -1,5 +1,5 @@
 //! The writer of bitmap chunks: cuts the changed part into /18s, writes their chunks aside, publishes
-//! each by one store into the direct table. One change inside a /18 has a shorter way ([`splice`]).
+//! each by one store into the direct table. One change inside a /18 has a shorter way (`splice.rs`).
 //!
 //! Nothing a reader sees is touched before all chunks of a step have found their place. The widths of
 //! results are chosen when a table is built; a change that needs the wider one asks for that.

@@ -102,6 +102,15 @@ fn with_bits<J: Job>(job: J) -> J::Out {
     job.run()
 }
 
+/// Calls `visit` with the place of each bit that is set.
+#[inline(always)]
+pub(crate) fn each(mut bits: u64, mut visit: impl FnMut(usize)) {
+    while bits != 0 {
+        visit(bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
 /// Proof that this CPU tells the time in ticks of one rate (RDTSC, RDTSCP).
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks(());

@@ -46,7 +46,7 @@ use crate::lookup::{
     Algorithm, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
 };
 use crate::mem::{Cell, Cells, Region};
-use crate::simd::{BitOps, Job};
+use crate::simd::{BitOps, Job, each};
 use crate::singles::{Chain, Each};
 use chunks_fast::{Chunks, Heap, Staged, entry};
 
@@ -304,11 +304,8 @@ struct Batch<'a, E, W> {
     out: &'a mut [NextHopId],
 }
 
-/// The places in a span whose results are tails.
-struct Tails {
-    places: [u8; SPAN],
-    count: usize,
-}
+/// Which results of a span are tails, a bit each.
+type Tails = [u64; SPAN / 64];
 
 impl<E: Entry, W: Width> Reader<E, W> {
     /// The entries of a group, and asks for their chunks.
@@ -320,7 +317,6 @@ impl<E: Entry, W: Width> Reader<E, W> {
 
     /// The chunks of a group that starts at `at` of its span.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "places in a span")]
     fn finish<const N: usize>(
         &self,
         staged: &Staged<'_, E, W, N>,
@@ -334,20 +330,16 @@ impl<E: Entry, W: Width> Reader<E, W> {
             return;
         }
         let bit = |(slot, out): (usize, &NextHopId)| u64::from(out.0 & W::TAIL != 0) << slot;
-        let mut having = out.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
-        while having != 0 {
-            let slot = having.trailing_zeros() as usize;
-            having &= having - 1;
-            self.ask_for_tail(out[slot % N].0);
-            tails.places[tails.count % SPAN] = (at + slot) as u8;
-            tails.count += 1;
-        }
+        let having = out.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
+        each(having, |slot| self.ask_for_tail(out[slot % N].0));
+        // A group never stands across two words.
+        tails[at / 64 % tails.len()] |= having << (at % 64);
     }
 
     /// All groups of a span, then its tails.
     #[inline(always)]
     fn span(&self, addrs: &[u32], out: &mut [NextHopId]) {
-        let mut tails = Tails { places: [0; SPAN], count: 0 };
+        let mut tails = Tails::default();
         let (groups, rest) = addrs.as_chunks::<GROUP>();
         let (outs, rest_out) = out.as_chunks_mut::<GROUP>();
         self.groups(groups, outs, &mut tails);
@@ -362,12 +354,14 @@ impl<E: Entry, W: Width> Reader<E, W> {
             out.copy_from_slice(&answers[..out.len()]);
             at += FEW;
         }
-        for &place in &tails.places[..tails.count.min(SPAN)] {
-            let place = usize::from(place);
-            // The places of what a group was filled up with are beyond.
-            if let (Some(&addr), Some(out)) = (addrs.get(place), out.get_mut(place)) {
-                *out = self.tail(out.0, addr);
-            }
+        for (word, having) in tails.into_iter().enumerate() {
+            each(having, |bit| {
+                let place = 64 * word + bit;
+                // The places of what a group was filled up with are beyond.
+                if let (Some(&addr), Some(out)) = (addrs.get(place), out.get_mut(place)) {
+                    *out = self.tail(out.0, addr);
+                }
+            });
         }
     }
 

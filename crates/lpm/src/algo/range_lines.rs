@@ -47,7 +47,7 @@ use crate::lookup::{
     Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
 };
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
-use crate::simd::Simd;
+use crate::simd::{Simd, each};
 use lines_fast::{Below, Line, Scalar};
 
 /// The rows of this file.
@@ -497,15 +497,6 @@ impl<'a, W: Width> View<'a, W> {
 
 /// Keys that a bitmap speaks of.
 const CHUNK: usize = 64;
-
-/// Calls `visit` with the place of each bit that is set.
-#[inline(always)]
-fn each(mut bits: u64, mut visit: impl FnMut(usize)) {
-    while bits != 0 {
-        visit(bits.trailing_zeros() as usize);
-        bits &= bits - 1;
-    }
-}
 
 /// Keys that go through the stages together. Each stage ends in a wait, for its last stores to reach the
 /// vectors of the next one: fewer keys a stage make more waits.

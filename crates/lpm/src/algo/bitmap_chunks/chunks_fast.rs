@@ -40,14 +40,14 @@ unsafe fn widened(first: NonNull<AtomicU16>, index: usize) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let cell: u32;
-        // SAFETY: the caller's, and invariant 4.
+        // SAFETY: the caller's, and invariant 4. Not `pure`: the cell may change between two reads.
         unsafe {
             asm!(
                 "movzx {cell:e}, word ptr [{first} + 2 * {index}]",
                 cell = lateout(reg) cell,
                 first = in(reg) first.as_ptr(),
                 index = in(reg) index,
-                options(pure, readonly, nostack, preserves_flags)
+                options(readonly, nostack, preserves_flags)
             );
         }
         cell

@@ -136,6 +136,29 @@ pub struct Change<A: Addr> {
     pub new: NextHopId,
 }
 
+impl<A: Addr> Change<A> {
+    /// The greatest next hop that changes bring, which a structure's format must hold.
+    ///
+    /// # Errors
+    /// [`UpdateError::Limit`] beyond `max`.
+    pub fn greatest_hop(changes: &[Self], max: u32) -> Result<u32, UpdateError> {
+        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
+        if greatest > max {
+            let (max, got) = (u64::from(max), u64::from(greatest));
+            return Err(UpdateError::Limit { what: "next-hop index", max, got });
+        }
+        Ok(greatest)
+    }
+
+    /// How many prefixes there are after changes of a table of `before`.
+    pub fn prefixes_after(changes: &[Self], before: usize) -> usize {
+        // What neither was nor is counts in both.
+        let added = changes.iter().filter(|change| change.old.is_none()).count();
+        let gone = changes.iter().filter(|change| change.new.is_none()).count();
+        before + added - gone
+    }
+}
+
 /// The writer: one owner, keeps whatever makes the next update cheap.
 pub trait Table<A: Addr>: Send {
     /// All of `changes` or none. `routes` already holds them.

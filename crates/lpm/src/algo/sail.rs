@@ -355,16 +355,9 @@ impl Table<u32> for Writer {
         routes: &dyn Routes<u32>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        Change::greatest_hop(changes, MAX_HOP)?;
         self.plies.apply(changes, routes, grace).map_err(|Full| UpdateError::Rebuild)?;
-        for change in changes {
-            self.prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            self.prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        self.prefixes = Change::prefixes_after(changes, self.prefixes);
         self.count();
         Ok(())
     }

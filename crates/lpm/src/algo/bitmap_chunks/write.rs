@@ -528,17 +528,11 @@ impl<E: Entry, W: Width> Table<u32> for Writer<E, W> {
         routes: &dyn Routes<u32>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        let greatest = Change::greatest_hop(changes, MAX_HOP)?;
         if greatest as usize >= self.places.sinks.len() || greatest >= W::TAIL {
             return Err(UpdateError::Rebuild);
         }
-        let added = changes.iter().filter(|change| change.old.is_none()).count();
-        let taken = changes.iter().filter(|change| change.new.is_none()).count();
-        let prefixes = (self.prefixes + added).saturating_sub(taken);
+        let prefixes = Change::prefixes_after(changes, self.prefixes);
         // Large entries for what may fit small ones by now.
         if E::MAX == u32::MAX && prefixes * 4 < self.built {
             return Err(UpdateError::Rebuild);

@@ -107,15 +107,10 @@ impl<A: Walk, F: Form> Table<A> for Writer<A, F> {
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > self.max_hop {
-            let (max, got) = (u64::from(self.max_hop), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
-        let (mut prefixes, mut wide) = (self.prefixes, self.wide);
+        Change::greatest_hop(changes, self.max_hop)?;
+        let prefixes = Change::prefixes_after(changes, self.prefixes);
+        let mut wide = self.wide;
         for change in changes {
-            prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
             wide += usize::from(change.new.0 > Narrow::MAX_HOP);
             wide -= usize::from(change.old.0 > Narrow::MAX_HOP);
         }

@@ -530,16 +530,8 @@ impl<F: Form, const TWO: bool> Table<F::Addr> for Writer<F, TWO> {
         routes: &dyn Routes<F::Addr>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > F::MAX_HOP {
-            let (max, got) = (u64::from(F::MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
-        let mut prefixes = self.prefixes;
-        for change in changes {
-            prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        Change::greatest_hop(changes, F::MAX_HOP)?;
+        let prefixes = Change::prefixes_after(changes, self.prefixes);
         if TWO && F::split(prefixes) != F::split(self.prefixes) {
             return Err(UpdateError::Rebuild);
         }

@@ -149,11 +149,7 @@ impl Table<u128> for Static {
         _: &dyn Routes<u128>,
         _: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > super::MAX_HOP {
-            let (max, got) = (u64::from(super::MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        Change::greatest_hop(changes, super::MAX_HOP)?;
         if changes.iter().all(|c| c.old == c.new) { Ok(()) } else { Err(UpdateError::Rebuild) }
     }
 

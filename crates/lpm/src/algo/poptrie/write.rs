@@ -454,11 +454,7 @@ impl<A: Key, const S: u8, const N: usize, const AGG: bool> Table<A> for Writer<A
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        Change::greatest_hop(changes, MAX_HOP)?;
         self.space.reclaim(grace);
         for block in touched(changes) {
             let done =
@@ -471,10 +467,7 @@ impl<A: Key, const S: u8, const N: usize, const AGG: bool> Table<A> for Writer<A
         }
         self.publish_step(grace);
         self.space.reclaim(grace);
-        for change in changes {
-            self.prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            self.prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        self.prefixes = Change::prefixes_after(changes, self.prefixes);
         self.count();
         Ok(())
     }

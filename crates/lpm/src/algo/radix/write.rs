@@ -300,11 +300,7 @@ impl<A: Cells> Table<A> for Writer<A> {
         _: &dyn Routes<A>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        Change::greatest_hop(changes, MAX_HOP)?;
         self.reclaim(grace);
         let before = (self.counts, self.root);
         let changed = changes.iter().filter(|change| change.old != change.new);

@@ -658,16 +658,8 @@ impl<W: Width> Table<u128> for Writer<W> {
         routes: &dyn Routes<u128>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest >= DIRECT {
-            let (max, got) = (u64::from(DIRECT - 1), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
-        let mut prefixes = self.tally.prefixes;
-        for change in changes {
-            prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        let greatest = Change::greatest_hop(changes, DIRECT - 1)?;
+        let prefixes = Change::prefixes_after(changes, self.tally.prefixes);
         // Results too narrow; or wide ones in a table that no longer holds any.
         let emptied = W::DEEP == DIRECT && prefixes == 0 && self.tally.prefixes > 0;
         if greatest >= W::DEEP || emptied {

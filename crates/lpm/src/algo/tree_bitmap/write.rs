@@ -480,11 +480,7 @@ impl<A: Addr, F: Form> Table<A> for Writer<A, F> {
         _: &dyn Routes<A>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
-        let greatest = changes.iter().map(|change| change.new.0).max().unwrap_or(0);
-        if greatest > MAX_HOP {
-            let (max, got) = (u64::from(MAX_HOP), u64::from(greatest));
-            return Err(UpdateError::Limit { what: "next-hop index", max, got });
-        }
+        Change::greatest_hop(changes, MAX_HOP)?;
         self.reclaim(grace);
         let Ok(root) = self.root_of(changes) else {
             self.space.nodes.forget();
@@ -500,10 +496,7 @@ impl<A: Addr, F: Form> Table<A> for Writer<A, F> {
         self.space.nodes.publish(grace);
         self.space.results.publish(grace);
         self.reclaim(grace);
-        for change in changes {
-            self.prefixes += usize::from(change.old.is_none() && !change.new.is_none());
-            self.prefixes -= usize::from(!change.old.is_none() && change.new.is_none());
-        }
+        self.prefixes = Change::prefixes_after(changes, self.prefixes);
         self.count();
         Ok(())
     }

@@ -7,14 +7,13 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Algorithm, HugePages, NextHopId, Origin, RouteStore};
 
 use crate::document::{BenchDocument, Kind, Mode, Run, Unit};
 use crate::family::Family;
 use crate::lookup::check::Questions;
-use crate::machine::machine;
 use crate::measure::{Clock, Turn, alternate_told};
 use crate::peer::{Peer, Row};
 use crate::progress::Progress;
@@ -44,21 +43,14 @@ const EDGES: usize = 50_000;
 /// # Errors
 /// When there is no table, or none of the algorithms has its family.
 pub fn build(options: &BuildOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
-    let (mut infos, mut runs) = (Vec::new(), Vec::new());
+    let mut runs = Vec::new();
     if let Some(table) = &options.tables.v4 {
-        infos.push(table.info());
         runs.extend(of_family(table, options, progress));
     }
     if let Some(table) = &options.tables.v6 {
-        infos.push(table.info());
         runs.extend(of_family(table, options, progress));
     }
-    if runs.is_empty() {
-        bail!("none of these algorithms has the family of the table");
-    }
-    let table = infos.first().cloned().context("no table")?;
-    let tables = if infos.len() > 1 { infos } else { Vec::new() };
-    Ok(BenchDocument { machine: machine(), table, tables, runs })
+    options.tables.document(runs)
 }
 
 fn of_family<A: Family>(

@@ -8,7 +8,8 @@ use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::table::TableReader;
 
-use crate::document::TableInfo;
+use crate::document::{BenchDocument, Run, TableInfo};
+use crate::machine::machine;
 
 /// One family of a table: prefixes with the dense number of their next hop, from 1.
 #[derive(Clone, Debug)]
@@ -58,6 +59,21 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// The document of what was run over them.
+    ///
+    /// # Errors
+    /// When there is no table, or nothing ran.
+    pub(crate) fn document(&self, runs: Vec<Run>) -> Result<BenchDocument> {
+        if runs.is_empty() {
+            bail!("none of these algorithms has the family of the table");
+        }
+        let (v4, v6) = (self.v4.as_ref().map(Table::info), self.v6.as_ref().map(Table::info));
+        let infos: Vec<_> = v4.into_iter().chain(v6).collect();
+        let table = infos.first().cloned().context("no table")?;
+        let tables = if infos.len() > 1 { infos } else { Vec::new() };
+        Ok(BenchDocument { machine: machine(), table, tables, runs })
+    }
+
     /// Reads text or MRT files, compressed or not.
     ///
     /// # Errors

@@ -25,7 +25,6 @@ use fingerpost_route::{Control, Forwarding, Reader};
 pub use stream::Stream;
 
 use crate::document::{BenchDocument, Kind, Run, Unit};
-use crate::machine::machine;
 use crate::measure::{Measured, Plan, alternate};
 use crate::table::{Table, Tables};
 
@@ -267,21 +266,16 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
     let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
     let (control, ports) = world::build(tables, v4, v6)?;
     let (mut prepared, mut left_out) = (Vec::new(), Vec::new());
-    let mut infos = Vec::new();
     if let Some(table) = &tables.v4 {
         let algorithm = (control.fib_v4().algorithm(), v4);
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
-        infos.push(table.info());
     }
     if let Some(table) = &tables.v6 {
         let algorithm = (control.fib_v6().algorithm(), v6);
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
-        infos.push(table.info());
     }
-    let table = infos.first().cloned().context("no table")?;
-    let tables = if infos.len() > 1 { infos } else { Vec::new() };
     let Some(first) = prepared.first() else {
-        return Ok(BenchDocument { machine: machine(), table, tables, runs: left_out });
+        return tables.document(left_out);
     };
 
     let mut ceiling = Run::new("generator", Kind::Ceiling, &first.run.stream, Unit::NsPerPacket);
@@ -313,7 +307,7 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         runs.push(ceiling);
     }
     runs.extend(left_out);
-    Ok(BenchDocument { machine: machine(), table, tables, runs })
+    tables.document(runs)
 }
 
 #[cfg(test)]

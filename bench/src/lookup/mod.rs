@@ -23,7 +23,7 @@ pub mod trace;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 pub(crate) use self::contest::pin;
 use self::entries::Contest;
@@ -31,7 +31,6 @@ pub use self::streams::Stream;
 use self::trace::Trace;
 use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
-use crate::machine::machine;
 use crate::peer::{LOAD_LIMIT, Row};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
@@ -94,22 +93,14 @@ impl Default for LookupOptions {
 /// # Errors
 /// When there is no table, or none of the algorithms has its family.
 pub fn lookup(options: &LookupOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
-    let mut infos = Vec::new();
     let mut runs = Vec::new();
     if let Some(table) = &options.tables.v4 {
-        infos.push(table.info());
         runs.extend(of_family(table, options, progress)?);
     }
     if let Some(table) = &options.tables.v6 {
-        infos.push(table.info());
         runs.extend(of_family(table, options, progress)?);
     }
-    if runs.is_empty() {
-        bail!("none of these algorithms has the family of the table");
-    }
-    let table = infos.first().cloned().context("no table")?;
-    let tables = if infos.len() > 1 { infos } else { Vec::new() };
-    Ok(BenchDocument { machine: machine(), table, tables, runs })
+    options.tables.document(runs)
 }
 
 fn of_family<A: Family>(

@@ -234,7 +234,8 @@ impl<E: Engine> Peer<E> {
 
     fn change(&mut self) {
         let route = self.changes[self.change_at];
-        self.change_at = if self.change_at + 1 == self.changes.len() { 0 } else { self.change_at + 1 };
+        self.change_at =
+            if self.change_at + 1 == self.changes.len() { 0 } else { self.change_at + 1 };
         self.engine.change(route);
     }
 

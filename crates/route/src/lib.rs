@@ -4,6 +4,7 @@ pub mod control;
 pub mod event;
 pub mod fib;
 pub mod forwarding;
+pub mod group;
 pub mod hops;
 pub mod netlink;
 pub mod nexthop;

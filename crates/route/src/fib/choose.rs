@@ -2,34 +2,58 @@
 //!
 //! After FreeBSD 13's framework (in_fib_algo): every algorithm claims a fitness for a table's shape; a
 //! clearly better claim wins at the next look; one that fails is left alone for a while, one whose
-//! limits the table exceeds is banned for it. A choice of the user is never overridden.
+//! limits the table exceeds is banned for it. A choice of the user is never overridden while the chosen
+//! one can hold the table at all. Differs: FreeBSD's pin of one table pins the whole family, and its
+//! bans outlive a choice by hand.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, Algorithm, TableStats};
 
-/// A switch must be worth a rebuild: FreeBSD's 5 %, as a fraction of the present claim.
-const SWITCH_MARGIN: u32 = 20;
-/// Look again after so many changes (FreeBSD's 100) ...
-const LOOK_AFTER_CHANGES: u64 = 100;
-/// ... or so much time, whichever comes first.
-const LOOK_AFTER: Duration = Duration::from_secs(30);
-/// Pause of an algorithm after a failed build; doubles with each further failure ...
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// ... up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+use super::options::FibOptions;
+
+/// Pause of an algorithm after a failed build (FreeBSD's 50 ms); doubles with each further failure ...
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// ... so many times.
+pub(super) const MOST_DOUBLINGS: u32 = 10;
+
+/// How the algorithm is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choice {
+    /// By the algorithms' claims for the table's shape.
+    #[default]
+    Auto,
+    /// This one and no other, while it can hold the table.
+    Pinned(&'static str),
+    /// The fastest in a trial on the live table ([`super::measure`]).
+    Measured,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Pinned(name) => name,
+            Self::Measured => "measured",
+        })
+    }
+}
 
 struct Row<A: Addr> {
     algorithm: &'static Algorithm<A>,
     banned: bool,
     paused_until: Option<Instant>,
-    pause: Duration,
+    failures: u32,
 }
 
 /// The candidates of one table, and what befell them.
 pub struct Chooser<A: Addr> {
     rows: Vec<Row<A>>,
-    pinned: Option<&'static str>,
+    options: FibOptions,
+    choice: Choice,
+    /// Winner of the last trial, and the prefixes that the table had then.
+    measured: Option<(&'static str, usize)>,
     changes: u64,
     looked: Option<Instant>,
 }
@@ -37,40 +61,83 @@ pub struct Chooser<A: Addr> {
 impl<A: Addr> Chooser<A> {
     /// Chooses among `rows`.
     pub fn new(rows: impl IntoIterator<Item = &'static Algorithm<A>>) -> Self {
-        let rows = rows
-            .into_iter()
-            .map(|algorithm| Row {
-                algorithm,
-                banned: false,
-                paused_until: None,
-                pause: FIRST_PAUSE,
-            })
-            .collect();
-        Self { rows, pinned: None, changes: 0, looked: None }
+        let row = |algorithm| Row { algorithm, banned: false, paused_until: None, failures: 0 };
+        Self {
+            rows: rows.into_iter().map(row).collect(),
+            options: FibOptions::default(),
+            choice: Choice::Auto,
+            measured: None,
+            changes: 0,
+            looked: None,
+        }
     }
 
-    /// Uses this algorithm and no other, or chooses again. A pin lifts bans: it is a fresh decision.
-    /// `false` when there is no such algorithm; nothing changed then.
+    /// Other knobs from now on.
+    pub fn set_options(&mut self, options: FibOptions) {
+        self.options = options;
+    }
+
+    /// Uses this algorithm and no other, or chooses again by fitness. `false` when there is no such
+    /// algorithm; nothing changed then.
     pub fn pin(&mut self, name: Option<&str>) -> bool {
-        let pinned = match name {
-            None => None,
+        let choice = match name {
+            None => Choice::Auto,
             Some(name) => match self.rows.iter().find(|r| r.algorithm.name == name) {
-                Some(row) => Some(row.algorithm.name),
+                Some(row) => Choice::Pinned(row.algorithm.name),
                 None => return false,
             },
         };
-        self.pinned = pinned;
-        self.looked = None;
-        for row in &mut self.rows {
-            row.banned = false;
-            row.paused_until = None;
-        }
+        self.decide(choice);
         true
+    }
+
+    /// Chooses in this way from now on. It is a fresh decision: bans and pauses are lifted, and an old
+    /// trial does not count.
+    pub fn decide(&mut self, choice: Choice) {
+        self.choice = choice;
+        self.measured = None;
+        self.looked = None;
+        self.pardon();
+    }
+
+    /// How it chooses.
+    pub fn choice(&self) -> Choice {
+        self.choice
     }
 
     /// The names that can be pinned.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.rows.iter().map(|r| r.algorithm.name)
+    }
+
+    /// The row of this name.
+    pub fn row(&self, name: &str) -> Option<&'static Algorithm<A>> {
+        self.rows.iter().map(|r| r.algorithm).find(|algorithm| algorithm.name == name)
+    }
+
+    /// Those that may be built for such a table, the best claim first.
+    pub fn candidates(&self, stats: &TableStats, now: Instant) -> Vec<&'static Algorithm<A>> {
+        let fits = self.rows.iter().filter(|row| row.fits(stats, now));
+        let mut fits: Vec<_> = fits.map(|row| row.algorithm).collect();
+        fits.sort_by_key(|algorithm| std::cmp::Reverse((algorithm.fitness)(stats)));
+        fits
+    }
+
+    /// Whether the user decided since the last look.
+    pub fn asked(&self) -> bool {
+        self.looked.is_none()
+    }
+
+    /// Whether a trial is due: it is wanted, and none was made or the table is another by now.
+    pub fn wants_trial(&self, prefixes: usize) -> bool {
+        let outdated = |then: usize| prefixes > 2 * then.max(64) || 2 * prefixes.max(64) < then;
+        self.choice == Choice::Measured && self.measured.is_none_or(|(_, then)| outdated(then))
+    }
+
+    /// A trial was won by `name`, on a table of so many prefixes.
+    pub fn measured(&mut self, name: &'static str, prefixes: usize) {
+        self.measured = Some((name, prefixes));
+        self.looked = None;
     }
 
     /// The algorithm to use instead of `current`, if a look is due and another one is clearly better;
@@ -84,64 +151,93 @@ impl<A: Addr> Chooser<A> {
     ) -> Option<&'static Algorithm<A>> {
         self.changes += changes as u64;
         let due = current.is_none()
-            || self.changes >= LOOK_AFTER_CHANGES
-            || self.looked.is_none_or(|t| now.duration_since(t) >= LOOK_AFTER);
+            || self.changes >= u64::from(self.options.evaluation_changes)
+            || self
+                .looked
+                .is_none_or(|t| now.saturating_duration_since(t) >= self.options.evaluation());
         if !due {
             return None;
         }
         self.changes = 0;
         self.looked = Some(now);
         let stats = stats();
-        let fits = |row: &&Row<A>| {
-            !row.banned
-                && row.paused_until.is_none_or(|until| now >= until)
-                && row.algorithm.limits.check(&stats).is_ok()
+        let wanted = match self.choice {
+            Choice::Auto => None,
+            Choice::Pinned(name) => Some(name),
+            Choice::Measured => self.measured.map(|(name, _)| name),
         };
-        if let Some(name) = self.pinned
-            && let Some(row) = self.rows.iter().filter(fits).find(|r| r.algorithm.name == name)
+        let mut fit = self.rows.iter().filter(|row| row.fits(&stats, now));
+        if let Some(name) = wanted
+            && let Some(row) = fit.clone().find(|r| r.algorithm.name == name)
         {
             return differs(current, row.algorithm);
         }
-        // Without a pin, or when the pinned one cannot hold the table: the old answer must not stay.
+        // Nothing is wanted, or what is wanted cannot hold the table: the old answer must not stay.
         let claim = |row: &Row<A>| u32::from((row.algorithm.fitness)(&stats));
-        let best = self
-            .rows
-            .iter()
-            .filter(fits)
-            .filter(|row| claim(row) > 0)
-            .max_by_key(|row| claim(row))?;
-        let Some(row) = current.and_then(|c| self.rows.iter().find(|r| r.algorithm.name == c.name))
+        let Some(present) =
+            current.and_then(|c| self.rows.iter().find(|r| r.algorithm.name == c.name))
         else {
+            let best = fit.filter(|row| claim(row) > 0).max_by_key(|row| claim(row))?;
             return Some(best.algorithm);
         };
-        let present = claim(row);
-        (claim(best) > present + present / SWITCH_MARGIN)
-            .then(|| differs(current, best.algorithm))
-            .flatten()
+        let enough = claim(present) * (100 + self.options.hysteresis_percent);
+        let best = fit.by_ref().max_by_key(|row| claim(row))?;
+        (claim(best) * 100 > enough).then(|| differs(current, best.algorithm)).flatten()
     }
 
-    /// The table exceeds this algorithm's limits: leave it alone for good.
+    /// The table exceeds this algorithm's limits, or it answered wrongly: leave it alone for good.
     pub fn ban(&mut self, name: &str) {
         for row in self.rows.iter_mut().filter(|r| r.algorithm.name == name) {
             row.banned = true;
         }
     }
 
+    /// Whether the algorithm is left alone for good.
+    pub fn is_banned(&self, name: &str) -> bool {
+        self.rows.iter().any(|row| row.banned && row.algorithm.name == name)
+    }
+
+    /// The names of those that are banned.
+    pub fn banned(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.rows.iter().filter(|row| row.banned).map(|row| row.algorithm.name)
+    }
+
     /// A build failed: leave the algorithm alone for a while.
     pub fn pause(&mut self, name: &str, now: Instant) {
         for row in self.rows.iter_mut().filter(|r| r.algorithm.name == name) {
-            row.paused_until = Some(now + row.pause);
-            row.pause = (row.pause * 2).min(LONGEST_PAUSE);
+            row.paused_until = Some(now + pause(row.failures));
+            row.failures += 1;
         }
     }
 
     /// A build succeeded.
     pub fn built(&mut self, name: &str) {
         for row in self.rows.iter_mut().filter(|r| r.algorithm.name == name) {
-            row.pause = FIRST_PAUSE;
+            row.failures = 0;
             row.paused_until = None;
         }
     }
+
+    /// Bans and pauses are lifted: a fresh start, or nothing else is left to try.
+    pub fn pardon(&mut self) {
+        for row in &mut self.rows {
+            row.banned = false;
+            row.paused_until = None;
+        }
+    }
+}
+
+impl<A: Addr> Row<A> {
+    fn fits(&self, stats: &TableStats, now: Instant) -> bool {
+        !self.banned
+            && self.paused_until.is_none_or(|until| now >= until)
+            && self.algorithm.limits.check(stats).is_ok()
+    }
+}
+
+/// How long to leave alone what failed so often before.
+pub(super) fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE * 2_u32.pow(failures.min(MOST_DOUBLINGS))
 }
 
 fn differs<A: Addr>(

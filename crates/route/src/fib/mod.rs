@@ -2,33 +2,60 @@
 //!
 //! It applies changes in place where the algorithm can, builds anew where it cannot, and goes to the
 //! next algorithm where even that fails; what answered before answers on until its successor is ready.
-//! Every decision is a line with its numbers.
+//! The mark that the lookup is behind stays until a build has succeeded, and a failed round always has
+//! a time at which it is tried again. When changes are applied is [`batch`]'s decision; until then they
+//! wait in a [`backlog`]. Every decision is a line with its numbers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, HugePages, Lookup, NextHopId, Region, Routes, Step, Table,
-    UpdateError,
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, NextHopId, Prefix, Region, Routes, Step,
+    Table, UpdateError,
 };
 
+pub mod backlog;
+pub mod batch;
 pub mod choose;
+pub mod options;
 pub mod publish;
+pub mod report;
 pub(crate) mod sync;
 
-pub use choose::Chooser;
+pub use backlog::Backlog;
+pub use batch::{Batching, Due, Round};
+pub use choose::{Choice, Chooser};
+pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
+pub use report::{FibReport, InstanceReport};
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
+/// As many changes are listed in any case; beyond both the table will be built, and they are not.
+const MOST_LISTED: usize = 65_536;
 
 /// One family's lookup table and its writer.
 pub struct Fib<A: Addr> {
     chooser: Chooser<A>,
+    options: FibOptions,
     current: Option<Current<A>>,
     lookup: Arc<dyn Lookup<A>>,
-    /// The lookup does not show all of the RIB: build at the next chance.
+    /// The lookup does not show all of the RIB, and what it lacks is not listed: build.
     stale: bool,
+    /// What the lookup lacks, unless it is stale.
+    backlog: Backlog<A>,
+    /// Changes that were not listed because the table will be built.
+    missed: usize,
+    /// Changes since the last commit.
+    fresh: usize,
+    /// Do not wait with the next round.
+    forced: bool,
+    batching: Batching,
+    due: Option<Instant>,
+    failures_in_row: u32,
+    retry_at: Option<Instant>,
+    /// Builds and changes at the time when a distrusted table had been built again.
+    rebuilt_at: Option<(u64, u64)>,
     decisions: Vec<String>,
     counts: FibCounts,
 }
@@ -49,31 +76,205 @@ pub struct FibCounts {
     pub failures: u64,
     /// How long the latest build took.
     pub last_build: Duration,
+    /// Rounds in which changes were made visible.
+    pub rounds: u64,
+    /// Most changes in one round.
+    pub largest_round: u64,
+    /// How long the latest round took.
+    pub last_round: Duration,
+    /// Longest time from a change to the end of the round that made it visible.
+    pub longest_delay: Duration,
+    /// Times that the table was found to answer wrongly.
+    pub distrusted: u64,
+}
+
+/// What [`Fib::commit`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Changes that became visible.
+    pub changes: usize,
+    /// Readers must be given the new lookup.
+    pub published: bool,
+    /// Changes that are not visible yet.
+    pub pending: usize,
+}
+
+/// How a round went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Nothing,
+    InPlace,
+    Built,
+    /// Built because the algorithm could not change it in place.
+    Refused,
 }
 
 impl<A: Addr> Fib<A> {
     /// Empty, choosing among `rows`.
     pub fn new(rows: impl IntoIterator<Item = &'static Algorithm<A>>) -> Self {
+        let options = FibOptions::default();
         Self {
             chooser: Chooser::new(rows),
+            options,
             current: None,
             lookup: Arc::new(Nothing),
             stale: true,
+            backlog: Backlog::default(),
+            missed: 0,
+            fresh: 0,
+            forced: false,
+            batching: Batching::new(options),
+            due: None,
+            failures_in_row: 0,
+            retry_at: None,
+            rebuilt_at: None,
             decisions: Vec::new(),
             counts: FibCounts::default(),
         }
     }
 
-    /// Uses this algorithm and no other, or (`None`) chooses again.
+    /// Other knobs from now on; validate them first.
+    pub fn set_options(&mut self, options: FibOptions) {
+        self.options = options;
+        self.chooser.set_options(options);
+        self.batching.set_options(options);
+    }
+
+    /// The knobs.
+    pub fn options(&self) -> &FibOptions {
+        &self.options
+    }
+
+    /// Uses this algorithm and no other, or (`None`) chooses again, from the next commit on.
     ///
     /// # Errors
     /// The names there are, when this is none of them.
     pub fn pin(&mut self, name: Option<&str>) -> Result<(), Vec<&'static str>> {
-        if self.chooser.pin(name) { Ok(()) } else { Err(self.chooser.names().collect()) }
+        if !self.chooser.pin(name) {
+            return Err(self.chooser.names().collect());
+        }
+        self.retry_at = None;
+        Ok(())
     }
 
-    /// Brings the table in step with `routes`, which already hold `changes`. Returns whether readers
-    /// must be given a new lookup; until they have it, the old one answers as before.
+    /// How the algorithm is chosen.
+    pub fn choice(&self) -> Choice {
+        self.chooser.choice()
+    }
+
+    /// The best next hop of a prefix changed; it was `old`. Nothing is visible before a
+    /// [`Fib::commit`], which may let it wait.
+    pub fn note(&mut self, prefix: Prefix<A>, old: NextHopId) {
+        self.fresh += 1;
+        if self.stale {
+            self.missed += 1;
+        } else {
+            self.backlog.push(prefix, old);
+        }
+    }
+
+    /// Notes all of `newer`, and empties it.
+    pub fn note_all(&mut self, newer: &mut Backlog<A>) {
+        self.fresh += newer.len();
+        if self.stale {
+            self.missed += newer.len();
+            newer.clear();
+        } else {
+            self.backlog.append(newer);
+        }
+    }
+
+    /// Whether readers see everything that was noted, once they have the published lookup.
+    pub fn caught_up(&self) -> bool {
+        !self.stale && self.pending() == 0
+    }
+
+    /// The next commit makes everything visible that was noted until then: a route of the host itself
+    /// changed, or a table ended.
+    pub fn force(&mut self) {
+        self.forced = true;
+    }
+
+    /// Changes that readers do not see yet, about: a prefix that changed twice may count twice.
+    pub fn pending(&self) -> usize {
+        self.missed + self.backlog.len()
+    }
+
+    /// When a commit has something to do even if nothing more is noted.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Makes what was noted visible if its time has come. `routes` hold it already, and `best` tells
+    /// the best next hop of exactly a prefix.
+    ///
+    /// # Errors
+    /// When no algorithm could hold the routes: the old table stays, and [`Fib::next_due`] tells when
+    /// it is tried again.
+    pub fn commit(
+        &mut self,
+        best: impl Fn(Prefix<A>) -> NextHopId,
+        routes: &dyn Routes<A>,
+        grace: &mut dyn Grace,
+        now: Instant,
+    ) -> Result<Brought, UpdateError> {
+        let fresh = std::mem::take(&mut self.fresh);
+        let forced = std::mem::take(&mut self.forced);
+        if let Some(at) = self.retry_at
+            && now < at
+        {
+            return Ok(self.waiting(at));
+        }
+        let listed = self.backlog.len();
+        if listed > MOST_LISTED && listed > routes.stats().prefixes / REBUILD_SHARE {
+            self.give_up_the_list();
+        }
+        let at_once = forced || self.current.is_none() || self.chooser.asked() || self.urgent();
+        match self.batching.offer(fresh, self.pending(), at_once, now) {
+            Due::At(at) => return Ok(self.waiting(at)),
+            Due::Now | Due::Never => {}
+        }
+        let since = self.batching.diverged();
+        let start = Instant::now();
+        let changes = if self.stale { Vec::new() } else { self.backlog.changes(best) };
+        let count = changes.len() + self.missed;
+        let before = self.lookup.clone();
+        let way = self.bring(&changes, routes, grace, now)?;
+        let cost = start.elapsed();
+        self.backlog.clear();
+        let built = matches!(way, Way::Built | Way::Refused);
+        let round = Round { cost, changes: count, built, refused: way == Way::Refused };
+        self.batching.done(round, now + cost);
+        if count > 0 {
+            let waited = since.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
+            self.counts.rounds += 1;
+            self.counts.largest_round = self.counts.largest_round.max(count as u64);
+            self.counts.last_round = cost;
+            self.counts.longest_delay = self.counts.longest_delay.max(waited + cost);
+        }
+        let published = !Arc::ptr_eq(&before, &self.lookup);
+        Ok(Brought { changes: count, published, pending: 0 })
+    }
+
+    fn waiting(&mut self, until: Instant) -> Brought {
+        self.due = Some(until);
+        Brought { changes: 0, published: false, pending: self.pending() }
+    }
+
+    /// So much changed that the table will be built: it need not be told what.
+    fn give_up_the_list(&mut self) {
+        self.stale = true;
+        self.missed += self.backlog.len();
+        self.backlog.clear();
+    }
+
+    /// Whether the present table must not wait for its successor.
+    fn urgent(&self) -> bool {
+        self.stale && self.missed == 0
+    }
+
+    /// Brings the table in step with `routes`, which already hold `changes`, without waiting. Returns
+    /// whether readers must be given a new lookup; until they have it, the old one answers as before.
     ///
     /// # Errors
     /// When no algorithm could hold the routes: the old table stays, and the next call tries again.
@@ -89,25 +290,61 @@ impl<A: Addr> Fib<A> {
         Ok(!Arc::ptr_eq(&before, &self.lookup))
     }
 
+    /// One round, and what follows from how it ended.
     fn bring(
         &mut self,
         changes: &[Change<A>],
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
         now: Instant,
-    ) -> Result<(), UpdateError> {
+    ) -> Result<Way, UpdateError> {
+        let result = self.try_all(changes, routes, grace, now);
+        match &result {
+            Ok(_) => {
+                self.missed = 0;
+                self.failures_in_row = 0;
+                (self.retry_at, self.due) = (None, None);
+            }
+            Err(error) => {
+                // The mark stays until a build succeeds, and there is always a next try.
+                self.missed += changes.len();
+                self.stale = true;
+                self.backlog.clear();
+                let pause = choose::pause(self.failures_in_row);
+                self.failures_in_row += 1;
+                (self.retry_at, self.due) = (Some(now + pause), Some(now + pause));
+                self.decide(&format!(
+                    "no algorithm can hold the table: {error}; again in {} ms",
+                    pause.as_millis()
+                ));
+            }
+        }
+        result
+    }
+
+    fn try_all(
+        &mut self,
+        changes: &[Change<A>],
+        routes: &dyn Routes<A>,
+        grace: &mut dyn Grace,
+        now: Instant,
+    ) -> Result<Way, UpdateError> {
         let current = self.current.as_ref().map(|c| c.algorithm);
         let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
         if let Some(algorithm) = better
             && self.build(algorithm, routes, now).is_ok()
         {
-            return Ok(());
+            return Ok(Way::Built);
         }
         if changes.is_empty() && !self.stale {
-            return Ok(());
+            return Ok(Way::Nothing);
         }
         let mut last = UpdateError::Rebuild;
-        if let Some(current) = &mut self.current {
+        let mut tried = false;
+        if let Some(current) = &mut self.current
+            && !self.chooser.is_banned(current.algorithm.name)
+        {
+            tried = true;
             let algorithm = current.algorithm;
             let rebuild = self.stale
                 || changes.len() > 64 && changes.len() > routes.stats().prefixes / REBUILD_SHARE;
@@ -120,10 +357,10 @@ impl<A: Addr> Fib<A> {
                 Ok(()) => {
                     self.counts.applied += changes.len() as u64;
                     self.lookup = current.table.publish();
-                    return Ok(());
+                    return Ok(Way::InPlace);
                 }
                 Err(UpdateError::Rebuild) => match self.build(algorithm, routes, now) {
-                    Ok(()) => return Ok(()),
+                    Ok(()) => return Ok(if rebuild { Way::Built } else { Way::Refused }),
                     Err(error) => last = error,
                 },
                 Err(error) => {
@@ -135,12 +372,16 @@ impl<A: Addr> Fib<A> {
         // The present one cannot go on: take the best that can.
         self.stale = true;
         while let Some(algorithm) = self.chooser.choose(None, 0, &mut || routes.stats(), now) {
+            tried = true;
             match self.build(algorithm, routes, now) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(Way::Built),
                 Err(error) => last = error,
             }
         }
-        self.decisions.push(format!("fib v{}: no algorithm can hold the table: {last}", A::FAMILY));
+        if !tried {
+            // A table that nothing holds is worse than one more failure.
+            self.chooser.pardon();
+        }
         Err(last)
     }
 
@@ -158,11 +399,10 @@ impl<A: Addr> Fib<A> {
         let took = start.elapsed();
         self.chooser.built(algorithm.name);
         let was = self.current.replace(Current { algorithm, table }).map(|c| c.algorithm.name);
-        if was != Some(algorithm.name) {
+        if was != Some(algorithm.name) || self.failures_in_row > 0 {
             let stats = routes.stats();
-            self.decisions.push(format!(
-                "fib v{}: {} -> {}, fitness {}, {} prefixes, built in {:.1} ms",
-                A::FAMILY,
+            self.decide(&format!(
+                "{} -> {}, fitness {}, {} prefixes, built in {:.1} ms",
                 was.unwrap_or("nothing"),
                 algorithm.name,
                 (algorithm.fitness)(&stats),
@@ -178,17 +418,38 @@ impl<A: Addr> Fib<A> {
 
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {
         self.counts.failures += 1;
-        let (name, family) = (algorithm.name, A::FAMILY);
+        let name = algorithm.name;
         match error {
             UpdateError::Limit { .. } => {
                 self.chooser.ban(name);
-                self.decisions.push(format!("fib v{family}: {name} given up: {error}"));
+                self.decide(&format!("{name} given up: {error}"));
             }
             _ => {
                 self.chooser.pause(name, now);
-                self.decisions.push(format!("fib v{family}: {name} paused: {error}"));
+                self.decide(&format!("{name} paused: {error}"));
             }
         }
+    }
+
+    /// The table answers wrongly: build it again, at the next commit. If it was built for that very
+    /// reason and nothing changed since, the algorithm itself is at fault and is given up.
+    pub fn distrust(&mut self, why: &str) {
+        let Some(current) = &self.current else { return };
+        let name = current.algorithm.name;
+        self.counts.distrusted += 1;
+        if self.rebuilt_at == Some((self.counts.builds, self.counts.applied)) {
+            self.chooser.ban(name);
+            self.decide(&format!("{name} given up: freshly built, {why}"));
+        } else {
+            self.decide(&format!("{name} is built again: {why}"));
+        }
+        self.rebuilt_at = Some((self.counts.builds + 1, self.counts.applied));
+        self.give_up_the_list();
+        self.forced = true;
+    }
+
+    fn decide(&mut self, line: &str) {
+        self.decisions.push(format!("fib v{}: {line}", A::FAMILY));
     }
 
     /// What readers should use now.
@@ -233,112 +494,4 @@ impl<A: Addr> Lookup<A> for Nothing {
 
 #[cfg(test)]
 #[cfg(not(loom))]
-mod tests {
-    use super::*;
-    use fingerpost_lpm::{Limits, Memory, NoReaders, Origin, Prefix, RouteStore, TableStats};
-
-    /// Answers by the store's own search, and fails where told: limit at 4 prefixes, or no memory.
-    fn toy<const MAX: u64>(
-        routes: &dyn Routes<u32>,
-        memory: &mut dyn Memory,
-    ) -> Result<Box<dyn Table<u32>>, UpdateError> {
-        let got = routes.stats().prefixes as u64;
-        if got > MAX {
-            return Err(UpdateError::Limit { what: "toy", max: MAX, got });
-        }
-        memory.region("toy", 64)?;
-        Ok(Box::new(Toy))
-    }
-
-    struct Toy;
-    impl Table<u32> for Toy {
-        fn apply(
-            &mut self,
-            _: &[Change<u32>],
-            _: &dyn Routes<u32>,
-            _: &mut dyn Grace,
-        ) -> Result<(), UpdateError> {
-            Err(UpdateError::Rebuild)
-        }
-        fn publish(&mut self) -> Arc<dyn Lookup<u32>> {
-            Arc::new(Nothing)
-        }
-    }
-
-    const LIMITS: Limits = Limits { next_hop: 99, prefix_len: 32, note: "" };
-    static SMALL: Algorithm<u32> = Algorithm {
-        name: "small",
-        summary: "",
-        source: "",
-        origin: Origin::Own,
-        limits: LIMITS,
-        fitness: |stats: &TableStats| if stats.prefixes < 9 { 200 } else { 100 },
-        make: toy::<3>,
-        open: None,
-    };
-    static LARGE: Algorithm<u32> =
-        Algorithm { name: "large", fitness: |_| 150, make: toy::<1000>, ..SMALL_LIKE };
-    const SMALL_LIKE: Algorithm<u32> = Algorithm {
-        name: "",
-        summary: "",
-        source: "",
-        origin: Origin::Own,
-        limits: LIMITS,
-        fitness: |_| 0,
-        make: toy::<0>,
-        open: None,
-    };
-
-    fn grow(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32) -> Result<bool, UpdateError> {
-        let prefix = Prefix::host(n);
-        store.insert(prefix, NextHopId(n));
-        let change = Change { prefix, old: NextHopId::NONE, new: NextHopId(n) };
-        fib.apply(&[change], store, &mut NoReaders, Instant::now())
-    }
-
-    #[test]
-    fn a_limit_moves_the_table_to_the_next_algorithm() {
-        let mut fib = Fib::new([&SMALL, &LARGE]);
-        let mut store = RouteStore::new();
-        for n in 1..=3 {
-            assert_eq!(grow(&mut fib, &mut store, n), Ok(true));
-            assert_eq!(fib.algorithm(), "small");
-        }
-        assert_eq!(grow(&mut fib, &mut store, 4), Ok(true));
-        assert_eq!(fib.algorithm(), "large");
-        let said = fib.take_decisions().join("\n");
-        assert!(said.contains("small given up: toy limit exceeded: need 4, at most 3"), "{said}");
-        assert!(said.contains("small -> large, fitness 150, 4 prefixes"), "{said}");
-    }
-
-    #[test]
-    fn a_table_that_nothing_holds_is_an_error_and_the_old_answer_stays() {
-        let mut fib = Fib::new([&SMALL]);
-        let mut store = RouteStore::new();
-        for n in 1..=3 {
-            grow(&mut fib, &mut store, n).unwrap();
-        }
-        let before = fib.lookup().clone();
-        assert!(matches!(grow(&mut fib, &mut store, 4), Err(UpdateError::Limit { .. })));
-        assert!(Arc::ptr_eq(&before, fib.lookup()));
-        assert_eq!(fib.pin(Some("nonsense")), Err(vec!["small"]));
-        store.remove(Prefix::host(4));
-        fib.pin(Some("small")).unwrap();
-        assert_eq!(fib.apply(&[], &store, &mut NoReaders, Instant::now()), Ok(true));
-    }
-
-    #[test]
-    fn a_pin_wins_over_fitness_and_is_given_up_only_when_it_cannot_hold_the_table() {
-        let mut fib = Fib::new([&SMALL, &LARGE]);
-        fib.pin(Some("large")).unwrap();
-        let mut store = RouteStore::new();
-        grow(&mut fib, &mut store, 1).unwrap();
-        assert_eq!(fib.algorithm(), "large");
-        fib.pin(Some("small")).unwrap();
-        grow(&mut fib, &mut store, 2).unwrap();
-        assert_eq!(fib.algorithm(), "small");
-        grow(&mut fib, &mut store, 3).unwrap();
-        grow(&mut fib, &mut store, 4).unwrap();
-        assert_eq!(fib.algorithm(), "large");
-    }
-}
+mod tests;

@@ -1,0 +1,75 @@
+//! What a FIB says of itself: plain numbers for commands, metrics and pages.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{Addr, Routes};
+
+use super::{Choice, Fib, FibCounts, FibOptions};
+
+/// One table that is kept in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceReport {
+    /// Its algorithm.
+    pub algorithm: &'static str,
+    /// Readers use it; the others are kept beside it, for comparison or to be swapped in.
+    pub published: bool,
+    /// Bytes that lookups can touch.
+    pub bytes: usize,
+}
+
+/// The state of one table's FIB of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FibReport {
+    /// 4 or 6.
+    pub family: u8,
+    /// Algorithm in use; `none` before the first build.
+    pub algorithm: &'static str,
+    /// How it is chosen.
+    pub choice: Choice,
+    /// Algorithms that were given up for this table.
+    pub banned: Vec<&'static str>,
+    /// Every table that is kept in step, the published one first.
+    pub instances: Vec<InstanceReport>,
+    /// Prefixes that the RIB holds.
+    pub prefixes: usize,
+    /// Changes that readers do not see yet.
+    pub pending: usize,
+    /// For how long readers have not seen everything.
+    pub behind: Option<Duration>,
+    /// When that ends, or a failed build is tried again, if nothing more comes.
+    pub due_in: Option<Duration>,
+    /// Failed rounds since the last that succeeded.
+    pub failures_in_row: u32,
+    /// What an applied change costs of late.
+    pub cost_per_change: Duration,
+    /// What was done so far.
+    pub counts: FibCounts,
+    /// The knobs.
+    pub options: FibOptions,
+}
+
+impl<A: Addr> Fib<A> {
+    /// The present state; `routes` are those that the table follows.
+    pub fn report(&self, routes: &dyn Routes<A>, now: Instant) -> FibReport {
+        let published = InstanceReport {
+            algorithm: self.algorithm(),
+            published: true,
+            bytes: self.lookup.bytes(),
+        };
+        FibReport {
+            family: A::FAMILY,
+            algorithm: self.algorithm(),
+            choice: self.chooser.choice(),
+            banned: self.chooser.banned().collect(),
+            instances: vec![published],
+            prefixes: routes.stats().prefixes,
+            pending: self.pending(),
+            behind: self.batching.diverged().map(|t| now.saturating_duration_since(t)),
+            due_in: self.due.map(|t| t.saturating_duration_since(now)),
+            failures_in_row: self.failures_in_row,
+            cost_per_change: self.batching.cost_per_change(),
+            counts: self.counts,
+            options: self.options,
+        }
+    }
+}

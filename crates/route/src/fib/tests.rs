@@ -1,0 +1,271 @@
+//! Limits, pins, batches and failures, with algorithms that fail where they are told.
+
+use super::*;
+use fingerpost_lpm::{Limits, Memory, NoReaders, Origin, Prefix, RouteStore, TableStats};
+
+/// Answers by the store's own search, and fails where told: limit at 4 prefixes, or no memory.
+fn toy<const MAX: u64>(
+    routes: &dyn Routes<u32>,
+    memory: &mut dyn Memory,
+) -> Result<Box<dyn Table<u32>>, UpdateError> {
+    let got = routes.stats().prefixes as u64;
+    if got > MAX {
+        return Err(UpdateError::Limit { what: "toy", max: MAX, got });
+    }
+    memory.region("toy", 64)?;
+    Ok(Box::new(Toy))
+}
+
+struct Toy;
+impl Table<u32> for Toy {
+    fn apply(
+        &mut self,
+        _: &[Change<u32>],
+        _: &dyn Routes<u32>,
+        _: &mut dyn Grace,
+    ) -> Result<(), UpdateError> {
+        Err(UpdateError::Rebuild)
+    }
+    fn publish(&mut self) -> Arc<dyn Lookup<u32>> {
+        Arc::new(Nothing)
+    }
+}
+
+const LIMITS: Limits = Limits { next_hop: 99, prefix_len: 32, note: "" };
+static SMALL: Algorithm<u32> = Algorithm {
+    name: "small",
+    summary: "",
+    source: "",
+    origin: Origin::Own,
+    limits: LIMITS,
+    fitness: |stats: &TableStats| if stats.prefixes < 9 { 200 } else { 100 },
+    make: toy::<3>,
+    open: None,
+};
+static LARGE: Algorithm<u32> =
+    Algorithm { name: "large", fitness: |_| 150, make: toy::<1000>, ..SMALL_LIKE };
+const SMALL_LIKE: Algorithm<u32> = Algorithm {
+    name: "",
+    summary: "",
+    source: "",
+    origin: Origin::Own,
+    limits: LIMITS,
+    fitness: |_| 0,
+    make: toy::<0>,
+    open: None,
+};
+
+fn grow(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32) -> Result<bool, UpdateError> {
+    let prefix = Prefix::host(n);
+    store.insert(prefix, NextHopId(n));
+    let change = Change { prefix, old: NextHopId::NONE, new: NextHopId(n) };
+    fib.apply(&[change], store, &mut NoReaders, Instant::now())
+}
+
+#[test]
+fn a_limit_moves_the_table_to_the_next_algorithm() {
+    let mut fib = Fib::new([&SMALL, &LARGE]);
+    let mut store = RouteStore::new();
+    for n in 1..=3 {
+        assert_eq!(grow(&mut fib, &mut store, n), Ok(true));
+        assert_eq!(fib.algorithm(), "small");
+    }
+    assert_eq!(grow(&mut fib, &mut store, 4), Ok(true));
+    assert_eq!(fib.algorithm(), "large");
+    let said = fib.take_decisions().join("\n");
+    assert!(said.contains("small given up: toy limit exceeded: need 4, at most 3"), "{said}");
+    assert!(said.contains("small -> large, fitness 150, 4 prefixes"), "{said}");
+}
+
+#[test]
+fn a_table_that_nothing_holds_is_an_error_and_the_old_answer_stays() {
+    let mut fib = Fib::new([&SMALL]);
+    let mut store = RouteStore::new();
+    for n in 1..=3 {
+        grow(&mut fib, &mut store, n).unwrap();
+    }
+    let before = fib.lookup().clone();
+    assert!(matches!(grow(&mut fib, &mut store, 4), Err(UpdateError::Limit { .. })));
+    assert!(Arc::ptr_eq(&before, fib.lookup()));
+    assert_eq!(fib.pin(Some("nonsense")), Err(vec!["small"]));
+    store.remove(Prefix::host(4));
+    fib.pin(Some("small")).unwrap();
+    assert_eq!(fib.apply(&[], &store, &mut NoReaders, Instant::now()), Ok(true));
+}
+
+#[test]
+fn a_pin_wins_over_fitness_and_is_given_up_only_when_it_cannot_hold_the_table() {
+    let mut fib = Fib::new([&SMALL, &LARGE]);
+    fib.pin(Some("large")).unwrap();
+    let mut store = RouteStore::new();
+    grow(&mut fib, &mut store, 1).unwrap();
+    assert_eq!(fib.algorithm(), "large");
+    fib.pin(Some("small")).unwrap();
+    grow(&mut fib, &mut store, 2).unwrap();
+    assert_eq!(fib.algorithm(), "small");
+    grow(&mut fib, &mut store, 3).unwrap();
+    grow(&mut fib, &mut store, 4).unwrap();
+    assert_eq!(fib.algorithm(), "large");
+}
+
+fn note(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32, hop: u32) {
+    let old = store.insert(Prefix::host(n), NextHopId(hop)).unwrap_or_default();
+    fib.note(Prefix::host(n), old);
+}
+
+fn commit(
+    fib: &mut Fib<u32>,
+    store: &RouteStore<u32>,
+    now: Instant,
+) -> Result<Brought, UpdateError> {
+    let best = |prefix| store.get(prefix).copied().unwrap_or_default();
+    fib.commit(best, store, &mut NoReaders, now)
+}
+
+/// Never at once, so that batches can be seen.
+const PATIENT: FibOptions = FibOptions {
+    bucket_time_ms: 50,
+    bucket_change_threshold_rate: 500,
+    max_sync_delay_ms: 1000,
+    evaluation_changes: 100,
+    evaluation_s: 30,
+    hysteresis_percent: 5,
+    cpu_share_percent: 10,
+    at_once_us: 0,
+    trial_ms: 2000,
+    trial_mib: 1024,
+    audit_share_bp: 100,
+};
+
+#[test]
+fn changes_wait_for_their_bucket_and_are_counted_until_then() {
+    let mut fib = Fib::new([&LARGE]);
+    fib.set_options(PATIENT);
+    let mut store = RouteStore::new();
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    note(&mut fib, &mut store, 1, 1);
+    let first = commit(&mut fib, &store, at(0)).unwrap();
+    assert_eq!((first.changes, first.published), (1, true), "a first table is built at once");
+    note(&mut fib, &mut store, 1, 2);
+    note(&mut fib, &mut store, 1, 3);
+    let waiting = Brought { changes: 0, published: false, pending: 2 };
+    assert_eq!(commit(&mut fib, &store, at(1)), Ok(waiting));
+    assert_eq!((fib.next_due(), fib.caught_up()), (Some(at(51)), false));
+    assert_eq!(commit(&mut fib, &store, at(50)), Ok(waiting));
+    let report = fib.report(&store, at(50));
+    assert_eq!((report.pending, report.behind), (2, Some(Duration::from_millis(49))));
+    assert_eq!(report.due_in, Some(Duration::from_millis(1)));
+    let done = commit(&mut fib, &store, at(51)).unwrap();
+    assert_eq!((done.changes, done.pending), (1, 0), "two changes of one prefix are one");
+    assert_eq!((fib.next_due(), fib.caught_up()), (None, true));
+    assert!(fib.counts().longest_delay >= Duration::from_millis(50));
+    // Forced: at once, with what waited.
+    note(&mut fib, &mut store, 2, 2);
+    assert_eq!(commit(&mut fib, &store, at(60)).unwrap().pending, 1);
+    note(&mut fib, &mut store, 3, 3);
+    fib.force();
+    assert_eq!(commit(&mut fib, &store, at(61)).unwrap().changes, 2);
+    // So is a choice of the user.
+    note(&mut fib, &mut store, 4, 3);
+    fib.pin(Some("large")).unwrap();
+    assert_eq!(commit(&mut fib, &store, at(70)).unwrap().changes, 1);
+}
+
+#[test]
+fn more_changes_than_are_listed_are_built() {
+    let mut fib = Fib::new([&LARGER]);
+    fib.set_options(PATIENT);
+    let mut store = RouteStore::new();
+    let now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    let many = u32::try_from(MOST_LISTED).unwrap() + 9;
+    for n in 0..many {
+        note(&mut fib, &mut store, n, 1);
+    }
+    assert_eq!(commit(&mut fib, &store, now).unwrap().pending, many as usize);
+    assert!(fib.stale && fib.backlog.is_empty());
+    let late = now + Duration::from_secs(1);
+    assert_eq!(commit(&mut fib, &store, late).unwrap().changes, many as usize);
+    assert!(fib.caught_up());
+}
+
+static LARGER: Algorithm<u32> =
+    Algorithm { name: "larger", fitness: |_| 150, make: toy::<1_000_000>, ..SMALL_LIKE };
+
+mod faults {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Builds that still fail.
+    static FAILS: AtomicU32 = AtomicU32::new(0);
+
+    fn flaky(
+        routes: &dyn Routes<u32>,
+        memory: &mut dyn Memory,
+    ) -> Result<Box<dyn Table<u32>>, UpdateError> {
+        let left = |n: u32| n.checked_sub(1);
+        if FAILS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+            return Err(UpdateError::Memory { name: "flaky", bytes: 1 });
+        }
+        toy::<1000>(routes, memory)
+    }
+
+    static FLAKY: Algorithm<u32> =
+        Algorithm { name: "flaky", fitness: |_| 150, make: flaky, ..SMALL_LIKE };
+
+    /// FreeBSD clears the mark before it tries and arms nothing when it fails, so that nothing happens
+    /// until the next change.
+    #[test]
+    fn a_failed_build_is_tried_again_without_another_change_later_and_later() {
+        let mut fib = Fib::new([&FLAKY]);
+        let mut store = RouteStore::new();
+        let mut now = Instant::now();
+        note(&mut fib, &mut store, 1, 1);
+        commit(&mut fib, &store, now).unwrap();
+        let before = fib.lookup().clone();
+        FAILS.store(4, Ordering::SeqCst);
+        note(&mut fib, &mut store, 2, 2);
+        assert!(commit(&mut fib, &store, now).is_err());
+        for doublings in 0..4 {
+            assert!(Arc::ptr_eq(&before, fib.lookup()), "the old answer stays");
+            assert!(!fib.caught_up());
+            let due = fib.next_due().expect("there is always a next try");
+            assert_eq!(due - now, Duration::from_millis(50 << doublings));
+            let early = commit(&mut fib, &store, due - Duration::from_millis(1)).unwrap();
+            assert_eq!((early.changes, early.pending), (0, 1));
+            now = due;
+            let result = commit(&mut fib, &store, now);
+            assert_eq!(result.is_err(), doublings < 3, "{doublings}: {result:?}");
+        }
+        assert!(fib.caught_up() && fib.next_due().is_none());
+        assert_eq!((fib.counts().failures, fib.counts().builds), (4, 2));
+        let said = fib.take_decisions().join("\n");
+        assert!(said.contains("flaky paused: no memory for flaky: 1 bytes"), "{said}");
+        assert!(said.contains("again in 400 ms"), "{said}");
+        assert!(said.contains("flaky -> flaky"), "the recovery is told: {said}");
+    }
+
+    #[test]
+    fn what_is_wrong_again_right_after_its_build_is_given_up() {
+        let mut fib = Fib::new([&LARGE, &LARGER]);
+        fib.pin(Some("large")).unwrap();
+        let mut store = RouteStore::new();
+        let now = Instant::now();
+        note(&mut fib, &mut store, 1, 1);
+        commit(&mut fib, &store, now).unwrap();
+        fib.distrust("1.2.3.4 is wrong");
+        assert!(!fib.caught_up());
+        commit(&mut fib, &store, now).unwrap();
+        assert_eq!((fib.algorithm(), fib.counts().builds), ("large", 2));
+        fib.distrust("1.2.3.4 is wrong");
+        commit(&mut fib, &store, now).unwrap();
+        assert_eq!(fib.algorithm(), "larger");
+        assert_eq!(fib.report(&store, now).banned, ["large"]);
+        fib.pin(Some("large")).unwrap();
+        commit(&mut fib, &store, now).unwrap();
+        assert_eq!(fib.algorithm(), "large", "a choice of the user lifts bans");
+        let said = fib.take_decisions().join("\n");
+        assert!(said.contains("large given up: freshly built, 1.2.3.4 is wrong"), "{said}");
+    }
+}

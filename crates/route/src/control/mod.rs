@@ -13,13 +13,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Algorithm, Change, Grace, NextHopId, Prefix, Routes, UpdateError};
+use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, Routes, UpdateError};
 
 use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, ObjectTarget, RouteEvent,
     RouteKey, RouteUpdate, Target, Way,
 };
-use crate::fib::{Fib, Publisher, Reader, Subscribe};
+use crate::fib::{
+    Backlog, Brought, Fib, FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe,
+};
 use crate::forwarding::{Forwarding, PortTable};
 use crate::hops::Leg;
 use crate::nexthop::{HopKey, NextHops};
@@ -40,6 +42,9 @@ use world::{Objects, World};
 const HOPS: usize = 65_536;
 const SLOTS: usize = 65_536;
 const ADJACENCIES: usize = 16_384;
+/// Ids that are not reused because a table is behind wait for so long before all tables are made to
+/// catch up together: each alone may be ahead at another time.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 /// A worker that does not pin for this long is not forwarding: do not wait for it.
 const LONGEST_GRACE: Duration = Duration::from_millis(200);
 /// Sources of our own: the host's addresses, and learned neighbors as host routes.
@@ -54,7 +59,7 @@ struct Family<A: Addr> {
     rib: Rib<A>,
     fib: Fib<A>,
     /// Prefixes whose best route changed since the last commit, with what it was then or later.
-    pending: Vec<(Prefix<A>, NextHopId)>,
+    pending: Backlog<A>,
 }
 
 /// A source of routes as the control side knows it.
@@ -86,8 +91,11 @@ pub struct SourceId(u16);
 /// What a commit did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Changed best routes.
+    /// Changed best routes that became visible.
     pub changes: usize,
+    /// Changed best routes that readers do not see yet, as applying them was put off: who keeps what
+    /// it was told may believe itself up to date only when there are none.
+    pub pending: usize,
     /// Readers were given a new value, not just changes in place.
     pub published: bool,
     /// Generation that readers see.
@@ -127,6 +135,8 @@ pub struct Control {
     /// Some next hop is found by its route.
     recursive: bool,
     connected_from_addresses: bool,
+    /// Since when ids wait to be reused because some table may still name them.
+    held: Option<Instant>,
     decisions: Vec<String>,
 }
 
@@ -147,8 +157,10 @@ impl Control {
     /// [`UpdateError::Memory`].
     pub fn new(options: ControlOptions) -> Result<Self, UpdateError> {
         let hops = NextHops::new(HOPS, SLOTS, ADJACENCIES)?;
-        let v4 = Family { rib: Rib::default(), fib: Fib::new(options.v4), pending: Vec::new() };
-        let v6 = Family { rib: Rib::default(), fib: Fib::new(options.v6), pending: Vec::new() };
+        let v4 =
+            Family { rib: Rib::default(), fib: Fib::new(options.v4), pending: Backlog::default() };
+        let v6 =
+            Family { rib: Rib::default(), fib: Fib::new(options.v6), pending: Backlog::default() };
         let publisher = Publisher::new(Forwarding {
             v4: v4.fib.lookup().clone(),
             v6: v6.fib.lookup().clone(),
@@ -170,6 +182,7 @@ impl Control {
             refresh: false,
             recursive: false,
             connected_from_addresses: options.connected_from_addresses,
+            held: None,
             decisions: Vec::new(),
         };
         control.add_source("host", 0);
@@ -249,7 +262,10 @@ impl Control {
                 source.stamp = source.stamp.wrapping_add(1);
                 source.dump = Some(Seen::default());
             }
-            RouteEvent::EndOfTable => self.end_of_table(source),
+            RouteEvent::EndOfTable => {
+                self.end_of_table(source);
+                self.flush();
+            }
         }
     }
 
@@ -311,14 +327,14 @@ impl Control {
         }
     }
 
-    fn insert(&mut self, source: SourceId, key: RouteKey, distance: Option<u8>, hop: &HopKey) {
+    fn insert(&mut self, source: SourceId, key: RouteKey, distance: Option<u8>, hop_key: &HopKey) {
         let world = World {
             links: &self.links,
             objects: &self.objects,
             v4: &self.v4.rib,
             v6: &self.v6.rib,
         };
-        let hop = match self.hops.acquire(hop, &world) {
+        let hop = match self.hops.acquire(hop_key, &world) {
             Ok(hop) => hop,
             Err(error) => return self.refuse(source, &key, &error.to_string()),
         };
@@ -330,6 +346,9 @@ impl Control {
             hop,
         };
         let stamp = s.stamp;
+        if source.0 == HOST || s.dump.is_none() && is_direct(hop_key) {
+            self.force(key.prefix);
+        }
         let replaced = match key.prefix {
             AnyPrefix::V4(prefix) => self.v4.insert(prefix, candidate, stamp),
             AnyPrefix::V6(prefix) => self.v6.insert(prefix, candidate, stamp),
@@ -350,6 +369,10 @@ impl Control {
             AnyPrefix::V6(prefix) => self.v6.remove(prefix, source.0, key.metric),
         };
         if let Some(old) = removed {
+            let s = &self.sources[usize::from(source.0)];
+            if source.0 == HOST || s.dump.is_none() && self.hops.key(old).is_some_and(is_direct) {
+                self.force(key.prefix);
+            }
             self.hops.release(old);
             self.source(source).routes -= 1;
         }
@@ -410,10 +433,57 @@ impl Control {
         self.recursive |= matches!(target, ObjectTarget::Way(Way { link: None, .. }));
     }
 
-    /// Makes everything handled so far visible to readers.
+    /// The next commit applies what is pending in this family at once: who brings an address or a route
+    /// of the host itself up goes on in the belief that it works.
+    fn force(&mut self, prefix: AnyPrefix) {
+        match prefix {
+            AnyPrefix::V4(_) => self.v4.fib.force(),
+            AnyPrefix::V6(_) => self.v6.fib.force(),
+        }
+    }
+
+    /// The next commit makes everything visible, whatever it costs.
+    pub fn flush(&mut self) {
+        self.v4.fib.force();
+        self.v6.fib.force();
+    }
+
+    /// A commit that makes everything visible.
     ///
     /// # Errors
-    /// When no algorithm can hold a table: readers keep the old one, and the next commit tries again.
+    /// As [`Control::commit`].
+    pub fn commit_now(&mut self, now: Instant) -> Result<Committed, UpdateError> {
+        self.flush();
+        self.commit(now)
+    }
+
+    /// When the next commit has something to do even if nothing more is handled until then.
+    pub fn next_due(&self) -> Option<Instant> {
+        [self.v4.fib.next_due(), self.v6.fib.next_due()].into_iter().flatten().min()
+    }
+
+    /// Other knobs for the FIBs.
+    ///
+    /// # Errors
+    /// The first that is out of its range; nothing changed then.
+    pub fn set_fib_options(&mut self, options: FibOptions) -> Result<(), FibOptionError> {
+        let options = options.validated()?;
+        self.v4.fib.set_options(options);
+        self.v6.fib.set_options(options);
+        Ok(())
+    }
+
+    /// The state of every FIB.
+    pub fn fib_reports(&self, now: Instant) -> Vec<FibReport> {
+        vec![self.v4.fib.report(&self.v4.rib, now), self.v6.fib.report(&self.v6.rib, now)]
+    }
+
+    /// Makes what was handled so far visible to readers: at once where that is cheap, else when it is
+    /// due ([`crate::fib::batch`]). Then [`Committed::pending`] tells how much waits, and
+    /// [`Control::next_due`] until when.
+    ///
+    /// # Errors
+    /// When no algorithm can hold a table: readers keep the old one, and a later commit tries again.
     pub fn commit(&mut self, now: Instant) -> Result<Committed, UpdateError> {
         let start = Instant::now();
         let routes_changed = !self.v4.pending.is_empty() || !self.v6.pending.is_empty();
@@ -436,24 +506,33 @@ impl Control {
             self.wait_for_readers();
             published = true;
         }
+        if self.held.is_some_and(|t| now.saturating_duration_since(t) > LONGEST_HOLD) {
+            self.flush();
+        }
         let v4 = self.v4.commit(&mut self.publisher, now);
         let v6 = self.v6.commit(&mut self.publisher, now);
         let mut changes = 0;
         for result in [&v4, &v6].into_iter().flatten() {
-            changes += result.0;
-            if result.1 {
-                published = true;
-            }
+            changes += result.changes;
+            published |= result.published;
         }
         if published {
             self.publish();
         }
         self.decisions.extend(self.v4.fib.take_decisions());
         self.decisions.extend(self.v6.fib.take_decisions());
-        self.hops.reclaim(&mut self.publisher);
+        // A table that is behind still names ids that no route has any more.
+        if self.v4.fib.caught_up() && self.v6.fib.caught_up() {
+            self.hops.reclaim(&mut self.publisher);
+            self.held = None;
+        } else if self.hops.waiting() > 0 {
+            self.held.get_or_insert(now);
+        }
         self.publisher.sweep();
         v4.and(v6)?;
-        Ok(Committed { changes, published, generation: self.generation, took: start.elapsed() })
+        let pending = self.v4.fib.pending() + self.v6.fib.pending();
+        let generation = self.generation;
+        Ok(Committed { changes, pending, published, generation, took: start.elapsed() })
     }
 
     fn publish(&mut self) {
@@ -558,29 +637,20 @@ impl<A: Addr> Family<A> {
 
     fn note(&mut self, prefix: Prefix<A>, old: NextHopId, new: NextHopId) {
         if old != new {
-            self.pending.push((prefix, old));
+            self.pending.push(prefix, old);
         }
     }
 
     /// Hands the pending changes to the FIB: of each prefix what readers know, and what is best now.
-    fn commit(
-        &mut self,
-        grace: &mut dyn Grace,
-        now: Instant,
-    ) -> Result<(usize, bool), UpdateError> {
-        // Stable: of several notes of a prefix the first one tells what readers know.
-        self.pending.sort_by_key(|(prefix, _)| *prefix);
-        self.pending.dedup_by_key(|(prefix, _)| *prefix);
-        let changes: Vec<Change<A>> = self
-            .pending
-            .iter()
-            .map(|&(prefix, old)| Change { prefix, old, new: self.rib.get(prefix) })
-            .filter(|change| change.old != change.new)
-            .collect();
-        self.pending.clear();
-        let published = self.fib.apply(&changes, &self.rib, grace, now)?;
-        Ok((changes.len(), published))
+    fn commit(&mut self, grace: &mut dyn Grace, now: Instant) -> Result<Brought, UpdateError> {
+        self.fib.note_all(&mut self.pending);
+        self.fib.commit(|prefix| self.rib.get(prefix), &self.rib, grace, now)
     }
+}
+
+/// Whether what it leads to is on a link of ours, or ourselves.
+fn is_direct(hop: &HopKey) -> bool {
+    matches!(hop, HopKey::Local | HopKey::Way(Way { gateway: None, .. }))
 }
 
 /// Link-local and multicast destinations never go through a routing table of ours.

@@ -360,6 +360,12 @@ impl<A: Addr, V> PrefixMap<A, V> {
         Iter::new(&self.nodes, ROOT)
     }
 
+    /// Every prefix that follows `prefix` in that order, which need not be held itself: goes on with a
+    /// walk that was left there.
+    pub fn iter_after(&self, prefix: Prefix<A>) -> Iter<'_, A, V> {
+        Iter::after(&self.nodes, prefix)
+    }
+
     /// What differs from here to `new`: each prefix whose value is not the same in both, by address,
     /// then length, with the value here and the value there. Reads both maps once.
     ///
@@ -709,6 +715,8 @@ mod tests {
         assert_eq!(got, collect(&|q| q.covers(p)), "covering {p}");
         got = map.covered(p).map(|(q, &v)| (q, v)).collect();
         assert_eq!(got, collect(&|q| p.covers(q)), "covered by {p}");
+        got = map.iter_after(p).map(|(q, &v)| (q, v)).collect();
+        assert_eq!(got, collect(&|q| q > p), "after {p}");
         let ends = [(p.first(), p.last()), (p.first(), other.last()), (p.last(), other.first())];
         for (from, to) in ends {
             got.clear();

@@ -22,6 +22,32 @@ impl<'a, A: Addr, V> Iter<'a, A, V> {
     pub(super) fn new(nodes: &'a [Node<A, V>], from: u32) -> Self {
         Self { nodes, stack: if from == NIL { Vec::new() } else { vec![from] } }
     }
+
+    /// All that follows `prefix` in the order, whether it is there or not.
+    pub(super) fn after(nodes: &'a [Node<A, V>], prefix: Prefix<A>) -> Self {
+        let mut stack = Vec::new();
+        let mut at = ROOT;
+        while let Some(node) = nodes.get(at as usize) {
+            if !node.prefix().covers(prefix) {
+                if node.prefix() > prefix {
+                    stack.push(at);
+                }
+                break;
+            }
+            let [left, right] = node.children;
+            if node.len == prefix.len() {
+                stack.extend([right, left].into_iter().filter(|&child| child != NIL));
+                break;
+            }
+            if prefix.addr().bit(node.len) {
+                at = right;
+            } else {
+                stack.extend((right != NIL).then_some(right));
+                at = left;
+            }
+        }
+        Self { nodes, stack }
+    }
 }
 
 impl<'a, A: Addr, V> Iterator for Iter<'a, A, V> {

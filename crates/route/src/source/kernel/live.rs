@@ -147,7 +147,8 @@ fn first_dump() {
         for route in ["10.0.1.1/32 local", "10.0.2.255/32 local", "2001:db8:1::1/128 local"] {
             assert!(local.iter().any(|r| r == route), "{route} in {local:?}");
         }
-        assert_eq!(lab.model.dumps, 1);
+        // More than one when the links were still coming up in the middle of the first.
+        assert!(lab.model.dumps >= 1);
 
         run("ip link add br0 index 30 type bridge
              ip link set rb master br0

@@ -15,23 +15,27 @@ use fingerpost_route::{Forwarding, HopTable, Leg, PortTable};
 
 use crate::wire::ip6::{is_link_local, is_multicast};
 
-/// The port by which an IPv4 packet to `dst` will leave; `None` where it will not. `hash` is asked for
-/// the flow hash when several paths lead there.
+/// The port by which an IPv4 packet to `dst` will leave, by the table of the port `from` that caused it;
+/// `None` where it will not. `hash` is asked for the flow hash when several paths lead there.
 pub(crate) fn egress_v4(
     forwarding: &Forwarding,
+    from: u16,
     dst: u32,
     hash: impl FnOnce() -> u32,
 ) -> Option<u16> {
-    egress(&forwarding.hops, forwarding.v4.lookup(dst), hash)
+    let lookup = forwarding.v4_of(forwarding.ports.fib(from));
+    egress(&forwarding.hops, lookup.lookup(dst), hash)
 }
 
 /// The same for IPv6.
 pub(crate) fn egress_v6(
     forwarding: &Forwarding,
+    from: u16,
     dst: u128,
     hash: impl FnOnce() -> u32,
 ) -> Option<u16> {
-    egress(&forwarding.hops, forwarding.v6.lookup(dst), hash)
+    let lookup = forwarding.v6_of(forwarding.ports.fib(from));
+    egress(&forwarding.hops, lookup.lookup(dst), hash)
 }
 
 fn egress(hops: &HopTable, id: NextHopId, hash: impl FnOnce() -> u32) -> Option<u16> {
@@ -105,19 +109,19 @@ mod tests {
     #[test]
     fn egress_follows_routes() {
         let built = Built::of_cases();
-        let egress = |dst| egress_v4(&built.forwarding, v4(dst), || panic!("not a group"));
+        let egress = |dst| egress_v4(&built.forwarding, 0, v4(dst), || panic!("not a group"));
         assert_eq!(egress("198.51.100.9"), Some(built.port("wan")));
         assert_eq!(egress("10.1.0.77"), Some(built.port("lan")), "a glean");
         assert_eq!(egress("172.20.0.1"), Some(built.port("wan")), "unresolved still has a port");
         for none in ["10.1.0.1", "192.0.2.1", "198.18.1.1", "198.18.3.1"] {
             assert_eq!(egress(none), None, "{none}");
         }
-        let by_hash = |hash| egress_v4(&built.forwarding, v4("172.23.0.1"), || hash).unwrap();
+        let by_hash = |hash| egress_v4(&built.forwarding, 0, v4("172.23.0.1"), || hash).unwrap();
         assert_eq!(
             [0, 1, 2, 3].map(by_hash),
             ["wan", "wan", "narrow", "ptp"].map(|p| built.port(p))
         );
-        let egress = |dst| egress_v6(&built.forwarding, v6(dst), || 0);
+        let egress = |dst| egress_v6(&built.forwarding, 0, v6(dst), || 0);
         assert_eq!(egress("2001:db8:180::1"), Some(built.port("ptp")));
         assert_eq!(egress("fe80::a2"), None, "no route can say on which link");
     }

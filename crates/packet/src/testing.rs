@@ -75,6 +75,7 @@ impl World {
                 mac: Some(port_mac(n)),
                 mtu: if n == 2 { 1280 } else { 1500 },
                 up: true,
+                fib: 0,
                 v4: vec![(Ipv4Addr::new(10, 0, n, 1), 24)],
                 v6: vec![
                     (Ipv6Addr::new(0x2001, 0xdb8, n.into(), 0, 0, 0, 0, 1), 64),
@@ -161,6 +162,7 @@ impl World {
         Forwarding {
             v4: Arc::new(StoreLookup(self.v4.clone())),
             v6: Arc::new(StoreLookup(self.v6.clone())),
+            others: Arc::default(),
             hops: self.hops.clone(),
             ports: Arc::new(self.ports.clone()),
         }

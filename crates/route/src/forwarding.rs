@@ -12,14 +12,52 @@ use crate::hops::HopTable;
 /// What a worker pins for one batch.
 #[derive(Clone)]
 pub struct Forwarding {
-    /// IPv4 lookup.
+    /// IPv4 lookup of the main table, fib 0.
     pub v4: Arc<dyn Lookup<u32>>,
-    /// IPv6 lookup.
+    /// IPv6 lookup of the main table.
     pub v6: Arc<dyn Lookup<u128>>,
+    /// Fibs 1 and up: the other tables, in the order in which they came.
+    pub others: Arc<[FibLookup]>,
     /// What the answers mean.
     pub hops: Arc<HopTable>,
     /// The ports, and the host's own addresses.
     pub ports: Arc<PortTable>,
+}
+
+impl Forwarding {
+    /// IPv4 lookup of a fib; that of the main table where there is no such.
+    #[inline]
+    pub fn v4_of(&self, fib: u16) -> &dyn Lookup<u32> {
+        match self.other(fib) {
+            Some(other) => &*other.v4,
+            None => &*self.v4,
+        }
+    }
+
+    /// IPv6 lookup of a fib; that of the main table where there is no such.
+    #[inline]
+    pub fn v6_of(&self, fib: u16) -> &dyn Lookup<u128> {
+        match self.other(fib) {
+            Some(other) => &*other.v6,
+            None => &*self.v6,
+        }
+    }
+
+    #[inline]
+    fn other(&self, fib: u16) -> Option<&FibLookup> {
+        self.others.get(usize::from(fib).checked_sub(1)?)
+    }
+}
+
+/// The lookups of one route table.
+#[derive(Clone)]
+pub struct FibLookup {
+    /// The table's number.
+    pub table: u32,
+    /// IPv4 lookup.
+    pub v4: Arc<dyn Lookup<u32>>,
+    /// IPv6 lookup.
+    pub v6: Arc<dyn Lookup<u128>>,
 }
 
 /// The ports by their number, and what checks and errors need to know of the host.
@@ -40,6 +78,12 @@ impl PortTable {
     pub fn port(&self, number: u16) -> Option<&PortInfo> {
         self.ports.get(usize::from(number))?.as_ref()
     }
+
+    /// The fib by which packets that come in by a port are forwarded.
+    #[inline]
+    pub fn fib(&self, number: u16) -> u16 {
+        self.port(number).map_or(0, |info| info.fib)
+    }
 }
 
 /// A port as the packet path needs it.
@@ -55,6 +99,8 @@ pub struct PortInfo {
     pub mtu: u16,
     /// Up, with carrier.
     pub up: bool,
+    /// The route table that its packets ask: 0 is the main one, see [`Forwarding::others`].
+    pub fib: u16,
     /// Its IPv4 addresses with the length of their subnet, the primary one first.
     pub v4: Vec<(Ipv4Addr, u8)>,
     /// Its IPv6 addresses, link-local ones too.

@@ -11,11 +11,14 @@ pub mod nexthop;
 pub mod rib;
 pub mod source;
 
-pub use control::{Committed, Control, ControlOptions, NeighborRequest, SourceId, SourceReport};
+pub use control::{
+    Committed, Control, ControlOptions, Done, Gap, Happened, NeighborRequest, Notice, Operation,
+    Outcome, Paths, RouteError, RouteRow, SnapshotError, SnapshotId, SourceId, SourceReport,
+};
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,
 };
 pub use fib::{Publisher, Reader, Subscribe};
-pub use forwarding::{Ask, Forwarding, PortInfo, PortTable};
+pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable};
 pub use hops::{Adjacency, HopTable, Leg};

@@ -29,7 +29,7 @@ const MAX_DEPTH: u8 = 8;
 /// The identity of an entry: two routes that name equal keys share one id.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum HopKey {
-    /// One way; the weight counts only within a group and is 1 here.
+    /// One way; its weight says nothing while it is alone, but counts again when another one joins.
     Way(Way),
     /// Several, sorted.
     Group(Box<[Way]>),
@@ -53,6 +53,7 @@ pub enum HopKey {
 impl HopKey {
     /// The key of several ways: sorted, equal ones added up, one alone is no group.
     pub fn of_ways(mut ways: Vec<Way>) -> Self {
+        ways.iter_mut().for_each(|way| way.weight = way.weight.max(1));
         ways.sort_unstable();
         ways.dedup_by(|b, a| {
             let same = a.gateway == b.gateway && a.link == b.link;
@@ -63,7 +64,7 @@ impl HopKey {
         });
         match ways[..] {
             [] => Self::Unreachable,
-            [way] => Self::Way(Way { weight: 1, ..way }),
+            [way] => Self::Way(way),
             _ => Self::Group(ways.into()),
         }
     }
@@ -96,7 +97,7 @@ pub struct AdjacencyKey {
 
 #[derive(Debug)]
 struct Entry {
-    key: HopKey,
+    key: Arc<HopKey>,
     refs: u32,
     content: Vec<(Leg, u32)>,
     /// First slot and number of slots, when it is a group.
@@ -115,7 +116,7 @@ enum Retired {
 pub struct NextHops {
     table: Arc<HopTable>,
     entries: Vec<Option<Entry>>,
-    by_key: HashMap<HopKey, u32>,
+    by_key: HashMap<Arc<HopKey>, u32>,
     free_hops: Vec<u32>,
     free_slots: HashMap<u32, Vec<u32>>,
     next_slot: u32,
@@ -203,9 +204,10 @@ impl NextHops {
                 id
             }
         };
+        let key = Arc::new(key.clone());
         let entry = Entry { key: key.clone(), refs: 1, content: Vec::new(), slots: None };
         self.entries[id as usize] = Some(entry);
-        self.by_key.insert(key.clone(), id);
+        self.by_key.insert(key, id);
         self.table.set_hop(NextHopId(id), Leg::Unreachable);
         if let Err(error) = self.refresh_one(id, resolver) {
             self.release(NextHopId(id));
@@ -242,6 +244,11 @@ impl NextHops {
         Some(&self.entries.get(id.index())?.as_ref()?.key)
     }
 
+    /// The same, to keep for longer than the id is in use.
+    pub fn shared_key(&self, id: NextHopId) -> Option<Arc<HopKey>> {
+        Some(self.entries.get(id.index())?.as_ref()?.key.clone())
+    }
+
     /// The id of a key that is in use.
     pub fn find(&self, key: &HopKey) -> Option<NextHopId> {
         self.by_key.get(key).map(|&id| NextHopId(id))
@@ -261,7 +268,7 @@ impl NextHops {
     pub fn iter(&self) -> impl Iterator<Item = (NextHopId, &HopKey)> {
         self.entries.iter().enumerate().filter_map(|(id, entry)| {
             let id = u32::try_from(id).expect("ids are 32 bits");
-            Some((NextHopId(id), &entry.as_ref()?.key))
+            Some((NextHopId(id), &*entry.as_ref()?.key))
         })
     }
 
@@ -635,7 +642,7 @@ mod tests {
         let id = hops.acquire(&a, &world).unwrap();
         assert_eq!(hops.acquire(&b, &world).unwrap(), id);
         assert_eq!(hops.refs(id), 2);
-        assert_eq!(HopKey::of_ways(vec![way(1, 1, 5)]), HopKey::Way(way(1, 1, 1)));
+        assert_eq!(HopKey::of_ways(vec![way(1, 1, 0)]), HopKey::Way(way(1, 1, 1)));
     }
 
     #[test]

@@ -125,6 +125,21 @@ impl<A: Addr> Rib<A> {
         self.store.iter().map(|(prefix, best)| (prefix, best.hop))
     }
 
+    /// The prefixes that follow `after` in the order of [`Rib::iter`], which need not be held itself;
+    /// all of them after `None`.
+    pub fn prefixes_after(&self, after: Option<Prefix<A>>) -> impl Iterator<Item = Prefix<A>> + '_ {
+        match after {
+            Some(prefix) => self.store.iter_after(prefix),
+            None => self.store.iter(),
+        }
+        .map(|(prefix, _)| prefix)
+    }
+
+    /// The prefixes that cover `prefix`, itself included, the shortest first.
+    pub fn covering(&self, prefix: Prefix<A>) -> impl Iterator<Item = Prefix<A>> + '_ {
+        self.store.covering(prefix).map(|(prefix, _)| prefix)
+    }
+
     /// Adds a candidate, or replaces the one of the same source and metric.
     pub fn insert(&mut self, prefix: Prefix<A>, candidate: Candidate, stamp: u8) -> Effect {
         let (old, mut first) = match self.store.get(prefix) {

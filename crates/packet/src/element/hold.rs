@@ -186,10 +186,12 @@ fn state(key: Ask, cx: &Context<'_>) -> State {
                 State::Waiting
             }
         }
-        Ask::Neighbor { addr, .. } => {
+        Ask::Neighbor { port, addr } => {
+            // A link and its stations are in one table.
+            let fib = forwarding.ports.fib(port);
             let hop = match addr {
-                IpAddr::V4(addr) => forwarding.v4.lookup(addr.to_bits()),
-                IpAddr::V6(addr) => forwarding.v6.lookup(addr.to_bits()),
+                IpAddr::V4(addr) => forwarding.v4_of(fib).lookup(addr.to_bits()),
+                IpAddr::V6(addr) => forwarding.v6_of(fib).lookup(addr.to_bits()),
             };
             // Whatever else the route says now, the way from the lookup on does it.
             match forwarding.hops.leg(hop, 0) {

@@ -132,7 +132,7 @@ impl Icmp4Error {
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         // The flow hash of an error depends on what it quotes and not on its source.
         let hash = || flow::of_ip4(cx.flow_seed, &bytes[ETHER_BYTES..]);
-        let source = egress_v4(cx.forwarding, dst, hash)
+        let source = egress_v4(cx.forwarding, meta.port, dst, hash)
             .and_then(|port| source_v4(&cx.forwarding.ports, port, dst));
         let Some(source) = source else {
             self.counts.no_source += 1;
@@ -393,7 +393,7 @@ mod tests {
             let ip = Ip4::at(&left.frame, 14).unwrap();
             let hash = flow::of_ip4(0, &left.frame[14..]);
             let forwarding = &stage.topology.forwarding;
-            let port = egress_v4(forwarding, ip.dst(), || hash).unwrap();
+            let port = egress_v4(forwarding, 0, ip.dst(), || hash).unwrap();
             assert_eq!(Some(ip.src()), source_v4(&forwarding.ports, port, ip.dst()));
             seen.insert(port);
         }

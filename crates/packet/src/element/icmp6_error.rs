@@ -110,7 +110,8 @@ impl Icmp6Error {
             Some(meta.port)
         } else {
             // The flow hash of an error depends on what it quotes and not on its source.
-            egress_v6(cx.forwarding, dst, || flow::of_ip6(cx.flow_seed, &bytes[ETHER_BYTES..]))
+            let hash = || flow::of_ip6(cx.flow_seed, &bytes[ETHER_BYTES..]);
+            egress_v6(cx.forwarding, meta.port, dst, hash)
         };
         // An error about a packet to one of our own addresses speaks from that one (2.2 a).
         let own = ports.own_v6.binary_search(&ip.dst()).is_ok().then_some(ip.dst());

@@ -164,13 +164,13 @@ fn free(option: &[u8], pointer: u8, first: u8, bytes: usize) -> Result<Option<us
 }
 
 impl Ip4Options {
-    /// Carries the edits out. `packet` begins with its header.
-    fn write(&mut self, packet: &mut [u8], edits: Edits, cx: &Context<'_>) {
+    /// Carries the edits out. `packet` begins with its header and came in by `port`.
+    fn write(&mut self, packet: &mut [u8], port: u16, edits: Edits, cx: &Context<'_>) {
         let Some(ip) = Ip4::at(packet, 0) else { return };
         let (dst, header_len) = (ip.dst(), ip.header_len());
         let ports = &cx.forwarding.ports;
         // None when it goes to the host itself, or nowhere: then there is nothing to record.
-        let own = egress_v4(cx.forwarding, dst, || flow::of_ip4(cx.flow_seed, packet))
+        let own = egress_v4(cx.forwarding, port, dst, || flow::of_ip4(cx.flow_seed, packet))
             .and_then(|port| source_v4(ports, port, dst));
         let Some(own) = own else { return };
         let mut written = false;
@@ -228,7 +228,8 @@ impl Element for Ip4Options {
             match read(header) {
                 Ok(edits) => {
                     if edits != Edits::default() {
-                        self.write(&mut batch.bytes_mut(i)[network..], edits, cx);
+                        let port = batch.meta()[i].port;
+                        self.write(&mut batch.bytes_mut(i)[network..], port, edits, cx);
                     }
                     batch.output(i, FORWARD);
                 }

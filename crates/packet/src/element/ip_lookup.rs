@@ -1,11 +1,14 @@
 //! The lookup: destinations of a batch in, next hops of a batch out.
 //!
 //! Addresses are gathered in one array, so that the algorithm can overlap its cache misses; the
-//! answers go into the packets' metadata. What they mean is for the next hop to find out.
+//! answers go into the packets' metadata. What they mean is for the next hop to find out. Which route
+//! table is asked is a matter of the port that a packet came in by; with more than one table a batch is
+//! asked for in as many parts as it has tables.
 //!
-//! Cost: the algorithm's, and two short loops.
+//! Cost: the algorithm's, and two short loops; with further tables another two a table of the batch.
 
-use fingerpost_lpm::NextHopId;
+use fingerpost_lpm::{Addr, Lookup, NextHopId};
+use fingerpost_route::Forwarding;
 
 use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass};
@@ -28,35 +31,75 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
     make: || Box::new(Ip6Lookup(Arrays::new())),
 };
 
-/// Questions and answers of one batch.
+/// Questions and answers of one batch, and the places of those that ask one table of several.
 struct Arrays<A> {
     addrs: Box<[A; BATCH]>,
     hops: Box<[NextHopId; BATCH]>,
+    places: Vec<usize>,
 }
 
-impl<A: Copy + Default> Arrays<A> {
+impl<A: Addr + Default> Arrays<A> {
     fn new() -> Self {
-        Self { addrs: Box::new([A::default(); BATCH]), hops: Box::new([NextHopId::NONE; BATCH]) }
+        Self {
+            addrs: Box::new([A::default(); BATCH]),
+            hops: Box::new([NextHopId::NONE; BATCH]),
+            places: Vec::with_capacity(BATCH),
+        }
     }
 
-    /// `addr` is asked for a frame and where its network header begins. A frame too short to have a
-    /// destination gets some answer: the next hop drops it.
+    /// `addr` is asked for a frame and where its network header begins, `lookup` for a table. A frame
+    /// too short to have a destination gets some answer: the next hop drops it.
     #[inline]
-    fn run(
+    fn run<'a>(
         &mut self,
         batch: &mut Batch,
+        forwarding: &'a Forwarding,
         addr: impl Fn(&[u8], usize) -> Option<A>,
-        lookup: impl FnOnce(&[A], &mut [NextHopId]),
+        lookup: impl Fn(u16) -> &'a dyn Lookup<A>,
     ) {
+        if !forwarding.others.is_empty() {
+            return self.run_tables(batch, forwarding, addr, lookup);
+        }
         let len = batch.len();
         for i in 0..len {
             batch.prefetch(i + AHEAD);
             let at = usize::from(batch.meta()[i].network);
             self.addrs[i] = addr(batch.bytes(i), at).unwrap_or_default();
         }
-        lookup(&self.addrs[..len], &mut self.hops[..len]);
+        lookup(0).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
         for (meta, hop) in batch.meta_mut().iter_mut().zip(self.hops.iter()) {
             meta.hop = *hop;
+        }
+    }
+
+    /// The same, table by table in the order of their numbers.
+    #[cold]
+    fn run_tables<'a>(
+        &mut self,
+        batch: &mut Batch,
+        forwarding: &'a Forwarding,
+        addr: impl Fn(&[u8], usize) -> Option<A>,
+        lookup: impl Fn(u16) -> &'a dyn Lookup<A>,
+    ) {
+        let fib = |batch: &Batch, i: usize| forwarding.ports.fib(batch.meta()[i].port);
+        let mut next = (0..batch.len()).map(|i| fib(batch, i)).min();
+        while let Some(table) = next.take() {
+            self.places.clear();
+            for i in 0..batch.len() {
+                let this = fib(batch, i);
+                if this == table {
+                    let at = usize::from(batch.meta()[i].network);
+                    self.addrs[self.places.len()] = addr(batch.bytes(i), at).unwrap_or_default();
+                    self.places.push(i);
+                } else if this > table {
+                    next = Some(next.map_or(this, |n: u16| n.min(this)));
+                }
+            }
+            let len = self.places.len();
+            lookup(table).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
+            for (&i, hop) in self.places.iter().zip(self.hops.iter()) {
+                batch.meta_mut()[i].hop = *hop;
+            }
         }
     }
 }
@@ -66,7 +109,7 @@ struct Ip4Lookup(Arrays<u32>);
 impl Element for Ip4Lookup {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let addr = |frame: &[u8], at: usize| Some(Ip4::at(frame, at)?.dst());
-        self.0.run(batch, addr, |addrs, hops| cx.forwarding.v4.lookup_batch(addrs, hops));
+        self.0.run(batch, cx.forwarding, addr, |fib| cx.forwarding.v4_of(fib));
     }
 }
 
@@ -75,7 +118,7 @@ struct Ip6Lookup(Arrays<u128>);
 impl Element for Ip6Lookup {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let addr = |frame: &[u8], at: usize| Some(Ip6::at(frame, at)?.dst());
-        self.0.run(batch, addr, |addrs, hops| cx.forwarding.v6.lookup_batch(addrs, hops));
+        self.0.run(batch, cx.forwarding, addr, |fib| cx.forwarding.v6_of(fib));
     }
 }
 
@@ -83,7 +126,7 @@ impl Element for Ip6Lookup {
 mod tests {
     use super::*;
     use crate::testing::{Bench, World, frame_v4, frame_v6};
-    use fingerpost_route::Leg;
+    use fingerpost_route::{FibLookup, Leg};
 
     #[test]
     fn each_packet_gets_the_hop_of_its_destination() {
@@ -109,5 +152,27 @@ mod tests {
         (CLASS6.make)().process(0, &mut batch, &mut bench.context());
         let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
         assert_eq!(seen, [hops[3], NextHopId::NONE, hops[2]]);
+    }
+    #[test]
+    fn each_port_has_its_table() {
+        let (mut main, mut other) = (World::new(), World::new());
+        let hops: Vec<_> = (0..3).map(|_| main.hop(Leg::Local)).collect();
+        main.route("192.0.2.0/24", hops[0]);
+        main.route("198.51.100.0/24", hops[1]);
+        other.route("192.0.2.0/24", hops[2]);
+        main.ports.ports[1].as_mut().unwrap().fib = 1;
+        let mut bench = Bench::new(&main);
+        let tables = other.forwarding();
+        bench.forwarding.others =
+            [FibLookup { table: 7, v4: tables.v4.clone(), v6: tables.v6.clone() }].into();
+        let dsts = ["192.0.2.1", "192.0.2.1", "198.51.100.1", "198.51.100.1"];
+        let frames = dsts.map(|dst| frame_v4("10.0.0.9", dst, 64, 17, &[]));
+        let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
+        for (i, meta) in batch.meta_mut().iter_mut().enumerate() {
+            (meta.network, meta.port) = (14, u16::try_from(i % 2).unwrap());
+        }
+        (CLASS4.make)().process(0, &mut batch, &mut bench.context());
+        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
+        assert_eq!(seen, [hops[0], hops[2], hops[1], NextHopId::NONE]);
     }
 }

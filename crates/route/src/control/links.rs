@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use fingerpost_lpm::{Addr, Prefix};
 
-use super::{Control, HOST, SourceId};
+use super::{Control, HOST, RouteError, SourceId};
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, RouteKey, Way};
 use crate::forwarding::{PortInfo, PortTable};
 use crate::nexthop::HopKey;
@@ -21,6 +21,8 @@ const CONNECTED: u32 = 1;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) port: u16,
+    /// Number of the route table that its packets ask, and that holds its own prefixes.
+    pub(super) table: u32,
     pub(super) state: LinkState,
     pub(super) addresses: Vec<AddressUpdate>,
 }
@@ -34,7 +36,8 @@ impl Control {
             entry.state = state;
         } else {
             let port = self.free_port();
-            self.links.insert(link, Link { port, state, addresses: Vec::new() });
+            let table = self.bindings.get(&state.name).copied().unwrap_or(MAIN_TABLE);
+            self.links.insert(link, Link { port, table, state, addresses: Vec::new() });
         }
         self.ports_changed = true;
         self.refresh = true;
@@ -42,13 +45,38 @@ impl Control {
         self.unsettle_link(link);
     }
 
+    /// Binds the interface of this name to a route table, which is made when there is none: packets that
+    /// come in by it are forwarded by that table, and its own addresses and prefixes go there.
+    ///
+    /// # Errors
+    /// [`RouteError::TooManyTables`].
+    pub fn bind_interface(&mut self, name: &str, table: u32) -> Result<(), RouteError> {
+        self.add_table(table)?;
+        self.bindings.insert(name.to_owned(), table);
+        let bound = self.links.iter().find(|(_, entry)| entry.state.name == name);
+        let Some((&link, entry)) = bound.filter(|(_, entry)| entry.table != table) else {
+            return Ok(());
+        };
+        let addresses = entry.addresses.clone();
+        for &address in &addresses {
+            self.address(AddressUpdate { gone: true, ..address });
+        }
+        self.forget_neighbors(link);
+        self.links.get_mut(&link).expect("just seen").table = table;
+        for address in addresses {
+            self.address(address);
+        }
+        self.ports_changed = true;
+        Ok(())
+    }
+
     pub(super) fn link_gone(&mut self, link: u32) {
         let Some(entry) = self.links.get(&link) else { return };
         for address in entry.addresses.clone() {
             self.address(AddressUpdate { gone: true, ..address });
         }
-        self.links.remove(&link);
         self.forget_neighbors(link);
+        self.links.remove(&link);
         self.ports_changed = true;
         self.refresh = true;
     }
@@ -75,31 +103,34 @@ impl Control {
             (Some(at), false) => entry.addresses[at] = update,
             (None, false) => entry.addresses.push(update),
         }
+        let table = entry.table;
         self.ports_changed = true;
-        let held = |c: &Self, same: &dyn Fn(&AddressUpdate) -> bool| c.addresses().any(same);
-        // An address or prefix can be on several links: it goes with the last one.
-        let own = host_prefix(update.addr);
-        if held(self, &|a| a.addr == update.addr) {
-            self.host_route(own, OWN, Some(&HopKey::Local));
-        } else {
-            self.host_route(own, OWN, None);
-        }
+        // An address or prefix can be on several links of a table: it goes with the last one.
+        let same = |a: &&AddressUpdate| a.addr == update.addr;
+        let local = self.addresses_of(table).find(same).map(|_| HopKey::Local);
+        self.host_route(table, host_prefix(update.addr), OWN, local.as_ref());
         if !self.connected_from_addresses {
             return;
         }
         let connected = connected_prefix(&update);
-        let link = self.addresses().find(|a| connected_prefix(a) == connected).map(|a| a.link);
+        let same = |a: &&AddressUpdate| connected_prefix(a) == connected;
+        let link = self.addresses_of(table).find(same).map(|a| a.link);
         let key = link.map(|link| HopKey::Way(Way { gateway: None, link: Some(link), weight: 1 }));
-        self.host_route(connected, CONNECTED, key.as_ref());
+        self.host_route(table, connected, CONNECTED, key.as_ref());
     }
 
-    fn host_route(&mut self, prefix: AnyPrefix, metric: u32, hop: Option<&HopKey>) {
+    pub(super) fn addresses_of(&self, table: u32) -> impl Iterator<Item = &AddressUpdate> {
+        let links = self.links.values().filter(move |entry| entry.table == table);
+        links.flat_map(|entry| &entry.addresses)
+    }
+
+    fn host_route(&mut self, table: u32, prefix: AnyPrefix, metric: u32, hop: Option<&HopKey>) {
         if !super::forwarded(prefix) {
             return;
         }
-        let key = RouteKey { table: MAIN_TABLE, prefix, metric };
+        let key = RouteKey { table, prefix, metric };
         match hop {
-            Some(hop) => self.insert(SourceId(HOST), key, None, hop),
+            Some(hop) => self.insert(SourceId(HOST), key, hop),
             None => self.withdraw(SourceId(HOST), &key),
         }
     }
@@ -114,6 +145,7 @@ impl Control {
                 mac: entry.state.mac,
                 mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
                 up: entry.state.up,
+                fib: self.tables.fib(entry.table).unwrap_or(0),
                 fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
                 ..PortInfo::default()
             };
@@ -151,7 +183,7 @@ impl Control {
     }
 }
 
-fn host_prefix(addr: IpAddr) -> AnyPrefix {
+pub(super) fn host_prefix(addr: IpAddr) -> AnyPrefix {
     match addr {
         IpAddr::V4(addr) => AnyPrefix::V4(Prefix::host(addr.to_bits())),
         IpAddr::V6(addr) => AnyPrefix::V6(Prefix::host(addr.to_bits())),
@@ -163,5 +195,14 @@ fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
     match address.addr {
         IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
         IpAddr::V6(a) => AnyPrefix::V6(Prefix::masked(a.to_bits(), len.min(<u128 as Addr>::BITS))),
+    }
+}
+
+/// Whether `addr` is in the subnet of a host's address.
+pub(super) fn holds(address: &AddressUpdate, addr: IpAddr) -> bool {
+    match (connected_prefix(address), addr) {
+        (AnyPrefix::V4(p), IpAddr::V4(a)) => p.contains(a.to_bits()),
+        (AnyPrefix::V6(p), IpAddr::V6(a)) => p.contains(a.to_bits()),
+        _ => false,
     }
 }

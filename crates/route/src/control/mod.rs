@@ -16,25 +16,35 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, Routes, UpdateError};
 
 use crate::event::{
-    AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, ObjectTarget, RouteEvent,
-    RouteKey, RouteUpdate, Target, Way,
+    AddressUpdate, AnyPrefix, LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey,
+    RouteUpdate, Target, Way,
 };
-use crate::fib::{
-    Backlog, Brought, Fib, FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe,
-};
-use crate::forwarding::{Forwarding, PortTable};
+use crate::fib::{Fib, FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
+use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
 use crate::nexthop::{HopKey, NextHops};
-use crate::rib::{Candidate, Rib};
+use crate::rib::{Candidate, Effect, Rib};
 
+mod action;
+mod expiry;
 mod links;
 mod neighbors;
+mod snapshot;
+mod tables;
+mod watch;
 mod world;
 
+pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use neighbors::NeighborRequest;
+pub use snapshot::{RouteRow, SnapshotError, SnapshotId};
+pub use watch::{Gap, Happened, Notice};
 
+use expiry::Expiry;
 use links::Link;
 use neighbors::Neighbors;
+use snapshot::Snapshots;
+use tables::{Table, Tables};
+use watch::Log;
 use world::{Objects, World};
 
 /// Room of the tables behind a next hop: a few hundred next hops are usual, some thousand happen, and
@@ -53,14 +63,6 @@ const NEIGHBOR: u16 = 1;
 const FIRST_SOURCE: u16 = 2;
 /// Learned neighbors yield to every real route.
 const NEIGHBOR_DISTANCE: u8 = 254;
-
-/// One family: its routes and its lookup table.
-struct Family<A: Addr> {
-    rib: Rib<A>,
-    fib: Fib<A>,
-    /// Prefixes whose best route changed since the last commit, with what it was then or later.
-    pending: Backlog<A>,
-}
 
 /// A source of routes as the control side knows it.
 #[derive(Debug)]
@@ -121,15 +123,19 @@ pub struct SourceReport {
 pub struct Control {
     publisher: Publisher<Forwarding>,
     generation: u64,
-    v4: Family<u32>,
-    v6: Family<u128>,
+    tables: Tables,
     hops: NextHops,
     links: BTreeMap<u32, Link>,
     next_port: u16,
+    /// Interfaces, by name, that ask another table than the main one.
+    bindings: BTreeMap<String, u32>,
     ports_changed: bool,
     neighbors: Neighbors,
     sources: Vec<Source>,
     objects: Objects,
+    expiry: Expiry,
+    snapshots: Snapshots,
+    log: Log,
     /// Contents of next hops must be worked out again.
     refresh: bool,
     /// Some next hop is found by its route.
@@ -157,28 +163,23 @@ impl Control {
     /// [`UpdateError::Memory`].
     pub fn new(options: ControlOptions) -> Result<Self, UpdateError> {
         let hops = NextHops::new(HOPS, SLOTS, ADJACENCIES)?;
-        let v4 =
-            Family { rib: Rib::default(), fib: Fib::new(options.v4), pending: Backlog::default() };
-        let v6 =
-            Family { rib: Rib::default(), fib: Fib::new(options.v6), pending: Backlog::default() };
-        let publisher = Publisher::new(Forwarding {
-            v4: v4.fib.lookup().clone(),
-            v6: v6.fib.lookup().clone(),
-            hops: hops.table().clone(),
-            ports: Arc::new(PortTable::default()),
-        });
+        let tables = Tables::new(options.v4, options.v6);
+        let publisher = Publisher::new(forwarding(&tables, &hops, PortTable::default()));
         let mut control = Self {
             publisher,
             generation: 1,
-            v4,
-            v6,
+            tables,
             hops,
             links: BTreeMap::new(),
             next_port: 0,
+            bindings: BTreeMap::new(),
             ports_changed: false,
             neighbors: Neighbors::default(),
             sources: Vec::new(),
             objects: Objects::default(),
+            expiry: Expiry::default(),
+            snapshots: Snapshots::default(),
+            log: Log::default(),
             refresh: false,
             recursive: false,
             connected_from_addresses: options.connected_from_addresses,
@@ -273,71 +274,85 @@ impl Control {
         &mut self.sources[usize::from(id.0)]
     }
 
-    fn refuse(&mut self, source: SourceId, key: &RouteKey, why: &str) {
+    fn refuse(&mut self, source: SourceId, why: &RouteError) {
         let source = self.source(source);
         source.refused += 1;
-        source.last_refusal = format!("{}: {why}", key.prefix);
+        source.last_refusal = why.to_string();
     }
 
     fn route(&mut self, source: SourceId, update: RouteUpdate) {
         let key = update.key;
-        if key.table != MAIN_TABLE || !forwarded(key.prefix) {
+        // Of tables that nobody forwards by there is nothing to know.
+        if self.tables.get(key.table).is_none() || !forwarded(key.prefix) {
             return;
         }
-        let mut ways = match update.target {
-            Target::Way(way) => vec![way],
-            Target::Ways(ways) => ways,
-            other => {
-                let hop = match other {
-                    Target::Object(id) => HopKey::Object { source: source.0, id },
-                    Target::Local => HopKey::Local,
-                    Target::Blackhole => HopKey::Blackhole,
-                    Target::Prohibit => HopKey::Prohibit,
-                    Target::Unreachable | Target::Way(_) | Target::Ways(_) => HopKey::Unreachable,
-                };
-                return self.insert(source, key, update.distance, &hop);
-            }
-        };
-        if update.append {
+        let mut target = update.target;
+        if update.append
+            && let Target::Way(_) | Target::Ways(_) = target
+        {
+            let mut ways = match target {
+                Target::Way(way) => vec![way],
+                Target::Ways(ways) => ways,
+                _ => unreachable!("just seen"),
+            };
             ways.extend(self.ways_of(source, &key));
+            target = Target::Ways(ways);
         }
-        let wrong_family = |way: &Way| {
-            matches!((key.prefix, way.gateway), (AnyPrefix::V6(_), Some(IpAddr::V4(_))))
+        // Links may be announced after their routes.
+        match self.check_target(key.prefix, &target) {
+            Ok(()) | Err(RouteError::NoLink { .. }) => {}
+            Err(error) => return self.refuse(source, &error),
+        }
+        if let Err(error) = self.settle_links(&key, &mut target) {
+            return self.refuse(source, &error);
+        }
+        let hop = self.key_of(source, &target);
+        let done = self.try_insert(source, key, update.distance, &hop);
+        match done {
+            Ok(_) => self.expiry.forget(source, &key),
+            Err(error) => self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error }),
+        }
+    }
+
+    /// What a target is called among the next hops.
+    fn key_of(&mut self, source: SourceId, target: &Target) -> HopKey {
+        let ways = match target {
+            Target::Way(way) => vec![*way],
+            Target::Ways(ways) => ways.clone(),
+            Target::Object(id) => return HopKey::Object { source: source.0, id: *id },
+            Target::Local => return HopKey::Local,
+            Target::Blackhole => return HopKey::Blackhole,
+            Target::Prohibit => return HopKey::Prohibit,
+            Target::Unreachable => return HopKey::Unreachable,
         };
-        if ways.iter().any(wrong_family) {
-            return self.refuse(source, &key, "an IPv6 route cannot have an IPv4 gateway");
-        }
-        if ways.iter().any(|way| way.gateway.is_none() && way.link.is_none()) {
-            return self.refuse(source, &key, "a way needs a gateway or a device");
-        }
         self.recursive |= ways.iter().any(|way| way.link.is_none());
-        self.insert(source, key, update.distance, &HopKey::of_ways(ways));
+        HopKey::of_ways(ways)
     }
 
     /// The ways that a route has at present.
     fn ways_of(&self, source: SourceId, key: &RouteKey) -> Vec<Way> {
-        let found = match key.prefix {
-            AnyPrefix::V4(prefix) => self.v4.rib.find(prefix, source.0, key.metric),
-            AnyPrefix::V6(prefix) => self.v6.rib.find(prefix, source.0, key.metric),
-        };
-        match found.and_then(|c| self.hops.key(c.hop)) {
-            Some(HopKey::Way(way)) => vec![*way],
-            Some(HopKey::Group(ways)) => ways.to_vec(),
-            _ => Vec::new(),
+        let table = self.tables.get(key.table);
+        let found = table.and_then(|table| table.find(key.prefix, source.0, key.metric));
+        found.map_or(Vec::new(), |candidate| self.ways(candidate.hop))
+    }
+
+    /// Puts a route of our own sources.
+    fn insert(&mut self, source: SourceId, key: RouteKey, hop: &HopKey) {
+        if let Err(error) = self.try_insert(source, key, None, hop) {
+            self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
         }
     }
 
-    fn insert(&mut self, source: SourceId, key: RouteKey, distance: Option<u8>, hop_key: &HopKey) {
-        let world = World {
-            links: &self.links,
-            objects: &self.objects,
-            v4: &self.v4.rib,
-            v6: &self.v6.rib,
-        };
-        let hop = match self.hops.acquire(hop_key, &world) {
-            Ok(hop) => hop,
-            Err(error) => return self.refuse(source, &key, &error.to_string()),
-        };
+    /// The one way in: makes or replaces the candidate of a source for a prefix of a table that is there.
+    fn try_insert(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        distance: Option<u8>,
+        hop_key: &HopKey,
+    ) -> Result<NextHopId, UpdateError> {
+        let hop = self.hops.acquire(hop_key, &world(&self.links, &self.objects, &self.tables))?;
+        self.save_for_snapshots(key.table, key.prefix);
         let s = &self.sources[usize::from(source.0)];
         let candidate = Candidate {
             source: source.0,
@@ -346,36 +361,59 @@ impl Control {
             hop,
         };
         let stamp = s.stamp;
-        if source.0 == HOST || s.dump.is_none() && is_direct(hop_key) {
-            self.force(key.prefix);
+        let forced = source.0 == HOST || s.dump.is_none() && is_direct(hop_key);
+        let table = self.tables.get_mut(key.table).expect("who asks looked for it");
+        if forced {
+            table.force(key.prefix);
         }
-        let replaced = match key.prefix {
-            AnyPrefix::V4(prefix) => self.v4.insert(prefix, candidate, stamp),
-            AnyPrefix::V6(prefix) => self.v6.insert(prefix, candidate, stamp),
-        };
-        match replaced {
-            Some(old) => self.hops.release(old),
-            None => self.source(source).routes += 1,
+        let effect = table.insert(key.prefix, candidate, stamp);
+        if effect.replaced.is_none() {
+            self.source(source).routes += 1;
         }
+        self.note_effect(source, key, &effect, hop);
         self.fill_fresh();
+        Ok(hop)
     }
 
+    /// The one way out.
     fn withdraw(&mut self, source: SourceId, key: &RouteKey) {
-        if key.table != MAIN_TABLE {
+        let Some(table) = self.tables.get(key.table) else { return };
+        if table.find(key.prefix, source.0, key.metric).is_none() {
             return;
         }
-        let removed = match key.prefix {
-            AnyPrefix::V4(prefix) => self.v4.remove(prefix, source.0, key.metric),
-            AnyPrefix::V6(prefix) => self.v6.remove(prefix, source.0, key.metric),
-        };
-        if let Some(old) = removed {
-            let s = &self.sources[usize::from(source.0)];
-            if source.0 == HOST || s.dump.is_none() && self.hops.key(old).is_some_and(is_direct) {
-                self.force(key.prefix);
-            }
-            self.hops.release(old);
-            self.source(source).routes -= 1;
+        self.save_for_snapshots(key.table, key.prefix);
+        let table = self.tables.get_mut(key.table).expect("just seen");
+        let effect = table.remove(key.prefix, source.0, key.metric).expect("just seen");
+        let s = &self.sources[usize::from(source.0)];
+        let direct = |hop| self.hops.key(hop).is_some_and(is_direct);
+        if source.0 == HOST || s.dump.is_none() && effect.replaced.is_some_and(direct) {
+            table.force(key.prefix);
         }
+        self.source(source).routes -= 1;
+        self.expiry.forget(source, key);
+        self.note_effect(source, *key, &effect, NextHopId::NONE);
+    }
+
+    fn note_effect(&mut self, source: SourceId, key: RouteKey, effect: &Effect, new: NextHopId) {
+        let old = effect.replaced.unwrap_or(NextHopId::NONE);
+        if old == new {
+            // Said again: nothing happened, and one reference is too many.
+            self.hops.release(old);
+            return;
+        }
+        let done = match (old.is_none(), new.is_none()) {
+            (true, _) => Done::Added,
+            (false, true) => Done::Deleted,
+            (false, false) => Done::Changed,
+        };
+        let best = effect.old != effect.new;
+        let source = source.0;
+        let keys = [old, new].map(|hop| self.hops.shared_key(hop));
+        if !old.is_none() {
+            self.hops.release(old);
+        }
+        let [old, new] = keys;
+        self.notice(Happened::Route { done, source, key, old, new, best });
     }
 
     /// The kernel does not say which routes go with a next-hop object: find them.
@@ -388,12 +426,10 @@ impl Control {
 
     fn remove_where(&mut self, source: SourceId, select: impl Fn(&Candidate, u8) -> bool) {
         let of_source = |c: &Candidate, stamp: u8| c.source == source.0 && select(c, stamp);
-        let v4 = self.v4.rib.select(of_source);
-        let v6 = self.v6.rib.select(of_source);
-        let v4 = v4.into_iter().map(|(p, c)| (AnyPrefix::V4(p), c.metric));
-        let v6 = v6.into_iter().map(|(p, c)| (AnyPrefix::V6(p), c.metric));
-        for (prefix, metric) in v4.chain(v6).collect::<Vec<_>>() {
-            self.withdraw(source, &RouteKey { table: MAIN_TABLE, prefix, metric });
+        let keys: Vec<RouteKey> =
+            self.tables.iter().flat_map(|table| table.select(of_source)).collect();
+        for key in keys {
+            self.withdraw(source, &key);
         }
     }
 
@@ -433,19 +469,9 @@ impl Control {
         self.recursive |= matches!(target, ObjectTarget::Way(Way { link: None, .. }));
     }
 
-    /// The next commit applies what is pending in this family at once: who brings an address or a route
-    /// of the host itself up goes on in the belief that it works.
-    fn force(&mut self, prefix: AnyPrefix) {
-        match prefix {
-            AnyPrefix::V4(_) => self.v4.fib.force(),
-            AnyPrefix::V6(_) => self.v6.fib.force(),
-        }
-    }
-
     /// The next commit makes everything visible, whatever it costs.
     pub fn flush(&mut self) {
-        self.v4.fib.force();
-        self.v6.fib.force();
+        self.tables.iter_mut().for_each(Table::flush);
     }
 
     /// A commit that makes everything visible.
@@ -459,7 +485,8 @@ impl Control {
 
     /// When the next commit has something to do even if nothing more is handled until then.
     pub fn next_due(&self) -> Option<Instant> {
-        [self.v4.fib.next_due(), self.v6.fib.next_due()].into_iter().flatten().min()
+        let fibs = self.tables.iter().flat_map(|t| [t.v4.fib.next_due(), t.v6.fib.next_due()]);
+        fibs.chain([self.next_expiry()]).flatten().min()
     }
 
     /// Other knobs for the FIBs.
@@ -467,15 +494,14 @@ impl Control {
     /// # Errors
     /// The first that is out of its range; nothing changed then.
     pub fn set_fib_options(&mut self, options: FibOptions) -> Result<(), FibOptionError> {
-        let options = options.validated()?;
-        self.v4.fib.set_options(options);
-        self.v6.fib.set_options(options);
+        self.tables.set_options(options.validated()?);
         Ok(())
     }
 
-    /// The state of every FIB.
+    /// The state of every FIB: of each table, the main one first, that of IPv4 and that of IPv6.
     pub fn fib_reports(&self, now: Instant) -> Vec<FibReport> {
-        vec![self.v4.fib.report(&self.v4.rib, now), self.v6.fib.report(&self.v6.rib, now)]
+        let both = |t: &Table| [t.v4.fib.report(&t.v4.rib, now), t.v6.fib.report(&t.v6.rib, now)];
+        self.tables.iter().flat_map(both).collect()
     }
 
     /// Makes what was handled so far visible to readers: at once where that is cheap, else when it is
@@ -486,16 +512,12 @@ impl Control {
     /// When no algorithm can hold a table: readers keep the old one, and a later commit tries again.
     pub fn commit(&mut self, now: Instant) -> Result<Committed, UpdateError> {
         let start = Instant::now();
-        let routes_changed = !self.v4.pending.is_empty() || !self.v6.pending.is_empty();
+        self.expire(now);
+        let main = self.tables.main();
+        let routes_changed = !main.v4.pending.is_empty() || !main.v6.pending.is_empty();
         if self.refresh || self.recursive && routes_changed {
             self.refresh = false;
-            let world = World {
-                links: &self.links,
-                objects: &self.objects,
-                v4: &self.v4.rib,
-                v6: &self.v6.rib,
-            };
-            self.hops.refresh(&world)?;
+            self.hops.refresh(&world(&self.links, &self.objects, &self.tables))?;
             self.fill_fresh();
         }
         self.settle_neighbors(now);
@@ -509,40 +531,56 @@ impl Control {
         if self.held.is_some_and(|t| now.saturating_duration_since(t) > LONGEST_HOLD) {
             self.flush();
         }
-        let v4 = self.v4.commit(&mut self.publisher, now);
-        let v6 = self.v6.commit(&mut self.publisher, now);
-        let mut changes = 0;
-        for result in [&v4, &v6].into_iter().flatten() {
-            changes += result.changes;
-            published |= result.published;
+        let (mut changes, mut pending, mut behind) = (0, 0, false);
+        let mut failed = None;
+        let mut decisions = Vec::new();
+        for table in self.tables.iter_mut() {
+            let v4 = table.v4.commit(&mut self.publisher, now);
+            let v6 = table.v6.commit(&mut self.publisher, now);
+            for result in [v4, v6] {
+                match result {
+                    Ok(brought) => {
+                        changes += brought.changes;
+                        published |= brought.published;
+                    }
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            pending += table.v4.fib.pending() + table.v6.fib.pending();
+            behind |= !table.v4.fib.caught_up() || !table.v6.fib.caught_up();
+            decisions.extend(table.v4.fib.take_decisions());
+            decisions.extend(table.v6.fib.take_decisions());
         }
+        for line in &decisions {
+            self.notice(Happened::Decision(line.clone()));
+        }
+        self.decisions.extend(decisions);
         if published {
             self.publish();
         }
-        self.decisions.extend(self.v4.fib.take_decisions());
-        self.decisions.extend(self.v6.fib.take_decisions());
         // A table that is behind still names ids that no route has any more.
-        if self.v4.fib.caught_up() && self.v6.fib.caught_up() {
+        if !behind {
             self.hops.reclaim(&mut self.publisher);
             self.held = None;
         } else if self.hops.waiting() > 0 {
             self.held.get_or_insert(now);
         }
         self.publisher.sweep();
-        v4.and(v6)?;
-        let pending = self.v4.fib.pending() + self.v6.fib.pending();
-        let generation = self.generation;
-        Ok(Committed { changes, pending, published, generation, took: start.elapsed() })
+        match failed {
+            Some(error) => Err(error),
+            None => {
+                let generation = self.generation;
+                if changes > 0 && pending == 0 {
+                    self.notice(Happened::Visible(generation));
+                }
+                Ok(Committed { changes, pending, published, generation, took: start.elapsed() })
+            }
+        }
     }
 
     fn publish(&mut self) {
         let ports = self.port_table();
-        self.generation = self.publisher.set(Forwarding {
-            v4: self.v4.fib.lookup().clone(),
-            v6: self.v6.fib.lookup().clone(),
-            hops: self.hops.table().clone(),
-            ports: Arc::new(ports),
-        });
+        self.generation = self.publisher.set(forwarding(&self.tables, &self.hops, ports));
     }
 
     fn wait_for_readers(&mut self) {
@@ -563,27 +601,38 @@ impl Control {
         family: u8,
         name: Option<&str>,
     ) -> Result<(), Vec<&'static str>> {
-        if family == 4 { self.v4.fib.pin(name) } else { self.v6.fib.pin(name) }
+        let main = self.tables.main_mut();
+        if family == 4 { main.v4.fib.pin(name) } else { main.v6.fib.pin(name) }
     }
 
-    /// IPv4 routes.
+    /// Numbers of the route tables, the main one first: a place here is a fib.
+    pub fn tables(&self) -> Vec<u32> {
+        self.tables.iter().map(|table| table.number).collect()
+    }
+
+    /// The candidates of exactly this prefix in a table, the best first.
+    pub fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<Candidate> {
+        self.tables.get(table).map_or(Vec::new(), |table| table.of(prefix))
+    }
+
+    /// IPv4 routes of the main table.
     pub fn rib_v4(&self) -> &Rib<u32> {
-        &self.v4.rib
+        &self.tables.main().v4.rib
     }
 
-    /// IPv6 routes.
+    /// IPv6 routes of the main table.
     pub fn rib_v6(&self) -> &Rib<u128> {
-        &self.v6.rib
+        &self.tables.main().v6.rib
     }
 
     /// The IPv4 table's writer, for its name and counts.
     pub fn fib_v4(&self) -> &Fib<u32> {
-        &self.v4.fib
+        &self.tables.main().v4.fib
     }
 
     /// The IPv6 table's writer, for its name and counts.
     pub fn fib_v6(&self) -> &Fib<u128> {
-        &self.v6.fib
+        &self.tables.main().v6.fib
     }
 
     /// Next hops and groups.
@@ -622,35 +671,26 @@ impl Control {
     }
 }
 
-impl<A: Addr> Family<A> {
-    fn insert(&mut self, prefix: Prefix<A>, candidate: Candidate, stamp: u8) -> Option<NextHopId> {
-        let effect = self.rib.insert(prefix, candidate, stamp);
-        self.note(prefix, effect.old, effect.new);
-        effect.replaced
-    }
-
-    fn remove(&mut self, prefix: Prefix<A>, source: u16, metric: u32) -> Option<NextHopId> {
-        let effect = self.rib.remove(prefix, source, metric)?;
-        self.note(prefix, effect.old, effect.new);
-        effect.replaced
-    }
-
-    fn note(&mut self, prefix: Prefix<A>, old: NextHopId, new: NextHopId) {
-        if old != new {
-            self.pending.push(prefix, old);
-        }
-    }
-
-    /// Hands the pending changes to the FIB: of each prefix what readers know, and what is best now.
-    fn commit(&mut self, grace: &mut dyn Grace, now: Instant) -> Result<Brought, UpdateError> {
-        self.fib.note_all(&mut self.pending);
-        self.fib.commit(|prefix| self.rib.get(prefix), &self.rib, grace, now)
-    }
+/// What readers are given.
+fn forwarding(tables: &Tables, hops: &NextHops, ports: PortTable) -> Forwarding {
+    let FibLookup { v4, v6, .. } = tables.main().lookup();
+    let others = tables.iter().skip(1).map(Table::lookup).collect();
+    Forwarding { v4, v6, others, hops: hops.table().clone(), ports: Arc::new(ports) }
 }
 
 /// Whether what it leads to is on a link of ours, or ourselves.
 fn is_direct(hop: &HopKey) -> bool {
     matches!(hop, HopKey::Local | HopKey::Way(Way { gateway: None, .. }))
+}
+
+/// What next hops are worked out from: gateways are looked for in the main table.
+fn world<'a>(
+    links: &'a BTreeMap<u32, Link>,
+    objects: &'a Objects,
+    tables: &'a Tables,
+) -> World<'a> {
+    let main = tables.main();
+    World { links, objects, v4: &main.v4.rib, v6: &main.v6.rib }
 }
 
 /// Link-local and multicast destinations never go through a routing table of ours.
@@ -672,6 +712,9 @@ fn covering_leg<A: Addr>(rib: &Rib<A>, hops: &NextHops, prefix: Prefix<A>) -> Op
     }
 }
 
+#[cfg(test)]
+#[cfg(not(loom))]
+mod action_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, Grace, Prefix};
 
-use super::{Control, NEIGHBOR, SourceId, covering_leg};
+use super::links::host_prefix;
+use super::{Control, NEIGHBOR, SourceId, Table, covering_leg};
 use crate::event::{AnyPrefix, MAIN_TABLE, NeighborState, RouteKey, Way};
 use crate::forwarding::Ask;
 use crate::hops::{Adjacency, Leg};
@@ -88,12 +89,16 @@ impl Control {
         }
     }
 
+    /// Takes the neighbors of a link away, with their host routes, while its table is still known.
     pub(super) fn forget_neighbors(&mut self, link: u32) {
+        let Some(table) = self.links.get(&link).map(|entry| entry.table) else { return };
         let gone: Vec<IpAddr> =
             self.neighbors.known.keys().filter(|k| k.0 == link).map(|k| k.1).collect();
         for addr in gone {
             self.neighbors.asked.remove(&(link, addr));
             self.neighbor(link, addr, NeighborState::Gone);
+            let key = RouteKey { table, prefix: host_prefix(addr), metric: link };
+            self.withdraw(SourceId(NEIGHBOR), &key);
         }
     }
 
@@ -160,14 +165,17 @@ impl Control {
     pub(super) fn settle_neighbors(&mut self, now: Instant) {
         self.expire_questions(now);
         let known = self.neighbors.by_addr.len();
-        if self.v4.pending.len() + self.v6.pending.len() > known {
+        let pending = |table: &Table| table.v4.pending.len() + table.v6.pending.len();
+        if self.tables.iter().map(pending).sum::<usize>() > known {
             self.neighbors.unsettled.extend(self.neighbors.known.keys());
         } else {
-            for (prefix, _) in &self.v4.pending {
-                self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
-            }
-            for (prefix, _) in &self.v6.pending {
-                self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
+            for table in self.tables.iter() {
+                for (prefix, _) in &table.v4.pending {
+                    self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
+                }
+                for (prefix, _) in &table.v6.pending {
+                    self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
+                }
             }
         }
         for (link, addr) in std::mem::take(&mut self.neighbors.unsettled) {
@@ -183,28 +191,27 @@ impl Control {
             Some(_) => asked,
             None => false,
         };
+        let port = self.links.get(&link).map(|entry| entry.port);
+        let number = self.links.get(&link).map_or(MAIN_TABLE, |entry| entry.table);
+        let table = self.tables.get(number).expect("links are bound to tables that are there");
         let (prefix, leg) = match addr {
             IpAddr::V4(a) => {
                 let prefix = Prefix::host(a.to_bits());
-                (AnyPrefix::V4(prefix), covering_leg(&self.v4.rib, &self.hops, prefix))
+                (AnyPrefix::V4(prefix), covering_leg(&table.v4.rib, &self.hops, prefix))
             }
             IpAddr::V6(a) => {
                 let prefix = Prefix::host(a.to_bits());
-                (AnyPrefix::V6(prefix), covering_leg(&self.v6.rib, &self.hops, prefix))
+                (AnyPrefix::V6(prefix), covering_leg(&table.v6.rib, &self.hops, prefix))
             }
         };
-        let port = self.links.get(&link).map(|entry| entry.port);
         let attached = port.is_some_and(|port| leg == Some(Leg::Glean(port)));
         // The link is part of the key by way of the metric: two links may know the same address.
-        let key = RouteKey { table: MAIN_TABLE, prefix, metric: link };
+        let key = RouteKey { table: number, prefix, metric: link };
         if wanted && attached && super::forwarded(prefix) {
             let hop = HopKey::Way(Way { gateway: Some(addr), link: Some(link), weight: 1 });
-            let present = match prefix {
-                AnyPrefix::V4(p) => self.v4.rib.find(p, NEIGHBOR, link),
-                AnyPrefix::V6(p) => self.v6.rib.find(p, NEIGHBOR, link),
-            };
+            let present = table.find(prefix, NEIGHBOR, link);
             if present.is_none_or(|c| self.hops.key(c.hop) != Some(&hop)) {
-                self.insert(SourceId(NEIGHBOR), key, None, &hop);
+                self.insert(SourceId(NEIGHBOR), key, &hop);
             }
         } else {
             self.withdraw(SourceId(NEIGHBOR), &key);

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::event::{LinkUpdate, Mac, NeighborUpdate, NextHopUpdate};
+use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate};
 use crate::forwarding::Ask;
 use crate::hops::Adjacency;
 
-const LEFT: u32 = 2;
-const RIGHT: u32 = 3;
+pub(super) const LEFT: u32 = 2;
+pub(super) const RIGHT: u32 = 3;
 
-struct Lab {
-    control: Control,
+pub(super) struct Lab {
+    pub(super) control: Control,
     kernel: SourceId,
-    reader: Reader<Forwarding>,
-    now: Instant,
+    pub(super) reader: Reader<Forwarding>,
+    pub(super) now: Instant,
 }
 
-fn lab() -> Lab {
+pub(super) fn lab() -> Lab {
     let mut control = Control::new(ControlOptions {
         v4: fingerpost_lpm::registry::v4().collect(),
         v6: fingerpost_lpm::registry::v6().collect(),
@@ -37,32 +37,32 @@ fn lab() -> Lab {
     lab
 }
 
-fn up(name: &str) -> LinkState {
+pub(super) fn up(name: &str) -> LinkState {
     let mac = Some(Mac([2, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()]));
     LinkState { name: name.into(), up: true, mtu: 1500, mac, ..LinkState::default() }
 }
 
-fn via(gateway: &str) -> Target {
+pub(super) fn via(gateway: &str) -> Target {
     Target::Way(Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 })
 }
 
-fn mac(last: u8) -> Mac {
+pub(super) fn mac(last: u8) -> Mac {
     Mac([2, 9, 9, 9, 9, last])
 }
 
 impl Lab {
-    fn event(&mut self, event: RouteEvent) {
+    pub(super) fn event(&mut self, event: RouteEvent) {
         self.control.handle(self.kernel, event);
     }
-    fn link(&mut self, link: u32, state: LinkState) {
+    pub(super) fn link(&mut self, link: u32, state: LinkState) {
         self.event(RouteEvent::Link(LinkUpdate { link, state: Some(state) }));
     }
-    fn address(&mut self, link: u32, addr: &str, prefix_len: u8, gone: bool) {
+    pub(super) fn address(&mut self, link: u32, addr: &str, prefix_len: u8, gone: bool) {
         let addr = addr.parse().unwrap();
         let update = AddressUpdate { link, addr, prefix_len, gone, secondary: false };
         self.event(RouteEvent::Address(update));
     }
-    fn neighbor(&mut self, link: u32, addr: &str, state: NeighborState) {
+    pub(super) fn neighbor(&mut self, link: u32, addr: &str, state: NeighborState) {
         let addr = addr.parse().unwrap();
         self.event(RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
     }
@@ -77,13 +77,13 @@ impl Lab {
     fn withdraw(&mut self, prefix: &str) {
         self.event(RouteEvent::Withdraw(Self::key(prefix, 0)));
     }
-    fn commit(&mut self) -> Committed {
+    pub(super) fn commit(&mut self) -> Committed {
         self.control.commit(self.now).unwrap()
     }
-    fn leg(&mut self, addr: &str) -> Leg {
+    pub(super) fn leg(&mut self, addr: &str) -> Leg {
         self.leg_of_flow(addr, 0)
     }
-    fn leg_of_flow(&mut self, addr: &str, hash: u32) -> Leg {
+    pub(super) fn leg_of_flow(&mut self, addr: &str, hash: u32) -> Leg {
         let forwarding = self.reader.pin();
         let hop = match addr.parse().unwrap() {
             IpAddr::V4(a) => forwarding.v4.lookup(a.to_bits()),
@@ -91,13 +91,13 @@ impl Lab {
         };
         forwarding.hops.leg(hop, hash)
     }
-    fn adjacency(&mut self, addr: &str) -> Adjacency {
+    pub(super) fn adjacency(&mut self, addr: &str) -> Adjacency {
         match self.leg(addr) {
             Leg::Adjacency(index) => self.reader.pin().hops.adjacency(index),
             other => panic!("{addr} leaves by {other:?}"),
         }
     }
-    fn port(&self, name: &str) -> u16 {
+    pub(super) fn port(&self, name: &str) -> u16 {
         self.control.links().find(|(_, _, state)| state.name == name).unwrap().1
     }
 }

@@ -1,0 +1,403 @@
+//! RIB actions: what people and programs ask for, one by one, each with an answer.
+//!
+//! Source: FreeBSD's `rib_action` and `add_route_px` (sys/net/route/route_ctl.c): what an operation does
+//! depends on whether the route is there, and is told as what it did (add, change, delete). Differs: the
+//! routes of other sources are no obstacle, as each source has a candidate of its own; only what follows
+//! from the host's own addresses is pinned, as interface routes are there.
+//!
+//! Events of sources take the other door ([`Control::handle`]): they say what is, in any order, and are
+//! never refused for what was there before. Both end in the same two functions.
+//!
+//! | route | operation | outcome |
+//! |---|---|---|
+//! | absent | without `create` | no such route |
+//! | absent | `create` | added |
+//! | absent, the prefix is the host's own | any without `force` | exists; in use, when it was to be deleted |
+//! | present | `exclusive` | exists |
+//! | present | `append`, a new path | changed: the paths together |
+//! | present | `append`, a path that it has, or no paths at all | exists |
+//! | present | `replace` | changed |
+//! | present | delete of one path of several | changed |
+//! | present | delete of the last path, or of all | deleted |
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{NextHopId, UpdateError};
+
+use super::links::holds;
+use super::{Control, HOST, SourceId};
+use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
+use crate::nexthop::HopKey;
+
+/// What an operation may do, in FreeBSD's flags (`RTM_F_*`); the usual ones have names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Operation {
+    /// Make the route when it is absent.
+    pub create: bool,
+    /// Fail when it is present.
+    pub exclusive: bool,
+    /// Put the new paths in the place of the present ones.
+    pub replace: bool,
+    /// Add the new paths to the present ones.
+    pub append: bool,
+    /// Ignore that the prefix is the host's own.
+    pub force: bool,
+}
+
+impl Operation {
+    const NONE: Self =
+        Self { create: false, exclusive: false, replace: false, append: false, force: false };
+    /// A new route: fails when there is one.
+    pub const ADD: Self = Self { create: true, exclusive: true, ..Self::NONE };
+    /// A new route, or further paths of one: what a routing socket's RTM_ADD does.
+    pub const APPEND: Self = Self { create: true, append: true, ..Self::NONE };
+    /// A new route, or new paths of one.
+    pub const REPLACE: Self = Self { create: true, replace: true, ..Self::NONE };
+    /// New paths of a route that is there. When it has several, and one is named by its gateway, only
+    /// that one changes.
+    pub const CHANGE: Self = Self { replace: true, ..Self::NONE };
+}
+
+/// What an action did, as its notification says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Done {
+    /// The route was not there before.
+    Added,
+    /// It has other paths now; that may be fewer.
+    Changed,
+    /// It is gone.
+    Deleted,
+}
+
+/// What an action did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// In a word.
+    pub done: Done,
+    /// Its next hop before; `NONE` when it was absent.
+    pub old: NextHopId,
+    /// Its next hop now; `NONE` when it is gone.
+    pub new: NextHopId,
+    /// Number of the notification ([`Control::sequence`]).
+    pub sequence: u64,
+}
+
+/// Why an action was refused. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// Neither the route nor, for one that was named, the path.
+    #[error("{0}: no such route")]
+    NoRoute(AnyPrefix),
+    /// The route has other paths, and not this one.
+    #[error("{0}: the route has no such path")]
+    NoPath(AnyPrefix),
+    /// Which of several paths was meant?
+    #[error("{prefix}: no such route with one path: it has {paths}, name one or delete all")]
+    ManyPaths {
+        /// The route.
+        prefix: AnyPrefix,
+        /// How many it has.
+        paths: usize,
+    },
+    /// The route, or the path that was to be added.
+    #[error("{0}: exists")]
+    Exists(AnyPrefix),
+    /// The prefix follows from an address of the host.
+    #[error("{0}: in use by an interface: it goes when the address goes")]
+    InUse(AnyPrefix),
+    /// IPv4 routes may have IPv6 gateways (RFC 8950), not the other way round.
+    #[error("{0}: an IPv6 route cannot have an IPv4 gateway")]
+    GatewayFamily(AnyPrefix),
+    /// A way that leads nowhere.
+    #[error("{0}: a way needs a gateway or a device")]
+    NoWay(AnyPrefix),
+    /// There is no link of this number.
+    #[error("{prefix}: there is no link {link}")]
+    NoLink {
+        /// The route.
+        prefix: AnyPrefix,
+        /// What was asked for.
+        link: u32,
+    },
+    /// Only the main table looks for gateways by its routes.
+    #[error("{prefix}: gateway {gateway} is on no link of table {table}: name a device")]
+    NotOnLink {
+        /// The route.
+        prefix: AnyPrefix,
+        /// The way's gateway.
+        gateway: IpAddr,
+        /// The route's table.
+        table: u32,
+    },
+    /// Packets to these destinations never ask a route table.
+    #[error("{0}: link-local and multicast destinations are not routed")]
+    NotRouted(AnyPrefix),
+    /// See [`Control::add_table`].
+    #[error("no room for another route table: there are 65,535")]
+    TooManyTables,
+    /// The next hop cannot be held.
+    #[error("{prefix}: {error}")]
+    NextHop {
+        /// The route.
+        prefix: AnyPrefix,
+        /// What is exceeded.
+        error: UpdateError,
+    },
+}
+
+impl RouteError {
+    /// A word for programs, the same in all versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoRoute(_) | Self::NoPath(_) | Self::ManyPaths { .. } => "no-such-route",
+            Self::Exists(_) => "exists",
+            Self::InUse(_) => "in-use",
+            Self::GatewayFamily(_) => "gateway-family",
+            Self::NoWay(_) => "no-way",
+            Self::NoLink { .. } => "no-such-interface",
+            Self::NotOnLink { .. } => "gateway-not-on-link",
+            Self::NotRouted(_) => "not-routed",
+            Self::TooManyTables => "too-many-tables",
+            Self::NextHop { .. } => "next-hop",
+        }
+    }
+}
+
+/// Which paths of a route are to be deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Paths {
+    /// The only one; refused where there are several.
+    Only,
+    /// These, known by gateway, and by link where one is given.
+    Named(Vec<Way>),
+    /// All there are.
+    All,
+}
+
+impl Control {
+    /// Adds, changes, replaces or appends to the route `key` of a source, as `operation` allows. It is
+    /// visible to readers after the next commit. With `lifetime` it is deleted by the first commit after
+    /// that time, unless it was put anew; without one it stays.
+    ///
+    /// # Errors
+    /// [`RouteError`]; nothing was changed then.
+    pub fn put_route(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        operation: Operation,
+        target: &Target,
+        lifetime: Option<(Duration, Instant)>,
+    ) -> Result<Outcome, RouteError> {
+        let prefix = key.prefix;
+        if !super::forwarded(prefix) {
+            return Err(RouteError::NotRouted(prefix));
+        }
+        self.check_target(prefix, target)?;
+        let mut target = target.clone();
+        self.settle_links(&key, &mut target)?;
+        let wanted = self.key_of(source, &target);
+        let present = self.present(source, &key);
+        let hop = match present {
+            None if self.pinned(&key) && !operation.force => {
+                return Err(RouteError::Exists(prefix));
+            }
+            None if !operation.create => return Err(RouteError::NoRoute(prefix)),
+            None => wanted,
+            Some(_) if operation.exclusive => return Err(RouteError::Exists(prefix)),
+            Some(old) if operation.append => self.appended(prefix, old, &wanted)?,
+            Some(old) if operation.replace => {
+                if operation.create {
+                    wanted
+                } else {
+                    self.changed(prefix, old, wanted)?
+                }
+            }
+            Some(_) => return Err(RouteError::Exists(prefix)),
+        };
+        self.add_table(key.table)?;
+        let failed = |error| RouteError::NextHop { prefix, error };
+        let new = self.try_insert(source, key, None, &hop).map_err(failed)?;
+        self.expire_at(source, key, lifetime.map(|(after, now)| now + after));
+        self.hurry(&key);
+        let done = if present.is_none() { Done::Added } else { Done::Changed };
+        let old = present.unwrap_or(NextHopId::NONE);
+        Ok(Outcome { done, old, new, sequence: self.sequence() })
+    }
+
+    /// Deletes the route `key` of a source, or some of its paths.
+    ///
+    /// # Errors
+    /// [`RouteError`]; nothing was changed then.
+    pub fn delete_route(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        paths: &Paths,
+    ) -> Result<Outcome, RouteError> {
+        let prefix = key.prefix;
+        let Some(old) = self.present(source, &key) else {
+            let pinned = self.pinned(&key);
+            return Err(if pinned { RouteError::InUse } else { RouteError::NoRoute }(prefix));
+        };
+        let have = self.ways(old);
+        let left = match paths {
+            Paths::Only if have.len() > 1 => {
+                return Err(RouteError::ManyPaths { prefix, paths: have.len() });
+            }
+            Paths::Only | Paths::All => Vec::new(),
+            Paths::Named(named) => {
+                if !named.iter().all(|way| have.iter().any(|h| same_path(h, way))) {
+                    return Err(RouteError::NoPath(prefix));
+                }
+                have.into_iter().filter(|h| !named.iter().any(|way| same_path(h, way))).collect()
+            }
+        };
+        self.hurry(&key);
+        if left.is_empty() {
+            self.withdraw(source, &key);
+            let sequence = self.sequence();
+            return Ok(Outcome { done: Done::Deleted, old, new: NextHopId::NONE, sequence });
+        }
+        let failed = |error| RouteError::NextHop { prefix, error };
+        let new = self.try_insert(source, key, None, &HopKey::of_ways(left)).map_err(failed)?;
+        Ok(Outcome { done: Done::Changed, old, new, sequence: self.sequence() })
+    }
+
+    /// Who acts goes on in the belief that it works (FreeBSD's rule for static routes).
+    fn hurry(&mut self, key: &RouteKey) {
+        if let Some(table) = self.tables.get_mut(key.table) {
+            table.force(key.prefix);
+        }
+    }
+
+    /// The table of this number, made when there is none: its index among the fibs.
+    ///
+    /// # Errors
+    /// [`RouteError::TooManyTables`].
+    pub fn add_table(&mut self, number: u32) -> Result<u16, RouteError> {
+        let known = self.tables.fib(number);
+        let fib = self.tables.add(number).ok_or(RouteError::TooManyTables)?;
+        // Readers learn of it at the next commit.
+        self.ports_changed |= known.is_none();
+        Ok(fib)
+    }
+
+    /// What can be wrong with the paths themselves.
+    pub(super) fn check_target(
+        &self,
+        prefix: AnyPrefix,
+        target: &Target,
+    ) -> Result<(), RouteError> {
+        let ways = match target {
+            Target::Way(way) => std::slice::from_ref(way),
+            Target::Ways(ways) => ways,
+            _ => return Ok(()),
+        };
+        for way in ways {
+            if let (AnyPrefix::V6(_), Some(IpAddr::V4(_))) = (prefix, way.gateway) {
+                return Err(RouteError::GatewayFamily(prefix));
+            }
+            match way.link {
+                None if way.gateway.is_none() => return Err(RouteError::NoWay(prefix)),
+                Some(link) if !self.links.contains_key(&link) => {
+                    return Err(RouteError::NoLink { prefix, link });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// In other tables than the main one a way leaves by the link whose subnet its gateway is in: a
+    /// gateway that is found by its route would be found by the main table's.
+    pub(super) fn settle_links(
+        &self,
+        key: &RouteKey,
+        target: &mut Target,
+    ) -> Result<(), RouteError> {
+        let ways = match target {
+            _ if key.table == MAIN_TABLE => return Ok(()),
+            Target::Way(way) => std::slice::from_mut(way),
+            Target::Ways(ways) => ways,
+            _ => return Ok(()),
+        };
+        for way in ways.iter_mut().filter(|way| way.link.is_none()) {
+            let Some(gateway) = way.gateway else { continue };
+            let near = self.addresses_of(key.table).find(|a| holds(a, gateway));
+            let RouteKey { table, prefix, .. } = *key;
+            let lost = RouteError::NotOnLink { prefix, gateway, table };
+            way.link = Some(near.ok_or(lost)?.link);
+        }
+        Ok(())
+    }
+
+    fn present(&self, source: SourceId, key: &RouteKey) -> Option<NextHopId> {
+        let table = self.tables.get(key.table)?;
+        Some(table.find(key.prefix, source.0, key.metric)?.hop)
+    }
+
+    /// Whether the prefix follows from an address of the host.
+    fn pinned(&self, key: &RouteKey) -> bool {
+        let of = self.tables.get(key.table).map(|table| table.of(key.prefix));
+        of.is_some_and(|of| of.iter().any(|candidate| candidate.source == HOST))
+    }
+
+    /// The paths of a next hop; none for one that is not made of paths.
+    pub(super) fn ways(&self, hop: NextHopId) -> Vec<Way> {
+        match self.hops.key(hop) {
+            Some(HopKey::Way(way)) => vec![*way],
+            Some(HopKey::Group(ways)) => ways.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn appended(
+        &self,
+        prefix: AnyPrefix,
+        old: NextHopId,
+        wanted: &HopKey,
+    ) -> Result<HopKey, RouteError> {
+        let mut ways = self.ways(old);
+        let new: &[Way] = match wanted {
+            HopKey::Way(way) => std::slice::from_ref(way),
+            HopKey::Group(ways) => ways,
+            _ => &[],
+        };
+        // Only paths over gateways go together: the others say that the destination itself is there.
+        let joins = |way: &Way| way.gateway.is_some();
+        let known = |way: &Way| ways.iter().any(|have| same_path(have, way));
+        if !new.iter().all(joins) || !ways.iter().all(joins) || new.iter().any(known) {
+            return Err(RouteError::Exists(prefix));
+        }
+        if new.is_empty() || ways.is_empty() {
+            return Err(RouteError::Exists(prefix));
+        }
+        ways.extend_from_slice(new);
+        Ok(HopKey::of_ways(ways))
+    }
+
+    /// A change of one path of several touches only that one.
+    fn changed(
+        &self,
+        prefix: AnyPrefix,
+        old: NextHopId,
+        wanted: HopKey,
+    ) -> Result<HopKey, RouteError> {
+        let mut ways = self.ways(old);
+        let HopKey::Way(new) = wanted else { return Ok(wanted) };
+        if ways.len() < 2 {
+            return Ok(HopKey::Way(new));
+        }
+        let path = ways.iter_mut().find(|have| same_path(have, &new));
+        *path.ok_or(RouteError::NoPath(prefix))? = new;
+        Ok(HopKey::of_ways(ways))
+    }
+}
+
+/// Whether `way` names the path `have`.
+fn same_path(have: &Way, way: &Way) -> bool {
+    have.gateway == way.gateway && (way.link.is_none() || have.link == way.link)
+}

@@ -1,0 +1,390 @@
+//! Tables, actions, snapshots, notices and ends of routes, from outside.
+//!
+//! The cases of FreeBSD's test_rtsock_l3.c and test_rtsock_multipath.py are here in our words.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::tests::{LEFT, Lab, RIGHT, lab, up, via};
+use super::*;
+use crate::event::{LinkUpdate, MAIN_TABLE};
+
+const CUSTOMER: u32 = 100;
+
+fn key_of(table: u32, prefix: &str) -> RouteKey {
+    RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
+}
+
+fn ways(of: &[(&str, u32)]) -> Target {
+    let way = |&(gateway, weight): &(&str, u32)| Way {
+        gateway: Some(gateway.parse().unwrap()),
+        link: None,
+        weight,
+    };
+    Target::Ways(of.iter().map(way).collect())
+}
+
+/// The lab, and a source that acts.
+struct Desk {
+    lab: Lab,
+    me: SourceId,
+}
+
+fn desk() -> Desk {
+    let mut lab = lab();
+    let me = lab.control.add_source("static", 1);
+    lab.commit();
+    Desk { lab, me }
+}
+
+impl Desk {
+    fn put(&mut self, op: Operation, prefix: &str, target: &Target) -> Result<Done, RouteError> {
+        let key = key_of(MAIN_TABLE, prefix);
+        self.lab.control.put_route(self.me, key, op, target, None).map(|o| o.done)
+    }
+    fn delete(&mut self, prefix: &str, paths: &Paths) -> Result<Done, RouteError> {
+        let key = key_of(MAIN_TABLE, prefix);
+        self.lab.control.delete_route(self.me, key, paths).map(|o| o.done)
+    }
+    /// Gateways and weights of a route; empty when it is absent.
+    fn paths(&self, prefix: &str) -> BTreeMap<String, u32> {
+        let key = key_of(MAIN_TABLE, prefix);
+        let control = &self.lab.control;
+        let ways = control.ways_of(self.me, &key);
+        ways.iter().map(|w| (w.gateway.unwrap().to_string(), w.weight)).collect()
+    }
+    /// What happened since the last call, as `done prefix`.
+    fn said(&self, since: u64) -> Vec<(Done, String)> {
+        let of = |notice: &Notice| match &notice.what {
+            Happened::Route { done, key, .. } => Some((*done, key.prefix.to_string())),
+            _ => None,
+        };
+        self.lab.control.notices(since).unwrap().filter_map(of).collect()
+    }
+}
+
+fn named(gateway: &str) -> Paths {
+    Paths::Named(vec![Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 }])
+}
+
+const P: &str = "192.0.2.0/24";
+
+#[test]
+fn what_an_operation_does_depends_on_what_is_there() {
+    let mut desk = desk();
+    let p = AnyPrefix::parse(P).unwrap();
+    let (a, b) = (via("10.0.1.9"), via("10.0.2.9"));
+    assert_eq!(desk.put(Operation::CHANGE, P, &a), Err(RouteError::NoRoute(p)));
+    assert_eq!(desk.delete(P, &Paths::All), Err(RouteError::NoRoute(p)));
+    assert_eq!(desk.put(Operation::ADD, P, &a), Ok(Done::Added));
+    assert_eq!(desk.put(Operation::ADD, P, &b), Err(RouteError::Exists(p)));
+    assert_eq!(desk.put(Operation::CHANGE, P, &b), Ok(Done::Changed));
+    assert_eq!(desk.paths(P), [("10.0.2.9".into(), 1)].into());
+    assert_eq!(desk.put(Operation::REPLACE, P, &a), Ok(Done::Changed));
+    assert_eq!(desk.put(Operation::APPEND, P, &a), Err(RouteError::Exists(p)));
+    assert_eq!(desk.put(Operation::APPEND, P, &b), Ok(Done::Changed));
+    assert_eq!(desk.paths(P).len(), 2);
+    assert_eq!(desk.delete(P, &Paths::Only), Err(RouteError::ManyPaths { prefix: p, paths: 2 }));
+    assert_eq!(desk.delete(P, &named("10.0.1.77")), Err(RouteError::NoPath(p)));
+    assert_eq!(desk.delete(P, &named("10.0.1.9")), Ok(Done::Changed));
+    assert_eq!(desk.paths(P), [("10.0.2.9".into(), 1)].into());
+    assert_eq!(desk.delete(P, &Paths::Only), Ok(Done::Deleted));
+    let other = "198.51.100.0/24";
+    assert_eq!(desk.put(Operation::REPLACE, other, &a), Ok(Done::Added));
+    assert_eq!(
+        desk.put(Operation::APPEND, other, &Target::Blackhole).unwrap_err().code(),
+        "exists"
+    );
+    assert_eq!(desk.put(Operation::REPLACE, other, &Target::Blackhole), Ok(Done::Changed));
+    assert_eq!(desk.put(Operation::APPEND, other, &a).unwrap_err().code(), "exists");
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let mut desk = desk();
+    desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
+    let before = desk.lab.control.sequence();
+    let refused: Vec<(&str, Target, &str)> = vec![
+        ("2001:db8::/32", via("10.0.1.9"), "gateway-family"),
+        ("198.51.100.0/24", Target::Way(Way { gateway: None, link: None, weight: 1 }), "no-way"),
+        (
+            "198.51.100.0/24",
+            Target::Way(Way { gateway: None, link: Some(77), weight: 1 }),
+            "no-such-interface",
+        ),
+        ("224.0.0.0/8", via("10.0.1.9"), "not-routed"),
+        ("fe80::/64", via("fe80::1"), "not-routed"),
+        // The host's own prefix and address.
+        ("10.0.1.0/24", via("10.0.2.9"), "exists"),
+        ("10.0.1.1/32", via("10.0.2.9"), "exists"),
+    ];
+    for (prefix, target, code) in refused {
+        let got = desk.put(Operation::APPEND, prefix, &target).unwrap_err();
+        assert_eq!(got.code(), code, "{prefix}: {got}");
+        assert!(!got.to_string().is_empty());
+    }
+    assert_eq!(desk.delete("10.0.1.0/24", &Paths::All).unwrap_err().code(), "in-use");
+    assert_eq!(desk.lab.control.sequence(), before);
+    let forced = Operation { force: true, ..Operation::ADD };
+    assert_eq!(desk.put(forced, "10.0.1.0/24", &via("10.0.2.9")), Ok(Done::Added));
+    desk.lab.commit();
+    let left = desk.lab.port("left");
+    assert_eq!(desk.lab.leg("10.0.1.50"), Leg::Glean(left), "the link's own route is nearer");
+}
+
+#[test]
+fn ipv4_goes_over_an_ipv6_gateway() {
+    let mut desk = desk();
+    desk.put(Operation::ADD, P, &via("2001:db8:2::9")).unwrap();
+    desk.lab.commit();
+    assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("right"));
+}
+
+/// test_rtsock_multipath.py: every order in which paths come and go, and their weights.
+#[test]
+fn paths_come_and_go_in_every_order() {
+    let all = [("10.0.1.7", 1), ("10.0.1.8", 2), ("10.0.2.9", 7)];
+    for weights in [[1, 1, 1], [2, 3, 1], [2, 7, 1], [13, 21, 5]] {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for back in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                let mut desk = desk();
+                let since = desk.lab.control.sequence();
+                let mut want = BTreeMap::new();
+                for i in order {
+                    let path = [(all[i].0, weights[i])];
+                    desk.put(Operation::APPEND, P, &ways(&path)).unwrap();
+                    let twice = desk.put(Operation::APPEND, P, &ways(&path));
+                    assert_eq!(twice.unwrap_err().code(), "exists");
+                    want.insert(all[i].0.to_owned(), weights[i]);
+                    let got = desk.paths(P);
+                    assert_eq!(got, want, "the first one's weight counts too");
+                }
+                let one = desk.put(Operation::CHANGE, P, &ways(&[(all[0].0, 9)]));
+                assert_eq!(one, Ok(Done::Changed), "of one path of several");
+                assert_eq!((desk.paths(P)[all[0].0], desk.paths(P).len()), (9, 3));
+                let unknown = desk.put(Operation::CHANGE, P, &ways(&[("10.0.1.66", 1)]));
+                assert_eq!(unknown.unwrap_err().code(), "no-such-route");
+                for (n, i) in back.into_iter().enumerate() {
+                    let last = n == 2;
+                    let done = if last { Done::Deleted } else { Done::Changed };
+                    assert_eq!(desk.delete(P, &named(all[i].0)), Ok(done));
+                    assert_eq!(desk.paths(P).len(), 2 - n);
+                }
+                let (changed, p) = ((Done::Changed, P.to_owned()), P.to_owned());
+                let mut story = vec![changed; 7];
+                (story[0], story[6]) = ((Done::Added, p.clone()), (Done::Deleted, p));
+                story.truncate(7);
+                let said = desk.said(since);
+                assert_eq!(said.first(), story.first());
+                assert_eq!(said.last(), story.last());
+                assert_eq!(said.len(), 7, "3 appended, 1 changed, 3 deleted: {said:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_of_the_first_path_counts_once_there_are_two() {
+    let mut desk = desk();
+    desk.put(Operation::ADD, P, &ways(&[("10.0.1.7", 2), ("10.0.2.9", 3)])).unwrap();
+    assert_eq!(desk.paths(P), [("10.0.1.7".into(), 2), ("10.0.2.9".into(), 3)].into());
+    desk.put(Operation::REPLACE, P, &ways(&[("10.0.1.7", 0), ("10.0.2.9", 1)])).unwrap();
+    desk.lab.commit();
+    let mut seen = std::collections::HashSet::new();
+    for hash in (0..64u32).map(|i| i << 26 | i) {
+        seen.insert(desk.lab.leg_of_flow("192.0.2.1", hash));
+    }
+    assert_eq!(seen.len(), 2, "weight 0 is 1");
+}
+
+#[test]
+fn tables_know_nothing_of_each_other() {
+    let mut desk = desk();
+    let key = key_of(CUSTOMER, P);
+    // Of events for tables that nobody made nothing is kept.
+    let update = RouteUpdate { key, target: via("10.0.2.8"), distance: Some(200), append: false };
+    desk.lab.event(RouteEvent::Route(update.clone()));
+    assert_eq!(desk.lab.control.tables().len(), 1);
+    let target = via("10.0.2.9");
+    let far = desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None);
+    assert_eq!(far.unwrap_err().code(), "gateway-not-on-link");
+    desk.lab.control.bind_interface("right", CUSTOMER).unwrap();
+    desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None).unwrap();
+    desk.lab.event(RouteEvent::Route(RouteUpdate { key: RouteKey { metric: 5, ..key }, ..update }));
+    desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
+    desk.lab.commit();
+    assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix).len(), 2);
+    assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER]);
+    let (left, right) = (desk.lab.port("left"), desk.lab.port("right"));
+    let forwarding = desk.lab.reader.pin().clone();
+    let ask = |port: u16, addr: &str| {
+        let IpAddr::V4(addr) = addr.parse().unwrap() else { panic!("IPv4") };
+        let fib = forwarding.ports.fib(port);
+        forwarding.hops.leg(forwarding.v4_of(fib).lookup(addr.to_bits()), 0)
+    };
+    assert_ne!(ask(left, "192.0.2.1"), ask(right, "192.0.2.1"));
+    assert_eq!(ask(left, "10.0.1.50"), Leg::Glean(left));
+    assert_eq!(ask(right, "10.0.1.50"), Leg::NoRoute, "the link is in the main table");
+    assert_eq!(ask(right, "10.0.2.50"), Leg::Glean(right));
+    assert_eq!(ask(left, "10.0.2.50"), Leg::NoRoute, "it moved with its link");
+    assert_eq!(ask(right, "10.0.2.1"), Leg::Local);
+    // The neighbors of a link are in its table, and go with it.
+    desk.lab.neighbor(RIGHT, "10.0.2.77", NeighborState::Reachable(super::tests::mac(7)));
+    desk.lab.commit();
+    let host = key_of(CUSTOMER, "10.0.2.77/32").prefix;
+    let table = |control: &Control, number| control.candidates(number, host).len();
+    assert_eq!(table(&desk.lab.control, CUSTOMER), 1);
+    assert_eq!(table(&desk.lab.control, MAIN_TABLE), 0);
+    let gone = LinkUpdate { link: RIGHT, state: None };
+    desk.lab.event(RouteEvent::Link(gone));
+    desk.lab.commit();
+    assert_eq!(table(&desk.lab.control, CUSTOMER), 0);
+    desk.lab.link(LEFT, up("left"));
+}
+
+#[test]
+fn routes_end_when_their_time_has_come() {
+    let mut desk = desk();
+    let key = key_of(MAIN_TABLE, P);
+    let now = desk.lab.now;
+    let second = Duration::from_secs(1);
+    let put = |desk: &mut Desk, op, life| {
+        let control = &mut desk.lab.control;
+        control.put_route(desk.me, key, op, &via("10.0.1.9"), life).unwrap();
+    };
+    put(&mut desk, Operation::ADD, Some((second, now)));
+    assert_eq!(desk.lab.control.next_expiry(), Some(now + second));
+    desk.lab.now += Duration::from_millis(999);
+    desk.lab.commit();
+    assert_ne!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    // Put anew it lives longer, and without an end it stays.
+    put(&mut desk, Operation::REPLACE, Some((3 * second, now)));
+    desk.lab.now = now + 2 * second;
+    desk.lab.commit();
+    assert_eq!(desk.paths(P).len(), 1);
+    let since = desk.lab.control.sequence();
+    desk.lab.now = now + 3 * second;
+    desk.lab.commit();
+    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.said(since), [(Done::Deleted, P.to_owned())]);
+    let now = desk.lab.now;
+    put(&mut desk, Operation::ADD, Some((second, now)));
+    put(&mut desk, Operation::REPLACE, None);
+    assert_eq!(desk.lab.control.next_expiry(), None);
+    put(&mut desk, Operation::REPLACE, Some((second, now)));
+    desk.delete(P, &Paths::All).unwrap();
+    assert_eq!(desk.lab.control.next_expiry(), None);
+}
+
+#[test]
+fn notices_are_numbered_and_can_be_resumed() {
+    let mut desk = desk();
+    let since = desk.lab.control.sequence();
+    desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
+    desk.put(Operation::REPLACE, P, &via("10.0.1.9")).unwrap();
+    desk.lab.commit();
+    desk.put(Operation::APPEND, P, &via("10.0.2.9")).unwrap();
+    let all: Vec<Notice> = desk.lab.control.notices(since).unwrap().cloned().collect();
+    assert!(all.iter().map(|n| n.sequence).eq(since + 1..=desk.lab.control.sequence()));
+    let routes =
+        |of: &[Notice]| of.iter().filter(|n| matches!(n.what, Happened::Route { .. })).count();
+    assert_eq!(routes(&all), 2, "said again is no change");
+    assert!(all.iter().any(|n| matches!(n.what, Happened::Visible(_))));
+    let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence }) = all.last()
+    else {
+        panic!("the last one is the change")
+    };
+    assert_eq!((*done, *best), (Done::Changed, true));
+    assert!(matches!(old.as_deref(), Some(HopKey::Way(_))));
+    assert!(matches!(new.as_deref(), Some(HopKey::Group(ways)) if ways.len() == 2));
+    assert_eq!(desk.lab.control.notices(*sequence).unwrap().count(), 0);
+    assert_eq!(desk.lab.control.notices(sequence - 1).unwrap().count(), 1);
+    let ahead = desk.lab.control.notices(sequence + 1).map(Iterator::count);
+    assert!(ahead.is_err(), "a number of another run");
+    for i in 0..70_000u32 {
+        let target = if i % 2 == 0 { via("10.0.1.9") } else { via("10.0.2.9") };
+        desk.put(Operation::REPLACE, P, &target).unwrap();
+    }
+    let gap = desk.lab.control.notices(since).map(Iterator::count).unwrap_err();
+    assert_eq!(gap.asked, since);
+    let oldest = gap.oldest;
+    let kept = desk.lab.control.notices(oldest - 1).unwrap().count();
+    assert_eq!(kept, 65_536, "from the oldest on");
+}
+
+proptest! {
+    /// What a snapshot gives is what was there when it was opened, whatever changes meanwhile; with the
+    /// notices since then it becomes what is there at the end.
+    #[test]
+    fn a_snapshot_is_of_one_moment(
+        before in proptest::collection::vec((0u32..24, 24u8..=28), 0..40),
+        steps in proptest::collection::vec(
+            (0u32..24, 24u8..=28, 0u8..3, any::<bool>(), 0usize..4), 0..60),
+        within in proptest::option::of((0u32..24, 20u8..=28)),
+    ) {
+        let mut desk = desk();
+        let prefix = |addr: u32, len| Prefix::<u32>::masked(0xc000_0200 | addr << 4, len);
+        let key = |p| RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::V4(p), metric: 0 };
+        let me = desk.me;
+        for (addr, len) in before {
+            let p = key(prefix(addr, len));
+            let target = via("10.0.1.9");
+            desk.lab.control.put_route(me, p, Operation::REPLACE, &target, None).unwrap();
+        }
+        let within = within.map(|(addr, len)| prefix(addr, len));
+        let inside = |p: &Prefix<u32>| within.is_none_or(|w| w.covers(*p));
+        let state = |control: &Control| -> Vec<(Prefix<u32>, Candidate)> {
+            let of = |(p, _)| control.rib_v4().of(p).map(move |c| (p, c)).collect::<Vec<_>>();
+            control.rib_v4().iter().filter(|(p, _)| inside(p)).flat_map(of).collect()
+        };
+        let want = state(&desk.lab.control);
+        let control = &mut desk.lab.control;
+        let id = control.open_snapshot(MAIN_TABLE, 4, within.map(AnyPrefix::V4)).unwrap();
+        let mut got = Vec::new();
+        let mut open = true;
+        for (addr, len, what, fetch, most) in steps {
+            let p = key(prefix(addr, len));
+            let control = &mut desk.lab.control;
+            match what {
+                0 => drop(control.delete_route(me, p, &Paths::All)),
+                1 => drop(control.put_route(me, p, Operation::REPLACE, &via("10.0.2.9"), None)),
+                _ => drop(control.put_route(me, p, Operation::APPEND, &via("10.0.1.8"), None)),
+            }
+            desk.lab.control.commit(desk.lab.now).unwrap();
+            if fetch && open {
+                open = desk.lab.control.read_snapshot(id, most, &mut |_, row| {
+                    let AnyPrefix::V4(p) = row.prefix else { panic!("IPv4") };
+                    got.push((p, row.candidate));
+                }).unwrap();
+            }
+        }
+        while open {
+            open = desk.lab.control.read_snapshot(id, 3, &mut |hops, row| {
+                let AnyPrefix::V4(p) = row.prefix else { panic!("IPv4") };
+                assert!(hops.key(row.candidate.hop).is_some(), "an id in use");
+                got.push((p, row.candidate));
+            }).unwrap();
+        }
+        prop_assert_eq!(got, want);
+        let again = desk.lab.control.read_snapshot(id, 1, &mut |_, _| {});
+        prop_assert_eq!(again, Err(SnapshotError::Unknown));
+    }
+}
+
+#[test]
+fn snapshots_are_few_and_leave_nothing_behind() {
+    let mut desk = desk();
+    desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
+    let hops = desk.lab.control.next_hops().len();
+    let open = |desk: &mut Desk| desk.lab.control.open_snapshot(MAIN_TABLE, 4, None);
+    let ids: Vec<SnapshotId> = (0..64).map(|_| open(&mut desk).unwrap()).collect();
+    assert_eq!(open(&mut desk), Err(SnapshotError::TooMany));
+    let control = &mut desk.lab.control;
+    assert_eq!(control.open_snapshot(7, 4, None), Err(SnapshotError::NoTable(7)));
+    desk.delete(P, &Paths::All).unwrap();
+    assert_eq!(desk.lab.control.next_hops().len(), hops, "still to be given");
+    ids.into_iter().for_each(|id| desk.lab.control.close_snapshot(id));
+    desk.lab.commit();
+    assert_eq!(desk.lab.control.next_hops().len(), hops - 1);
+}

@@ -1,0 +1,264 @@
+//! Reading all routes of a table while they change: a consistent view, a piece at a time.
+//!
+//! A snapshot is a place in the order of prefixes and a number: what it gives is what the table held when
+//! it was opened, however long the reading takes. Nothing is copied for it but what changes ahead of the
+//! reader: the candidates that a prefix had before its first change since the opening.
+//!
+//! Cost:   nothing on opening; a change ahead of an open reader one entry of an ordered map, once a prefix
+//! Limits: [`MOST_BEFORE`] changed prefixes, [`MOST_OPEN`] snapshots; one that exceeds it has ended
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
+use fingerpost_lpm::{Addr, Prefix};
+
+use super::Control;
+use crate::event::AnyPrefix;
+use crate::nexthop::NextHops;
+use crate::rib::{Candidate, Rib};
+
+/// Changed prefixes that a snapshot remembers: a reader slower than that many changes begins again.
+const MOST_BEFORE: usize = 1 << 20;
+/// Snapshots open at one time.
+const MOST_OPEN: usize = 64;
+
+/// Names an open snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotId(u64);
+
+/// A route of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouteRow {
+    /// Where it leads.
+    pub prefix: AnyPrefix,
+    /// Who says so, and where it leads.
+    pub candidate: Candidate,
+    /// Its place among the candidates of the prefix; 0 is the best, which forwards.
+    pub rank: usize,
+}
+
+/// Why a snapshot cannot be opened or read on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// There is no table of this number.
+    #[error("there is no table {0}: a route or an interface makes one")]
+    NoTable(u32),
+    /// There are 64.
+    #[error("64 readers go through the routes already: try again when one has ended")]
+    TooMany,
+    /// More changed ahead of the reader than is remembered.
+    #[error("more than 1,048,576 prefixes changed ahead of the reader: begin again")]
+    Outrun,
+    /// It was closed, or never opened.
+    #[error("there is no such snapshot")]
+    Unknown,
+}
+
+/// One family of one table as it was.
+struct View<A: Addr> {
+    /// Given so far, in the order of prefixes; `None` for nothing yet.
+    given: Option<Prefix<A>>,
+    /// Nothing after it is wanted.
+    last: Prefix<A>,
+    /// What prefixes ahead had before they changed.
+    before: BTreeMap<Prefix<A>, Vec<Candidate>>,
+}
+
+enum AnyView {
+    V4(View<u32>),
+    V6(View<u128>),
+}
+
+struct Open {
+    id: SnapshotId,
+    table: u32,
+    sequence: u64,
+    view: AnyView,
+    outrun: bool,
+}
+
+/// All open snapshots.
+#[derive(Default)]
+pub(super) struct Snapshots {
+    open: Vec<Open>,
+    last: u64,
+}
+
+impl<A: Addr> View<A> {
+    fn new(within: Option<Prefix<A>>) -> Self {
+        let within = within.unwrap_or(Prefix::ALL);
+        let last = Prefix::host(within.last());
+        // Just before `within`, which may be held itself. A shorter prefix begins at the same address
+        // only where the last bit is not set.
+        let given = within.len().checked_sub(1).map(|len| match within.addr().bit(len) {
+            true => Prefix::host(within.addr().prev()),
+            false => Prefix::masked(within.addr(), len),
+        });
+        Self { given, last, before: BTreeMap::new() }
+    }
+
+    fn ahead(&self, prefix: Prefix<A>) -> bool {
+        self.given.is_none_or(|given| prefix > given) && prefix <= self.last
+    }
+
+    /// The prefix is about to change.
+    fn save(&mut self, prefix: Prefix<A>, rib: &Rib<A>, hops: &mut NextHops) -> bool {
+        if !self.ahead(prefix) || self.before.contains_key(&prefix) {
+            return true;
+        }
+        if self.before.len() >= MOST_BEFORE {
+            return false;
+        }
+        let candidates: Vec<Candidate> = rib.of(prefix).collect();
+        for candidate in &candidates {
+            hops.add_ref(candidate.hop);
+        }
+        self.before.insert(prefix, candidates);
+        true
+    }
+
+    fn forget(&mut self, hops: &mut NextHops) {
+        for candidate in std::mem::take(&mut self.before).into_values().flatten() {
+            hops.release(candidate.hop);
+        }
+    }
+
+    /// Gives the candidates of up to `most` prefixes; whether there may be more.
+    fn read(
+        &mut self,
+        rib: &Rib<A>,
+        most: usize,
+        hops: &mut NextHops,
+        any: fn(Prefix<A>) -> AnyPrefix,
+        visit: &mut dyn FnMut(&NextHops, RouteRow),
+    ) -> bool {
+        let mut held = rib.prefixes_after(self.given).peekable();
+        for _ in 0..most {
+            let after = self.given.map_or(Unbounded, Excluded);
+            let changed = self.before.range((after, Unbounded)).next().map(|(p, _)| *p);
+            let next = match (held.peek().copied(), changed) {
+                (Some(a), Some(b)) => a.min(b),
+                (Some(a), None) | (None, Some(a)) => a,
+                (None, None) => return false,
+            };
+            if next > self.last {
+                return false;
+            }
+            if held.peek() == Some(&next) {
+                held.next();
+            }
+            match self.before.remove(&next) {
+                Some(candidates) => {
+                    for (rank, candidate) in candidates.into_iter().enumerate() {
+                        visit(hops, RouteRow { prefix: any(next), candidate, rank });
+                        hops.release(candidate.hop);
+                    }
+                }
+                None => {
+                    for (rank, candidate) in rib.of(next).enumerate() {
+                        visit(hops, RouteRow { prefix: any(next), candidate, rank });
+                    }
+                }
+            }
+            self.given = Some(next);
+        }
+        true
+    }
+}
+
+impl Control {
+    /// Opens a view of the routes that a table holds at this moment: of one family (4 or 6), all or
+    /// those that `within` covers. It has to be closed, or read to its end.
+    ///
+    /// # Errors
+    /// [`SnapshotError::NoTable`] and [`SnapshotError::TooMany`].
+    pub fn open_snapshot(
+        &mut self,
+        table: u32,
+        family: u8,
+        within: Option<AnyPrefix>,
+    ) -> Result<SnapshotId, SnapshotError> {
+        if self.tables.get(table).is_none() {
+            return Err(SnapshotError::NoTable(table));
+        }
+        if self.snapshots.open.len() >= MOST_OPEN {
+            return Err(SnapshotError::TooMany);
+        }
+        let view = match (within, family) {
+            (Some(AnyPrefix::V4(p)), _) => AnyView::V4(View::new(Some(p))),
+            (Some(AnyPrefix::V6(p)), _) => AnyView::V6(View::new(Some(p))),
+            (None, 4) => AnyView::V4(View::new(None)),
+            (None, _) => AnyView::V6(View::new(None)),
+        };
+        self.snapshots.last += 1;
+        let id = SnapshotId(self.snapshots.last);
+        let sequence = self.sequence();
+        self.snapshots.open.push(Open { id, table, sequence, view, outrun: false });
+        Ok(id)
+    }
+
+    /// Number of the latest notice when the snapshot was opened: with the notices after it, what it gives
+    /// can be kept up to date.
+    pub fn snapshot_sequence(&self, id: SnapshotId) -> Option<u64> {
+        Some(self.snapshots.open.iter().find(|open| open.id == id)?.sequence)
+    }
+
+    /// Gives the routes of up to `most` further prefixes, in order. `false` when that was all: the
+    /// snapshot is closed then.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; the snapshot is closed then.
+    pub fn read_snapshot(
+        &mut self,
+        id: SnapshotId,
+        most: usize,
+        visit: &mut dyn FnMut(&NextHops, RouteRow),
+    ) -> Result<bool, SnapshotError> {
+        let open = self.snapshots.open.iter_mut().find(|open| open.id == id);
+        let open = open.ok_or(SnapshotError::Unknown)?;
+        let table = self.tables.get(open.table).expect("tables stay");
+        let more = match &mut open.view {
+            _ if open.outrun => Err(SnapshotError::Outrun),
+            AnyView::V4(view) => {
+                Ok(view.read(&table.v4.rib, most, &mut self.hops, AnyPrefix::V4, visit))
+            }
+            AnyView::V6(view) => {
+                Ok(view.read(&table.v6.rib, most, &mut self.hops, AnyPrefix::V6, visit))
+            }
+        };
+        if more != Ok(true) {
+            self.close_snapshot(id);
+        }
+        more
+    }
+
+    /// Ends a snapshot; one that has ended is no matter.
+    pub fn close_snapshot(&mut self, id: SnapshotId) {
+        let Some(at) = self.snapshots.open.iter().position(|open| open.id == id) else { return };
+        match self.snapshots.open.swap_remove(at).view {
+            AnyView::V4(mut view) => view.forget(&mut self.hops),
+            AnyView::V6(mut view) => view.forget(&mut self.hops),
+        }
+    }
+
+    /// The prefix of a table is about to change: what open snapshots still have to give is kept.
+    pub(super) fn save_for_snapshots(&mut self, number: u32, prefix: AnyPrefix) {
+        for open in self.snapshots.open.iter_mut().filter(|open| open.table == number) {
+            let table = self.tables.get(number).expect("tables stay");
+            let hops = &mut self.hops;
+            let saved = match (&mut open.view, prefix) {
+                (AnyView::V4(view), AnyPrefix::V4(p)) => view.save(p, &table.v4.rib, hops),
+                (AnyView::V6(view), AnyPrefix::V6(p)) => view.save(p, &table.v6.rib, hops),
+                _ => true,
+            };
+            if !saved {
+                open.outrun = true;
+                match &mut open.view {
+                    AnyView::V4(view) => view.forget(hops),
+                    AnyView::V6(view) => view.forget(hops),
+                }
+            }
+        }
+    }
+}

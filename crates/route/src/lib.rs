@@ -13,7 +13,8 @@ pub mod source;
 
 pub use control::{
     Committed, Control, ControlOptions, Done, Gap, Happened, NeighborRequest, Notice, Operation,
-    Outcome, Paths, RouteError, RouteRow, SnapshotError, SnapshotId, SourceId, SourceReport,
+    Outcome, Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId, SourceId,
+    SourceReport,
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,

@@ -244,6 +244,28 @@ fn tables_know_nothing_of_each_other() {
 }
 
 #[test]
+fn the_rib_answers_with_all_that_lead_there() {
+    let mut desk = desk();
+    for (prefix, gateway) in [("0.0.0.0/0", "10.0.1.9"), (P, "10.0.2.9")] {
+        desk.put(Operation::ADD, prefix, &via(gateway)).unwrap();
+    }
+    desk.lab.route(P, via("10.0.1.8"));
+    let control = &desk.lab.control;
+    let found = control.lookup_route(MAIN_TABLE, "192.0.2.9".parse().unwrap()).unwrap();
+    assert_eq!(found.prefix.to_string(), P);
+    let distances: Vec<u8> = found.candidates.iter().map(|c| c.distance).collect();
+    assert_eq!(distances, [0, 1], "the best first");
+    let found = control.lookup_route(MAIN_TABLE, "192.0.3.9".parse().unwrap()).unwrap();
+    assert_eq!(found.prefix.len(), 0);
+    assert_eq!(control.lookup_route(MAIN_TABLE, "2001:db9::1".parse().unwrap()), None);
+    assert_eq!(control.lookup_route(7, "192.0.2.9".parse().unwrap()), None);
+    let over = control.covering(MAIN_TABLE, AnyPrefix::parse("192.0.2.128/25").unwrap());
+    let over: Vec<String> = over.iter().map(|f| f.prefix.to_string()).collect();
+    assert_eq!(over, ["0.0.0.0/0", P]);
+    assert!(control.covering(7, found.prefix).is_empty());
+}
+
+#[test]
 fn routes_end_when_their_time_has_come() {
     let mut desk = desk();
     let key = key_of(MAIN_TABLE, P);

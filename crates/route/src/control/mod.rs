@@ -19,7 +19,7 @@ use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey,
     RouteUpdate, Target, Way,
 };
-use crate::fib::{Fib, FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
+use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
 use crate::nexthop::{HopKey, NextHops};
@@ -29,6 +29,7 @@ mod action;
 mod expiry;
 mod links;
 mod neighbors;
+mod query;
 mod snapshot;
 mod tables;
 mod watch;
@@ -36,6 +37,7 @@ mod world;
 
 pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use neighbors::NeighborRequest;
+pub use query::RouteFound;
 pub use snapshot::{RouteRow, SnapshotError, SnapshotId};
 pub use watch::{Gap, Happened, Notice};
 
@@ -603,36 +605,6 @@ impl Control {
     ) -> Result<(), Vec<&'static str>> {
         let main = self.tables.main_mut();
         if family == 4 { main.v4.fib.pin(name) } else { main.v6.fib.pin(name) }
-    }
-
-    /// Numbers of the route tables, the main one first: a place here is a fib.
-    pub fn tables(&self) -> Vec<u32> {
-        self.tables.iter().map(|table| table.number).collect()
-    }
-
-    /// The candidates of exactly this prefix in a table, the best first.
-    pub fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<Candidate> {
-        self.tables.get(table).map_or(Vec::new(), |table| table.of(prefix))
-    }
-
-    /// IPv4 routes of the main table.
-    pub fn rib_v4(&self) -> &Rib<u32> {
-        &self.tables.main().v4.rib
-    }
-
-    /// IPv6 routes of the main table.
-    pub fn rib_v6(&self) -> &Rib<u128> {
-        &self.tables.main().v6.rib
-    }
-
-    /// The IPv4 table's writer, for its name and counts.
-    pub fn fib_v4(&self) -> &Fib<u32> {
-        &self.tables.main().v4.fib
-    }
-
-    /// The IPv6 table's writer, for its name and counts.
-    pub fn fib_v6(&self) -> &Fib<u128> {
-        &self.tables.main().v6.fib
     }
 
     /// Next hops and groups.

@@ -69,7 +69,7 @@ impl Lab {
     fn key(prefix: &str, metric: u32) -> RouteKey {
         RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::parse(prefix).unwrap(), metric }
     }
-    fn route(&mut self, prefix: &str, target: Target) {
+    pub(super) fn route(&mut self, prefix: &str, target: Target) {
         let key = Self::key(prefix, 0);
         let update = RouteUpdate { key, target, distance: None, append: false };
         self.event(RouteEvent::Route(update));

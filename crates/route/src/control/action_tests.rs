@@ -202,10 +202,13 @@ fn a_weight_of_the_first_path_counts_once_there_are_two() {
 fn tables_know_nothing_of_each_other() {
     let mut desk = desk();
     let key = key_of(CUSTOMER, P);
-    // Of events for tables that nobody made nothing is kept.
     let update = RouteUpdate { key, target: via("10.0.2.8"), distance: Some(200), append: false };
+    // The gateway is on no link of that table yet, and nothing for the host itself makes a table.
     desk.lab.event(RouteEvent::Route(update.clone()));
-    assert_eq!(desk.lab.control.tables().len(), 1);
+    let own = RouteKey { table: 255, ..key };
+    desk.lab.event(RouteEvent::Route(RouteUpdate { key: own, ..update.clone() }));
+    assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER]);
+    assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix), []);
     let target = via("10.0.2.9");
     let far = desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None);
     assert_eq!(far.unwrap_err().code(), "gateway-not-on-link");
@@ -215,7 +218,6 @@ fn tables_know_nothing_of_each_other() {
     desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
     desk.lab.commit();
     assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix).len(), 2);
-    assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER]);
     let (left, right) = (desk.lab.port("left"), desk.lab.port("right"));
     let forwarding = desk.lab.reader.pin().clone();
     let ask = |port: u16, addr: &str| {

@@ -63,6 +63,8 @@ const LONGEST_GRACE: Duration = Duration::from_millis(200);
 const HOST: u16 = 0;
 const NEIGHBOR: u16 = 1;
 const FIRST_SOURCE: u16 = 2;
+/// The kernel's table of the host's own addresses.
+const LOCAL_TABLE: u32 = 255;
 /// Learned neighbors yield to every real route.
 const NEIGHBOR_DISTANCE: u8 = 254;
 
@@ -284,9 +286,12 @@ impl Control {
 
     fn route(&mut self, source: SourceId, update: RouteUpdate) {
         let key = update.key;
-        // Of tables that nobody forwards by there is nothing to know.
-        if self.tables.get(key.table).is_none() || !forwarded(key.prefix) {
+        // What is for the host itself follows from its addresses.
+        if key.table == LOCAL_TABLE || !forwarded(key.prefix) {
             return;
+        }
+        if let Err(error) = self.add_table(key.table) {
+            return self.refuse(source, &error);
         }
         let mut target = update.target;
         if update.append

@@ -1,11 +1,12 @@
 //! Static routes, as configuration states them.
 //!
 //! ```text
-//! PREFIX via GATEWAY [dev NAME] [weight N] [via GATEWAY ...] [metric N]
-//! PREFIX dev NAME [metric N]
-//! PREFIX blackhole|unreachable|prohibit [metric N]
+//! PREFIX via GATEWAY [dev NAME] [weight N] [via GATEWAY ...] [metric N] [table N]
+//! PREFIX dev NAME [metric N] [table N]
+//! PREFIX blackhole|unreachable|prohibit [metric N] [table N]
 //! ```
 //!
+//! Table 0 is the main one, as in the kernel's messages, and the default.
 //! `default` may stand for the prefix where a gateway shows the family. A gateway of a route for
 //! IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it says its
 //! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`].
@@ -81,15 +82,17 @@ fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
 }
 
 /// What may stand behind a prefix, for the nearest word.
-const WORDS: [&str; 7] = ["via", "dev", "weight", "metric", "blackhole", "unreachable", "prohibit"];
+const WORDS: [&str; 8] =
+    ["via", "dev", "weight", "metric", "table", "blackhole", "unreachable", "prohibit"];
 
-/// The kernel's limit of a weight; larger ratios mean nothing to a group of some hundred slots.
-const WEIGHT_MAX: u32 = 256;
+/// The limit of a weight of a path: 16 bits, as in a next-hop object of the kernel.
+const WEIGHT_MAX: u32 = 65_535;
 
 fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
     let mut words = line.split_ascii_whitespace().peekable();
     let first = words.next().ok_or("empty: `PREFIX via GATEWAY` is needed")?;
-    let (mut ways, mut drop, mut metric): (Vec<Way>, _, _) = (Vec::new(), None, None);
+    let (mut ways, mut drop): (Vec<Way>, _) = (Vec::new(), None);
+    let (mut metric, mut table) = (None, None);
     while let Some(word) = words.next() {
         let mut value = |what: &str| {
             words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
@@ -112,10 +115,11 @@ fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
                 let way = ways.last_mut().filter(|way| way.weight == 0);
                 way.ok_or("`weight` belongs right behind one `via GATEWAY`")?.weight = weight;
             }
-            "metric" => {
+            "metric" | "table" => {
                 let number = number(word, value("a number")?, 0, u32::MAX)?;
-                if metric.replace(number).is_some() {
-                    return Err("`metric` twice".into());
+                let of = if word == "metric" { &mut metric } else { &mut table };
+                if of.replace(number).is_some() {
+                    return Err(format!("`{word}` twice"));
                 }
             }
             "blackhole" => drop = Some((word, Target::Blackhole)),
@@ -152,7 +156,8 @@ fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
         (None, 1) => Target::Way(ways[0]),
         (None, _) => Target::Ways(ways),
     };
-    let key = RouteKey { table: MAIN_TABLE, prefix, metric: metric.unwrap_or(0) };
+    let table = table.filter(|&number| number != 0).unwrap_or(MAIN_TABLE);
+    let key = RouteKey { table, prefix, metric: metric.unwrap_or(0) };
     Ok(RouteUpdate { key, target, distance: None, append: false })
 }
 
@@ -248,6 +253,12 @@ mod tests {
             let want = RouteUpdate { key, target, distance: None, append: false };
             assert_eq!(one(line), Ok(want), "{line}");
         }
+        for (line, table) in
+            [("table 100", 100), ("table 0", MAIN_TABLE), ("table 254", MAIN_TABLE)]
+        {
+            let route = one(&format!("10.0.0.0/8 blackhole {line}")).unwrap();
+            assert_eq!(route.key.table, table, "{line}");
+        }
     }
 
     #[test]
@@ -259,7 +270,7 @@ mod tests {
             ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
             (
                 "via 10.0.0.1",
-                "unknown word `10.0.0.1`, known: via, dev, weight, metric, blackhole, unreachable, prohibit",
+                "unknown word `10.0.0.1`, known: via, dev, weight, metric, table, blackhole, unreachable, prohibit",
             ),
             (
                 "10.0.0.1/8 via 192.0.2.1",
@@ -275,12 +286,13 @@ mod tests {
             ("10.0.0.0/8 dev wireguard", "unknown link `wireguard`, known: eth0, eth1"),
             ("10.0.0.0/8 dev eth0 dev eth1", "`dev` belongs right behind its `via GATEWAY`"),
             ("10.0.0.0/8 weight 2", "`weight` belongs right behind one `via GATEWAY`"),
-            ("10.0.0.0/8 via 192.0.2.1 weight 0", "`weight 0`: a number from 1 to 256 is needed"),
+            ("10.0.0.0/8 via 192.0.2.1 weight 0", "`weight 0`: a number from 1 to 65535 is needed"),
             (
                 "10.0.0.0/8 via 192.0.2.1 metric -1",
                 "`metric -1`: a number from 0 to 4294967295 is needed",
             ),
             ("10.0.0.0/8 blackhole metric 1 metric 1", "`metric` twice"),
+            ("10.0.0.0/8 table 1 blackhole table 1", "`table` twice"),
             (
                 "10.0.0.0/8 blackhole dev eth0",
                 "`blackhole` drops all packets: no `via` or `dev` may stand with it",

@@ -5,6 +5,7 @@
 
 pub mod netns;
 pub mod source;
+pub mod tables;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -4,62 +4,39 @@
 
 #![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
 use fingerpost_lpm::registry::Rows;
-use fingerpost_lpm::{Addr, Change, Heap, NextHopId, NoReaders, Prefix, RouteStore, UpdateError};
-use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::table::{FileHop, TableReader};
+use fingerpost_lpm::{Addr, Change, Heap, NextHopId, NoReaders, RouteStore, UpdateError};
+use fingerpost_tests::tables::{self, Route};
 
-fn path(name: &str) -> PathBuf {
-    fingerpost_tests::root().join("testdata/tables").join(name)
-}
-
-/// The routes of a shipped table in their order, next hops numbered from 1 as they come.
-fn read<A: Addr>(name: &str, family: fn(AnyPrefix) -> Prefix<A>) -> Vec<(Prefix<A>, NextHopId)> {
-    let mut table = TableReader::open(&path(name)).unwrap();
-    let mut hops: BTreeMap<FileHop, u32> = BTreeMap::new();
-    let mut routes = Vec::new();
-    for entry in &mut table {
-        let entry = entry.unwrap();
-        let next = u32::try_from(hops.len()).unwrap() + 1;
-        let hop = *hops.entry(entry.hop).or_insert(next);
-        routes.push((family(entry.prefix), NextHopId(hop)));
-    }
-    assert_eq!(table.rejected().count, 0, "{name}: {:?}", table.rejected());
+/// The routes of a shipped table.
+fn read<A: Addr>(name: &str) -> Vec<Route<A>> {
+    let routes = tables::read(&tables::shipped().join(name));
+    let hops: BTreeSet<_> = routes.iter().map(|(_, hop)| hop).collect();
     assert_eq!(hops.len(), 496, "{name}: next hops");
     routes
 }
 
-fn v4(prefix: AnyPrefix) -> Prefix<u32> {
-    let AnyPrefix::V4(prefix) = prefix else { panic!("{prefix} in an IPv4 table") };
-    prefix
-}
-
-fn v6(prefix: AnyPrefix) -> Prefix<u128> {
-    let AnyPrefix::V6(prefix) = prefix else { panic!("{prefix} in an IPv6 table") };
-    prefix
-}
-
 #[test]
 fn the_v4_table_is_whole_and_in_order() {
-    let routes = read("v4-tier1-nh496.txt.xz", v4);
+    let routes = read::<u32>("v4-tier1-nh496.txt.xz");
     assert_eq!(routes.len(), 901_899);
     assert!(routes.is_sorted_by(|a, b| a.0 < b.0), "by address, then length; none twice");
 }
 
 #[test]
 fn the_v6_table_is_whole_and_in_order() {
-    let routes = read("v6-tier1-nh496.txt.xz", v6);
+    let routes = read::<u128>("v6-tier1-nh496.txt.xz");
     assert_eq!(routes.len(), 160_147);
     assert!(routes.is_sorted_by(|a, b| a.0 < b.0), "by address, then length; none twice");
 }
 
 #[test]
 fn the_tables_are_small_enough_to_ship() {
-    let sizes = fs::read_dir(path("")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+    let sizes =
+        fs::read_dir(tables::shipped()).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
     let bytes: u64 = sizes.sum();
     assert!(bytes < 4_000_000, "{bytes} bytes in testdata/tables");
 }
@@ -77,7 +54,7 @@ fn documented(family: u8) -> Vec<(String, f64, bool)> {
     rows.collect()
 }
 
-fn check_tour<A: Rows>(routes: &[(Prefix<A>, NextHopId)]) {
+fn check_tour<A: Rows>(routes: &[Route<A>]) {
     let mut store: RouteStore<A> = routes.iter().copied().collect();
     let documented = documented(A::FAMILY);
     assert!(documented.len() >= 2, "{} rows in the tour's table", documented.len());
@@ -104,6 +81,6 @@ fn check_tour<A: Rows>(routes: &[(Prefix<A>, NextHopId)]) {
 
 #[test]
 fn the_tour_is_right_about_memory_and_changes() {
-    check_tour::<u32>(&read("v4-tier1-nh496.txt.xz", v4));
-    check_tour::<u128>(&read("v6-tier1-nh496.txt.xz", v6));
+    check_tour::<u32>(&read("v4-tier1-nh496.txt.xz"));
+    check_tour::<u128>(&read("v6-tier1-nh496.txt.xz"));
 }

@@ -16,7 +16,7 @@ mod tables;
 pub use agree::{Mismatch, Questions, agree};
 pub use changes::{set, toggle};
 pub use conform::{Check, EXPECTED_PANIC, checks, conformance};
-pub use fleet::{Fleet, Member, Refused};
+pub use fleet::{Fleet, Member, Refused, Wrong};
 pub use fuzz::{drive, random_input};
 pub use rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 pub use streams::{Addresses, Stream, probes};

@@ -133,11 +133,15 @@ pub(super) fn withdraw_all<A: Family>(row: &'static Algorithm<A>, table: &Table<
         Ok((writer.table.structure().bytes(), empty.structure().bytes()))
     };
     // What builds anew at every change would take hours here, and its bytes prove nothing.
-    if !in_place(row, table) {
-        run.note = "is built anew at every change".to_owned();
-        return;
-    }
-    match gone() {
+    let left = match in_place(row, table) {
+        Ok(true) => gone(),
+        Ok(false) => {
+            run.note = "is built anew at every change".to_owned();
+            return;
+        }
+        Err(error) => Err(error),
+    };
+    match left {
         Ok((left, empty)) => {
             run.set_samples(vec![left as f64]);
             run.bytes = Some(left as u64);
@@ -148,13 +152,17 @@ pub(super) fn withdraw_all<A: Family>(row: &'static Algorithm<A>, table: &Table<
 }
 
 /// Whether a withdrawal is done in place.
-fn in_place<A: Family>(row: &'static Algorithm<A>, table: &Table<A>) -> bool {
+fn in_place<A: Family>(row: &'static Algorithm<A>, table: &Table<A>) -> Result<bool, UpdateError> {
     use fingerpost_lpm::{Change, Heap, NoReaders};
-    let Some(&(prefix, hop)) = table.routes.last() else { return true };
+    let Some(&(prefix, hop)) = table.routes.last() else { return Ok(true) };
     let pairs = table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
     let mut store: RouteStore<A> = pairs.collect();
-    let Ok(mut built) = row.build(&store, &mut Heap) else { return false };
+    let mut built = row.build(&store, &mut Heap)?;
     store.remove(prefix);
     let change = Change { prefix, old: NextHopId(hop), new: NextHopId::NONE };
-    built.apply(&[change], &store, &mut NoReaders).is_ok()
+    match built.apply(&[change], &store, &mut NoReaders) {
+        Ok(()) => Ok(true),
+        Err(UpdateError::Rebuild) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -439,6 +439,27 @@ fn nonsense_is_told_and_never_a_panic() {
         assert!([Some(0), Some(1)].contains(&output.status.code()), "round {round}: {bytes:?}");
         only_messages(&output);
     }
+    // Times that no clock counts to, and what is no time.
+    for word in ["1e30", "1e308", "inf", "86401", "-1", "nan", "soon"] {
+        for (option, command) in [
+            ("--seconds", "lookup"),
+            ("--seconds", "update"),
+            ("--seconds", "forward"),
+            ("--seconds", "papers"),
+            ("--peer-seconds", "lookup"),
+            ("--peer-seconds", "build"),
+        ] {
+            let option = format!("{option}={word}");
+            let mut args = vec!["bench", command, &option];
+            let table = small();
+            if command != "papers" {
+                args.extend(["--table", &table]);
+            }
+            let output = fingerpost(&args).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{args:?}");
+            only_messages(&output);
+        }
+    }
 }
 
 /// Asks the program for `count` addresses of `table` and compares each line with the oracle.

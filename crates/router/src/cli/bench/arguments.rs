@@ -61,7 +61,7 @@ impl Subjects {
 
     /// How long a peer may take to load the table.
     pub(super) fn load_limit(&self) -> Duration {
-        Duration::try_from_secs_f64(self.peer_seconds).unwrap_or(Duration::MAX)
+        Duration::from_secs_f64(self.peer_seconds)
     }
 
     /// The rows that `--peers` names; for `all` those that were never built are built.
@@ -90,8 +90,12 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "not a number above 0".into())
 }
 
-/// A time.
+/// A time of at most a day: clocks cannot count to just any number.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
-    number.ok_or_else(|| "not a number above 0".into())
+    const DAY: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Ok(number) if number > DAY => Err("more than a day".into()),
+        Ok(number) if number > 0.0 => Ok(number),
+        _ => Err("not a number above 0".into()),
+    }
 }

@@ -29,8 +29,8 @@ with the oracle; then all runs take turns on one core. Keys are made before and 
 `single` and the sequential streams are loops compiled with the algorithm. SHARE is the part of what
 this machine does with two dependent loads a key from a table of as many bytes; RATIO is to the best
 published scheme or outside program, which is marked `*`. EFFICIENCY is what threads reach together
-as a part of what each reaches alone on its core in the same turn; MACHINE is the same of a plain load
-a key from a table of as many bytes: what the machine itself loses.",
+as a part of what each reaches alone on its core in the same turn; MACHINE is the same of a plain
+load a key from a table of as many bytes: what the machine itself loses.",
         )
 }
 

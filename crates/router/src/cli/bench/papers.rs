@@ -23,10 +23,10 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost bench papers
   $ fingerpost bench papers --tables DIR --seconds 2 --out docs/benchmarks
 
-Of every table `v4*.txt*` of a folder: DXR's tests SEQ, RND and REP, what D20R holds and the lengths of
-chunks; FreeBSD's run_lps on a host's and a full table; Poptrie's extensions, rates, traffic patterns,
-SYN1 and SYN2; cycles of single lookups, whole and by depth; several threads; updates. Of every
-`v6*.txt*`: IPv6. `--out` writes papers.md and its drawings.",
+Of every table `v4*.txt*` of a folder: DXR's tests SEQ, RND and REP, what D20R holds and the lengths
+of chunks; FreeBSD's run_lps on a host's and a full table; Poptrie's extensions, rates, traffic
+patterns, SYN1 and SYN2; cycles of single lookups, whole and by depth; several threads; updates. Of
+every `v6*.txt*`: IPv6. `--out` writes papers.md and its drawings.",
         )
 }
 

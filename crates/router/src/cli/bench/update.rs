@@ -23,7 +23,8 @@ pub(super) fn command() -> clap::Command {
 
 Route store and structure change together. `random-pairs` withdraws a random route and announces it
 again; `stream` replays a recorded file over and over: lines `TIME OP PREFIX NEXTHOP` with `a` and
-`w`, or MRT updates. Peers make the same changes; what they refuse is counted and said in the note. `lookups-during-updates` is what remains of the lookup rate while another core changes the table,
+`w`, or MRT updates. Peers make the same changes; what they refuse is counted and said in the note.
+`lookups-during-updates` is what remains of the lookup rate while another core changes the table,
 compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
         )
 }

@@ -37,6 +37,9 @@ struct Step {
 
 const STEPS: &[Step] = &[
     gate("format", "cargo fmt --all --check"),
+    // Workspaces of their own.
+    gate("format of peers", "cargo fmt --manifest-path bench/peers/crates/Cargo.toml --check"),
+    gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
     gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     // The lookup crate is for kernels and other places without an operating system too.
     gate("no_std", "cargo check --package fingerpost-lpm --no-default-features"),
@@ -141,7 +144,7 @@ fn run(step: &Step, command: &mut Command, tally: &mut Tally, log: &mut File) ->
 /// rustfmt and clippy are components of the toolchain that may have been left out.
 fn component_missing(step: &str) -> Option<&'static str> {
     let (subcommand, component) = match step {
-        "format" => ("cargo fmt --version", "rustfmt"),
+        "format" | "format of peers" | "format of fuzz" => ("cargo fmt --version", "rustfmt"),
         "lint" => ("cargo clippy --version", "clippy"),
         _ => return None,
     };
@@ -162,7 +165,8 @@ mod tests {
     #[test]
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
-        assert_eq!(quick, ["format", "lint", "no_std", "tests"]);
+        let formats = ["format", "format of peers", "format of fuzz"];
+        assert_eq!(quick, [&formats[..], &["lint", "no_std", "tests"]].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
     }
 

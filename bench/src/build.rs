@@ -58,6 +58,10 @@ fn of_family<A: Family>(
     options: &BuildOptions,
     progress: &mut dyn Progress,
 ) -> Vec<Run> {
+    let rows = A::named(&options.algorithms);
+    if rows.is_empty() && !options.peers.iter().any(|row| row.family == A::FAMILY) {
+        return Vec::new();
+    }
     progress.tell(&format!("IPv{}: asking the oracle", A::FAMILY));
     let pairs = || table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
     let oracle: Oracle<A> = pairs().collect();
@@ -65,7 +69,7 @@ fn of_family<A: Family>(
     let store: RouteStore<A> = pairs().collect();
     let runs: RefCell<Vec<Run>> = RefCell::default();
     let mut turns: Vec<Turn<'_>> = Vec::new();
-    for row in A::named(&options.algorithms) {
+    for row in rows {
         let at = blank(row.name, kind(row), A::FAMILY, &runs);
         let (store, edges, runs) = (&store, &edges, &runs);
         turns.push(Box::new(move || one_build(row, store, edges, &mut runs.borrow_mut()[at])));

@@ -88,7 +88,7 @@ pub struct Run {
     /// Greatest sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// All samples, in order of time.
+    /// All samples, in order of time; of single updates every n-th by length.
     pub samples: Vec<f64>,
     /// Bytes of what was measured, where that has a size.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,7 +58,7 @@ fn check<A: Addr>(row: &Row) {
     changes.extend(gone.iter().map(|&prefix| (prefix, NextHopId::NONE)));
     let new = Prefix::masked(prefixes[100].first(), A::BITS);
     changes.push((new, NextHopId(203)));
-    if peer.set_changes(&changes).unwrap() {
+    if peer.set_changes(&changes).unwrap().is_none() {
         let updates = peer.update(TURN).unwrap();
         assert!(updates.turn.count > 0 && updates.turn.wall >= TURN / 2, "{}", row.name);
         assert!(!updates.each_ns.is_empty(), "{}", row.name);
@@ -199,7 +199,7 @@ fn rte_fib_refuses_routes_after_withdrawals() {
             .routes
             .iter()
             .flat_map(|&(prefix, hop)| [(prefix, NextHopId::NONE), (prefix, NextHopId(hop))]);
-        assert!(peer.set_changes(&pairs.collect::<Vec<_>>()).unwrap());
+        assert_eq!(peer.set_changes(&pairs.collect::<Vec<_>>()).unwrap(), None);
         peer.update(TURN).unwrap().failed
     };
     assert_eq!(failed(9), 0);

@@ -26,7 +26,7 @@ struct Program {
 const PROGRAMS: &[Program] = &[
     Program {
         name: "dpdk",
-        engines: "rte_lpm, rte_fib, rte_lpm6, rte_fib6",
+        engines: "rte_lpm, rte_fib, rte_fib_4b, rte_lpm6, rte_fib6",
         packages: &["libdpdk-dev", "pkgconf", "gcc", "libc6-dev"],
         ready: || {
             sh::find("cc").is_some() && sh::works(&mut sh::command("pkg-config --exists libdpdk"))

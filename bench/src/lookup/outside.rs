@@ -52,23 +52,23 @@ impl<A: Family> Outside<A> {
         modes: &[Mode],
         questions: &Questions<A>,
     ) -> Vec<(Run, Option<Shared<A>>)> {
-        let asked = match &self.peer {
-            Ok(peer) => ask(&mut peer.borrow_mut(), questions).map_err(|e| format!("{e:#}")),
-            Err(note) => Err(note.clone()),
-        };
+        let asked = self.peer.as_ref().map_err(Clone::clone).and_then(|peer| {
+            let asked = ask(&mut peer.borrow_mut(), questions).map_err(|e| format!("{e:#}"))?;
+            Ok((Rc::clone(peer), asked))
+        });
         if let Err(note) = &asked {
             self.peer = Err(note.clone());
         }
         let entry = |&mode: &Mode| {
             let mut run = Run::new(self.row.name, Kind::Peer, stream, Unit::MlookupsPerSecond);
             (run.mode, run.family) = (mode, Some(A::FAMILY));
-            match (&self.peer, &asked) {
-                (Ok(peer), Ok((count, wrong))) => {
+            match &asked {
+                Ok((peer, (count, wrong))) => {
                     run.set_answers(count + self.edges.0, wrong + self.edges.1);
                     self.describe(&peer.borrow(), mode, &mut run);
                     (run, Some(Rc::clone(peer)))
                 }
-                (Err(note), _) | (_, Err(note)) => {
+                Err(note) => {
                     run.note.clone_from(note);
                     (run, None)
                 }

@@ -64,15 +64,6 @@ impl Stream {
         matches!(self, Self::Sequential | Self::SequentialPrefix)
     }
 
-    /// The stream whose keys these are.
-    pub fn keys_of(self) -> Self {
-        match self {
-            Self::Sequential => Self::Uniform,
-            Self::SequentialPrefix => Self::Prefix,
-            other => other,
-        }
-    }
-
     /// `count` addresses (a trace repeats until there are so many). The same for the same seed.
     pub fn keys<A: Addr>(
         self,

@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn published_figures_fit_together() {
-        // Chunks that are no hit are what the direct table refers to (bench.md, 1.5).
+        // Chunks that are no hit are what the direct table refers to (the handler
+        // `stat`, and the lengths of chunks, both of DXR's web page).
         let of = |name| published::STAT.iter().find(|stat| stat.0 == name).unwrap().1;
         let references = of("aggregated_short_chunks") + of("aggregated_long_chunks");
         #[allow(clippy::cast_precision_loss, reason = "small")]

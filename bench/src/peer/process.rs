@@ -207,32 +207,27 @@ impl<A: Addr> Peer<A> {
     }
 
     /// Hands over the changes that all later turns make, over and over, in this order; the next hop
-    /// `NONE` withdraws, and that of a route that is not there is nothing to do. False where the library
-    /// has no updates.
+    /// `NONE` withdraws, and that of a route that is not there is nothing to do. Where the library has no
+    /// updates, why it has none.
     ///
     /// # Errors
     /// When it cannot take them, or there are none.
-    pub fn set_changes(&mut self, changes: &[(Prefix<A>, NextHopId)]) -> Result<bool> {
+    pub fn set_changes(&mut self, changes: &[(Prefix<A>, NextHopId)]) -> Result<Option<String>> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Reply {
-            Taken {
-                changes: usize,
-            },
-            None {
-                #[serde(rename = "unsupported")]
-                _reason: String,
-            },
+            Taken { changes: usize },
+            None { unsupported: String },
         }
         let file = self.process.scratch.file("changes");
         write_routes(&file, changes.iter().map(|&(prefix, hop)| (prefix, hop.0)))?;
         let reply = self.ask(&format!("changes {}", file.display()), REPLY_LIMIT)?;
         fs::remove_file(&file).with_context(|| file.display().to_string())?;
         match reply {
-            Reply::None { .. } => Ok(false),
+            Reply::None { unsupported } => Ok(Some(unsupported)),
             Reply::Taken { changes: taken } => {
                 ensure!(taken == changes.len(), "{}: took {taken} changes", self.name);
-                Ok(true)
+                Ok(None)
             }
         }
     }
@@ -592,8 +587,8 @@ mod tests {
         assert_eq!(text(&error), "fake: turn dependent 1: no keys");
         let prefix = "10.0.0.0/8".parse().unwrap();
         let changes = [(prefix, NextHopId::NONE), (prefix, NextHopId(1))];
-        assert!(!peer.set_changes(&changes).unwrap());
-        assert!(peer.set_changes(&changes).unwrap());
+        assert_eq!(peer.set_changes(&changes).unwrap().as_deref(), Some("immutable"));
+        assert_eq!(peer.set_changes(&changes).unwrap(), None);
         let error = peer.set_changes(&changes).unwrap_err();
         assert_eq!(text(&error), "fake: took 3 changes");
         let updates = peer.update(Duration::from_millis(1)).unwrap();

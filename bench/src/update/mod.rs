@@ -83,6 +83,9 @@ fn of_family<A: Family>(
     let mut plan = Plan::new(options.seconds, options.samples);
     plan.clock = Clock::Thread;
     let rows = A::named(&options.algorithms);
+    if rows.is_empty() && !options.peers.iter().any(|row| row.family == A::FAMILY) {
+        return Vec::new();
+    }
     let pairs = changes::random_pairs(table, PAIRS, options.seed);
     let mut runs = turns("random-pairs", table, &rows, &pairs, options, plan, progress);
     let recorded = options.recorded.as_ref().map(|recorded| recorded.changes(table));
@@ -168,7 +171,7 @@ fn turns<A: Family>(
     for (samples, &i) in samples.into_iter().zip(&at) {
         runs[i].set_samples(samples.into_iter().map(|ns| 1e9 / ns).collect());
     }
-    // The same writers, update by update; and are their tables right?
+    // What single updates took in the same turns; and are the tables right?
     let questions = after(table, changes);
     let failures: HashMap<usize, String> = failures.into_inner().into_iter().collect();
     for ((i, writer), latencies) in writers.into_iter().zip(latencies) {

@@ -39,8 +39,8 @@ impl<A: Family> Outside<A> {
         run.algorithm = Some(row.name.to_owned());
         let started = || -> Result<Self> {
             let mut peer = Peer::start(row, table, limit)?;
-            if !peer.set_changes(changes)? {
-                anyhow::bail!("{}: has no updates", peer.info().version);
+            if let Some(why) = peer.set_changes(changes)? {
+                anyhow::bail!("{}: has no updates: {why}", peer.info().version);
             }
             Ok(Self { peer, latencies: Latencies::default(), done: 0, refused: 0 })
         };

@@ -245,6 +245,62 @@ fn tables_know_nothing_of_each_other() {
     desk.lab.link(LEFT, up("left"));
 }
 
+/// test_rtsock_l3.c: what an address of an interface brings, it takes along.
+#[test]
+fn an_address_brings_its_routes_and_takes_them_along() {
+    for (addr, len, own, subnet) in [
+        ("198.51.100.7", 24, "198.51.100.7/32", "198.51.100.0/24"),
+        ("2001:db8:7::7", 64, "2001:db8:7::7/128", "2001:db8:7::/64"),
+    ] {
+        let mut desk = desk();
+        let since = desk.lab.control.sequence();
+        desk.lab.address(LEFT, addr, len, false);
+        let both = |done| [(done, own.to_owned()), (done, subnet.to_owned())];
+        assert_eq!(desk.said(since), both(Done::Added));
+        let hop = |control: &Control, prefix: &str| {
+            let of = control.candidates(MAIN_TABLE, AnyPrefix::parse(prefix).unwrap());
+            control.next_hops().key(of[0].hop).cloned()
+        };
+        assert_eq!(hop(&desk.lab.control, own), Some(HopKey::Local));
+        let link = Way { gateway: None, link: Some(LEFT), weight: 1 };
+        assert_eq!(hop(&desk.lab.control, subnet), Some(HopKey::Way(link)));
+        let since = desk.lab.control.sequence();
+        desk.lab.address(LEFT, addr, len, true);
+        assert_eq!(desk.said(since), both(Done::Deleted));
+    }
+}
+
+/// test_routing_l3.py: two interfaces with the same subnet, and the first one loses its address.
+#[test]
+fn a_subnet_moves_to_the_interface_that_still_has_it() {
+    let mut desk = desk();
+    desk.lab.address(LEFT, "198.51.100.7", 24, false);
+    desk.lab.address(RIGHT, "198.51.100.8", 24, false);
+    desk.lab.commit();
+    let (left, right) = (desk.lab.port("left"), desk.lab.port("right"));
+    assert_eq!(desk.lab.leg("198.51.100.50"), Leg::Glean(left));
+    let since = desk.lab.control.sequence();
+    desk.lab.address(LEFT, "198.51.100.7", 24, true);
+    desk.lab.commit();
+    assert_eq!(desk.lab.leg("198.51.100.50"), Leg::Glean(right));
+    assert_eq!(desk.lab.leg("198.51.100.7"), Leg::Glean(right));
+    assert_eq!(desk.lab.leg("198.51.100.8"), Leg::Local);
+    let moved = (Done::Changed, "198.51.100.0/24".to_owned());
+    assert!(desk.said(since).contains(&moved), "{:?}", desk.said(since));
+}
+
+/// test_routing_l3.py: a link with one station at the other end, and no address of ours on it.
+#[test]
+fn a_route_over_a_link_without_addresses() {
+    let mut desk = desk();
+    desk.lab.link(9, LinkState { mac: None, ..up("ptp") });
+    let way = Target::Way(Way { gateway: None, link: Some(9), weight: 1 });
+    desk.put(Operation::ADD, P, &way).unwrap();
+    desk.lab.commit();
+    assert!(desk.lab.adjacency("192.0.2.1").resolved());
+    assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("ptp"));
+}
+
 #[test]
 fn the_rib_answers_with_all_that_lead_there() {
     let mut desk = desk();

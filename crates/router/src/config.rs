@@ -26,6 +26,9 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) mode: Mode,
+    /// The route table that its packets ask, and that holds its own prefixes; 0 is the main one.
+    #[serde(default)]
+    pub(crate) table: u32,
 }
 
 /// How an interface is driven.
@@ -271,6 +274,7 @@ mod tests {
             [[interface]]
             name = "eth1"
             mode = "kernel"
+            table = 100
             [[source]]
             kind = "file"
             path = "table.mrt.gz"
@@ -289,6 +293,7 @@ mod tests {
         .unwrap();
         assert_eq!(full.mode("eth1"), Some(Mode::Kernel));
         assert_eq!(full.mode("eth7"), None);
+        assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
         assert!(!full.kernel_routes());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());

@@ -109,7 +109,8 @@ impl Control {
         let same = |a: &&AddressUpdate| a.addr == update.addr;
         let local = self.addresses_of(table).find(same).map(|_| HopKey::Local);
         self.host_route(table, host_prefix(update.addr), OWN, local.as_ref());
-        if !self.connected_from_addresses {
+        // Of other tables the kernel is not asked.
+        if !self.connected_from_addresses && table == MAIN_TABLE {
             return;
         }
         let connected = connected_prefix(&update);

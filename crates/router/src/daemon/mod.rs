@@ -67,6 +67,8 @@ pub(crate) enum DaemonError {
     Xdp(#[from] xdp::XdpError),
     #[error("{0}")]
     Routes(#[from] fingerpost_lpm::UpdateError),
+    #[error("{0}")]
+    Tables(#[from] fingerpost_route::RouteError),
     #[error("source {kind}: {error}")]
     Source { kind: String, error: fingerpost_route::source::SourceError },
     #[error("the kernel did not say all it knows within {} s", LONGEST_DUMP.as_secs())]
@@ -289,6 +291,9 @@ fn learn(config: &Config) -> Result<(Control, KernelFeed, Vec<String>), DaemonEr
         if name != "auto" {
             control.pin_algorithm(family, Some(name)).expect("checked with the configuration");
         }
+    }
+    for interface in config.interface.iter().filter(|interface| interface.table != 0) {
+        control.bind_interface(&interface.name, interface.table)?;
     }
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);

@@ -118,7 +118,7 @@ mod tests {
         }
         let by_hash = |hash| egress_v4(&built.forwarding, 0, v4("172.23.0.1"), || hash).unwrap();
         assert_eq!(
-            [0, 1, 2, 3].map(by_hash),
+            [0, 1 << 30, 2 << 30, 3 << 30].map(by_hash),
             ["wan", "wan", "narrow", "ptp"].map(|p| built.port(p))
         );
         let egress = |dst| egress_v6(&built.forwarding, 0, v6(dst), || 0);

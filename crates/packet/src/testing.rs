@@ -127,7 +127,7 @@ impl World {
         id
     }
 
-    /// A group over a power of two of legs, at least 2.
+    /// A group over these legs, a slot each.
     pub fn group(&mut self, legs: &[Leg]) -> NextHopId {
         let first = self.next_slot;
         for &leg in legs {

@@ -167,6 +167,12 @@ impl<M: Copy + Eq> Buckets<M> {
         self.owner.iter().map(|&owner| self.known.get(usize::from(owner)).copied())
     }
 
+    /// What `of` makes of the owner of each bucket, in order; nothing while there are no members.
+    pub fn lay<T: Copy>(&self, of: impl FnMut(&M) -> T) -> Vec<T> {
+        let made: Vec<T> = self.known.iter().map(of).collect();
+        self.owner.iter().filter_map(|&owner| made.get(usize::from(owner)).copied()).collect()
+    }
+
     /// Gives the buckets to these members by weight, each named once. There are more of them than before
     /// when there are many more members: then each is split into equal ones, so that no flow notices.
     /// Members past the greatest number of buckets get none.

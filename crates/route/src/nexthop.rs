@@ -1,107 +1,66 @@
 //! Next hops and groups on the control side: interned, counted, with dense ids that are reused only
 //! when no reader can hold them any more.
 //!
-//! An entry is what a route names: one way out, several by weight, a next-hop object of a source, or a
-//! verdict. Its *content* is the list of legs that packets take at the moment, worked out by a
-//! [`Resolver`] that knows links and routes, and written into the [`HopTable`] in place: when a link
-//! fails or a gateway moves, contents change and no route does.
+//! An entry is what a route names ([`HopKey`]): one way out, several by weight, a next-hop object of a
+//! source, or a verdict. It never changes; another way is another entry. Its *content* is the list of
+//! legs that packets take at the moment, worked out by a [`Resolver`] that knows links and routes
+//! (`nexthop/resolve.rs`), and written into the [`HopTable`] in place: when a link fails or a gateway moves,
+//! contents change and no route does. What depends on what is noted (`nexthop/depend.rs`), so only entries
+//! that a change concerns are worked out again.
 //!
-//! Cost:   interning is one hash look-up; a refresh works every entry out again, microseconds each
-//! Limits: 2^28 slots and adjacencies; a group has at most 4,096 slots
+//! Cost:   interning is one hash look-up; a change costs microseconds for each entry that depends on it,
+//!         however many routes name it
+//! Limits: 2^28 slots and adjacencies; a group has at most 256 members, 64 in FreeBSD's mode
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use fingerpost_lpm::{Epoch, Grace, NextHopId, UpdateError};
 
-use crate::event::{ObjectTarget, Way};
-use crate::hops::{HopTable, Leg};
+use crate::event::AnyPrefix;
+use crate::group::{Buckets, GroupMode, slot_shares};
+use crate::hops::{HopTable, Leg, MAX_INDEX};
 
-/// Most slots of a group; weights finer than this are rounded.
-const MAX_SLOTS: u32 = 4096;
-/// Slots of a group whose weights do not add up to a power of two, a member; keeps the error of the
-/// share below 1/16 of the smallest member.
-const SLOTS_A_MEMBER: u32 = 16;
-/// How deep recursive gateways and nested groups are followed.
-const MAX_DEPTH: u8 = 8;
+mod check;
+mod depend;
+mod key;
+mod resolve;
+mod rows;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
 
-/// The identity of an entry: two routes that name equal keys share one id.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum HopKey {
-    /// One way; its weight says nothing while it is alone, but counts again when another one joins.
-    Way(Way),
-    /// Several, sorted.
-    Group(Box<[Way]>),
-    /// A next-hop object: whatever its source says it is.
-    Object {
-        /// Number of the source.
-        source: u16,
-        /// The source's own number of the object.
-        id: u32,
-    },
-    /// For the host.
-    Local,
-    /// Drop silently.
-    Blackhole,
-    /// Drop, with ICMP host unreachable.
-    Unreachable,
-    /// Drop, with ICMP administratively prohibited.
-    Prohibit,
-}
+pub use check::HopError;
+pub use key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
+pub use resolve::{Found, Resolver};
+pub use rows::{HopRow, MemberRow};
 
-impl HopKey {
-    /// The key of several ways: sorted, equal ones added up, one alone is no group.
-    pub fn of_ways(mut ways: Vec<Way>) -> Self {
-        ways.iter_mut().for_each(|way| way.weight = way.weight.max(1));
-        ways.sort_unstable();
-        ways.dedup_by(|b, a| {
-            let same = a.gateway == b.gateway && a.link == b.link;
-            if same {
-                a.weight = a.weight.saturating_add(b.weight);
-            }
-            same
-        });
-        match ways[..] {
-            [] => Self::Unreachable,
-            [way] => Self::Way(way),
-            _ => Self::Group(ways.into()),
-        }
-    }
-}
+use depend::{Dependents, Serial};
+use resolve::Needs;
 
-/// What the control side must tell to work out contents.
-pub trait Resolver {
-    /// The leg of a way whose link is known: an adjacency (asked for through `adjacency`), a glean
-    /// port, or a verdict. `None` when the link is down or gone.
-    fn leg(
-        &self,
-        gateway: Option<IpAddr>,
-        link: u32,
-        adjacency: &mut dyn FnMut(AdjacencyKey) -> u32,
-    ) -> Option<Leg>;
-    /// What the best route to a gateway names, for a way without a link.
-    fn route(&self, gateway: IpAddr) -> Option<NextHopId>;
-    /// What an object of a source is, if it was announced.
-    fn object(&self, source: u16, id: u32) -> Option<&ObjectTarget>;
-}
-
-/// The identity of an adjacency.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct AdjacencyKey {
-    /// Kernel index of the link.
-    pub link: u32,
-    /// The neighbor; `None` on links without link addresses, where there is just one.
-    pub neighbor: Option<IpAddr>,
-}
+/// Most members of a group, as many as the kernel has of its own.
+pub const MAX_MEMBERS: usize = 256;
+/// Greatest weight of a member.
+pub const MAX_WEIGHT: u32 = 65_535;
+/// Most entries unless told otherwise: FreeBSD's bound for one table.
+const MAX_HOPS: u32 = 262_144;
 
 #[derive(Debug)]
 struct Entry {
     key: Arc<HopKey>,
+    attrs: HopAttrs,
     refs: u32,
+    serial: Serial,
+    needs: Needs,
+    /// What packets leave by, sorted, and by what weight.
+    exits: Vec<(Exit, u32)>,
+    /// The same in legs.
     content: Vec<(Leg, u32)>,
     /// First slot and number of slots, when it is a group.
     slots: Option<(u32, u32)>,
+    /// Who has which bucket, through all changes since it was a group first.
+    buckets: Option<Box<Buckets<Exit>>>,
 }
 
 #[derive(Debug)]
@@ -111,24 +70,47 @@ enum Retired {
     Adjacency(u32),
 }
 
+/// What was done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HopCounts {
+    /// Entries worked out, new ones and again.
+    pub worked_out: u64,
+    /// Of these, entries whose content was another one then.
+    pub rewritten: u64,
+}
+
+/// A moment in the life of [`NextHops`]: see [`NextHops::mark`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Mark(u64);
+
 /// Interned next hops, and the writer's side of the [`HopTable`].
 #[derive(Debug)]
 pub struct NextHops {
     table: Arc<HopTable>,
+    mode: GroupMode,
+    max_hops: u32,
     entries: Vec<Option<Entry>>,
-    by_key: HashMap<Arc<HopKey>, u32>,
+    by_key: HashMap<Arc<HopKey>, Vec<(HopAttrs, u32)>>,
+    used: usize,
+    serial: Serial,
+    dependents: Dependents,
+    /// Entries that could not be written for want of room: the next refresh tries again.
+    unwritten: BTreeSet<u32>,
     free_hops: Vec<u32>,
     free_slots: HashMap<u32, Vec<u32>>,
     next_slot: u32,
     adjacencies: Vec<Option<(AdjacencyKey, u32)>>,
-    adjacency_ids: HashMap<AdjacencyKey, u32>,
+    adjacency_ids: BTreeMap<AdjacencyKey, u32>,
     free_adjacencies: Vec<u32>,
-    /// Unlinked since the last [`NextHops::reclaim`].
-    unlinked: Vec<Retired>,
+    mark: u64,
+    /// Unlinked, with the mark of that time; some table may still name it.
+    unlinked: VecDeque<(u64, Retired)>,
+    /// No table names it, but some reader may.
     waiting: VecDeque<(Epoch, Retired)>,
     /// Adjacencies that were newly made and are not filled yet.
     fresh: Vec<u32>,
     grown: bool,
+    counts: HopCounts,
 }
 
 impl NextHops {
@@ -139,19 +121,27 @@ impl NextHops {
     pub fn new(hops: usize, slots: usize, adjacencies: usize) -> Result<Self, UpdateError> {
         Ok(Self {
             table: Arc::new(HopTable::new(hops, slots, adjacencies)?),
+            mode: GroupMode::default(),
+            max_hops: MAX_HOPS,
             // Id 0 means that there is no route.
             entries: vec![None],
             by_key: HashMap::new(),
+            used: 0,
+            serial: 0,
+            dependents: Dependents::default(),
+            unwritten: BTreeSet::new(),
             free_hops: Vec::new(),
             free_slots: HashMap::new(),
             next_slot: 0,
             adjacencies: Vec::new(),
-            adjacency_ids: HashMap::new(),
+            adjacency_ids: BTreeMap::new(),
             free_adjacencies: Vec::new(),
-            unlinked: Vec::new(),
+            mark: 0,
+            unlinked: VecDeque::new(),
             waiting: VecDeque::new(),
             fresh: Vec::new(),
             grown: false,
+            counts: HopCounts::default(),
         })
     }
 
@@ -166,35 +156,99 @@ impl NextHops {
         std::mem::take(&mut self.grown)
     }
 
+    /// How groups are laid out.
+    pub fn mode(&self) -> GroupMode {
+        self.mode
+    }
+
+    /// Lays groups out in another way, those that are there too.
+    ///
+    /// # Errors
+    /// [`UpdateError`] when there is no room for larger groups; those stay as they are, and the next
+    /// refresh tries again.
+    pub fn set_mode(&mut self, mode: GroupMode) -> Result<(), UpdateError> {
+        if self.mode == mode {
+            return Ok(());
+        }
+        self.mode = mode;
+        let mut result = Ok(());
+        for id in self.ids() {
+            let entry = self.entry_mut(id);
+            entry.buckets = None;
+            if entry.content.len() > 1
+                && let Err(error) = self.write(id)
+            {
+                self.unwritten.insert(id);
+                result = result.and(Err(error));
+            }
+        }
+        result
+    }
+
+    /// At most so many entries from now on; more are refused.
+    pub fn set_limit(&mut self, max_hops: u32) {
+        self.max_hops = max_hops;
+    }
+
     /// Entries in use.
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.used
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.used == 0
     }
 
-    /// Ids, slots and adjacencies that wait for readers before they can be used again.
+    /// Ids, slots and adjacencies that wait for tables and readers before they can be used again.
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.unlinked.len()
     }
 
-    /// The id of `key`, made when it is new, with one more reference.
+    /// What was done so far.
+    pub fn counts(&self) -> HopCounts {
+        self.counts
+    }
+
+    /// Gateways that are found by their routes: while there are none, changed routes need no refresh.
+    pub fn gateways(&self) -> usize {
+        self.dependents.gateways()
+    }
+
+    /// The id of `key`, made when it is new, with one more reference. What it leads to may come later.
     ///
     /// # Errors
-    /// [`UpdateError`] when there is no room for a new one; nothing changed then.
+    /// [`HopError`] for a group that cannot be one, or when there is no room; nothing changed then.
     pub fn acquire(
         &mut self,
         key: &HopKey,
         resolver: &dyn Resolver,
-    ) -> Result<NextHopId, UpdateError> {
-        if let Some(&id) = self.by_key.get(key) {
-            let entry = self.entries[id as usize].as_mut().expect("keys name entries");
-            entry.refs += 1;
-            return Ok(NextHopId(id));
+    ) -> Result<NextHopId, HopError> {
+        self.acquire_as(key, HopAttrs::default(), None, resolver)
+    }
+
+    /// The same with attributes, and with the entry that it takes the place of, if it does: a new group
+    /// begins with that one's buckets, so that the flows of members that stay do not move.
+    ///
+    /// # Errors
+    /// As [`NextHops::acquire`].
+    pub fn acquire_as(
+        &mut self,
+        key: &HopKey,
+        mut attrs: HopAttrs,
+        instead_of: Option<NextHopId>,
+        resolver: &dyn Resolver,
+    ) -> Result<NextHopId, HopError> {
+        attrs.flags = HopFlags(attrs.flags.0 & HopFlags::OF_ROUTE.0);
+        if !key.recursive() {
+            attrs.table = HopAttrs::default().table;
         }
+        if let Some(id) = self.find_as(key, attrs) {
+            self.add_ref(id);
+            return Ok(id);
+        }
+        self.check_shape(key)?;
+        self.has_room()?;
         let id = match self.free_hops.pop() {
             Some(id) => id,
             None => {
@@ -204,35 +258,58 @@ impl NextHops {
                 id
             }
         };
+        let groups = matches!(key, HopKey::Group(_) | HopKey::Object { .. });
+        let like = instead_of.filter(|_| groups).and_then(|id| self.entry(id));
+        let buckets = like.and_then(|like| like.buckets.clone());
+        self.serial += 1;
         let key = Arc::new(key.clone());
-        let entry = Entry { key: key.clone(), refs: 1, content: Vec::new(), slots: None };
+        let entry = Entry {
+            key: key.clone(),
+            attrs,
+            refs: 1,
+            serial: self.serial,
+            needs: Needs::default(),
+            exits: Vec::new(),
+            content: Vec::new(),
+            slots: None,
+            buckets,
+        };
         self.entries[id as usize] = Some(entry);
-        self.by_key.insert(key, id);
+        self.by_key.entry(key).or_default().push((attrs, id));
+        self.used += 1;
         self.table.set_hop(NextHopId(id), Leg::Unreachable);
-        if let Err(error) = self.refresh_one(id, resolver) {
+        if let Err(error) = self.refresh_one(id, false, resolver) {
             self.release(NextHopId(id));
-            return Err(error);
+            return Err(error.into());
         }
         Ok(NextHopId(id))
     }
 
     /// One reference more to an id that is in use.
     pub fn add_ref(&mut self, id: NextHopId) {
-        self.entries[id.index()].as_mut().expect("the id is in use").refs += 1;
+        self.entry_mut(id.0).refs += 1;
     }
 
-    /// One reference less. With the last one the id is retired: it is reused once readers are past it.
+    /// One reference less. With the last one the id is retired: it is reused once tables and readers are
+    /// past it.
     pub fn release(&mut self, id: NextHopId) {
-        let entry = self.entries[id.index()].as_mut().expect("the id is in use");
+        let entry = self.entry_mut(id.0);
         entry.refs -= 1;
         if entry.refs > 0 {
             return;
         }
         let entry = self.entries[id.index()].take().expect("just seen");
-        self.by_key.remove(&entry.key);
-        self.unlinked.push(Retired::Hop(id.0));
+        let same = self.by_key.get_mut(&entry.key).expect("entries are found by their keys");
+        same.retain(|&(_, other)| other != id.0);
+        if same.is_empty() {
+            self.by_key.remove(&entry.key);
+        }
+        self.used -= 1;
+        self.dependents.replace(id.0, &entry.needs, &Needs::default(), |_| 0);
+        self.unwritten.remove(&id.0);
+        self.unlink(Retired::Hop(id.0));
         if let Some((first, count)) = entry.slots {
-            self.unlinked.push(Retired::Slots(first, count));
+            self.unlink(Retired::Slots(first, count));
         }
         for (leg, _) in entry.content {
             self.release_leg(leg);
@@ -241,40 +318,66 @@ impl NextHops {
 
     /// What the id stands for.
     pub fn key(&self, id: NextHopId) -> Option<&HopKey> {
-        Some(&self.entries.get(id.index())?.as_ref()?.key)
+        Some(&self.entry(id)?.key)
     }
 
     /// The same, to keep for longer than the id is in use.
     pub fn shared_key(&self, id: NextHopId) -> Option<Arc<HopKey>> {
-        Some(self.entries.get(id.index())?.as_ref()?.key.clone())
+        Some(self.entry(id)?.key.clone())
     }
 
-    /// The id of a key that is in use.
+    /// With which attributes.
+    pub fn attrs(&self, id: NextHopId) -> Option<HopAttrs> {
+        Some(self.entry(id)?.attrs)
+    }
+
+    /// The id of a key that is in use, without attributes.
     pub fn find(&self, key: &HopKey) -> Option<NextHopId> {
-        self.by_key.get(key).map(|&id| NextHopId(id))
+        self.find_as(key, HopAttrs::default())
+    }
+
+    /// The id of a key with these attributes.
+    pub fn find_as(&self, key: &HopKey, attrs: HopAttrs) -> Option<NextHopId> {
+        let ids = self.by_key.get(key)?;
+        ids.iter().find(|(other, _)| *other == attrs).map(|&(_, id)| NextHopId(id))
+    }
+
+    /// The ids of a key, with whatever attributes.
+    pub fn find_all(&self, key: &HopKey) -> impl Iterator<Item = NextHopId> {
+        self.by_key.get(key).into_iter().flatten().map(|&(_, id)| NextHopId(id))
     }
 
     /// References to the id.
     pub fn refs(&self, id: NextHopId) -> u32 {
-        self.entries.get(id.index()).and_then(Option::as_ref).map_or(0, |e| e.refs)
+        self.entry(id).map_or(0, |entry| entry.refs)
     }
 
     /// The legs of an id and their weights.
     pub fn content(&self, id: NextHopId) -> &[(Leg, u32)] {
-        self.entries.get(id.index()).and_then(Option::as_ref).map_or(&[], |e| &e.content)
+        self.entry(id).map_or(&[], |entry| &entry.content)
     }
 
     /// Every id in use with its key.
     pub fn iter(&self) -> impl Iterator<Item = (NextHopId, &HopKey)> {
-        self.entries.iter().enumerate().filter_map(|(id, entry)| {
-            let id = u32::try_from(id).expect("ids are 32 bits");
-            Some((NextHopId(id), &*entry.as_ref()?.key))
-        })
+        self.used_entries().map(|(id, entry)| (id, &*entry.key))
     }
 
     /// The adjacency of a key, if some leg leaves by it.
     pub fn adjacency(&self, key: AdjacencyKey) -> Option<u32> {
         self.adjacency_ids.get(&key).copied()
+    }
+
+    /// The adjacencies of a neighbor: next hops with an MTU of their own have others.
+    pub fn adjacencies_of(&self, link: u32, neighbor: IpAddr) -> impl Iterator<Item = u32> {
+        let key = |mtu| AdjacencyKey { link, neighbor: Some(neighbor), mtu };
+        self.adjacency_ids.range(key(0)..=key(u16::MAX)).map(|(_, &index)| index)
+    }
+
+    /// The adjacencies of a link.
+    pub fn adjacencies_on(&self, link: u32) -> impl Iterator<Item = u32> {
+        let first = AdjacencyKey { link, neighbor: None, mtu: 0 };
+        let from_here = self.adjacency_ids.range(first..);
+        from_here.take_while(move |(key, _)| key.link == link).map(|(_, &index)| index)
     }
 
     /// The key of an adjacency that is in use.
@@ -295,31 +398,81 @@ impl NextHops {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Works every entry out again, after links, objects or routes to gateways changed.
+    /// Works every entry out again.
     ///
     /// # Errors
-    /// [`UpdateError`] when there is no room for a larger group; what could be done is done.
+    /// [`UpdateError`] when there is no room for a larger group; what could be done is done, and the next
+    /// refresh of any kind tries the rest again.
     pub fn refresh(&mut self, resolver: &dyn Resolver) -> Result<(), UpdateError> {
-        for id in 1..u32::try_from(self.entries.len()).expect("ids are 32 bits") {
-            if self.entries[id as usize].is_some() {
-                self.refresh_one(id, resolver)?;
-            }
-        }
-        Ok(())
+        let entries = &self.entries;
+        self.dependents.ask_all(resolver, |found| serial(entries, found));
+        self.refresh_these(self.ids(), resolver)
+    }
+
+    /// Works out again what leaves by a link, after it went up or down, came or went, or is another kind.
+    ///
+    /// # Errors
+    /// As [`NextHops::refresh`].
+    pub fn refresh_link(&mut self, link: u32, resolver: &dyn Resolver) -> Result<(), UpdateError> {
+        self.refresh_these(self.dependents.of_link(link), resolver)
+    }
+
+    /// Works out again what is as an object of a source says, or has it as a member.
+    ///
+    /// # Errors
+    /// As [`NextHops::refresh`].
+    pub fn refresh_object(
+        &mut self,
+        source: u16,
+        id: u32,
+        resolver: &dyn Resolver,
+    ) -> Result<(), UpdateError> {
+        self.refresh_these(self.dependents.of_object(source, id), resolver)
+    }
+
+    /// Works out again what has a gateway that leads elsewhere now that the best routes to `changed` are
+    /// others, in whatever table. Call it with all of them, also those that changed back, before
+    /// [`NextHops::reclaim`].
+    ///
+    /// # Errors
+    /// As [`NextHops::refresh`].
+    pub fn refresh_routes(
+        &mut self,
+        mut changed: impl ExactSizeIterator<Item = AnyPrefix>,
+        resolver: &dyn Resolver,
+    ) -> Result<(), UpdateError> {
+        let entries = &self.entries;
+        let serial = |found| serial(entries, found);
+        let stale = self.dependents.of_routes(&mut changed, resolver, serial);
+        self.refresh_these(stale, resolver)
+    }
+
+    /// A mark after everything that was unlinked so far, for [`NextHops::reclaim_to`].
+    pub fn mark(&mut self) -> Mark {
+        self.mark += 1;
+        Mark(self.mark)
     }
 
     /// Gives what readers are past back for use. Call it after the tables that named the unlinked ids
-    /// were changed.
+    /// were changed, all of them.
     pub fn reclaim(&mut self, grace: &mut dyn Grace) {
-        if !self.unlinked.is_empty() {
+        let mark = self.mark();
+        self.reclaim_to(mark, grace);
+    }
+
+    /// The same where tables follow the routes later: gives back only what was unlinked before `mark`.
+    /// That is the least of the marks that were taken when the changes that a table has seen by now were
+    /// put together: of all tables, and of all instances of a table.
+    pub fn reclaim_to(&mut self, mark: Mark, grace: &mut dyn Grace) {
+        if self.unlinked.front().is_some_and(|&(at, _)| at < mark.0) {
             let epoch = grace.retire();
-            self.waiting.extend(self.unlinked.drain(..).map(|retired| (epoch, retired)));
-        }
-        while let Some(&(epoch, _)) = self.waiting.front() {
-            if !grace.passed(epoch) {
-                break;
+            while let Some((_, retired)) = self.unlinked.pop_front_if(|&mut (at, _)| at < mark.0) {
+                self.waiting.push_back((epoch, retired));
             }
-            match self.waiting.pop_front().expect("just seen").1 {
+        }
+        while let Some((_, retired)) = self.waiting.pop_front_if(|(epoch, _)| grace.passed(*epoch))
+        {
+            match retired {
                 Retired::Hop(id) => {
                     self.table.set_hop(NextHopId(id), Leg::NoRoute);
                     self.free_hops.push(id);
@@ -335,116 +488,106 @@ impl NextHops {
         }
     }
 
-    fn refresh_one(&mut self, id: u32, resolver: &dyn Resolver) -> Result<(), UpdateError> {
-        let entry = self.entries[id as usize].as_ref().expect("the id is in use");
-        let key = entry.key.clone();
-        let mut legs = Vec::new();
-        self.expand(&key, 1, resolver, MAX_DEPTH, &mut legs)?;
-        let content = sorted(legs);
-        let entry = self.entries[id as usize].as_ref().expect("the id is in use");
-        if entry.content == content {
-            // The new list holds references of its own.
-            for (leg, _) in content {
-                self.release_leg(leg);
+    fn entry(&self, id: NextHopId) -> Option<&Entry> {
+        self.entries.get(id.index())?.as_ref()
+    }
+
+    fn entry_mut(&mut self, id: u32) -> &mut Entry {
+        self.entries[id as usize].as_mut().expect("the id is in use")
+    }
+
+    fn used_entries(&self) -> impl Iterator<Item = (NextHopId, &Entry)> {
+        self.entries.iter().enumerate().filter_map(|(id, entry)| {
+            let id = u32::try_from(id).expect("ids are 32 bits");
+            Some((NextHopId(id), entry.as_ref()?))
+        })
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        self.used_entries().map(|(id, _)| id.0).collect()
+    }
+
+    fn unlink(&mut self, retired: Retired) {
+        self.unlinked.push_back((self.mark, retired));
+    }
+
+    fn has_room(&self) -> Result<(), UpdateError> {
+        if self.used >= self.max_hops as usize {
+            let got = self.used as u64 + 1;
+            return Err(UpdateError::Limit { what: "next hops", max: self.max_hops.into(), got });
+        }
+        Ok(())
+    }
+
+    fn refresh_these(
+        &mut self,
+        ids: impl IntoIterator<Item = u32>,
+        resolver: &dyn Resolver,
+    ) -> Result<(), UpdateError> {
+        let again = std::mem::take(&mut self.unwritten);
+        let ids: BTreeSet<u32> = ids.into_iter().chain(again.iter().copied()).collect();
+        let mut result = Ok(());
+        for id in ids {
+            if let Err(error) = self.refresh_one(id, again.contains(&id), resolver) {
+                self.unwritten.insert(id);
+                result = result.and(Err(error));
             }
+        }
+        result
+    }
+
+    /// Works an entry out, and writes it when it is not what it was, or could not be written.
+    fn refresh_one(
+        &mut self,
+        id: u32,
+        unwritten: bool,
+        resolver: &dyn Resolver,
+    ) -> Result<(), UpdateError> {
+        self.counts.worked_out += 1;
+        let entry = self.entries[id as usize].as_ref().expect("the id is in use");
+        let (exits, needs) = resolve::work_out(self, &entry.key, entry.attrs, resolver);
+        let known = |found| serial(&self.entries, found);
+        self.dependents.replace(id, &entry.needs, &needs, known);
+        // A new entry has no exits, and reads as unreachable already.
+        let same = entry.exits == exits && !unwritten;
+        self.entry_mut(id).needs = needs;
+        if same {
             return Ok(());
         }
-        let slots = self.write(id, &content)?;
-        let entry = self.entries[id as usize].as_mut().expect("the id is in use");
+        let content = self.legs(&exits)?;
+        self.counts.rewritten += 1;
+        let entry = self.entry_mut(id);
+        entry.exits = exits;
         let old = std::mem::replace(&mut entry.content, content);
-        if let Some((first, count)) = std::mem::replace(&mut entry.slots, slots) {
-            self.unlinked.push(Retired::Slots(first, count));
+        let result = self.write(id);
+        if result.is_err() {
+            // Readers go on by the old legs, which keep their adjacencies for that.
+            let entry = self.entry_mut(id);
+            let new = std::mem::replace(&mut entry.content, old);
+            new.into_iter().for_each(|(leg, _)| self.release_leg(leg));
+            return result;
         }
-        for (leg, _) in old {
-            self.release_leg(leg);
-        }
+        old.into_iter().for_each(|(leg, _)| self.release_leg(leg));
         Ok(())
     }
 
-    /// Appends the legs of `key`, each holding a reference to its adjacency.
-    fn expand(
-        &mut self,
-        key: &HopKey,
-        weight: u32,
-        resolver: &dyn Resolver,
-        depth: u8,
-        legs: &mut Vec<(Leg, u32)>,
-    ) -> Result<(), UpdateError> {
-        let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
-        match key {
-            HopKey::Way(way) => self.expand_way(way, weight, resolver, depth, legs)?,
-            HopKey::Group(ways) => {
-                for way in ways {
-                    let weight = weight.saturating_mul(way.weight.max(1));
-                    self.expand_way(way, weight, resolver, depth, legs)?;
-                }
-            }
-            HopKey::Object { source, id } => match resolver.object(*source, *id) {
-                Some(ObjectTarget::Way(way)) => {
-                    self.expand_way(&way.clone(), weight, resolver, depth, legs)?;
-                }
-                Some(ObjectTarget::Group(members)) => {
-                    for &(member, share) in members {
-                        let key = HopKey::Object { source: *source, id: member };
-                        let weight = weight.saturating_mul(share.max(1));
-                        self.expand(&key, weight, resolver, depth, legs)?;
+    /// The legs of exits, each holding a reference to its adjacency.
+    fn legs(&mut self, exits: &[(Exit, u32)]) -> Result<Vec<(Leg, u32)>, UpdateError> {
+        let mut legs = Vec::with_capacity(exits.len());
+        for &(exit, weight) in exits {
+            let leg = match exit {
+                Exit::Leg(leg) => leg,
+                Exit::Adjacency(key) => match self.acquire_adjacency(key) {
+                    Ok(index) => Leg::Adjacency(index),
+                    Err(error) => {
+                        legs.into_iter().for_each(|(leg, _)| self.release_leg(leg));
+                        return Err(error);
                     }
-                }
-                Some(ObjectTarget::Blackhole) => legs.push((Leg::Blackhole, weight)),
-                None => {}
-            },
-            HopKey::Local => legs.push((Leg::Local, weight)),
-            HopKey::Blackhole => legs.push((Leg::Blackhole, weight)),
-            HopKey::Unreachable => legs.push((Leg::Unreachable, weight)),
-            HopKey::Prohibit => legs.push((Leg::Prohibit, weight)),
+                },
+            };
+            legs.push((leg, weight));
         }
-        Ok(())
-    }
-
-    fn expand_way(
-        &mut self,
-        way: &Way,
-        weight: u32,
-        resolver: &dyn Resolver,
-        depth: u8,
-        legs: &mut Vec<(Leg, u32)>,
-    ) -> Result<(), UpdateError> {
-        if let Some(link) = way.link {
-            return self.expand_link(way.gateway, link, weight, resolver, legs);
-        }
-        let Some(gateway) = way.gateway else { return Ok(()) };
-        let Some(id) = resolver.route(gateway) else { return Ok(()) };
-        match self.key(id).cloned() {
-            // The gateway is on a link itself: it is the neighbor.
-            Some(HopKey::Way(Way { gateway: None, link: Some(link), .. })) => {
-                self.expand_link(Some(gateway), link, weight, resolver, legs)
-            }
-            Some(key) => self.expand(&key, weight, resolver, depth, legs),
-            None => Ok(()),
-        }
-    }
-
-    fn expand_link(
-        &mut self,
-        gateway: Option<IpAddr>,
-        link: u32,
-        weight: u32,
-        resolver: &dyn Resolver,
-        legs: &mut Vec<(Leg, u32)>,
-    ) -> Result<(), UpdateError> {
-        let mut failed = None;
-        let leg = resolver.leg(gateway, link, &mut |key| match self.acquire_adjacency(key) {
-            Ok(index) => index,
-            Err(error) => {
-                failed = Some(error);
-                0
-            }
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        legs.extend(leg.map(|leg| (leg, weight)));
-        Ok(())
+        Ok(legs)
     }
 
     fn acquire_adjacency(&mut self, key: AdjacencyKey) -> Result<u32, UpdateError> {
@@ -476,37 +619,52 @@ impl NextHops {
             self.adjacency_ids.remove(key);
             *slot = None;
             self.fresh.retain(|&f| f != index);
-            self.unlinked.push(Retired::Adjacency(index));
+            self.unlink(Retired::Adjacency(index));
         }
     }
 
-    /// Writes a content into the table; returns the slots it took.
-    fn write(
-        &mut self,
-        id: u32,
-        content: &[(Leg, u32)],
-    ) -> Result<Option<(u32, u32)>, UpdateError> {
-        let id = NextHopId(id);
-        match content {
+    /// Writes the content of an entry into the table. A reader's flow takes its old leg or its new one: a
+    /// slot changes whole, and where there must be another number of them the new ones are filled first.
+    fn write(&mut self, id: u32) -> Result<(), UpdateError> {
+        let mode = self.mode;
+        let entry = self.entry_mut(id);
+        let layout = match mode {
+            GroupMode::Slots => slots(&entry.content),
+            GroupMode::Resilient => buckets(entry),
+        };
+        let count = u32::try_from(layout.len()).expect("at most some thousand slots");
+        let had = entry.slots;
+        let first = match (had, &entry.content[..]) {
             // No way out at the moment: the sender is told.
-            [] => self.table.set_hop(id, Leg::Unreachable),
-            [(leg, _)] => self.table.set_hop(id, *leg),
-            legs => {
-                let shares = shares(legs);
-                let count: u32 = shares.iter().sum();
-                let first = self.take_slots(count)?;
-                let mut slot = first;
-                for (&(leg, _), &share) in legs.iter().zip(&shares) {
-                    for _ in 0..share {
-                        self.table.set_slot(slot, leg);
-                        slot += 1;
-                    }
-                }
-                self.table.set_group(id, first, count);
-                return Ok(Some((first, count)));
+            (_, []) => None,
+            (_, [_]) => None,
+            (Some((first, before)), _) if before == count => Some(first),
+            _ => Some(self.take_slots(count)?),
+        };
+        let hop = NextHopId(id);
+        let Some(first) = first else {
+            let leg = self.content(hop).first().map_or(Leg::Unreachable, |&(leg, _)| leg);
+            self.table.set_hop(hop, leg);
+            self.leave_slots(id, None);
+            return Ok(());
+        };
+        for (slot, leg) in (first..).zip(layout) {
+            if self.table.slot(slot) != leg {
+                self.table.set_slot(slot, leg);
             }
         }
-        Ok(None)
+        if had != Some((first, count)) {
+            self.table.set_group(hop, first, count);
+            self.leave_slots(id, Some((first, count)));
+        }
+        Ok(())
+    }
+
+    fn leave_slots(&mut self, id: u32, new: Option<(u32, u32)>) {
+        let old = std::mem::replace(&mut self.entry_mut(id).slots, new);
+        if let Some((first, count)) = old {
+            self.unlink(Retired::Slots(first, count));
+        }
     }
 
     fn take_slots(&mut self, count: u32) -> Result<u32, UpdateError> {
@@ -530,6 +688,11 @@ impl NextHops {
         if hops <= have.0 && slots <= have.1 && adjacencies <= have.2 {
             return Ok(());
         }
+        for (what, got) in [("slots", slots), ("adjacencies", adjacencies)] {
+            if got > MAX_INDEX as usize {
+                return Err(UpdateError::Limit { what, max: MAX_INDEX.into(), got: got as u64 });
+            }
+        }
         let fit = |need: usize, have: usize| if need > have { need.max(have * 2) } else { have };
         let larger =
             HopTable::new(fit(hops, have.0), fit(slots, have.1), fit(adjacencies, have.2))?;
@@ -540,258 +703,43 @@ impl NextHops {
     }
 }
 
-/// In a fixed order, so that equal contents are equal lists. Equal legs stay apart: each holds a
-/// reference to its adjacency.
-fn sorted(mut legs: Vec<(Leg, u32)>) -> Vec<(Leg, u32)> {
-    legs.sort_unstable_by_key(|(leg, weight)| (leg.encode(), *weight));
-    legs
+fn serial(entries: &[Option<Entry>], found: Found) -> Serial {
+    entries.get(found.hop.index()).and_then(Option::as_ref).map_or(0, |entry| entry.serial)
 }
 
-/// How many slots each leg gets: exactly by weight where that is a power of two in all, else the
-/// nearest by largest remainder, at least one each.
-fn shares(legs: &[(Leg, u32)]) -> Vec<u32> {
-    let divisor = legs.iter().fold(0, |a, &(_, w)| gcd(a, w.max(1)));
-    let weights: Vec<u64> = legs.iter().map(|&(_, w)| u64::from(w.max(1) / divisor)).collect();
-    let total: u64 = weights.iter().sum();
-    let members = u32::try_from(legs.len()).unwrap_or(MAX_SLOTS).min(MAX_SLOTS);
-    let slots = match u32::try_from(total) {
-        Ok(total) if total.is_power_of_two() && total <= MAX_SLOTS => total,
-        _ => (members * SLOTS_A_MEMBER).next_power_of_two().clamp(2, MAX_SLOTS),
-    };
-    // With more members than slots the rest go without: MAX_SLOTS is far past any real group.
-    let mut shares: Vec<u32> = weights
-        .iter()
-        .map(|w| u32::try_from(w * u64::from(slots) / total).expect("at most the slots").max(1))
-        .collect();
-    let mut order: Vec<usize> = (0..shares.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse((weights[i] * u64::from(slots) % total, i)));
-    let mut given: u32 = shares.iter().sum();
-    for &i in order.iter().cycle().take(shares.len() * 2) {
-        if given < slots {
-            shares[i] += 1;
-            given += 1;
-        }
+/// The slots of legs in FreeBSD's way: by ascending weight, each in one piece.
+fn slots(content: &[(Leg, u32)]) -> Vec<Leg> {
+    let mut sorted = content.to_vec();
+    sorted.sort_by_key(|&(_, weight)| weight);
+    let weights: Vec<u32> = sorted.iter().map(|&(_, weight)| weight).collect();
+    if weights.is_empty() {
+        return Vec::new();
     }
-    while given > slots {
-        let most = (0..shares.len()).max_by_key(|&i| shares[i]).expect("a group has members");
-        shares[most] -= 1;
-        given -= 1;
-    }
-    shares
+    let shares = slot_shares(&weights);
+    let piece = |(&(leg, _), &share): (&(Leg, u32), &u32)| vec![leg; share as usize];
+    sorted.iter().zip(&shares).flat_map(piece).collect()
 }
 
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
+/// The legs of an entry's buckets; none while it is no group.
+fn buckets(entry: &mut Entry) -> Vec<Leg> {
+    if entry.content.len() < 2 && entry.buckets.is_none() {
+        return Vec::new();
+    }
+    let buckets = entry.buckets.get_or_insert_default();
+    buckets.arrange(&entry.exits);
+    let (exits, content) = (&entry.exits, &entry.content);
+    buckets.lay(|exit| match exits.binary_search_by_key(exit, |&(exit, _)| exit) {
+        Ok(at) => content[at].0,
+        // A home that is away: nobody's bucket.
+        Err(_) => Leg::Unreachable,
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fingerpost_lpm::NoReaders;
-    use std::collections::HashSet;
-
-    /// Links 1 to 9 are up unless listed; a gateway without a link is on link 1.
-    #[derive(Default)]
-    struct World {
-        down: HashSet<u32>,
-        objects: HashMap<u32, ObjectTarget>,
-        via: Option<NextHopId>,
-    }
-
-    impl Resolver for World {
-        fn leg(
-            &self,
-            gateway: Option<IpAddr>,
-            link: u32,
-            adjacency: &mut dyn FnMut(AdjacencyKey) -> u32,
-        ) -> Option<Leg> {
-            if self.down.contains(&link) {
-                return None;
-            }
-            Some(match gateway {
-                None => Leg::Glean(u16::try_from(link).unwrap()),
-                neighbor => Leg::Adjacency(adjacency(AdjacencyKey { link, neighbor })),
-            })
-        }
-        fn route(&self, _: IpAddr) -> Option<NextHopId> {
-            self.via
-        }
-        fn object(&self, _: u16, id: u32) -> Option<&ObjectTarget> {
-            self.objects.get(&id)
-        }
-    }
-
-    fn way(last: u8, link: u32, weight: u32) -> Way {
-        Way { gateway: Some(IpAddr::from([10, 0, 0, last])), link: Some(link), weight }
-    }
-
-    fn counts(hops: &NextHops, id: NextHopId) -> HashMap<Leg, usize> {
-        let mut counts = HashMap::new();
-        for hash in 0..MAX_SLOTS {
-            *counts.entry(hops.table().leg(id, hash)).or_default() += 1;
-        }
-        counts
-    }
-
-    #[test]
-    fn equal_keys_share_an_id_whatever_their_order() {
-        let world = World::default();
-        let mut hops = NextHops::new(4, 4, 4).unwrap();
-        let a = HopKey::of_ways(vec![way(1, 1, 2), way(2, 2, 1)]);
-        let b = HopKey::of_ways(vec![way(2, 2, 1), way(1, 1, 2)]);
-        let id = hops.acquire(&a, &world).unwrap();
-        assert_eq!(hops.acquire(&b, &world).unwrap(), id);
-        assert_eq!(hops.refs(id), 2);
-        assert_eq!(HopKey::of_ways(vec![way(1, 1, 0)]), HopKey::Way(way(1, 1, 1)));
-    }
-
-    #[test]
-    fn weights_become_slots() {
-        for (weights, slots) in [
-            (vec![3, 1], vec![3, 1]),
-            (vec![200, 200], vec![1, 1]),
-            (vec![1, 1, 1], vec![22, 21, 21]),
-            (vec![2, 3], vec![13, 19]),
-            (vec![1, 1_000_000], vec![1, 31]),
-        ] {
-            let legs: Vec<_> = weights.iter().map(|&w| (Leg::Local, w)).collect();
-            let mut got = shares(&legs);
-            let total: u32 = got.iter().sum();
-            assert!(total.is_power_of_two(), "{weights:?} {got:?}");
-            if weights == [1, 1, 1] {
-                got.sort_by_key(|&g| std::cmp::Reverse(g));
-            }
-            assert_eq!(got, slots, "{weights:?}");
-        }
-    }
-
-    #[test]
-    fn a_link_that_fails_changes_contents_in_place() {
-        let mut world = World::default();
-        let mut hops = NextHops::new(64, 64, 64).unwrap();
-        let id = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 3), way(2, 2, 1)]), &world).unwrap();
-        let table = hops.table().clone();
-        let (a, b) = (
-            hops.adjacency(AdjacencyKey { link: 1, neighbor: way(1, 1, 1).gateway }).unwrap(),
-            hops.adjacency(AdjacencyKey { link: 2, neighbor: way(2, 2, 1).gateway }).unwrap(),
-        );
-        assert_eq!(
-            counts(&hops, id),
-            [(Leg::Adjacency(a), 3072), (Leg::Adjacency(b), 1024)].into()
-        );
-        world.down.insert(1);
-        hops.refresh(&world).unwrap();
-        assert_eq!(table.leg(id, 5), Leg::Adjacency(b));
-        world.down.insert(2);
-        hops.refresh(&world).unwrap();
-        assert_eq!(table.leg(id, 5), Leg::Unreachable);
-        world.down.clear();
-        hops.refresh(&world).unwrap();
-        assert_eq!(counts(&hops, id).len(), 2);
-        assert!(Arc::ptr_eq(&table, hops.table()), "all of it in the same table");
-    }
-
-    #[test]
-    fn objects_are_written_once_for_all_their_routes() {
-        let mut world = World::default();
-        let mut hops = NextHops::new(64, 64, 64).unwrap();
-        let group = HopKey::Object { source: 0, id: 9 };
-        let id = hops.acquire(&group, &world).unwrap();
-        assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "not announced yet");
-        world.objects.insert(9, ObjectTarget::Group(vec![(1, 1), (2, 1)]));
-        world.objects.insert(1, ObjectTarget::Way(way(1, 1, 1)));
-        hops.refresh(&world).unwrap();
-        assert_eq!(counts(&hops, id).len(), 1, "a member is still to come");
-        world.objects.insert(2, ObjectTarget::Way(way(2, 2, 1)));
-        hops.refresh(&world).unwrap();
-        assert_eq!(counts(&hops, id).len(), 2);
-        world.objects.insert(9, ObjectTarget::Blackhole);
-        hops.refresh(&world).unwrap();
-        assert_eq!(hops.table().leg(id, 0), Leg::Blackhole);
-        world.objects.insert(9, ObjectTarget::Group(vec![(9, 1)]));
-        hops.refresh(&world).unwrap();
-        assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "a loop has no way out");
-    }
-
-    #[test]
-    fn recursive_gateways_follow_their_route() {
-        let mut world = World::default();
-        let mut hops = NextHops::new(64, 64, 64).unwrap();
-        let connected = HopKey::Way(Way { gateway: None, link: Some(3), weight: 1 });
-        let connected = hops.acquire(&connected, &world).unwrap();
-        world.via = Some(connected);
-        let far = Way { link: None, ..way(7, 0, 1) };
-        let id = hops.acquire(&HopKey::Way(far), &world).unwrap();
-        let near = AdjacencyKey { link: 3, neighbor: far.gateway };
-        assert_eq!(hops.table().leg(id, 0), Leg::Adjacency(hops.adjacency(near).unwrap()));
-        let other =
-            hops.acquire(&HopKey::of_ways(vec![way(1, 1, 1), way(2, 2, 1)]), &world).unwrap();
-        world.via = Some(other);
-        hops.refresh(&world).unwrap();
-        assert_eq!(counts(&hops, id), counts(&hops, other));
-        assert_eq!(hops.adjacency(near), None, "nobody leaves by it any more");
-        world.via = Some(id);
-        hops.refresh(&world).unwrap();
-        assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "its own route is no way out");
-    }
-
-    /// Epochs pass only when told.
-    #[derive(Default)]
-    struct Slow {
-        now: u64,
-        passed: u64,
-    }
-
-    impl Grace for Slow {
-        fn retire(&mut self) -> Epoch {
-            self.now += 1;
-            Epoch(self.now)
-        }
-        fn passed(&self, epoch: Epoch) -> bool {
-            epoch.0 <= self.passed
-        }
-    }
-
-    #[test]
-    fn ids_are_reused_only_after_the_readers() {
-        let world = World::default();
-        let mut hops = NextHops::new(64, 64, 64).unwrap();
-        let mut grace = Slow::default();
-        let key = |last| HopKey::of_ways(vec![way(last, 1, 1), way(last, 2, 1)]);
-        let first = hops.acquire(&key(1), &world).unwrap();
-        let word = hops.table().leg(first, 0);
-        hops.release(first);
-        hops.reclaim(&mut grace);
-        assert_eq!(hops.table().leg(first, 0), word, "readers may still come here");
-        let second = hops.acquire(&key(2), &world).unwrap();
-        assert_ne!(first, second);
-        assert_eq!(hops.table().leg(first, 0), word);
-        grace.passed = grace.now;
-        hops.reclaim(&mut grace);
-        assert_eq!(hops.waiting(), 0);
-        assert_eq!(hops.acquire(&key(3), &world).unwrap(), first);
-    }
-
-    #[test]
-    fn the_table_grows_and_says_so() {
-        let world = World::default();
-        let mut hops = NextHops::new(2, 2, 2).unwrap();
-        hops.take_grown();
-        let ids: Vec<_> = (1..100)
-            .map(|i| {
-                let ways = vec![way(i, 1, 1), way(i, 2, 1), way(i, 3, 2)];
-                hops.acquire(&HopKey::of_ways(ways), &world).unwrap()
-            })
-            .collect();
-        assert!(hops.take_grown() && !hops.take_grown());
-        for &id in &ids {
-            assert_eq!(counts(&hops, id).len(), 3);
-        }
-        for id in ids {
-            hops.release(id);
-        }
-        hops.reclaim(&mut NoReaders);
-        assert!(hops.is_empty() && hops.waiting() == 0);
-        assert_eq!(hops.adjacencies().count(), 0);
+/// Whether an address is in a prefix.
+fn covers(prefix: AnyPrefix, addr: IpAddr) -> bool {
+    match (prefix, addr) {
+        (AnyPrefix::V4(prefix), IpAddr::V4(addr)) => prefix.contains(addr.to_bits()),
+        (AnyPrefix::V6(prefix), IpAddr::V6(addr)) => prefix.contains(addr.to_bits()),
+        _ => false,
     }
 }

@@ -79,7 +79,7 @@ pub struct NeighborSpec {
 pub struct RouteSpec {
     /// Prefixes that it covers.
     pub to: Vec<String>,
-    /// Names of neighbors; several share the traffic, as many as a power of two.
+    /// Names of neighbors; several share the traffic, a slot each.
     #[serde(default)]
     pub via: Vec<String>,
     /// `blackhole`, `unreachable`, `prohibit`, `local`, or the name of a port whose link the

@@ -23,12 +23,12 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{NextHopId, UpdateError};
+use fingerpost_lpm::NextHopId;
 
 use super::links::holds;
 use super::{Control, HOST, SourceId};
 use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
-use crate::nexthop::HopKey;
+use crate::nexthop::{HopError, HopKey};
 
 /// What an operation may do, in FreeBSD's flags (`RTM_F_*`); the usual ones have names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,7 +143,7 @@ pub enum RouteError {
         /// The route.
         prefix: AnyPrefix,
         /// What is exceeded.
-        error: UpdateError,
+        error: HopError,
     },
 }
 

@@ -22,7 +22,7 @@ use crate::event::{
 use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
-use crate::nexthop::{HopKey, NextHops};
+use crate::nexthop::{HopError, HopKey, NextHops};
 use crate::rib::{Candidate, Effect, Rib};
 
 mod action;
@@ -357,7 +357,7 @@ impl Control {
         key: RouteKey,
         distance: Option<u8>,
         hop_key: &HopKey,
-    ) -> Result<NextHopId, UpdateError> {
+    ) -> Result<NextHopId, HopError> {
         let hop = self.hops.acquire(hop_key, &world(&self.links, &self.objects, &self.tables))?;
         self.save_for_snapshots(key.table, key.prefix);
         let s = &self.sources[usize::from(source.0)];

@@ -84,7 +84,7 @@ impl Control {
             (state, _) => state,
         };
         self.neighbors.set(link, addr, state);
-        if let Some(index) = self.hops.adjacency(AdjacencyKey { link, neighbor: Some(addr) }) {
+        for index in self.hops.adjacencies_of(link, addr).collect::<Vec<_>>() {
             self.fill(index);
         }
     }
@@ -112,7 +112,7 @@ impl Control {
     pub fn ask(&mut self, ask: Ask, now: Instant) {
         match ask {
             Ask::Adjacency(index) => {
-                let Some(AdjacencyKey { link, neighbor: Some(addr) }) =
+                let Some(AdjacencyKey { link, neighbor: Some(addr), .. }) =
                     self.hops.adjacency_key(index)
                 else {
                     return;
@@ -150,7 +150,8 @@ impl Control {
     /// it does not see our traffic.
     pub fn keep_alive(&mut self, used: impl IntoIterator<Item = u32>) {
         for index in used {
-            let Some(AdjacencyKey { link, neighbor: Some(addr) }) = self.hops.adjacency_key(index)
+            let Some(AdjacencyKey { link, neighbor: Some(addr), .. }) =
+                self.hops.adjacency_key(index)
             else {
                 continue;
             };
@@ -243,7 +244,7 @@ impl Control {
         }
         // A silent gateway is asked for until it speaks: nothing else would tell us that it came back.
         for (_, key) in self.hops.adjacencies() {
-            let AdjacencyKey { link, neighbor: Some(addr) } = key else { continue };
+            let AdjacencyKey { link, neighbor: Some(addr), .. } = key else { continue };
             let state = self.neighbors.known.get(&(link, addr));
             if state == Some(&NeighborState::Failed)
                 && !self.neighbors.asked.contains_key(&(link, addr))
@@ -262,9 +263,7 @@ impl Control {
 
     /// Writes every adjacency of a link again.
     pub(super) fn fill_link(&mut self, link: u32) {
-        let of_link: Vec<u32> =
-            self.hops.adjacencies().filter(|(_, key)| key.link == link).map(|(i, _)| i).collect();
-        for index in of_link {
+        for index in self.hops.adjacencies_on(link).collect::<Vec<_>>() {
             self.fill(index);
         }
     }
@@ -284,11 +283,12 @@ impl Control {
         match dst {
             Err(failed) => table.set_unresolved(index, entry.port, failed),
             Ok(dst) => {
+                let mtu = u16::try_from(entry.state.mtu).unwrap_or(u16::MAX);
                 let new = Adjacency {
                     dst,
                     src: entry.state.mac.unwrap_or_default(),
                     port: entry.port,
-                    mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
+                    mtu: if key.mtu == 0 { mtu } else { mtu.min(key.mtu) },
                 };
                 let old = table.adjacency(index);
                 if old.resolved() && (old.src != new.src || old.port != new.port) {

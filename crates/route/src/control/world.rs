@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use fingerpost_lpm::{Addr, NextHopId, Routes};
+use fingerpost_lpm::Routes;
 
 use super::links::Link;
-use crate::event::ObjectTarget;
+use crate::event::{AnyPrefix, ObjectTarget};
 use crate::hops::Leg;
-use crate::nexthop::{AdjacencyKey, Resolver};
+use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 use crate::rib::Rib;
 
 /// The next-hop objects of all sources.
@@ -39,31 +39,36 @@ pub(super) struct World<'a> {
 }
 
 impl Resolver for World<'_> {
-    fn leg(
-        &self,
-        gateway: Option<IpAddr>,
-        link: u32,
-        adjacency: &mut dyn FnMut(AdjacencyKey) -> u32,
-    ) -> Option<Leg> {
+    fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit> {
         let entry = self.links.get(&link).filter(|entry| entry.state.up)?;
+        let to = |neighbor| Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 });
         Some(if entry.state.loopback {
-            Leg::Local
+            Exit::Leg(Leg::Local)
         } else if entry.state.mac.is_none() {
             // One station at the other end: nobody has to be found.
-            Leg::Adjacency(adjacency(AdjacencyKey { link, neighbor: None }))
+            to(None)
         } else if gateway.is_some() {
-            Leg::Adjacency(adjacency(AdjacencyKey { link, neighbor: gateway }))
+            to(gateway)
         } else {
-            Leg::Glean(entry.port)
+            Exit::Leg(Leg::Glean(entry.port))
         })
     }
 
-    fn route(&self, gateway: IpAddr) -> Option<NextHopId> {
-        let hop = match gateway {
-            IpAddr::V4(_) => self.v4.best(u32::from_ip(gateway)?)?.1,
-            IpAddr::V6(_) => self.v6.best(u128::from_ip(gateway)?)?.1,
-        };
-        Some(hop)
+    fn has_link(&self, link: u32) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    fn route(&self, _: u32, gateway: IpAddr) -> Option<Found> {
+        Some(match gateway {
+            IpAddr::V4(gateway) => {
+                let (prefix, hop) = self.v4.best(gateway.to_bits())?;
+                Found { prefix: AnyPrefix::V4(prefix), hop }
+            }
+            IpAddr::V6(gateway) => {
+                let (prefix, hop) = self.v6.best(gateway.to_bits())?;
+                Found { prefix: AnyPrefix::V6(prefix), hop }
+            }
+        })
     }
 
     fn object(&self, source: u16, id: u32) -> Option<&ObjectTarget> {

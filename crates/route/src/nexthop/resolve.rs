@@ -1,0 +1,264 @@
+//! From what a route names to what its packets leave by: links, objects and routes to gateways are
+//! followed to their ends.
+//!
+//! A way without a link is found by the route to its gateway, whatever that names; a member of a group
+//! that leads to several exits divides its share among them. What leads back to itself is no way out. On
+//! the way everything is noted that was asked for, so that a change of any of it can be told.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use fingerpost_lpm::NextHopId;
+
+use super::NextHops;
+use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey};
+use crate::event::{AnyPrefix, ObjectTarget, Way};
+use crate::hops::Leg;
+
+/// How deep recursive gateways and nested groups are followed.
+pub(super) const MAX_DEPTH: usize = 8;
+/// How many ways are followed for one entry: groups of groups of groups can be large without a loop.
+const MAX_STEPS: u32 = 16_384;
+/// Weights of contents: finer ones are rounded. FreeBSD's bound.
+const FINEST: u64 = (1 << 24) - 1;
+
+/// What the control side must tell to work out contents.
+pub trait Resolver {
+    /// What packets of a way leave by whose link is known. `None` when the link is down or gone.
+    fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit>;
+    /// Whether there is such a link, up or down.
+    fn has_link(&self, link: u32) -> bool;
+    /// The best route of a table to a gateway, for a way without a link.
+    fn route(&self, table: u32, gateway: IpAddr) -> Option<Found>;
+    /// What an object of a source is, if it was announced.
+    fn object(&self, source: u16, id: u32) -> Option<&ObjectTarget>;
+}
+
+/// A route to a gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Its prefix.
+    pub prefix: AnyPrefix,
+    /// What it names.
+    pub hop: NextHopId,
+}
+
+/// What the content of an entry was worked out from.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Needs {
+    /// Sorted, as the next ones are.
+    pub(super) links: Vec<u32>,
+    pub(super) objects: Vec<(u16, u32)>,
+    /// Gateways, each with its table, and what was found.
+    pub(super) gateways: BTreeMap<(IpAddr, u32), Option<Found>>,
+}
+
+type Exits = Vec<(Exit, u64)>;
+
+/// The exits of an entry, sorted, each once, and what they depend on.
+pub(super) fn work_out(
+    hops: &NextHops,
+    key: &HopKey,
+    attrs: HopAttrs,
+    resolver: &dyn Resolver,
+) -> (Vec<(Exit, u32)>, Needs) {
+    let mut walk = Walk {
+        hops,
+        attrs,
+        resolver,
+        needs: Needs::default(),
+        above: Vec::new(),
+        steps: MAX_STEPS,
+    };
+    let exits = walk.key(key, None);
+    let mut needs = walk.needs;
+    needs.links.sort_unstable();
+    needs.links.dedup();
+    needs.objects.sort_unstable();
+    needs.objects.dedup();
+    (settle(exits), needs)
+}
+
+struct Walk<'a> {
+    hops: &'a NextHops,
+    attrs: HopAttrs,
+    resolver: &'a dyn Resolver,
+    needs: Needs,
+    /// The keys that are being followed, the outermost first.
+    above: Vec<HopKey>,
+    steps: u32,
+}
+
+impl Walk<'_> {
+    /// `via` is the gateway whose route names the key: where that is on a link, the neighbor.
+    fn key(&mut self, key: &HopKey, via: Option<IpAddr>) -> Exits {
+        if self.above.len() >= MAX_DEPTH || self.above.contains(key) {
+            return Vec::new();
+        }
+        match key {
+            HopKey::Local => return leg(Leg::Local),
+            HopKey::Blackhole => return leg(Leg::Blackhole),
+            HopKey::Unreachable => return leg(Leg::Unreachable),
+            HopKey::Prohibit => return leg(Leg::Prohibit),
+            HopKey::Way(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
+        }
+        self.above.push(key.clone());
+        let exits = match key {
+            HopKey::Object { source, id } => self.object(*source, *id, via),
+            _ => {
+                let ways = key.ways();
+                combine(ways.iter().map(|way| (way.weight, self.way(way, via))).collect())
+            }
+        };
+        self.above.pop();
+        exits
+    }
+
+    fn object(&mut self, source: u16, id: u32, via: Option<IpAddr>) -> Exits {
+        self.needs.objects.push((source, id));
+        match self.resolver.object(source, id) {
+            Some(ObjectTarget::Way(way)) => self.way(way, via),
+            Some(ObjectTarget::Group(members)) => {
+                let mut member = |id| self.key(&HopKey::Object { source, id }, via);
+                combine(members.iter().map(|&(id, weight)| (weight, member(id))).collect())
+            }
+            Some(ObjectTarget::Blackhole) => leg(Leg::Blackhole),
+            None => Vec::new(),
+        }
+    }
+
+    fn way(&mut self, way: &Way, via: Option<IpAddr>) -> Exits {
+        let Some(steps) = self.steps.checked_sub(1) else { return Vec::new() };
+        self.steps = steps;
+        if let Some(link) = way.link {
+            return self.link(way.gateway.or(via), link);
+        }
+        let Some(gateway) = way.gateway else { return Vec::new() };
+        let table = self.attrs.table;
+        let found = self.resolver.route(table, gateway);
+        self.needs.gateways.insert((gateway, table), found);
+        let hops = self.hops;
+        match found.and_then(|found| hops.key(found.hop)) {
+            Some(key) => self.key(key, Some(gateway)),
+            None => Vec::new(),
+        }
+    }
+
+    fn link(&mut self, gateway: Option<IpAddr>, link: u32) -> Exits {
+        self.needs.links.push(link);
+        match self.resolver.exit(gateway, link) {
+            Some(Exit::Adjacency(key)) => {
+                let mtu = self.attrs.mtu;
+                vec![(Exit::Adjacency(AdjacencyKey { mtu, ..key }), 1)]
+            }
+            Some(exit) => vec![(exit, 1)],
+            None => Vec::new(),
+        }
+    }
+}
+
+fn leg(leg: Leg) -> Exits {
+    vec![(Exit::Leg(leg), 1)]
+}
+
+/// The exits of several parts by weight: each part's share goes to its exits by theirs. Parts without an
+/// exit have no share.
+fn combine(mut parts: Vec<(u32, Exits)>) -> Exits {
+    parts.retain(|(_, exits)| !exits.is_empty());
+    if let [(_, exits)] = &mut parts[..] {
+        return std::mem::take(exits);
+    }
+    let total = |exits: &Exits| exits.iter().map(|&(_, weight)| weight).sum::<u64>();
+    // What all the totals divide, so that shares stay whole; rounded where that is too much.
+    let whole = parts.iter().fold(1, |whole, (_, exits)| {
+        let total = total(exits);
+        (whole / gcd(whole, total)).saturating_mul(total).min(FINEST)
+    });
+    let mut all = Vec::new();
+    for (weight, exits) in parts {
+        let total = total(&exits);
+        let weight = u128::from(weight.clamp(1, super::MAX_WEIGHT));
+        all.extend(exits.into_iter().map(|(exit, share)| {
+            let share = weight * u128::from(share) * u128::from(whole) / u128::from(total);
+            (exit, u64::try_from(share).expect("at most the weight in whole parts").max(1))
+        }));
+    }
+    if whole > 1 { reduce(all) } else { all }
+}
+
+/// Equal proportions in small numbers.
+fn reduce(mut exits: Exits) -> Exits {
+    let divisor = exits.iter().fold(0, |divisor, &(_, weight)| gcd(divisor, weight)).max(1);
+    let greatest = exits.iter().map(|&(_, weight)| weight / divisor).max().unwrap_or(1);
+    let rounding = greatest.div_ceil(FINEST).max(1);
+    for (_, weight) in &mut exits {
+        *weight = (*weight / divisor / rounding).max(1);
+    }
+    exits
+}
+
+/// In a fixed order, so that equal contents are equal lists, and each exit once.
+fn settle(mut exits: Exits) -> Vec<(Exit, u32)> {
+    exits.sort_unstable();
+    exits.dedup_by(|b, a| {
+        let same = a.0 == b.0;
+        if same {
+            a.1 = a.1.saturating_add(b.1);
+        }
+        same
+    });
+    if exits.iter().any(|&(_, weight)| weight > FINEST) {
+        exits = reduce(exits);
+    }
+    let small = |weight| u32::try_from(weight).expect("weights have 24 bits");
+    exits.into_iter().map(|(exit, weight)| (exit, small(weight))).collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn exits(list: &[(u16, u64)]) -> Exits {
+        list.iter().map(|&(port, weight)| (Exit::Leg(Leg::Glean(port)), weight)).collect()
+    }
+
+    #[test]
+    fn a_member_divides_its_share_among_its_exits() {
+        // Half to 1; the other half to 2 and 3, evenly.
+        let parts = vec![(1, exits(&[(1, 1)])), (1, exits(&[(2, 1), (3, 1)]))];
+        assert_eq!(combine(parts), exits(&[(1, 2), (2, 1), (3, 1)]));
+        // Thirds of a quarter, and the rest; one that has no exit does not count.
+        let parts = vec![
+            (1, exits(&[(1, 1), (2, 1), (3, 1)])),
+            (7, exits(&[])),
+            (3, exits(&[(4, 9), (5, 3)])),
+        ];
+        assert_eq!(combine(parts), exits(&[(1, 4), (2, 4), (3, 4), (4, 27), (5, 9)]));
+        // Plain weights stay as they are.
+        let parts = vec![(200, exits(&[(1, 1)])), (400, exits(&[(2, 1)]))];
+        assert_eq!(combine(parts), exits(&[(1, 200), (2, 400)]));
+        assert_eq!(combine(vec![]), exits(&[]));
+    }
+
+    #[test]
+    fn proportions_survive_great_numbers() {
+        let primes = [4093, 4091, 4079, 4073, 4057];
+        let parts = primes.iter().map(|&p| (65_535, exits(&[(1, p - 1), (2, 1)]))).collect();
+        let settled = settle(combine(parts));
+        let [(_, most), (_, least)] = settled[..] else { panic!("{settled:?}") };
+        let ratio = f64::from(most) / f64::from(least);
+        assert!((4070.0..4090.0).contains(&ratio), "{settled:?}");
+    }
+
+    #[test]
+    fn equal_exits_are_one() {
+        let settled = settle(exits(&[(2, 1), (1, 3), (2, 4)]));
+        let want = [(1, 3), (2, 5)].map(|(port, weight)| (Exit::Leg(Leg::Glean(port)), weight));
+        assert_eq!(settled, want);
+    }
+}

@@ -1,0 +1,140 @@
+//! Next hops as they are shown: a row each, and a group's members within.
+
+use std::net::IpAddr;
+
+use fingerpost_lpm::NextHopId;
+
+use super::key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
+use super::{Entry, NextHops};
+use crate::hops::Leg;
+
+/// A next hop or group, for showing. How many packets took it is counted by adjacency, elsewhere.
+#[derive(Clone, Debug)]
+pub struct HopRow<'a> {
+    /// Its index: what lookups answer.
+    pub id: NextHopId,
+    /// What routes name.
+    pub key: &'a HopKey,
+    /// With which attributes of its own.
+    pub attrs: HopAttrs,
+    /// All flags: those of routes, and those that follow from where it leads.
+    pub flags: HopFlags,
+    /// Routes that name it.
+    pub refs: u32,
+    /// Largest IP packet in bytes that each of its resolved members can carry; 0 when there is none.
+    pub mtu: u16,
+    /// Slots in all; 0 unless packets are shared among several members now.
+    pub slots: u32,
+    /// Where packets go at the moment: one, several of a group, or none when every way out is down.
+    pub members: Vec<MemberRow>,
+}
+
+/// One way out of a next hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberRow {
+    /// By name.
+    pub exit: Exit,
+    /// By number.
+    pub leg: Leg,
+    /// Its share, in relation to the others.
+    pub weight: u32,
+    /// How many slots that is.
+    pub slots: u32,
+}
+
+impl HopRow<'_> {
+    /// What kind, in a word: `gateway`, `link`, `group`, `object`, or the verdict.
+    pub fn kind(&self) -> &'static str {
+        match self.key {
+            HopKey::Way(way) if way.gateway.is_some() => "gateway",
+            HopKey::Way(_) => "link",
+            HopKey::Group(_) => "group",
+            HopKey::Object { .. } => "object",
+            HopKey::Local => "local",
+            HopKey::Blackhole => "blackhole",
+            HopKey::Unreachable => "unreachable",
+            HopKey::Prohibit => "prohibit",
+        }
+    }
+
+    /// The gateway that it was given, if it is one way by a gateway.
+    pub fn gateway(&self) -> Option<IpAddr> {
+        match self.key {
+            HopKey::Way(way) => way.gateway,
+            _ => None,
+        }
+    }
+
+    /// The link that all packets leave by at the moment, if it is one.
+    pub fn link(&self) -> Option<u32> {
+        let link = |member: &MemberRow| match member.exit {
+            Exit::Adjacency(AdjacencyKey { link, .. }) => Some(link),
+            Exit::Leg(_) => None,
+        };
+        let first = self.members.first().and_then(link);
+        let own = match self.key {
+            HopKey::Way(way) => way.link,
+            _ => None,
+        };
+        own.or_else(|| first.filter(|_| self.members.iter().all(|member| link(member) == first)))
+    }
+}
+
+impl NextHops {
+    /// A row for each next hop in use, in the order of their indices.
+    pub fn rows(&self) -> impl Iterator<Item = HopRow<'_>> {
+        self.used_entries().map(|(id, entry)| self.row_of(id, entry))
+    }
+
+    /// The row of one.
+    pub fn row(&self, id: NextHopId) -> Option<HopRow<'_>> {
+        Some(self.row_of(id, self.entry(id)?))
+    }
+
+    fn row_of<'a>(&self, id: NextHopId, entry: &'a Entry) -> HopRow<'a> {
+        let mut members: Vec<MemberRow> = (entry.exits.iter().zip(&entry.content))
+            .map(|(&(exit, _), &(leg, weight))| MemberRow { exit, leg, weight, slots: 0 })
+            .collect();
+        let (first, slots) = entry.slots.unwrap_or((0, 0));
+        for slot in first..first + slots {
+            let leg = self.table.slot(slot);
+            if let Some(member) = members.iter_mut().find(|member| member.leg == leg) {
+                member.slots += 1;
+            }
+        }
+        let mtus = members.iter().filter_map(|member| match member.leg {
+            Leg::Adjacency(index) => Some(self.table.adjacency(index).mtu).filter(|&mtu| mtu != 0),
+            _ => None,
+        });
+        HopRow {
+            id,
+            key: &entry.key,
+            attrs: entry.attrs,
+            flags: entry.attrs.flags | flags(&entry.key, &members),
+            refs: entry.refs,
+            mtu: mtus.min().unwrap_or(0),
+            slots,
+            members,
+        }
+    }
+}
+
+/// The flags that follow from where packets go.
+fn flags(key: &HopKey, members: &[MemberRow]) -> HopFlags {
+    let gateway = key.ways().iter().any(|way| way.gateway.is_some())
+        || matches!(key, HopKey::Object { .. })
+            && members.iter().any(|member| {
+                matches!(member.exit, Exit::Adjacency(AdjacencyKey { neighbor: Some(_), .. }))
+            });
+    let legs = |wanted: &[Leg]| {
+        !members.is_empty() && members.iter().all(|member| wanted.contains(&member.leg))
+    };
+    [
+        (HopFlags::GATEWAY, gateway),
+        (HopFlags::MULTIPATH, members.len() > 1 || matches!(key, HopKey::Group(_))),
+        (HopFlags::BLACKHOLE, legs(&[Leg::Blackhole])),
+        (HopFlags::REJECT, legs(&[Leg::Unreachable, Leg::Prohibit])),
+    ]
+    .into_iter()
+    .fold(HopFlags::NONE, |flags, (flag, set)| if set { flags | flag } else { flags })
+}

@@ -14,6 +14,7 @@ use fingerpost_lpm::{
     Table, UpdateError,
 };
 
+pub mod audit;
 pub mod backlog;
 pub mod batch;
 pub mod choose;
@@ -22,6 +23,7 @@ pub mod publish;
 pub mod report;
 pub(crate) mod sync;
 
+pub use audit::{AuditCounts, Auditor, Difference, Verified};
 pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
@@ -56,6 +58,7 @@ pub struct Fib<A: Addr> {
     retry_at: Option<Instant>,
     /// Builds and changes at the time when a distrusted table had been built again.
     rebuilt_at: Option<(u64, u64)>,
+    auditor: Auditor<A>,
     decisions: Vec<String>,
     counts: FibCounts,
 }
@@ -128,6 +131,7 @@ impl<A: Addr> Fib<A> {
             failures_in_row: 0,
             retry_at: None,
             rebuilt_at: None,
+            auditor: Auditor::default(),
             decisions: Vec::new(),
             counts: FibCounts::default(),
         }
@@ -446,6 +450,48 @@ impl<A: Addr> Fib<A> {
         self.rebuilt_at = Some((self.counts.builds + 1, self.counts.applied));
         self.give_up_the_list();
         self.forced = true;
+    }
+
+    /// A turn of the auditor; `true` when it is somebody else's turn. A difference is logged and counted,
+    /// and orders a rebuild; once that is visible, what was different is asked for again.
+    pub fn audit(
+        &mut self,
+        routes: &dyn Routes<A>,
+        budget: Duration,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> bool {
+        if self.stale {
+            self.auditor.leave_out();
+            return true;
+        }
+        let known = self.auditor.known().count();
+        if known > 0 {
+            let still = self.auditor.recheck(routes, &*self.lookup);
+            if still > 0 {
+                let first = self.auditor.known().next().expect("some stand");
+                self.distrust(&format!("still wrong, {first}"));
+                return true;
+            }
+            self.decide(&format!("{known} addresses that were wrong are right again"));
+        }
+        let turn = self.auditor.step(routes, &*self.lookup, &self.backlog, budget, clock);
+        if turn.differs {
+            let found = self.auditor.known().count();
+            let first = self.auditor.known().next().expect("one was just found");
+            self.distrust(&format!("{found} addresses are wrong, {first}"));
+        }
+        turn.ended || turn.differs
+    }
+
+    /// Compares the whole table with `routes`, and keeps the first `limit` differences. Changes that
+    /// are not applied yet count as differences.
+    pub fn verify(&self, routes: &dyn Routes<A>, limit: usize) -> Verified {
+        audit::verify(routes, &*self.lookup, limit, &mut Instant::now)
+    }
+
+    /// What the auditor found so far.
+    pub fn auditor(&self) -> &Auditor<A> {
+        &self.auditor
     }
 
     fn decide(&mut self, line: &str) {

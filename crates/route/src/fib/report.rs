@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, Routes};
 
-use super::{Choice, Fib, FibCounts, FibOptions};
+use super::{AuditCounts, Choice, Difference, Fib, FibCounts, FibOptions};
 
 /// One table that is kept in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,12 @@ pub struct FibReport {
     pub cost_per_change: Duration,
     /// What was done so far.
     pub counts: FibCounts,
+    /// What the auditor did so far.
+    pub audit: AuditCounts,
+    /// `fib_mismatch_routes`: routes that readers are answered wrongly for, as far as is known.
+    pub mismatch_routes: usize,
+    /// The first differences that stand.
+    pub differences: Vec<Difference>,
     /// The knobs.
     pub options: FibOptions,
 }
@@ -69,6 +75,9 @@ impl<A: Addr> Fib<A> {
             failures_in_row: self.failures_in_row,
             cost_per_change: self.batching.cost_per_change(),
             counts: self.counts,
+            audit: self.auditor.counts(),
+            mismatch_routes: self.auditor.mismatch_routes(),
+            differences: self.auditor.known().copied().collect(),
             options: self.options,
         }
     }

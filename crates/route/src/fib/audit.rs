@@ -1,0 +1,591 @@
+//! The auditor: compares what readers are told with the longest match in the RIB, all the time.
+//!
+//! A pass goes through the address space from one end to the other, in windows of some hundred
+//! prefixes. The starts and ends of prefixes cut a window into intervals; within one the longest match
+//! is the same, so it is looked for once, in the RIB's own tree (not with what builders use), and the
+//! lookup table is asked, by the batch call, for
+//!
+//! * the first two and the last two addresses of each interval: so first - 1, first, first + 1, last and
+//!   last + 1 of every prefix are among them;
+//! * IPv4: an address of each /24 of it, and every address where it cuts a /24. A structure that keeps
+//!   an answer a /24 has no entry that is not asked for;
+//! * IPv6: four random addresses of it, others in each pass;
+//!
+//! and for a few random addresses a window. A difference is asked for again, one by one, before it
+//! counts. Where a change of the address's prefix waits to be applied, either answer is right: it
+//! is skipped and counted.
+//!
+//! Cost: a search in the RIB an interval (there are about 1.3 a prefix of a full table), and a batch
+//! lookup an address; `docs/internals/fib.md` has the measured time of a pass. At a share `s` of a core
+//! a pass of cost `t` takes `t / s`, and each address comes by once a pass: what is wrong at one of
+//! them is found within that time.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes};
+
+use super::Backlog;
+use crate::event::AnyPrefix;
+
+/// Prefixes a window should have: enough that the search for its beginning does not count, few enough
+/// for some tens of microseconds.
+const WINDOW: usize = 64;
+/// Largest window of IPv4, in bits: its 4096 /24s are some tens of microseconds as well.
+const WIDEST_V4: u8 = 20;
+/// Random addresses an interval of IPv6, and a window.
+const RANDOM: usize = 4;
+/// Differences that are kept and asked for again after a repair.
+const KEPT: usize = 32;
+/// Addresses a batch.
+const BATCH: usize = 256;
+
+/// An address for which the lookup table and the RIB differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The address.
+    pub addr: IpAddr,
+    /// The longest prefix of the RIB that holds it.
+    pub prefix: Option<AnyPrefix>,
+    /// Next hop that the RIB has for it.
+    pub rib: NextHopId,
+    /// Next hop that readers are told.
+    pub fib: NextHopId,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { addr, prefix, rib, fib } = self;
+        match prefix {
+            Some(prefix) => {
+                write!(f, "{addr}: {prefix} has next hop {}, readers get {}", rib.0, fib.0)
+            }
+            None => write!(f, "{addr}: no route, readers get next hop {}", fib.0),
+        }
+    }
+}
+
+/// What an auditor did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditCounts {
+    /// Addresses compared.
+    pub checked: u64,
+    /// Addresses whose answer differed while a change of theirs was waiting.
+    pub skipped: u64,
+    /// Turns left out because the whole table was behind.
+    pub turns_skipped: u64,
+    /// Passes through the whole address space.
+    pub passes: u64,
+    /// Differences found so far.
+    pub mismatches: u64,
+    /// Differences that are gone after a repair.
+    pub repaired: u64,
+    /// Intervals of equal answers that the latest pass saw.
+    pub intervals: u64,
+    /// How long the latest pass took ...
+    pub last_pass: Duration,
+    /// ... and how much of a core it used.
+    pub last_pass_cost: Duration,
+}
+
+/// What all of the address space was found to be at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Addresses compared.
+    pub checked: u64,
+    /// Those that differ.
+    pub mismatches: u64,
+    /// The first of them, as many as were wanted.
+    pub differences: Vec<Difference>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// One table's auditor.
+#[derive(Debug)]
+pub struct Auditor<A: Addr> {
+    /// Where the next window begins.
+    cursor: A,
+    /// Size of the windows, in bits.
+    bits: u8,
+    /// When the present pass began, and what it cost and saw so far.
+    began: Option<Instant>,
+    cost: Duration,
+    intervals: u64,
+    mix: Mix,
+    counts: AuditCounts,
+    /// Differences that stand, the first ones.
+    known: Vec<(A, Difference)>,
+    /// How many of them at most.
+    keep: usize,
+    found: u64,
+    starts: Vec<A>,
+    addrs: Vec<A>,
+    wants: Vec<NextHopId>,
+}
+
+impl<A: Addr> Default for Auditor<A> {
+    fn default() -> Self {
+        Self {
+            cursor: A::MIN,
+            bits: WIDEST_V4,
+            began: None,
+            cost: Duration::ZERO,
+            intervals: 0,
+            mix: Mix(0x6175_6469_7400 + u64::from(A::FAMILY)),
+            counts: AuditCounts::default(),
+            known: Vec::new(),
+            keep: KEPT,
+            found: 0,
+            starts: Vec::new(),
+            addrs: Vec::new(),
+            wants: Vec::new(),
+        }
+    }
+}
+
+impl<A: Addr> Auditor<A> {
+    /// Compares for as long as `budget`, by `clock`, and at least one window; stops at the end of a
+    /// pass, and when there is a difference. `pending` changes excuse differences.
+    pub fn step(
+        &mut self,
+        routes: &dyn Routes<A>,
+        lookup: &dyn Lookup<A>,
+        pending: &Backlog<A>,
+        budget: Duration,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Turn {
+        let start = clock();
+        let began = *self.began.get_or_insert(start);
+        loop {
+            let found = self.found;
+            let last = self.window(routes, lookup, pending);
+            let now = clock();
+            let spent = now.saturating_duration_since(start);
+            if last {
+                self.counts.passes += 1;
+                self.counts.last_pass = now.saturating_duration_since(began);
+                self.counts.last_pass_cost = self.cost + spent;
+                self.counts.intervals = std::mem::take(&mut self.intervals);
+                self.cost = Duration::ZERO;
+                self.began = None;
+            }
+            let differs = self.found > found;
+            if differs || last || spent >= budget {
+                if !last {
+                    self.cost += spent;
+                }
+                return Turn { differs, ended: last };
+            }
+        }
+    }
+
+    /// Asks again for what was different; returns how much still is. For after a repair.
+    pub fn recheck(&mut self, routes: &dyn Routes<A>, lookup: &dyn Lookup<A>) -> usize {
+        let before = self.known.len();
+        let still = |addr: &A| difference(*addr, routes, lookup).is_some();
+        self.known.retain(|(addr, _)| still(addr));
+        self.counts.repaired += (before - self.known.len()) as u64;
+        self.known.len()
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> AuditCounts {
+        self.counts
+    }
+
+    /// The first differences that stand at the moment.
+    pub fn known(&self) -> impl Iterator<Item = &Difference> {
+        self.known.iter().map(|(_, difference)| difference)
+    }
+
+    /// Distinct routes among the differences that stand: `fib_mismatch_routes`.
+    pub fn mismatch_routes(&self) -> usize {
+        let mut prefixes: Vec<_> = self.known().map(|d| d.prefix).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        prefixes.len()
+    }
+
+    /// A turn that could not be: the whole table is behind.
+    pub(super) fn leave_out(&mut self) {
+        self.counts.turns_skipped += 1;
+    }
+
+    /// Compares the next window; whether it was the last of the pass.
+    fn window(
+        &mut self,
+        routes: &dyn Routes<A>,
+        lookup: &dyn Lookup<A>,
+        pending: &Backlog<A>,
+    ) -> bool {
+        let from = self.cursor;
+        let to = from | !A::mask(A::BITS - self.bits);
+        self.starts.clear();
+        let starts = &mut self.starts;
+        routes.walk(from, to, &mut |prefix, _| starts.push(prefix.first()));
+        self.starts.dedup();
+        let widest = if A::FAMILY == 4 { WIDEST_V4 } else { A::BITS };
+        let (starts, bits) = (self.starts.len(), self.bits);
+        // The next window begins where this one ends, so it may be wider only where it is aligned.
+        self.bits = match starts {
+            _ if starts > 2 * WINDOW => bits.saturating_sub(1),
+            _ if starts < WINDOW && bits < widest => bits + 1,
+            _ => bits,
+        };
+        let (mut x, mut next) = (from, 0);
+        loop {
+            while self.starts.get(next).is_some_and(|start| *start <= x) {
+                next += 1;
+            }
+            let end = self.starts.get(next).map_or(to, |start| start.prev());
+            let (end, want) = match routes.best(x) {
+                Some((prefix, hop)) => (end.min(prefix.last()), hop),
+                None => (end, NextHopId::NONE),
+            };
+            self.intervals += 1;
+            self.probe(x, end, want);
+            if self.addrs.len() >= BATCH {
+                self.compare(routes, lookup, pending);
+            }
+            if end == to {
+                break;
+            }
+            x = end.next();
+        }
+        for _ in 0..RANDOM {
+            let addr = self.mix.addr();
+            self.addrs.push(addr);
+            self.wants.push(routes.best(addr).map_or(NextHopId::NONE, |(_, hop)| hop));
+        }
+        self.compare(routes, lookup, pending);
+        self.cursor = to.next();
+        to == A::MAX
+    }
+
+    /// Lists what is to be asked for in `first..=last`, where `want` is the answer everywhere.
+    fn probe(&mut self, first: A, last: A, want: NextHopId) {
+        let before = self.addrs.len();
+        self.addrs.push(first);
+        if first != last {
+            self.addrs.extend([last, first.next(), last.prev()]);
+        }
+        let (low, high) = (first.to_u128(), last.to_u128());
+        if A::FAMILY == 4 {
+            let mut at = low;
+            while at <= high {
+                self.addrs.push(A::from_u128(at));
+                let whole = at & 0xff == 0 && at | 0xff <= high;
+                at = if whole { (at | 0xff) + 1 } else { at + 1 };
+            }
+        } else if high - low > 3 {
+            for _ in 0..RANDOM {
+                // The spread is less than all of the space unless there is no route at all.
+                let spread = (high - low).saturating_add(1);
+                self.addrs.push(A::from_u128(low + self.mix.wide() % spread));
+            }
+        }
+        self.wants.resize(self.wants.len() + self.addrs.len() - before, want);
+    }
+
+    fn compare(&mut self, routes: &dyn Routes<A>, lookup: &dyn Lookup<A>, pending: &Backlog<A>) {
+        let mut got = [NextHopId::NONE; BATCH];
+        for (addrs, wants) in self.addrs.chunks(BATCH).zip(self.wants.chunks(BATCH)) {
+            let got = &mut got[..addrs.len()];
+            lookup.lookup_batch(addrs, got);
+            if got == wants {
+                continue;
+            }
+            for ((&addr, want), got) in addrs.iter().zip(wants).zip(got) {
+                if want == got {
+                    continue;
+                }
+                let Some(difference) = difference(addr, routes, lookup) else { continue };
+                if pending.touches(addr) {
+                    self.counts.skipped += 1;
+                    continue;
+                }
+                self.found += 1;
+                self.counts.mismatches += 1;
+                if self.known.len() < self.keep
+                    && self.known.iter().all(|(known, _)| *known != addr)
+                {
+                    self.known.push((addr, difference));
+                }
+            }
+        }
+        self.counts.checked += self.addrs.len() as u64;
+        self.addrs.clear();
+        self.wants.clear();
+    }
+}
+
+/// How a turn of the auditor ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// There is a difference.
+    pub differs: bool,
+    /// The pass is complete.
+    pub ended: bool,
+}
+
+/// Compares everything at once, for somebody who waits; keeps the first `limit` differences.
+pub fn verify<A: Addr>(
+    routes: &dyn Routes<A>,
+    lookup: &dyn Lookup<A>,
+    limit: usize,
+    clock: &mut dyn FnMut() -> Instant,
+) -> Verified {
+    let start = clock();
+    let mut auditor = Auditor { keep: limit, ..Auditor::default() };
+    let pending = Backlog::default();
+    while !auditor.window(routes, lookup, &pending) {}
+    let AuditCounts { checked, mismatches, .. } = auditor.counts;
+    let differences = auditor.known().copied().collect();
+    let took = clock().saturating_duration_since(start);
+    Verified { checked, mismatches, differences, took }
+}
+
+/// What an address's answers are, when they differ: asked for one by one.
+fn difference<A: Addr>(
+    addr: A,
+    routes: &dyn Routes<A>,
+    lookup: &dyn Lookup<A>,
+) -> Option<Difference> {
+    let best = routes.best(addr);
+    let rib = best.map_or(NextHopId::NONE, |(_, hop)| hop);
+    let mut batched = [NextHopId::NONE];
+    lookup.lookup_batch(&[addr], &mut batched);
+    let fib = if batched[0] == rib { lookup.lookup(addr) } else { batched[0] };
+    let prefix =
+        best.and_then(|(p, _): (Prefix<A>, _)| AnyPrefix::new(p.addr().to_ip(), p.len()).ok());
+    (fib != rib).then(|| Difference { addr: addr.to_ip(), prefix, rib, fib })
+}
+
+/// Share of a core, spent in turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowance {
+    credit_ns: i64,
+    last: Option<Instant>,
+}
+
+impl Allowance {
+    /// What may be spent now at `share_bp` hundredths of a percent: what was earned since the last call,
+    /// less what was overdrawn; of a long pause a second counts. `None` when there is nothing.
+    pub(crate) fn at(&mut self, now: Instant, share_bp: u32) -> Option<Duration> {
+        let since = self.last.replace(now).unwrap_or(now);
+        let elapsed = now.saturating_duration_since(since).min(Duration::from_secs(1));
+        let earned = elapsed * share_bp / 10_000;
+        self.credit_ns += i64::try_from(earned.as_nanos()).expect("at most a second");
+        u64::try_from(self.credit_ns).ok().filter(|ns| *ns > 0).map(Duration::from_nanos)
+    }
+
+    /// So much was spent.
+    pub(crate) fn spent(&mut self, time: Duration) {
+        self.credit_ns -= i64::try_from(time.as_nanos()).unwrap_or(i64::MAX / 2);
+    }
+}
+
+/// A fast sequence of numbers without any claim (splitmix64).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mix(pub(super) u64);
+
+impl Mix {
+    pub(super) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub(super) fn wide(&mut self) -> u128 {
+        u128::from(self.word()) << 64 | u128::from(self.word())
+    }
+
+    pub(super) fn addr<A: Addr>(&mut self) -> A {
+        A::from_u128(self.wide())
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use fingerpost_lpm::testing::{Shape, probes, table};
+    use fingerpost_lpm::{Heap, Region, RouteStore, Rows, Step};
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    /// Answers as `inner` does, but for some addresses.
+    struct Lies<A: Addr> {
+        inner: Arc<dyn Lookup<A>>,
+        about: HashSet<A>,
+        hop: NextHopId,
+    }
+
+    impl<A: Addr> Lookup<A> for Lies<A> {
+        fn lookup(&self, addr: A) -> NextHopId {
+            if self.about.contains(&addr) { self.hop } else { self.inner.lookup(addr) }
+        }
+        fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
+            self.inner.lookup_batch(addrs, out);
+            for (addr, out) in addrs.iter().zip(out) {
+                *out = if self.about.contains(addr) { self.hop } else { *out };
+            }
+        }
+        fn explain(&self, addr: A, _: &mut dyn FnMut(&Step)) -> NextHopId {
+            self.lookup(addr)
+        }
+        fn stats(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+        fn regions(&self) -> &[Region] {
+            &[]
+        }
+    }
+
+    fn build<A: Rows>(routes: &RouteStore<A>) -> Arc<dyn Lookup<A>> {
+        A::row("radix").unwrap().build(routes, &mut Heap).unwrap().publish()
+    }
+
+    fn routes<A: Rows>(shape: Shape, count: usize) -> RouteStore<A> {
+        table::<A>(shape, count, 50, 7).into_iter().collect()
+    }
+
+    fn whole<A: Rows>(store: &RouteStore<A>, lookup: &dyn Lookup<A>) -> Verified {
+        verify(store, lookup, 5, &mut Instant::now)
+    }
+
+    fn agrees<A: Rows>(shape: Shape) {
+        let store = routes::<A>(shape, 5000);
+        let result = whole(&store, &*build(&store));
+        assert_eq!((result.mismatches, result.differences.len()), (0, 0), "{shape:?}");
+        assert!(result.checked > 5 * store.len() as u64, "{} of {}", result.checked, store.len());
+    }
+
+    #[test]
+    fn a_right_table_has_no_differences() {
+        for shape in [Shape::Internet, Shape::Hostile] {
+            agrees::<u32>(shape);
+            agrees::<u128>(shape);
+        }
+        let empty = RouteStore::<u32>::new();
+        assert_eq!(whole(&empty, &*build(&empty)).mismatches, 0);
+        let empty = RouteStore::<u128>::new();
+        assert_eq!(whole(&empty, &*build(&empty)).mismatches, 0);
+    }
+
+    fn lies<A: Rows>(store: &RouteStore<A>, about: impl IntoIterator<Item = A>) -> Lies<A> {
+        let about = about.into_iter().collect();
+        Lies { inner: build(store), about, hop: NextHopId(777) }
+    }
+
+    /// Every wrong address at a border is found in the first pass, each once or more.
+    fn finds_borders<A: Rows>() {
+        let store = routes::<A>(Shape::Internet, 2000);
+        let borders = store.iter().step_by(3).flat_map(|(prefix, _)| probes(prefix));
+        let lies = lies(&store, borders);
+        let mut auditor = Auditor { keep: usize::MAX, ..Auditor::default() };
+        let mut found = HashSet::new();
+        let mut last = false;
+        while !last {
+            last = auditor.window(&store, &lies, &Backlog::default());
+            found.extend(auditor.known.drain(..).map(|(addr, _)| addr));
+        }
+        let missed: Vec<_> = lies.about.difference(&found).collect();
+        assert!(missed.is_empty(), "{} of {}: {missed:x?}", missed.len(), lies.about.len());
+        assert!(found.is_subset(&lies.about));
+    }
+
+    #[test]
+    fn a_wrong_answer_at_any_border_is_found_in_one_pass() {
+        finds_borders::<u32>();
+        finds_borders::<u128>();
+    }
+
+    #[test]
+    fn a_wrong_slash_24_in_the_middle_of_a_slash_8_is_found_in_one_pass() {
+        let hop = NextHopId(1);
+        let store: RouteStore<u32> = [("10.0.0.0/8".parse().unwrap(), hop)].into_iter().collect();
+        let result = whole(&store, &lies(&store, 0x0a12_3400..=0x0a12_34ff));
+        assert_eq!(result.mismatches, 1, "one address of a whole /24 is asked for");
+        let text = result.differences[0].to_string();
+        assert_eq!(text, "10.18.52.0: 10.0.0.0/8 has next hop 1, readers get 777");
+    }
+
+    #[test]
+    fn every_address_of_a_cut_slash_24_is_asked_for() {
+        let hop = NextHopId(1);
+        let store: RouteStore<u32> = [("10.0.0.0/25".parse().unwrap(), hop)].into_iter().collect();
+        let lies = lies(&store, 0x0a00_0000..=0x0a00_00ff);
+        let mut auditor = Auditor { cursor: 0x0a00_0000, ..Auditor::default() };
+        auditor.window(&store, &lies, &Backlog::default());
+        // The ends of both intervals are asked for a few times.
+        assert!((256..=264).contains(&auditor.found), "{}", auditor.found);
+    }
+
+    #[test]
+    fn differences_are_excused_where_a_change_waits_and_kept_until_repaired() {
+        let mut store = routes::<u32>(Shape::Internet, 1000);
+        let old = build(&store);
+        let prefix: Prefix<u32> = "198.18.0.0/15".parse().unwrap();
+        store.insert(prefix, NextHopId(40));
+        let mut pending = Backlog::default();
+        pending.push(prefix, NextHopId::NONE);
+        let mut auditor = Auditor::default();
+        let hour = Duration::from_secs(3600);
+        let turn = auditor.step(&store, &*old, &pending, hour, &mut Instant::now);
+        assert_eq!(turn, Turn { differs: false, ended: true });
+        assert!(auditor.counts().skipped > 100 && auditor.counts().mismatches == 0);
+        let turn = auditor.step(&store, &*old, &Backlog::default(), hour, &mut Instant::now);
+        assert_eq!(turn, Turn { differs: true, ended: false });
+        assert_eq!((auditor.mismatch_routes(), auditor.known().count()), (1, KEPT));
+        assert_eq!(auditor.recheck(&store, &*old), KEPT);
+        assert_eq!(auditor.recheck(&store, &*build(&store)), 0);
+        assert_eq!((auditor.mismatch_routes(), auditor.counts().repaired), (0, KEPT as u64));
+    }
+
+    /// A pass of cost `t` at a share of 1 % takes 100 `t`, by a clock on which a window takes 20 us.
+    #[test]
+    fn the_share_is_kept_and_the_time_of_a_pass_follows() {
+        let store = routes::<u32>(Shape::Internet, 20_000);
+        let lookup = build(&store);
+        let mut auditor = Auditor::default();
+        let mut allowance = Allowance::default();
+        let start = Instant::now();
+        let (mut wall, mut spent) = (start, Duration::ZERO);
+        let tick = Duration::from_millis(10);
+        while auditor.counts().passes == 0 {
+            wall += tick;
+            let Some(budget) = allowance.at(wall, 100) else { continue };
+            let mut used = Duration::ZERO;
+            let mut clock = || {
+                let now = wall + used;
+                used += Duration::from_micros(20);
+                now
+            };
+            auditor.step(&store, &*lookup, &Backlog::default(), budget, &mut clock);
+            let used = used - Duration::from_micros(20);
+            allowance.spent(used);
+            spent += used;
+        }
+        let counts = auditor.counts();
+        assert_eq!(counts.last_pass_cost, spent);
+        let took = wall - start;
+        let due = spent * 100;
+        assert!(took + 3 * tick >= due && took <= due + 3 * tick, "{took:?}, {due:?}");
+        assert!(counts.last_pass + 5 * tick >= due, "{counts:?}");
+    }
+
+    #[test]
+    fn an_allowance_is_earned_by_time_and_never_hoarded() {
+        let mut allowance = Allowance::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(allowance.at(at(0), 100), None);
+        assert_eq!(allowance.at(at(10), 100), Some(Duration::from_micros(100)));
+        allowance.spent(Duration::from_micros(300));
+        assert_eq!(allowance.at(at(20), 100), None, "overdrawn");
+        assert_eq!(allowance.at(at(40), 100), Some(Duration::from_micros(100)));
+        assert_eq!(allowance.at(at(900_000), 100), Some(Duration::from_micros(10_100)));
+        assert_eq!(Allowance::default().at(at(0), 0), None);
+    }
+}

@@ -26,6 +26,7 @@ use crate::nexthop::{HopError, HopKey, NextHops};
 use crate::rib::{Candidate, Effect, Rib};
 
 mod action;
+mod audit;
 mod expiry;
 mod links;
 mod neighbors;
@@ -145,6 +146,7 @@ pub struct Control {
     /// Some next hop is found by its route.
     recursive: bool,
     connected_from_addresses: bool,
+    audit: audit::Audit,
     /// Since when ids wait to be reused because some table may still name them.
     held: Option<Instant>,
     decisions: Vec<String>,
@@ -187,6 +189,7 @@ impl Control {
             refresh: false,
             recursive: false,
             connected_from_addresses: options.connected_from_addresses,
+            audit: audit::Audit::default(),
             held: None,
             decisions: Vec::new(),
         };

@@ -56,7 +56,9 @@ pub struct Fib<A: Addr> {
     due: Option<Instant>,
     failures_in_row: u32,
     retry_at: Option<Instant>,
-    /// Builds and changes at the time when a distrusted table had been built again.
+    last_error: Option<UpdateError>,
+    /// Builds and changes at the time when a distrusted table had been built again, until the auditor
+    /// found it right.
     rebuilt_at: Option<(u64, u64)>,
     auditor: Auditor<A>,
     decisions: Vec<String>,
@@ -130,6 +132,7 @@ impl<A: Addr> Fib<A> {
             due: None,
             failures_in_row: 0,
             retry_at: None,
+            last_error: None,
             rebuilt_at: None,
             auditor: Auditor::default(),
             decisions: Vec::new(),
@@ -343,7 +346,7 @@ impl<A: Addr> Fib<A> {
         if changes.is_empty() && !self.stale {
             return Ok(Way::Nothing);
         }
-        let mut last = UpdateError::Rebuild;
+        let mut last = self.last_error.clone().unwrap_or(UpdateError::Rebuild);
         let mut tried = false;
         if let Some(current) = &mut self.current
             && !self.chooser.is_banned(current.algorithm.name)
@@ -422,6 +425,7 @@ impl<A: Addr> Fib<A> {
 
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {
         self.counts.failures += 1;
+        self.last_error = Some(error.clone());
         let name = algorithm.name;
         match error {
             UpdateError::Limit { .. } => {
@@ -472,6 +476,7 @@ impl<A: Addr> Fib<A> {
                 self.distrust(&format!("still wrong, {first}"));
                 return true;
             }
+            self.rebuilt_at = None;
             self.decide(&format!("{known} addresses that were wrong are right again"));
         }
         let turn = self.auditor.step(routes, &*self.lookup, &self.backlog, budget, clock);

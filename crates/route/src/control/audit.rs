@@ -1,0 +1,52 @@
+//! Truth: what readers are told, compared with the routes ([`crate::fib::audit`]), one table after the
+//! other.
+
+use std::time::Instant;
+
+use fingerpost_lpm::UpdateError;
+
+use super::{Control, Table};
+use crate::fib::Verified;
+use crate::fib::audit::Allowance;
+
+/// What the tables' auditors share.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    allowance: Allowance,
+    /// Whose turn it is: of each table IPv4, then IPv6.
+    turn: usize,
+}
+
+impl Control {
+    /// Lets the auditor of one FIB after the other work for the share of a core that the time since the
+    /// last call earns. Call it between commits; what it finds wrong is built again by the next one.
+    pub fn audit(&mut self, now: Instant) {
+        let share = self.tables.main().v4.fib.options().audit_share_bp;
+        let Some(budget) = self.audit.allowance.at(now, share) else { return };
+        let start = Instant::now();
+        let clock = &mut Instant::now;
+        let at = self.audit.turn;
+        let table = self.tables.iter_mut().nth(at / 2).expect("turns are those of tables");
+        let over = match at % 2 {
+            0 => table.v4.fib.audit(&table.v4.rib, budget, clock),
+            _ => table.v6.fib.audit(&table.v6.rib, budget, clock),
+        };
+        if over {
+            self.audit.turn = (at + 1) % (2 * self.tables.iter().count());
+        }
+        self.audit.allowance.spent(start.elapsed());
+    }
+
+    /// Makes everything visible and compares all that readers are told with the routes: a result a FIB,
+    /// in the order of [`Control::fib_reports`], with the first `limit` differences each. Takes as long
+    /// as a pass of the auditor on a whole core.
+    ///
+    /// # Errors
+    /// As [`Control::commit`].
+    pub fn verify(&mut self, limit: usize, now: Instant) -> Result<Vec<Verified>, UpdateError> {
+        self.commit_now(now)?;
+        let both =
+            |t: &Table| [t.v4.fib.verify(&t.v4.rib, limit), t.v6.fib.verify(&t.v6.rib, limit)];
+        Ok(self.tables.iter().flat_map(both).collect())
+    }
+}

@@ -1,0 +1,329 @@
+//! Faults in the middle of forwarding: a build fails, memory is refused, a limit is reached, a bit flips.
+//!
+//! A reader asks all the time. It is given the answer of before or of after, the fault is in the log and
+//! in the counters, and in the end every answer is that of the routes.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test's own helpers")]
+
+mod lab;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::testing::{FailingMemory, Shape, table};
+use fingerpost_lpm::{
+    Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Routes, Rows, Step, Table,
+    UpdateError,
+};
+use fingerpost_route::AnyPrefix;
+use fingerpost_route::fib::FibReport;
+
+use lab::Lab;
+
+/// What a wrapped algorithm is to do next; each test has a number of its own.
+const GO_ON: u8 = 0;
+const NO_MEMORY: u8 = 1;
+const REBUILD: u8 = 2;
+const LIMIT: u8 = 3;
+static BUILD: [AtomicU8; 4] = [const { AtomicU8::new(GO_ON) }; 4];
+static APPLY: [AtomicU8; 4] = [const { AtomicU8::new(GO_ON) }; 4];
+
+fn inner() -> &'static Algorithm<u32> {
+    u32::row("dxr18").unwrap()
+}
+
+/// `dxr18`, with faults.
+fn make<const N: usize>(
+    routes: &dyn Routes<u32>,
+    memory: &mut dyn Memory,
+) -> Result<Box<dyn Table<u32>>, UpdateError> {
+    let table = match BUILD[N].load(Ordering::SeqCst) {
+        NO_MEMORY => (inner().make)(routes, &mut FailingMemory { left: 1 })?,
+        LIMIT => return Err(UpdateError::Limit { what: "test", max: 1, got: 2 }),
+        _ => (inner().make)(routes, memory)?,
+    };
+    Ok(Box::new(Faulty::<N>(table)))
+}
+
+struct Faulty<const N: usize>(Box<dyn Table<u32>>);
+
+impl<const N: usize> Table<u32> for Faulty<N> {
+    fn apply(
+        &mut self,
+        changes: &[Change<u32>],
+        routes: &dyn Routes<u32>,
+        grace: &mut dyn Grace,
+    ) -> Result<(), UpdateError> {
+        match APPLY[N].load(Ordering::SeqCst) {
+            NO_MEMORY => Err(UpdateError::Memory { name: "test", bytes: 7 }),
+            REBUILD => Err(UpdateError::Rebuild),
+            LIMIT => Err(UpdateError::Limit { what: "test", max: 1, got: 2 }),
+            _ => self.0.apply(changes, routes, grace),
+        }
+    }
+    fn publish(&mut self) -> Arc<dyn Lookup<u32>> {
+        self.0.publish()
+    }
+}
+
+const fn faulty<const N: usize>(dxr: &Algorithm<u32>) -> Algorithm<u32> {
+    Algorithm {
+        name: "faulty",
+        summary: "",
+        source: "",
+        origin: dxr.origin,
+        limits: dxr.limits,
+        fitness: |_| 255,
+        make: make::<N>,
+        open: None,
+    }
+}
+
+fn row<const N: usize>() -> &'static Algorithm<u32> {
+    Box::leak(Box::new(faulty::<N>(inner())))
+}
+
+/// A router with some thousand routes whose answers a reader watches.
+struct Scene {
+    lab: Lab,
+    now: Instant,
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The prefix that changes, from one gateway to the other.
+const MOVED: u32 = 0xc633_6400;
+const OLD: u32 = 1;
+const NEW: u32 = 2;
+
+fn moved() -> AnyPrefix {
+    AnyPrefix::V4(Prefix::masked(MOVED, 24))
+}
+
+impl Scene {
+    fn new(rows: Vec<&'static Algorithm<u32>>) -> Self {
+        let mut lab = Lab::new(rows, u128::rows().collect());
+        let routes = table::<u32>(Shape::Internet, 3000, 20, 5);
+        for (prefix, hop) in &routes {
+            // Nothing below or at what moves.
+            if !Prefix::masked(MOVED, 24).covers(*prefix) {
+                lab.set(AnyPrefix::V4(*prefix), hop.0 + 2);
+            }
+        }
+        lab.set(AnyPrefix::V4(Prefix::masked(0xcb00_7100, 24)), NEW);
+        lab.set(moved(), OLD);
+        let now = Instant::now();
+        lab.commit(now);
+        let allowed = [lab.hop_v4(MOVED), lab.hop_v4(0xcb00_7101)];
+        assert!(allowed[0] != allowed[1]);
+        let addrs: Vec<u32> = routes
+            .iter()
+            .map(|(prefix, _)| prefix.first())
+            .filter(|a| *a >> 8 != MOVED >> 8)
+            .collect();
+        let stable: Vec<(u32, NextHopId)> =
+            addrs.into_iter().map(|addr| (addr, lab.hop_v4(addr))).collect();
+        let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut reader = lab.control.reader();
+        let (end, count) = (stop.clone(), asked.clone());
+        let watch = move || {
+            while !end.load(Ordering::Relaxed) {
+                for &(addr, hop) in &stable {
+                    let forwarding = reader.pin();
+                    assert_eq!(forwarding.v4.lookup(addr), hop, "{}", addr.to_ip());
+                    let moved = forwarding.v4.lookup(MOVED + 9);
+                    assert!(allowed.contains(&moved), "a third answer: {moved:?}");
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let reader = Some(std::thread::spawn(watch));
+        Self { lab, now, stop, asked, reader }
+    }
+
+    /// Lets the reader go round at least once more.
+    fn watch(&self) {
+        let until = self.asked.load(Ordering::Relaxed) + 2;
+        while self.asked.load(Ordering::Relaxed) < until {
+            assert!(!self.reader.as_ref().unwrap().is_finished(), "the reader saw a third answer");
+            std::thread::yield_now();
+        }
+    }
+
+    fn report(&self) -> FibReport {
+        self.lab.control.fib_reports(self.now).remove(0)
+    }
+
+    fn said(&mut self) -> String {
+        self.lab.control.take_decisions().join("\n")
+    }
+
+    /// The change is visible by now, all is as the routes say, and the reader saw nothing else.
+    fn ends_well(mut self) {
+        self.watch();
+        let seen = self.lab.control.forwarding().v4.lookup(MOVED);
+        assert_eq!(seen, self.lab.hop_v4(MOVED));
+        assert_eq!(seen, self.lab.hop_v4(0xcb00_7101), "it moved");
+        let verified = self.lab.control.verify(3, self.now).unwrap();
+        for result in verified {
+            assert!(result.mismatches == 0 && result.checked > 0, "{result:?}");
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.reader.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn a_refused_change_is_built_and_refused_memory_waits_with_the_old_answer() {
+    let mut scene = Scene::new(vec![row::<0>()]);
+    assert_eq!(scene.report().algorithm, "faulty");
+    APPLY[0].store(REBUILD, Ordering::SeqCst);
+    BUILD[0].store(NO_MEMORY, Ordering::SeqCst);
+    scene.lab.set(moved(), NEW);
+    assert!(scene.lab.control.commit(scene.now).is_err());
+    let before = scene.lab.control.forwarding().v4.lookup(MOVED);
+    for _ in 0..6 {
+        scene.watch();
+        let due = scene.lab.control.next_due().expect("there is a next try");
+        assert!(due > scene.now);
+        scene.now = due;
+        assert!(scene.lab.control.commit(scene.now).is_err());
+        assert_eq!(scene.lab.control.forwarding().v4.lookup(MOVED), before);
+    }
+    let report = scene.report();
+    assert_eq!((report.failures_in_row, report.pending), (7, 1));
+    assert!(report.counts.failures >= 7, "{report:?}");
+    BUILD[0].store(GO_ON, Ordering::SeqCst);
+    scene.now = scene.lab.control.next_due().unwrap();
+    let done = scene.lab.control.commit(scene.now).unwrap();
+    assert_eq!((done.changes, done.pending), (1, 0));
+    let said = scene.said();
+    assert!(said.contains("faulty paused: no memory for"), "{said}");
+    assert!(said.contains("again in 3200 ms"), "{said}");
+    scene.ends_well();
+}
+
+#[test]
+fn a_limit_in_the_middle_of_a_change_takes_the_next_algorithm() {
+    let mut scene = Scene::new(vec![row::<1>(), u32::row("bc18").unwrap()]);
+    assert_eq!(scene.report().algorithm, "faulty");
+    APPLY[1].store(LIMIT, Ordering::SeqCst);
+    scene.lab.set(moved(), NEW);
+    assert_eq!(scene.lab.control.commit(scene.now).unwrap().pending, 0);
+    let report = scene.report();
+    assert_eq!((report.algorithm, report.banned), ("bc18", vec!["faulty"]));
+    assert_eq!(report.counts.failures, 1);
+    let said = scene.said();
+    assert!(said.contains("faulty given up: test limit exceeded: need 2, at most 1"), "{said}");
+    assert!(said.contains("faulty -> bc18"), "{said}");
+    scene.ends_well();
+}
+
+#[test]
+fn a_change_that_finds_no_memory_takes_the_next_algorithm_for_a_while() {
+    let mut scene = Scene::new(vec![row::<2>(), u32::row("radix").unwrap()]);
+    APPLY[2].store(NO_MEMORY, Ordering::SeqCst);
+    scene.lab.set(moved(), NEW);
+    assert_eq!(scene.lab.control.commit(scene.now).unwrap().pending, 0);
+    let report = scene.report();
+    assert_eq!((report.algorithm, report.banned.len()), ("radix", 0));
+    assert!(scene.said().contains("faulty paused: no memory for test: 7 bytes"));
+    // It comes back when the pause is over and a look is due.
+    scene.now += Duration::from_secs(31);
+    scene.lab.commit(scene.now);
+    assert_eq!(scene.report().algorithm, "faulty");
+    scene.ends_well();
+}
+
+/// Flips the lowest bit of the last thing that a lookup of `addr` read.
+fn flip<A: Addr>(lookup: &dyn Lookup<A>, addr: A) {
+    let mut last = None;
+    lookup.explain(addr, &mut |step: &Step| last = Some(*step));
+    let step = last.expect("a lookup reads something");
+    let region = lookup.regions().iter().find(|r| r.name() == step.region).expect("it is named");
+    region.u8s()[step.offset].fetch_xor(1, Ordering::SeqCst);
+}
+
+/// One bit of one row's live table flips; the auditor finds and repairs it within one round.
+fn a_flipped_bit<A: Rows>(name: &str) {
+    let v4 = if A::FAMILY == 4 { name } else { "bc18" };
+    let v6 = if A::FAMILY == 6 { name } else { "rl32" };
+    let mut lab = Lab::new(vec![u32::row(v4).unwrap()], vec![u128::row(v6).unwrap()]);
+    let routes = table::<A>(Shape::Internet, 2000, 20, 9);
+    for (prefix, hop) in &routes {
+        lab.set(AnyPrefix::new(prefix.addr().to_ip(), prefix.len()).unwrap(), hop.0);
+    }
+    let mut now = Instant::now();
+    lab.commit(now);
+    let at = usize::from(A::FAMILY == 6);
+    let mut reports = Vec::new();
+    // Flips that change no answer at the ends of prefixes are no fault that anybody sees.
+    for (prefix, _) in routes.iter().step_by(400) {
+        let wrong = {
+            let forwarding = lab.control.forwarding();
+            match prefix.first().to_ip() {
+                std::net::IpAddr::V4(a) => {
+                    let before = forwarding.v4.lookup(a.to_bits());
+                    flip(&*forwarding.v4, a.to_bits());
+                    forwarding.v4.lookup(a.to_bits()) != before
+                }
+                std::net::IpAddr::V6(a) => {
+                    let before = forwarding.v6.lookup(a.to_bits());
+                    flip(&*forwarding.v6, a.to_bits());
+                    forwarding.v6.lookup(a.to_bits()) != before
+                }
+            }
+        };
+        if !wrong {
+            continue;
+        }
+        let before = lab.control.fib_reports(now).remove(at);
+        let passes = before.audit.passes;
+        let found = loop {
+            now += Duration::from_millis(100);
+            lab.control.audit(now);
+            let report = lab.control.fib_reports(now).remove(at);
+            // The pass under way may be past it; the next one is not.
+            if report.audit.mismatches > before.audit.mismatches {
+                break report;
+            }
+            assert!(report.audit.passes <= passes + 1, "{name}: not found in a pass");
+        };
+        assert!(found.mismatch_routes >= 1 && !found.differences.is_empty());
+        assert_eq!(found.counts.distrusted, before.counts.distrusted + 1);
+        lab.commit(now);
+        let said = lab.control.take_decisions().join("\n");
+        assert!(said.contains("is built again") && said.contains("readers get"), "{said}");
+        assert_eq!(lab.control.verify(1, now).unwrap()[at].mismatches, 0, "{name}: repaired");
+        while lab.control.fib_reports(now)[at].audit.repaired == before.audit.repaired {
+            now += Duration::from_millis(100);
+            lab.control.audit(now);
+        }
+        let after = lab.control.fib_reports(now).remove(at);
+        assert_eq!((after.mismatch_routes, after.algorithm), (0, name_of(name)));
+        lab.commit(now);
+        assert!(lab.control.take_decisions().join("\n").contains("are right again"));
+        reports.push(after);
+    }
+    assert!(!reports.is_empty(), "{name}: no flip changed an answer");
+}
+
+fn name_of(name: &str) -> &'static str {
+    u32::row(name).map(|r| r.name).or_else(|_| u128::row(name).map(|r| r.name)).unwrap()
+}
+
+#[test]
+fn a_flipped_bit_in_ipv4_tables_is_found_and_repaired() {
+    for name in ["bc18", "dir24_8", "dxr18"] {
+        a_flipped_bit::<u32>(name);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_ipv6_tables_is_found_and_repaired() {
+    for name in ["rl32", "tree_bitmap"] {
+        a_flipped_bit::<u128>(name);
+    }
+}

@@ -210,6 +210,7 @@ impl Daemon {
         if let Err(error) = self.control.commit(now) {
             self.messages.push(format!("routes are not all visible: {error}"));
         }
+        self.control.audit(now);
         self.messages.extend(self.control.take_decisions());
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);

@@ -25,6 +25,9 @@ use crate::hops::{HopTable, Leg, MAX_INDEX};
 mod check;
 mod depend;
 mod key;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
 mod resolve;
 mod rows;
 #[cfg(test)]

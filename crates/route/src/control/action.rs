@@ -121,28 +121,18 @@ pub enum RouteError {
         /// What was asked for.
         link: u32,
     },
-    /// Only the main table looks for gateways by its routes.
-    #[error("{prefix}: gateway {gateway} is on no link of table {table}: name a device")]
-    NotOnLink {
-        /// The route.
-        prefix: AnyPrefix,
-        /// The way's gateway.
-        gateway: IpAddr,
-        /// The route's table.
-        table: u32,
-    },
     /// Packets to these destinations never ask a route table.
     #[error("{0}: link-local and multicast destinations are not routed")]
     NotRouted(AnyPrefix),
     /// See [`Control::add_table`].
     #[error("no room for another route table: there are 65,535")]
     TooManyTables,
-    /// The next hop cannot be held.
+    /// The next hop leads nowhere, or cannot be held.
     #[error("{prefix}: {error}")]
     NextHop {
         /// The route.
         prefix: AnyPrefix,
-        /// What is exceeded.
+        /// What is wrong with it.
         error: HopError,
     },
 }
@@ -157,10 +147,9 @@ impl RouteError {
             Self::GatewayFamily(_) => "gateway-family",
             Self::NoWay(_) => "no-way",
             Self::NoLink { .. } => "no-such-interface",
-            Self::NotOnLink { .. } => "gateway-not-on-link",
             Self::NotRouted(_) => "not-routed",
             Self::TooManyTables => "too-many-tables",
-            Self::NextHop { .. } => "next-hop",
+            Self::NextHop { error, .. } => error.code(),
         }
     }
 }
@@ -197,7 +186,7 @@ impl Control {
         }
         self.check_target(prefix, target)?;
         let mut target = target.clone();
-        self.settle_links(&key, &mut target)?;
+        self.settle_links(&key, &mut target);
         let wanted = self.key_of(source, &target);
         let present = self.present(source, &key);
         let hop = match present {
@@ -217,8 +206,10 @@ impl Control {
             }
             Some(_) => return Err(RouteError::Exists(prefix)),
         };
-        self.add_table(key.table)?;
         let failed = |error| RouteError::NextHop { prefix, error };
+        let world = super::world(&self.links, &self.objects, &self.tables);
+        self.hops.check(&hop, Some((key.table, prefix)), &world).map_err(failed)?;
+        self.add_table(key.table)?;
         let new = self.try_insert(source, key, None, &hop).map_err(failed)?;
         self.expire_at(source, key, lifetime.map(|(after, now)| now + after));
         self.hurry(&key);
@@ -311,27 +302,20 @@ impl Control {
         Ok(())
     }
 
-    /// In other tables than the main one a way leaves by the link whose subnet its gateway is in: a
-    /// gateway that is found by its route would be found by the main table's.
-    pub(super) fn settle_links(
-        &self,
-        key: &RouteKey,
-        target: &mut Target,
-    ) -> Result<(), RouteError> {
+    /// In other tables than the main one a way leaves by the link whose subnet its gateway is in, as the
+    /// kernel says connected prefixes for the main table alone. A gateway in none is found by its route.
+    pub(super) fn settle_links(&self, key: &RouteKey, target: &mut Target) {
         let ways = match target {
-            _ if key.table == MAIN_TABLE => return Ok(()),
+            _ if key.table == MAIN_TABLE => return,
             Target::Way(way) => std::slice::from_mut(way),
             Target::Ways(ways) => ways,
-            _ => return Ok(()),
+            _ => return,
         };
         for way in ways.iter_mut().filter(|way| way.link.is_none()) {
             let Some(gateway) = way.gateway else { continue };
             let near = self.addresses_of(key.table).find(|a| holds(a, gateway));
-            let RouteKey { table, prefix, .. } = *key;
-            let lost = RouteError::NotOnLink { prefix, gateway, table };
-            way.link = Some(near.ok_or(lost)?.link);
+            way.link = near.map(|near| near.link);
         }
-        Ok(())
     }
 
     fn present(&self, source: SourceId, key: &RouteKey) -> Option<NextHopId> {

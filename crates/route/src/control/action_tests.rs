@@ -203,15 +203,16 @@ fn tables_know_nothing_of_each_other() {
     let mut desk = desk();
     let key = key_of(CUSTOMER, P);
     let update = RouteUpdate { key, target: via("10.0.2.8"), distance: Some(200), append: false };
-    // The gateway is on no link of that table yet, and nothing for the host itself makes a table.
+    // Nothing for the host itself makes a table; and in this one no route leads to the gateway yet.
     desk.lab.event(RouteEvent::Route(update.clone()));
     let own = RouteKey { table: 255, ..key };
     desk.lab.event(RouteEvent::Route(RouteUpdate { key: own, ..update.clone() }));
     assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER]);
-    assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix), []);
+    assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix).len(), 1);
+    desk.lab.event(RouteEvent::Withdraw(key));
     let target = via("10.0.2.9");
     let far = desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None);
-    assert_eq!(far.unwrap_err().code(), "gateway-not-on-link");
+    assert_eq!(far.unwrap_err().code(), "gateway-unreachable");
     desk.lab.control.bind_interface("right", CUSTOMER).unwrap();
     desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None).unwrap();
     desk.lab.event(RouteEvent::Route(RouteUpdate { key: RouteKey { metric: 5, ..key }, ..update }));

@@ -40,7 +40,7 @@ impl Control {
             self.links.insert(link, Link { port, table, state, addresses: Vec::new() });
         }
         self.ports_changed = true;
-        self.refresh = true;
+        self.stale.link(link);
         self.fill_link(link);
         self.unsettle_link(link);
     }
@@ -78,7 +78,7 @@ impl Control {
         self.forget_neighbors(link);
         self.links.remove(&link);
         self.ports_changed = true;
-        self.refresh = true;
+        self.stale.link(link);
     }
 
     /// Numbers are reused as late as possible: a packet in flight may still name one.

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, Routes, UpdateError};
 
 use crate::event::{
-    AddressUpdate, AnyPrefix, LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey,
-    RouteUpdate, Target, Way,
+    AddressUpdate, AnyPrefix, LinkState, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
+    Way,
 };
 use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
-use crate::nexthop::{HopError, HopKey, NextHops};
+use crate::nexthop::{HopAttrs, HopError, HopKey, NextHops};
 use crate::rib::{Candidate, Effect, Rib};
 
 mod action;
@@ -48,7 +48,7 @@ use neighbors::Neighbors;
 use snapshot::Snapshots;
 use tables::{Table, Tables};
 use watch::Log;
-use world::{Objects, World};
+use world::{Objects, Stale, World};
 
 /// Room of the tables behind a next hop: a few hundred next hops are usual, some thousand happen, and
 /// growing costs a grace period. 512 KiB, 256 KiB and 256 KiB.
@@ -141,10 +141,8 @@ pub struct Control {
     expiry: Expiry,
     snapshots: Snapshots,
     log: Log,
-    /// Contents of next hops must be worked out again.
-    refresh: bool,
-    /// Some next hop is found by its route.
-    recursive: bool,
+    /// What changed that contents of next hops depend on.
+    stale: Stale,
     connected_from_addresses: bool,
     audit: audit::Audit,
     /// Since when ids wait to be reused because some table may still name them.
@@ -186,8 +184,7 @@ impl Control {
             expiry: Expiry::default(),
             snapshots: Snapshots::default(),
             log: Log::default(),
-            refresh: false,
-            recursive: false,
+            stale: Stale::default(),
             connected_from_addresses: options.connected_from_addresses,
             audit: audit::Audit::default(),
             held: None,
@@ -234,9 +231,8 @@ impl Control {
                 if let Some(dump) = &mut self.source(source).dump {
                     dump.objects.insert(update.id);
                 }
-                self.note_recursion(&update.target);
                 self.objects.insert(source.0, update.id, update.target);
-                self.refresh = true;
+                self.stale.object(source.0, update.id);
             }
             RouteEvent::NextHopGone(id) => self.object_gone(source, id),
             RouteEvent::Link(update) => {
@@ -313,9 +309,7 @@ impl Control {
             Ok(()) | Err(RouteError::NoLink { .. }) => {}
             Err(error) => return self.refuse(source, &error),
         }
-        if let Err(error) = self.settle_links(&key, &mut target) {
-            return self.refuse(source, &error);
-        }
+        self.settle_links(&key, &mut target);
         let hop = self.key_of(source, &target);
         let done = self.try_insert(source, key, update.distance, &hop);
         match done {
@@ -325,7 +319,7 @@ impl Control {
     }
 
     /// What a target is called among the next hops.
-    fn key_of(&mut self, source: SourceId, target: &Target) -> HopKey {
+    fn key_of(&self, source: SourceId, target: &Target) -> HopKey {
         let ways = match target {
             Target::Way(way) => vec![*way],
             Target::Ways(ways) => ways.clone(),
@@ -335,7 +329,6 @@ impl Control {
             Target::Prohibit => return HopKey::Prohibit,
             Target::Unreachable => return HopKey::Unreachable,
         };
-        self.recursive |= ways.iter().any(|way| way.link.is_none());
         HopKey::of_ways(ways)
     }
 
@@ -361,7 +354,13 @@ impl Control {
         distance: Option<u8>,
         hop_key: &HopKey,
     ) -> Result<NextHopId, HopError> {
-        let hop = self.hops.acquire(hop_key, &world(&self.links, &self.objects, &self.tables))?;
+        let attrs = HopAttrs { table: key.table, ..HopAttrs::default() };
+        // Of a group that takes the place of another one, the flows of common members stay.
+        let group = matches!(hop_key, HopKey::Group(_));
+        let table = self.tables.get(key.table).filter(|_| group);
+        let present = table.and_then(|table| table.find(key.prefix, source.0, key.metric));
+        let world = world(&self.links, &self.objects, &self.tables);
+        let hop = self.hops.acquire_as(hop_key, attrs, present.map(|c| c.hop), &world)?;
         self.save_for_snapshots(key.table, key.prefix);
         let s = &self.sources[usize::from(source.0)];
         let candidate = Candidate {
@@ -429,9 +428,13 @@ impl Control {
     /// The kernel does not say which routes go with a next-hop object: find them.
     fn object_gone(&mut self, source: SourceId, id: u32) {
         self.objects.remove(source.0, id);
-        self.refresh = true;
-        let Some(hop) = self.hops.find(&HopKey::Object { source: source.0, id }) else { return };
-        self.remove_where(source, |candidate, _| candidate.hop == hop);
+        self.stale.object(source.0, id);
+        let key = HopKey::Object { source: source.0, id };
+        let hops: Vec<NextHopId> = self.hops.find_all(&key).collect();
+        if hops.is_empty() {
+            return;
+        }
+        self.remove_where(source, |candidate, _| hops.contains(&candidate.hop));
     }
 
     fn remove_where(&mut self, source: SourceId, select: impl Fn(&Candidate, u8) -> bool) {
@@ -473,10 +476,6 @@ impl Control {
         for (link, addr) in self.neighbors.missing(&seen.neighbors) {
             self.neighbor(link, addr, NeighborState::Gone);
         }
-    }
-
-    fn note_recursion(&mut self, target: &ObjectTarget) {
-        self.recursive |= matches!(target, ObjectTarget::Way(Way { link: None, .. }));
     }
 
     /// The next commit makes everything visible, whatever it costs.
@@ -523,14 +522,10 @@ impl Control {
     pub fn commit(&mut self, now: Instant) -> Result<Committed, UpdateError> {
         let start = Instant::now();
         self.expire(now);
-        let main = self.tables.main();
-        let routes_changed = !main.v4.pending.is_empty() || !main.v6.pending.is_empty();
-        if self.refresh || self.recursive && routes_changed {
-            self.refresh = false;
-            self.hops.refresh(&world(&self.links, &self.objects, &self.tables))?;
-            self.fill_fresh();
-        }
+        let mut failed = self.refresh_next_hops().err();
         self.settle_neighbors(now);
+        // A station may have become, or may no longer be, the route to a gateway.
+        failed = self.refresh_next_hops().err().or(failed);
         let mut published = false;
         if self.hops.take_grown() || std::mem::take(&mut self.ports_changed) {
             // Readers must know the new ids and ports before a table names them.
@@ -542,7 +537,6 @@ impl Control {
             self.flush();
         }
         let (mut changes, mut pending, mut behind) = (0, 0, false);
-        let mut failed = None;
         let mut decisions = Vec::new();
         for table in self.tables.iter_mut() {
             let v4 = table.v4.commit(&mut self.publisher, now);
@@ -663,14 +657,13 @@ fn is_direct(hop: &HopKey) -> bool {
     matches!(hop, HopKey::Local | HopKey::Way(Way { gateway: None, .. }))
 }
 
-/// What next hops are worked out from: gateways are looked for in the main table.
+/// What next hops are worked out from.
 fn world<'a>(
     links: &'a BTreeMap<u32, Link>,
     objects: &'a Objects,
     tables: &'a Tables,
 ) -> World<'a> {
-    let main = tables.main();
-    World { links, objects, v4: &main.v4.rib, v6: &main.v6.rib }
+    World { links, objects, tables }
 }
 
 /// Link-local and multicast destinations never go through a routing table of ours.
@@ -698,3 +691,6 @@ mod action_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod world_tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate};
+use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate, ObjectTarget};
 use crate::forwarding::Ask;
 use crate::hops::Adjacency;
 
@@ -74,7 +74,7 @@ impl Lab {
         let update = RouteUpdate { key, target, distance: None, append: false };
         self.event(RouteEvent::Route(update));
     }
-    fn withdraw(&mut self, prefix: &str) {
+    pub(super) fn withdraw(&mut self, prefix: &str) {
         self.event(RouteEvent::Withdraw(Self::key(prefix, 0)));
     }
     pub(super) fn commit(&mut self) -> Committed {

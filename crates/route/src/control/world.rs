@@ -1,15 +1,17 @@
 //! What contents of next hops are worked out from: links, next-hop objects, routes to gateways.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use fingerpost_lpm::Routes;
+use fingerpost_lpm::{Routes, UpdateError};
 
+use super::Control;
 use super::links::Link;
+use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget};
+use crate::group::GroupMode;
 use crate::hops::Leg;
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
-use crate::rib::Rib;
 
 /// The next-hop objects of all sources.
 #[derive(Debug, Default)]
@@ -34,8 +36,57 @@ impl Objects {
 pub(super) struct World<'a> {
     pub(super) links: &'a BTreeMap<u32, Link>,
     pub(super) objects: &'a Objects,
-    pub(super) v4: &'a Rib<u32>,
-    pub(super) v6: &'a Rib<u128>,
+    pub(super) tables: &'a Tables,
+}
+
+/// Links and objects that changed since the next hops that depend on them were worked out.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    links: BTreeSet<u32>,
+    objects: BTreeSet<(u16, u32)>,
+}
+
+impl Stale {
+    pub(super) fn link(&mut self, link: u32) {
+        self.links.insert(link);
+    }
+
+    pub(super) fn object(&mut self, source: u16, id: u32) {
+        self.objects.insert((source, id));
+    }
+}
+
+impl Control {
+    /// Works next hops out again whose links, objects or routes to gateways changed. What cannot be
+    /// written for want of room is tried again the next time.
+    pub(super) fn refresh_next_hops(&mut self) -> Result<(), UpdateError> {
+        let stale = std::mem::take(&mut self.stale);
+        let world = super::world(&self.links, &self.objects, &self.tables);
+        let mut failed = None;
+        for link in stale.links {
+            failed = self.hops.refresh_link(link, &world).err().or(failed);
+        }
+        for (source, id) in stale.objects {
+            failed = self.hops.refresh_object(source, id, &world).err().or(failed);
+        }
+        for table in self.tables.iter() {
+            let v4 = table.v4.pending.iter().map(|&(prefix, _)| AnyPrefix::V4(prefix));
+            failed = self.hops.refresh_routes(v4, &world).err().or(failed);
+            let v6 = table.v6.pending.iter().map(|&(prefix, _)| AnyPrefix::V6(prefix));
+            failed = self.hops.refresh_routes(v6, &world).err().or(failed);
+        }
+        self.fill_fresh();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Lays groups out in another way from now on.
+    ///
+    /// # Errors
+    /// [`UpdateError`] when there is no room for larger groups: those change with the next thing that
+    /// concerns them.
+    pub fn set_group_mode(&mut self, mode: GroupMode) -> Result<(), UpdateError> {
+        self.hops.set_mode(mode)
+    }
 }
 
 impl Resolver for World<'_> {
@@ -58,14 +109,15 @@ impl Resolver for World<'_> {
         self.links.contains_key(&link)
     }
 
-    fn route(&self, _: u32, gateway: IpAddr) -> Option<Found> {
+    fn route(&self, table: u32, gateway: IpAddr) -> Option<Found> {
+        let table = self.tables.get(table)?;
         Some(match gateway {
             IpAddr::V4(gateway) => {
-                let (prefix, hop) = self.v4.best(gateway.to_bits())?;
+                let (prefix, hop) = table.v4.rib.best(gateway.to_bits())?;
                 Found { prefix: AnyPrefix::V4(prefix), hop }
             }
             IpAddr::V6(gateway) => {
-                let (prefix, hop) = self.v6.best(gateway.to_bits())?;
+                let (prefix, hop) = table.v6.rib.best(gateway.to_bits())?;
                 Found { prefix: AnyPrefix::V6(prefix), hop }
             }
         })

@@ -101,6 +101,27 @@ pub enum HopError {
     Room(#[from] UpdateError),
 }
 
+impl HopError {
+    /// A word for programs, the same in all versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoWay => "no-way",
+            Self::Family { .. } => "gateway-family",
+            Self::UnknownLink { .. } => "no-such-interface",
+            Self::NoRoute { .. } => "gateway-unreachable",
+            Self::Loop { .. } => "gateway-loop",
+            Self::Depth { .. } => "gateway-too-deep",
+            Self::UnknownObject { .. } => "no-such-next-hop",
+            Self::GroupOfGroups { .. } => "group-of-groups",
+            Self::NoMembers => "no-members",
+            Self::Members { .. } => "too-many-members",
+            Self::Weight { .. } => "weight-too-large",
+            Self::Twice { .. } => "exists",
+            Self::Room(_) => "table-full",
+        }
+    }
+}
+
 impl NextHops {
     /// Whether these ways can be a route's or a group's: each leads somewhere, none is there twice, and
     /// neither weights nor members are too many.

@@ -1,0 +1,208 @@
+//! Next hops in their world: what a change of links, objects and routes costs, and what is refused.
+
+use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
+use super::*;
+use crate::event::{LinkUpdate, MAIN_TABLE, NextHopUpdate, ObjectTarget};
+use crate::group::GroupMode;
+
+fn key(table: u32, prefix: &str) -> RouteKey {
+    RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
+}
+
+fn ways(gateways: &[&str]) -> Target {
+    let way =
+        |gateway: &&str| Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
+    Target::Ways(gateways.iter().map(way).collect())
+}
+
+fn worked_out(lab: &Lab) -> u64 {
+    lab.control.next_hops().counts().worked_out
+}
+
+/// Routes by the thousand behind one gateway, whose own route changes: one entry is worked out, one word
+/// written, and no route behind it is touched.
+#[test]
+fn a_failed_peer_costs_one_next_hop_however_many_routes_it_has() {
+    let mut lab = lab();
+    lab.neighbor(LEFT, "10.0.1.8", NeighborState::Reachable(mac(1)));
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(2)));
+    lab.route("10.9.0.0/16", via("10.0.2.8"));
+    lab.route("10.8.0.0/16", via("10.0.1.8"));
+    for i in 0..5000u32 {
+        lab.route(&format!("198.{}.{}.0/24", 18 + i / 250, i % 250), via("10.9.0.1"));
+    }
+    lab.commit();
+    assert_eq!(lab.adjacency("198.18.7.1").dst, mac(2));
+    let before = worked_out(&lab);
+    // The IGP finds another way.
+    lab.route("10.9.0.0/16", via("10.0.1.8"));
+    assert_eq!(lab.commit().changes, 1, "the IGP's own route");
+    assert_eq!(worked_out(&lab) - before, 1);
+    assert_eq!(lab.adjacency("198.18.7.1").dst, mac(1));
+    assert_eq!(lab.adjacency("198.37.249.1").dst, mac(1));
+    // A longer route to it, and its end.
+    lab.route("10.9.0.0/24", via("10.0.2.8"));
+    lab.commit();
+    assert_eq!(lab.adjacency("198.18.7.1").dst, mac(2));
+    lab.withdraw("10.9.0.0/24");
+    lab.commit();
+    assert_eq!(lab.adjacency("198.18.7.1").dst, mac(1));
+    lab.withdraw("10.9.0.0/16");
+    assert_eq!(lab.commit().changes, 1);
+    assert_eq!(lab.leg("198.18.7.1"), Leg::Unreachable);
+    let before = worked_out(&lab);
+    lab.withdraw("10.8.0.0/16");
+    for i in 0..1000u32 {
+        lab.route(&format!("203.0.{}.{}/32", i / 250, i % 250), Target::Blackhole);
+    }
+    lab.commit();
+    assert_eq!(worked_out(&lab) - before, 1, "the blackhole, which is new");
+}
+
+/// A station becomes the route to a gateway in the middle of a commit; when it is forgotten, in another
+/// one, the gateway follows.
+#[test]
+fn a_gateway_follows_its_own_host_route() {
+    let mut lab = lab();
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    lab.route("192.0.2.0/24", via("10.0.2.9"));
+    lab.commit();
+    assert_eq!(lab.adjacency("192.0.2.1").dst, mac(9));
+    // The prefix moves to the other link: the station behind the first one must not be kept.
+    lab.address(RIGHT, "10.0.2.1", 24, true);
+    lab.address(LEFT, "10.0.2.1", 24, false);
+    lab.commit();
+    assert_eq!(lab.adjacency("192.0.2.1").port, lab.port("left"));
+    lab.address(LEFT, "10.0.2.1", 24, true);
+    lab.commit();
+    assert_eq!(lab.leg("192.0.2.1"), Leg::Unreachable);
+}
+
+#[test]
+fn links_and_objects_cost_what_depends_on_them() {
+    let mut lab = lab();
+    let object = |gateway: &str, link| {
+        let gateway = Some(gateway.parse().unwrap());
+        ObjectTarget::Way(Way { gateway, link: Some(link), weight: 1 })
+    };
+    for id in 0..200u32 {
+        let link = if id % 10 == 0 { LEFT } else { RIGHT };
+        let target = object(&format!("10.0.2.{}", id + 2), link);
+        lab.event(RouteEvent::NextHop(NextHopUpdate { id, target }));
+        lab.route(&format!("198.51.{id}.0/24"), Target::Object(id));
+    }
+    lab.commit();
+    let before = worked_out(&lab);
+    lab.commit();
+    assert_eq!(worked_out(&lab), before);
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: object("10.0.2.250", RIGHT) }));
+    lab.commit();
+    assert_eq!(worked_out(&lab) - before, 1);
+    lab.link(LEFT, LinkState { up: false, ..up("left") });
+    lab.commit();
+    let of_left = worked_out(&lab) - before - 1;
+    assert!((20..30).contains(&of_left), "{of_left}: its objects and its own prefix");
+    assert_eq!(lab.leg("198.51.10.1"), Leg::Unreachable);
+    lab.event(RouteEvent::Link(LinkUpdate { link: LEFT, state: None }));
+    lab.commit();
+    assert!(worked_out(&lab) - before < 60);
+}
+
+#[test]
+fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
+    let mut lab = lab();
+    let me = lab.control.add_source("static", 1);
+    let key = key(MAIN_TABLE, "192.0.2.0/24");
+    let all = ways(&["10.0.1.8", "10.0.1.9", "10.0.2.8", "10.0.2.9"]);
+    lab.commit();
+    lab.control.put_route(me, key, Operation::ADD, &all, None).unwrap();
+    lab.commit();
+    let flows = |lab: &mut Lab| -> Vec<Leg> {
+        (0..256).map(|flow| lab.leg_of_flow("192.0.2.1", flow)).collect()
+    };
+    let before = flows(&mut lab);
+    let gone = Way { gateway: Some("10.0.2.8".parse().unwrap()), link: None, weight: 1 };
+    lab.control.delete_route(me, key, &Paths::Named(vec![gone])).unwrap();
+    lab.commit();
+    let after = flows(&mut lab);
+    let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+    assert_eq!(moved, 64, "a quarter of the flows had the path that went");
+    lab.control.put_route(me, key, Operation::APPEND, &via("10.0.2.8"), None).unwrap();
+    lab.commit();
+    let again = flows(&mut lab);
+    let moved = after.iter().zip(&again).filter(|(before, after)| before != after).count();
+    assert_eq!(moved, 64);
+    lab.control.set_group_mode(GroupMode::Slots).unwrap();
+    lab.commit();
+    let rows = lab.control.next_hops().rows().filter(|row| row.slots > 0);
+    assert_eq!(rows.map(|row| row.slots).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn what_leads_nowhere_is_refused_with_its_reason() {
+    let mut lab = lab();
+    let me = lab.control.add_source("static", 1);
+    lab.commit();
+    let mut say = |prefix: &str, target: &Target| {
+        let before = lab.control.next_hops().len();
+        let put = lab.control.put_route(me, key(MAIN_TABLE, prefix), Operation::ADD, target, None);
+        let error = put.unwrap_err();
+        assert_eq!(lab.control.next_hops().len(), before);
+        assert_eq!(lab.control.candidates(MAIN_TABLE, AnyPrefix::parse(prefix).unwrap()), []);
+        (error.code(), error.to_string())
+    };
+    let is = |code, text: &str| (code, text.to_owned());
+    assert_eq!(
+        say("192.0.2.0/24", &via("203.0.113.1")),
+        is("gateway-unreachable", "192.0.2.0/24: gateway 203.0.113.1: no route to it in table 254")
+    );
+    assert_eq!(
+        say("10.0.2.8/32", &via("10.0.2.8")),
+        is("gateway-loop", "10.0.2.8/32: gateway 10.0.2.8 is reached through itself")
+    );
+    assert_eq!(
+        say("192.0.2.0/24", &Target::Object(4)),
+        is("no-such-next-hop", "192.0.2.0/24: next hop 4 is not known")
+    );
+    let way = |i: u32| Way {
+        gateway: Some(IpAddr::from([10, 0, 1 + u8::from(i > 200), u8::try_from(i % 200).unwrap()])),
+        link: None,
+        weight: 1,
+    };
+    let many = Target::Ways((0..=256).map(|i| way(i + 2)).collect());
+    assert_eq!(
+        say("192.0.2.0/24", &many),
+        is("too-many-members", "192.0.2.0/24: group has 257 members, at most 256")
+    );
+    let heavy = Target::Ways(vec![way(2), Way { weight: 65_536, ..way(3) }]);
+    assert_eq!(
+        say("192.0.2.0/24", &heavy),
+        is("weight-too-large", "192.0.2.0/24: weight 65536 of member 2 is over 65535")
+    );
+}
+
+/// Gateways of a table are found by the routes of that table.
+#[test]
+fn each_table_finds_its_own_gateways() {
+    const OTHER: u32 = 100;
+    let mut lab = lab();
+    lab.control.bind_interface("right", OTHER).unwrap();
+    lab.neighbor(LEFT, "10.0.1.8", NeighborState::Reachable(mac(1)));
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(2)));
+    let me = lab.control.add_source("static", 1);
+    lab.commit();
+    for (table, near) in [(MAIN_TABLE, "10.0.1.8"), (OTHER, "10.0.2.8")] {
+        for (prefix, gateway) in [("172.16.0.0/12", near), ("192.0.2.0/24", "172.16.0.1")] {
+            let key = key(table, prefix);
+            lab.control.put_route(me, key, Operation::ADD, &via(gateway), None).unwrap();
+        }
+    }
+    lab.commit();
+    let forwarding = lab.reader.pin().clone();
+    for (port, dst) in [("left", mac(1)), ("right", mac(2))] {
+        let fib = forwarding.ports.fib(lab.port(port));
+        let id = forwarding.v4_of(fib).lookup(0xc000_0201);
+        let Leg::Adjacency(index) = forwarding.hops.leg(id, 0) else { panic!("it has a way out") };
+        assert_eq!(forwarding.hops.adjacency(index).dst, dst);
+    }
+}

@@ -95,6 +95,13 @@ struct Seen {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SourceId(u16);
 
+impl SourceId {
+    /// Its place among [`Control::sources`].
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
 /// What a commit did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
@@ -116,6 +123,8 @@ pub struct Committed {
 pub struct SourceReport {
     /// Its name.
     pub name: String,
+    /// How far its routes are believed unless they say otherwise; lower wins.
+    pub distance: u8,
     /// Routes that it has in the RIB.
     pub routes: u64,
     /// Routes that were refused, and why the latest was.
@@ -628,6 +637,7 @@ impl Control {
     pub fn sources(&self) -> impl Iterator<Item = SourceReport> + '_ {
         self.sources.iter().map(|s| SourceReport {
             name: s.name.clone(),
+            distance: s.distance,
             routes: s.routes,
             refused: s.refused,
             last_refusal: s.last_refusal.clone(),

@@ -141,6 +141,13 @@ impl Control {
         }
     }
 
+    /// Every neighbor, with the link that it is on and what is known of it, by address.
+    pub fn neighbors(&self) -> impl Iterator<Item = (u32, IpAddr, NeighborState)> + '_ {
+        let known = &self.neighbors.known;
+        let by_addr = self.neighbors.by_addr.keys();
+        by_addr.filter_map(|&(addr, link)| Some((link, addr, *known.get(&(link, addr))?)))
+    }
+
     /// Neighbors that the kernel is to find or confirm, since the last call.
     pub fn take_requests(&mut self) -> Vec<NeighborRequest> {
         std::mem::take(&mut self.neighbors.requests)

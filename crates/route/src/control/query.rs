@@ -53,6 +53,16 @@ impl Control {
         self.tables.iter().map(|table| table.number).collect()
     }
 
+    /// The IPv4 and IPv6 routes of a table, if there is such a table.
+    pub fn ribs(&self, table: u32) -> Option<(&Rib<u32>, &Rib<u128>)> {
+        self.tables.get(table).map(|table| (&table.v4.rib, &table.v6.rib))
+    }
+
+    /// The writers of a table's lookups, for their names and counts.
+    pub fn fibs(&self, table: u32) -> Option<(&Fib<u32>, &Fib<u128>)> {
+        self.tables.get(table).map(|table| (&table.v4.fib, &table.v6.fib))
+    }
+
     /// IPv4 routes of the main table.
     pub fn rib_v4(&self) -> &Rib<u32> {
         &self.tables.main().v4.rib

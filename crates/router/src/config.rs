@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use fingerpost_route::source::words::{nearest, unknown};
+use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -44,6 +45,18 @@ pub(crate) enum Mode {
     Generic,
     /// Left to the kernel.
     Kernel,
+}
+
+impl Mode {
+    /// As the configuration writes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Afxdp => "afxdp",
+            Self::Generic => "generic",
+            Self::Kernel => "kernel",
+        }
+    }
 }
 
 /// One source of routes.
@@ -93,6 +106,18 @@ pub(crate) enum Cores {
     List(Vec<usize>),
 }
 
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(list) => {
+                let words: Vec<String> = list.iter().map(ToString::to_string).collect();
+                f.write_str(&words.join(", "))
+            }
+            Self::Auto | Self::Word(_) => f.write_str("auto"),
+        }
+    }
+}
+
 /// The one word that may stand for a list of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -119,84 +144,181 @@ pub(crate) struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.what)
+        write!(f, "{}: {}", self.place(), self.what)
     }
 }
 
 impl std::error::Error for ConfigError {}
 
-impl Config {
-    /// Reads and checks a file. Nothing is changed by a file that is refused.
-    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |line, what| ConfigError { file: path.to_owned(), line, what };
-        let text = std::fs::read_to_string(path).map_err(|error| fail(None, error.to_string()))?;
-        let config = Self::parse(&text).map_err(|(line, what)| fail(line, what))?;
-        Ok(config)
+impl ConfigError {
+    /// File and line.
+    pub(crate) fn place(&self) -> String {
+        let file = self.file.display();
+        self.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"))
     }
 
-    fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
-        let config: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| line_of(text, span.start));
-            (line, with_suggestion(error.message()))
+    /// The line, from 1, where it is known.
+    pub(crate) fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// What is wrong there.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+}
+
+/// A mistake: the line where it is known, and what is wrong.
+type Mistake = (Option<usize>, String);
+
+impl Config {
+    /// Reads and checks a file. Nothing is changed by a file that is refused; all that is wrong with it
+    /// is named.
+    pub(crate) fn read(path: &Path) -> Result<Self, Vec<ConfigError>> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            vec![ConfigError { file: path.to_owned(), line: None, what: error.to_string() }]
         })?;
-        config.check().map_err(|(word, what)| {
+        Self::of_text(path, &text, None)
+    }
+
+    /// The same, of what stood in a file. With the links that fixed routes may use (name and number)
+    /// these are checked, too.
+    pub(crate) fn of_text(
+        path: &Path,
+        text: &str,
+        links: Option<&[(String, u32)]>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let found = |mistakes: Vec<Mistake>| -> Vec<ConfigError> {
+            let error = |(line, what)| ConfigError { file: path.to_owned(), line, what };
+            mistakes.into_iter().map(error).collect()
+        };
+        let config = Self::parse(text).map_err(found)?;
+        let mistakes = links.map_or(Vec::new(), |links| config.check_routes(text, links));
+        if mistakes.is_empty() { Ok(config) } else { Err(found(mistakes)) }
+    }
+
+    /// A line that makes no sense is told and left out, and the rest is looked at again: so all mistakes
+    /// of keys and values are found at once. A mistake of the grammar ends it.
+    fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let mut mistakes = Vec::new();
+        let config: Self = loop {
+            let rest = lines.concat();
+            let error = match toml::from_str(&rest) {
+                Ok(config) => break config,
+                Err(error) => error,
+            };
+            let line = error.span().map(|span| line_of(&rest, span.start));
+            mistakes.push((line, with_suggestion(error.message())));
+            let told = line.and_then(|line| lines.get_mut(line - 1));
+            // What stands on one line with its key can be left out; a table or a list cannot.
+            let alone = told.filter(|line| {
+                line.split_once('=').is_some_and(|(_, value)| {
+                    let value = value.trim();
+                    !value.ends_with(['[', '{']) && !value.contains("\"\"\"")
+                })
+            });
+            match alone {
+                Some(line) if mistakes.len() < MOST_MISTAKES => *line = "\n",
+                _ => {
+                    mistakes.sort_by_key(|(line, _)| *line);
+                    return Err(mistakes);
+                }
+            }
+        };
+        for (word, what) in config.check() {
             // Point at the first line that holds the offending word.
             let line = text.lines().position(|line| line.contains(&word)).map(|n| n + 1);
-            (line, what)
-        })?;
-        Ok(config)
+            mistakes.push((line, what));
+        }
+        if mistakes.is_empty() {
+            return Ok(config);
+        }
+        mistakes.sort_by_key(|(line, _)| *line);
+        Err(mistakes)
     }
 
-    /// What the grammar cannot say: names that must exist, fields that go together.
-    fn check(&self) -> Result<(), (String, String)> {
+    /// What the grammar cannot say: names that must exist, fields that go together. Each with a word by
+    /// which its line is found.
+    fn check(&self) -> Vec<(String, String)> {
+        let mut wrong = Vec::new();
         let mut names: Vec<&str> = self.interface.iter().map(|i| i.name.as_str()).collect();
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        for twice in names.windows(2).filter(|pair| pair[0] == pair[1]) {
             let what = format!("interface {:?} is named twice: keep one", twice[0]);
-            return Err((twice[0].to_owned(), what));
+            wrong.push((twice[0].to_owned(), what));
         }
         for source in &self.source {
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
             if !kinds().any(|kind| kind == source.kind) {
                 let what = unknown("source kind", &source.kind, kinds());
-                return Err((source.kind.clone(), what));
+                wrong.push((source.kind.clone(), what));
+                continue;
             }
             if (source.kind == "file") != source.path.is_some() {
                 let what = format!(
                     "source {:?}: `path` goes with kind \"file\" and only with it",
                     source.kind
                 );
-                return Err((source.kind.clone(), what));
+                wrong.push((source.kind.clone(), what));
             }
             if (source.kind == "fixed") == source.routes.is_empty() {
                 let what = format!(
                     "source {:?}: `routes` goes with kind \"fixed\" and only with it",
                     source.kind
                 );
-                return Err((source.kind.clone(), what));
+                wrong.push((source.kind.clone(), what));
             }
         }
         let v4 = fingerpost_lpm::registry::v4().map(|row| row.name);
-        algorithm(&self.fib.algorithm_v4, v4)?;
+        wrong.extend(algorithm(&self.fib.algorithm_v4, v4).err());
         let v6 = fingerpost_lpm::registry::v6().map(|row| row.name);
-        algorithm(&self.fib.algorithm_v6, v6)?;
+        wrong.extend(algorithm(&self.fib.algorithm_v6, v6).err());
         for word in &self.takeover.ignore {
             if !crate::daemon::takeover::SUBSYSTEMS.contains(&word.as_str()) {
                 let words = crate::daemon::takeover::SUBSYSTEMS.iter().copied();
-                return Err((word.clone(), unknown("subsystem", word, words)));
+                wrong.push((word.clone(), unknown("subsystem", word, words)));
             }
         }
         if self.workers.cores == Cores::List(Vec::new()) {
-            return Err((
-                "cores".into(),
-                "`cores` is empty: name a processor, or say \"auto\"".into(),
-            ));
+            let what = "`cores` is empty: name a processor, or say \"auto\"";
+            wrong.push(("cores".into(), what.into()));
         }
-        Ok(())
+        wrong
+    }
+
+    /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
+    fn check_routes(&self, text: &str, links: &[(String, u32)]) -> Vec<Mistake> {
+        let line = |word: &str| text.lines().position(|line| line.contains(word)).map(|n| n + 1);
+        let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
+        let mut mistakes = Vec::new();
+        for source in &self.source {
+            if let Some(path) = &source.path
+                && let Err(error) = std::fs::File::open(path)
+            {
+                let path = path.display().to_string();
+                mistakes.push((line(&path), format!("{path}: {error}")));
+            }
+            let open = |routes: &[String]| {
+                let (routes, links) = (routes.to_vec(), links.to_vec());
+                (kind.open)(&SourceSpec { name: String::new(), routes, links }).err()
+            };
+            let before = mistakes.len();
+            for route in &source.routes {
+                if let Some(error) = open(std::slice::from_ref(route)) {
+                    let what = match error {
+                        SourceError::Syntax { what, .. } => format!("`{route}`: {what}"),
+                        error => error.to_string(),
+                    };
+                    mistakes.push((line(route), what));
+                }
+            }
+            // Each is right by itself: do they go together?
+            if mistakes.len() == before && !source.routes.is_empty() {
+                mistakes.extend(open(&source.routes).map(|error| (None, error.to_string())));
+            }
+        }
+        mistakes
     }
 
     /// Whether the kernel's routes are wanted.
@@ -212,6 +334,9 @@ impl Config {
         self.interface.iter().find(|i| i.name == name).map(|i| i.mode)
     }
 }
+
+/// Mistakes told at one time.
+const MOST_MISTAKES: usize = 50;
 
 fn algorithm(
     name: &str,
@@ -260,8 +385,10 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        let (line, what) = Config::parse(text).unwrap_err();
-        format!("{}: {what}", line.unwrap_or(0))
+        let mistakes = Config::parse(text).unwrap_err();
+        let said: Vec<String> =
+            mistakes.iter().map(|(line, what)| format!("{}: {what}", line.unwrap_or(0))).collect();
+        said.join("\n")
     }
 
     #[test]
@@ -297,6 +424,38 @@ mod tests {
         assert!(!full.kernel_routes());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let said = refused(
+            "[fib]\nalgoritm_v4 = \"auto\"\nalgorithm_v6 = \"rl23\"\n[[interface]]\nmode = 5\n\
+             name = \"a\"\n[takeover]\nignore = [\"nftable\"]\nignor = []\n",
+        );
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 5, "{said}");
+        for (line, words) in lines.iter().zip([
+            "2: unknown field `algoritm_v4`",
+            "3: unknown algorithm `rl23`",
+            "5: ",
+            "8: unknown subsystem",
+            "9: unknown field `ignor`",
+        ]) {
+            assert!(line.starts_with(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn fixed_routes_are_checked_where_they_stand() {
+        let text = "[[source]]\nkind = \"fixed\"\nroutes = [\n \"10.0.0.0/8 via 192.0.2.1\",\n \
+                    \"10.0.0.1/8 via 192.0.2.1\",\n \"10.1.0.0/16 dev eth9\",\n]\n";
+        let links = [("eth0".to_owned(), 2)];
+        let errors = Config::of_text(Path::new("r.toml"), text, Some(&links)).unwrap_err();
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert!(said[0].starts_with("r.toml:5: ") && said[0].contains("bits set"), "{said:?}");
+        assert!(said[1].starts_with("r.toml:6: ") && said[1].contains("`eth9`"), "{said:?}");
+        assert_eq!(said.len(), 2);
+        assert!(Config::of_text(Path::new("r.toml"), text, None).is_ok());
     }
 
     #[test]

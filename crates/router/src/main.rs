@@ -2,6 +2,7 @@
 //!
 //! A command is a row of [`cli::COMMANDS`]; nothing here knows one by name.
 
+mod api;
 mod cli;
 mod config;
 mod daemon;

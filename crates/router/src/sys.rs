@@ -155,8 +155,24 @@ pub(crate) fn stop_asked() -> bool {
 
 /// Whether the program may do what root may.
 pub(crate) fn is_root() -> bool {
+    user() == 0
+}
+
+/// The user that the program acts for.
+pub(crate) fn user() -> u32 {
     // SAFETY: takes no pointers and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    unsafe { libc::geteuid() }
+}
+
+/// The process at the other end of a Unix socket.
+pub(crate) fn peer_process(socket: &std::os::unix::net::UnixStream) -> io::Result<i32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = socklen::<libc::ucred>();
+    let value = (&raw mut peer).cast();
+    let (fd, level, option) = (socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: invariants 1 and 2.
+    check(unsafe { libc::getsockopt(fd, level, option, value, &raw mut len) })?;
+    Ok(peer.pid)
 }
 
 /// The processors that this process may run on, by number.

@@ -494,6 +494,17 @@ impl<A: Addr> Fib<A> {
         audit::verify(routes, &*self.lookup, limit, &mut Instant::now)
     }
 
+    /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is told, and not
+    /// repaired. `true` at the end of its pass.
+    pub fn compare(
+        &self,
+        auditor: &mut Auditor<A>,
+        routes: &dyn Routes<A>,
+        budget: Duration,
+    ) -> bool {
+        auditor.step(routes, &*self.lookup, &self.backlog, budget, &mut Instant::now).ended
+    }
+
     /// What the auditor found so far.
     pub fn auditor(&self) -> &Auditor<A> {
         &self.auditor

@@ -5,10 +5,19 @@ mod bench;
 mod choice;
 pub(crate) mod command;
 mod completions;
+mod config;
 mod demo;
+mod feed;
+mod fib;
+mod group;
+mod interface;
 mod load;
 mod lookup;
+mod monitor;
+mod neighbor;
+mod nexthop;
 pub(crate) mod output;
+mod route;
 mod run;
 mod table;
 
@@ -18,6 +27,15 @@ use command::Command;
 pub(crate) static COMMANDS: &[Command] = &[
     demo::COMMAND,
     run::COMMAND,
+    route::COMMAND,
+    nexthop::COMMAND,
+    group::COMMAND,
+    fib::COMMAND,
+    interface::COMMAND,
+    neighbor::COMMAND,
+    feed::COMMAND,
+    monitor::COMMAND,
+    config::COMMAND,
     lookup::COMMAND,
     table::COMMAND,
     algorithms::COMMAND,

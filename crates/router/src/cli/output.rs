@@ -46,6 +46,11 @@ impl Output<Vec<u8>> {
 }
 
 impl<W: Write> Output<W> {
+    /// Whether JSON is wanted, for a command that is handed it ready-made.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Prints one document, or one line of a stream.
     ///
     /// # Errors
@@ -129,6 +134,11 @@ impl Columns {
         }
         Ok(())
     }
+}
+
+/// A cell of something that may not be known.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Digits with at most a point between them, or nothing known.

@@ -7,7 +7,11 @@ use clap::Args;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, message};
-use crate::config::{Config, Mode};
+use crate::api::client::At;
+use crate::api::questions;
+use crate::api::server::Server;
+use crate::api::socket::{self, Claimed, SocketError};
+use crate::config::Config;
 use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
 use crate::sys;
 
@@ -41,11 +45,16 @@ struct Arguments {
     #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
           value_parser = takeover::SUBSYSTEMS.to_vec())]
     ignore: Vec<String>,
+    #[command(flatten)]
+    at: At,
 }
 
 fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut config = match &arguments.file {
-        Some(path) => Config::read(path).map_err(|error| Failure::new(Exit::Failed, error))?,
+        Some(path) => Config::read(path).map_err(|errors| {
+            errors.iter().for_each(message);
+            Failure::Told(Exit::Failed)
+        })?,
         None => Config::default(),
     };
     config.takeover.ignore.extend(arguments.ignore.iter().cloned());
@@ -53,8 +62,11 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.check {
         return check(&options, output);
     }
+    // First of all: a second daemon would take the first one's interfaces.
+    let socket = Claimed::new(socket::path(arguments.at.socket.as_deref()))?;
     sys::catch_signals();
     let mut daemon = Daemon::start(&options)?;
+    let server = serve(&mut daemon, &socket)?;
     tell(&mut daemon);
     let report = daemon.report();
     message(format_args!(
@@ -70,8 +82,29 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     ));
     let worked = daemon.run(&mut sys::stop_asked, &mut tell);
     let report = daemon.stop();
+    drop((server, socket));
     output.print(&report)?;
     Ok(worked?)
+}
+
+/// Opens the daemon to questions.
+fn serve(daemon: &mut Daemon, socket: &Claimed) -> Result<Server, Failure> {
+    let failed = |error: io::Error| {
+        let words = format_args!("control socket {}: {error}", socket.path().display());
+        Failure::outside(error.kind(), words)
+    };
+    let (ask, questions) = questions::channel().map_err(failed)?;
+    let server = Server::start(socket.listener().map_err(failed)?, ask).map_err(failed)?;
+    daemon.answer(questions);
+    message(format_args!("control socket {}", socket.path().display()));
+    Ok(server)
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        let code = if error.is_permission() { Exit::Permission } else { Exit::Failed };
+        Self::new(code, error)
+    }
 }
 
 fn tell(daemon: &mut Daemon) {
@@ -93,18 +126,6 @@ fn check(options: &RunOptions, output: &mut Output) -> Result<(), Failure> {
         Err(reason) => PlanRow { name, taken: false, mode: None, reason: Some(reason) },
     });
     Ok(output.print(&Plans { interfaces: rows.collect() })?)
-}
-
-impl Mode {
-    /// As the configuration writes it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Afxdp => "afxdp",
-            Self::Generic => "generic",
-            Self::Kernel => "kernel",
-        }
-    }
 }
 
 /// What would be done with each interface.

@@ -72,6 +72,11 @@ impl KernelFeed {
         self.socket.fd()
     }
 
+    /// Whether its routes are taken, not just its links, addresses and neighbors.
+    pub(crate) fn routes(&self) -> bool {
+        self.routes
+    }
+
     /// Whether everything was said once.
     pub(crate) fn ready(&self) -> bool {
         self.ready

@@ -12,15 +12,17 @@ use fingerpost_lpm::registry;
 use fingerpost_packet::device::afxdp::{self, PollWait};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Pool, WorkerCounters, router_graph, xdp};
-use fingerpost_route::source::{SourceSpec, file, find};
-use fingerpost_route::{Ask, Control, ControlOptions};
+use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
 
+use crate::api::questions::Questions;
 use crate::config::{Config, Cores};
 use crate::sys;
 
+pub(crate) mod answer;
 mod kernel;
 mod ports;
 mod report;
+mod sources;
 pub(crate) mod takeover;
 
 pub(crate) use kernel::FeedError;
@@ -29,7 +31,11 @@ pub(crate) use report::Report;
 
 use kernel::KernelFeed;
 use ports::{Interfaces, WorkerHandle};
+use sources::Sources;
 
+/// The source of routes that commands make, believed as much as those of the configuration.
+const COMMAND_SOURCE: &str = "command";
+const COMMAND_DISTANCE: u8 = 1;
 /// Longest time between two looks at what has no descriptor to wait for.
 const TICK: Duration = Duration::from_millis(10);
 /// How often neighbors in use are confirmed: well within the kernel's 30 s of trust.
@@ -95,8 +101,13 @@ impl DaemonError {
 
 /// A running router.
 pub(crate) struct Daemon {
+    /// As it is now: started with, and changed since.
+    config: Config,
     control: Control,
     kernel: KernelFeed,
+    sources: Sources,
+    /// The source of routes that commands make.
+    command: SourceId,
     interfaces: Interfaces,
     workers: Vec<WorkerHandle>,
     asks: Receiver<Ask>,
@@ -106,6 +117,14 @@ pub(crate) struct Daemon {
     used: HashMap<u32, u64>,
     load: Duration,
     started: Instant,
+    /// That readers see.
+    generation: u64,
+    /// Of the control API, if it is served.
+    questions: Option<Questions>,
+    /// There was no time for all questions.
+    unanswered: bool,
+    /// Of lists whose readers left.
+    abandoned: answer::routes::Abandoned,
 }
 
 impl Daemon {
@@ -117,7 +136,8 @@ impl Daemon {
         }
         let started = Instant::now();
         let config = &options.config;
-        let (control, kernel, messages) = learn(config)?;
+        let Learned { mut control, kernel, sources, messages } = learn(config)?;
+        let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
         let load = started.elapsed();
         let findings = takeover::survey().map_err(DaemonError::Survey)?;
         let mut messages = messages;
@@ -156,8 +176,11 @@ impl Daemon {
             workers.push(WorkerHandle { commands, waker, pool, counters, thread: Some(thread) });
         }
         let mut daemon = Self {
+            config: config.clone(),
             control,
             kernel,
+            sources,
+            command,
             interfaces,
             workers,
             asks,
@@ -167,9 +190,18 @@ impl Daemon {
             used: HashMap::new(),
             load,
             started,
+            generation: 0,
+            questions: None,
+            unanswered: false,
+            abandoned: answer::routes::Abandoned::default(),
         };
         daemon.interfaces.sync(&daemon.control, &daemon.workers);
         Ok(daemon)
+    }
+
+    /// Answers these from now on.
+    pub(crate) fn answer(&mut self, questions: Questions) {
+        self.questions = Some(questions);
     }
 
     /// Works until `stop` says so; `each` is called about a hundred times a second.
@@ -182,14 +214,22 @@ impl Daemon {
         each: &mut dyn FnMut(&mut Self),
     ) -> Result<(), DaemonError> {
         while !stop() {
-            sys::poll(&[self.kernel.fd()], TICK);
+            self.wait();
             self.turn()?;
             each(self);
         }
         Ok(())
     }
 
-    /// One burst: take, commit, carry out.
+    fn wait(&self) {
+        let tick = if self.unanswered { Duration::ZERO } else { TICK };
+        match &self.questions {
+            Some(questions) => sys::poll(&[self.kernel.fd(), questions.fd()], tick),
+            None => sys::poll(&[self.kernel.fd()], tick),
+        }
+    }
+
+    /// One burst: take, commit, carry out, answer.
     fn turn(&mut self) -> Result<(), DaemonError> {
         let now = Instant::now();
         self.kernel.turn(&mut self.control)?;
@@ -207,16 +247,53 @@ impl Daemon {
             let used = self.adjacencies_used();
             self.control.keep_alive(used);
         }
-        if let Err(error) = self.control.commit(now) {
-            self.messages.push(format!("routes are not all visible: {error}"));
-        }
+        self.commit(now);
         self.control.audit(now);
         self.messages.extend(self.control.take_decisions());
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);
         self.interfaces.sync(&self.control, &self.workers);
         self.messages.extend(self.interfaces.take_notices());
+        self.answer_questions();
         Ok(())
+    }
+
+    /// Makes what was taken visible to the workers, as soon as that is worth it.
+    fn commit(&mut self, now: Instant) {
+        let committed = self.control.commit(now);
+        self.committed(committed);
+    }
+
+    /// Makes all of it visible before this returns.
+    fn commit_now(&mut self) {
+        let committed = self.control.commit_now(Instant::now());
+        self.committed(committed);
+    }
+
+    fn committed(&mut self, committed: Result<Committed, fingerpost_lpm::UpdateError>) {
+        match committed {
+            Ok(committed) => self.generation = committed.generation,
+            Err(error) => self.messages.push(format!("routes are not all visible: {error}")),
+        }
+        self.messages.extend(self.control.take_decisions());
+    }
+
+    /// After the commit, so that answers find routes and lookup in step.
+    fn answer_questions(&mut self) {
+        let Some(mut questions) = self.questions.take() else { return };
+        let started = Instant::now();
+        let mut answered = true;
+        while answered {
+            let question = questions.next(started);
+            answered = question.is_some();
+            if let Some(question) = question {
+                question(self);
+            }
+        }
+        self.close_abandoned();
+        questions.tell(self.control.sequence());
+        self.unanswered = questions.waiting();
+        self.questions = Some(questions);
     }
 
     /// Adjacencies that packets left by since the last call.
@@ -262,6 +339,8 @@ impl Daemon {
 
     /// Stops the workers, gives the interfaces back to the kernel and says what happened.
     pub(crate) fn stop(mut self) -> Report {
+        // Who still asks is told so.
+        self.questions = None;
         // The kernel has its frames from here on; what is in our rings is still carried.
         self.interfaces.detach();
         for worker in &self.workers {
@@ -281,8 +360,15 @@ impl Daemon {
 /// The same for all routers of a cluster, so that they agree on a flow's way.
 const FLOW_SEED: u64 = 0x0066_696e_6765_7270;
 
-/// Reads all sources to the end of their first dump.
-fn learn(config: &Config) -> Result<(Control, KernelFeed, Vec<String>), DaemonError> {
+/// What all sources said to the end of their first dump.
+struct Learned {
+    control: Control,
+    kernel: KernelFeed,
+    sources: Sources,
+    messages: Vec<String>,
+}
+
+fn learn(config: &Config) -> Result<Learned, DaemonError> {
     let mut control = Control::new(ControlOptions {
         v4: registry::v4().collect(),
         v6: registry::v6().collect(),
@@ -309,40 +395,21 @@ fn learn(config: &Config) -> Result<(Control, KernelFeed, Vec<String>), DaemonEr
         }
     }
     let mut messages = Vec::new();
+    let mut sources = Sources::default();
     for source in config.source.iter().filter(|source| source.kind != "kernel") {
-        let kind = find(&source.kind).expect("checked with the configuration");
-        let id = control.add_source(kind.name, source.distance.unwrap_or(kind.distance));
-        let name = source.path.as_ref().map_or(String::new(), |p| p.display().to_string());
-        let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-        let spec = SourceSpec { name, routes: source.routes.clone(), links };
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
-        let mut open = (kind.open)(&spec).map_err(failed)?;
-        let sink = &mut |event| control.handle(id, event);
-        let ended = match &source.path {
-            Some(path) => file::feed(open.as_mut(), path, sink),
-            None => open.input(&[], Instant::now(), sink).and_then(|_| open.finish(sink)),
-        };
-        // What could be read is used; what could not is said.
-        if let Err(error) = ended {
-            messages.push(format!("source {}: {error}", source.kind));
-        }
-        let rejected = open.rejected();
-        if rejected.count > 0 {
-            let samples = rejected.samples.join("; ");
-            messages
-                .push(format!("source {}: {} rejected: {samples}", source.kind, rejected.count));
-        }
+        messages.extend(sources.feed(&mut control, source).map_err(failed)?);
     }
     if let Err(error) = control.commit(Instant::now()) {
         messages.push(format!("routes are not all visible: {error}"));
     }
     messages.extend(control.take_decisions());
-    Ok((control, kernel, messages))
+    Ok(Learned { control, kernel, sources, messages })
 }
 
 /// What `run --check` says: each interface, and what would be done with it.
 pub(crate) fn check(options: &RunOptions) -> Result<Vec<Plan>, DaemonError> {
-    let (control, _, _) = learn(&options.config)?;
+    let Learned { control, .. } = learn(&options.config)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
     Ok(Interfaces::preview(&control, &options.config, &options.only, &findings))
 }

@@ -110,7 +110,7 @@ fn rate(routes: usize, time: Duration) -> f64 {
 }
 
 /// As the kernel counts it; 0 where it does not say.
-fn resident_kib() -> u64 {
+pub(super) fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)

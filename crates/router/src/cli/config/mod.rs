@@ -1,0 +1,44 @@
+//! `fingerpost config`: a configuration file, by itself and beside the running router.
+
+mod check;
+mod running;
+
+use clap::{ArgMatches, Args, Subcommand};
+
+use super::command::{Command, Failure, parsed};
+use super::output::Output;
+
+pub(super) const COMMAND: Command = Command {
+    name: "config",
+    summary: "Check a configuration, compare it with the running one, apply it",
+    examples: "",
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Name all that is wrong with a file; needs no running router
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Arguments),
+    /// Tell what differs from the running configuration
+    #[command(after_help = running::DIFF)]
+    Diff(running::Arguments),
+    /// Make the running router what a file says, as far as that can be done while it runs
+    #[command(after_help = running::APPLY)]
+    Apply(running::Arguments),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Check(arguments) => check::run(&arguments, output),
+        What::Diff(arguments) => running::diff(&arguments, output),
+        What::Apply(arguments) => running::apply(&arguments, output),
+    }
+}

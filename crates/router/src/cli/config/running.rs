@@ -1,0 +1,77 @@
+//! `fingerpost config diff` and `apply`: a file beside the running configuration.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use hyper::Method;
+use serde::Serialize;
+
+use super::super::command::{Exit, Failure};
+use super::super::output::{Output, Report};
+use crate::api::client::At;
+use crate::api::model::{ConfigChange, ConfigText};
+
+pub(super) const DIFF: &str = "Examples:
+  $ fingerpost config diff router.toml
+  $ fingerpost config diff router.toml --json
+
+Exit code 5 where something differs. `restart` marks what cannot be changed while the router runs.";
+pub(super) const APPLY: &str = "Examples:
+  $ fingerpost config apply router.toml
+
+Fixed routes, files, distances and algorithms change at once, the new before the old goes; the rest
+is told and waits for a restart. A file with a mistake changes nothing. Paths are looked for where
+the daemon was started.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Configuration (TOML)
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    at: At,
+}
+
+fn ask(arguments: &Arguments, path: &str) -> Result<Changes, Failure> {
+    let file = arguments.file.display().to_string();
+    let text = std::fs::read_to_string(&arguments.file)
+        .map_err(|error| Failure::outside(error.kind(), format_args!("{file}: {error}")))?;
+    let changes = arguments.at.client()?.send(Method::POST, path, &ConfigText { file, text })?;
+    Ok(Changes { changes })
+}
+
+pub(super) fn diff(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let changes = ask(arguments, "/v1/config/diff")?;
+    output.print(&changes)?;
+    if changes.changes.is_empty() { Ok(()) } else { Err(Failure::Told(Exit::Differences)) }
+}
+
+pub(super) fn apply(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    Ok(output.print(&ask(arguments, "/v1/config/apply")?)?)
+}
+
+#[derive(Serialize)]
+struct Changes {
+    changes: Vec<ConfigChange>,
+}
+
+impl Report for Changes {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        for ConfigChange { item, from, to: new, restart, applied } in &self.changes {
+            let what = match (from, new) {
+                (Some(from), Some(new)) => format!("{from} -> {new}"),
+                (Some(from), None) => format!("- {from}"),
+                (None, Some(new)) => format!("+ {new}"),
+                (None, None) => String::new(),
+            };
+            let state = match (restart, applied) {
+                (true, _) => " (needs a restart)",
+                (false, true) => " (applied)",
+                (false, false) => "",
+            };
+            writeln!(to, "{item}: {what}{state}")?;
+        }
+        Ok(())
+    }
+}

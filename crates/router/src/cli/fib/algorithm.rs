@@ -1,0 +1,75 @@
+//! `fingerpost fib algorithm`: which algorithm is used, and the wish for another one.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use hyper::Method;
+use serde::Serialize;
+
+use super::super::choice;
+use super::super::command::Failure;
+use super::super::output::{Columns, Output, Report};
+use crate::api::client::At;
+use crate::api::model::{AlgorithmChange, Fib};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost fib algorithm
+  $ fingerpost fib algorithm --family 4 dxr18
+  $ fingerpost fib algorithm auto
+
+A named algorithm is used as long as it can hold the table, whatever would fit better; `auto`
+gives the choice back. Packets are forwarded all the while.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Use this one, or `auto`; none named: say which is used
+    #[arg(value_name = "NAME", value_parser = choice::names(choice::AUTO))]
+    name: Option<String>,
+    /// Only for this family
+    #[arg(long, value_name = "4|6", value_parser = ["4", "6"])]
+    family: Option<String>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let client = arguments.at.client()?;
+    let family = arguments.family.as_ref().and_then(|family| family.parse().ok());
+    let mut fibs: Vec<Fib> = match &arguments.name {
+        None => client.get("/v1/fibs", &())?,
+        Some(name) => {
+            let change = AlgorithmChange { family, name: name.clone() };
+            client.send(Method::PUT, "/v1/algorithm", &change)?
+        }
+    };
+    fibs.retain(|fib| family.is_none_or(|family: u8| family == fib.family));
+    let rows = fibs.into_iter().map(|fib| Row {
+        table: fib.table,
+        family: fib.family,
+        algorithm: fib.algorithm,
+        choice: fib.choice,
+    });
+    Ok(output.print(&Rows(rows.collect()))?)
+}
+
+#[derive(Serialize)]
+struct Rows(Vec<Row>);
+
+#[derive(Serialize)]
+struct Row {
+    table: u32,
+    family: u8,
+    algorithm: String,
+    choice: String,
+}
+
+impl Report for Rows {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let mut columns = Columns::new(&["table", "family", "algorithm", "choice"]);
+        for row in &self.0 {
+            let (table, family) = (row.table.to_string(), row.family.to_string());
+            columns.row([table, family, row.algorithm.clone(), row.choice.clone()]);
+        }
+        columns.write(to)
+    }
+}

@@ -1,0 +1,46 @@
+//! `fingerpost fib`: the lookup tables of a running router.
+
+mod algorithm;
+mod show;
+mod verify;
+
+use clap::{ArgMatches, Args, Subcommand};
+
+use super::command::{Command, Failure, parsed};
+use super::output::Output;
+use crate::api::client::At;
+
+pub(super) const COMMAND: Command = Command {
+    name: "fib",
+    summary: "Lookup tables of the running router: what answers, and whether it is right",
+    examples: "",
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Tell which algorithm answers, its size, builds and what is pending
+    #[command(after_help = show::EXAMPLES)]
+    Show(At),
+    /// Tell which algorithm is used, or use another one
+    #[command(after_help = algorithm::EXAMPLES)]
+    Algorithm(algorithm::Arguments),
+    /// Compare the lookups with the routes
+    #[command(after_help = verify::EXAMPLES)]
+    Verify(At),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Show(at) => show::run(&at, output),
+        What::Algorithm(arguments) => algorithm::run(&arguments, output),
+        What::Verify(at) => verify::run(&at, output),
+    }
+}

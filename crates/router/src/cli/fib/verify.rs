@@ -1,0 +1,74 @@
+//! `fingerpost fib verify`: does the lookup say what the routes say?
+
+use std::io::{self, Write};
+
+use hyper::Method;
+
+use super::super::command::{Exit, Failure};
+use super::super::output::{Output, Report, or_dash};
+use crate::api::client::At;
+use crate::api::model::Verification;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost fib verify
+  $ fingerpost fib verify --json
+
+Asks the lookups of all tables at both ends of every stretch of addresses with one route, and in
+between, and compares with a search in the RIB. Exit code 5, and the first differences, if any.";
+
+pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
+    let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
+    output.print(&found)?;
+    if found.mismatches == 0 { Ok(()) } else { Err(Failure::Told(Exit::Differences)) }
+}
+
+impl Report for Verification {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        for difference in &self.differences {
+            writeln!(
+                to,
+                "{} (table {}): the lookup says next hop {}, the RIB {} by {}",
+                difference.addr,
+                difference.table,
+                difference.fib,
+                difference.rib,
+                or_dash(difference.prefix.as_ref()),
+            )?;
+        }
+        writeln!(
+            to,
+            "{} addresses compared in {:.2} s: {} differ",
+            self.addresses, self.seconds, self.mismatches
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::model::Difference;
+
+    #[test]
+    fn differences_are_named() {
+        let difference = Difference {
+            table: 254,
+            addr: "10.0.0.1".into(),
+            prefix: Some("10.0.0.0/8".into()),
+            rib: 3,
+            fib: 7,
+        };
+        let found = Verification {
+            addresses: 5,
+            mismatches: 1,
+            differences: vec![difference],
+            ..Verification::default()
+        };
+        let mut output = Output::memory(false);
+        output.print(&found).unwrap();
+        assert_eq!(
+            output.written(),
+            "10.0.0.1 (table 254): the lookup says next hop 7, the RIB 3 by 10.0.0.0/8\n\
+             5 addresses compared in 0.00 s: 1 differ\n"
+        );
+    }
+}

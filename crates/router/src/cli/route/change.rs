@@ -1,0 +1,232 @@
+//! `fingerpost route add`, `del`, `change`, `append`, `replace`: one route, in words.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+
+use clap::Args;
+use fingerpost_lpm::PrefixError;
+use fingerpost_route::AnyPrefix;
+use fingerpost_route::source::words::unknown;
+use hyper::Method;
+
+use super::super::command::{Exit, Failure};
+use super::super::output::{Output, Report};
+use super::get::what;
+use crate::api::client::At;
+use crate::api::model::{Action, RouteChange, RouteChanged, Way};
+
+pub(super) const ADD: &str = "Examples:
+  $ fingerpost route add 10.0.0.0/8 via 192.0.2.1
+  $ fingerpost route add 10.0.0.0/8 via 192.0.2.1 weight 3 via 192.0.2.2 dev eth1
+  $ fingerpost route add 2001:db8::/32 via fe80::1 dev eth0 table 10
+  $ fingerpost route add 203.0.113.0/24 blackhole metric 5 expires 60
+
+PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX blackhole|unreachable|
+prohibit; then [metric N] [table T] [expires SECONDS]. Refused where there is such a route.";
+pub(super) const DEL: &str = "Examples:
+  $ fingerpost route del 10.0.0.0/8
+  $ fingerpost route del 10.0.0.0/8 via 192.0.2.2
+  $ fingerpost route del 10.0.0.0/8 all
+
+A route with several ways goes with `all`; ways that are named go alone. Only what commands have
+made: the routes of another source go with it.";
+pub(super) const CHANGE: &str = "Examples:
+  $ fingerpost route change 10.0.0.0/8 via 192.0.2.9
+  $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 weight 5
+
+Refused where there is no such route. Of several ways the one over this gateway is changed.";
+pub(super) const APPEND: &str = "Examples:
+  $ fingerpost route append 10.0.0.0/8 via 192.0.2.2
+  $ fingerpost route append 10.0.0.0/8 via 192.0.2.3 dev eth1 weight 2
+
+Adds ways to a route, or makes it. Refused where it has such a way already.";
+pub(super) const REPLACE: &str = "Examples:
+  $ fingerpost route replace 10.0.0.0/8 via 192.0.2.2
+  $ fingerpost route replace 10.0.0.0/8 prohibit
+
+Makes the route what is said here, whether it is there or not.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Which prefix
+    #[arg(value_name = "PREFIX")]
+    prefix: String,
+    /// Where to, in words
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn run(
+    action: Action,
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let change = parse(action, &arguments.prefix, &arguments.words)
+        .map_err(|words| Failure::new(Exit::Usage, words))?;
+    let changed: RouteChanged = arguments.at.client()?.send(Method::POST, "/v1/routes", &change)?;
+    Ok(output.print(&changed)?)
+}
+
+impl Report for RouteChanged {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        write!(to, "{} {}", self.done, self.prefix)?;
+        match self.candidates.first() {
+            Some(best) if best.source == "command" => {
+                writeln!(to, ": {}", what(&best.kind, &best.ways))
+            }
+            Some(best) => {
+                let rank = format!("[{}/{}]", best.distance, best.metric);
+                let what = what(&best.kind, &best.ways);
+                writeln!(to, "; packets take that of {} {rank}: {what}", best.source)
+            }
+            None => writeln!(to),
+        }
+    }
+}
+
+/// What may stand behind a prefix.
+const WORDS: [&str; 10] = [
+    "via",
+    "dev",
+    "weight",
+    "metric",
+    "table",
+    "expires",
+    "all",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+];
+
+/// The words of a route. What they mean on this host the daemon knows: which interfaces there are,
+/// whether a gateway can be found.
+fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, String> {
+    let (mut ways, mut kind, mut all): (Vec<(Way, bool)>, Option<String>, bool) =
+        (Vec::new(), None, false);
+    let (mut metric, mut table, mut expires) = (None, None, None);
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let mut value = |what: &str| {
+            words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
+        };
+        match word {
+            "via" => {
+                let text = value("a gateway")?;
+                let addr: IpAddr = text.parse().map_err(|_| {
+                    format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed")
+                })?;
+                let way = Way { gateway: Some(addr.to_string()), dev: None, weight: 1 };
+                ways.push((way, false));
+            }
+            "dev" => {
+                let dev = Some(value("the name of an interface")?.to_owned());
+                match ways.last_mut() {
+                    None => ways.push((Way { gateway: None, dev, weight: 1 }, false)),
+                    Some((way, false)) if way.dev.is_none() => way.dev = dev,
+                    Some(_) => return Err("`dev` belongs right behind its `via GATEWAY`".into()),
+                }
+            }
+            "weight" => {
+                let weight = number(word, value("a number")?)?;
+                let way = ways.last_mut().filter(|(_, weighed)| !weighed);
+                let way = way.ok_or("`weight` belongs right behind one `via GATEWAY`")?;
+                (way.0.weight, way.1) = (weight, true);
+            }
+            "metric" => once(word, &mut metric, number(word, value("a number")?)?)?,
+            "table" => once(word, &mut table, number(word, value("a number")?)?)?,
+            "expires" => once(word, &mut expires, number(word, value("seconds")?)?)?,
+            "all" => all = true,
+            "blackhole" | "unreachable" | "prohibit" => once(word, &mut kind, word.to_owned())?,
+            other => return Err(unknown("word", other, WORDS)),
+        }
+    }
+    let prefix = prefix(first, &ways)?.to_string();
+    let ways = ways.into_iter().map(|(way, _)| way).collect();
+    Ok(RouteChange { action, prefix, table, metric, ways, kind, expires, all })
+}
+
+fn prefix(text: &str, ways: &[(Way, bool)]) -> Result<AnyPrefix, String> {
+    if text == "default" {
+        let gateway = ways.iter().find_map(|(way, _)| way.gateway.as_deref());
+        return match gateway {
+            Some(gateway) if gateway.contains(':') => {
+                Ok(AnyPrefix::V6(fingerpost_lpm::Prefix::ALL))
+            }
+            Some(_) => Ok(AnyPrefix::V4(fingerpost_lpm::Prefix::ALL)),
+            None => Err("`default` of which family? write 0.0.0.0/0 or ::/0".into()),
+        };
+    }
+    AnyPrefix::parse(text).map_err(|error| match error {
+        PrefixError::HostBits => {
+            format!("`{text}` has bits set behind its length: clear them or make it longer")
+        }
+        error => format!("`{text}` is no prefix: {error}"),
+    })
+}
+
+fn number<T: std::str::FromStr>(word: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{word} {text}`: a number is needed"))
+}
+
+fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
+    if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> Result<RouteChange, String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        parse(Action::Add, &words[0], &words[1..])
+    }
+
+    #[test]
+    fn routes_of_every_form() {
+        let way = |gateway: Option<&str>, dev: Option<&str>, weight| Way {
+            gateway: gateway.map(str::to_owned),
+            dev: dev.map(str::to_owned),
+            weight,
+        };
+        let route = said("10.0.0.0/8 via 192.0.2.1 dev eth0 weight 3 via 2001:DB8::1 metric 7");
+        let route = route.unwrap();
+        assert_eq!(
+            (route.prefix.as_str(), route.metric, route.table),
+            ("10.0.0.0/8", Some(7), None)
+        );
+        let first = way(Some("192.0.2.1"), Some("eth0"), 3);
+        assert_eq!(route.ways, [first, way(Some("2001:db8::1"), None, 1)]);
+        let route = said("default via 2001:db8::1 table 10 expires 60").unwrap();
+        assert_eq!(
+            (route.prefix.as_str(), route.table, route.expires),
+            ("::/0", Some(10), Some(60))
+        );
+        let route = said("192.0.2.0/24 dev eth0").unwrap();
+        assert_eq!(route.ways, [way(None, Some("eth0"), 1)]);
+        assert_eq!(said("10.1.0.0/16 prohibit").unwrap().kind.as_deref(), Some("prohibit"));
+        assert!(said("10.1.0.0/16 all").unwrap().all);
+    }
+
+    #[test]
+    fn mistakes_name_the_remedy() {
+        for (line, words) in [
+            ("10.0.0.1/8 via 192.0.2.1", "`10.0.0.1/8` has bits set behind its length"),
+            ("10.0.0/8 via 192.0.2.1", "`10.0.0/8` is no prefix"),
+            ("10.0.0.0/33 blackhole", "prefix length 33 exceeds 32"),
+            ("10.0.0.0/8 vai 192.0.2.1", "unknown word `vai`, did you mean `via`?"),
+            ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
+            ("10.0.0.0/8 via eth0", "`eth0` is no gateway"),
+            ("10.0.0.0/8 weight 2", "`weight` belongs right behind one `via GATEWAY`"),
+            ("10.0.0.0/8 via 192.0.2.1 weight x", "`weight x`: a number is needed"),
+            ("10.0.0.0/8 dev a dev b", "`dev` belongs right behind its `via GATEWAY`"),
+            ("10.0.0.0/8 blackhole prohibit", "`prohibit` twice"),
+            ("10.0.0.0/8 metric 1 metric 2", "`metric` twice"),
+            ("default blackhole", "`default` of which family?"),
+        ] {
+            let got = said(line).unwrap_err();
+            assert!(got.contains(words), "{line}: {got}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `fingerpost route`: the routes of a running router.
+
+mod change;
+mod get;
+mod show;
+
+use clap::{ArgMatches, Args, Subcommand};
+
+use super::command::{Command, Failure, parsed};
+use super::output::Output;
+use crate::api::model::Action;
+
+pub(super) use get::what;
+
+pub(super) const COMMAND: Command = Command {
+    name: "route",
+    summary: "Routes of the running router: ask, list, add, delete",
+    examples: "",
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// What happens to packets to an address, asked of the live lookup
+    #[command(after_help = get::EXAMPLES)]
+    Get(get::Arguments),
+    /// List routes, a line each
+    #[command(after_help = show::EXAMPLES)]
+    Show(show::Arguments),
+    /// A new route
+    #[command(after_help = change::ADD)]
+    Add(change::Arguments),
+    /// No route, or some of its ways fewer
+    #[command(visible_alias = "delete", after_help = change::DEL)]
+    Del(change::Arguments),
+    /// Another way for a route that is there
+    #[command(after_help = change::CHANGE)]
+    Change(change::Arguments),
+    /// Further ways for a route, or a new one
+    #[command(after_help = change::APPEND)]
+    Append(change::Arguments),
+    /// Another way for a route, or a new one
+    #[command(after_help = change::REPLACE)]
+    Replace(change::Arguments),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Get(arguments) => get::run(&arguments, output),
+        What::Show(arguments) => show::run(&arguments, output),
+        What::Add(arguments) => change::run(Action::Add, &arguments, output),
+        What::Del(arguments) => change::run(Action::Delete, &arguments, output),
+        What::Change(arguments) => change::run(Action::Change, &arguments, output),
+        What::Append(arguments) => change::run(Action::Append, &arguments, output),
+        What::Replace(arguments) => change::run(Action::Replace, &arguments, output),
+    }
+}

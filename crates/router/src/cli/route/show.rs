@@ -1,0 +1,81 @@
+//! `fingerpost route show`: routes, a line each, however many there are.
+
+use std::io::{self, Write};
+
+use clap::Args;
+
+use super::super::command::{Exit, Failure};
+use super::super::output::Output;
+use super::get::what;
+use crate::api::client::At;
+use crate::api::model::Route;
+use crate::api::streams::RouteFilter;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost route show
+  $ fingerpost route show --longer 10.0.0.0/8 --source kernel
+  $ fingerpost route show --nexthop 192.0.2.1 --limit 10
+  $ fingerpost route show --json | wc -l
+
+Every route of every source, by prefix, as it is at the moment of the question; `*` marks those
+that packets take. All filters must hold.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Of this table, by number
+    #[arg(long, visible_alias = "table", value_name = "TABLE")]
+    vrf: Option<u32>,
+    /// From this feed
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Of this prefix and those that it covers
+    #[arg(long, value_name = "PREFIX", conflicts_with = "covering")]
+    longer: Option<String>,
+    /// Of the prefixes that cover this one, itself included
+    #[arg(long, value_name = "PREFIX")]
+    covering: Option<String>,
+    /// Over this gateway, or the next hop or group of this index
+    #[arg(long, value_name = "GATEWAY|INDEX")]
+    nexthop: Option<String>,
+    /// Only those that packets take
+    #[arg(long)]
+    best: bool,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let filter = RouteFilter {
+        table: arguments.vrf,
+        source: arguments.source.clone(),
+        longer: arguments.longer.clone(),
+        covering: arguments.covering.clone(),
+        nexthop: arguments.nexthop.clone(),
+        best: arguments.best,
+        limit: arguments.limit,
+    };
+    arguments.at.client()?.lines("/v1/routes", &filter, &mut |lines| {
+        if output.is_json() {
+            output.write_all(lines)?;
+            return Ok(());
+        }
+        for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            let route: Route = serde_json::from_slice(line)
+                .map_err(|error| Failure::new(Exit::Failed, format_args!("no route: {error}")))?;
+            text(&route, output)?;
+        }
+        Ok(())
+    })
+}
+
+/// Columns of a fixed width, as nobody knows the widest of a million beforehand.
+fn text(route: &Route, to: &mut dyn Write) -> io::Result<()> {
+    let mark = if route.best { '*' } else { ' ' };
+    let what = what(&route.kind, &route.ways);
+    let Route { prefix, source, distance, metric, .. } = route;
+    let rank = format!("[{distance}/{metric}]");
+    writeln!(to, "{mark} {prefix:<18} {source:<8} {rank:<10} {what}")
+}

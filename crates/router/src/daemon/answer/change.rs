@@ -1,0 +1,243 @@
+//! `route add` and its siblings: one change of one route, checked whole before anything is done.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{Addr, Prefix, Routes};
+use fingerpost_route::nexthop::HopKey;
+use fingerpost_route::source::words::unknown;
+use fingerpost_route::{
+    AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
+};
+
+use super::Daemon;
+use super::events::word;
+use super::lookup::RowMaker;
+use super::routes::prefix;
+use crate::api::error::{ApiError, Code};
+use crate::api::model::{self, Action, RouteChange, RouteChanged};
+
+/// Weights have 16 bits.
+const WEIGHT_MAX: u32 = 65_535;
+/// How far a gateway that is found by its route is followed, as next hops are.
+const DEEPEST: u8 = 8;
+
+/// A gateway that leads nowhere.
+enum Astray {
+    /// There is no route to it.
+    NoRoute(IpAddr),
+    /// The new route would be the way to its own gateway.
+    Loop(IpAddr),
+}
+
+impl Daemon {
+    /// Makes a change; workers see it when this returns.
+    pub(crate) fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
+        let prefix = prefix("prefix", &change.prefix)?;
+        let table = change.table.unwrap_or(MAIN_TABLE);
+        let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
+        let ways = self.ways_of(prefix, &change.ways)?;
+        let delete = change.action == Action::Delete;
+        if !delete {
+            self.find_gateways(&key, &ways)?;
+        }
+        let lifetime = match change.expires {
+            Some(0) => return Err(bad("expires", "at least 1 second is needed")),
+            Some(_) if delete => return Err(bad("expires", "a deleted route has no end")),
+            seconds => seconds.map(|seconds| (Duration::from_secs(seconds), Instant::now())),
+        };
+        let done = if delete {
+            if change.kind.is_some() {
+                return Err(bad("kind", "a route is deleted by its prefix, or by its ways"));
+            }
+            let paths = match ways.is_empty() {
+                false if change.all => return Err(bad("all", "all, or only these ways?")),
+                false => Paths::Named(ways),
+                true if change.all => Paths::All,
+                true => Paths::Only,
+            };
+            self.control.delete_route(self.command, key, &paths)
+        } else {
+            let target = target(change, ways)?;
+            let operation = match change.action {
+                Action::Add => Operation::ADD,
+                Action::Append => Operation::APPEND,
+                Action::Replace => Operation::REPLACE,
+                Action::Change | Action::Delete => Operation::CHANGE,
+            };
+            self.control.put_route(self.command, key, operation, &target, lifetime)
+        };
+        let outcome = done.map_err(|error| self.refused(&key, &error))?;
+        self.commit_now();
+        Ok(RouteChanged {
+            done: word(outcome.done).to_owned(),
+            prefix: prefix.to_string(),
+            table,
+            sequence: outcome.sequence,
+            generation: self.generation,
+            candidates: self.candidates(table, prefix),
+        })
+    }
+
+    /// All routes of a prefix, the best first.
+    fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<model::Route> {
+        let (maker, hops) = (RowMaker::new(self), self.control.next_hops());
+        let ranked = self.control.candidates(table, prefix).into_iter().enumerate();
+        ranked.map(|(rank, c)| maker.route(hops, table, prefix, &c, rank == 0)).collect()
+    }
+
+    fn refused(&self, key: &RouteKey, error: &RouteError) -> ApiError {
+        let code = match error {
+            RouteError::NoRoute(_) | RouteError::NoPath(_) | RouteError::ManyPaths { .. } => {
+                Code::NotFound
+            }
+            RouteError::Exists(_) => Code::Exists,
+            _ => Code::Refused,
+        };
+        let mut words = error.to_string();
+        if let (RouteError::NoRoute(_), [other, ..]) =
+            (error, &self.candidates(key.table, key.prefix)[..])
+        {
+            words += &format!(" of a command: the one of {} goes with its source", other.source);
+        }
+        ApiError::at(code, "prefix", words)
+    }
+
+    /// The ways with the numbers of their links.
+    fn ways_of(&self, prefix: AnyPrefix, ways: &[model::Way]) -> Result<Vec<Way>, ApiError> {
+        let names = self.link_names();
+        let mut found: Vec<Way> = Vec::new();
+        for way in ways {
+            let gateway = way.gateway.as_deref().map(|text| gateway(prefix, text)).transpose()?;
+            let link = match &way.dev {
+                None => None,
+                Some(dev) => {
+                    let known = names.iter().find(|(_, name)| *name == dev);
+                    let words = || unknown("interface", dev, names.values().map(String::as_str));
+                    let lost = || ApiError::at(Code::NotFound, "dev", words());
+                    Some(*known.ok_or_else(lost)?.0)
+                }
+            };
+            match (gateway, link) {
+                (None, None) => return Err(bad("ways", "a way needs a gateway or a device")),
+                (Some(IpAddr::V6(addr)), None) if addr.is_unicast_link_local() => {
+                    let words = format_args!("{addr} is link-local: on which device?");
+                    return Err(bad("gateway", words));
+                }
+                _ => {}
+            }
+            if !(1..=WEIGHT_MAX).contains(&way.weight) {
+                let words = format_args!("weight {}: 1 to {WEIGHT_MAX} is needed", way.weight);
+                return Err(bad("weight", words));
+            }
+            let same = |other: &Way| (other.gateway, other.link) == (gateway, link);
+            if found.iter().any(same) {
+                return Err(bad("ways", "the same way twice: give it a larger weight instead"));
+            }
+            found.push(Way { gateway, link, weight: way.weight });
+        }
+        Ok(found)
+    }
+
+    /// A gateway without a device must be found by the routes that are there, and not by the new one.
+    fn find_gateways(&self, key: &RouteKey, ways: &[Way]) -> Result<(), ApiError> {
+        // Other tables look at the subnets of their interfaces only, which the control side does.
+        let free = ways.iter().filter(|way| way.link.is_none() && key.table == MAIN_TABLE);
+        for gateway in free.filter_map(|way| way.gateway) {
+            self.find_gateway(key.prefix, gateway, DEEPEST).map_err(|astray| {
+                let words = match astray {
+                    Astray::NoRoute(addr) if addr == gateway => {
+                        format!("{gateway} is not reachable: there is no route to it")
+                    }
+                    Astray::NoRoute(addr) => {
+                        format!("{gateway} is not reachable: there is no route to {addr} behind it")
+                    }
+                    Astray::Loop(addr) => format!(
+                        "{} would be the route to its own gateway {addr}: name a device, or a \
+                         gateway outside of it",
+                        key.prefix
+                    ),
+                };
+                ApiError::at(Code::Refused, "gateway", words)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn find_gateway(&self, new: AnyPrefix, addr: IpAddr, deep: u8) -> Result<(), Astray> {
+        let Some(deep) = deep.checked_sub(1) else { return Err(Astray::Loop(addr)) };
+        let control = &self.control;
+        let best = match addr {
+            IpAddr::V4(a) => control.rib_v4().best(a.to_bits()).map(|(p, hop)| (p.len(), hop)),
+            IpAddr::V6(a) => control.rib_v6().best(a.to_bits()).map(|(p, hop)| (p.len(), hop)),
+        };
+        if holds(new, addr) && best.is_none_or(|(len, _)| len <= new.len()) {
+            return Err(Astray::Loop(addr));
+        }
+        let Some((_, hop)) = best else { return Err(Astray::NoRoute(addr)) };
+        let ways = match control.next_hops().key(hop) {
+            Some(HopKey::Way(way)) => std::slice::from_ref(way),
+            Some(HopKey::Group(ways)) => ways,
+            // Objects are resolved by their source; a verdict is a way to treat its packets.
+            _ => return Ok(()),
+        };
+        for way in ways.iter().filter(|way| way.link.is_none()) {
+            if let Some(gateway) = way.gateway {
+                self.find_gateway(new, gateway, deep)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad(place: &str, words: impl ToString) -> ApiError {
+    ApiError::at(Code::BadRequest, place, words)
+}
+
+fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
+    let verdict = match change.kind.as_deref() {
+        None | Some("via") => None,
+        Some("blackhole") => Some(Target::Blackhole),
+        Some("unreachable") => Some(Target::Unreachable),
+        Some("prohibit") => Some(Target::Prohibit),
+        Some(other) => {
+            let words = unknown("kind", other, ["via", "blackhole", "unreachable", "prohibit"]);
+            return Err(bad("kind", words));
+        }
+    };
+    if change.all {
+        return Err(bad("all", "only for deleting"));
+    }
+    match (verdict, &ways[..]) {
+        (Some(target), []) => Ok(target),
+        (Some(_), _) => Err(bad("kind", "a route that drops packets has no ways")),
+        (None, []) => Err(bad("ways", "where to? a gateway, a device, or a kind that drops")),
+        (None, [way]) => Ok(Target::Way(*way)),
+        (None, _) => Ok(Target::Ways(ways)),
+    }
+}
+
+fn gateway(prefix: AnyPrefix, text: &str) -> Result<IpAddr, ApiError> {
+    let addr: IpAddr =
+        text.parse().map_err(|_| bad("gateway", format_args!("`{text}` is no address")))?;
+    let broadcast = matches!(addr, IpAddr::V4(a) if a.is_broadcast());
+    if addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast {
+        let words = format_args!("{addr} cannot be a gateway: the address of a router is needed");
+        return Err(bad("gateway", words));
+    }
+    if prefix.family() == 6 && addr.is_ipv4() {
+        let words = format_args!("{addr} is no gateway for IPv6: an IPv6 address is needed");
+        return Err(bad("gateway", words));
+    }
+    Ok(addr)
+}
+
+fn holds(prefix: AnyPrefix, addr: IpAddr) -> bool {
+    fn of<A: Addr>(prefix: Prefix<A>, addr: IpAddr) -> bool {
+        A::from_ip(addr).is_some_and(|addr| prefix.contains(addr))
+    }
+    match prefix {
+        AnyPrefix::V4(prefix) => of(prefix, addr),
+        AnyPrefix::V6(prefix) => of(prefix, addr),
+    }
+}

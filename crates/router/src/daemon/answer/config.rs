@@ -1,0 +1,213 @@
+//! `config diff` and `config apply`: the running configuration and another one.
+
+use std::path::Path;
+
+use super::Daemon;
+use crate::api::error::{ApiError, Code, Detail};
+use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
+use crate::config::{Config, Interface, Source};
+
+/// What becomes of one configured source.
+enum Step {
+    /// Read in the place of the one of this index: other fixed routes.
+    Again(usize, Source),
+    /// Read as a new one, and the one of this index is taken away: another distance.
+    Swap(usize, Source),
+    New(Source),
+    /// By index; carried out last, the highest first.
+    Remove(usize),
+}
+
+impl Daemon {
+    /// What differs, without doing anything.
+    pub(crate) fn config_diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
+        Ok(self.changes(&self.read_config(text)?))
+    }
+
+    /// Does what can be done while running; the rest is said.
+    pub(crate) fn config_apply(
+        &mut self,
+        text: &ConfigText,
+    ) -> Result<Vec<ConfigChange>, ApiError> {
+        let new = self.read_config(text)?;
+        let mut changes = self.changes(&new);
+        self.change_sources(&new)?;
+        for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
+            let fib = &self.config.fib;
+            if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
+                let change = AlgorithmChange { family: Some(family), name: name.clone() };
+                // One that cannot hold the table stays wanted, as it would at a start.
+                if let Err(error) = self.choose_algorithm(&change) {
+                    self.messages.push(error.to_string());
+                }
+            }
+        }
+        self.commit_now();
+        for change in &mut changes {
+            change.applied = !change.restart;
+        }
+        Ok(changes)
+    }
+
+    fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
+        let links: Vec<(String, u32)> =
+            self.control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
+        Config::of_text(Path::new(&text.file), &text.text, Some(&links)).map_err(|errors| {
+            let details: Vec<Detail> = errors
+                .iter()
+                .map(|error| Detail {
+                    message: error.what().to_owned(),
+                    place: Some(error.place()),
+                })
+                .collect();
+            let (message, place) = (details[0].message.clone(), details[0].place.clone());
+            ApiError { code: Code::BadRequest, message, place, errors: details }
+        })
+    }
+
+    fn changes(&self, new: &Config) -> Vec<ConfigChange> {
+        let old = &self.config;
+        let mut changes = Changes::default();
+        changes.word("fib.algorithm_v4", &old.fib.algorithm_v4, &new.fib.algorithm_v4, false);
+        changes.word("fib.algorithm_v6", &old.fib.algorithm_v6, &new.fib.algorithm_v6, false);
+        for step in self.steps(new) {
+            let index = |at: usize| &self.sources.fed[at].source;
+            match step {
+                Step::New(source) => {
+                    changes.push(&title(&source), None, Some(told(&source)), false)
+                }
+                Step::Remove(at) => {
+                    changes.push(&title(index(at)), Some(told(index(at))), None, false);
+                }
+                Step::Swap(at, source) => {
+                    let item = title(&source);
+                    changes.push(&item, Some(told(index(at))), Some(told(&source)), false);
+                    changes.routes(&index(at).routes, &source.routes);
+                }
+                Step::Again(at, source) => changes.routes(&index(at).routes, &source.routes),
+            }
+        }
+        let kernel = |config: &Config| {
+            let kernel = config.source.iter().find(|source| source.kind == "kernel");
+            let distance = kernel.and_then(|source| source.distance);
+            distance.map_or("its usual distance".to_owned(), |n| format!("distance {n}"))
+        };
+        let (had, has) = (self.kernel.routes(), new.kernel_routes());
+        let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));
+        changes.push_if("source kernel", was, is, true);
+        let list = |config: &Config| -> String {
+            let one = |i: &Interface| format!("{} ({}, table {})", i.name, i.mode.name(), i.table);
+            let names: Vec<String> = config.interface.iter().map(one).collect();
+            if names.is_empty() { "every usable one".into() } else { names.join(", ") }
+        };
+        changes.word("interface", &list(old), &list(new), true);
+        let cores = |config: &Config| config.workers.cores.to_string();
+        changes.word("workers.cores", &cores(old), &cores(new), true);
+        let ignored = |config: &Config| config.takeover.ignore.join(", ");
+        changes.word("takeover.ignore", &ignored(old), &ignored(new), true);
+        changes.0
+    }
+
+    /// From the sources there are to those of `new`.
+    fn steps(&self, new: &Config) -> Vec<Step> {
+        let mut left: Vec<usize> = (0..self.sources.fed.len()).collect();
+        let mut steps = Vec::new();
+        for source in new.source.iter().filter(|source| source.kind != "kernel") {
+            // A file is known by its path, fixed routes by their turn.
+            let same = |at: &usize| {
+                let known = &self.sources.fed[*at].source;
+                known.kind == source.kind && known.path == source.path
+            };
+            let Some(found) = left.iter().position(same) else {
+                steps.push(Step::New(source.clone()));
+                continue;
+            };
+            let at = left.remove(found);
+            let known = &self.sources.fed[at].source;
+            if known.distance != source.distance {
+                steps.push(Step::Swap(at, source.clone()));
+            } else if known.routes != source.routes {
+                steps.push(Step::Again(at, source.clone()));
+            }
+        }
+        steps.extend(left.into_iter().map(Step::Remove));
+        steps
+    }
+
+    fn change_sources(&mut self, new: &Config) -> Result<(), ApiError> {
+        let mut gone = Vec::new();
+        let failed =
+            |error: fingerpost_route::source::SourceError| ApiError::new(Code::Refused, error);
+        for step in self.steps(new) {
+            // The new before the old goes: packets find a way at any moment.
+            let said = match step {
+                Step::New(source) => self.sources.feed(&mut self.control, &source),
+                Step::Again(at, source) => self.sources.feed_again(&mut self.control, at, &source),
+                Step::Swap(at, source) => {
+                    gone.push(at);
+                    self.sources.feed(&mut self.control, &source)
+                }
+                Step::Remove(at) => {
+                    gone.push(at);
+                    continue;
+                }
+            };
+            self.messages.extend(said.map_err(failed)?);
+        }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            self.sources.remove(&mut self.control, at);
+        }
+        let kernel = self.config.source.iter().filter(|source| source.kind == "kernel").cloned();
+        let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
+        self.config.source = kernel.chain(others).collect();
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Changes(Vec<ConfigChange>);
+
+impl Changes {
+    fn push(&mut self, item: &str, from: Option<String>, to: Option<String>, restart: bool) {
+        let item = item.to_owned();
+        self.0.push(ConfigChange { item, from, to, restart, applied: false });
+    }
+
+    fn push_if(&mut self, item: &str, from: Option<String>, to: Option<String>, restart: bool) {
+        if from != to {
+            self.push(item, from, to, restart);
+        }
+    }
+
+    fn word(&mut self, item: &str, from: &str, to: &str, restart: bool) {
+        self.push_if(item, Some(from.to_owned()), Some(to.to_owned()), restart);
+    }
+
+    fn routes(&mut self, from: &[String], to: &[String]) {
+        for route in from.iter().filter(|route| !to.contains(route)) {
+            self.push("fixed route", Some(route.clone()), None, false);
+        }
+        for route in to.iter().filter(|route| !from.contains(route)) {
+            self.push("fixed route", None, Some(route.clone()), false);
+        }
+    }
+}
+
+fn title(source: &Source) -> String {
+    match &source.path {
+        Some(path) => format!("source {} {}", source.kind, path.display()),
+        None => format!("source {}", source.kind),
+    }
+}
+
+fn told(source: &Source) -> String {
+    let distance = match source.distance {
+        Some(distance) => format!("distance {distance}"),
+        None => "its usual distance".to_owned(),
+    };
+    match source.routes.len() {
+        0 => distance,
+        count => format!("{count} routes, {distance}"),
+    }
+}

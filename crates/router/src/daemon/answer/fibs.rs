@@ -1,0 +1,117 @@
+//! Lookup tables: what answers, how large it is, and which algorithm is to be used.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{Addr, registry};
+use fingerpost_route::MAIN_TABLE;
+use fingerpost_route::fib::Fib;
+use fingerpost_route::rib::Rib;
+use fingerpost_route::source::words::unknown;
+
+use super::Daemon;
+use crate::api::error::{ApiError, Code};
+use crate::api::model::{self, AlgorithmChange};
+use crate::config::left_out;
+
+/// Leaves the choice to the daemon.
+const AUTO: &str = "auto";
+
+impl Daemon {
+    /// The lookups of all tables, the main one first, IPv4 before IPv6.
+    pub(crate) fn fibs(&self) -> Vec<model::Fib> {
+        let mut rows = Vec::new();
+        for table in self.control.tables() {
+            let known = self.control.ribs(table).zip(self.control.fibs(table));
+            let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
+            rows.push(self.fib(table, rib_v4, fib_v4));
+            rows.push(self.fib(table, rib_v6, fib_v6));
+        }
+        rows
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "ratios for people")]
+    fn fib<A: Addr>(&self, table: u32, rib: &Rib<A>, fib: &Fib<A>) -> model::Fib {
+        let report = fib.report(rib, Instant::now());
+        let bytes: usize = report.instances.iter().map(|instance| instance.bytes).sum();
+        let rib_bytes = rib.bytes();
+        let each = |bytes: usize, of: usize| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        model::Fib {
+            family: A::FAMILY,
+            table,
+            algorithm: report.algorithm.to_owned(),
+            choice: report.choice.to_string(),
+            instances: u32::try_from(report.instances.len()).unwrap_or(u32::MAX),
+            generation: self.generation,
+            prefixes: rib.len(),
+            routes: rib.candidates(),
+            bytes,
+            bytes_per_prefix: each(bytes, rib.len()),
+            rib_bytes,
+            bytes_per_route: each(bytes + rib_bytes, rib.candidates()),
+            pending: report.pending,
+            behind_ms: report.behind.map(ms),
+            applied: report.counts.applied,
+            builds: report.counts.builds,
+            failures: report.counts.failures,
+            last_build_ms: ms(report.counts.last_build),
+            longest_delay_ms: ms(report.counts.longest_delay),
+            banned: report.banned.into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Uses an algorithm and no other, or chooses again; readers have it when this returns.
+    pub(crate) fn choose_algorithm(
+        &mut self,
+        change: &AlgorithmChange,
+    ) -> Result<Vec<model::Fib>, ApiError> {
+        let name = change.name.as_str();
+        let mut families = match change.family {
+            None => vec![4, 6],
+            Some(family @ (4 | 6)) => vec![family],
+            Some(_) => return Err(ApiError::at(Code::BadRequest, "family", "4 or 6 is needed")),
+        };
+        if name != AUTO {
+            families.retain(|family| names(*family).contains(&name));
+        }
+        if families.is_empty() {
+            let known = match change.family {
+                Some(family) => names(family),
+                None => [names(4), names(6)].concat(),
+            };
+            let words = left_out(name).unwrap_or_else(|| unknown("algorithm", name, known));
+            return Err(ApiError::at(Code::NotFound, "name", words));
+        }
+        for &family in &families {
+            let pinned = self.control.pin_algorithm(family, (name != AUTO).then_some(name));
+            pinned.expect("the control side knows the rows of the registry");
+            let fib = &mut self.config.fib;
+            let choice = if family == 4 { &mut fib.algorithm_v4 } else { &mut fib.algorithm_v6 };
+            name.clone_into(choice);
+        }
+        self.commit_now();
+        let fibs = self.fibs();
+        let mut of_change =
+            fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
+        match of_change.find(|fib| name != AUTO && fib.algorithm != name) {
+            // It stays pinned, and is used as soon as it can hold the table.
+            Some(fib) => Err(ApiError::at(
+                Code::Refused,
+                "name",
+                format_args!(
+                    "{name} cannot hold this IPv{} table: {} answers (the log says why)",
+                    fib.family, fib.algorithm
+                ),
+            )),
+            None => Ok(fibs),
+        }
+    }
+}
+
+fn names(family: u8) -> Vec<&'static str> {
+    if family == 4 {
+        registry::v4().map(|row| row.name).collect()
+    } else {
+        registry::v6().map(|row| row.name).collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! Interfaces and neighbors.
+
+use std::collections::HashMap;
+
+use fingerpost_route::NeighborState;
+
+use super::Daemon;
+use crate::api::model::{Interface, Neighbor};
+
+impl Daemon {
+    /// Interfaces, with what was counted on them.
+    pub(crate) fn interface_list(&self) -> Vec<Interface> {
+        let driven: HashMap<u16, _> =
+            self.interfaces.report().into_iter().map(|row| (row.port, row)).collect();
+        let links = self.control.links().map(|(link, port, state)| {
+            let count = |of: &dyn Fn(&fingerpost_packet::counters::PortCounters) -> u64| -> u64 {
+                let ports = self.workers.iter().map(|worker| &worker.counters.ports);
+                ports.filter_map(|ports| ports.get(usize::from(port))).map(of).sum()
+            };
+            let addresses = self.control.addresses().filter(|address| address.link == link);
+            let drive = driven.get(&port);
+            Interface {
+                name: state.name.clone(),
+                index: link,
+                port,
+                up: state.up,
+                mtu: state.mtu,
+                mac: state.mac.map(|mac| mac.to_string()),
+                kind: state.kind.clone(),
+                addresses: addresses.map(|a| format!("{}/{}", a.addr, a.prefix_len)).collect(),
+                path: drive.map_or("kernel", |row| row.path).to_owned(),
+                mode: match drive {
+                    Some(row) => row.mode.clone(),
+                    None if state.loopback => "the loopback".to_owned(),
+                    None => "it is down".to_owned(),
+                },
+                rx_packets: count(&|c| c.rx_packets.read()),
+                rx_bytes: count(&|c| c.rx_bytes.read()),
+                tx_packets: count(&|c| c.tx_packets.read()),
+                tx_bytes: count(&|c| c.tx_bytes.read()),
+                punted: drive.map_or(0, |row| row.punted),
+            }
+        });
+        links.collect()
+    }
+
+    /// Neighbors on all links, by address.
+    pub(crate) fn neighbor_list(&self) -> Vec<Neighbor> {
+        let names = self.link_names();
+        // Where the kernel keeps groups among neighbors, they are none.
+        let stations = self.control.neighbors().filter(|(_, addr, _)| !addr.is_multicast());
+        let rows = stations.map(|(link, addr, state)| {
+            let (state, mac) = match state {
+                NeighborState::Reachable(mac) => ("reachable", Some(mac)),
+                NeighborState::Stale(mac) => ("stale", Some(mac)),
+                NeighborState::Incomplete => ("incomplete", None),
+                NeighborState::Failed | NeighborState::Gone => ("failed", None),
+            };
+            Neighbor {
+                addr: addr.to_string(),
+                interface: names.get(&link).cloned().unwrap_or_else(|| format!("link {link}")),
+                mac: mac.map(|mac| mac.to_string()),
+                state: state.to_owned(),
+            }
+        });
+        rows.collect()
+    }
+}

@@ -1,0 +1,805 @@
+//! A daemon in a network namespace of its own, asked and told by commands and over its bare socket.
+//!
+//! ```text
+//! host (h0 10.0.1.2) -- (r0 10.0.1.1) router
+//! ```
+#![allow(clippy::unwrap_used, reason = "all of this file is a test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fingerpost");
+
+/// `None`, after saying so, where no daemon can run.
+fn possible() -> Option<()> {
+    if std::env::var_os("FINGERPOST_QUICK").is_some() {
+        println!("skipped: needs time (FINGERPOST_QUICK is set)");
+        return None;
+    }
+    let id = Command::new("id").arg("-u").output().ok()?;
+    if id.stdout != b"0\n" {
+        println!("skipped: needs root");
+        return None;
+    }
+    if !Command::new("ip").arg("-V").output().is_ok_and(|ip| ip.status.success()) {
+        println!("skipped: needs ip");
+        return None;
+    }
+    Some(())
+}
+
+fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Two namespaces, and a daemon in one of them.
+struct Lab {
+    router: String,
+    host: String,
+    daemon: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Lab {
+    /// With these words behind `run`.
+    fn new(name: &str, words: &[&str]) -> Option<Self> {
+        possible()?;
+        let of = |role: &str| format!("fpapi{role}{name}{}", std::process::id());
+        let (router, host) = (of("r"), of("h"));
+        for namespace in [&router, &host] {
+            ip(&format!("netns add {namespace}"));
+            ip(&format!("-n {namespace} link set lo up"));
+        }
+        ip(&format!("-n {router} link add r0 type veth peer name h0 netns {host}"));
+        for (namespace, link, last) in [(&router, "r0", 1), (&host, "h0", 2)] {
+            ip(&format!("-n {namespace} addr add 10.0.1.{last}/24 dev {link}"));
+            ip(&format!("-n {namespace} addr add fd01::{last}/64 dev {link} nodad"));
+            ip(&format!("-n {namespace} link set {link} up"));
+        }
+        ip(&format!("-n {router} route add 198.51.100.0/24 via 10.0.1.2"));
+        ip(&format!("-n {router} route add 2001:db8::/32 via fd01::2"));
+        let (daemon, said) = start(&router, words);
+        let lab = Self { router, host, daemon, said };
+        lab.wait_for("forwarding on");
+        Some(lab)
+    }
+
+    fn wait_for(&self, words: &str) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !self.said().iter().any(|line| line.contains(words)) {
+            assert!(Instant::now() < until, "waited for {words:?}: {:#?}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// A command in the daemon's namespace.
+    fn run(&self, words: &str) -> Output {
+        in_namespace(&self.router, words).output().unwrap()
+    }
+
+    /// A command that works; its text.
+    fn text(&self, words: &str) -> String {
+        let output = self.run(words);
+        assert!(output.status.success() && output.stderr.is_empty(), "{words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A command that works; its JSON.
+    fn json(&self, words: &str) -> Value {
+        serde_json::from_str(&self.text(&format!("{words} --json"))).unwrap()
+    }
+
+    /// A command that fails: its exit code and its one line.
+    fn refused(&self, words: &str) -> (i32, String) {
+        let output = self.run(words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 1, "{words}: {said}");
+        let said = said.trim().strip_prefix("fingerpost: ").unwrap().to_owned();
+        (output.status.code().unwrap(), said)
+    }
+
+    /// The daemon's socket, as it says itself.
+    fn socket(&self) -> PathBuf {
+        let said = self.said();
+        let line = said.iter().find_map(|line| line.split_once("control socket ")).unwrap();
+        PathBuf::from(line.1)
+    }
+
+    /// Sends these bytes as they are; the answer, status line and body.
+    fn raw(&self, request: &[u8]) -> (String, String) {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut answer = String::new();
+        // A server that has heard enough answers and hangs up, in the middle of our sending.
+        let _ = stream.write_all(request);
+        let _ = stream.read_to_string(&mut answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+    }
+
+    /// A request with a body; the status and the JSON of the answer.
+    fn http(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let (head, body) = self.raw(request.as_bytes());
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    /// Ends the daemon as an administrator does.
+    fn end(mut self) {
+        signal(&self.daemon, "TERM");
+        assert!(self.daemon.wait().unwrap().success(), "{:#?}", self.said());
+        let path = self.socket();
+        assert!(!path.exists(), "{} is left", path.display());
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        for namespace in [&self.router, &self.host] {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+fn in_namespace(namespace: &str, words: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, PROGRAM]).args(words.split_whitespace());
+    command.env_remove("FINGERPOST_SOCKET").stdin(Stdio::null());
+    command
+}
+
+fn start(namespace: &str, words: &[&str]) -> (Child, Arc<Mutex<Vec<String>>>) {
+    let mut command = in_namespace(namespace, "run");
+    let mut child =
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let (stderr, lines) = (child.stderr.take().unwrap(), said.clone());
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            lines.lock().unwrap().push(line);
+        }
+    });
+    (child, said)
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
+#[test]
+fn a_running_router_tells_what_it_does() {
+    let Some(lab) = Lab::new("show", &[]) else { return };
+
+    let answer = lab.json("route get 198.51.100.7 --explain");
+    assert_eq!((&answer["prefix"], &answer["agrees"]), (&json!("198.51.100.0/24"), &json!(true)));
+    let best = &answer["candidates"][0];
+    assert_eq!((&best["source"], &best["best"]), (&json!("kernel"), &json!(true)));
+    let way = json!({"gateway": "10.0.1.2", "dev": "r0", "weight": 1});
+    assert_eq!(best["ways"], json!([way]));
+    assert_eq!(
+        (&answer["leg"], &answer["adjacency"]["interface"]),
+        (&"adjacency".into(), &"r0".into())
+    );
+    assert!(!answer["steps"].as_array().unwrap().is_empty(), "{answer}");
+    assert!(
+        lab.text("route get 2001:db8::9").starts_with("2001:db8::9 by 2001:db8::/32 (table 254")
+    );
+    let nothing = lab.run("route get 203.0.113.1");
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(String::from_utf8(nothing.stdout).unwrap().contains("has no route"));
+
+    // A flow takes the same member each time, and another one takes the other.
+    ip(&format!(
+        "-n {} route add 203.0.113.0/24 nexthop via 10.0.1.2 nexthop via 10.0.1.3 weight 3",
+        lab.router
+    ));
+    let until = Instant::now() + Duration::from_secs(5);
+    while !lab.run("route get 203.0.113.1").status.success() {
+        assert!(Instant::now() < until, "the kernel's route did not come");
+    }
+    let of_port = |port: u16| {
+        let flow = format!("10.0.9.9,203.0.113.1,udp,{port},53");
+        let answer = lab.json(&format!("route get 203.0.113.1 --flow {flow}"));
+        let slots = answer["group"]["slots"].as_u64().unwrap();
+        assert!(answer["group"]["slot"].as_u64().unwrap() < slots, "{answer}");
+        answer["adjacency"]["neighbor"].as_str().unwrap().to_owned()
+    };
+    let taken: Vec<String> = (0..40).map(|n| of_port(1000 + n)).collect();
+    assert_eq!(of_port(1000), taken[0]);
+    let of = |gateway: &str| taken.iter().filter(|neighbor| *neighbor == gateway).count();
+    assert!(of("10.0.1.2") > 0 && of("10.0.1.3") > of("10.0.1.2"), "{taken:?}");
+
+    let groups = lab.json("group show");
+    let members = groups[0]["members"].as_array().unwrap();
+    let share = |gateway: &str| {
+        let member = members.iter().find(|member| member["gateway"] == gateway).unwrap();
+        (member["weight"].as_u64().unwrap(), member["slots"].as_u64().unwrap())
+    };
+    let ((one, few), (three, many)) = (share("10.0.1.2"), share("10.0.1.3"));
+    assert_eq!((one, three, many), (1, 3, 3 * few));
+    assert_eq!(few + many, groups[0]["slots"].as_u64().unwrap());
+
+    let hops = lab.json("nexthop show");
+    let hop = hops.as_array().unwrap().iter().find(|hop| hop["gateway"] == "10.0.1.2").unwrap();
+    assert_eq!((&hop["type"], &hop["interface"]), (&"v4/gw".into(), &"r0".into()));
+    assert_eq!((&hop["mtu"], &hop["flags"]), (&1500.into(), &"G".into()));
+    assert!(hop["references"].as_u64() > Some(0) && hop["use"].is_u64());
+
+    let interfaces = lab.json("interface show");
+    let r0 = interfaces.as_array().unwrap().iter().find(|row| row["name"] == "r0").unwrap();
+    assert_eq!((&r0["up"], &r0["path"]), (&true.into(), &"afxdp".into()));
+    assert!(r0["addresses"].as_array().unwrap().contains(&"10.0.1.1/24".into()), "{r0}");
+    let feeds = lab.json("feed show");
+    let kernel = feeds.as_array().unwrap().iter().find(|row| row["name"] == "kernel").unwrap();
+    assert!(kernel["routes"].as_u64() >= Some(3) && kernel["resyncs"] == 0, "{kernel}");
+    ip(&format!("-n {} neigh add 10.0.1.99 lladdr 02:00:00:00:00:99 dev r0", lab.router));
+    let known = || lab.text("neighbor show").contains("10.0.1.99  r0         02:00:00:00:00:99");
+    while !known() {
+        assert!(Instant::now() < until + Duration::from_secs(5), "{}", lab.text("neighbor show"));
+    }
+    lab.end();
+}
+
+/// The lines of a stream.
+fn rows(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn all_routes_are_listed_as_the_kernel_has_them() {
+    let Some(lab) = Lab::new("list", &[]) else { return };
+    const MANY: usize = 4000;
+    let mut lines = String::new();
+    for n in 0..MANY {
+        let via = if n % 3 == 0 { 3 } else { 2 };
+        lines += &format!("route add 20.{}.{}.0/24 via 10.0.1.{via}\n", n >> 8, n & 255);
+    }
+    let file = std::env::temp_dir().join(&lab.router);
+    std::fs::write(&file, lines).unwrap();
+    ip(&format!("-n {} -batch {}", lab.router, file.display()));
+    std::fs::remove_file(file).unwrap();
+    let shown = |words: &str| rows(&lab.text(&format!("route show --json {words}")));
+    let until = Instant::now() + Duration::from_secs(10);
+    while shown("--longer 20.0.0.0/8").len() < MANY {
+        assert!(Instant::now() < until, "the kernel's routes did not come");
+    }
+
+    // The same as `ip` says, prefix by prefix.
+    let words = ip(&format!("-n {} route show", lab.router));
+    let mut theirs: Vec<(String, String)> = Vec::new();
+    for line in words.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let prefix = if words[0] == "default" { "0.0.0.0/0" } else { words[0] };
+        let via = words.iter().position(|word| *word == "via").map_or("-", |at| words[at + 1]);
+        theirs.push((prefix.to_owned(), via.to_owned()));
+    }
+    let all = shown("");
+    let ours = all
+        .iter()
+        .filter(|row| row["source"] == "kernel")
+        .filter(|row| row["kind"] == "via" && !row["prefix"].as_str().unwrap().contains(':'));
+    let mut ours: Vec<(String, String)> = ours
+        .map(|row| {
+            let via = row["ways"][0]["gateway"].as_str().unwrap_or("-");
+            (row["prefix"].as_str().unwrap().to_owned(), via.to_owned())
+        })
+        .collect();
+    assert!(ours.is_sorted_by_key(|(prefix, _)| {
+        let (addr, len) = prefix.split_once('/').unwrap();
+        (addr.parse::<std::net::Ipv4Addr>().unwrap(), len.parse::<u8>().unwrap())
+    }));
+    ours.sort();
+    theirs.sort();
+    assert!(ours.len() > MANY);
+    assert_eq!(ours, theirs);
+
+    let over = shown("--nexthop 10.0.1.3");
+    assert_eq!(over.len(), MANY.div_ceil(3));
+    let index = over[0]["nexthop"].to_string();
+    assert_eq!(shown(&format!("--nexthop {index}")), over);
+    assert_eq!(shown("--limit 7"), all[..7]);
+    assert_eq!(shown("--source host").len(), all.iter().filter(|r| r["source"] == "host").count());
+    let covering = shown("--covering 20.1.2.0/24 --best");
+    assert_eq!(covering.len(), 1);
+    assert_eq!(covering[0]["prefix"], "20.1.2.0/24");
+    assert!(shown("--longer 2001::/16").iter().all(|row| row["prefix"] == "2001:db8::/32"));
+    let text = lab.text("route show --longer 20.1.2.0/23");
+    assert_eq!(
+        text,
+        "* 20.1.2.0/24        kernel   [0/0]      via 10.0.1.3 dev r0\n\
+         * 20.1.3.0/24        kernel   [0/0]      via 10.0.1.2 dev r0\n"
+    );
+    // Every route of the RIB is one that the lookup gives.
+    for row in over.iter().step_by(200) {
+        let addr = row["prefix"].as_str().unwrap().replace(".0/24", ".9");
+        let answer = lab.json(&format!("route get {addr}"));
+        assert_eq!((&answer["nexthop"], &answer["agrees"]), (&row["nexthop"], &true.into()));
+    }
+
+    // Who leaves in the middle of a stream, again and again, leaves nothing behind.
+    for _ in 0..80 {
+        let mut stream = UnixStream::connect(lab.socket()).unwrap();
+        stream.write_all(b"GET /v1/routes HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+    }
+    assert_eq!(shown("").len(), all.len());
+
+    for (words, code, want) in [
+        ("--source kernl", 1, "unknown feed `kernl`, did you mean `kernel`?"),
+        ("--longer 10.0.0.1/8", 1, "`10.0.0.1/8` is no prefix: "),
+        ("--covering x", 1, "`x` is no prefix: "),
+        ("--nexthop x", 1, "`x` is neither an index nor a gateway"),
+        ("--vrf 77", 1, "there is no table 77"),
+        ("--limit -1", 2, "unexpected argument '-1'"),
+        ("--longer 10.0.0.0/8 --covering 10.0.0.0/8", 2, "cannot be used with"),
+    ] {
+        let (exit, said) = lab.refused(&format!("route show {words}"));
+        assert!(exit == code && said.contains(want), "{words}: {exit} {said}");
+    }
+    lab.end();
+}
+
+#[test]
+fn algorithms_change_while_it_runs() {
+    let Some(lab) = Lab::new("alg", &[]) else { return };
+    let fibs = lab.json("fib show");
+    for (at, family) in [(0, 4), (1, 6)] {
+        let fib = &fibs[at];
+        assert_eq!((&fib["family"], &fib["table"]), (&family.into(), &254.into()));
+        assert_eq!((&fib["choice"], &fib["pending"]), (&"auto".into(), &0.into()));
+        assert!(fib["bytes"].as_u64() > Some(0) && fib["bytes_per_route"].as_f64() > Some(0.0));
+        assert!(fib["builds"].as_u64() > Some(0) && fib["generation"].as_u64() > Some(0));
+    }
+    let before = fibs[0]["algorithm"].clone();
+    let rows = lab.json("fib algorithm --family 4 dxr18");
+    assert_eq!(rows, json!([{"table": 254, "family": 4, "algorithm": "dxr18", "choice": "dxr18"}]));
+    assert_eq!(lab.json("route get 198.51.100.7")["algorithm"], "dxr18");
+    // A name of one family only leaves the other alone.
+    let rows = lab.json("fib algorithm radix");
+    assert_eq!((&rows[0]["algorithm"], &rows[1]["algorithm"]), (&"radix".into(), &"radix".into()));
+    lab.text("fib algorithm dxr18");
+    let rows = lab.json("fib algorithm");
+    assert_eq!((&rows[0]["choice"], &rows[1]["choice"]), (&"dxr18".into(), &"radix".into()));
+    let (code, said) = lab.refused("fib algorithm --family 6 dxr18");
+    assert!(code == 1 && said.starts_with("unknown algorithm `dxr18`"), "{said}");
+    let (code, said) = lab.refused("fib algorithm dxr81");
+    assert!(code == 2 && said.contains("'dxr81'"), "{said}");
+    lab.text("fib algorithm auto");
+    assert_eq!(lab.json("fib algorithm")[0]["algorithm"], before);
+    lab.end();
+}
+
+#[test]
+fn one_daemon_a_socket() {
+    let Some(mut lab) = Lab::new("two", &[]) else { return };
+    let path = lab.socket();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, said) = lab.refused("run");
+    assert_eq!(code, 1);
+    let first = format!("a daemon (process {}) answers at {}", lab.daemon.id(), path.display());
+    assert!(said.starts_with(&first), "{said}");
+    // By its path from another namespace, by option and by environment.
+    let path = path.to_str().unwrap();
+    let elsewhere = |words: &str| in_namespace(&lab.host, words).output().unwrap();
+    assert_eq!(elsewhere("fib show").status.code(), Some(3));
+    assert!(elsewhere(&format!("fib show --socket {path}")).status.success());
+    let by_name = in_namespace(&lab.host, "fib show").env("FINGERPOST_SOCKET", path).output();
+    assert!(by_name.unwrap().status.success());
+    // A crash leaves the file; nobody answers there, and the next daemon takes it.
+    lab.daemon.kill().unwrap();
+    lab.daemon.wait().unwrap();
+    assert!(std::path::Path::new(path).exists());
+    let (code, said) = lab.refused("fib show");
+    assert_eq!(code, 3);
+    assert!(said.starts_with(&format!("no daemon answers at {path}: start one")), "{said}");
+    (lab.daemon, lab.said) = start(&lab.router, &[]);
+    lab.wait_for("forwarding on");
+    assert!(lab.run("fib show").status.success());
+    lab.end();
+}
+
+#[test]
+fn nonsense_is_refused_and_the_daemon_lives() {
+    let Some(lab) = Lab::new("bad", &[]) else { return };
+    let (status, document) = lab.http("GET", "/openapi.json", "");
+    assert_eq!((status, &document["info"]["title"]), (200, &"Fingerpost control API".into()));
+    for (method, path, body, want, code, place) in [
+        ("GET", "/v1/nothing", "", 404, "not_found", None),
+        ("DELETE", "/v1/fibs", "", 405, "method_not_allowed", None),
+        ("GET", "/v1/route", "", 400, "bad_request", Some("query")),
+        ("GET", "/v1/route?addr=10.0.0.1&adr=1", "", 400, "bad_request", Some("query")),
+        ("GET", "/v1/route?addr=10.0.0.256", "", 400, "bad_request", Some("addr")),
+        ("GET", "/v1/route?addr=10.0.0.1&table=9", "", 404, "not_found", Some("table")),
+        ("GET", "/v1/route?addr=10.0.0.1&flow=1,2", "", 400, "bad_request", Some("flow")),
+        ("GET", "/v1/events?since=x", "", 400, "bad_request", Some("query")),
+        ("POST", "/v1/routes", "null", 400, "bad_request", Some("body")),
+        (
+            "POST",
+            "/v1/config/apply",
+            "{\"file\":\"x\",\"text\":\"[\"}",
+            400,
+            "bad_request",
+            Some("x:1"),
+        ),
+        ("PUT", "/v1/algorithm", "", 400, "bad_request", Some("body")),
+        ("PUT", "/v1/algorithm", "{", 400, "bad_request", Some("body")),
+        ("PUT", "/v1/algorithm", "[1,2]", 400, "bad_request", Some("body")),
+        ("PUT", "/v1/algorithm", "{\"nam\":\"radix\"}", 400, "bad_request", Some("body")),
+        (
+            "PUT",
+            "/v1/algorithm",
+            "{\"name\":\"radix\",\"family\":5}",
+            400,
+            "bad_request",
+            Some("family"),
+        ),
+        ("PUT", "/v1/algorithm", "{\"name\":\"radx\"}", 404, "not_found", Some("name")),
+    ] {
+        let (status, document) = lab.http(method, path, body);
+        let error = &document["error"];
+        assert_eq!(
+            (status, &error["code"]),
+            (want, &code.into()),
+            "{method} {path} {body}: {error}"
+        );
+        assert_eq!(error["where"], json!(place), "{method} {path} {body}: {error}");
+        assert!(error["message"].as_str().is_some_and(|said| !said.contains('\n')), "{error}");
+    }
+    let large = "x".repeat(5 << 20);
+    let (status, document) = lab.http("PUT", "/v1/algorithm", &large);
+    assert_eq!((status, &document["error"]["code"]), (413, &"too_large".into()));
+    // No HTTP at all, and a head without an end.
+    let (head, _) = lab.raw(b"\x16\x03\x01 hello\r\n\r\n");
+    assert!(head.contains(" 400 "), "{head}");
+    let (head, _) = lab.raw(format!("GET /{} HTTP/1.1\r\n", "x".repeat(1 << 20)).as_bytes());
+    assert!(head.contains(" 414 ") || head.contains(" 431 "), "{head}");
+    // Half requests: left alone they end by themselves, and cost others nothing.
+    let halves: Vec<_> = (0..40)
+        .map(|_| {
+            let mut half = UnixStream::connect(lab.socket()).unwrap();
+            half.write_all(b"PUT /v1/algorithm HTTP/1.1\r\ncontent-length: 99\r\n\r\n{").unwrap();
+            half
+        })
+        .collect();
+    let started = Instant::now();
+    assert!(lab.run("fib show").status.success());
+    assert!(started.elapsed() < Duration::from_secs(5));
+    for mut half in halves {
+        half.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut answer = [0; 64];
+        let read = half.read(&mut answer).unwrap();
+        let head = String::from_utf8_lossy(&answer[..read]).into_owned();
+        assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
+    }
+    assert_eq!(lab.json("fib algorithm")[0]["choice"], "auto");
+    lab.end();
+}
+
+#[test]
+fn commands_change_routes_one_by_one() {
+    let Some(lab) = Lab::new("change", &[]) else { return };
+    let get = |addr: &str| lab.json(&format!("route get {addr}"));
+    let gateways = |addr: &str| -> Vec<String> {
+        let answer = get(addr);
+        let ways = answer["candidates"][0]["ways"].as_array().unwrap().clone();
+        ways.iter().map(|way| way["gateway"].as_str().unwrap().to_owned()).collect()
+    };
+    let changed = lab.json("route add 192.0.2.0/24 via 10.0.1.2");
+    assert_eq!(
+        (&changed["done"], &changed["candidates"][0]["source"]),
+        (&"added".into(), &"command".into())
+    );
+    assert_eq!(get("192.0.2.9")["adjacency"]["neighbor"], "10.0.1.2");
+    // Visible to the workers when the command returns, and in the lists.
+    assert_eq!(rows(&lab.text("route show --source command --json")).len(), 1);
+    let (code, said) = lab.refused("route add 192.0.2.0/24 via 10.0.1.3");
+    assert!(code == 1 && said.contains("exists"), "{said}");
+    assert_eq!(lab.json("route append 192.0.2.0/24 via 10.0.1.3 weight 3")["done"], "changed");
+    assert_eq!(gateways("192.0.2.9"), ["10.0.1.2", "10.0.1.3"]);
+    let groups = lab.json("group show");
+    let slots: Vec<u64> = groups[0]["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["slots"].as_u64().unwrap())
+        .collect();
+    assert_eq!(slots[1], 3 * slots[0], "{groups}");
+    let (code, said) = lab.refused("route append 192.0.2.0/24 via 10.0.1.3");
+    assert!(code == 1 && said.contains("exists"), "{said}");
+    lab.text("route change 192.0.2.0/24 via 10.0.1.3 weight 1");
+    assert_eq!(lab.json("group show")[0]["members"][1]["weight"], 1);
+    let (code, said) = lab.refused("route del 192.0.2.0/24");
+    assert!(code == 1 && said.contains("no such route with one path"), "{said}");
+    assert_eq!(lab.json("route del 192.0.2.0/24 via 10.0.1.2")["done"], "changed");
+    assert_eq!(gateways("192.0.2.9"), ["10.0.1.3"]);
+    assert_eq!(
+        lab.text("route replace 192.0.2.0/24 blackhole"),
+        "changed 192.0.2.0/24: blackhole\n"
+    );
+    assert_eq!(get("192.0.2.9")["leg"], "blackhole");
+    assert_eq!(lab.text("route del 192.0.2.0/24"), "deleted 192.0.2.0/24\n");
+    assert_eq!(lab.run("route get 192.0.2.9").status.code(), Some(1));
+
+    // IPv4 by an IPv6 gateway, a gateway that is found by its route, one of the kernel's prefixes.
+    lab.text("route add 192.0.2.0/25 via fd01::2");
+    assert_eq!(get("192.0.2.9")["adjacency"]["neighbor"], "fd01::2");
+    lab.text("route add 192.0.2.128/25 via 198.51.100.1");
+    assert_eq!(get("192.0.2.129")["adjacency"]["neighbor"], "10.0.1.2");
+    let said = lab.text("route add 198.51.100.0/24 via 10.0.1.3");
+    assert_eq!(
+        said,
+        "added 198.51.100.0/24; packets take that of kernel [0/0]: via 10.0.1.2 dev r0\n"
+    );
+    lab.text("route del 198.51.100.0/24");
+    // A table of its own, and an end.
+    lab.text("route add 203.0.113.0/24 via 10.0.1.2 dev r0 table 77");
+    assert_eq!(rows(&lab.text("route show --vrf 77 --json"))[0]["prefix"], "203.0.113.0/24");
+    assert!(lab.text("route get 203.0.113.1 --table 77").contains("(table 77"));
+    lab.text("route add 203.0.113.0/24 prohibit expires 1");
+    assert_eq!(get("203.0.113.1")["leg"], "prohibit");
+    let until = Instant::now() + Duration::from_secs(5);
+    while lab.run("route get 203.0.113.1").status.success() {
+        assert!(Instant::now() < until, "it did not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    let before = lab.text("route show --json");
+    for (words, code, want) in [
+        ("add 10.0.0.1/8 via 10.0.1.2", 2, "has bits set behind its length"),
+        ("add 10.0.0.0/8 via 10.0.1.2 dev r9", 1, "unknown interface `r9`, did you mean `r0`?"),
+        ("add 10.0.0.0/8 via 192.0.9.9", 1, "192.0.9.9 is not reachable: there is no route to it"),
+        ("add 2001:db8:1::/48 via 10.0.1.2", 1, "is no gateway for IPv6"),
+        ("add 192.0.9.0/24 via 192.0.9.1", 1, "would be the route to its own gateway"),
+        ("add 10.0.0.0/8 via 10.0.1.2 weight 0", 1, "1 to 65535 is needed"),
+        ("add 10.0.0.0/8 via 10.0.1.2 via 10.0.1.2", 1, "the same way twice"),
+        ("add 10.0.0.0/8", 1, "where to?"),
+        ("add 10.0.0.0/8 via fe80::1", 1, "is link-local: on which device?"),
+        ("add 224.0.0.0/4 via 10.0.1.2", 1, "are not routed"),
+        ("add 10.0.1.1/32 via 10.0.1.2", 1, "exists"),
+        ("del 10.0.0.0/8", 1, "no such route"),
+        ("del 2001:db8::/32", 1, "the one of kernel goes with its source"),
+        ("change 10.0.0.0/8 via 10.0.1.2", 1, "no such route"),
+        ("add 10.0.0.0/8 via 10.0.1.2 expires 0", 1, "at least 1 second"),
+        ("add 10.0.0.0/8 via 10.0.1.2 blackhole", 1, "has no ways"),
+    ] {
+        let (exit, said) = lab.refused(&format!("route {words}"));
+        assert!(exit == code && said.contains(want), "{words}: {exit} {said}");
+    }
+    for (body, want) in [
+        ("{\"action\":\"add\"}", 400),
+        ("{\"action\":\"ad\",\"prefix\":\"10.0.0.0/8\"}", 400),
+        ("{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"kind\":\"x\"}", 400),
+        ("{\"action\":\"add\",\"prefix\":7}", 400),
+        ("{\"action\":\"change\",\"prefix\":\"10.0.0.0/8\",\"kind\":\"blackhole\"}", 404),
+    ] {
+        assert_eq!(lab.http("POST", "/v1/routes", body).0, want, "{body}");
+    }
+    assert_eq!(lab.text("route show --json"), before, "nothing was changed");
+    lab.end();
+}
+
+#[test]
+fn a_monitor_misses_nothing() {
+    let Some(lab) = Lab::new("mon", &[]) else { return };
+    let mut monitor = in_namespace(&lab.router, "monitor --json");
+    let mut monitor = monitor.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let start = next();
+    assert_eq!(start["event"], "start");
+    let first = start["sequence"].as_u64().unwrap();
+    lab.text("route add 192.0.2.0/24 via 10.0.1.2");
+    lab.text("route del 192.0.2.0/24");
+    let mut seen = Vec::new();
+    let mut number = first;
+    while seen.len() < 2 {
+        let event = next();
+        number += 1;
+        assert_eq!(event["sequence"], number, "{event}");
+        if event["event"] == "route" && event["source"] == "command" {
+            seen.push(event);
+        }
+    }
+    assert_eq!((&seen[0]["done"], &seen[1]["done"]), (&"added".into(), &"deleted".into()));
+    assert_eq!(seen[0]["new"]["ways"][0]["gateway"], "10.0.1.2");
+    assert_eq!((&seen[0]["old"], &seen[0]["prefix"]), (&Value::Null, &"192.0.2.0/24".into()));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    // The same again, from where it began.
+    let again = lab.text(&format!("monitor --json --since {first} --count {}", number - first));
+    let again = rows(&again);
+    assert!(again.contains(&seen[0]) && again.contains(&seen[1]), "{again:?}");
+    let text = lab.text(&format!("monitor --since {first} --count {}", number - first));
+    assert!(
+        text.contains(" added     192.0.2.0/24 command metric 0 table 254 is via 10.0.1.2"),
+        "{text}"
+    );
+    // Of a number that is not known here all is lost.
+    let gap = rows(&lab.text("monitor --json --since 999999999 --count 1"));
+    assert_eq!(gap[0]["event"], "gap");
+    // The end of the daemon is the end of the stream.
+    let mut monitor = in_namespace(&lab.router, "monitor");
+    let mut monitor = monitor.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(monitor.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    lab.end();
+    assert_eq!(monitor.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_configuration_is_applied_while_it_runs() {
+    let folder = std::env::temp_dir().join(format!("fpapi-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let table = file("table.txt", "192.0.2.0/24 10.0.1.2\n192.0.3.0/24 10.0.1.2\n");
+    let first = file(
+        "first.toml",
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fixed\"\nroutes = [\n  \
+         \"203.0.113.0/24 via 10.0.1.2\",\n  \"203.0.114.0/24 via 10.0.1.2\",\n]\n",
+    );
+    let Some(lab) = Lab::new("conf", &[&first]) else { return };
+    assert_eq!(lab.json(&format!("config diff {first}"))["changes"], json!([]));
+    let second = file(
+        "second.toml",
+        &format!(
+            "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fixed\"\nroutes = [\n  \
+             \"203.0.113.0/24 via 10.0.1.3\",\n]\n[[source]]\nkind = \"file\"\npath = \"{table}\"\n\
+             distance = 30\n[fib]\nalgorithm_v4 = \"dxr18\"\n[takeover]\nignore = [\"tc\"]\n"
+        ),
+    );
+    let diff = lab.run(&format!("config diff {second} --json"));
+    assert_eq!(diff.status.code(), Some(5));
+    let diff: Value = serde_json::from_slice(&diff.stdout).unwrap();
+    let items = |document: &Value| -> Vec<(String, bool, bool)> {
+        let rows = document["changes"].as_array().unwrap().iter();
+        rows.map(|row| {
+            let flag = |name: &str| row[name].as_bool().unwrap();
+            (row["item"].as_str().unwrap().to_owned(), flag("restart"), flag("applied"))
+        })
+        .collect()
+    };
+    let of_file = format!("source file {table}");
+    let want = |applied| {
+        let now = |item: &str| (item.to_owned(), false, applied);
+        let fixed = now("fixed route");
+        let late = ("takeover.ignore".to_owned(), true, false);
+        vec![now("fib.algorithm_v4"), fixed.clone(), fixed.clone(), fixed, now(&of_file), late]
+    };
+    assert_eq!(items(&diff), want(false));
+    assert_eq!(items(&lab.json(&format!("config apply {second}"))), want(true));
+    assert_eq!(lab.json("route get 203.0.113.1")["adjacency"]["neighbor"], "10.0.1.3");
+    assert_eq!(lab.run("route get 203.0.114.1").status.code(), Some(1));
+    let answer = lab.json("route get 192.0.3.1");
+    assert_eq!(
+        (&answer["algorithm"], &answer["candidates"][0]["distance"]),
+        (&"dxr18".into(), &30.into())
+    );
+    // What needs a restart still differs, and nothing else.
+    let rest = lab.run(&format!("config diff {second}"));
+    assert_eq!(
+        String::from_utf8(rest.stdout).unwrap(),
+        "takeover.ignore:  -> tc (needs a restart)\n"
+    );
+
+    // Another distance, and back to where it began.
+    let third = std::fs::read_to_string(&second).unwrap().replace("distance = 30", "distance = 40");
+    lab.text(&format!("config apply {}", file("third.toml", &third)));
+    assert_eq!(lab.json("route get 192.0.3.1")["candidates"].as_array().unwrap().len(), 1);
+    assert_eq!(lab.json("route get 192.0.3.1")["candidates"][0]["distance"], 40);
+
+    // Mistakes: all of them named, nothing changed.
+    let before = lab.text("route show --json");
+    let bad = file(
+        "bad.toml",
+        "[[source]]\nkind = \"fixed\"\nroutes = [\n  \"10.0.0.1/8 via 10.0.1.2\",\n  \
+         \"10.0.0.0/8 via 10.0.1.2 dev r7\",\n]\n[[source]]\nkind = \"file\"\npath = \"/nonexistent\"\n",
+    );
+    let refused = lab.run(&format!("config apply {bad}"));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 3), "{said}");
+    for place in [format!("{bad}:4: "), format!("{bad}:5: "), format!("{bad}:9: ")] {
+        assert!(said.contains(&place), "{place}: {said}");
+    }
+    let checked = lab.run(&format!("config check {bad} --json"));
+    let document: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(1));
+    let lines: Vec<&Value> =
+        document["errors"].as_array().unwrap().iter().map(|error| &error["line"]).collect();
+    assert_eq!(lines, [&json!(4), &json!(5), &json!(9)], "{document}");
+    assert_eq!(lab.text(&format!("config check {second}")), format!("{second}: ok\n"));
+    assert_eq!(lab.text("route show --json"), before);
+
+    lab.text(&format!("config apply {first}"));
+    assert_eq!(lab.json(&format!("config diff {first}"))["changes"], json!([]));
+    assert_eq!(lab.run("route get 192.0.3.1").status.code(), Some(1));
+    assert!(lab.run("route get 203.0.114.1").status.success());
+    assert!(!lab.text("feed show").contains("file"));
+    lab.end();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Resident memory of a process, in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn many_routes_stream_in_constant_memory_while_routes_change() {
+    const MANY: u32 = 200_000;
+    let folder = std::env::temp_dir().join(format!("fpapi-many-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut lines = String::new();
+    for n in 0..MANY {
+        let prefix = std::net::Ipv4Addr::from_bits((20 << 24) + (n << 8));
+        lines += &format!("{prefix}/24 10.0.1.2\n");
+    }
+    let table = folder.join("many.txt");
+    std::fs::write(&table, lines).unwrap();
+    let config = folder.join("many.toml");
+    let text = format!(
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"file\"\npath = \"{}\"\n",
+        table.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let Some(lab) = Lab::new("many", &[config.to_str().unwrap()]) else { return };
+    let daemon = lab.daemon.id();
+    let count = |words: &str| lab.text(&format!("route show --json {words}")).lines().count();
+    let all = count("");
+    assert!(all > MANY as usize);
+    let before = resident(daemon);
+    // Someone who reads a little and then nothing, while others read all and routes come and go.
+    let mut slow = UnixStream::connect(lab.socket()).unwrap();
+    slow.write_all(b"GET /v1/routes?source=file HTTP/1.0\r\nhost: x\r\n\r\n").unwrap();
+    slow.read_exact(&mut [0; 1000]).unwrap();
+    lab.text("route add 52.0.0.0/8 via 10.0.1.2");
+    lab.text("route add 20.0.0.0/8 blackhole");
+    let started = Instant::now();
+    lab.text("route del 20.0.0.0/8");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(count(""), all + 1);
+    let grown = resident(daemon).saturating_sub(before);
+    assert!(grown < 16 << 10, "{grown} KiB more for a list of {all} routes");
+    // The slow one gets what there was when it asked, and all of it.
+    let mut rest = String::new();
+    slow.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    slow.read_to_string(&mut rest).unwrap();
+    let seen = rest.lines().filter(|line| line.starts_with('{') && line.ends_with('}')).count();
+    assert!((MANY as usize - 10..=MANY as usize).contains(&seen), "{seen} of {MANY}");
+    assert!(rest.trim_end().ends_with('}') && !rest.contains("52.0.0.0/8"));
+    let found = lab.json("fib verify");
+    assert_eq!((&found["mismatches"], &found["differences"]), (&0.into(), &json!([])));
+    assert!(found["addresses"].as_u64() > Some(u64::from(MANY)), "{found}");
+    for algorithm in ["dxr18", "radix", "auto"] {
+        lab.text(&format!("fib algorithm {algorithm}"));
+        assert_eq!(lab.json("fib verify")["mismatches"], 0, "{algorithm}");
+    }
+    assert!(lab.text("fib verify").ends_with(": 0 differ\n"));
+    lab.end();
+    std::fs::remove_dir_all(folder).unwrap();
+}

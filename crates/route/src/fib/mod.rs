@@ -496,7 +496,7 @@ impl<A: Addr> Fib<A> {
 
     /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is told, and not
     /// repaired. `true` at the end of its pass.
-    pub fn compare(
+    pub fn audit_with(
         &self,
         auditor: &mut Auditor<A>,
         routes: &dyn Routes<A>,

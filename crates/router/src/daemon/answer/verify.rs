@@ -71,7 +71,7 @@ fn piece<A: Addr>(
     auditor: &mut Auditor<A>,
     found: &mut Verification,
 ) -> bool {
-    if !fib.compare(auditor, rib, PIECE) {
+    if !fib.audit_with(auditor, rib, PIECE) {
         return false;
     }
     let done = std::mem::take(auditor);

@@ -163,6 +163,7 @@ impl World {
             v4: Arc::new(StoreLookup(self.v4.clone())),
             v6: Arc::new(StoreLookup(self.v6.clone())),
             others: Arc::default(),
+            defaults: Arc::default(),
             hops: self.hops.clone(),
             ports: Arc::new(self.ports.clone()),
         }

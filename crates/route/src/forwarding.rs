@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use fingerpost_lpm::Lookup;
+use fingerpost_lpm::{Lookup, NextHopId};
 
 use crate::event::Mac;
 use crate::hops::HopTable;
@@ -18,6 +18,8 @@ pub struct Forwarding {
     pub v6: Arc<dyn Lookup<u128>>,
     /// Fibs 1 and up: the other tables, in the order in which they came.
     pub others: Arc<[FibLookup]>,
+    /// Next hops of default routes: no other route names them.
+    pub defaults: Arc<[NextHopId]>,
     /// What the answers mean.
     pub hops: Arc<HopTable>,
     /// The ports, and the host's own addresses.

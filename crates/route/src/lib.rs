@@ -1,5 +1,6 @@
 //! Routes in, the best ones chosen, one snapshot for forwarding out.
 
+pub mod calls;
 pub mod control;
 pub mod event;
 pub mod fib;
@@ -11,6 +12,7 @@ pub mod nexthop;
 pub mod rib;
 pub mod source;
 
+pub use calls::{Answer, LookupFlags};
 pub use control::{
     Committed, Control, ControlOptions, Done, Gap, Happened, NeighborRequest, Notice, Operation,
     Outcome, Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId, SourceId,

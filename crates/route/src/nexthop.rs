@@ -153,8 +153,14 @@ impl NextHops {
         &self.table
     }
 
-    /// Whether the table was replaced by a larger one since the last call: it must then be published
-    /// before any route names a new id.
+    /// The ids of default routes, which no other route has.
+    pub fn defaults(&self) -> Arc<[NextHopId]> {
+        let default = |entry: &Entry| entry.attrs.flags.contains(HopFlags::DEFAULT);
+        self.used_entries().filter(|(_, entry)| default(entry)).map(|(id, _)| id).collect()
+    }
+
+    /// Whether the table was replaced by a larger one since the last call, or default routes have other
+    /// ids: that must then be published before any route names a new id.
     pub fn take_grown(&mut self) -> bool {
         std::mem::take(&mut self.grown)
     }
@@ -280,6 +286,8 @@ impl NextHops {
         self.entries[id as usize] = Some(entry);
         self.by_key.entry(key).or_default().push((attrs, id));
         self.used += 1;
+        // Readers learn of it before a table names the id.
+        self.grown |= attrs.flags.contains(HopFlags::DEFAULT);
         self.table.set_hop(NextHopId(id), Leg::Unreachable);
         if let Err(error) = self.refresh_one(id, false, resolver) {
             self.release(NextHopId(id));
@@ -308,6 +316,7 @@ impl NextHops {
             self.by_key.remove(&entry.key);
         }
         self.used -= 1;
+        self.grown |= entry.attrs.flags.contains(HopFlags::DEFAULT);
         self.dependents.replace(id.0, &entry.needs, &Needs::default(), |_| 0);
         self.unwritten.remove(&id.0);
         self.unlink(Retired::Hop(id.0));

@@ -255,6 +255,7 @@ impl<'a> Builder<'a> {
             v4: lookup(fingerpost_lpm::registry::v4(), &self.v4),
             v6: lookup(fingerpost_lpm::registry::v6(), &self.v6),
             others: Arc::default(),
+            defaults: Arc::default(),
             hops: Arc::new(self.hops),
             ports: Arc::new(table),
         }

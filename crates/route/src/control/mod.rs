@@ -22,7 +22,7 @@ use crate::event::{
 use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
-use crate::nexthop::{HopAttrs, HopError, HopKey, NextHops};
+use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops};
 use crate::rib::{Candidate, Effect, Rib};
 
 mod action;
@@ -363,7 +363,8 @@ impl Control {
         distance: Option<u8>,
         hop_key: &HopKey,
     ) -> Result<NextHopId, HopError> {
-        let attrs = HopAttrs { table: key.table, ..HopAttrs::default() };
+        let flags = HopFlags::of_prefix(key.prefix);
+        let attrs = HopAttrs { flags, table: key.table, ..HopAttrs::default() };
         // Of a group that takes the place of another one, the flows of common members stay.
         let group = matches!(hop_key, HopKey::Group(_));
         let table = self.tables.get(key.table).filter(|_| group);
@@ -659,7 +660,8 @@ impl Control {
 fn forwarding(tables: &Tables, hops: &NextHops, ports: PortTable) -> Forwarding {
     let FibLookup { v4, v6, .. } = tables.main().lookup();
     let others = tables.iter().skip(1).map(Table::lookup).collect();
-    Forwarding { v4, v6, others, hops: hops.table().clone(), ports: Arc::new(ports) }
+    let (defaults, hops) = (hops.defaults(), hops.table().clone());
+    Forwarding { v4, v6, others, defaults, hops, ports: Arc::new(ports) }
 }
 
 /// Whether what it leads to is on a link of ours, or ourselves.
@@ -698,6 +700,9 @@ fn covering_leg<A: Addr>(rib: &Rib<A>, hops: &NextHops, prefix: Prefix<A>) -> Op
 #[cfg(test)]
 #[cfg(not(loom))]
 mod action_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod call_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -184,7 +184,7 @@ pub(crate) struct Fib {
     pub(crate) table: u32,
     /// The algorithm that answers.
     pub(crate) algorithm: String,
-    /// `auto`, or the name that was asked for.
+    /// `auto`, `measured`, or the name that was asked for.
     pub(crate) choice: String,
     /// Structures that are kept in step with the routes, and counted in `bytes`.
     pub(crate) instances: u32,
@@ -212,6 +212,12 @@ pub(crate) struct Fib {
     pub(crate) builds: u64,
     /// Builds and changes that failed.
     pub(crate) failures: u64,
+    /// Routes that are answered wrongly, as far as the auditor has found.
+    pub(crate) mismatch_routes: usize,
+    /// Addresses that the auditor compared so far.
+    pub(crate) audited: u64,
+    /// Times that it went through all of them.
+    pub(crate) audit_passes: u64,
     /// How long the latest build took, in milliseconds.
     pub(crate) last_build_ms: f64,
     /// Longest time from a change until readers saw it, in milliseconds.
@@ -227,7 +233,7 @@ pub(crate) struct AlgorithmChange {
     /// 4 or 6; null for both, as far as they have an algorithm of that name.
     #[serde(default)]
     pub(crate) family: Option<u8>,
-    /// `auto` or the name of an algorithm.
+    /// `auto`, `measured` (by a trial on the live table), or the name of an algorithm.
     pub(crate) name: String,
 }
 
@@ -240,6 +246,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// Our number of it.
     pub(crate) port: u16,
+    /// The routing table that its packets ask.
+    pub(crate) table: u32,
     /// Up, with carrier.
     pub(crate) up: bool,
     /// Largest IP packet, in bytes.

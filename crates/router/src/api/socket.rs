@@ -8,11 +8,14 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::sys;
 
 /// Where sockets lie unless they are named.
 const FOLDER: &str = "/run/fingerpost";
+/// How long a daemon waits for another one that is just starting.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// Longest path that an address of a Unix socket holds, in bytes.
 const LONGEST: usize = 107;
 
@@ -78,11 +81,15 @@ impl Claimed {
     fn claim(path: &Path) -> io::Result<Result<Self, SocketError>> {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if folder == Path::new(FOLDER) {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        // Two daemons that start at once take turns from looking to listening.
+        // Two daemons that start at once take turns from looking to listening. In a folder of everybody's
+        // somebody else can keep the lock: then it goes without.
         let turn = File::open(folder)?;
-        turn.lock()?;
+        let until = Instant::now() + LONGEST_TURN;
+        while turn.try_lock().is_err() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),

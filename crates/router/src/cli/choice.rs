@@ -21,7 +21,12 @@ pub(crate) const ALL: &str = "all";
 
 /// Names of the registry, each once, behind `word`, which means several of them.
 pub(crate) fn names(word: &'static str) -> Names {
-    let mut names = vec![word];
+    names_beside(&[word])
+}
+
+/// The same behind several words.
+pub(crate) fn names_beside(words: &[&'static str]) -> Names {
+    let mut names = words.to_vec();
     let v4 = fingerpost_lpm::v4().map(|row| row.name);
     for name in v4.chain(fingerpost_lpm::v6().map(|row| row.name)) {
         if !names.contains(&name) {

@@ -15,15 +15,17 @@ use crate::api::model::{AlgorithmChange, Fib};
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib algorithm
   $ fingerpost fib algorithm --family 4 dxr18
+  $ fingerpost fib algorithm measured
   $ fingerpost fib algorithm auto
 
 A named algorithm is used as long as it can hold the table, whatever would fit better; `auto`
-gives the choice back. Packets are forwarded all the while.";
+gives the choice back; `measured` tries the candidates on the live table and takes the fastest.
+Packets are forwarded all the while.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Use this one, or `auto`; none named: say which is used
-    #[arg(value_name = "NAME", value_parser = choice::names(choice::AUTO))]
+    /// Use this one, or `auto`, or `measured`; none named: say which is used
+    #[arg(value_name = "NAME", value_parser = choice::names_beside(&[choice::AUTO, "measured"]))]
     name: Option<String>,
     /// Only for this family
     #[arg(long, value_name = "4|6", value_parser = ["4", "6"])]

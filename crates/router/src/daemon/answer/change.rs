@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Prefix, Routes};
-use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
     AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
@@ -19,17 +17,6 @@ use crate::api::model::{self, Action, RouteChange, RouteChanged};
 
 /// Weights have 16 bits.
 const WEIGHT_MAX: u32 = 65_535;
-/// How far a gateway that is found by its route is followed, as next hops are.
-const DEEPEST: u8 = 8;
-
-/// A gateway that leads nowhere.
-enum Astray {
-    /// There is no route to it.
-    NoRoute(IpAddr),
-    /// The new route would be the way to its own gateway.
-    Loop(IpAddr),
-}
-
 impl Daemon {
     /// Makes a change; workers see it when this returns.
     pub(crate) fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
@@ -38,9 +25,6 @@ impl Daemon {
         let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
         let ways = self.ways_of(prefix, &change.ways)?;
         let delete = change.action == Action::Delete;
-        if !delete {
-            self.find_gateways(&key, &ways)?;
-        }
         let lifetime = match change.expires {
             Some(0) => return Err(bad("expires", "at least 1 second is needed")),
             Some(_) if delete => return Err(bad("expires", "a deleted route has no end")),
@@ -100,7 +84,8 @@ impl Daemon {
         {
             words += &format!(" of a command: the one of {} goes with its source", other.source);
         }
-        ApiError::at(code, "prefix", words)
+        let place = if matches!(error, RouteError::NextHop { .. }) { "gateway" } else { "prefix" };
+        ApiError::at(code, place, words)
     }
 
     /// The ways with the numbers of their links.
@@ -137,56 +122,6 @@ impl Daemon {
             found.push(Way { gateway, link, weight: way.weight });
         }
         Ok(found)
-    }
-
-    /// A gateway without a device must be found by the routes that are there, and not by the new one.
-    fn find_gateways(&self, key: &RouteKey, ways: &[Way]) -> Result<(), ApiError> {
-        // Other tables look at the subnets of their interfaces only, which the control side does.
-        let free = ways.iter().filter(|way| way.link.is_none() && key.table == MAIN_TABLE);
-        for gateway in free.filter_map(|way| way.gateway) {
-            self.find_gateway(key.prefix, gateway, DEEPEST).map_err(|astray| {
-                let words = match astray {
-                    Astray::NoRoute(addr) if addr == gateway => {
-                        format!("{gateway} is not reachable: there is no route to it")
-                    }
-                    Astray::NoRoute(addr) => {
-                        format!("{gateway} is not reachable: there is no route to {addr} behind it")
-                    }
-                    Astray::Loop(addr) => format!(
-                        "{} would be the route to its own gateway {addr}: name a device, or a \
-                         gateway outside of it",
-                        key.prefix
-                    ),
-                };
-                ApiError::at(Code::Refused, "gateway", words)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn find_gateway(&self, new: AnyPrefix, addr: IpAddr, deep: u8) -> Result<(), Astray> {
-        let Some(deep) = deep.checked_sub(1) else { return Err(Astray::Loop(addr)) };
-        let control = &self.control;
-        let best = match addr {
-            IpAddr::V4(a) => control.rib_v4().best(a.to_bits()).map(|(p, hop)| (p.len(), hop)),
-            IpAddr::V6(a) => control.rib_v6().best(a.to_bits()).map(|(p, hop)| (p.len(), hop)),
-        };
-        if holds(new, addr) && best.is_none_or(|(len, _)| len <= new.len()) {
-            return Err(Astray::Loop(addr));
-        }
-        let Some((_, hop)) = best else { return Err(Astray::NoRoute(addr)) };
-        let ways = match control.next_hops().key(hop) {
-            Some(HopKey::Way(way)) => std::slice::from_ref(way),
-            Some(HopKey::Group(ways)) => ways,
-            // Objects are resolved by their source; a verdict is a way to treat its packets.
-            _ => return Ok(()),
-        };
-        for way in ways.iter().filter(|way| way.link.is_none()) {
-            if let Some(gateway) = way.gateway {
-                self.find_gateway(new, gateway, deep)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -230,14 +165,4 @@ fn gateway(prefix: AnyPrefix, text: &str) -> Result<IpAddr, ApiError> {
         return Err(bad("gateway", words));
     }
     Ok(addr)
-}
-
-fn holds(prefix: AnyPrefix, addr: IpAddr) -> bool {
-    fn of<A: Addr>(prefix: Prefix<A>, addr: IpAddr) -> bool {
-        A::from_ip(addr).is_some_and(|addr| prefix.contains(addr))
-    }
-    match prefix {
-        AnyPrefix::V4(prefix) => of(prefix, addr),
-        AnyPrefix::V6(prefix) => of(prefix, addr),
-    }
 }

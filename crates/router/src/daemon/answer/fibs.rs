@@ -15,6 +15,8 @@ use crate::config::left_out;
 
 /// Leaves the choice to the daemon.
 const AUTO: &str = "auto";
+/// Has it decide by a trial on the live table.
+const MEASURED: &str = "measured";
 
 impl Daemon {
     /// The lookups of all tables, the main one first, IPv4 before IPv6.
@@ -54,6 +56,9 @@ impl Daemon {
             applied: report.counts.applied,
             builds: report.counts.builds,
             failures: report.counts.failures,
+            mismatch_routes: report.mismatch_routes,
+            audited: report.audit.checked,
+            audit_passes: report.audit.passes,
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
             banned: report.banned.into_iter().map(str::to_owned).collect(),
@@ -71,7 +76,8 @@ impl Daemon {
             Some(family @ (4 | 6)) => vec![family],
             Some(_) => return Err(ApiError::at(Code::BadRequest, "family", "4 or 6 is needed")),
         };
-        if name != AUTO {
+        let named = ![AUTO, MEASURED].contains(&name);
+        if named {
             families.retain(|family| names(*family).contains(&name));
         }
         if families.is_empty() {
@@ -84,7 +90,9 @@ impl Daemon {
         }
         for &family in &families {
             let pinned = self.control.pin_algorithm(family, (name != AUTO).then_some(name));
-            pinned.expect("the control side knows the rows of the registry");
+            pinned.map_err(|known| {
+                ApiError::at(Code::NotFound, "name", unknown("algorithm", name, known))
+            })?;
             let fib = &mut self.config.fib;
             let choice = if family == 4 { &mut fib.algorithm_v4 } else { &mut fib.algorithm_v6 };
             name.clone_into(choice);
@@ -93,7 +101,7 @@ impl Daemon {
         let fibs = self.fibs();
         let mut of_change =
             fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
-        match of_change.find(|fib| name != AUTO && fib.algorithm != name) {
+        match of_change.find(|fib| named && fib.algorithm != name) {
             // It stays pinned, and is used as soon as it can hold the table.
             Some(fib) => Err(ApiError::at(
                 Code::Refused,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fingerpost_route::NeighborState;
+use fingerpost_route::{MAIN_TABLE, NeighborState};
 
 use super::Daemon;
 use crate::api::model::{Interface, Neighbor};
@@ -12,6 +12,7 @@ impl Daemon {
     pub(crate) fn interface_list(&self) -> Vec<Interface> {
         let driven: HashMap<u16, _> =
             self.interfaces.report().into_iter().map(|row| (row.port, row)).collect();
+        let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
             let count = |of: &dyn Fn(&fingerpost_packet::counters::PortCounters) -> u64| -> u64 {
                 let ports = self.workers.iter().map(|worker| &worker.counters.ports);
@@ -23,6 +24,7 @@ impl Daemon {
                 name: state.name.clone(),
                 index: link,
                 port,
+                table: *tables.get(usize::from(ports.fib(port))).unwrap_or(&MAIN_TABLE),
                 up: state.up,
                 mtu: state.mtu,
                 mac: state.mac.map(|mac| mac.to_string()),

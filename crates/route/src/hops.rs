@@ -106,6 +106,12 @@ impl Adjacency {
         self.mtu != 0
     }
 
+    /// One whose neighbor behind `port` is not known yet, or (`failed`) did not answer.
+    pub fn unresolved(port: u16, failed: bool) -> Self {
+        let dst = if failed { FAILED } else { Mac::default() };
+        Self { dst, src: Mac::default(), port, mtu: 0 }
+    }
+
     /// The 14 bytes that go before an IP packet of this EtherType. Meaningless on links without link
     /// addresses, whose packets have no such header.
     pub fn link_header(&self, ethertype: u16) -> [u8; 14] {
@@ -275,8 +281,7 @@ impl HopTable {
 
     /// Writer: the neighbor behind `port` is not known yet, or (`failed`) did not answer.
     pub fn set_unresolved(&self, index: u32, port: u16, failed: bool) {
-        let dst = if failed { FAILED } else { Mac::default() };
-        self.set_adjacency(index, Adjacency { dst, src: Mac::default(), port, mtu: 0 });
+        self.set_adjacency(index, Adjacency::unresolved(port, failed));
     }
 
     /// Writer: copies everything into a table with more room.

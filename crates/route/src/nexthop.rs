@@ -110,8 +110,6 @@ pub struct NextHops {
     unlinked: VecDeque<(u64, Retired)>,
     /// No table names it, but some reader may.
     waiting: VecDeque<(Epoch, Retired)>,
-    /// Adjacencies that were newly made and are not filled yet.
-    fresh: Vec<u32>,
     grown: bool,
     counts: HopCounts,
 }
@@ -142,7 +140,6 @@ impl NextHops {
             mark: 0,
             unlinked: VecDeque::new(),
             waiting: VecDeque::new(),
-            fresh: Vec::new(),
             grown: false,
             counts: HopCounts::default(),
         })
@@ -405,11 +402,6 @@ impl NextHops {
         })
     }
 
-    /// Adjacencies made since the last call: they are unresolved until the caller fills them.
-    pub fn take_fresh(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.fresh)
-    }
-
     /// Works every entry out again.
     ///
     /// # Errors
@@ -566,7 +558,7 @@ impl NextHops {
         if same {
             return Ok(());
         }
-        let content = self.legs(&exits)?;
+        let content = self.legs(&exits, resolver)?;
         self.counts.rewritten += 1;
         let entry = self.entry_mut(id);
         entry.exits = exits;
@@ -584,12 +576,16 @@ impl NextHops {
     }
 
     /// The legs of exits, each holding a reference to its adjacency.
-    fn legs(&mut self, exits: &[(Exit, u32)]) -> Result<Vec<(Leg, u32)>, UpdateError> {
+    fn legs(
+        &mut self,
+        exits: &[(Exit, u32)],
+        resolver: &dyn Resolver,
+    ) -> Result<Vec<(Leg, u32)>, UpdateError> {
         let mut legs = Vec::with_capacity(exits.len());
         for &(exit, weight) in exits {
             let leg = match exit {
                 Exit::Leg(leg) => leg,
-                Exit::Adjacency(key) => match self.acquire_adjacency(key) {
+                Exit::Adjacency(key) => match self.acquire_adjacency(key, resolver) {
                     Ok(index) => Leg::Adjacency(index),
                     Err(error) => {
                         legs.into_iter().for_each(|(leg, _)| self.release_leg(leg));
@@ -602,7 +598,11 @@ impl NextHops {
         Ok(legs)
     }
 
-    fn acquire_adjacency(&mut self, key: AdjacencyKey) -> Result<u32, UpdateError> {
+    fn acquire_adjacency(
+        &mut self,
+        key: AdjacencyKey,
+        resolver: &dyn Resolver,
+    ) -> Result<u32, UpdateError> {
         if let Some(&index) = self.adjacency_ids.get(&key) {
             self.adjacencies[index as usize].as_mut().expect("keys name adjacencies").1 += 1;
             return Ok(index);
@@ -618,7 +618,8 @@ impl NextHops {
         };
         self.adjacencies[index as usize] = Some((key, 1));
         self.adjacency_ids.insert(key, index);
-        self.fresh.push(index);
+        // Before anything names it: a flow that comes here finds a whole adjacency.
+        self.table.set_adjacency(index, resolver.adjacency(key));
         Ok(index)
     }
 
@@ -630,7 +631,6 @@ impl NextHops {
         if *refs == 0 {
             self.adjacency_ids.remove(key);
             *slot = None;
-            self.fresh.retain(|&f| f != index);
             self.unlink(Retired::Adjacency(index));
         }
     }

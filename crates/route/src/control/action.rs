@@ -207,7 +207,7 @@ impl Control {
             Some(_) => return Err(RouteError::Exists(prefix)),
         };
         let failed = |error| RouteError::NextHop { prefix, error };
-        let world = super::world(&self.links, &self.objects, &self.tables);
+        let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
         self.hops.check(&hop, Some((key.table, prefix)), &world).map_err(failed)?;
         self.add_table(key.table)?;
         let new = self.try_insert(source, key, None, &hop).map_err(failed)?;

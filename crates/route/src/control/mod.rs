@@ -51,9 +51,9 @@ use watch::Log;
 use world::{Objects, Stale, World};
 
 /// Room of the tables behind a next hop: a few hundred next hops are usual, some thousand happen, and
-/// growing costs a grace period. 512 KiB, 256 KiB and 256 KiB.
+/// growing costs a grace period. 512 KiB, 1 MiB and 256 KiB, touched where they are in use.
 const HOPS: usize = 65_536;
-const SLOTS: usize = 65_536;
+const SLOTS: usize = 262_144;
 const ADJACENCIES: usize = 16_384;
 /// Ids that are not reused because a table is behind wait for so long before all tables are made to
 /// catch up together: each alone may be ahead at another time.
@@ -369,7 +369,7 @@ impl Control {
         let group = matches!(hop_key, HopKey::Group(_));
         let table = self.tables.get(key.table).filter(|_| group);
         let present = table.and_then(|table| table.find(key.prefix, source.0, key.metric));
-        let world = world(&self.links, &self.objects, &self.tables);
+        let world = world(&self.links, &self.objects, &self.tables, &self.neighbors);
         let hop = self.hops.acquire_as(hop_key, attrs, present.map(|c| c.hop), &world)?;
         self.save_for_snapshots(key.table, key.prefix);
         let s = &self.sources[usize::from(source.0)];
@@ -390,7 +390,6 @@ impl Control {
             self.source(source).routes += 1;
         }
         self.note_effect(source, key, &effect, hop);
-        self.fill_fresh();
         Ok(hop)
     }
 
@@ -674,8 +673,9 @@ fn world<'a>(
     links: &'a BTreeMap<u32, Link>,
     objects: &'a Objects,
     tables: &'a Tables,
+    neighbors: &'a Neighbors,
 ) -> World<'a> {
-    World { links, objects, tables }
+    World { links, objects, tables, neighbors }
 }
 
 /// Link-local and multicast destinations never go through a routing table of ours.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, Grace, Prefix};
 
-use super::links::host_prefix;
+use super::links::{Link, host_prefix};
 use super::{Control, NEIGHBOR, SourceId, Table, covering_leg};
-use crate::event::{AnyPrefix, MAIN_TABLE, NeighborState, RouteKey, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
 use crate::forwarding::Ask;
 use crate::hops::{Adjacency, Leg};
 use crate::nexthop::{AdjacencyKey, HopKey};
@@ -58,6 +58,27 @@ impl Neighbors {
             self.by_addr.insert((addr, link), ());
         }
         self.unsettled.insert((link, addr));
+    }
+
+    /// The adjacency of a neighbor as it is known; `None` when its link is gone.
+    pub(super) fn adjacency(
+        &self,
+        key: AdjacencyKey,
+        links: &BTreeMap<u32, Link>,
+    ) -> Option<Adjacency> {
+        let Link { port, state, .. } = links.get(&key.link)?;
+        let known = key.neighbor.map(|addr| self.known.get(&(key.link, addr)));
+        let dst = match known {
+            None => Mac::default(),
+            Some(Some(NeighborState::Reachable(mac) | NeighborState::Stale(mac))) => *mac,
+            Some(other) => {
+                let failed = other == Some(&NeighborState::Failed);
+                return Some(Adjacency::unresolved(*port, failed));
+            }
+        };
+        let mtu = u16::try_from(state.mtu).unwrap_or(u16::MAX);
+        let mtu = if key.mtu == 0 { mtu } else { mtu.min(key.mtu) };
+        Some(Adjacency { dst, src: state.mac.unwrap_or_default(), port: *port, mtu })
     }
 
     /// Those that are not in `seen` and were not asked for by us.
@@ -261,13 +282,6 @@ impl Control {
         }
     }
 
-    /// Fills adjacencies that were made since the last time.
-    pub(super) fn fill_fresh(&mut self) {
-        for index in self.hops.take_fresh() {
-            self.fill(index);
-        }
-    }
-
     /// Writes every adjacency of a link again.
     pub(super) fn fill_link(&mut self, link: u32) {
         for index in self.hops.adjacencies_on(link).collect::<Vec<_>>() {
@@ -277,38 +291,18 @@ impl Control {
 
     fn fill(&mut self, index: u32) {
         let Some(key) = self.hops.adjacency_key(index) else { return };
-        let Some(entry) = self.links.get(&key.link) else { return };
+        let Some(new) = self.neighbors.adjacency(key, &self.links) else { return };
         let table = self.hops.table().clone();
-        let dst = match key.neighbor {
-            None => Ok(crate::event::Mac::default()),
-            Some(addr) => match self.neighbors.known.get(&(key.link, addr)) {
-                Some(NeighborState::Reachable(mac) | NeighborState::Stale(mac)) => Ok(*mac),
-                Some(NeighborState::Failed) => Err(true),
-                _ => Err(false),
-            },
-        };
-        match dst {
-            Err(failed) => table.set_unresolved(index, entry.port, failed),
-            Ok(dst) => {
-                let mtu = u16::try_from(entry.state.mtu).unwrap_or(u16::MAX);
-                let new = Adjacency {
-                    dst,
-                    src: entry.state.mac.unwrap_or_default(),
-                    port: entry.port,
-                    mtu: if key.mtu == 0 { mtu } else { mtu.min(key.mtu) },
-                };
-                let old = table.adjacency(index);
-                if old.resolved() && (old.src != new.src || old.port != new.port) {
-                    // More than one store: nobody may see the half of it.
-                    table.set_unresolved(index, new.port, false);
-                    let epoch = self.publisher.retire();
-                    let start = Instant::now();
-                    while !self.publisher.passed(epoch) && start.elapsed() < super::LONGEST_GRACE {
-                        std::thread::yield_now();
-                    }
-                }
-                table.set_adjacency(index, new);
+        let old = table.adjacency(index);
+        if new.resolved() && old.resolved() && (old.src != new.src || old.port != new.port) {
+            // More than one store: nobody may see the half of it.
+            table.set_unresolved(index, new.port, false);
+            let epoch = self.publisher.retire();
+            let start = Instant::now();
+            while !self.publisher.passed(epoch) && start.elapsed() < super::LONGEST_GRACE {
+                std::thread::yield_now();
             }
         }
+        table.set_adjacency(index, new);
     }
 }

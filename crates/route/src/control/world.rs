@@ -7,10 +7,11 @@ use fingerpost_lpm::{Routes, UpdateError};
 
 use super::Control;
 use super::links::Link;
+use super::neighbors::Neighbors;
 use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget};
 use crate::group::GroupMode;
-use crate::hops::Leg;
+use crate::hops::{Adjacency, Leg};
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 
 /// The next-hop objects of all sources.
@@ -37,6 +38,7 @@ pub(super) struct World<'a> {
     pub(super) links: &'a BTreeMap<u32, Link>,
     pub(super) objects: &'a Objects,
     pub(super) tables: &'a Tables,
+    pub(super) neighbors: &'a Neighbors,
 }
 
 /// Links and objects that changed since the next hops that depend on them were worked out.
@@ -61,7 +63,7 @@ impl Control {
     /// written for want of room is tried again the next time.
     pub(super) fn refresh_next_hops(&mut self) -> Result<(), UpdateError> {
         let stale = std::mem::take(&mut self.stale);
-        let world = super::world(&self.links, &self.objects, &self.tables);
+        let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
         let mut failed = None;
         for link in stale.links {
             failed = self.hops.refresh_link(link, &world).err().or(failed);
@@ -75,7 +77,6 @@ impl Control {
             let v6 = table.v6.pending.iter().map(|&(prefix, _)| AnyPrefix::V6(prefix));
             failed = self.hops.refresh_routes(v6, &world).err().or(failed);
         }
-        self.fill_fresh();
         failed.map_or(Ok(()), Err)
     }
 
@@ -103,6 +104,10 @@ impl Resolver for World<'_> {
         } else {
             Exit::Leg(Leg::Glean(entry.port))
         })
+    }
+
+    fn adjacency(&self, key: AdjacencyKey) -> Adjacency {
+        self.neighbors.adjacency(key, self.links).unwrap_or_default()
     }
 
     fn has_link(&self, link: u32) -> bool {

@@ -13,7 +13,7 @@ use fingerpost_lpm::NextHopId;
 use super::NextHops;
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey};
 use crate::event::{AnyPrefix, ObjectTarget, Way};
-use crate::hops::Leg;
+use crate::hops::{Adjacency, Leg};
 
 /// How deep recursive gateways and nested groups are followed.
 pub(super) const MAX_DEPTH: usize = 8;
@@ -26,6 +26,8 @@ const FINEST: u64 = (1 << 24) - 1;
 pub trait Resolver {
     /// What packets of a way leave by whose link is known. `None` when the link is down or gone.
     fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit>;
+    /// What is known of a neighbor: an adjacency to leave by, or an unresolved one.
+    fn adjacency(&self, key: AdjacencyKey) -> Adjacency;
     /// Whether there is such a link, up or down.
     fn has_link(&self, link: u32) -> bool;
     /// The best route of a table to a gateway, for a way without a link.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::event::{MAIN_TABLE, ObjectTarget, Way};
+use crate::hops::Adjacency;
 
 /// Links 1 to 9 are up unless listed.
 #[derive(Default)]
@@ -31,6 +32,9 @@ impl Resolver for World {
             None => Exit::Leg(Leg::Glean(u16::try_from(link).unwrap())),
             neighbor => Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 }),
         })
+    }
+    fn adjacency(&self, _: AdjacencyKey) -> Adjacency {
+        Adjacency::unresolved(1, false)
     }
     fn has_link(&self, link: u32) -> bool {
         (1..10).contains(&link)
@@ -295,6 +299,32 @@ fn a_member_that_fails_moves_no_flow_of_the_others() {
         // The adjacency has another index now.
         before = flows(&table, id);
         hops.reclaim(&mut NoReaders);
+    }
+}
+
+/// The numbers of decision 8: what share of all flows moves when the first of n equal members fails, in
+/// FreeBSD's slots and in buckets. What must move is one in n.
+#[test]
+fn how_many_flows_move_in_each_mode() {
+    let moved = |mode: GroupMode, members: u8| {
+        let mut world = World::default();
+        let mut hops = hops();
+        hops.set_mode(mode).unwrap();
+        let mut ways: Vec<Way> = (1..=members).map(|i| way(i, 2, 1)).collect();
+        ways[0].link = Some(1);
+        let id = hops.acquire(&HopKey::of_ways(ways), &world).unwrap();
+        let before = flows(hops.table(), id);
+        world.down.insert(1);
+        hops.refresh_link(1, &world).unwrap();
+        let after = flows(hops.table(), id);
+        before.iter().zip(&after).filter(|(before, after)| before != after).count()
+    };
+    for (members, slots, buckets) in
+        [(2, 50, 50), (3, 50, 34), (4, 50, 25), (8, 50, 13), (16, 50, 6)]
+    {
+        let percent = |moved: usize| (moved * 100 + FLOWS as usize / 2) / FLOWS as usize;
+        let moved = [GroupMode::Slots, GroupMode::Resilient].map(|mode| moved(mode, members));
+        assert_eq!(moved.map(percent), [slots, buckets], "{members} members");
     }
 }
 
@@ -592,10 +622,8 @@ fn rows_say_what_is_shown() {
     let attrs = HopAttrs { flags: HopFlags::DEFAULT, mtu: 1400, table: MAIN_TABLE };
     let id = hops.acquire_as(&group, attrs, None, &world).unwrap();
     for (index, key) in hops.adjacencies().collect::<Vec<_>>() {
-        let adjacency = crate::hops::Adjacency {
-            mtu: if key.link == 1 { 1400 } else { 1300 },
-            ..Default::default()
-        };
+        let adjacency =
+            Adjacency { mtu: if key.link == 1 { 1400 } else { 1300 }, ..Default::default() };
         hops.table().set_adjacency(index, adjacency);
     }
     let row = hops.row(id).unwrap();

@@ -343,6 +343,25 @@ pub(crate) enum Action {
     Delete,
 }
 
+/// One way that is asked for: a gateway, a device, or both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WayChange {
+    /// The next router; none where the destination itself is on the link.
+    #[serde(default)]
+    pub(crate) gateway: Option<String>,
+    /// The interface; none where the route to the gateway decides.
+    #[serde(default)]
+    pub(crate) dev: Option<String>,
+    /// Share among the ways of the route; 1 unless named.
+    #[serde(default = "usual_weight")]
+    pub(crate) weight: u32,
+}
+
+fn usual_weight() -> u32 {
+    1
+}
+
 /// One change of one route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -359,7 +378,7 @@ pub(crate) struct RouteChange {
     pub(crate) metric: Option<u32>,
     /// Its ways; for deleting, those that are to go.
     #[serde(default)]
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<WayChange>,
     /// `blackhole`, `unreachable` or `prohibit` instead of ways.
     #[serde(default)]
     pub(crate) kind: Option<String>,

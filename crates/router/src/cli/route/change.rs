@@ -13,7 +13,7 @@ use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
 use super::get::what;
 use crate::api::client::At;
-use crate::api::model::{Action, RouteChange, RouteChanged, Way};
+use crate::api::model::{Action, RouteChange, RouteChanged, WayChange};
 
 pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 10.0.0.0/8 via 192.0.2.1
@@ -103,7 +103,7 @@ const WORDS: [&str; 10] = [
 /// The words of a route. What they mean on this host the daemon knows: which interfaces there are,
 /// whether a gateway can be found.
 fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, String> {
-    let (mut ways, mut kind, mut all): (Vec<(Way, bool)>, Option<String>, bool) =
+    let (mut ways, mut kind, mut all): (Vec<(WayChange, bool)>, Option<String>, bool) =
         (Vec::new(), None, false);
     let (mut metric, mut table, mut expires) = (None, None, None);
     let mut words = words.iter().map(String::as_str);
@@ -117,13 +117,13 @@ fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, S
                 let addr: IpAddr = text.parse().map_err(|_| {
                     format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed")
                 })?;
-                let way = Way { gateway: Some(addr.to_string()), dev: None, weight: 1 };
+                let way = WayChange { gateway: Some(addr.to_string()), dev: None, weight: 1 };
                 ways.push((way, false));
             }
             "dev" => {
                 let dev = Some(value("the name of an interface")?.to_owned());
                 match ways.last_mut() {
-                    None => ways.push((Way { gateway: None, dev, weight: 1 }, false)),
+                    None => ways.push((WayChange { gateway: None, dev, weight: 1 }, false)),
                     Some((way, false)) if way.dev.is_none() => way.dev = dev,
                     Some(_) => return Err("`dev` belongs right behind its `via GATEWAY`".into()),
                 }
@@ -147,7 +147,7 @@ fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, S
     Ok(RouteChange { action, prefix, table, metric, ways, kind, expires, all })
 }
 
-fn prefix(text: &str, ways: &[(Way, bool)]) -> Result<AnyPrefix, String> {
+fn prefix(text: &str, ways: &[(WayChange, bool)]) -> Result<AnyPrefix, String> {
     if text == "default" {
         let gateway = ways.iter().find_map(|(way, _)| way.gateway.as_deref());
         return match gateway {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn routes_of_every_form() {
-        let way = |gateway: Option<&str>, dev: Option<&str>, weight| Way {
+        let way = |gateway: Option<&str>, dev: Option<&str>, weight| WayChange {
             gateway: gateway.map(str::to_owned),
             dev: dev.map(str::to_owned),
             weight,

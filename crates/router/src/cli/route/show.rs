@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use fingerpost_route::MAIN_TABLE;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::Output;
@@ -22,8 +23,8 @@ that packets take. All filters must hold.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Of this table, by number
-    #[arg(long, visible_alias = "table", value_name = "TABLE")]
+    /// Of this table, by number; `main` is the usual one
+    #[arg(long, visible_alias = "table", value_name = "TABLE", value_parser = table)]
     vrf: Option<u32>,
     /// From this feed
     #[arg(long, value_name = "NAME")]
@@ -45,6 +46,14 @@ pub(super) struct Arguments {
     limit: Option<u64>,
     #[command(flatten)]
     at: At,
+}
+
+/// A number, or the name of the one that has a name.
+fn table(text: &str) -> Result<u32, String> {
+    match text {
+        "main" => Ok(MAIN_TABLE),
+        _ => text.parse().map_err(|_| "the number of a table is needed, or `main`".to_owned()),
+    }
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {

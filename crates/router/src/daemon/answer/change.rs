@@ -89,7 +89,7 @@ impl Daemon {
     }
 
     /// The ways with the numbers of their links.
-    fn ways_of(&self, prefix: AnyPrefix, ways: &[model::Way]) -> Result<Vec<Way>, ApiError> {
+    fn ways_of(&self, prefix: AnyPrefix, ways: &[model::WayChange]) -> Result<Vec<Way>, ApiError> {
         let names = self.link_names();
         let mut found: Vec<Way> = Vec::new();
         for way in ways {

@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fuzz_lookup, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, fuzz_lookup, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -128,6 +128,8 @@ fn soak(args: &[String]) -> Result<()> {
         // With every row there is.
         let package = ["--package", "fingerpost-tests", "--features", "fingerpost-lpm/poptrie"];
         tests.args(package).args(["--test", "proof"]);
+    } else if name == "fib" {
+        tests.args(["--package", "fingerpost-route", "--test", "soak_fib"]);
     } else {
         sh::run(&mut sh::command("cargo build --release"))?;
         tests.args(["--workspace", "--all-features"]);

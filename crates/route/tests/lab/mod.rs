@@ -1,12 +1,13 @@
 //! A control side with a link and some gateways, for tests from outside.
 #![allow(clippy::unwrap_used, dead_code, reason = "helpers of tests, each used by some")]
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use fingerpost_lpm::{Addr, Algorithm, NextHopId};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
-    RouteEvent, RouteKey, RouteUpdate, SourceId, Target, Way,
+    NeighborState, NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, SourceId, Target, Way,
 };
 
 const LINK: u32 = 2;
@@ -47,12 +48,21 @@ impl Lab {
             return self.event(RouteEvent::Withdraw(key));
         }
         let gateway = match prefix {
-            AnyPrefix::V4(_) => u32::to_ip(0x0aff_0000 + 1 + hop),
-            AnyPrefix::V6(_) => u128::to_ip((0xfd00 << 112) + 1 + u128::from(hop)),
+            AnyPrefix::V4(_) => gateway_v4(hop),
+            AnyPrefix::V6(_) => gateway_v6(hop),
         };
         let way = Way { gateway: Some(gateway), link: Some(LINK), weight: 1 };
         let target = Target::Way(way);
         self.event(RouteEvent::Route(RouteUpdate { key, target, distance: None, append: false }));
+    }
+
+    /// Gateway number `hop` answers, in both families, and its link address ends in the number.
+    pub(crate) fn gateway(&mut self, hop: u32) {
+        let [.., high, low] = hop.to_be_bytes();
+        let state = NeighborState::Reachable(Mac([2, 0, 0, 1, high, low]));
+        for addr in [gateway_v4(hop), gateway_v6(hop)] {
+            self.event(RouteEvent::Neighbor(NeighborUpdate { link: LINK, addr, state }));
+        }
     }
 
     pub(crate) fn hop_v4(&self, addr: u32) -> NextHopId {
@@ -63,4 +73,12 @@ impl Lab {
     pub(crate) fn commit(&mut self, now: Instant) {
         self.control.commit(now).unwrap();
     }
+}
+
+fn gateway_v4(hop: u32) -> IpAddr {
+    u32::to_ip(0x0aff_0000 + 1 + hop)
+}
+
+fn gateway_v6(hop: u32) -> IpAddr {
+    u128::to_ip((0xfd00 << 112) + 1 + u128::from(hop))
 }

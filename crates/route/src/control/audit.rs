@@ -6,8 +6,8 @@ use std::time::Instant;
 use fingerpost_lpm::UpdateError;
 
 use super::{Control, Table};
-use crate::fib::Verified;
 use crate::fib::audit::Allowance;
+use crate::fib::{Compared, Verified};
 
 /// What the tables' auditors share.
 #[derive(Debug, Default)]
@@ -48,5 +48,32 @@ impl Control {
         let both =
             |t: &Table| [t.v4.fib.verify(&t.v4.rib, limit), t.v6.fib.verify(&t.v6.rib, limit)];
         Ok(self.tables.iter().flat_map(both).collect())
+    }
+
+    /// Keeps a table of this algorithm in step beside the published one of a family (4 or 6) of the main
+    /// table, from the next commit on: to be compared, or swapped in by [`Control::pin_algorithm`].
+    ///
+    /// # Errors
+    /// The names there are.
+    pub fn shadow(&mut self, family: u8, name: &str) -> Result<(), Vec<&'static str>> {
+        let main = self.tables.main_mut();
+        if family == 4 { main.v4.fib.shadow(name) } else { main.v6.fib.shadow(name) }
+    }
+
+    /// Ends a shadow; whether there was one.
+    pub fn unshadow(&mut self, family: u8, name: &str) -> bool {
+        let main = self.tables.main_mut();
+        if family == 4 { main.v4.fib.unshadow(name) } else { main.v6.fib.unshadow(name) }
+    }
+
+    /// Asks the published table of a family and each of its shadows for the ends of every prefix, and
+    /// for `random` addresses.
+    pub fn compare(&self, family: u8, random: usize, seed: u64) -> Vec<Compared> {
+        let main = self.tables.main();
+        if family == 4 {
+            main.v4.fib.compare(&main.v4.rib, random, seed)
+        } else {
+            main.v6.fib.compare(&main.v6.rib, random, seed)
+        }
     }
 }

@@ -77,11 +77,12 @@ impl<A: Addr> Chooser<A> {
         self.options = options;
     }
 
-    /// Uses this algorithm and no other, or chooses again by fitness. `false` when there is no such
-    /// algorithm; nothing changed then.
+    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`) or by a trial
+    /// (`measured`). `false` when there is no such algorithm; nothing changed then.
     pub fn pin(&mut self, name: Option<&str>) -> bool {
         let choice = match name {
-            None => Choice::Auto,
+            None | Some("auto") => Choice::Auto,
+            Some("measured") => Choice::Measured,
             Some(name) => match self.rows.iter().find(|r| r.algorithm.name == name) {
                 Some(row) => Choice::Pinned(row.algorithm.name),
                 None => return false,

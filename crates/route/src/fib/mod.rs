@@ -18,9 +18,11 @@ pub mod audit;
 pub mod backlog;
 pub mod batch;
 pub mod choose;
+pub mod measure;
 pub mod options;
 pub mod publish;
 pub mod report;
+pub mod shadow;
 pub(crate) mod sync;
 
 pub use audit::{AuditCounts, Auditor, Difference, Verified};
@@ -30,6 +32,10 @@ pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::{FibReport, InstanceReport};
+pub use shadow::Compared;
+
+use measure::{BuildCosts, Trial};
+use shadow::Shadow;
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
@@ -61,6 +67,9 @@ pub struct Fib<A: Addr> {
     /// found it right.
     rebuilt_at: Option<(u64, u64)>,
     auditor: Auditor<A>,
+    shadows: Vec<Shadow<A>>,
+    trial: Option<Trial<A>>,
+    build_costs: BuildCosts,
     decisions: Vec<String>,
     counts: FibCounts,
 }
@@ -135,6 +144,9 @@ impl<A: Addr> Fib<A> {
             last_error: None,
             rebuilt_at: None,
             auditor: Auditor::default(),
+            shadows: Vec::new(),
+            trial: None,
+            build_costs: BuildCosts::new(),
             decisions: Vec::new(),
             counts: FibCounts::default(),
         }
@@ -152,7 +164,8 @@ impl<A: Addr> Fib<A> {
         &self.options
     }
 
-    /// Uses this algorithm and no other, or (`None`) chooses again, from the next commit on.
+    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`), or by a trial
+    /// (`measured`), from the next commit on.
     ///
     /// # Errors
     /// The names there are, when this is none of them.
@@ -160,7 +173,7 @@ impl<A: Addr> Fib<A> {
         if !self.chooser.pin(name) {
             return Err(self.chooser.names().collect());
         }
-        self.retry_at = None;
+        (self.retry_at, self.trial) = (None, None);
         Ok(())
     }
 
@@ -259,6 +272,9 @@ impl<A: Addr> Fib<A> {
             self.counts.last_round = cost;
             self.counts.longest_delay = self.counts.longest_delay.max(waited + cost);
         }
+        if self.try_out(routes, now) {
+            self.due = Some(now);
+        }
         let published = !Arc::ptr_eq(&before, &self.lookup);
         Ok(Brought { changes: count, published, pending: 0 })
     }
@@ -305,9 +321,11 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Way, UpdateError> {
+        let blind = self.stale || self.missed > 0;
         let result = self.try_all(changes, routes, grace, now);
         match &result {
             Ok(_) => {
+                self.follow(changes, blind, routes, grace);
                 self.missed = 0;
                 self.failures_in_row = 0;
                 (self.retry_at, self.due) = (None, None);
@@ -338,10 +356,14 @@ impl<A: Addr> Fib<A> {
     ) -> Result<Way, UpdateError> {
         let current = self.current.as_ref().map(|c| c.algorithm);
         let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
-        if let Some(algorithm) = better
-            && self.build(algorithm, routes, now).is_ok()
-        {
-            return Ok(Way::Built);
+        if let Some(algorithm) = better {
+            if self.swap(algorithm, changes, routes, grace) {
+                self.counts.applied += changes.len() as u64;
+                return Ok(Way::InPlace);
+            }
+            if self.build(algorithm, routes, now).is_ok() {
+                return Ok(Way::Built);
+            }
         }
         if changes.is_empty() && !self.stale {
             return Ok(Way::Nothing);

@@ -67,7 +67,7 @@ impl<A: Addr> Fib<A> {
             algorithm: self.algorithm(),
             choice: self.chooser.choice(),
             banned: self.chooser.banned().collect(),
-            instances: vec![published],
+            instances: std::iter::once(published).chain(self.shadow_reports()).collect(),
             prefixes: routes.stats().prefixes,
             pending: self.pending(),
             behind: self.batching.diverged().map(|t| now.saturating_duration_since(t)),

@@ -269,3 +269,194 @@ mod faults {
         assert!(said.contains("large given up: freshly built, 1.2.3.4 is wrong"), "{said}");
     }
 }
+
+mod instances {
+    use super::*;
+    use fingerpost_lpm::testing::{Rng, Shape, table};
+    use fingerpost_lpm::{Rows, Step};
+
+    /// Some hundred changes, by way of the backlog.
+    fn churn<A: Rows>(
+        fib: &mut Fib<A>,
+        store: &mut RouteStore<A>,
+        prefixes: &[Prefix<A>],
+        rng: &mut Rng,
+    ) {
+        for _ in 0..200 {
+            let prefix = prefixes[rng.below(prefixes.len())];
+            let hop = NextHopId(u32::try_from(rng.below(30)).unwrap());
+            let old = if hop.is_none() { store.remove(prefix) } else { store.insert(prefix, hop) };
+            fib.note(prefix, old.unwrap_or_default());
+        }
+    }
+
+    fn settle<A: Rows>(fib: &mut Fib<A>, store: &RouteStore<A>, now: Instant) {
+        fib.force();
+        let best = |prefix| store.get(prefix).copied().unwrap_or_default();
+        fib.commit(best, store, &mut NoReaders, now).unwrap();
+    }
+
+    fn in_step<A: Rows>(names: [&str; 3]) {
+        let mut rng = Rng::new(3);
+        let mut fib = Fib::new(A::rows());
+        fib.pin(Some(names[0])).unwrap();
+        let routes = table::<A>(Shape::Internet, 3000, 30, 1);
+        let mut store: RouteStore<A> = routes.iter().copied().step_by(2).collect();
+        let prefixes: Vec<Prefix<A>> = routes.iter().map(|(prefix, _)| *prefix).collect();
+        let now = Instant::now();
+        settle(&mut fib, &store, now);
+        fib.shadow(names[1]).unwrap();
+        fib.shadow(names[2]).unwrap();
+        fib.shadow(names[2]).unwrap();
+        assert!(fib.shadow("nonsense").unwrap_err().contains(&names[0]));
+        for round in 0..20 {
+            churn(&mut fib, &mut store, &prefixes, &mut rng);
+            settle(&mut fib, &store, now);
+            if round % 5 == 0 {
+                let compared = fib.compare(&store, 1000, round);
+                assert_eq!(compared.len(), 2);
+                for shadow in compared {
+                    assert_eq!((shadow.mismatches, shadow.first), (0, None), "{shadow:?}");
+                    assert!(shadow.checked > 6 * store.len() as u64);
+                }
+            }
+        }
+        let report = fib.report(&store, now);
+        let names_of: Vec<&str> = report.instances.iter().map(|i| i.algorithm).collect();
+        assert_eq!(names_of, names);
+        assert!(report.instances.iter().all(|i| i.bytes > 0));
+        // Chosen, a shadow is swapped in with the changes of that round, and nothing is built for it.
+        churn(&mut fib, &mut store, &prefixes, &mut rng);
+        let builds = fib.counts().builds;
+        fib.pin(Some(names[1])).unwrap();
+        settle(&mut fib, &store, now);
+        assert_eq!((fib.algorithm(), fib.counts().builds), (names[1], builds));
+        assert_eq!(fib.verify(&store, 1).mismatches, 0);
+        churn(&mut fib, &mut store, &prefixes, &mut rng);
+        settle(&mut fib, &store, now);
+        let compared = fib.compare(&store, 100, 5);
+        assert_eq!(compared.iter().map(|c| c.algorithm).collect::<Vec<_>>(), [names[0], names[2]]);
+        assert!(compared.iter().all(|c| c.mismatches == 0), "{compared:?}");
+        assert!(fib.unshadow(names[0]) && !fib.unshadow(names[0]));
+        let said = fib.take_decisions().join("\n");
+        assert!(said.contains("which was in step"), "{said}");
+        // After a repair as well, where nobody can tell what changed.
+        fib.distrust("a test says so");
+        churn(&mut fib, &mut store, &prefixes, &mut rng);
+        settle(&mut fib, &store, now);
+        assert_eq!(fib.compare(&store, 100, 6)[0].mismatches, 0);
+    }
+
+    #[test]
+    fn shadows_stay_in_step_and_are_swapped_in() {
+        // Changed in place, changed in place, always built.
+        in_step::<u32>(["dxr18", "bc18", "bsearch"]);
+        in_step::<u128>(["rl32", "tree_bitmap", "bsearch"]);
+    }
+
+    /// Spends some time on each address before it answers, or answers wrongly.
+    struct Bent<const NS: u64>(Arc<dyn Lookup<u32>>);
+
+    impl<const NS: u64> Lookup<u32> for Bent<NS> {
+        fn lookup(&self, addr: u32) -> NextHopId {
+            if NS == 0 { NextHopId(9999) } else { self.0.lookup(addr) }
+        }
+        fn lookup_batch(&self, addrs: &[u32], out: &mut [NextHopId]) {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_nanos(NS * addrs.len() as u64) {}
+            for (addr, out) in addrs.iter().zip(out) {
+                *out = self.lookup(*addr);
+            }
+        }
+        fn explain(&self, addr: u32, _: &mut dyn FnMut(&Step)) -> NextHopId {
+            self.lookup(addr)
+        }
+        fn stats(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+        fn regions(&self) -> &[Region] {
+            self.0.regions()
+        }
+    }
+
+    struct Inner<const NS: u64>(Box<dyn Table<u32>>);
+
+    impl<const NS: u64> Table<u32> for Inner<NS> {
+        fn apply(
+            &mut self,
+            changes: &[Change<u32>],
+            routes: &dyn Routes<u32>,
+            grace: &mut dyn Grace,
+        ) -> Result<(), UpdateError> {
+            self.0.apply(changes, routes, grace)
+        }
+        fn publish(&mut self) -> Arc<dyn Lookup<u32>> {
+            Arc::new(Bent::<NS>(self.0.publish()))
+        }
+    }
+
+    fn bent<const NS: u64>(
+        routes: &dyn Routes<u32>,
+        memory: &mut dyn Memory,
+    ) -> Result<Box<dyn Table<u32>>, UpdateError> {
+        let table = (u32::row("bsearch").unwrap().make)(routes, memory)?;
+        Ok(Box::new(Inner::<NS>(table)))
+    }
+
+    fn large(
+        _: &dyn Routes<u32>,
+        memory: &mut dyn Memory,
+    ) -> Result<Box<dyn Table<u32>>, UpdateError> {
+        memory.region("everything", 1 << 40)?;
+        Ok(Box::new(Toy))
+    }
+
+    static SLOW: Algorithm<u32> =
+        Algorithm { name: "slow", fitness: |_| 250, make: bent::<20_000>, ..SMALL_LIKE };
+    static FAST: Algorithm<u32> =
+        Algorithm { name: "fast", fitness: |_| 10, make: bent::<1>, ..SMALL_LIKE };
+    static WRONG: Algorithm<u32> =
+        Algorithm { name: "wrong", fitness: |_| 200, make: bent::<0>, ..SMALL_LIKE };
+    static LARGE: Algorithm<u32> =
+        Algorithm { name: "large", fitness: |_| 100, make: large, ..SMALL_LIKE };
+
+    #[test]
+    fn a_trial_takes_the_fastest_that_is_right() {
+        let mut fib = Fib::new([&SLOW, &FAST, &WRONG, &super::instances::LARGE]);
+        let routes = table::<u32>(Shape::Internet, 300, 30, 1);
+        let mut store: RouteStore<u32> = routes.iter().copied().collect();
+        let now = Instant::now();
+        settle(&mut fib, &store, now);
+        assert_eq!(fib.algorithm(), "slow", "by fitness");
+        fib.set_options(FibOptions { trial_ms: 60_000, ..FibOptions::default() });
+        fib.pin(Some("measured")).unwrap();
+        let mut steps = 0;
+        while fib.algorithm() != "fast" {
+            settle(&mut fib, &store, now);
+            steps += 1;
+            assert!(steps < 9, "{:?}", fib.take_decisions());
+        }
+        assert_eq!((fib.choice(), fib.next_due()), (Choice::Measured, None));
+        let said = fib.take_decisions().join("\n");
+        for part in
+            ["fib v4: trial on 300 prefixes: slow ", "large not built (no memory for", ": fast"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(said.contains("wrong wrong (16384 answers)"), "{said}");
+        // It stands until the table is another.
+        let late = now + Duration::from_secs(100);
+        settle(&mut fib, &store, late);
+        assert!(fib.take_decisions().is_empty() && fib.algorithm() == "fast");
+        // No time for those that are known to be slow to build.
+        store.extend(table::<u32>(Shape::Internet, 3000, 30, 2));
+        fib.build_costs.insert("slow", 1.0);
+        for _ in 0..7 {
+            settle(&mut fib, &store, late);
+        }
+        let said = fib.take_decisions().join("\n");
+        assert!(said.contains("slow not tried (time)"), "{said}");
+        // A pin wins over it.
+        fib.pin(Some("slow")).unwrap();
+        settle(&mut fib, &store, late);
+        assert_eq!((fib.algorithm(), fib.choice()), ("slow", Choice::Pinned("slow")));
+    }
+}

@@ -1,0 +1,214 @@
+//! `fib algorithm measured`: a trial of the candidates on the live table, on this machine.
+//!
+//! Each candidate is built from the live routes, and looks the same addresses up: random ones in live
+//! prefixes, and as many from all of the space. Its answers are compared with the RIB's before its time
+//! counts. The fastest wins; the one in use stays when it is within the hysteresis of that. A trial takes
+//! one candidate a commit, so that changes wait for one build at most; candidates are taken by their
+//! claim, and those that the time left cannot be expected to suffice for, by what they took last time,
+//! are not tried. One line of the log has all numbers.
+//!
+//! Cost: the builds, and some ten milliseconds a candidate for the questions. Memory: one table at a
+//! time, at most `trial_mib`, besides the published one.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{
+    Addr, Algorithm, HugePages, Lookup, Memory, NextHopId, Region, Routes, UpdateError,
+};
+
+use super::audit::Mix;
+use super::{Choice, Fib};
+
+/// Addresses of a trial: more than the first caches hold answers for, few enough for milliseconds.
+const ADDRS: usize = 16_384;
+/// Times that they are asked for; the fastest counts.
+const ROUNDS: usize = 5;
+const BATCH: usize = 256;
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    Measured { ns: f64, bytes: usize, build: Duration },
+    Refused(UpdateError),
+    Wrong(usize),
+    NotTried,
+}
+
+/// A trial under way.
+pub(super) struct Trial<A: Addr> {
+    left: Vec<&'static Algorithm<A>>,
+    done: Vec<(&'static str, Outcome)>,
+    spent: Duration,
+    prefixes: usize,
+}
+
+/// What builds took, from trial to trial: seconds a prefix.
+pub(super) type BuildCosts = HashMap<&'static str, f64>;
+
+impl<A: Addr> Fib<A> {
+    /// Takes the next step of a trial, if one is wanted; `true` while there is more to do.
+    pub(super) fn try_out(&mut self, routes: &dyn Routes<A>, now: Instant) -> bool {
+        let stats = routes.stats();
+        if self.chooser.choice() != Choice::Measured {
+            self.trial = None;
+            return false;
+        }
+        let mut trial = match self.trial.take() {
+            Some(trial) => trial,
+            None if self.chooser.wants_trial(stats.prefixes) => {
+                let mut left = self.chooser.candidates(&stats, now);
+                left.reverse();
+                let prefixes = stats.prefixes;
+                Trial { left, done: Vec::new(), spent: Duration::ZERO, prefixes }
+            }
+            None => return false,
+        };
+        let Some(algorithm) = trial.left.pop() else {
+            self.decide_trial(&trial);
+            return true;
+        };
+        let budget = Duration::from_millis(u64::from(self.options.trial_ms));
+        #[allow(clippy::cast_precision_loss, reason = "far fewer than 2^52 prefixes")]
+        let prefixes = stats.prefixes.max(1) as f64;
+        let expected = self.build_costs.get(algorithm.name).copied().unwrap_or(0.0) * prefixes;
+        let start = Instant::now();
+        let outcome = if trial.spent.as_secs_f64() + expected > budget.as_secs_f64() {
+            Outcome::NotTried
+        } else {
+            let most = self.options.trial_mib as usize * (1 << 20);
+            measure(algorithm, routes, most)
+        };
+        if let Outcome::Measured { build, .. } = &outcome {
+            self.build_costs.insert(algorithm.name, build.as_secs_f64() / prefixes);
+        }
+        trial.spent += start.elapsed();
+        trial.done.push((algorithm.name, outcome));
+        self.trial = Some(trial);
+        true
+    }
+
+    fn decide_trial(&mut self, trial: &Trial<A>) {
+        let time = |name: &str| {
+            trial.done.iter().find_map(|(n, outcome)| match outcome {
+                Outcome::Measured { ns, .. } if *n == name => Some(*ns),
+                _ => None,
+            })
+        };
+        let mut named: Vec<(&'static str, f64)> =
+            trial.done.iter().filter_map(|(name, _)| Some((*name, time(name)?))).collect();
+        named.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let Some(&(fastest, best)) = named.first() else {
+            // Nothing could be measured: by fitness, until the table is another.
+            self.chooser.measured(self.algorithm(), trial.prefixes);
+            self.decide(&format!("trial on {} prefixes: {}", trial.prefixes, lines(trial)));
+            return;
+        };
+        let margin = 1.0 + f64::from(self.options.hysteresis_percent) / 100.0;
+        let current = self.algorithm();
+        let winner = match time(current) {
+            Some(ns) if ns <= best * margin => current,
+            _ => fastest,
+        };
+        self.chooser.measured(winner, trial.prefixes);
+        self.decide(&format!("trial on {} prefixes: {}: {winner}", trial.prefixes, lines(trial)));
+    }
+}
+
+/// All candidates with their numbers, in one line.
+fn lines<A: Addr>(trial: &Trial<A>) -> String {
+    let mut text = String::new();
+    for (name, outcome) in &trial.done {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = match outcome {
+            Outcome::Measured { ns, bytes, build } => write!(
+                text,
+                "{comma}{name} {ns:.1} ns, {} KiB, built in {:.1} ms",
+                bytes.div_ceil(1024),
+                build.as_secs_f64() * 1e3
+            ),
+            Outcome::Refused(error) => write!(text, "{comma}{name} not built ({error})"),
+            Outcome::Wrong(answers) => write!(text, "{comma}{name} wrong ({answers} answers)"),
+            Outcome::NotTried => write!(text, "{comma}{name} not tried (time)"),
+        };
+    }
+    text
+}
+
+fn measure<A: Addr>(algorithm: &Algorithm<A>, routes: &dyn Routes<A>, most: usize) -> Outcome {
+    let start = Instant::now();
+    let mut memory = Bounded { left: most, inner: HugePages::new() };
+    let lookup = match algorithm.build(routes, &mut memory) {
+        Ok(mut table) => table.publish(),
+        Err(error) => return Outcome::Refused(error),
+    };
+    let build = start.elapsed();
+    let addrs = addresses(routes);
+    let mut got = vec![NextHopId::NONE; addrs.len()];
+    ask(&*lookup, &addrs, &mut got);
+    let right = |(addr, got): (&A, &NextHopId)| {
+        routes.best(*addr).map_or(NextHopId::NONE, |(_, hop)| hop) == *got
+    };
+    let wrong = addrs.iter().zip(&got).filter(|pair| !right(*pair)).count();
+    if wrong > 0 {
+        return Outcome::Wrong(wrong);
+    }
+    let round = |_| {
+        let start = Instant::now();
+        ask(&*lookup, &addrs, &mut got);
+        start.elapsed()
+    };
+    let fastest = (0..ROUNDS).map(round).min().expect("there are rounds");
+    #[allow(clippy::cast_precision_loss, reason = "some thousand addresses")]
+    let ns = fastest.as_secs_f64() * 1e9 / addrs.len() as f64;
+    Outcome::Measured { ns, bytes: lookup.bytes(), build }
+}
+
+fn ask<A: Addr>(lookup: &dyn Lookup<A>, addrs: &[A], got: &mut [NextHopId]) {
+    for (addrs, got) in addrs.chunks(BATCH).zip(got.chunks_mut(BATCH)) {
+        lookup.lookup_batch(addrs, got);
+    }
+}
+
+/// Half of them random hosts of live prefixes, half from all of IPv4, or from the eighth of IPv6 that is
+/// routed.
+fn addresses<A: Addr>(routes: &dyn Routes<A>) -> Vec<A> {
+    let mut mix = Mix(0x0074_7269_616c);
+    let step = (routes.stats().prefixes / (ADDRS / 2)).max(1);
+    let mut prefixes = Vec::with_capacity(ADDRS);
+    let mut at = 0_usize;
+    routes.walk(A::MIN, A::MAX, &mut |prefix, _| {
+        if at.is_multiple_of(step) {
+            prefixes.push(prefix);
+        }
+        at += 1;
+    });
+    let eighth = if A::FAMILY == 4 { A::MIN } else { A::mask(3) };
+    let draw = |n: usize| {
+        let addr: A = mix.addr();
+        match prefixes.len() {
+            len if len > 0 && n.is_multiple_of(2) => {
+                let at = usize::try_from(mix.word() % len as u64).expect("below a length");
+                let prefix = prefixes[at];
+                prefix.addr() | addr & !A::mask(prefix.len())
+            }
+            _ if eighth == A::MIN => addr,
+            _ => addr & !eighth | (eighth ^ A::mask(2)),
+        }
+    };
+    (0..ADDRS).map(draw).collect()
+}
+
+/// Memory with an end.
+struct Bounded {
+    left: usize,
+    inner: HugePages,
+}
+
+impl Memory for Bounded {
+    fn region(&mut self, name: &'static str, bytes: usize) -> Result<Region, UpdateError> {
+        self.left = self.left.checked_sub(bytes).ok_or(UpdateError::Memory { name, bytes })?;
+        self.inner.region(name, bytes)
+    }
+}

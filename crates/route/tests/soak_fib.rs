@@ -308,7 +308,7 @@ fn fib_soak_gives_the_answer_of_before_or_after_and_never_a_third() {
     let wanted = std::env::var("FINGERPOST_SOAK_SECONDS").ok().and_then(|s| s.parse().ok());
     let long = wanted.is_some();
     let lasts = Duration::from_secs(wanted.unwrap_or(8));
-    let (step, period) = if long { (4, 1000) } else { (40, 250) };
+    let (step, period) = if long { (16, 1000) } else { (40, 250) };
     let seed = 0x50a4;
     let mut rng = Rng::new(seed);
     let mut lab = Lab::new(u32::rows().collect(), u128::rows().collect());

@@ -839,3 +839,66 @@ fn many_routes_stream_in_constant_memory_while_routes_change() {
     lab.end();
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn packets_take_the_routes_of_commands() {
+    let Some(lab) = Lab::new("pkt", &[]) else { return };
+    if !Command::new("ping").arg("-V").output().is_ok_and(|ping| ping.status.success()) {
+        println!("skipped: needs ping");
+        return;
+    }
+    // A second link, which the daemon finds while it runs, and behind it a net that only commands name.
+    ip(&format!("-n {} link add r1 type veth peer name d1", lab.router));
+    let beyond = format!("{}d", lab.host);
+    ip(&format!("netns add {beyond}"));
+    struct Gone(String);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+        }
+    }
+    let _gone = Gone(beyond.clone());
+    ip(&format!("-n {} link set d1 netns {beyond}", lab.router));
+    for (namespace, words) in [
+        (&lab.router, "addr add 10.0.7.1/24 dev r1"),
+        (&lab.router, "link set r1 up"),
+        (&beyond, "link set lo up"),
+        (&beyond, "addr add 10.0.7.2/24 dev d1"),
+        (&beyond, "addr add 10.7.0.1/32 dev lo"),
+        (&beyond, "link set d1 up"),
+        (&beyond, "route add default via 10.0.7.1"),
+        (&lab.host, "route add 10.7.0.0/16 via 10.0.1.1"),
+    ] {
+        ip(&format!("-n {namespace} {words}"));
+    }
+    lab.wait_for("r1: taken over");
+    let ping = || {
+        let words =
+            ["netns", "exec", &lab.host, "ping", "-c", "2", "-i", "0.2", "-W", "2", "10.7.0.1"];
+        let output = Command::new("ip").args(words).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (arrived, said) = ping();
+    assert!(!arrived && said.contains("Net Unreachable"), "{said}");
+    lab.text("route add 10.7.0.0/16 via 10.0.7.2");
+    let (arrived, said) = ping();
+    assert!(arrived, "{said}");
+    let answer = lab.json("route get 10.7.0.1");
+    assert_eq!(
+        (&answer["adjacency"]["resolved"], &answer["leg"]),
+        (&true.into(), &"adjacency".into())
+    );
+    let hops = lab.json("nexthop show");
+    let hop = hops.as_array().unwrap().iter().find(|hop| hop["gateway"] == "10.0.7.2").unwrap();
+    assert!(hop["use"].as_u64() >= Some(2), "{hop}");
+    let rows = lab.json("interface show");
+    let r1 = rows.as_array().unwrap().iter().find(|row| row["name"] == "r1").unwrap();
+    assert!(r1["tx_packets"].as_u64() >= Some(2), "{r1}");
+    lab.text("route replace 10.7.0.0/16 prohibit");
+    let (arrived, said) = ping();
+    assert!(!arrived && said.contains("Packet filtered"), "{said}");
+    lab.text("route del 10.7.0.0/16");
+    let (arrived, said) = ping();
+    assert!(!arrived && said.contains("Net Unreachable"), "{said}");
+    lab.end();
+}

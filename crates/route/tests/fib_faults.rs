@@ -16,8 +16,8 @@ use fingerpost_lpm::{
     Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Routes, Rows, Step, Table,
     UpdateError,
 };
-use fingerpost_route::AnyPrefix;
-use fingerpost_route::fib::FibReport;
+use fingerpost_route::fib::{FibOptions, FibReport};
+use fingerpost_route::{AnyPrefix, Leg};
 
 use lab::Lab;
 
@@ -351,4 +351,45 @@ fn shadows_of_a_control_side_agree_and_are_swapped_in() {
     assert_eq!(report.instances.len(), 3);
     assert!(scene.lab.control.unshadow(4, "radix"));
     scene.ends_well();
+}
+
+/// A table that is behind names next hops that no route has any more: until it has caught up they must
+/// mean what they meant.
+#[test]
+fn an_id_is_not_given_out_again_while_a_table_is_behind() {
+    let mut lab = Lab::new(u32::rows().collect(), u128::rows().collect());
+    (1..60).for_each(|gateway| lab.gateway(gateway));
+    let options = FibOptions { at_once_us: 0, ..FibOptions::default() };
+    lab.control.set_fib_options(options).unwrap();
+    let mut reader = lab.control.reader();
+    let mut gateway = |addr: u32| {
+        let forwarding = reader.pin();
+        match forwarding.hops.leg(forwarding.v4.lookup(addr), 0) {
+            Leg::Adjacency(index) => forwarding.hops.adjacency(index).dst.0[5],
+            other => panic!("{} leaves by {other:?}", addr.to_ip()),
+        }
+    };
+    let mut now = Instant::now();
+    lab.set(moved(), 1);
+    lab.control.commit_now(now).unwrap();
+    assert_eq!(gateway(MOVED), 1);
+    lab.set(moved(), 2);
+    assert_eq!(lab.control.commit(now).unwrap().pending, 1);
+    let other = |hop: u32| Prefix::<u32>::masked(0xc800_0000 | hop << 8, 24);
+    for hop in 3..60 {
+        // New next hops, which would take the id that gateway 1 had.
+        lab.set(AnyPrefix::V4(other(hop)), hop);
+        now += Duration::from_micros(100);
+        assert!(lab.control.commit(now).unwrap().pending > 0);
+        assert_eq!(gateway(MOVED), 1, "with {hop}");
+    }
+    assert!(lab.control.next_hops().waiting() > 0);
+    now = lab.control.next_due().unwrap();
+    assert_eq!(lab.control.commit(now).unwrap().pending, 0);
+    assert_eq!(gateway(MOVED), 2);
+    for hop in 3..60 {
+        assert_eq!(u32::from(gateway(other(hop).first())), hop);
+    }
+    lab.commit(now);
+    assert_eq!(lab.control.next_hops().waiting(), 0, "caught up, it is given back");
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::{nearest, unknown};
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
@@ -16,6 +17,7 @@ pub(crate) struct Config {
     /// The sources of routes; none named: the kernel.
     pub(crate) source: Vec<Source>,
     pub(crate) fib: FibConfig,
+    pub(crate) groups: Groups,
     pub(crate) workers: Workers,
     pub(crate) takeover: Takeover,
 }
@@ -83,6 +85,33 @@ pub(crate) struct FibConfig {
 impl Default for FibConfig {
     fn default() -> Self {
         Self { algorithm_v4: "auto".into(), algorithm_v6: "auto".into() }
+    }
+}
+
+/// Next hops that share packets by weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Groups {
+    pub(crate) layout: Layout,
+}
+
+/// How their members share the slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layout {
+    /// Only flows of members that left or shrank move.
+    #[default]
+    Resilient,
+    /// FreeBSD's arithmetic.
+    Slots,
+}
+
+impl Layout {
+    pub(crate) fn mode(self) -> GroupMode {
+        match self {
+            Self::Resilient => GroupMode::Resilient,
+            Self::Slots => GroupMode::Slots,
+        }
     }
 }
 
@@ -411,6 +440,8 @@ mod tests {
             routes = ["0.0.0.0/0 via 192.0.2.1"]
             [fib]
             algorithm_v4 = "dxr18"
+            [groups]
+            layout = "slots"
             [workers]
             cores = [1, 2]
             [takeover]
@@ -422,6 +453,8 @@ mod tests {
         assert_eq!(full.mode("eth7"), None);
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
         assert!(!full.kernel_routes());
+        assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
+        assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());
     }
@@ -475,6 +508,7 @@ mod tests {
             ),
             ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\""),
             ("[[source]]\nkind = \"kernel\"\npath = \"x\"", "`path` goes with"),
+            ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[[interface]\n", "1: "),

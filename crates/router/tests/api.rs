@@ -709,7 +709,8 @@ fn a_configuration_is_applied_while_it_runs() {
         &format!(
             "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fixed\"\nroutes = [\n  \
              \"203.0.113.0/24 via 10.0.1.3\",\n]\n[[source]]\nkind = \"file\"\npath = \"{table}\"\n\
-             distance = 30\n[fib]\nalgorithm_v4 = \"dxr18\"\n[takeover]\nignore = [\"tc\"]\n"
+             distance = 30\n[fib]\nalgorithm_v4 = \"dxr18\"\n[takeover]\nignore = [\"tc\"]\n\
+             [groups]\nlayout = \"slots\"\n"
         ),
     );
     let diff = lab.run(&format!("config diff {second} --json"));
@@ -728,7 +729,8 @@ fn a_configuration_is_applied_while_it_runs() {
         let now = |item: &str| (item.to_owned(), false, applied);
         let fixed = now("fixed route");
         let late = ("takeover.ignore".to_owned(), true, false);
-        vec![now("fib.algorithm_v4"), fixed.clone(), fixed.clone(), fixed, now(&of_file), late]
+        let (algorithm, groups) = (now("fib.algorithm_v4"), now("groups.layout"));
+        vec![algorithm, groups, fixed.clone(), fixed.clone(), fixed, now(&of_file), late]
     };
     assert_eq!(items(&diff), want(false));
     assert_eq!(items(&lab.json(&format!("config apply {second}"))), want(true));

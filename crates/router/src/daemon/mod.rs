@@ -374,6 +374,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
         v6: registry::v6().collect(),
         connected_from_addresses: !config.kernel_routes(),
     })?;
+    control.set_group_mode(config.groups.layout.mode())?;
     for (family, name) in [(4, &config.fib.algorithm_v4), (6, &config.fib.algorithm_v6)] {
         if name != "auto" {
             control.pin_algorithm(family, Some(name)).expect("checked with the configuration");

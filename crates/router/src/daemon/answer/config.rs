@@ -42,6 +42,10 @@ impl Daemon {
                 }
             }
         }
+        if let Err(error) = self.control.set_group_mode(new.groups.layout.mode()) {
+            self.messages.push(format!("not all groups have their new layout yet: {error}"));
+        }
+        self.config.groups = new.groups;
         self.commit_now();
         for change in &mut changes {
             change.applied = !change.restart;
@@ -70,6 +74,8 @@ impl Daemon {
         let mut changes = Changes::default();
         changes.word("fib.algorithm_v4", &old.fib.algorithm_v4, &new.fib.algorithm_v4, false);
         changes.word("fib.algorithm_v6", &old.fib.algorithm_v6, &new.fib.algorithm_v6, false);
+        let layout = |config: &Config| config.groups.layout.mode().name();
+        changes.word("groups.layout", layout(old), layout(new), false);
         for step in self.steps(new) {
             let index = |at: usize| &self.sources.fed[at].source;
             match step {

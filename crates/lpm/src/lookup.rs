@@ -179,6 +179,10 @@ pub trait Table<A: Addr>: Send {
 pub trait Routes<A: Addr> {
     /// The shape of the table.
     fn stats(&self) -> TableStats;
+    /// How many prefixes there are: what [`Self::stats`] says, without a look at each of them.
+    fn prefixes(&self) -> usize {
+        self.stats().prefixes
+    }
     /// The longest prefix that holds `addr`, and its next hop.
     fn best(&self, addr: A) -> Option<(Prefix<A>, NextHopId)>;
     /// The longest prefix that covers `prefix` and is strictly shorter.

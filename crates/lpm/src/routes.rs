@@ -78,6 +78,8 @@ const ROOT: u32 = 0;
 const WHOLE: Way = Way { node: ROOT, best: NIL };
 /// A waiting right-hand child for each length from 1 to 128, and the node to visit next.
 const STACK: usize = 129;
+/// Up to so many nodes a store doubles, beyond it grows by a quarter.
+const SMALL_NODES: usize = 1 << 14;
 /// Searches side by side: enough to hide a third-level cache, few enough to stay in the first.
 const LANES: usize = 16;
 
@@ -471,7 +473,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         if self.free == NIL {
             let index = u32::try_from(self.nodes.len()).ok().filter(|&i| i != NIL);
             if self.nodes.len() == self.nodes.capacity() {
-                self.reserve(1);
+                self.grow();
             }
             self.nodes.push(node);
             self.ways.grow(self.nodes.len());
@@ -487,6 +489,19 @@ impl<A: Addr, V> PrefixMap<A, V> {
     /// small ones, each of which would miss the address cache.
     fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
+        self.spread();
+    }
+
+    /// Room for more. Twice as much is what a vector takes by itself, and in a full table that can be
+    /// half of all memory that nobody uses; large allocations are moved by their page tables, not copied,
+    /// so that growing more often costs little.
+    fn grow(&mut self) {
+        let len = self.nodes.len();
+        self.nodes.reserve_exact(if len < SMALL_NODES { len.max(4) } else { len / 4 });
+        self.spread();
+    }
+
+    fn spread(&mut self) {
         #[cfg(all(feature = "std", target_os = "linux"))]
         crate::mem::map::prefer_huge(&mut self.nodes);
     }
@@ -557,6 +572,10 @@ impl<A: Addr, V: Hop> Routes<A> for PrefixMap<A, V> {
         let hops = self.nodes.iter().filter_map(|node| node.value.as_ref());
         let max_next_hop = hops.map(|value| value.hop().0).max().unwrap_or(0);
         TableStats { prefixes: self.len, max_next_hop, lengths: self.lengths }
+    }
+
+    fn prefixes(&self) -> usize {
+        self.len
     }
 
     fn best(&self, addr: A) -> Option<(Prefix<A>, NextHopId)> {

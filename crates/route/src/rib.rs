@@ -68,14 +68,51 @@ pub struct Effect {
 /// All candidates of one family.
 pub struct Rib<A: Addr> {
     store: PrefixMap<A, Best>,
+    slab: Slab,
+    uses: Uses,
+}
+
+/// The candidates, in lists.
+struct Slab {
     nodes: Vec<Node>,
     free: u32,
-    candidates: usize,
+    used: usize,
+}
+
+/// Of each next hop how many prefixes have it as their best, so that the greatest in use is known
+/// without a look at the whole store: the FIB asks for it every hundred changes.
+#[derive(Default)]
+struct Uses {
+    counts: Vec<u32>,
+    /// The greatest whose count is not 0; 0 when there is none.
+    max: usize,
+}
+
+impl Uses {
+    fn moved(&mut self, old: NextHopId, new: NextHopId) {
+        if old == new {
+            return;
+        }
+        if !new.is_none() {
+            if self.counts.len() <= new.index() {
+                self.counts.resize(new.index() + 1, 0);
+            }
+            self.counts[new.index()] += 1;
+            self.max = self.max.max(new.index());
+        }
+        if !old.is_none() {
+            self.counts[old.index()] -= 1;
+            while self.max > 0 && self.counts[self.max] == 0 {
+                self.max -= 1;
+            }
+        }
+    }
 }
 
 impl<A: Addr> Default for Rib<A> {
     fn default() -> Self {
-        Self { store: PrefixMap::new(), nodes: Vec::new(), free: END, candidates: 0 }
+        let slab = Slab { nodes: Vec::new(), free: END, used: 0 };
+        Self { store: PrefixMap::new(), slab, uses: Uses::default() }
     }
 }
 
@@ -92,12 +129,14 @@ impl<A: Addr> Rib<A> {
 
     /// Candidates of all prefixes.
     pub fn candidates(&self) -> usize {
-        self.candidates
+        self.slab.used
     }
 
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        self.store.bytes() + self.nodes.capacity() * size_of::<Node>()
+        self.store.bytes()
+            + self.slab.nodes.capacity() * size_of::<Node>()
+            + self.uses.counts.capacity() * size_of::<u32>()
     }
 
     /// The best next hop of exactly this prefix; `NONE` when there is no route.
@@ -109,7 +148,7 @@ impl<A: Addr> Rib<A> {
     pub fn of(&self, prefix: Prefix<A>) -> impl Iterator<Item = Candidate> + '_ {
         let mut at = self.store.get(prefix).map_or(END, |best| best.first);
         std::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
+            let node = self.slab.nodes.get(at as usize)?;
             at = node.next;
             Some(node.candidate())
         })
@@ -142,50 +181,42 @@ impl<A: Addr> Rib<A> {
 
     /// Adds a candidate, or replaces the one of the same source and metric.
     pub fn insert(&mut self, prefix: Prefix<A>, candidate: Candidate, stamp: u8) -> Effect {
-        let (old, mut first) = match self.store.get(prefix) {
-            Some(best) => (best.hop, best.first),
-            None => (NextHopId::NONE, END),
-        };
-        let replaced = self.unlink(&mut first, candidate.source, candidate.metric);
         let Candidate { source, distance, metric, hop } = candidate;
-        let new = self.alloc(Node { hop, metric, next: END, source, distance, stamp });
-        let mut at = END;
-        let mut next = first;
-        while next != END && self.nodes[next as usize].candidate().rank() < candidate.rank() {
-            (at, next) = (next, self.nodes[next as usize].next);
-        }
-        self.nodes[new as usize].next = next;
-        match self.nodes.get_mut(at as usize) {
-            Some(node) => node.next = new,
-            None => first = new,
-        }
-        let best = Best { hop: self.nodes[first as usize].hop, first };
-        match self.store.get_mut(prefix) {
-            Some(slot) => *slot = best,
-            None => {
-                self.store.insert(prefix, best);
-            }
-        }
-        Effect { old, new: best.hop, replaced }
+        let node = Node { hop, metric, next: END, source, distance, stamp };
+        // One descent for a prefix that is there, which a stream of updates finds more often than not.
+        let (old, new, replaced) = if let Some(slot) = self.store.get_mut(prefix) {
+            let (old, mut first) = (slot.hop, slot.first);
+            let replaced = self.slab.unlink(&mut first, source, metric);
+            self.slab.link(&mut first, node);
+            *slot = Best { hop: self.slab.nodes[first as usize].hop, first };
+            (old, slot.hop, replaced)
+        } else {
+            let mut first = END;
+            self.slab.link(&mut first, node);
+            self.store.insert(prefix, Best { hop, first });
+            (NextHopId::NONE, hop, None)
+        };
+        self.uses.moved(old, new);
+        Effect { old, new, replaced }
     }
 
     /// Removes the candidate of a source and metric; `None` when there is none.
     pub fn remove(&mut self, prefix: Prefix<A>, source: u16, metric: u32) -> Option<Effect> {
-        let best = *self.store.get(prefix)?;
-        let mut first = best.first;
-        let replaced = self.unlink(&mut first, source, metric)?;
-        let new = match self.nodes.get(first as usize) {
+        let slot = self.store.get_mut(prefix)?;
+        let (old, mut first) = (slot.hop, slot.first);
+        let replaced = self.slab.unlink(&mut first, source, metric)?;
+        let new = match self.slab.nodes.get(first as usize) {
             Some(node) => {
-                let new = Best { hop: node.hop, first };
-                *self.store.get_mut(prefix).expect("just found") = new;
-                new.hop
+                *slot = Best { hop: node.hop, first };
+                node.hop
             }
             None => {
                 self.store.remove(prefix);
                 NextHopId::NONE
             }
         };
-        Some(Effect { old: best.hop, new, replaced: Some(replaced) })
+        self.uses.moved(old, new);
+        Some(Effect { old, new, replaced: Some(replaced) })
     }
 
     /// The candidates for which `select` holds, with their prefix and stamp: those to remove after a
@@ -197,7 +228,7 @@ impl<A: Addr> Rib<A> {
         let mut found = Vec::new();
         for (prefix, best) in self.store.iter() {
             let mut at = best.first;
-            while let Some(node) = self.nodes.get(at as usize) {
+            while let Some(node) = self.slab.nodes.get(at as usize) {
                 let candidate = node.candidate();
                 if select(&candidate, node.stamp) {
                     found.push((prefix, candidate));
@@ -207,7 +238,9 @@ impl<A: Addr> Rib<A> {
         }
         found
     }
+}
 
+impl Slab {
     /// Unlinks from the list that begins at `first`, and frees the node.
     fn unlink(&mut self, first: &mut u32, source: u16, metric: u32) -> Option<NextHopId> {
         let mut before = END;
@@ -220,7 +253,7 @@ impl<A: Addr> Rib<A> {
                 }
                 self.nodes[at as usize].next = self.free;
                 self.free = at;
-                self.candidates -= 1;
+                self.used -= 1;
                 return Some(node.hop);
             }
             (before, at) = (at, node.next);
@@ -228,14 +261,33 @@ impl<A: Addr> Rib<A> {
         None
     }
 
+    /// Links into the list that begins at `first`, by rank.
+    fn link(&mut self, first: &mut u32, node: Node) {
+        let rank = node.candidate().rank();
+        let new = self.alloc(node);
+        let (mut at, mut next) = (END, *first);
+        while next != END && self.nodes[next as usize].candidate().rank() < rank {
+            (at, next) = (next, self.nodes[next as usize].next);
+        }
+        self.nodes[new as usize].next = next;
+        match self.nodes.get_mut(at as usize) {
+            Some(node) => node.next = new,
+            None => *first = new,
+        }
+    }
+
     fn alloc(&mut self, node: Node) -> u32 {
-        self.candidates += 1;
+        self.used += 1;
         if self.free != END {
             let at = self.free;
             self.free = std::mem::replace(&mut self.nodes[at as usize], node).next;
             return at;
         }
         let at = u32::try_from(self.nodes.len()).expect("candidates are numbered by 32 bits");
+        if self.nodes.len() == self.nodes.capacity() {
+            // As the store of prefixes grows: by what is no great part of a full table.
+            self.nodes.reserve_exact((self.nodes.len() / 4).max(64));
+        }
         self.nodes.push(node);
         at
     }
@@ -250,7 +302,14 @@ impl Node {
 
 impl<A: Addr> Routes<A> for Rib<A> {
     fn stats(&self) -> TableStats {
-        self.store.stats()
+        TableStats {
+            prefixes: self.store.len(),
+            max_next_hop: u32::try_from(self.uses.max).expect("ids are 32 bits"),
+            lengths: *self.store.lengths(),
+        }
+    }
+    fn prefixes(&self) -> usize {
+        self.store.len()
     }
     fn best(&self, addr: A) -> Option<(Prefix<A>, NextHopId)> {
         Routes::best(&self.store, addr)
@@ -325,6 +384,7 @@ mod tests {
                 prop_assert_eq!(rib.of(p).collect::<Vec<_>>(), want);
                 plain.retain(|_, m| !m.is_empty());
                 prop_assert_eq!(rib.len(), plain.len());
+                prop_assert_eq!(rib.stats(), rib.store.stats());
                 prop_assert_eq!(rib.candidates(), plain.values().map(BTreeMap::len).sum::<usize>());
             }
         }

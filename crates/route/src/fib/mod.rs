@@ -376,7 +376,7 @@ impl<A: Addr> Fib<A> {
             tried = true;
             let algorithm = current.algorithm;
             let rebuild = self.stale
-                || changes.len() > 64 && changes.len() > routes.stats().prefixes / REBUILD_SHARE;
+                || changes.len() > 64 && changes.len() > routes.prefixes() / REBUILD_SHARE;
             let result = if rebuild {
                 Err(UpdateError::Rebuild)
             } else {

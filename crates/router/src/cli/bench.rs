@@ -2,6 +2,7 @@
 
 mod arguments;
 mod build;
+mod fib;
 mod forward;
 mod lookup;
 mod papers;
@@ -22,6 +23,7 @@ pub(super) const COMMAND: Command = Command {
             lookup::command(),
             build::command(),
             update::command(),
+            fib::command(),
             papers::command(),
             forward::command(),
         ])
@@ -30,6 +32,7 @@ pub(super) const COMMAND: Command = Command {
         Some(("lookup", matches)) => lookup::run(matches, output),
         Some(("build", matches)) => build::run(matches, output),
         Some(("update", matches)) => update::run(matches, output),
+        Some(("fib", matches)) => fib::run(matches, output),
         Some(("papers", matches)) => papers::run(matches, output),
         Some(("forward", matches)) => forward::run(matches, output),
         _ => unreachable!("clap requires a benchmark that there is"),

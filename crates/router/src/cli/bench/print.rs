@@ -123,12 +123,8 @@ impl Document {
             let of_group = || measured().filter(|run| group(run) == wanted);
             let peers: Vec<_> = of_group().filter(|run| run.kind == Kind::Peer).collect();
             let (family, what, unit) = &wanted;
-            writeln!(
-                to,
-                "\nIPv{}, {what}, {}: times as fast as",
-                family.unwrap_or(0),
-                unit.name()
-            )?;
+            let family = family.map_or_else(String::new, |family| format!("IPv{family}, "));
+            writeln!(to, "\n{family}{what}, {}: times as good as", unit.name())?;
             let names: Vec<_> = peers.iter().map(|peer| who(peer)).collect();
             let headings: Vec<_> = [""].into_iter().chain(names.iter().map(|n| &n[..])).collect();
             let mut columns = Columns::new(&headings);

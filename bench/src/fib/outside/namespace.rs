@@ -1,0 +1,226 @@
+//! A network namespace of our own for programs that change routes, and programs in it.
+//!
+//! A child that waits on a pipe of ours holds it: it ends when the pipe does, however we end, and the
+//! namespace with all that is in it goes with its last process. Nothing has a name on the host.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How long a namespace may take to be there.
+const START_LIMIT: Duration = Duration::from_secs(5);
+/// Between looks at a program that is waited for.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The namespace.
+pub(super) struct Namespace {
+    holder: Child,
+    scratch: PathBuf,
+}
+
+impl Namespace {
+    /// Makes one, and a folder for files.
+    ///
+    /// # Errors
+    /// What is missing: the privilege, or the programs `unshare`, `nsenter` and `ip`.
+    pub(super) fn new() -> Result<Self> {
+        let own = fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
+        ensure!(own.is_ok_and(|uid| uid == 0), "needs root");
+        for program in ["unshare", "nsenter", "ip"] {
+            need(program)?;
+        }
+        let mut holder = Command::new("unshare")
+            .args(["--net", "--", "cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("unshare")?;
+        let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
+        let (host, pid) = (link("self")?, holder.id().to_string());
+        let start = Instant::now();
+        loop {
+            if link(&pid).is_ok_and(|net| net != host) {
+                break;
+            }
+            if holder.try_wait()?.is_some() || start.elapsed() > START_LIMIT {
+                let _ = holder.kill();
+                let _ = holder.wait();
+                bail!("needs network namespaces");
+            }
+            std::thread::sleep(TICK);
+        }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the number matters.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fingerpost-fib-{}-{number}", std::process::id());
+        let scratch = std::env::temp_dir().join(name);
+        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+        Ok(Self { holder, scratch })
+    }
+
+    /// A file of the folder that goes with the namespace.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// A command in the namespace.
+    pub(super) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).args(["--", program]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Runs `ip` with these words.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub(super) fn ip(&self, words: &str) -> Result<()> {
+        let output = self.command("ip").args(words.split(' ')).stderr(Stdio::piped()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ip {words}: {}", said.trim());
+        Ok(())
+    }
+
+    /// A link that is up, with these addresses, and an end of it that nobody looks at.
+    ///
+    /// # Errors
+    /// When the kernel has no veth pairs.
+    pub(super) fn link(&self, name: &str, addrs: &[String]) -> Result<()> {
+        self.ip(&format!("link add {name} type veth peer name {name}x"))?;
+        self.ip(&format!("link set {name}x up"))?;
+        self.ip(&format!("link set {name} up"))?;
+        for addr in addrs {
+            let nodad = if addr.contains(':') { " nodad" } else { "" };
+            self.ip(&format!("addr add {addr} dev {name}{nodad}"))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command to its end; how long it took, by the clock of the wall.
+    ///
+    /// # Errors
+    /// When it fails or is ended because it took longer than `limit`.
+    pub(super) fn timed(&self, command: &mut Command, limit: Duration) -> Result<Duration> {
+        let start = Instant::now();
+        let mut child = command.spawn()?;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.code().is_some(), "{status}");
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > limit {
+                let _ = child.kill();
+                let _ = child.wait();
+                bail!("longer than {} s", limit.as_secs());
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Whether there is such a program.
+///
+/// # Errors
+/// That it is needed.
+pub(super) fn need(program: &str) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Where servers are is not on everybody's path.
+    let mut folders: Vec<_> = std::env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    ensure!(folders.iter().any(|folder| folder.join(program).is_file()), "needs {program}");
+    Ok(())
+}
+
+/// A program that answers lines with lines, over its pipes. Ended when dropped.
+pub(super) struct Talk {
+    child: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+    /// What it wrote after the last line that was taken.
+    rest: Vec<u8>,
+}
+
+impl Talk {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(mut command: Command) -> Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let to = child.stdin.take().context("standard input is a pipe")?;
+        let from = child.stdout.take().context("standard output is a pipe")?;
+        Ok(Self { child, to, from, rest: Vec::new() })
+    }
+
+    /// Sends lines.
+    ///
+    /// # Errors
+    /// When the program is gone.
+    pub(super) fn say(&mut self, lines: &str) -> Result<()> {
+        self.to.write_all(lines.as_bytes())?;
+        self.to.flush()?;
+        Ok(())
+    }
+
+    /// The next line, without its end.
+    ///
+    /// # Errors
+    /// When none comes until then, or the program ended.
+    pub(super) fn line(&mut self, until: Instant) -> Result<String> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+                let line = String::from_utf8_lossy(&self.rest[..end]).into_owned();
+                self.rest.drain(..=end);
+                return Ok(line);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "no answer");
+            let limit = Timespec::try_from(left)?;
+            let mut waiting = [PollFd::new(&self.from, PollFlags::IN)];
+            ensure!(poll(&mut waiting, Some(&limit))? > 0, "no answer");
+            let mut piece = [0; 1 << 12];
+            let len = self.from.read(&mut piece)?;
+            ensure!(len > 0, "the program ended");
+            self.rest.extend_from_slice(&piece[..len]);
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a file of lines.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn write_lines(
+    file: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
+    let open = || -> std::io::Result<()> {
+        let mut to = std::io::BufWriter::new(fs::File::create(file)?);
+        write(&mut to)?;
+        to.flush()
+    };
+    open().with_context(|| file.display().to_string())
+}

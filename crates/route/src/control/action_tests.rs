@@ -453,6 +453,26 @@ proptest! {
     }
 }
 
+/// The same way, believed less: another route is the best now, and who follows is told.
+#[test]
+fn a_change_of_distance_alone_is_a_change() {
+    let mut desk = desk();
+    let key = key_of(MAIN_TABLE, P);
+    let said = |desk: &mut Desk, distance| {
+        let since = desk.lab.control.sequence();
+        let target = via("10.0.1.9");
+        let update = RouteUpdate { key, target, distance: Some(distance), append: false };
+        desk.lab.event(RouteEvent::Route(update));
+        desk.said(since)
+    };
+    assert_eq!(said(&mut desk, 0), [(Done::Added, P.to_owned())]);
+    desk.put(Operation::ADD, P, &via("10.0.2.9")).unwrap();
+    assert_eq!(said(&mut desk, 0), []);
+    assert_eq!(said(&mut desk, 200), [(Done::Changed, P.to_owned())]);
+    desk.lab.commit();
+    assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("right"));
+}
+
 #[test]
 fn snapshots_are_few_and_leave_nothing_behind() {
     let mut desk = desk();

@@ -414,7 +414,7 @@ impl Control {
 
     fn note_effect(&mut self, source: SourceId, key: RouteKey, effect: &Effect, new: NextHopId) {
         let old = effect.replaced.unwrap_or(NextHopId::NONE);
-        if old == new {
+        if old == new && effect.old == effect.new {
             // Said again: nothing happened, and one reference is too many.
             self.hops.release(old);
             return;

@@ -6,6 +6,8 @@
 //!
 //! Cost: one descent in the store for a change; 16 bytes a candidate besides the store's node.
 
+use std::num::NonZeroU32;
+
 use fingerpost_lpm::{Addr, Hop, NextHopId, Prefix, PrefixMap, Routes, TableStats};
 
 const END: u32 = u32::MAX;
@@ -40,16 +42,23 @@ struct Node {
     stamp: u8,
 }
 
-/// What the store keeps of a prefix.
+/// What the store keeps of a prefix. A next hop of a route is never `NONE`, which leaves the store the
+/// value 0 for "no route here": 4 bytes a node.
 #[derive(Clone, Copy, Debug)]
 struct Best {
-    hop: NextHopId,
+    id: NonZeroU32,
     first: u32,
+}
+
+impl Best {
+    fn new(hop: NextHopId, first: u32) -> Self {
+        Self { id: NonZeroU32::new(hop.0).expect("a route has a next hop"), first }
+    }
 }
 
 impl Hop for Best {
     fn hop(&self) -> NextHopId {
-        self.hop
+        NextHopId(self.id.get())
     }
 }
 
@@ -141,7 +150,7 @@ impl<A: Addr> Rib<A> {
 
     /// The best next hop of exactly this prefix; `NONE` when there is no route.
     pub fn get(&self, prefix: Prefix<A>) -> NextHopId {
-        self.store.get(prefix).map_or(NextHopId::NONE, |best| best.hop)
+        self.store.get(prefix).map_or(NextHopId::NONE, Hop::hop)
     }
 
     /// The candidates of a prefix, the best first.
@@ -161,7 +170,7 @@ impl<A: Addr> Rib<A> {
 
     /// Every prefix and its best next hop, parents before children.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, NextHopId)> + '_ {
-        self.store.iter().map(|(prefix, best)| (prefix, best.hop))
+        self.store.iter().map(|(prefix, best)| (prefix, best.hop()))
     }
 
     /// The prefixes that follow `after` in the order of [`Rib::iter`], which need not be held itself;
@@ -185,15 +194,15 @@ impl<A: Addr> Rib<A> {
         let node = Node { hop, metric, next: END, source, distance, stamp };
         // One descent for a prefix that is there, which a stream of updates finds more often than not.
         let (old, new, replaced) = if let Some(slot) = self.store.get_mut(prefix) {
-            let (old, mut first) = (slot.hop, slot.first);
+            let (old, mut first) = (slot.hop(), slot.first);
             let replaced = self.slab.unlink(&mut first, source, metric);
             self.slab.link(&mut first, node);
-            *slot = Best { hop: self.slab.nodes[first as usize].hop, first };
-            (old, slot.hop, replaced)
+            *slot = Best::new(self.slab.nodes[first as usize].hop, first);
+            (old, slot.hop(), replaced)
         } else {
             let mut first = END;
             self.slab.link(&mut first, node);
-            self.store.insert(prefix, Best { hop, first });
+            self.store.insert(prefix, Best::new(hop, first));
             (NextHopId::NONE, hop, None)
         };
         self.uses.moved(old, new);
@@ -203,11 +212,11 @@ impl<A: Addr> Rib<A> {
     /// Removes the candidate of a source and metric; `None` when there is none.
     pub fn remove(&mut self, prefix: Prefix<A>, source: u16, metric: u32) -> Option<Effect> {
         let slot = self.store.get_mut(prefix)?;
-        let (old, mut first) = (slot.hop, slot.first);
+        let (old, mut first) = (slot.hop(), slot.first);
         let replaced = self.slab.unlink(&mut first, source, metric)?;
         let new = match self.slab.nodes.get(first as usize) {
             Some(node) => {
-                *slot = Best { hop: node.hop, first };
+                *slot = Best::new(node.hop, first);
                 node.hop
             }
             None => {
@@ -330,6 +339,11 @@ mod tests {
 
     fn candidate(source: u16, distance: u8, metric: u32, hop: u32) -> Candidate {
         Candidate { source, distance, metric, hop: NextHopId(hop) }
+    }
+
+    #[test]
+    fn a_prefix_without_a_route_costs_no_mark() {
+        assert_eq!(size_of::<Option<Best>>(), 8);
     }
 
     #[test]

@@ -117,6 +117,12 @@ fn a_question_is_answered_before_the_next_one_is_asked() {
 
 #[test]
 fn an_interrupt_has_its_exit_code() {
+    // Who starts a program with the signal ignored means it, and the program inherits that.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    if u64::from_str_radix(ignored.trim(), 16).unwrap() & 0b10 != 0 {
+        return println!("skipped: needs interrupts, which are ignored here");
+    }
     let mut command = fingerpost(&["lookup", "--table", &small(), "-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

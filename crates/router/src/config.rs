@@ -1,5 +1,7 @@
 //! The configuration file, and what is assumed without one.
 
+mod knobs;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +9,8 @@ use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::{nearest, unknown};
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
+
+pub(crate) use knobs::Knobs;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -74,17 +78,19 @@ pub(crate) struct Source {
     pub(crate) distance: Option<u8>,
 }
 
-/// The lookup algorithms: `auto` or a name.
+/// The lookup algorithms, `auto` or a name, and when they are fed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FibConfig {
     pub(crate) algorithm_v4: String,
     pub(crate) algorithm_v6: String,
+    pub(crate) knobs: Knobs,
 }
 
 impl Default for FibConfig {
     fn default() -> Self {
-        Self { algorithm_v4: "auto".into(), algorithm_v6: "auto".into() }
+        let auto = || "auto".to_owned();
+        Self { algorithm_v4: auto(), algorithm_v6: auto(), knobs: Knobs::default() }
     }
 }
 
@@ -303,6 +309,9 @@ impl Config {
         wrong.extend(algorithm(&self.fib.algorithm_v4, v4).err());
         let v6 = fingerpost_lpm::registry::v6().map(|row| row.name);
         wrong.extend(algorithm(&self.fib.algorithm_v6, v6).err());
+        if let Err(error) = self.fib.knobs.options() {
+            wrong.push((error.name.to_owned(), error.to_string()));
+        }
         for word in &self.takeover.ignore {
             if !crate::daemon::takeover::SUBSYSTEMS.contains(&word.as_str()) {
                 let words = crate::daemon::takeover::SUBSYSTEMS.iter().copied();
@@ -440,6 +449,8 @@ mod tests {
             routes = ["0.0.0.0/0 via 192.0.2.1"]
             [fib]
             algorithm_v4 = "dxr18"
+            [fib.knobs]
+            bucket_time_ms = 20
             [groups]
             layout = "slots"
             [workers]
@@ -453,6 +464,8 @@ mod tests {
         assert_eq!(full.mode("eth7"), None);
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
         assert!(!full.kernel_routes());
+        let knobs = full.fib.knobs.options().unwrap();
+        assert_eq!((knobs.bucket_time_ms, knobs.bucket_change_threshold_rate), (20, 500));
         assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
         assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
@@ -508,6 +521,11 @@ mod tests {
             ),
             ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\""),
             ("[[source]]\nkind = \"kernel\"\npath = \"x\"", "`path` goes with"),
+            ("[fib.knobs]\nbucket_ms = 5", "2: unknown field `bucket_ms`"),
+            (
+                "[fib.knobs]\ncpu_share_percent = 0",
+                "2: cpu_share_percent must be from 1 to 100, not 0",
+            ),
             ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
             ("[workers]\ncores = []", "2: `cores` is empty"),

@@ -46,6 +46,9 @@ impl Daemon {
             self.messages.push(format!("not all groups have their new layout yet: {error}"));
         }
         self.config.groups = new.groups;
+        let knobs = new.fib.knobs.options().expect("checked with the configuration");
+        self.control.set_fib_options(knobs).expect("just checked");
+        self.config.fib.knobs = new.fib.knobs;
         self.commit_now();
         for change in &mut changes {
             change.applied = !change.restart;
@@ -74,6 +77,8 @@ impl Daemon {
         let mut changes = Changes::default();
         changes.word("fib.algorithm_v4", &old.fib.algorithm_v4, &new.fib.algorithm_v4, false);
         changes.word("fib.algorithm_v6", &old.fib.algorithm_v6, &new.fib.algorithm_v6, false);
+        let knobs = |config: &Config| format!("{:?}", config.fib.knobs);
+        changes.word("fib.knobs", &knobs(old), &knobs(new), false);
         let layout = |config: &Config| config.groups.layout.mode().name();
         changes.word("groups.layout", layout(old), layout(new), false);
         for step in self.steps(new) {

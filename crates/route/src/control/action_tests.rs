@@ -453,6 +453,26 @@ proptest! {
     }
 }
 
+#[test]
+fn a_group_of_groups_is_refused_and_the_rest_stays() {
+    let mut desk = desk();
+    let object = |id, target| RouteEvent::NextHop(crate::event::NextHopUpdate { id, target });
+    let way = Way { gateway: Some("10.0.1.9".parse().unwrap()), link: Some(LEFT), weight: 1 };
+    desk.lab.event(object(1, crate::event::ObjectTarget::Way(way)));
+    desk.lab.event(object(2, crate::event::ObjectTarget::Group(vec![(1, 1)])));
+    desk.lab.route(P, Target::Object(2));
+    for members in [vec![(2, 1)], vec![(1, 1), (2, 1)]] {
+        for id in [2, 3] {
+            desk.lab.event(object(id, crate::event::ObjectTarget::Group(members.clone())));
+        }
+    }
+    desk.lab.commit();
+    assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("left"), "as it was");
+    let kernel = desk.lab.control.sources().find(|source| source.name == "kernel").unwrap();
+    assert_eq!(kernel.refused, 4);
+    assert!(kernel.last_refusal.contains("is a group itself"), "{}", kernel.last_refusal);
+}
+
 /// The same way, believed less: another route is the best now, and who follows is told.
 #[test]
 fn a_change_of_distance_alone_is_a_change() {

@@ -237,6 +237,12 @@ impl Control {
             RouteEvent::Route(update) => self.route(source, update),
             RouteEvent::Withdraw(key) => self.withdraw(source, &key),
             RouteEvent::NextHop(update) => {
+                // What its members are may come later; what can never be is refused, as the kernel does.
+                let world = world(&self.links, &self.objects, &self.tables, &self.neighbors);
+                let checked = self.hops.check_object(source.0, update.id, &update.target, &world);
+                if let Err(error @ HopError::GroupOfGroups { .. }) = checked {
+                    return self.refuse(source, &error);
+                }
                 if let Some(dump) = &mut self.source(source).dump {
                     dump.objects.insert(update.id);
                 }
@@ -286,7 +292,7 @@ impl Control {
         &mut self.sources[usize::from(id.0)]
     }
 
-    fn refuse(&mut self, source: SourceId, why: &RouteError) {
+    fn refuse(&mut self, source: SourceId, why: &dyn std::fmt::Display) {
         let source = self.source(source);
         source.refused += 1;
         source.last_refusal = why.to_string();

@@ -1,72 +1,39 @@
 //! `fingerpost feed`: where the routes of a running router come from.
 
-use std::io::{self, Write};
-
-use clap::{ArgMatches, Args, Subcommand};
-use serde::Serialize;
-
-use super::command::{Command, Failure, parsed};
-use super::output::{Columns, Output, Report, or_dash};
-use crate::api::client::At;
+use super::command::Command;
+use super::list::{self, Listed};
+use super::output::or_dash;
 use crate::api::model::Feed;
 
 pub(super) const COMMAND: Command = Command {
     name: "feed",
     summary: "Sources of routes of the running router",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
-    run,
+    arguments: list::arguments::<Feed>,
+    run: list::run::<Feed>,
 };
 
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// List sources: distance, routes, refusals, messages
-    #[command(after_help = "Examples:
+impl Listed for Feed {
+    const PATH: &'static str = "/v1/feeds";
+    const HEADINGS: &'static [&'static str] =
+        &["name", "distance", "routes", "refused", "messages", "resyncs", "latest refusal"];
+    const ABOUT: &'static str = "List sources: distance, routes, refusals, messages";
+    const EXAMPLES: &'static str = "Examples:
   $ fingerpost feed show
   $ fingerpost feed show --json
 
 `host` are the addresses of this host, `neighbor` the stations found on its links, `command` the
-routes of `fingerpost route add`.")]
-    Show(At),
-}
+routes of `fingerpost route add`.";
 
-fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let What::Show(at) = parsed::<Arguments>(matches)?.what;
-    let rows: Vec<Feed> = at.client()?.get("/v1/feeds", &())?;
-    Ok(output.print(&Feeds(rows))?)
-}
-
-#[derive(Serialize)]
-struct Feeds(Vec<Feed>);
-
-impl Report for Feeds {
-    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut columns = Columns::new(&[
-            "name",
-            "distance",
-            "routes",
-            "refused",
-            "messages",
-            "resyncs",
-            "latest refusal",
-        ]);
-        for row in &self.0 {
-            columns.row([
-                row.name.clone(),
-                row.distance.to_string(),
-                row.routes.to_string(),
-                row.refused.to_string(),
-                or_dash(row.messages),
-                or_dash(row.resyncs),
-                row.last_refusal.clone(),
-            ]);
-        }
-        columns.write(to)
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.distance.to_string(),
+            self.routes.to_string(),
+            self.refused.to_string(),
+            or_dash(self.messages),
+            or_dash(self.resyncs),
+            self.last_refusal.clone(),
+        ]
     }
 }

@@ -11,6 +11,7 @@ mod feed;
 mod fib;
 mod group;
 mod interface;
+mod list;
 mod load;
 mod lookup;
 mod monitor;

@@ -7,8 +7,10 @@ mod verify;
 use clap::{ArgMatches, Args, Subcommand};
 
 use super::command::{Command, Failure, parsed};
+use super::list::{self, Listed};
 use super::output::Output;
 use crate::api::client::At;
+use crate::api::model::Fib;
 
 pub(super) const COMMAND: Command = Command {
     name: "fib",
@@ -26,8 +28,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Tell which algorithm answers, its size, builds and what is pending
-    #[command(after_help = show::EXAMPLES)]
+    #[command(about = Fib::ABOUT, after_help = Fib::EXAMPLES)]
     Show(At),
     /// Tell which algorithm is used, or use another one
     #[command(after_help = algorithm::EXAMPLES)]
@@ -39,7 +40,7 @@ enum What {
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<Arguments>(matches)?.what {
-        What::Show(at) => show::run(&at, output),
+        What::Show(at) => list::show::<Fib>(&at, output),
         What::Algorithm(arguments) => algorithm::run(&arguments, output),
         What::Verify(at) => verify::run(&at, output),
     }

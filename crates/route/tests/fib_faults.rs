@@ -16,8 +16,8 @@ use fingerpost_lpm::{
     Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Routes, Rows, Step, Table,
     UpdateError,
 };
-use fingerpost_route::fib::{FibOptions, FibReport};
-use fingerpost_route::{AnyPrefix, Leg};
+use fingerpost_route::fib::{Auditor, FibOptions, FibReport};
+use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
 
 use lab::Lab;
 
@@ -326,6 +326,47 @@ fn a_flipped_bit_in_ipv6_tables_is_found_and_repaired() {
     for name in ["rl32", "tree_bitmap"] {
         a_flipped_bit::<u128>(name);
     }
+}
+
+/// Who looks with an auditor of their own, ours being off, hands over what it found.
+#[test]
+fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again() {
+    let mut lab = Lab::new(vec![u32::row("dir24_8").unwrap()], u128::rows().collect());
+    let off = FibOptions { audit_share_bp: 0, ..FibOptions::default() };
+    lab.control.set_fib_options(off).unwrap();
+    (1..6).for_each(|n| lab.set(AnyPrefix::V4(Prefix::masked(n << 24, 8)), n));
+    let now = Instant::now();
+    lab.commit(now);
+    lab.control.take_decisions();
+    let all_of = |lab: &Lab| {
+        let mut auditor = Auditor::default();
+        let (rib, fib) = (lab.control.rib_v4(), lab.control.fibs(MAIN_TABLE).unwrap().0);
+        while !fib.audit_with(&mut auditor, rib, Duration::from_secs(1)) {}
+        auditor
+    };
+    let state = |lab: &Lab| {
+        let report = lab.control.fib_reports(now).remove(0);
+        (report.mismatch_routes, report.audit.mismatches, report.counts.builds)
+    };
+    let (v6, none, first) = (Auditor::default(), all_of(&lab), state(&lab));
+    assert_eq!((first.0, first.1), (0, 0));
+    assert!(!lab.control.adopt(MAIN_TABLE, &none, &v6) && !lab.control.adopt(7, &none, &v6));
+
+    flip(&*lab.control.forwarding().v4, 0x0300_0000_u32);
+    let found = all_of(&lab);
+    assert!(found.mismatch_routes() == 1 && state(&lab) == first, "told, and no more");
+    assert!(lab.control.adopt(MAIN_TABLE, &found, &v6));
+    lab.control.audit(now);
+    lab.commit(now);
+    let news = found.known().count() as u64;
+    assert_eq!(state(&lab), (1, news, first.2 + 1));
+    let said = lab.control.take_decisions().join("\n");
+    assert!(said.contains("is built again: "), "{said}");
+    // It is not found again by who looked before the repair, and gone for who looks now.
+    assert!(!lab.control.adopt(MAIN_TABLE, &found, &v6));
+    assert_eq!(state(&lab), (0, news, first.2 + 1));
+    lab.commit(now);
+    assert!(lab.control.take_decisions().join("\n").contains("are right again"));
 }
 
 #[test]

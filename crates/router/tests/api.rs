@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+mod damage;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fingerpost");
 
 /// `None`, after saying so, where no daemon can run.

@@ -7,7 +7,7 @@ use fingerpost_lpm::UpdateError;
 
 use super::{Control, Table};
 use crate::fib::audit::Allowance;
-use crate::fib::{Compared, Verified};
+use crate::fib::{Auditor, Compared, Verified};
 
 /// What the tables' auditors share.
 #[derive(Debug, Default)]
@@ -48,6 +48,14 @@ impl Control {
         let both =
             |t: &Table| [t.v4.fib.verify(&t.v4.rib, limit), t.v6.fib.verify(&t.v6.rib, limit)];
         Ok(self.tables.iter().flat_map(both).collect())
+    }
+
+    /// Hands over what somebody's own auditors found in a pass over a table ([`crate::fib::Fib::adopt`]).
+    /// Whether there was anything; it is built again by the next commit.
+    pub fn adopt(&mut self, table: u32, v4: &Auditor<u32>, v6: &Auditor<u128>) -> bool {
+        let Some(table) = self.tables.get_mut(table) else { return false };
+        let found = table.v4.fib.adopt(v4, &table.v4.rib);
+        table.v6.fib.adopt(v6, &table.v6.rib) | found
     }
 
     /// Keeps a table of this algorithm in step beside the published one of a family (4 or 6) of the main

@@ -189,6 +189,24 @@ impl<A: Addr> Auditor<A> {
         self.known.len()
     }
 
+    /// Takes over what another one found and what is still so; returns how much of it is news.
+    pub(super) fn adopt(
+        &mut self,
+        other: &Self,
+        routes: &dyn Routes<A>,
+        lookup: &dyn Lookup<A>,
+        pending: &Backlog<A>,
+    ) -> usize {
+        let before = self.found;
+        for &(addr, _) in &other.known {
+            let known = self.known.iter().any(|(known, _)| *known == addr);
+            if !known && let Some(difference) = difference(addr, routes, lookup) {
+                self.differs(addr, difference, pending);
+            }
+        }
+        usize::try_from(self.found - before).expect("no more than the other one knows")
+    }
+
     /// What was done so far.
     pub fn counts(&self) -> AuditCounts {
         self.counts
@@ -290,7 +308,9 @@ impl<A: Addr> Auditor<A> {
 
     fn compare(&mut self, routes: &dyn Routes<A>, lookup: &dyn Lookup<A>, pending: &Backlog<A>) {
         let mut got = [NextHopId::NONE; BATCH];
-        for (addrs, wants) in self.addrs.chunks(BATCH).zip(self.wants.chunks(BATCH)) {
+        let (mut addrs, mut wants) =
+            (std::mem::take(&mut self.addrs), std::mem::take(&mut self.wants));
+        for (addrs, wants) in addrs.chunks(BATCH).zip(wants.chunks(BATCH)) {
             let got = &mut got[..addrs.len()];
             lookup.lookup_batch(addrs, got);
             if got == wants {
@@ -301,22 +321,26 @@ impl<A: Addr> Auditor<A> {
                     continue;
                 }
                 let Some(difference) = difference(addr, routes, lookup) else { continue };
-                if pending.touches(addr) {
-                    self.counts.skipped += 1;
-                    continue;
-                }
-                self.found += 1;
-                self.counts.mismatches += 1;
-                if self.known.len() < self.keep
-                    && self.known.iter().all(|(known, _)| *known != addr)
-                {
-                    self.known.push((addr, difference));
-                }
+                self.differs(addr, difference, pending);
             }
         }
-        self.counts.checked += self.addrs.len() as u64;
-        self.addrs.clear();
-        self.wants.clear();
+        self.counts.checked += addrs.len() as u64;
+        addrs.clear();
+        wants.clear();
+        (self.addrs, self.wants) = (addrs, wants);
+    }
+
+    /// Counts a difference, unless a change of the address's prefix waits.
+    fn differs(&mut self, addr: A, difference: Difference, pending: &Backlog<A>) {
+        if pending.touches(addr) {
+            self.counts.skipped += 1;
+            return;
+        }
+        self.found += 1;
+        self.counts.mismatches += 1;
+        if self.known.len() < self.keep && self.known.iter().all(|(known, _)| *known != addr) {
+            self.known.push((addr, difference));
+        }
     }
 }
 

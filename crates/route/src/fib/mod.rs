@@ -490,24 +490,37 @@ impl<A: Addr> Fib<A> {
             self.auditor.leave_out();
             return true;
         }
-        let known = self.auditor.known().count();
-        if known > 0 {
-            let still = self.auditor.recheck(routes, &*self.lookup);
-            if still > 0 {
-                let first = self.auditor.known().next().expect("some stand");
-                self.distrust(&format!("still wrong, {first}"));
-                return true;
-            }
-            self.rebuilt_at = None;
-            self.decide(&format!("{known} addresses that were wrong are right again"));
+        if !self.look_again(routes) {
+            return true;
         }
         let turn = self.auditor.step(routes, &*self.lookup, &self.backlog, budget, clock);
         if turn.differs {
-            let found = self.auditor.known().count();
-            let first = self.auditor.known().next().expect("one was just found");
-            self.distrust(&format!("{found} addresses are wrong, {first}"));
+            self.distrust_what_is_known();
         }
         turn.ended || turn.differs
+    }
+
+    /// Asks again for what was wrong before the latest repair; whether all of it is right.
+    fn look_again(&mut self, routes: &dyn Routes<A>) -> bool {
+        let known = self.auditor.known().count();
+        if known == 0 {
+            return true;
+        }
+        let still = self.auditor.recheck(routes, &*self.lookup);
+        if still > 0 {
+            let first = self.auditor.known().next().expect("some stand");
+            self.distrust(&format!("still wrong, {first}"));
+            return false;
+        }
+        self.rebuilt_at = None;
+        self.decide(&format!("{known} addresses that were wrong are right again"));
+        true
+    }
+
+    fn distrust_what_is_known(&mut self) {
+        let found = self.auditor.known().count();
+        let first = self.auditor.known().next().expect("one was just found");
+        self.distrust(&format!("{found} addresses are wrong, {first}"));
     }
 
     /// Compares the whole table with `routes`, and keeps the first `limit` differences. Changes that
@@ -516,8 +529,8 @@ impl<A: Addr> Fib<A> {
         audit::verify(routes, &*self.lookup, limit, &mut Instant::now)
     }
 
-    /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is told, and not
-    /// repaired. `true` at the end of its pass.
+    /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is repaired only
+    /// when it is handed to [`Fib::adopt`]. `true` at the end of its pass.
     pub fn audit_with(
         &self,
         auditor: &mut Auditor<A>,
@@ -525,6 +538,20 @@ impl<A: Addr> Fib<A> {
         budget: Duration,
     ) -> bool {
         auditor.step(routes, &*self.lookup, &self.backlog, budget, &mut Instant::now).ended
+    }
+
+    /// Treats what an auditor of somebody else's found, and what still is so, as a find of our own: it is
+    /// counted, logged, and built again by the next commit. Whether there was anything.
+    pub fn adopt(&mut self, other: &Auditor<A>, routes: &dyn Routes<A>) -> bool {
+        // What is behind as a whole is built in any case.
+        if self.stale || !self.look_again(routes) {
+            return false;
+        }
+        let news = self.auditor.adopt(other, routes, &*self.lookup, &self.backlog);
+        if news > 0 {
+            self.distrust_what_is_known();
+        }
+        news > 0
     }
 
     /// What the auditor found so far.

@@ -14,7 +14,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib verify --json
 
 Asks the lookups of all tables at both ends of every stretch of addresses with one route, and in
-between, and compares with a search in the RIB. Exit code 5, and the first differences, if any.";
+between, and compares with a search in the RIB. Exit code 5, and the first differences, if any;
+they are mended by then.";
 
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;

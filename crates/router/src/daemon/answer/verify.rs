@@ -39,9 +39,10 @@ impl Daemon {
         }
     }
 
-    /// Compares a piece further; `Ok` with the result when that was the last.
+    /// Compares a piece further; `Ok` with the result when that was the last. What a table answered
+    /// wrongly it answers rightly by then.
     pub(crate) fn verify_on(
-        &self,
+        &mut self,
         mut under_way: Verifying,
     ) -> Result<Verification, Box<Verifying>> {
         let Verifying { tables, at, v4, v6, found, started } = &mut under_way;
@@ -52,6 +53,12 @@ impl Daemon {
         } else {
             piece(tables[at.0], rib_v4, fib_v4, v4, found)
         };
+        if ended && at.1 {
+            if self.control.adopt(tables[at.0], v4, v6) {
+                self.commit_now();
+            }
+            (*v4, *v6) = (Auditor::default(), Auditor::default());
+        }
         if ended {
             *at = if at.1 { (at.0 + 1, false) } else { (at.0, true) };
         }
@@ -74,13 +81,12 @@ fn piece<A: Addr>(
     if !fib.audit_with(auditor, rib, PIECE) {
         return false;
     }
-    let done = std::mem::take(auditor);
-    let AuditCounts { checked, skipped, mismatches, .. } = done.counts();
+    let AuditCounts { checked, skipped, mismatches, .. } = auditor.counts();
     found.addresses += checked;
     found.skipped += skipped;
     found.mismatches += mismatches;
     let room = TOLD - found.differences.len().min(TOLD);
-    found.differences.extend(done.known().take(room).map(|difference| told(table, difference)));
+    found.differences.extend(auditor.known().take(room).map(|difference| told(table, difference)));
     true
 }
 

@@ -110,6 +110,7 @@ pub mod table;
 pub mod testing;
 
 pub use addr::{Addr, Prefix, PrefixError};
+pub use algo::ChunkForm;
 pub use lookup::{
     Algorithm, Change, Epoch, FormatError, Grace, Limits, Lookup, Module, NextHopId, NoReaders,
     Origin, Routes, Step, Table, TableStats, UpdateError,

@@ -100,6 +100,11 @@ impl Region {
     view!(u32s, AtomicU32, "The memory as 32-bit integers.");
     view!(u64s, AtomicU64, "The memory as 64-bit integers.");
 
+    /// Who keeps the memory, as [`Region::from_raw`] was told: a reader elsewhere asks what it is.
+    pub fn owner(&self) -> &(dyn Any + Send + Sync) {
+        &*self.owner
+    }
+
     /// Whether both are the same memory.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.owner, &other.owner) && self.ptr == other.ptr

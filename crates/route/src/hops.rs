@@ -15,6 +15,8 @@
 //!         packet of a group 1 ns more than `hash & mask` did (Xeon 2.5 GHz), and any number of slots will do
 //! Limits: 2^28 adjacencies and slots, 65,535 ports
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fingerpost_lpm::{Heap, Memory, NextHopId, UpdateError};
@@ -25,6 +27,28 @@ use cells::Region;
 use fingerpost_lpm::Region;
 
 use crate::event::Mac;
+
+/// Makes memory for what readers share, a structure at a time.
+#[derive(Clone)]
+pub struct MemoryMaker(Arc<dyn Fn() -> Box<dyn Memory> + Send + Sync>);
+
+impl MemoryMaker {
+    /// One that calls `make` for each structure.
+    pub fn new(make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// Memory for one structure.
+    pub fn make(&self) -> Box<dyn Memory> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MemoryMaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryMaker")
+    }
+}
 
 /// What happens to a packet: one word, kind in the top four bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -22,6 +22,6 @@ pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,
 };
-pub use fib::{Publisher, Reader, Subscribe};
+pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
 pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable};
-pub use hops::{Adjacency, HopTable, Leg};
+pub use hops::{Adjacency, HopTable, Leg, MemoryMaker};

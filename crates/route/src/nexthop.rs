@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fingerpost_lpm::{Epoch, Grace, NextHopId, UpdateError};
+use fingerpost_lpm::{Epoch, Grace, Heap, NextHopId, UpdateError};
 
 use crate::event::AnyPrefix;
 use crate::group::{Buckets, GroupMode, slot_shares};
-use crate::hops::{HopTable, Leg, MAX_INDEX};
+use crate::hops::{HopTable, Leg, MAX_INDEX, MemoryMaker};
 
 mod check;
 mod depend;
@@ -90,6 +90,8 @@ pub struct Mark(u64);
 #[derive(Debug)]
 pub struct NextHops {
     table: Arc<HopTable>,
+    /// Where the table lies, and larger ones will.
+    memory: MemoryMaker,
     mode: GroupMode,
     max_hops: u32,
     entries: Vec<Option<Entry>>,
@@ -122,6 +124,7 @@ impl NextHops {
     pub fn new(hops: usize, slots: usize, adjacencies: usize) -> Result<Self, UpdateError> {
         Ok(Self {
             table: Arc::new(HopTable::new(hops, slots, adjacencies)?),
+            memory: MemoryMaker::new(|| Box::new(Heap)),
             mode: GroupMode::default(),
             max_hops: MAX_HOPS,
             // Id 0 means that there is no route.
@@ -143,6 +146,18 @@ impl NextHops {
             grown: false,
             counts: HopCounts::default(),
         })
+    }
+
+    /// Puts the table into other memory, now and whenever it grows.
+    ///
+    /// # Errors
+    /// [`UpdateError::Memory`]; nothing changed then.
+    pub fn share(&mut self, memory: MemoryMaker) -> Result<(), UpdateError> {
+        let (hops, slots, adjacencies) = self.table.capacity();
+        let moved = HopTable::with(&mut *memory.make(), hops, slots, adjacencies)?;
+        self.memory = memory;
+        self.replace(moved);
+        Ok(())
     }
 
     /// The table that readers use.
@@ -706,12 +721,18 @@ impl NextHops {
             }
         }
         let fit = |need: usize, have: usize| if need > have { need.max(have * 2) } else { have };
+        let (hops, slots) = (fit(hops, have.0), fit(slots, have.1));
         let larger =
-            HopTable::new(fit(hops, have.0), fit(slots, have.1), fit(adjacencies, have.2))?;
-        self.table.copy_to(&larger);
-        self.table = Arc::new(larger);
-        self.grown = true;
+            HopTable::with(&mut *self.memory.make(), hops, slots, fit(adjacencies, have.2))?;
+        self.replace(larger);
         Ok(())
+    }
+
+    /// Goes on with another table; readers must be given it before any new id.
+    fn replace(&mut self, other: HopTable) {
+        self.table.copy_to(&other);
+        self.table = Arc::new(other);
+        self.grown = true;
     }
 }
 

@@ -49,6 +49,7 @@ use crate::mem::{Cell, Cells, Region};
 use crate::simd::{BitOps, Job, each};
 use crate::singles::{Chain, Each};
 use chunks_fast::{Chunks, Heap, Staged, entry};
+pub use open::ChunkForm;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {

@@ -15,6 +15,8 @@ mod tree_bitmap;
 
 use crate::lookup::Module;
 
+pub use bitmap_chunks::ChunkForm;
+
 /// Every algorithm this crate knows, in the order in which they are listed.
 pub static ALGORITHMS: &[Module] = &[
     bitmap_chunks::MODULE,

@@ -19,7 +19,9 @@ use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
     Way,
 };
-use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Subscribe};
+use crate::fib::{
+    FibOptionError, FibOptions, FibReport, Outside, Publisher, Reader, Shared, Subscribe,
+};
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
 use crate::hops::Leg;
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops};
@@ -228,6 +230,22 @@ impl Control {
     /// Makes readers elsewhere.
     pub fn subscribe(&self) -> Subscribe<Forwarding> {
         self.publisher.subscribe()
+    }
+
+    /// Shares all that packets need with a reader outside, such as a program in the kernel: tables are
+    /// built in its memory from the next commit on, and every publication brings it along.
+    ///
+    /// # Errors
+    /// [`UpdateError::Memory`]; nothing changed then.
+    pub fn share(
+        &mut self,
+        shared: Shared,
+        outside: Box<dyn Outside<Forwarding>>,
+    ) -> Result<(), UpdateError> {
+        self.hops.share(shared.memory.clone())?;
+        self.tables.share(shared);
+        self.publisher.set_outside(outside);
+        Ok(())
     }
 
     /// Takes one event. Nothing of it is visible before the next [`Control::commit`], but for the link

@@ -9,7 +9,7 @@ use std::time::Instant;
 use fingerpost_lpm::{Addr, Algorithm, Grace, Prefix, UpdateError};
 
 use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey};
-use crate::fib::{Backlog, Brought, Fib, FibOptions};
+use crate::fib::{Backlog, Brought, Fib, FibOptions, Shared};
 use crate::forwarding::FibLookup;
 use crate::rib::{Candidate, Effect, Rib};
 
@@ -126,6 +126,11 @@ impl Table {
         self.v6.fib.force();
     }
 
+    fn share(&mut self, shared: &Shared) {
+        self.v4.fib.share(shared.clone());
+        self.v6.fib.share(shared.clone());
+    }
+
     pub(super) fn lookup(&self) -> FibLookup {
         FibLookup {
             table: self.number,
@@ -141,11 +146,13 @@ pub(super) struct Tables {
     v4: Vec<&'static Algorithm<u32>>,
     v6: Vec<&'static Algorithm<u128>>,
     options: FibOptions,
+    shared: Option<Shared>,
 }
 
 impl Tables {
     pub(super) fn new(v4: Vec<&'static Algorithm<u32>>, v6: Vec<&'static Algorithm<u128>>) -> Self {
-        let mut tables = Self { all: Vec::new(), v4, v6, options: FibOptions::default() };
+        let options = FibOptions::default();
+        let mut tables = Self { all: Vec::new(), v4, v6, options, shared: None };
         tables.push(MAIN_TABLE);
         tables
     }
@@ -154,6 +161,15 @@ impl Tables {
         let (v4, v6) = (Family::new(&self.v4), Family::new(&self.v6));
         self.all.push(Table { number, v4, v6 });
         self.set_options(self.options);
+        if let Some(shared) = self.shared.clone() {
+            self.all.last_mut().expect("just pushed").share(&shared);
+        }
+    }
+
+    /// Shares all FIBs, and those to come, with a reader outside.
+    pub(super) fn share(&mut self, shared: Shared) {
+        self.all.iter_mut().for_each(|table| table.share(&shared));
+        self.shared = Some(shared);
     }
 
     /// The knobs of all FIBs, and of those to come.

@@ -18,6 +18,10 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// ... so many times.
 pub(super) const MOST_DOUBLINGS: u32 = 10;
 
+/// What being favored adds to a claim: claims are at most 255. Far above, so that the hysteresis does
+/// not keep one that is not.
+const FAVOR: u32 = 1024;
+
 /// How the algorithm is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
@@ -42,6 +46,8 @@ impl fmt::Display for Choice {
 
 struct Row<A: Addr> {
     algorithm: &'static Algorithm<A>,
+    /// Claims more than any that is not.
+    favored: bool,
     banned: bool,
     paused_until: Option<Instant>,
     failures: u32,
@@ -61,7 +67,13 @@ pub struct Chooser<A: Addr> {
 impl<A: Addr> Chooser<A> {
     /// Chooses among `rows`.
     pub fn new(rows: impl IntoIterator<Item = &'static Algorithm<A>>) -> Self {
-        let row = |algorithm| Row { algorithm, banned: false, paused_until: None, failures: 0 };
+        let row = |algorithm| Row {
+            algorithm,
+            favored: false,
+            banned: false,
+            paused_until: None,
+            failures: 0,
+        };
         Self {
             rows: rows.into_iter().map(row).collect(),
             options: FibOptions::default(),
@@ -75,6 +87,14 @@ impl<A: Addr> Chooser<A> {
     /// Other knobs from now on.
     pub fn set_options(&mut self, options: FibOptions) {
         self.options = options;
+    }
+
+    /// Prefers these to all others, from the next look on, which is due.
+    pub fn favor(&mut self, favored: impl Fn(&str) -> bool) {
+        for row in &mut self.rows {
+            row.favored = favored(row.algorithm.name);
+        }
+        self.looked = None;
     }
 
     /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`) or by a trial
@@ -174,7 +194,7 @@ impl<A: Addr> Chooser<A> {
             return differs(current, row.algorithm);
         }
         // Nothing is wanted, or what is wanted cannot hold the table: the old answer must not stay.
-        let claim = |row: &Row<A>| u32::from((row.algorithm.fitness)(&stats));
+        let claim = |row: &Row<A>| row.claim(&stats);
         let Some(present) =
             current.and_then(|c| self.rows.iter().find(|r| r.algorithm.name == c.name))
         else {
@@ -229,6 +249,12 @@ impl<A: Addr> Chooser<A> {
 }
 
 impl<A: Addr> Row<A> {
+    /// The algorithm's claim for such a table; the least of a favored one is above all others'.
+    fn claim(&self, stats: &TableStats) -> u32 {
+        let fitness = u32::from((self.algorithm.fitness)(stats));
+        if self.favored && fitness > 0 { fitness + FAVOR } else { fitness }
+    }
+
     fn fits(&self, stats: &TableStats, now: Instant) -> bool {
         !self.banned
             && self.paused_until.is_none_or(|until| now >= until)

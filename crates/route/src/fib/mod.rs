@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, HugePages, Lookup, NextHopId, Prefix, Region, Routes, Step,
-    Table, UpdateError,
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, NextHopId, Prefix, Region, Routes,
+    Step, Table, UpdateError,
 };
 
 pub mod audit;
@@ -30,10 +30,11 @@ pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
-pub use publish::{Publisher, Reader, Subscribe};
+pub use publish::{Outside, Publisher, Reader, Subscribe};
 pub use report::{FibReport, InstanceReport};
 pub use shadow::Compared;
 
+use crate::hops::MemoryMaker;
 use measure::{BuildCosts, Trial};
 use shadow::Shadow;
 
@@ -42,9 +43,21 @@ const REBUILD_SHARE: usize = 4;
 /// As many changes are listed in any case; beyond both the table will be built, and they are not.
 const MOST_LISTED: usize = 65_536;
 
+/// What all FIBs share with a reader outside.
+#[derive(Clone)]
+pub struct Shared {
+    /// Memory that it can read. Where there is no more of it the maker falls back to other memory: the
+    /// reader outside sees that and does without.
+    pub memory: MemoryMaker,
+    /// Whether it can read tables of this algorithm.
+    pub reads: fn(&str) -> bool,
+}
+
 /// One family's lookup table and its writer.
 pub struct Fib<A: Addr> {
     chooser: Chooser<A>,
+    /// With whom the table is shared, besides the readers here.
+    shared: Option<Shared>,
     options: FibOptions,
     current: Option<Current<A>>,
     lookup: Arc<dyn Lookup<A>>,
@@ -129,6 +142,7 @@ impl<A: Addr> Fib<A> {
         let options = FibOptions::default();
         Self {
             chooser: Chooser::new(rows),
+            shared: None,
             options,
             current: None,
             lookup: Arc::new(Nothing),
@@ -150,6 +164,14 @@ impl<A: Addr> Fib<A> {
             decisions: Vec::new(),
             counts: FibCounts::default(),
         }
+    }
+
+    /// Builds in memory that a reader outside can read, from the next commit on, and prefers algorithms
+    /// that it knows. A choice of the user's stays above that.
+    pub fn share(&mut self, shared: Shared) {
+        self.chooser.favor(shared.reads);
+        self.shared = Some(shared);
+        self.give_up_the_list();
     }
 
     /// Other knobs from now on; validate them first.
@@ -421,8 +443,12 @@ impl<A: Addr> Fib<A> {
         now: Instant,
     ) -> Result<(), UpdateError> {
         let start = Instant::now();
+        let mut memory: Box<dyn Memory> = match &self.shared {
+            Some(shared) => shared.memory.make(),
+            None => Box::new(HugePages::new()),
+        };
         let mut table = algorithm
-            .build(routes, &mut HugePages::new())
+            .build(routes, &mut *memory)
             .inspect_err(|error| self.failed(algorithm, error, now))?;
         self.lookup = table.publish();
         let took = start.elapsed();

@@ -37,9 +37,23 @@ struct Shared<T> {
     readers: Mutex<Vec<Arc<Announced>>>,
 }
 
+/// A reader that is no thread of ours: a program in the kernel, over the same memory.
+///
+/// It cannot pin a value, so it is brought to each new one by the writer; and it announces nothing, so
+/// that it is asked whether what it had begun is over.
+pub trait Outside<T>: Send {
+    /// Brings it to `value`. What it begins after the return sees nothing older, or it has ceased to read.
+    fn follow(&mut self, value: &T);
+    /// Notes what it has begun and not ended; [`Outside::passed`] is asked for this `epoch` later.
+    fn mark(&mut self, epoch: Epoch);
+    /// Whether all is over that it had begun when `epoch` was marked.
+    fn passed(&self, epoch: Epoch) -> bool;
+}
+
 /// The writer's end. There is one.
 pub struct Publisher<T> {
     shared: Arc<Shared<T>>,
+    outside: Option<Box<dyn Outside<T>>>,
     /// Values that some reader may still hold. They are freed here: giving a large table back takes
     /// milliseconds, which a reader must not pay for letting go of it last.
     replaced: Vec<Arc<T>>,
@@ -69,8 +83,15 @@ impl<T> Publisher<T> {
                 latest: Mutex::new(Latest { value: Arc::new(value), generation: 1 }),
                 readers: Mutex::new(Vec::new()),
             }),
+            outside: None,
             replaced: Vec::new(),
         }
+    }
+
+    /// Brings a reader of another kind to the present value, and to each that follows.
+    pub fn set_outside(&mut self, mut outside: Box<dyn Outside<T>>) {
+        outside.follow(&self.value());
+        self.outside = Some(outside);
     }
 
     /// Replaces the value; readers see it at their next pin. Returns its generation.
@@ -82,7 +103,11 @@ impl<T> Publisher<T> {
         let generation = latest.generation;
         // Release pairs with the acquire in `pin`.
         self.shared.generation.store(generation, Ordering::Release);
+        let value = latest.value.clone();
         drop(latest);
+        if let Some(outside) = &mut self.outside {
+            outside.follow(&value);
+        }
         self.replaced.push(old);
         self.sweep();
         generation
@@ -115,7 +140,11 @@ impl<T> Grace for Publisher<T> {
     fn retire(&mut self) -> Epoch {
         // SeqCst orders it after the unlinking stores and before the reads in `passed`; it pairs with
         // the load in `Reader::pin`.
-        Epoch(self.shared.epoch.fetch_add(1, Ordering::SeqCst) + 1)
+        let epoch = Epoch(self.shared.epoch.fetch_add(1, Ordering::SeqCst) + 1);
+        if let Some(outside) = &mut self.outside {
+            outside.mark(epoch);
+        }
+        epoch
     }
 
     fn passed(&self, epoch: Epoch) -> bool {
@@ -125,6 +154,7 @@ impl<T> Grace for Publisher<T> {
         let readers = self.shared.readers.lock().expect("no panic while holding it");
         // Acquire pairs with the release in `pin`: what the reader read, it read before.
         readers.iter().all(|r| r.0.load(Ordering::Acquire) >= epoch.0)
+            && self.outside.as_ref().is_none_or(|outside| outside.passed(epoch))
     }
 }
 
@@ -247,6 +277,42 @@ mod tests {
         let epoch = publisher.retire();
         drop(a);
         assert!(publisher.passed(epoch), "a reader that is gone holds nothing");
+    }
+
+    /// Ends what it has begun only when it is told to.
+    struct Slow {
+        seen: std::sync::Arc<std::sync::Mutex<Vec<i32>>>,
+        over: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    }
+
+    impl Outside<i32> for Slow {
+        fn follow(&mut self, value: &i32) {
+            self.seen.lock().unwrap().push(*value);
+        }
+        fn mark(&mut self, _: Epoch) {}
+        fn passed(&self, epoch: Epoch) -> bool {
+            self.over.load(std::sync::atomic::Ordering::SeqCst) >= epoch.0
+        }
+    }
+
+    #[test]
+    fn a_reader_outside_is_brought_along_and_waited_for() {
+        let mut publisher = Publisher::new(1);
+        let outside = Slow { seen: Default::default(), over: Default::default() };
+        let (seen, over) = (outside.seen.clone(), outside.over.clone());
+        publisher.set_outside(Box::new(outside));
+        publisher.set(2);
+        assert_eq!(*seen.lock().unwrap(), [1, 2]);
+        let mut reader = publisher.reader();
+        reader.pin();
+        let epoch = publisher.retire();
+        reader.pin();
+        assert!(!publisher.passed(epoch), "the one outside has not ended");
+        over.store(epoch.0, std::sync::atomic::Ordering::SeqCst);
+        assert!(publisher.passed(epoch));
+        let epoch = publisher.retire();
+        over.store(epoch.0, std::sync::atomic::Ordering::SeqCst);
+        assert!(!publisher.passed(epoch), "the one inside neither");
     }
 
     #[test]

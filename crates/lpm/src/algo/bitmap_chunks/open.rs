@@ -6,10 +6,33 @@ use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use super::{
     BASE, Counts, DIRECT, ENTRIES, Entry, Far, HEAP, LINE_WORDS, NAMES, Near, Reader, SHIFT,
-    SINK_WORDS, TAIL, TAIL_HEAD, Wide, Width, words_of,
+    SINK_END, SINK_WORDS, TAIL, TAIL_HEAD, Wide, Width, words_of,
 };
 use crate::lookup::{FormatError, Lookup};
 use crate::mem::{Region, region_named};
+
+/// What a reader written elsewhere must know of a table of bitmap chunks, besides the regions `direct`,
+/// `heap`, `tails` and `bases` and what the head of this file's parent says of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkForm {
+    /// Bits of an entry of the direct table: 16, or 32, which are not added to a base.
+    pub entry_bits: u8,
+    /// Bits of a result.
+    pub result_bits: u8,
+    /// The first word of the heap that is no sink.
+    pub sink_end: u32,
+}
+
+impl ChunkForm {
+    /// That of a table with these regions; `None` when it is none of bitmap chunks.
+    pub fn of(regions: &[Region]) -> Option<Self> {
+        let forms = [(Near::LAYOUT, 16, 16), (Far::LAYOUT, 32, 16), (Wide::LAYOUT, 32, 32)];
+        forms.into_iter().find_map(|(layout, entry_bits, result_bits)| {
+            let sink_end = u32::try_from(Counts::open(regions, layout).ok()?.get(SINK_END)).ok()?;
+            Some(Self { entry_bits, result_bits, sink_end })
+        })
+    }
+}
 
 /// The reader of saved regions, in whichever of the three forms.
 ///

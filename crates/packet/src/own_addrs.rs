@@ -9,11 +9,14 @@ use fingerpost_route::PortTable;
 
 const BITS: usize = 4096;
 
+/// What [`OwnAddrs`] asks first.
+pub(crate) type Filter = [u64; BITS / 64];
+
 /// The addresses of one family, behind a filter.
 pub(crate) struct OwnAddrs {
     /// Kept, so that no other table can come to lie at its address.
     ports: Arc<PortTable>,
-    filter: Box<[u64; BITS / 64]>,
+    filter: Box<Filter>,
     /// IPv6 addresses go into the filter; else the IPv4 ones, with the broadcast addresses.
     v6: bool,
 }
@@ -42,15 +45,7 @@ impl OwnAddrs {
     #[cold]
     fn rebuild(&mut self, ports: &Arc<PortTable>) {
         self.ports = ports.clone();
-        self.filter.fill(0);
-        let bits: Vec<(usize, u64)> = if self.v6 {
-            ports.own_v6.iter().map(|&a| bit_v6(a)).collect()
-        } else {
-            ports.own_v4.iter().chain(&ports.broadcast_v4).map(|&a| bit_v4(a)).collect()
-        };
-        for (word, bit) in bits {
-            self.filter[word] |= bit;
-        }
+        *self.filter = if self.v6 { filter_v6(ports) } else { filter_v4(ports) };
     }
 
     /// `false` for an address that is certainly neither our own nor a connected broadcast address.
@@ -81,6 +76,22 @@ impl OwnAddrs {
     pub(crate) fn is_own_v6(&self, addr: u128) -> bool {
         self.ports.own_v6.binary_search(&addr).is_ok()
     }
+}
+
+/// A bit for each own IPv4 address and each broadcast address.
+pub(crate) fn filter_v4(ports: &PortTable) -> Filter {
+    filter(ports.own_v4.iter().chain(&ports.broadcast_v4).map(|&addr| bit_v4(addr)))
+}
+
+/// A bit for each own IPv6 address.
+pub(crate) fn filter_v6(ports: &PortTable) -> Filter {
+    filter(ports.own_v6.iter().map(|&addr| bit_v6(addr)))
+}
+
+fn filter(bits: impl Iterator<Item = (usize, u64)>) -> Filter {
+    let mut filter = [0; BITS / 64];
+    bits.for_each(|(word, bit)| filter[word] |= bit);
+    filter
 }
 
 #[inline]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, PrefixMap};
 use fingerpost_route::event::AnyPrefix;
 use fingerpost_route::hops::{Adjacency, HopTable, Leg};
-use fingerpost_route::{Forwarding, Mac, PortInfo, PortTable};
+use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, Shared};
 use serde::Deserialize;
 
 /// What a topology file says.
@@ -101,17 +101,23 @@ impl Built {
     /// # Panics
     /// When it makes no sense; the message says where.
     pub fn parse(text: &str) -> Self {
-        let topology: Topology = toml::from_str(text).unwrap_or_else(|e| panic!("topology: {e}"));
-        Self::new(topology)
+        let memory = MemoryMaker::new(|| Box::new(Heap));
+        Self::new(read(text), &Shared { memory, reads: |_| true })
     }
 
     /// The topology of the packet cases, `testdata/packets/topology.toml`.
     pub fn of_cases() -> Self {
-        Self::parse(include_str!("../../../../testdata/packets/topology.toml"))
+        Self::parse(CASES)
     }
 
-    fn new(topology: Topology) -> Self {
-        let forwarding = Builder::new(&topology).build();
+    /// The same, with all that packets need in memory that a reader outside shares, in tables that it
+    /// can read.
+    pub fn of_cases_shared(shared: &Shared) -> Self {
+        Self::new(read(CASES), shared)
+    }
+
+    fn new(topology: Topology, shared: &Shared) -> Self {
+        let forwarding = Builder::new(&topology, shared).build();
         Self { topology, forwarding }
     }
 
@@ -140,6 +146,12 @@ impl Built {
     }
 }
 
+const CASES: &str = include_str!("../../../../testdata/packets/topology.toml");
+
+fn read(text: &str) -> Topology {
+    toml::from_str(text).unwrap_or_else(|e| panic!("topology: {e}"))
+}
+
 fn mac(text: &str) -> Mac {
     let mut bytes = text.split(':').map(|part| u8::from_str_radix(part, 16));
     let bytes = std::array::from_fn(|_| match bytes.next() {
@@ -156,6 +168,7 @@ fn parsed<T: FromStr>(text: &str) -> T {
 
 struct Builder<'a> {
     topology: &'a Topology,
+    shared: &'a Shared,
     hops: HopTable,
     next_id: u32,
     v4: PrefixMap<u32, NextHopId>,
@@ -163,9 +176,10 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(topology: &'a Topology) -> Self {
-        let hops = HopTable::new(256, 256, 256).expect("a few kilobytes");
-        Self { topology, hops, next_id: 1, v4: PrefixMap::new(), v6: PrefixMap::new() }
+    fn new(topology: &'a Topology, shared: &'a Shared) -> Self {
+        let hops = HopTable::with(&mut *shared.memory.make(), 256, 256, 256);
+        let hops = hops.expect("a few kilobytes");
+        Self { topology, shared, hops, next_id: 1, v4: PrefixMap::new(), v6: PrefixMap::new() }
     }
 
     fn hop(&mut self, leg: Leg) -> NextHopId {
@@ -252,8 +266,8 @@ impl<'a> Builder<'a> {
             }
         }
         Forwarding {
-            v4: lookup(fingerpost_lpm::registry::v4(), &self.v4),
-            v6: lookup(fingerpost_lpm::registry::v6(), &self.v6),
+            v4: lookup(fingerpost_lpm::registry::v4(), &self.v4, self.shared),
+            v6: lookup(fingerpost_lpm::registry::v6(), &self.v6, self.shared),
             others: Arc::default(),
             defaults: Arc::default(),
             hops: Arc::new(self.hops),
@@ -336,11 +350,15 @@ fn any_prefix(addr: IpAddr, len: u8) -> AnyPrefix {
     }
 }
 
-/// The first algorithm of the registry that takes the table.
+/// The first algorithm of the registry that takes the table, of those that can be read if there are any.
 fn lookup<A: Addr>(
     rows: impl Iterator<Item = &'static fingerpost_lpm::Algorithm<A>>,
     routes: &PrefixMap<A, NextHopId>,
+    shared: &Shared,
 ) -> Arc<dyn fingerpost_lpm::Lookup<A>> {
-    let mut rows = rows.filter_map(|row| row.build(routes, &mut Heap).ok());
-    rows.next().expect("some algorithm takes a small table").publish()
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort_by_key(|row| !(shared.reads)(row.name));
+    let mut built =
+        rows.iter().filter_map(|row| row.build(routes, &mut *shared.memory.make()).ok());
+    built.next().expect("some algorithm takes a small table").publish()
 }

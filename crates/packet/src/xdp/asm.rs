@@ -96,6 +96,30 @@ pub struct Insn {
     imm: i32,
 }
 
+impl Insn {
+    /// What a wide load takes: a number as it is, a map, or the memory of a map's only value.
+    pub(super) const NUMBER: u8 = 0;
+    pub(super) const MAP: u8 = 1;
+    pub(super) const MAP_VALUE: u8 = 2;
+
+    /// As it stands in an object file of this machine's byte order.
+    pub(super) fn from_bytes([code, registers, o0, o1, i0, i1, i2, i3]: [u8; 8]) -> Self {
+        let (offset, imm) = ([o0, o1], [i0, i1, i2, i3]);
+        Self { code, registers, offset: i16::from_ne_bytes(offset), imm: i32::from_ne_bytes(imm) }
+    }
+
+    pub(super) fn imm(self) -> i32 {
+        self.imm
+    }
+
+    /// Makes a wide load, which keeps its register, one of such a `kind`.
+    pub(super) fn set_wide(load: &mut [Self; 2], kind: u8, low: i32, high: i32) {
+        let keep = if cfg!(target_endian = "big") { 0xf0 } else { 0x0f };
+        load[0].registers = load[0].registers & keep | nibbles(0, kind);
+        (load[0].imm, load[1].imm) = (low, high);
+    }
+}
+
 /// A place to jump to, made by [`Asm::label`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a label must be bound"]
@@ -205,28 +229,42 @@ impl Asm {
     /// `dst =` a 64-bit constant.
     pub fn set64(&mut self, dst: Reg, value: u64) -> &mut Self {
         let [low, high] = halves(value);
-        self.wide(dst, 0, low, high)
+        self.wide(dst, Insn::NUMBER, low, high)
     }
 
     /// `dst =` the map, as an argument of a helper.
     pub fn set_map(&mut self, dst: Reg, map: BorrowedFd<'_>) -> &mut Self {
-        self.wide(dst, 1, map.as_raw_fd(), 0)
+        self.wide(dst, Insn::MAP, map.as_raw_fd(), 0)
     }
 
     /// `dst =` pointer to byte `offset` of the only value of an array map.
     pub fn set_map_value(&mut self, dst: Reg, map: BorrowedFd<'_>, offset: i32) -> &mut Self {
-        self.wide(dst, 2, map.as_raw_fd(), offset)
+        self.wide(dst, Insn::MAP_VALUE, map.as_raw_fd(), offset)
     }
 
     /// Calls a helper of the kernel.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
-        self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32)
+        self.push(CALL, Reg::R0, Reg::R0, 0, helper as i32)
+    }
+
+    /// Calls a function of the program's own, which [`Asm::function`] brings; it takes what is in `R1`.
+    pub fn call_function(&mut self, function: Label) -> &mut Self {
+        self.jump_from_here(function);
+        self.code.push(Insn { code: CALL, registers: nibbles(0, 1), offset: 0, imm: 0 });
+        self
+    }
+
+    /// A function written elsewhere, which nothing falls into: `label` is where it begins.
+    pub fn function(&mut self, label: Label, code: &[Insn]) -> &mut Self {
+        self.bind(label);
+        self.code.extend_from_slice(code);
+        self
     }
 
     /// Calls a function of the kernel by its number in the kernel's own list of types.
     pub fn call_kernel(&mut self, number: i32) -> &mut Self {
         // The source register says that it is no helper.
-        self.code.push(Insn { code: 0x85, registers: nibbles(0, 2), offset: 0, imm: number });
+        self.code.push(Insn { code: CALL, registers: nibbles(0, 2), offset: 0, imm: number });
         self
     }
 
@@ -274,6 +312,10 @@ impl Asm {
             let target = self.labels[label.0]
                 .unwrap_or_else(|| panic!("label {} of the jump at {at} is not bound", label.0));
             let distance = target - at - 1;
+            if self.code[at].code == CALL {
+                self.code[at].imm = i32::try_from(distance).expect("programs are short");
+                continue;
+            }
             self.code[at].offset = i16::try_from(distance)
                 .unwrap_or_else(|_| panic!("jump at {at} over {distance} instructions"));
         }
@@ -315,12 +357,14 @@ impl Asm {
     }
 }
 
+const CALL: u8 = 0x85;
+
 /// The two register fields are bit fields of C: their order follows the byte order.
 const fn nibbles(dst: u8, src: u8) -> u8 {
     if cfg!(target_endian = "big") { dst << 4 | src } else { src << 4 | dst }
 }
 
-fn halves(value: u64) -> [i32; 2] {
+pub(super) fn halves(value: u64) -> [i32; 2] {
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a word")]
     [value as i32, (value >> 32) as i32]
 }

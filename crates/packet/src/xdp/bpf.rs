@@ -11,10 +11,15 @@
 //!    write: a map's key and value sizes are fixed when it is made (`Map::key_bytes`,
 //!    `Map::value_bytes`, for per-CPU maps times the CPUs that are possible) and checked at each call.
 //! 3. A descriptor that the kernel returns is new and ours alone.
+//! 4. A `SharedMemory` is mapped whole, for reading and writing, until it is dropped; regions of it keep it.
+//!    Programs write only words of it, as atomics do.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use fingerpost_lpm::Region;
 
 use super::asm::Insn;
 use super::{Mode, XdpError};
@@ -46,9 +51,11 @@ enum Command {
     ProgLoad = 5,
     ProgTestRun = 10,
     LinkCreate = 28,
+    LinkUpdate = 29,
 }
 
 const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
@@ -141,8 +148,18 @@ impl Map {
         value_bytes: u32,
         entries: u32,
     ) -> Result<Self, XdpError> {
-        let error = |source| XdpError::System { call: "bpf(MAP_CREATE)", source };
         let flags = if kind == MapKind::Hash { BPF_F_NO_PREALLOC } else { 0 };
+        Self::with_flags(kind, name, (key_bytes, value_bytes), entries, flags)
+    }
+
+    fn with_flags(
+        kind: MapKind,
+        name: &'static str,
+        (key_bytes, value_bytes): (u32, u32),
+        entries: u32,
+        flags: u32,
+    ) -> Result<Self, XdpError> {
+        let error = |source| XdpError::System { call: "bpf(MAP_CREATE)", source };
         let mut attr = Attr::new()
             .u32(0, kind as u32)
             .u32(4, key_bytes)
@@ -215,10 +232,19 @@ impl Map {
     /// # Errors
     /// What the kernel says.
     pub fn sum(&self, index: u32) -> io::Result<u64> {
-        let mut parts = vec![0; self.value_bytes];
-        self.lookup(&index.to_ne_bytes(), &mut parts)?;
+        let parts = self.parts(index)?;
         let number = |part: &[u8]| u64::from_ne_bytes(part.try_into().expect("8 bytes each"));
         Ok(parts.chunks_exact(8).map(number).sum())
+    }
+
+    /// What stands at `index`: of a per-CPU array the parts of all CPUs, one after the other.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn parts(&self, index: u32) -> io::Result<Vec<u8>> {
+        let mut parts = vec![0; self.value_bytes];
+        self.lookup(&index.to_ne_bytes(), &mut parts)?;
+        Ok(parts)
     }
 
     fn attr(&self, key: &[u8]) -> Attr {
@@ -229,6 +255,73 @@ impl Map {
 impl AsFd for Map {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Memory that programs in the kernel and this process share: the only value of an array map, mapped.
+#[derive(Debug)]
+pub struct SharedMemory {
+    map: Map,
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: by invariant 4 it is memory that is reached by atomics alone.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Zeroed, and taken from the kernel at once, in pages.
+    ///
+    /// # Errors
+    /// What the kernel says: `E2BIG` or `ENOMEM` when it has not so much in a piece.
+    pub fn new(name: &'static str, bytes: usize) -> Result<Arc<Self>, XdpError> {
+        let error = |call| move |source| XdpError::System { call, source };
+        let size = u32::try_from(bytes)
+            .map_err(|e| error("bpf(MAP_CREATE) of shared memory")(io::Error::other(e)))?;
+        let map = Map::with_flags(MapKind::Array, name, (4, size), 1, BPF_F_MMAPABLE)?;
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, map.fd.as_raw_fd());
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(error("mmap of a map")(io::Error::last_os_error()));
+        }
+        let at = NonNull::new(at.cast()).expect("a mapping is not at 0");
+        Ok(Arc::new(Self { map, at, bytes }))
+    }
+
+    /// The map, for programs.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first `bytes` of it, as lookup structures use memory.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn region(self: &Arc<Self>, name: &'static str, bytes: usize) -> Region {
+        assert!(bytes <= self.bytes, "{bytes} of {}", self.bytes);
+        // SAFETY: invariant 4, and a page is aligned to more than a line.
+        unsafe { Region::from_raw(name, self.at, bytes, self.clone()) }
+    }
+
+    /// The memory that a region lies in, if it is of this kind.
+    pub fn of(region: &Region) -> Option<&Self> {
+        region.owner().downcast_ref()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and by invariant 4 no region is left.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -385,7 +478,7 @@ impl Program {
         let fd = unsafe { bpf(Command::LinkCreate, &mut attr) }
             .map_err(|source| XdpError::Attach { ifindex, mode, source })?;
         // SAFETY: invariant 3.
-        Ok(Link { _fd: unsafe { OwnedFd::from_raw_fd(fd) }, mode, why: String::new() })
+        Ok(Link { fd: unsafe { OwnedFd::from_raw_fd(fd) }, mode, why: String::new() })
     }
 
     /// The same, native if it can be had, else generic; the link then tells why.
@@ -436,7 +529,7 @@ pub(crate) fn tag_on_egress(ifindex: u32) -> OwnedFd {
 #[derive(Debug)]
 #[must_use = "a dropped link detaches its program"]
 pub struct Link {
-    _fd: OwnedFd,
+    fd: OwnedFd,
     mode: Mode,
     why: String,
 }
@@ -445,6 +538,18 @@ impl Link {
     /// Where on the receive path it runs.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Puts another program in the place of the present one: each frame is seen by one of the two.
+    ///
+    /// # Errors
+    /// What the kernel says; the present one stays.
+    pub fn replace(&self, program: &Program) -> Result<(), XdpError> {
+        let mut attr = Attr::new().fd(0, self.fd.as_raw_fd()).fd(4, program.fd.as_raw_fd());
+        // SAFETY: no pointers in it.
+        unsafe { bpf(Command::LinkUpdate, &mut attr) }
+            .map(drop)
+            .map_err(|source| XdpError::System { call: "bpf(LINK_UPDATE)", source })
     }
 
     /// Why not in a better mode; empty when it runs in the best.

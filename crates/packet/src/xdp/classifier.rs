@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
-use super::asm::{Asm, Helper, Insn, When, be16, be32};
+use super::asm::{Asm, Helper, Insn, Label, When, be16, be32};
 use super::bpf::{Link, Map, MapKind, Program};
 use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
 use crate::device::afxdp;
@@ -69,7 +69,7 @@ impl Classifier {
         let own = |map: &Map| map.as_fd().try_clone_to_owned();
         let dup = |source| XdpError::System { call: "dup of a map", source };
         let local = [own(&local.v4).map_err(dup)?, own(&local.v6).map_err(dup)?];
-        let code = program(&settings, &sockets, &counts, &local, None);
+        let code = program(&settings, &sockets, &counts, &local, None, None);
         let program = Program::load("classifier", &code)?;
         let classifier = Self { program, settings, sockets, counts, local, max_len };
         classifier.set_mac(mac)?;
@@ -83,10 +83,41 @@ impl Classifier {
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in or no way to.
         let _ = afxdp::keep_tags(&afxdp::name_of(ifindex));
-        match self.asking(ifindex) {
+        match self.asking(ifindex, None) {
             Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
             _ => self.program.attach(ifindex, mode),
         }
+    }
+
+    /// Has a function of our own see each frame first, in the program that is attached by `link`: what it
+    /// answers below 0 goes on to the rules, all else is the frame's end. `None` takes it out again.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the program is as it was.
+    pub fn put_first(
+        &self,
+        ifindex: u32,
+        link: &Link,
+        first: Option<&[Insn]>,
+    ) -> Result<(), XdpError> {
+        match self.asking(ifindex, first) {
+            Some(asking) if link.mode() == Mode::Native => link.replace(&asking),
+            _ => link.replace(&self.with(first)?),
+        }
+    }
+
+    /// The program without a question for hidden tags.
+    pub(super) fn with(&self, first: Option<&[Insn]>) -> Result<Program, XdpError> {
+        Program::load("classifier", &self.code(None, first))
+    }
+
+    /// The settings, of which the first 6 bytes are the interface's MAC.
+    pub(super) fn settings(&self) -> &Map {
+        &self.settings
+    }
+
+    fn code(&self, ask: Option<i32>, first: Option<&[Insn]>) -> Vec<Insn> {
+        program(&self.settings, &self.sockets, &self.counts, &self.local, ask, first)
     }
 
     /// Attaches it in the best mode that the interface takes; the link tells which and why.
@@ -102,9 +133,8 @@ impl Classifier {
     }
 
     /// The program that asks the driver for hidden tags; `None` where kernel or driver have no way.
-    fn asking(&self, ifindex: u32) -> Option<Program> {
-        let ask = btf::vlan_tag_function()?;
-        let code = program(&self.settings, &self.sockets, &self.counts, &self.local, Some(ask));
+    fn asking(&self, ifindex: u32, first: Option<&[Insn]>) -> Option<Program> {
+        let code = self.code(Some(btf::vlan_tag_function()?), first);
         Program::load_for("classifier", &code, Some(ifindex)).ok()
     }
 
@@ -160,13 +190,14 @@ impl Classifier {
 
 /// The program. Registers that last: R6 context, later the action; R7 the frame; R8 its end;
 /// R9 the settings. What jumps to `pass` is the kernel's. `ask` is the number of the function that
-/// tells a hidden tag.
+/// tells a hidden tag, `first` a function of our own that sees untagged frames before the rules do.
 fn program(
     settings: &Map,
     sockets: &Map,
     counts: &Map,
     [local_v4, local_v6]: &[OwnedFd; 2],
     ask: Option<i32>,
+    first: Option<&[Insn]>,
 ) -> Vec<Insn> {
     let mut a = Asm::new();
     let (v4, v6, redirect) = (a.label(), a.label(), a.label());
@@ -174,7 +205,15 @@ fn program(
         (a.label(), a.label(), a.label(), a.label(), a.label());
 
     // struct xdp_md: data and data_end are its first two words, rx_queue_index its fifth.
-    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
+    a.set(R6, R1);
+    let function = a.label();
+    if first.is_some() {
+        let rules = a.label();
+        ask_for_tag(&mut a, ask, pass);
+        a.set(R1, R6).call_function(function).branch32(R0, When::Eq, -1, rules).exit();
+        a.bind(rules);
+    }
+    a.load(Word, R7, R6, 0).load(Word, R8, R6, 4);
     a.set_map_value(R9, settings.as_fd(), 0);
 
     // Too short for Ethernet and IPv4, or too long for a frame of ours.
@@ -213,10 +252,8 @@ fn program(
     a.branch(R0, When::Ne, 0, pass);
 
     a.bind(redirect);
-    if let Some(ask) = ask {
-        // No tag that the device took off: function(context, &protocol, &tag) is 0 when there is one.
-        a.store(Double, R10, -8, 0).set(R1, R6).set(R2, R10).add(R2, -8).set(R3, R10).add(R3, -4);
-        a.call_kernel(ask).branch32(R0, When::Eq, 0, pass);
+    if first.is_none() {
+        ask_for_tag(&mut a, ask, pass);
     }
 
     // To the socket of the queue it came by, if there is one.
@@ -234,7 +271,18 @@ fn program(
     a.branch(R0, When::Eq, 0, done);
     a.load(Double, R1, R0, 0).add(R1, 1).store(Double, R0, 0, R1);
     a.bind(done).set(R0, R6).exit();
+    if let Some(first) = first {
+        a.function(function, first);
+    }
     a.finish()
+}
+
+/// Jumps to `tagged` when the device took a tag off: function(context, &protocol, &tag) is 0 then.
+fn ask_for_tag(a: &mut Asm, ask: Option<i32>, tagged: Label) {
+    if let Some(ask) = ask {
+        a.store(Double, R10, -8, 0).set(R1, R6).set(R2, R10).add(R2, -8).set(R3, R10).add(R3, -4);
+        a.call_kernel(ask).branch32(R0, When::Eq, 0, tagged);
+    }
 }
 
 #[cfg(test)]
@@ -423,7 +471,7 @@ mod tests {
             let (a, b) = lab::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
             let classifier = Classifier::load(lab::mac("b0"), &local, MAX_LEN).unwrap();
-            assert!(classifier.asking(b).is_some());
+            assert!(classifier.asking(b, None).is_some());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
             let pool = Pool::new(8, 2048);

@@ -12,11 +12,13 @@ pub mod asm;
 pub mod bpf;
 mod btf;
 pub mod classifier;
+pub mod forward;
 pub mod generator;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "a private network namespace for the live tests")]
 pub(crate) mod lab;
 pub mod local;
+pub mod object;
 pub mod reference;
 pub mod sink;
 

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Forwarding in the driver: looks a packet up in the router's own tables, which lie in maps that both
+ * sides read, and sends it on. What it cannot do whole it leaves untouched, and answers LEAVE: then the
+ * packet goes the way that it would go without this program (crates/packet/src/xdp/classifier.rs).
+ *
+ * Compiled with `clang -O2 -target bpf -mcpu=v3 -c` to forward.o, which is what is shipped; a test compares
+ * the two where clang is. Everything that is declared `extern`, and every CONSTANT, is put in by the loader
+ * (object.rs) from what it binds to the name: part of a map, a map, or a number. The verifier knows these
+ * numbers, so a branch on a form that a table does not have costs nothing.
+ *
+ * Loads are as wide as the fields; a packet's header begins 2 bytes off a word, which the machines that
+ * we serve do not mind. Numbers of the network stay in its order where they are only compared.
+ */
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define INLINE static inline __attribute__((always_inline))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* A number that the loader puts in: nothing that the compiler can reason about. */
+#define CONSTANT(name) ({ u64 number; asm("%0 = " #name " ll" : "=r"(number)); number; })
+
+struct xdp_md {
+	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
+};
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static u32 (*processor)(void) = (void *)8;
+static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+static long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
+
+enum { XDP_DROP = 1, XDP_REDIRECT = 4, LEAVE = -1 };
+
+/* ---- what the loader binds ---- */
+
+extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
+extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that are the host's own (own_addrs.rs) */
+extern u8 outlets[];      /* by port: 1 where packets can leave this way */
+extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
+extern u64 hops[];        /* hops.rs */
+extern u32 slots[];
+extern u64 adjacencies[];
+extern u16 v4_direct16[]; /* bitmap_chunks.rs, entries of 16 bits or of 32 */
+extern u32 v4_direct32[];
+extern u32 v4_bases[];
+extern u64 v4_heap[];
+extern u64 v4_tails[];
+extern u32 v6_direct[];   /* bitmap_trie.rs */
+extern u32 v6_top[];
+extern u64 v6_heap[];
+extern char devices;      /* map of devices by port */
+extern char uses;         /* per CPU: packets and bytes by adjacency */
+extern char left;         /* per CPU: packets left alone, by reason */
+
+/* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
+enum {
+	SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
+	QUOTED, UNFILLED, DAMAGED, BLACKHOLE, REFUSED,
+};
+
+INLINE int note(u32 reason, int action)
+{
+	u64 *count = map_lookup(&left, &reason);
+
+	if (count)
+		*count += 1;
+	return action;
+}
+
+/* ---- lookup ---- */
+
+/* The verifier takes it to be at most 255: maps are longer than what is in use by more than that. */
+INLINE u32 ones(u64 x)
+{
+	x -= (x >> 1) & 0x5555555555555555ULL;
+	x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (x * 0x0101010101010101ULL) >> 56;
+}
+
+/* Forms of an IPv4 table: entries and results of 16 or 32 bits; 0 is none that can be read. */
+enum { NONE4, NEAR, FAR, WIDE };
+
+INLINE u32 lookup4(u32 d)
+{
+	u64 form = CONSTANT(v4_form), place, at, before;
+	u32 rank, result;
+
+	if (form == NEAR) {
+		place = v4_direct16[d >> 14];
+		if (place >= CONSTANT(v4_sink_end))
+			place += v4_bases[d >> 26];
+	} else {
+		place = v4_direct32[d >> 14];
+	}
+	if (UNLIKELY(place > CONSTANT(v4_heap_last)))
+		return 0;
+	rank = ones(v4_heap[place] << (63 - ((d >> 8) & 63)));
+	if (form == WIDE) {
+		result = ((u32 *)&v4_heap[place])[1 + rank];
+		if (LIKELY(!(result >> 31)))
+			return result;
+		at = (u64)(result & 0x7fffffff) * 8;
+	} else {
+		result = ((u16 *)&v4_heap[place])[3 + rank];
+		if (LIKELY(!(result >> 15)))
+			return result;
+		at = (u64)(result & 0x7fff) * 8;
+	}
+	/* A /24 with longer prefixes: which of the four words, and how many runs begin before it. */
+	if (UNLIKELY(at > CONSTANT(v4_tails_last)))
+		return 0;
+	before = (v4_tails[at + 4] >> ((d >> 6 & 3) * 16)) & 0x1ff;
+	rank = ones(v4_tails[at + (d >> 6 & 3)] << (63 - (d & 63))) + before;
+	if (form == WIDE)
+		return ((u32 *)&v4_tails[at])[9 + rank];
+	return ((u16 *)&v4_tails[at])[19 + rank];
+}
+
+/* ---- flows: as in flow.rs ---- */
+
+INLINE u64 fold(u64 state, u64 word)
+{
+	state = (state ^ word) * 0x9e3779b97f4a7c15ULL;
+	return state ^ (state >> 32);
+}
+
+INLINE u32 finish(u64 state)
+{
+	state *= 0xbf58476d1ce4e5b9ULL;
+	state ^= state >> 29;
+	state *= 0x94d049bb133111ebULL;
+	return state ^ (state >> 32);
+}
+
+/* Protocols whose headers begin with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite. */
+INLINE int has_ports(u32 protocol)
+{
+	return protocol == 6 || protocol == 17 || protocol == 33 || protocol == 132 || protocol == 136;
+}
+
+/* Protocol and ports as one word. `transport` begins the header, of which `len` bytes belong to it. */
+INLINE u64 transport_word(u32 protocol, u8 *transport, u32 len, u8 *end)
+{
+	u64 ports = 0;
+
+	if (has_ports(protocol) && len >= 4 && transport + 4 <= end)
+		ports = __builtin_bswap32(*(u32 *)transport);
+	return ports << 8 | protocol;
+}
+
+/* ---- the way out ---- */
+
+struct use {
+	u64 packets, bytes;
+};
+
+struct way {
+	u64 low, high; /* the adjacency: 12 bytes of addresses, the port, the MTU */
+	struct use *use;
+};
+
+enum { ADJACENCY = 1, DROP = 4 };
+
+/*
+ * Where the leg in the low half of `word` takes a packet of `len` bytes. Answers 0 and fills `way`, or
+ * what becomes of the packet.
+ */
+INLINE int find_way(u64 word, u32 len, struct way *way)
+{
+	u32 leg = word, index = leg & 0x0fffffff;
+	u64 at = (u64)index * 2;
+
+	if (UNLIKELY(leg >> 28 != ADJACENCY))
+		return leg >> 28 == DROP ? note(BLACKHOLE, XDP_DROP) : note(VERDICT, LEAVE);
+	if (UNLIKELY(at > CONSTANT(adjacencies_last)))
+		return note(DAMAGED, LEAVE);
+	/* High first: the MTU says whether the low half can be used (hops.rs). */
+	way->high = *(volatile u64 *)&adjacencies[at + 1];
+	way->low = *(volatile u64 *)&adjacencies[at];
+	if (UNLIKELY(way->high >> 48 == 0))
+		return note(UNRESOLVED, LEAVE);
+	if (UNLIKELY(len > way->high >> 48))
+		return note(TOO_BIG, LEAVE);
+	at = way->high >> 32 & 0xffff;
+	if (UNLIKELY(at > CONSTANT(outlets_last) || !outlets[at]))
+		return note(OUTLET, LEAVE);
+	way->use = map_lookup(&uses, &index);
+	return LIKELY(way->use) ? 0 : note(DAMAGED, LEAVE);
+}
+
+/* The word of a slot of a group. */
+INLINE u64 slot_of(u64 word, u32 hash)
+{
+	u64 slot = (word & 0x0fffffff) + (((u64)hash * (word >> 32)) >> 32);
+
+	return slot > CONSTANT(slots_last) ? 0 : *(volatile u32 *)&slots[slot];
+}
+
+/* Writes the link header, cuts padding off, counts, and sends. */
+INLINE int leave_by(struct xdp_md *context, u8 *data, struct way *way, u32 frame, u32 wanted)
+{
+	*(u32 *)data = way->low;
+	*(u32 *)(data + 4) = way->low >> 32;
+	*(u32 *)(data + 8) = way->high;
+	if (UNLIKELY(frame != wanted))
+		adjust_tail(context, (int)wanted - (int)frame);
+	way->use->packets += 1;
+	way->use->bytes += wanted;
+	/* The lowest bits are the answer where no device is. */
+	if (UNLIKELY(redirect_map(&devices, way->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
+		return note(REFUSED, XDP_DROP);
+	return XDP_REDIRECT;
+}
+
+INLINE int may_be_own(u64 *filter, u64 hash)
+{
+	return filter[hash >> 58] >> (hash >> 52 & 63) & 1;
+}
+
+INLINE u32 fold16(u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/*
+ * Whether a sender on this host left a checksum to a card that is not there (fill_checksum.rs), or may
+ * have: `sum` is that of the pseudo-header, without the length.
+ */
+INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
+{
+	u32 field, port;
+
+	if (transport + 18 > end)
+		return protocol != 1 && protocol != 58;
+	sum = fold16(sum + __builtin_bswap16(len) + ((u64)protocol << 8));
+	if (protocol == 6)
+		return *(u16 *)(transport + 16) == sum;
+	if (protocol == 17) {
+		field = *(u16 *)(transport + 6);
+		port = *(u16 *)(transport + 2);
+		/* VXLAN and GENEVE: what is inside may be unfilled. */
+		return field == sum || port == __builtin_bswap16(4789) || port == __builtin_bswap16(6081);
+	}
+	/* Sums of other kinds, tunnels, and headers of IPv6 that have to be walked. */
+	return protocol != 1 && protocol != 58 && protocol != 50 && protocol != 59 && protocol != 89;
+}
+
+INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
+{
+	u8 *ip = data + 14;
+	u32 frame = end - data, total, src, dst, fragment, hash;
+	u64 word, sum, state;
+	struct way way;
+	int left_out;
+
+	if (UNLIKELY(ip + 20 > end))
+		return note(SHORT, LEAVE);
+	if (UNLIKELY(ip[0] != 0x45))
+		return note(OPTIONS, LEAVE);
+	sum = (u64)*(u32 *)ip + *(u32 *)(ip + 4) + *(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16);
+	total = __builtin_bswap16(*(u16 *)(ip + 2));
+	if (UNLIKELY(fold16(sum) != 0xffff || total < 20 || total + 14 > frame))
+		return note(HEADER, LEAVE);
+	src = *(u32 *)(ip + 12);
+	dst = *(u32 *)(ip + 16);
+	/* 0/8, 127/8, multicast and above, 169.254/16: neither source nor destination. */
+#define SPECIAL(a) (((a) & 0xff) == 0 || ((a) & 0xff) == 127 || ((a) & 0xff) >= 224 || ((a) & 0xffff) == 0xfea9)
+	if (UNLIKELY(SPECIAL(src) || SPECIAL(dst)))
+		return note(ADDRESS, LEAVE);
+	if (UNLIKELY(ip[8] <= 1))
+		return note(EXPIRED, LEAVE);
+	fragment = __builtin_bswap16(*(u16 *)(ip + 6));
+	/* The end of a fragment must lie in a packet of at most 65,535 bytes. */
+	if (UNLIKELY((fragment & 0x1fff) * 8 + total > 65535))
+		return note(HEADER, LEAVE);
+	src = __builtin_bswap32(src);
+	dst = __builtin_bswap32(dst);
+	if (UNLIKELY(may_be_own(own4, src * 0x9e3779b97f4a7c15ULL) || may_be_own(own4, dst * 0x9e3779b97f4a7c15ULL)))
+		return note(ADDRESS, LEAVE);
+	fragment &= 0x3fff;
+	if (CONSTANT(fill) && !fragment) {
+		sum = (u64)*(u32 *)(ip + 12) + *(u32 *)(ip + 16);
+		if (unfilled(ip[9], ip + 20, total - 20, sum, end))
+			return note(UNFILLED, LEAVE);
+	}
+
+	word = lookup4(dst);
+	if (UNLIKELY(word > CONSTANT(hops_last)))
+		return note(DAMAGED, LEAVE);
+	word = *(volatile u64 *)&hops[word];
+	if (UNLIKELY(word >> 32)) {
+		/* Errors go the way of the flow that they quote. */
+		if (ip[9] == 1 && !fragment)
+			return note(QUOTED, LEAVE);
+		state = fold(CONSTANT(seed), (u64)src << 32 | dst);
+		sum = fragment ? ip[9] : transport_word(ip[9], ip + 20, total - 20, end);
+		hash = finish(fold(state, sum));
+		word = slot_of(word, hash);
+	}
+	left_out = find_way(word, total, &way);
+	if (UNLIKELY(left_out))
+		return left_out;
+	/* RFC 1624: one less in the high byte is one more in the sum, carried around. */
+	sum = (u32)*(u16 *)(ip + 10) + 1;
+	sum += sum >= 0xffff;
+	*(u16 *)(ip + 10) = sum;
+	ip[8] -= 1;
+	return leave_by(context, data, &way, frame, total + 14);
+}
+
+/* ::/96 and ::ffff:0:0/96. */
+INLINE int is_martian6(u64 high, u64 low)
+{
+	return !high && (!(low >> 32) || low >> 32 == 0xffff);
+}
+
+INLINE u32 lookup6(u64 high, u64 low);
+
+INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
+{
+	u8 *ip = data + 14;
+	u32 frame = end - data, payload, first, hash, protocol;
+	u64 src, src_low, dst, dst_low, word, sum, state;
+	struct way way;
+	int left_out;
+
+	if (UNLIKELY(ip + 40 > end))
+		return note(SHORT, LEAVE);
+	first = __builtin_bswap32(*(u32 *)ip);
+	payload = __builtin_bswap16(*(u16 *)(ip + 4));
+	protocol = ip[6];
+	if (UNLIKELY(first >> 28 != 6 || payload + 54 > frame || (!payload && !protocol)))
+		return note(HEADER, LEAVE);
+	src = __builtin_bswap64(*(u64 *)(ip + 8));
+	src_low = __builtin_bswap64(*(u64 *)(ip + 16));
+	dst = __builtin_bswap64(*(u64 *)(ip + 24));
+	dst_low = __builtin_bswap64(*(u64 *)(ip + 32));
+	/* Multicast, link-local, martians. */
+	if (UNLIKELY(src >> 54 >= 0x3fa || dst >> 54 >= 0x3fa))
+		if (src >> 56 == 0xff || dst >> 56 == 0xff || src >> 54 == 0x3fa || dst >> 54 == 0x3fa)
+			return note(ADDRESS, LEAVE);
+	if (UNLIKELY(is_martian6(src, src_low) || is_martian6(dst, dst_low)))
+		return note(ADDRESS, LEAVE);
+	if (UNLIKELY(ip[7] <= 1))
+		return note(EXPIRED, LEAVE);
+#define HASH6(h, l) ((((h) * 0xbf58476d1ce4e5b9ULL) ^ (l)) * 0x9e3779b97f4a7c15ULL)
+	if (UNLIKELY(may_be_own(own6, HASH6(src, src_low)) || may_be_own(own6, HASH6(dst, dst_low))))
+		return note(ADDRESS, LEAVE);
+	if (CONSTANT(fill)) {
+		sum = (u64)*(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16) + *(u32 *)(ip + 20);
+		sum += (u64)*(u32 *)(ip + 24) + *(u32 *)(ip + 28) + *(u32 *)(ip + 32) + *(u32 *)(ip + 36);
+		if (unfilled(protocol, ip + 40, payload, sum, end))
+			return note(UNFILLED, LEAVE);
+	}
+
+	word = lookup6(dst, dst_low);
+	if (UNLIKELY(word > CONSTANT(hops_last)))
+		return note(DAMAGED, LEAVE);
+	word = *(volatile u64 *)&hops[word];
+	if (UNLIKELY(word >> 32)) {
+		if (protocol == 58)
+			return note(QUOTED, LEAVE);
+		state = fold(fold(CONSTANT(seed), src), src_low);
+		state = fold(fold(state, dst), dst_low);
+		sum = (u64)(first & 0xfffff) << 40 | transport_word(protocol, ip + 40, payload, end);
+		hash = finish(fold(state, sum));
+		word = slot_of(word, hash);
+	}
+	left_out = find_way(word, payload + 40, &way);
+	if (UNLIKELY(left_out))
+		return left_out;
+	ip[7] -= 1;
+	return leave_by(context, data, &way, frame, payload + 54);
+}
+
+INLINE u32 lookup6(u64 high, u64 low)
+{
+	return 0;
+}
+
+INLINE int route(struct xdp_md *context)
+{
+	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
+	u64 mac;
+	u16 type;
+
+	if (UNLIKELY(data + 14 > end))
+		return LEAVE;
+	mac = *(u32 *)data | (u64)*(u16 *)(data + 4) << 32;
+	if (UNLIKELY(mac != (settings[0] & 0xffffffffffffULL)))
+		return LEAVE;
+	type = *(u16 *)(data + 12);
+	if (type == 0x0008)
+		return CONSTANT(v4_form) ? ip4(context, data, end) : note(NO_TABLE, LEAVE);
+	if (type == 0xdd86)
+		return CONSTANT(v6_form) ? ip6(context, data, end) : note(NO_TABLE, LEAVE);
+	return note(TYPE, LEAVE);
+}
+
+/* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */
+int forward(struct xdp_md *context)
+{
+	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
+	u64 now = *epoch + 1;
+	int action;
+
+	/* An exchange is a full barrier: nothing is read before the count is seen. */
+	__sync_lock_test_and_set(epoch, now);
+	action = route(context);
+	asm volatile("" ::: "memory");
+	*(volatile u64 *)epoch = now + 1;
+	return action;
+}
+
+/*
+ * For proofs: the packet is a list of addresses, which are replaced by their next hops. IPv4: 4 bytes
+ * each, in the machine's order.
+ */
+int ask4(struct xdp_md *context)
+{
+	u32 *data = (u32 *)(u64)context->data, *end = (u32 *)(u64)context->data_end;
+	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
+	u64 now = *epoch + 1;
+
+	__sync_lock_test_and_set(epoch, now);
+	for (int i = 0; i < 256 && data + 1 <= end; i++, data++)
+		*data = lookup4(*data);
+	asm volatile("" ::: "memory");
+	*(volatile u64 *)epoch = now + 1;
+	return XDP_DROP;
+}

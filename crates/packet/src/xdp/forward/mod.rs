@@ -1,0 +1,463 @@
+//! Forwarding in the driver: the same tables that the packet graph reads, read by a program in the kernel.
+//!
+//! The writer of the tables puts them into maps that both sides see ([`memory`]), brings the programs along
+//! at each publication, and waits for them before it uses memory again ([`epochs`]): to it the programs are
+//! one more reader ([`Outside`]). What the program does stands in `forward.c`; what it does not do it
+//! leaves, untouched, to the classifier of the interface and by that to the graph or the kernel.
+//!
+//! A program is linked for one interface and one set of tables ([`super::object`]): sizes, forms and the
+//! interface's own properties are numbers in its code. A change in place is seen at once. A table that was
+//! built anew, a change of interfaces or of the size of a table means new programs, put in the place of
+//! the old ones one interface after the other, each at once.
+//!
+//! Cost: 5 to 40 ms an interface to link, verify and replace; nothing for changes in place.
+
+mod epochs;
+mod memory;
+pub mod reasons;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use fingerpost_lpm::{Addr, ChunkForm, Epoch, Lookup, Region};
+use fingerpost_route::{Forwarding, Outside, PortInfo, PortTable, Shared};
+
+use super::asm::Insn;
+use super::bpf::{Map, MapKind, Program, SharedMemory};
+use super::object::{self, Bound};
+use super::{Classifier, Link, Mode, XdpError};
+use crate::own_addrs::{filter_v4, filter_v6};
+use epochs::Epochs;
+pub use memory::CAP_BYTES;
+use memory::Maps;
+use reasons::{LEFT_ALONE, LeftAlone};
+
+/// The compiled `forward.c`.
+static OBJECT: &[u8] = include_bytes!("forward.o");
+
+/// Ports that packets can leave by.
+const PORTS: u32 = 4096;
+
+/// Algorithms whose tables the program can read.
+const READABLE: &[&str] = &["bc18"];
+
+/// Forms of an IPv4 table, as `forward.c` numbers them; 0 is none that it can read.
+const NEAR: u64 = 1;
+const FAR: u64 = 2;
+const WIDE: u64 = 3;
+
+/// Forwarding in the kernel, for all interfaces of a router. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Forwarder(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    epochs: Epochs,
+    maps: Arc<Maps>,
+    own: [Arc<SharedMemory>; 2],
+    outlets: Arc<SharedMemory>,
+    devices: Map,
+    left: Map,
+    flow_seed: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    forwarding: Option<Forwarding>,
+    ports: BTreeMap<u16, Attached>,
+    /// Per CPU: packets and bytes by adjacency, for so many of them.
+    uses: Option<Map>,
+    /// What was counted in the maps before this one.
+    used_before: Vec<Used>,
+    /// A program that should have gone could not be replaced: it may read what it should not.
+    stuck: bool,
+}
+
+/// An interface whose frames pass through a program.
+#[derive(Debug)]
+struct Attached {
+    ifindex: u32,
+    classifier: Arc<Classifier>,
+    link: Arc<Link>,
+    /// Which tables its program can read, or why there is none.
+    state: Result<Reads, String>,
+}
+
+/// What the program of an interface forwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reads {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+/// Packets that the programs sent by one adjacency.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Used {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, link header included.
+    pub bytes: u64,
+}
+
+impl Forwarder {
+    /// Without interfaces. Flows are hashed from `flow_seed`, as in the graph; regions take `cap` bytes of
+    /// kernel memory at most.
+    ///
+    /// # Errors
+    /// When the kernel makes no such maps.
+    pub fn new(flow_seed: u64, cap: usize) -> Result<Self, XdpError> {
+        let shared = |name| SharedMemory::new(name, 4096);
+        Ok(Self(Arc::new(Inner {
+            epochs: Epochs::new()?,
+            maps: Maps::new(cap),
+            own: [shared("own4")?, shared("own6")?],
+            outlets: shared("outlets")?,
+            devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
+            left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
+            flow_seed,
+            state: Mutex::default(),
+        })))
+    }
+
+    /// What the control side shares with the programs: give it [`fingerpost_route::Control::share`], with a
+    /// clone of this as the reader outside.
+    pub fn shared(&self) -> Shared {
+        Shared { memory: self.0.maps.maker(), reads: |name| READABLE.contains(&name) }
+    }
+
+    /// Bytes of kernel memory reserved for tables.
+    pub fn reserved_bytes(&self) -> usize {
+        self.0.maps.reserved()
+    }
+
+    /// Takes an interface in: packets can leave by it, and those that it receives are forwarded if its
+    /// classifier runs in the driver.
+    ///
+    /// # Errors
+    /// When the kernel does not take it as a device to send by.
+    pub fn add_port(
+        &self,
+        port: u16,
+        ifindex: u32,
+        classifier: Arc<Classifier>,
+        link: Arc<Link>,
+    ) -> Result<(), XdpError> {
+        let max = PORTS as usize;
+        if u32::from(port) >= PORTS {
+            return Err(XdpError::Limit { what: "port", max, need: usize::from(port) + 1 });
+        }
+        let device = |source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of devices", source };
+        self.0
+            .devices
+            .update(&u32::from(port).to_ne_bytes(), &ifindex.to_ne_bytes())
+            .map_err(device)?;
+        let mut state = self.state();
+        let first = Err("no tables yet".into());
+        state.ports.insert(port, Attached { ifindex, classifier, link, state: first });
+        self.set_outlet(port, true);
+        self.relink(&mut state, port);
+        Ok(())
+    }
+
+    /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link.
+    pub fn remove_port(&self, port: u16) {
+        self.set_outlet(port, false);
+        if let Some(gone) = self.state().ports.remove(&port) {
+            // The link may be held elsewhere; what it runs is the classifier alone from here on.
+            let _ = gone.classifier.put_first(gone.ifindex, &gone.link, None);
+        }
+        // A device that is gone was taken out by the kernel.
+        let _ = self.0.devices.delete(&u32::from(port).to_ne_bytes());
+    }
+
+    /// What the program of a port forwards, or why it does not.
+    pub fn reads(&self, port: u16) -> Option<Result<Reads, String>> {
+        self.state().ports.get(&port).map(|attached| attached.state.clone())
+    }
+
+    /// Packets that were left alone or dropped, by reason.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn left_alone(&self) -> Result<Vec<(LeftAlone, u64)>, XdpError> {
+        let read = |source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of left", source };
+        let count =
+            |&reason: &LeftAlone| Ok((reason, self.0.left.sum(reason as u32).map_err(read)?));
+        LeftAlone::ALL.iter().map(count).collect()
+    }
+
+    /// What was sent, by adjacency.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn used(&self) -> Result<Vec<Used>, XdpError> {
+        let state = self.state();
+        let mut used = state.used_before.clone();
+        if let Some(uses) = &state.uses {
+            add_uses(uses, &mut used)?;
+        }
+        Ok(used)
+    }
+
+    /// A program of the port's that is attached nowhere: it answers as the attached one does, for proofs.
+    ///
+    /// # Errors
+    /// When there is no such port, or the kernel refuses the program.
+    pub fn tester(&self, port: u16) -> Result<Program, XdpError> {
+        let state = self.state();
+        let code = self.code(&state, port, "forward").map_err(unlinked)?;
+        state.ports[&port].classifier.with(Some(&code))
+    }
+
+    /// A program that looks up the IPv4 addresses that are its packet, and puts their next hops in their
+    /// place: 4 bytes each in this machine's order, 256 at most.
+    ///
+    /// # Errors
+    /// When the tables cannot be read, or the kernel refuses the program.
+    pub fn asker_v4(&self) -> Result<Program, XdpError> {
+        let state = self.state();
+        let port = *state.ports.first_key_value().map_or(&0, |(port, _)| port);
+        let code = self.code(&state, port, "ask4").map_err(unlinked)?;
+        Program::load("ask4", &code)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("no panic while it is held")
+    }
+
+    fn set_outlet(&self, port: u16, open: bool) {
+        let outlets = self.0.outlets.region("outlets", PORTS as usize);
+        if let Some(outlet) = outlets.u8s().get(usize::from(port)) {
+            outlet.store(open.into(), Relaxed);
+        }
+    }
+
+    /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone.
+    fn relink(&self, state: &mut State, port: u16) {
+        let Some(attached) = state.ports.get(&port) else { return };
+        let linked = self.put(state, port, attached);
+        let failed = match &linked {
+            // Without it, the classifier alone.
+            Err(_) => {
+                attached.classifier.put_first(attached.ifindex, &attached.link, None).is_err()
+            }
+            Ok(_) => false,
+        };
+        state.stuck |= failed;
+        if let Some(attached) = state.ports.get_mut(&port) {
+            attached.state = linked;
+        }
+    }
+
+    fn put(&self, state: &State, port: u16, attached: &Attached) -> Result<Reads, String> {
+        if attached.link.mode() == Mode::Generic {
+            return Err("in generic mode the kernel itself forwards as fast".into());
+        }
+        let code = self.code(state, port, "forward")?;
+        let put = attached.classifier.put_first(attached.ifindex, &attached.link, Some(&code));
+        put.map_err(|error| error.to_string())?;
+        let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
+        let fib = forwarding.ports.fib(port);
+        Ok(Reads { v4: form_v4(forwarding.v4_of(fib)).is_some(), v6: false })
+    }
+
+    /// A function of the object, linked for a port and the present tables.
+    fn code(&self, state: &State, port: u16, function: &str) -> Result<Vec<Insn>, String> {
+        let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
+        let uses = state.uses.as_ref().ok_or(NO_TABLES)?;
+        let attached = state.ports.get(&port).ok_or("no such port")?;
+        let fib = forwarding.ports.fib(port);
+        let fill = forwarding.ports.port(port).is_some_and(|info| info.fill_checksums);
+        let inner = &*self.0;
+        let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
+        names.memory("epochs", inner.epochs.memory());
+        names.number("processors", inner.epochs.mask());
+        names.memory("own4", &inner.own[0]);
+        names.memory("own6", &inner.own[1]);
+        names.memory("outlets", &inner.outlets);
+        names.number("outlets_last", u64::from(PORTS) - 1);
+        names.map("devices", &inner.devices);
+        names.map("left", &inner.left);
+        names.map("uses", uses);
+        names.bound.insert("settings", Bound::Memory(attached.classifier.settings().as_fd()));
+        names.number("seed", inner.flow_seed);
+        names.number("fill", fill.into());
+
+        let [hops, slots, adjacencies] = forwarding.hops.regions();
+        let own = names.region("hops", hops) && names.region("slots", slots);
+        if !(own && names.region("adjacencies", adjacencies)) {
+            return Err("no kernel memory for next hops".into());
+        }
+        names.number("hops_last", last(hops, 8));
+        names.number("slots_last", last(slots, 4));
+        // By words of 8 bytes, of which an adjacency is two.
+        names.number("adjacencies_last", last(adjacencies, 16) * 2);
+        names.table_v4(forwarding.v4_of(fib));
+        names.number("v6_form", 0);
+        object::function(OBJECT, function, |name| names.bound.get(name).copied())
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn unlinked(why: String) -> XdpError {
+    XdpError::System { call: "linking the program", source: std::io::Error::other(why) }
+}
+
+const NO_TABLES: &str = "no tables yet";
+
+/// What the names in the program stand for.
+struct Names<'a> {
+    /// Stands for what the program does not come to: any memory will do.
+    any: &'a SharedMemory,
+    bound: BTreeMap<&'static str, Bound<'a>>,
+}
+
+impl<'a> Names<'a> {
+    fn memory(&mut self, name: &'static str, memory: &'a SharedMemory) {
+        self.bound.insert(name, Bound::Memory(memory.map().as_fd()));
+    }
+
+    fn map(&mut self, name: &'static str, map: &'a Map) {
+        self.bound.insert(name, Bound::Map(map.as_fd()));
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.bound.insert(name, Bound::Number(number));
+    }
+
+    /// `false` when the region lies in other memory.
+    fn region(&mut self, name: &'static str, region: &'a Region) -> bool {
+        let shared = SharedMemory::of(region);
+        self.memory(name, shared.unwrap_or(self.any));
+        shared.is_some()
+    }
+
+    fn table_v4(&mut self, lookup: &'a dyn Lookup<u32>) {
+        let form = form_v4(lookup);
+        for (name, region) in [
+            ("v4_direct16", "direct"),
+            ("v4_direct32", "direct"),
+            ("v4_bases", "bases"),
+            ("v4_heap", "heap"),
+            ("v4_tails", "tails"),
+        ] {
+            let region = region_of(lookup, region).filter(|_| form.is_some());
+            match region {
+                Some(region) => drop(self.region(name, region)),
+                None => self.memory(name, self.any),
+            }
+        }
+        for (name, region) in [("v4_heap_last", "heap"), ("v4_tails_last", "tails")] {
+            self.number(name, region_of(lookup, region).map_or(0, |region| last(region, 8)));
+        }
+        self.number("v4_sink_end", form.map_or(0, |(_, form)| form.sink_end.into()));
+        self.number("v4_form", form.map_or(0, |(number, _)| number));
+    }
+}
+
+/// The form of a table that the program can read, with its number there.
+fn form_v4(lookup: &dyn Lookup<u32>) -> Option<(u64, ChunkForm)> {
+    let form = ChunkForm::of(lookup.regions())?;
+    let number = match (form.entry_bits, form.result_bits) {
+        (16, 16) => NEAR,
+        (32, 16) => FAR,
+        (32, 32) => WIDE,
+        _ => return None,
+    };
+    let read = ["direct", "bases", "heap", "tails"];
+    let mapped = |name| region_of(lookup, name).is_some_and(|r| SharedMemory::of(r).is_some());
+    read.into_iter().all(mapped).then_some((number, form))
+}
+
+fn region_of<'a, A: Addr>(lookup: &'a dyn Lookup<A>, name: &str) -> Option<&'a Region> {
+    lookup.regions().iter().find(|region| region.name() == name)
+}
+
+/// The number of the last cell of so many bytes.
+fn last(region: &Region, bytes: usize) -> u64 {
+    (region.bytes() / bytes) as u64 - 1
+}
+
+impl Outside<Forwarding> for Forwarder {
+    fn follow(&mut self, value: &Forwarding) {
+        let mut state = self.state();
+        let filters = [filter_v4(&value.ports), filter_v6(&value.ports)];
+        for (memory, filter) in self.0.own.iter().zip(filters) {
+            let region = memory.region("own", 512);
+            region.u64s().iter().zip(filter).for_each(|(word, bits)| word.store(bits, Relaxed));
+        }
+        let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));
+        state.forwarding = Some(value.clone());
+        if same {
+            return;
+        }
+        let adjacencies = u32::try_from(value.hops.capacity().2).unwrap_or(u32::MAX);
+        let before = match &state.uses {
+            Some(uses) if uses.entries() >= adjacencies => None,
+            _ => {
+                let uses = Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, adjacencies);
+                // Without counters there are no programs, and each interface says so.
+                std::mem::replace(&mut state.uses, uses.ok())
+            }
+        };
+        for port in state.ports.keys().copied().collect::<Vec<_>>() {
+            self.relink(&mut state, port);
+        }
+        if let Some(before) = before {
+            let _ = add_uses(&before, &mut state.used_before);
+        }
+    }
+
+    fn mark(&mut self, epoch: Epoch) {
+        self.0.epochs.mark(epoch);
+    }
+
+    fn passed(&self, epoch: Epoch) -> bool {
+        self.0.epochs.passed(epoch) && !self.state().stuck
+    }
+}
+
+/// Whether programs linked for the one are right for the other.
+fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
+    let ports = |of: &PortTable| -> Vec<Option<(u16, bool)>> {
+        let what = |port: &Option<PortInfo>| port.as_ref().map(|p| (p.fib, p.fill_checksums));
+        of.ports.iter().map(what).collect()
+    };
+    let others =
+        |of: &Forwarding| of.others.iter().map(|o| (at(&o.v4), at(&o.v6))).collect::<Vec<_>>();
+    at(&old.v4) == at(&new.v4)
+        && at(&old.v6) == at(&new.v6)
+        && others(old) == others(new)
+        && Arc::ptr_eq(&old.hops, &new.hops)
+        && (Arc::ptr_eq(&old.ports, &new.ports) || ports(&old.ports) == ports(&new.ports))
+}
+
+fn at<A: Addr>(lookup: &Arc<dyn Lookup<A>>) -> *const () {
+    Arc::as_ptr(lookup).cast()
+}
+
+/// Packets and bytes.
+const USE_BYTES: u32 = 16;
+
+/// Adds what a map has counted, over all CPUs.
+fn add_uses(uses: &Map, to: &mut Vec<Used>) -> Result<(), XdpError> {
+    let read = |source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of uses", source };
+    to.resize(to.len().max(uses.entries() as usize), Used::default());
+    for (index, used) in (0..uses.entries()).zip(to) {
+        for part in uses.parts(index).map_err(read)?.as_chunks::<16>().0 {
+            let word =
+                |at: usize| part[at..at + 8].first_chunk().map_or(0, |w| u64::from_ne_bytes(*w));
+            used.packets += word(0);
+            used.bytes += word(8);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Why the program in the kernel did not forward a packet: counters, in the order that `forward.c` has.
+
+macro_rules! reasons {
+    ($($variant:ident = $name:literal, $doc:literal;)*) => {
+        /// Why a packet was left alone, or for the last two dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u32)]
+        pub enum LeftAlone {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl LeftAlone {
+            /// Every reason, in order of its number.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// What counters and documents call it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it means, in a line.
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$variant => $doc,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Short = "short", "Shorter than an IP header.";
+    Type = "type", "Neither IPv4 nor IPv6, or tagged.";
+    Header = "header", "An IP header that is wrong.";
+    Address = "address", "Perhaps to or from the host itself, or an address that is not forwarded.";
+    Expired = "expired", "TTL or hop limit used up.";
+    Options = "options", "IPv4 with options, or another version.";
+    NoTable = "no_table", "The tables of this family are not where the program can read.";
+    Verdict = "verdict", "The next hop is no neighbor: no route, the host, a station to be found, a refusal.";
+    TooBig = "too_big", "Larger than the next hop's MTU.";
+    Unresolved = "unresolved", "The next hop's link address is not known.";
+    Outlet = "outlet", "The port to leave by takes no packets from programs.";
+    Quoted = "quoted", "ICMP to a group of next hops, which goes the way of the flow that it quotes.";
+    Unfilled = "unfilled", "A checksum that the sender left open, or that may be.";
+    Damaged = "damaged", "An index that leads nowhere.";
+    Blackhole = "blackhole", "Dropped: the route says so.";
+    Refused = "refused", "Dropped: the port to leave by is gone.";
+}
+
+/// How many reasons there are.
+#[allow(clippy::cast_possible_truncation, reason = "a short list")]
+pub(super) const LEFT_ALONE: u32 = LeftAlone::ALL.len() as u32;
+
+impl LeftAlone {
+    /// Whether it is the packet's end; all others go on to the graph or the kernel.
+    pub fn is_drop(self) -> bool {
+        matches!(self, Self::Blackhole | Self::Refused)
+    }
+}

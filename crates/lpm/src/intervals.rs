@@ -7,10 +7,33 @@
 use alloc::vec::Vec;
 
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{NextHopId, Routes};
+use crate::lookup::{NextHopId, Routes, TableStats};
 
 /// A route, or none, that serves a part of the address space.
 pub type Serving<A> = Option<(Prefix<A>, NextHopId)>;
+
+/// Routes without the default route, for structures in which next hop 0 stands for what it says: it
+/// changes by one store then.
+pub(crate) struct Specific<'a, A: Addr>(pub(crate) &'a dyn Routes<A>);
+
+impl<A: Addr> Routes<A> for Specific<'_, A> {
+    fn stats(&self) -> TableStats {
+        self.0.stats()
+    }
+    fn best(&self, addr: A) -> Option<(Prefix<A>, NextHopId)> {
+        self.0.best(addr).filter(|(prefix, _)| prefix.len() > 0)
+    }
+    fn parent(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, NextHopId)> {
+        self.0.parent(prefix).filter(|(prefix, _)| prefix.len() > 0)
+    }
+    fn walk(&self, from: A, to: A, visit: &mut dyn FnMut(Prefix<A>, NextHopId)) {
+        self.0.walk(from, to, &mut |prefix, hop| {
+            if prefix.len() > 0 {
+                visit(prefix, hop);
+            }
+        });
+    }
+}
 
 /// Calls `emit` with the start and the next hop of each interval of `block`, in order. The first
 /// starts at the block's first address; no two neighbours have the same next hop.

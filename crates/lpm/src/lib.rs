@@ -105,9 +105,11 @@ pub mod simd;
 mod singles;
 #[cfg(feature = "std")]
 pub mod snapshot;
+pub mod space;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod waiting;
 
 pub use addr::{Addr, Prefix, PrefixError};
 pub use algo::ChunkForm;

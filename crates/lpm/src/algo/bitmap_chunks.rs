@@ -35,7 +35,6 @@
 mod chunks_fast;
 mod draft;
 mod open;
-mod space;
 mod write;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -48,6 +47,7 @@ use crate::lookup::{
 use crate::mem::{Cell, Cells, Region};
 use crate::simd::{BitOps, Job, each};
 use crate::singles::{Chain, Each};
+use crate::space::LINE_WORDS;
 use chunks_fast::{Chunks, Heap, Staged, entry};
 pub use open::ChunkForm;
 
@@ -101,8 +101,6 @@ const PARTS: usize = 64;
 /// Entries of a part, as a shift of their index.
 const PART_SHIFT: u32 = 12;
 
-/// Words of 8 bytes in a cache line.
-const LINE_WORDS: usize = 8;
 /// Words of a tail before its results.
 const TAIL_HEAD: usize = 5;
 /// Words of a sink.

@@ -7,7 +7,6 @@
 mod splice;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,17 +15,18 @@ use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use super::chunks_fast::reach;
 use super::draft::{Draft, Drafts, TailDraft, cut, ones, tail_lines};
-use super::space::Space;
 use super::{
-    BASE, CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, HEAP, LINE_WORDS, MAX_HOP, NAMES,
-    PART_SHIFT, PARTS, PREFIXES, Reader, SHIFT, SINK_END, SINK_WORDS, SINKS, TAIL, TAIL_HEAD,
-    TAIL_LINES, TAILS, WAITING, Width, words_of,
+    BASE, CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, HEAP, MAX_HOP, NAMES, PART_SHIFT,
+    PARTS, PREFIXES, Reader, SHIFT, SINK_END, SINK_WORDS, SINKS, TAIL, TAIL_HEAD, TAIL_LINES,
+    TAILS, WAITING, Width, words_of,
 };
 use crate::addr::Prefix;
 use crate::intervals::sweep;
 use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
 use crate::mem::Memory;
 use crate::room::Room;
+use crate::space::{LINE_WORDS, Space};
+use crate::waiting::Waiting;
 
 /// Room for growth beside a quarter of what is in use: 4 KiB of chunks a part, 4 KiB of tails.
 const SLACK_WORDS: usize = 1 << 9;
@@ -57,7 +57,7 @@ struct Places<E: Entry, W: Width> {
     /// Words of chunks and lines of tails that readers may still hold.
     waiting_words: usize,
     waiting_lines: usize,
-    waiting: VecDeque<(Epoch, Block)>,
+    waiting: Waiting<Block>,
 }
 
 impl<E: Entry, W: Width> Places<E, W> {
@@ -207,7 +207,7 @@ impl<E: Entry, W: Width> Places<E, W> {
             Block::Chunk(_, words) => self.waiting_words += words as usize,
             Block::Tail(_, lines) => self.waiting_lines += lines as usize,
         }
-        self.waiting.push_back((epoch, block));
+        self.waiting.push(epoch, block);
     }
 
     fn uncount(&mut self, block: Block) {
@@ -231,13 +231,8 @@ impl<E: Entry, W: Width> Places<E, W> {
 
     /// Frees what has passed its grace period.
     fn reclaim(&mut self, grace: &dyn Grace) {
-        // To ask takes a fence; what a step unlinked has one epoch.
         let mut passed = None;
-        while let Some(&(epoch, block)) = self.waiting.front()
-            && (passed == Some(epoch) || grace.passed(epoch))
-        {
-            passed = Some(epoch);
-            self.waiting.pop_front();
+        while let Some(block) = self.waiting.pop(grace, &mut passed) {
             match block {
                 Block::Chunk(_, words) => self.waiting_words -= words as usize,
                 Block::Tail(_, lines) => self.waiting_lines -= lines as usize,
@@ -364,7 +359,7 @@ fn build<E: Entry, W: Width>(
         tail_count: 0,
         waiting_words: 0,
         waiting_lines: 0,
-        waiting: VecDeque::new(),
+        waiting: Waiting::default(),
     };
     let mut writer = Writer {
         places,

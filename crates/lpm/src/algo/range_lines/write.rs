@@ -7,7 +7,7 @@
 mod trees;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
@@ -20,12 +20,11 @@ use super::{
 };
 use crate::addr::Prefix;
 use crate::buddy::Buddy;
-use crate::intervals::sweep;
-use crate::lookup::{
-    Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, TableStats, UpdateError,
-};
+use crate::intervals::{Specific, sweep};
+use crate::lookup::{Change, Grace, Lookup, Routes, Table, TableStats, UpdateError};
 use crate::mem::Memory;
 use crate::simd::Simd;
+use crate::waiting::Waiting;
 use trees::part_of;
 
 /// Pages are numbered with 16 bits: 256 MiB.
@@ -82,7 +81,7 @@ struct Writer<W> {
     /// By the entry that fills them.
     uniform: BTreeMap<u32, Uniform>,
     tally: Tally,
-    waiting: VecDeque<(Epoch, Block)>,
+    waiting: Waiting<Block>,
     /// Of the step at hand: what was taken, what was unlinked, and what stood in the cells.
     fresh: Vec<Block>,
     stale: Vec<Block>,
@@ -96,28 +95,6 @@ struct Writer<W> {
     edges: Vec<(u128, u32)>,
     ranges: Vec<(u32, u32)>,
     before: Vec<(u32, u32)>,
-}
-
-/// Routes without the default route, for which next hop 0 stands.
-struct Specific<'a>(&'a dyn Routes<u128>);
-
-impl Routes<u128> for Specific<'_> {
-    fn stats(&self) -> TableStats {
-        self.0.stats()
-    }
-    fn best(&self, addr: u128) -> Option<(Prefix<u128>, NextHopId)> {
-        self.0.best(addr).filter(|(prefix, _)| prefix.len() > 0)
-    }
-    fn parent(&self, prefix: Prefix<u128>) -> Option<(Prefix<u128>, NextHopId)> {
-        self.0.parent(prefix).filter(|(prefix, _)| prefix.len() > 0)
-    }
-    fn walk(&self, from: u128, to: u128, visit: &mut dyn FnMut(Prefix<u128>, NextHopId)) {
-        self.0.walk(from, to, &mut |prefix, hop| {
-            if prefix.len() > 0 {
-                visit(prefix, hop);
-            }
-        });
-    }
 }
 
 pub(super) fn make(
@@ -189,7 +166,7 @@ impl<W: Width> Writer<W> {
             numbers: (0..numbers).rev().collect(),
             uniform: BTreeMap::new(),
             tally: Tally::default(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             fresh: Vec::new(),
             stale: Vec::new(),
             undo: Vec::new(),
@@ -594,20 +571,15 @@ impl<W: Width> Writer<W> {
     fn retire(&mut self, grace: &mut dyn Grace) {
         if !self.stale.is_empty() {
             let epoch = grace.retire();
-            self.waiting.extend(self.stale.drain(..).map(|block| (epoch, block)));
+            self.stale.drain(..).for_each(|block| self.waiting.push(epoch, block));
         }
         self.fresh.clear();
         self.undo.clear();
     }
 
     fn reclaim(&mut self, grace: &dyn Grace) {
-        // To ask takes a fence; what a step unlinked has one epoch.
         let mut passed = None;
-        while let Some(&(epoch, block)) = self.waiting.front()
-            && (passed == Some(epoch) || grace.passed(epoch))
-        {
-            passed = Some(epoch);
-            self.waiting.pop_front();
+        while let Some(block) = self.waiting.pop(grace, &mut passed) {
             self.give(block);
         }
     }
@@ -700,7 +672,7 @@ impl<W: Width> Table<u128> for Writer<W> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::lookup::NoReaders;
+    use crate::lookup::{NextHopId, NoReaders};
     use crate::mem::Heap as Memory;
     use crate::oracle::Oracle;
     use crate::routes::RouteStore;

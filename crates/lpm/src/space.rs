@@ -8,11 +8,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::LINE_WORDS;
+use crate::mem::LINE_BYTES;
 use crate::room::Room;
 
+/// Words of 8 bytes in a cache line.
+pub const LINE_WORDS: usize = LINE_BYTES / 8;
+
 /// Where the blocks of the heap are. All places and sizes are in words.
-pub(super) struct Space {
+#[derive(Debug)]
+pub struct Space {
     lines: Room,
     /// Which words of a line small blocks have taken.
     taken: Vec<u8>,
@@ -23,7 +27,7 @@ pub(super) struct Space {
 }
 
 /// A line's place in a list; `list` 0 is none.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Link {
     list: u8,
     next: u32,
@@ -68,7 +72,7 @@ static GAPS: [Gaps; 256] = {
 #[allow(clippy::cast_possible_truncation, reason = "regions are smaller than 2^32 words")]
 impl Space {
     /// A heap of so many words, of which the first `used` are never given out.
-    pub(super) fn new(capacity: usize, used: usize) -> Self {
+    pub fn new(capacity: usize, used: usize) -> Self {
         let lines = capacity / LINE_WORDS;
         let first = used.div_ceil(LINE_WORDS).min(lines);
         Self {
@@ -80,7 +84,7 @@ impl Space {
     }
 
     /// Takes a block. `None` when there is no place for it.
-    pub(super) fn take(&mut self, words: usize) -> Option<u32> {
+    pub fn take(&mut self, words: usize) -> Option<u32> {
         let place = if words > LINE_WORDS {
             self.lines.take(words.div_ceil(LINE_WORDS) as u32)? * LINE_WORDS as u32
         } else {
@@ -94,7 +98,7 @@ impl Space {
     }
 
     /// Gives back a block that no reader can hold.
-    pub(super) fn give(&mut self, place: u32, words: usize) {
+    pub fn give(&mut self, place: u32, words: usize) {
         let line = place / LINE_WORDS as u32;
         if words > LINE_WORDS {
             self.lines.give((line, words.div_ceil(LINE_WORDS) as u32));

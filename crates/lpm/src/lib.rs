@@ -51,6 +51,7 @@
 //! | `bsearch` | some dozens of routes, which stay in the first cache | 3.34 | 13.0 | builds anew |
 //! | `bc18` | IPv4 of any size | 1.90 | - | in place |
 //! | `rl32` | IPv6 of any size | - | 8.21 | in place |
+//! | `bt18` | IPv6 that a program in the kernel reads from the same memory | - | 14.8 | in place |
 //! | `dxr16` | IPv4 in a small cache | 1.62 | - | in place |
 //! | `dxr18` | IPv4 in the second cache: a read, then a short search | 2.01 | - | in place |
 //! | `dxr20` | IPv4 with a larger cache: shorter searches | 5.41 | - | in place |
@@ -63,9 +64,9 @@
 //! [`Lookup::explain`] tells the reads of one lookup. All but `bsearch` and `radix` begin with a direct
 //! table on the first bits, memory that does not depend on the routes: in a table of a hundred routes it
 //! is nearly all. In DXR, DIR-24-8 and `fib6` its entry is the answer where nothing longer is announced;
-//! `bc18` always reads a second place, `rl32` three to five lines in all. A lookup that misses a cache waits for
-//! memory, so of two the smaller structure is often the faster; measure with your addresses before you
-//! choose by somebody else's table.
+//! `bc18` always reads a second place, `rl32` three to five lines in all, `bt18` six to a /48. A lookup that
+//! misses a cache waits for memory, so of two the smaller structure is often the faster; measure with your
+//! addresses before you choose by somebody else's table.
 //!
 //! # Changes
 //!
@@ -112,7 +113,7 @@ pub mod testing;
 pub mod waiting;
 
 pub use addr::{Addr, Prefix, PrefixError};
-pub use algo::ChunkForm;
+pub use algo::{ChunkForm, is_bitmap_trie};
 pub use lookup::{
     Algorithm, Change, Epoch, FormatError, Grace, Limits, Lookup, Module, NextHopId, NoReaders,
     Origin, Routes, Step, Table, TableStats, UpdateError,

@@ -1,6 +1,7 @@
 //! The registry of algorithms.
 
 mod bitmap_chunks;
+mod bitmap_trie;
 mod bsearch;
 mod dir24_8;
 mod dxr;
@@ -16,10 +17,12 @@ mod tree_bitmap;
 use crate::lookup::Module;
 
 pub use bitmap_chunks::ChunkForm;
+pub use bitmap_trie::is_bitmap_trie;
 
 /// Every algorithm this crate knows, in the order in which they are listed.
 pub static ALGORITHMS: &[Module] = &[
     bitmap_chunks::MODULE,
+    bitmap_trie::MODULE,
     bsearch::MODULE,
     dir24_8::MODULE,
     dxr::MODULE,

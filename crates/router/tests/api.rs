@@ -596,6 +596,20 @@ fn commands_change_routes_one_by_one() {
         std::thread::sleep(Duration::from_millis(50));
     }
 
+    // Of several ways one ends alone.
+    lab.text("route add 203.0.113.0/24 via 10.0.1.2 weight 2");
+    let said = lab.text("route append 203.0.113.0/24 via 10.0.1.3 expires 2");
+    assert!(said.contains("via 10.0.1.2 weight 2 via 10.0.1.3 weight 1 expires "), "{said}");
+    let shown = &rows(&lab.text("route show --longer 203.0.113.0/24 --json"))[0]["ways"];
+    assert!(shown[0].get("expires").is_none() && shown[1]["expires"].as_u64() <= Some(2));
+    let until = Instant::now() + Duration::from_secs(5);
+    while gateways("203.0.113.1").len() > 1 {
+        assert!(Instant::now() < until, "it did not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(gateways("203.0.113.1"), ["10.0.1.2"]);
+    lab.text("route del 203.0.113.0/24");
+
     let before = lab.text("route show --json");
     for (words, code, want) in [
         ("add 10.0.0.1/8 via 10.0.1.2", 2, "has bits set behind its length"),

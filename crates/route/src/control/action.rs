@@ -167,8 +167,9 @@ pub enum Paths {
 
 impl Control {
     /// Adds, changes, replaces or appends to the route `key` of a source, as `operation` allows. It is
-    /// visible to readers after the next commit. With `lifetime` it is deleted by the first commit after
-    /// that time, unless it was put anew; without one it stays.
+    /// visible to readers after the next commit. With `lifetime` the paths of `target` are taken away by
+    /// the first commit after that time, and the route with the last of its paths, unless they were put
+    /// anew; without one they stay. Paths that the operation leaves alone end when they would have.
     ///
     /// # Errors
     /// [`RouteError`]; nothing was changed then.
@@ -194,14 +195,14 @@ impl Control {
                 return Err(RouteError::Exists(prefix));
             }
             None if !operation.create => return Err(RouteError::NoRoute(prefix)),
-            None => wanted,
+            None => wanted.clone(),
             Some(_) if operation.exclusive => return Err(RouteError::Exists(prefix)),
             Some(old) if operation.append => self.appended(prefix, old, &wanted)?,
             Some(old) if operation.replace => {
                 if operation.create {
-                    wanted
+                    wanted.clone()
                 } else {
-                    self.changed(prefix, old, wanted)?
+                    self.changed(prefix, old, &wanted)?
                 }
             }
             Some(_) => return Err(RouteError::Exists(prefix)),
@@ -211,7 +212,7 @@ impl Control {
         self.hops.check(&hop, Some((key.table, prefix)), &world).map_err(failed)?;
         self.add_table(key.table)?;
         let new = self.try_insert(source, key, None, &hop).map_err(failed)?;
-        self.expire_at(source, key, lifetime.map(|(after, now)| now + after));
+        self.expire_at(source, key, &hop, &wanted, lifetime.map(|(after, now)| now + after));
         self.hurry(&key);
         let done = if present.is_none() { Done::Added } else { Done::Changed };
         let old = present.unwrap_or(NextHopId::NONE);
@@ -253,7 +254,9 @@ impl Control {
             return Ok(Outcome { done: Done::Deleted, old, new: NextHopId::NONE, sequence });
         }
         let failed = |error| RouteError::NextHop { prefix, error };
-        let new = self.try_insert(source, key, None, &HopKey::of_ways(left)).map_err(failed)?;
+        let left = HopKey::of_ways(left);
+        let new = self.try_insert(source, key, None, &left).map_err(failed)?;
+        self.keep_ends(source, &key, &left);
         Ok(Outcome { done: Done::Changed, old, new, sequence: self.sequence() })
     }
 
@@ -318,7 +321,7 @@ impl Control {
         }
     }
 
-    fn present(&self, source: SourceId, key: &RouteKey) -> Option<NextHopId> {
+    pub(super) fn present(&self, source: SourceId, key: &RouteKey) -> Option<NextHopId> {
         let table = self.tables.get(key.table)?;
         Some(table.find(key.prefix, source.0, key.metric)?.hop)
     }
@@ -368,10 +371,10 @@ impl Control {
         &self,
         prefix: AnyPrefix,
         old: NextHopId,
-        wanted: HopKey,
+        wanted: &HopKey,
     ) -> Result<HopKey, RouteError> {
         let mut ways = self.ways(old);
-        let HopKey::Way(new) = wanted else { return Ok(wanted) };
+        let &HopKey::Way(new) = wanted else { return Ok(wanted.clone()) };
         if ways.len() < 2 {
             return Ok(HopKey::Way(new));
         }

@@ -358,6 +358,132 @@ fn routes_end_when_their_time_has_come() {
     assert_eq!(desk.lab.control.next_expiry(), None);
 }
 
+/// Adds a path for so many seconds from now, or for ever.
+fn path_for(desk: &mut Desk, op: Operation, gateway: &str, seconds: Option<u64>) -> Outcome {
+    let life = seconds.map(|seconds| (Duration::from_secs(seconds), desk.lab.now));
+    let key = key_of(MAIN_TABLE, P);
+    desk.lab.control.put_route(desk.me, key, op, &via(gateway), life).unwrap()
+}
+
+/// test_rtnl_route.py: a member of a group ends, and the others go on.
+#[test]
+fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
+    let mut desk = desk();
+    let [stays, first, second] = ["10.0.1.7", "10.0.2.8", "10.0.2.9"];
+    path_for(&mut desk, Operation::ADD, stays, None);
+    path_for(&mut desk, Operation::APPEND, first, Some(2));
+    path_for(&mut desk, Operation::APPEND, second, Some(5));
+    desk.lab.commit();
+    let start = desk.lab.now;
+    let flows = |desk: &mut Desk| -> Vec<Leg> {
+        (0..256).map(|flow| desk.lab.leg_of_flow("192.0.2.1", flow)).collect()
+    };
+    let leg = |desk: &Desk, gateway: &str| {
+        let hops = desk.lab.control.next_hops();
+        let gateway = gateway.parse().unwrap();
+        let mut of = [LEFT, RIGHT].into_iter().flat_map(|link| hops.adjacencies_of(link, gateway));
+        of.next().map(Leg::Adjacency).expect("some group leaves by it")
+    };
+    let [leg_stays, leg_first, leg_second] = [stays, first, second].map(|g| leg(&desk, g));
+    let before = flows(&mut desk);
+    for leg in [leg_stays, leg_first, leg_second] {
+        assert!(before.iter().filter(|l| **l == leg).count() >= 80, "a third each: {before:?}");
+    }
+    assert_eq!(desk.lab.control.next_expiry(), Some(start + Duration::from_secs(2)));
+    desk.lab.now = start + Duration::from_millis(1999);
+    desk.lab.commit();
+    assert_eq!(desk.paths(P).len(), 3);
+
+    // One change, and no route is deleted.
+    let since = desk.lab.control.sequence();
+    desk.lab.now = start + Duration::from_secs(2);
+    desk.lab.commit();
+    assert_eq!(desk.paths(P), [(stays.into(), 1), (second.into(), 1)].into());
+    let mut told = desk.lab.control.notices(since).unwrap().filter_map(|n| match &n.what {
+        Happened::Route { done, old, new, best, .. } => Some((*done, old, new, *best)),
+        _ => None,
+    });
+    let (done, old, new, best) = told.next().unwrap();
+    let count = |key: &Option<std::sync::Arc<HopKey>>| key.as_ref().unwrap().ways().len();
+    assert_eq!((done, count(old), count(new), best), (Done::Changed, 3, 2, true));
+    assert_eq!(told.count(), 0);
+    for (before, after) in before.iter().zip(flows(&mut desk)) {
+        let moved = *before == leg_first;
+        assert!(if moved { after != leg_first } else { after == *before }, "{before:?}, {after:?}");
+    }
+
+    // The last two: a single way is left, and it has no end.
+    desk.lab.now = start + Duration::from_secs(5);
+    desk.lab.commit();
+    assert!(flows(&mut desk).iter().all(|leg| *leg == leg_stays));
+    assert_eq!(desk.paths(P), [(stays.into(), 1)].into());
+    assert_eq!(desk.lab.control.next_expiry(), None);
+    let changed = (Done::Changed, P.to_owned());
+    assert_eq!(desk.said(since), [changed.clone(), changed]);
+}
+
+#[test]
+fn paths_that_end_together_are_one_change_and_the_last_ones_take_the_route_along() {
+    let mut desk = desk();
+    let both = ways(&[("10.0.1.7", 1), ("10.0.2.8", 2)]);
+    let key = key_of(MAIN_TABLE, P);
+    let life = Some((Duration::from_secs(3), desk.lab.now));
+    desk.lab.control.put_route(desk.me, key, Operation::ADD, &both, life).unwrap();
+    path_for(&mut desk, Operation::APPEND, "10.0.1.9", Some(1));
+    let since = desk.lab.control.sequence();
+    desk.lab.now += Duration::from_secs(1);
+    desk.lab.commit();
+    assert_eq!(desk.paths(P), [("10.0.1.7".into(), 1), ("10.0.2.8".into(), 2)].into());
+    desk.lab.now += Duration::from_secs(2);
+    desk.lab.commit();
+    assert_eq!(desk.said(since), [(Done::Changed, P.into()), (Done::Deleted, P.into())]);
+    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.lab.control.next_expiry(), None);
+}
+
+/// The end of a path is what was said of it last.
+#[test]
+fn an_end_is_of_the_path_and_not_of_the_route() {
+    let mut desk = desk();
+    let (a, b, c) = ("10.0.1.7", "10.0.2.8", "10.0.1.9");
+    let key = key_of(MAIN_TABLE, P);
+    let start = desk.lab.now;
+    let ends = |desk: &Desk| -> Vec<Option<u64>> {
+        let ways = desk.lab.control.ways_of(desk.me, &key);
+        let end = |way: &Way| desk.lab.control.ends().of(desk.me.0, key, Some(way));
+        ways.iter().map(|way| end(way).map(|at| (at - start).as_secs())).collect()
+    };
+    path_for(&mut desk, Operation::ADD, a, Some(10));
+    path_for(&mut desk, Operation::APPEND, b, None);
+    path_for(&mut desk, Operation::APPEND, c, Some(30));
+    // By gateway: a, c, b.
+    assert_eq!(ends(&desk), [Some(10), Some(30), None]);
+    // Changed, one of several gets another end, or none.
+    path_for(&mut desk, Operation::CHANGE, b, Some(20));
+    path_for(&mut desk, Operation::CHANGE, a, None);
+    assert_eq!(ends(&desk), [None, Some(30), Some(20)]);
+    // What is refused changes no end.
+    let life = Some((Duration::from_secs(1), start));
+    let refused = desk.lab.control.put_route(desk.me, key, Operation::APPEND, &via(c), life);
+    assert_eq!(refused.unwrap_err().code(), "exists");
+    assert_eq!(ends(&desk), [None, Some(30), Some(20)]);
+    // Deleted and appended again, it has no end.
+    desk.delete(P, &named(c)).unwrap();
+    path_for(&mut desk, Operation::APPEND, c, None);
+    assert_eq!(ends(&desk), [None, None, Some(20)]);
+    // Replaced, only what was said now counts.
+    path_for(&mut desk, Operation::REPLACE, c, Some(40));
+    assert_eq!((desk.paths(P).len(), ends(&desk)), (1, vec![Some(40)]));
+    let blackhole = Target::Blackhole;
+    desk.lab.control.put_route(desk.me, key, Operation::REPLACE, &blackhole, life).unwrap();
+    let end = desk.lab.control.ends().of(desk.me.0, key, None);
+    assert_eq!((end, desk.lab.control.next_expiry()), (Some(start + Duration::from_secs(1)), end));
+    desk.lab.now += Duration::from_secs(1);
+    desk.lab.commit();
+    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.lab.control.next_expiry(), None);
+}
+
 #[test]
 fn notices_are_numbered_and_can_be_resumed() {
     let mut desk = desk();

@@ -1,70 +1,161 @@
-//! Routes that end by themselves (FreeBSD's temporal routes, RTV_EXPIRE).
+//! Paths of routes that end by themselves (FreeBSD's temporal routes, RTV_EXPIRE).
+//!
+//! Source: sys/net/route/nhop.h of FreeBSD's main branch, where the end belongs to the next hop, so that one
+//! member of a group ends alone (a router that RAs announced). Differs: here next hops are shared by routes
+//! that end at different times, so the end belongs to the path of a route.
 //!
 //! Few routes have an end, so it is kept beside the RIB: by time for finding what is due, by name for
 //! what is replaced before that. Cost: nothing for routes without one but a look at an empty map.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Instant;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::{Control, SourceId};
-use crate::event::RouteKey;
+use super::{Control, RouteError, SourceId};
+use crate::event::{RouteKey, Way};
+use crate::nexthop::HopKey;
 
-/// When routes end.
+/// When there is no room for the group that is left, it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Gateway and link of a way; `None` for all of a route that has no ways.
+type Path = Option<(Option<IpAddr>, Option<u32>)>;
+
+/// Of each source's route the ends of its paths.
+type ByName = HashMap<(u16, RouteKey), Vec<(Path, Instant)>>;
+
+fn path(way: &Way) -> Path {
+    Some((way.gateway, way.link))
+}
+
+fn paths(of: &HopKey) -> Vec<Path> {
+    match of.ways() {
+        [] => vec![None],
+        ways => ways.iter().map(path).collect(),
+    }
+}
+
+/// When paths of routes end, as it is at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Ends(Arc<ByName>);
+
+impl Ends {
+    /// When this way of a source's route ends, if it does by itself; `None` asks for a route without ways.
+    pub fn of(&self, source: u16, key: RouteKey, way: Option<&Way>) -> Option<Instant> {
+        let wanted = way.and_then(path);
+        let mut ends = self.0.get(&(source, key))?.iter();
+        ends.find(|(path, _)| *path == wanted).map(|&(_, at)| at)
+    }
+}
+
+/// When paths end.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
-    by_name: HashMap<(u16, RouteKey), Instant>,
-    by_time: BTreeSet<(Instant, u16, RouteKey)>,
+    /// Copied for a change only while somebody keeps an older state.
+    by_name: Ends,
+    by_time: BTreeSet<(Instant, u16, RouteKey, Path)>,
 }
 
 impl Expiry {
-    /// Forgets when a route ends.
+    /// Forgets when the paths of a route end.
     pub(super) fn forget(&mut self, source: SourceId, key: &RouteKey) {
-        if self.by_name.is_empty() {
+        self.keep(source, key, |_| false);
+    }
+
+    /// Forgets when those paths of a route end for which `keep` does not hold.
+    fn keep(&mut self, source: SourceId, key: &RouteKey, keep: impl Fn(Path) -> bool) {
+        if self.by_name.0.is_empty() {
             return;
         }
-        if let Some(at) = self.by_name.remove(&(source.0, *key)) {
-            self.by_time.remove(&(at, source.0, *key));
+        let name = (source.0, *key);
+        if !self.by_name.0.contains_key(&name) {
+            return;
+        }
+        let by_name = Arc::make_mut(&mut self.by_name.0);
+        let ends = by_name.get_mut(&name).expect("just seen");
+        let by_time = &mut self.by_time;
+        ends.retain(|&(path, at)| keep(path) || !by_time.remove(&(at, source.0, *key, path)));
+        if ends.is_empty() {
+            by_name.remove(&name);
         }
     }
 
-    fn set(&mut self, source: SourceId, key: RouteKey, at: Instant) {
-        self.by_name.insert((source.0, key), at);
-        self.by_time.insert((at, source.0, key));
+    /// Of a path that has no end so far.
+    fn set(&mut self, source: SourceId, key: RouteKey, path: Path, at: Instant) {
+        let by_name = Arc::make_mut(&mut self.by_name.0);
+        by_name.entry((source.0, key)).or_default().push((path, at));
+        self.by_time.insert((at, source.0, key, path));
     }
 
-    /// Takes one that is due.
-    fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey)> {
-        let &(at, source, key) = self.by_time.first()?;
-        (at <= now).then(|| {
-            self.forget(SourceId(source), &key);
-            (SourceId(source), key)
-        })
+    /// Takes all that is due of one route.
+    fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey, Vec<Path>)> {
+        let &(at, source, key, _) = self.by_time.first().filter(|(at, ..)| *at <= now)?;
+        let ends = &self.by_name.0[&(source, key)];
+        let due: Vec<Path> =
+            ends.iter().filter(|(_, end)| *end <= now).map(|&(path, _)| path).collect();
+        debug_assert!(ends.iter().any(|(_, end)| *end == at), "both say the same");
+        let source = SourceId(source);
+        self.keep(source, &key, |path| !due.contains(&path));
+        Some((source, key, due))
     }
 }
 
 impl Control {
-    /// The route ends at that time; `None`: it stays.
-    pub(super) fn expire_at(&mut self, source: SourceId, key: RouteKey, at: Option<Instant>) {
-        self.expiry.forget(source, &key);
-        if let Some(at) = at {
-            self.expiry.set(source, key, at);
+    /// The route is `now` what it is; of its paths those of `said` end at that time or (`None`) stay, and
+    /// the others end when they would have.
+    pub(super) fn expire_at(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        now: &HopKey,
+        said: &HopKey,
+        at: Option<Instant>,
+    ) {
+        if at.is_none() && self.expiry.by_name.0.is_empty() {
+            return;
+        }
+        let (have, said) = (paths(now), paths(said));
+        self.expiry.keep(source, &key, |path| have.contains(&path) && !said.contains(&path));
+        for path in said {
+            if let Some(at) = at {
+                self.expiry.set(source, key, path, at);
+            }
         }
     }
 
-    /// When the route of a source ends, if it does by itself.
-    pub fn expires(&self, source: u16, key: RouteKey) -> Option<Instant> {
-        self.expiry.by_name.get(&(source, key)).copied()
+    /// Paths of the route went, and `left` are there still.
+    pub(super) fn keep_ends(&mut self, source: SourceId, key: &RouteKey, left: &HopKey) {
+        let have = paths(left);
+        self.expiry.keep(source, key, |path| have.contains(&path));
     }
 
-    /// When the next route ends: a commit is due then.
+    /// When routes end.
+    pub fn ends(&self) -> Ends {
+        self.expiry.by_name.clone()
+    }
+
+    /// When the next path of a route ends: a commit is due then.
     pub fn next_expiry(&self) -> Option<Instant> {
         Some(self.expiry.by_time.first()?.0)
     }
 
-    /// Deletes what is due. Part of each commit.
+    /// Takes away what is due: of each route all of it by one change. Part of each commit.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((source, key)) = self.expiry.take_due(now) {
-            self.withdraw(source, &key);
+        while let Some((source, key, due)) = self.expiry.take_due(now) {
+            let Some(hop) = self.present(source, &key) else { continue };
+            let mut left = self.ways(hop);
+            left.retain(|way| !due.contains(&path(way)));
+            if left.is_empty() {
+                self.withdraw(source, &key);
+                continue;
+            }
+            if let Err(error) = self.try_insert(source, key, None, &HopKey::of_ways(left)) {
+                self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
+                for path in due {
+                    self.expiry.set(source, key, path, now + RETRY);
+                }
+            }
         }
     }
 }

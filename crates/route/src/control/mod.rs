@@ -39,6 +39,7 @@ mod watch;
 mod world;
 
 pub use action::{Done, Operation, Outcome, Paths, RouteError};
+pub use expiry::Ends;
 pub use neighbors::NeighborRequest;
 pub use query::RouteFound;
 pub use snapshot::{RouteRow, SnapshotError, SnapshotId};

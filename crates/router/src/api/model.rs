@@ -15,6 +15,9 @@ pub(crate) struct Way {
     pub(crate) dev: Option<String>,
     /// Share among the ways of the route.
     pub(crate) weight: u32,
+    /// Of a route: it ends by itself in so many seconds; left out where it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires: Option<u64>,
 }
 
 /// A route: a prefix, and one source's way to reach it.
@@ -39,6 +42,9 @@ pub(crate) struct Route {
     pub(crate) ways: Vec<Way>,
     /// Index of its next hop or group.
     pub(crate) nexthop: u32,
+    /// One without ways ends by itself in so many seconds; left out where it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires: Option<u64>,
 }
 
 /// The answer to `route get`.
@@ -382,7 +388,8 @@ pub(crate) struct RouteChange {
     /// `blackhole`, `unreachable` or `prohibit` instead of ways.
     #[serde(default)]
     pub(crate) kind: Option<String>,
-    /// Ends by itself after so many seconds.
+    /// The ways that are named here, or what stands in their place, end by themselves after so many
+    /// seconds.
     #[serde(default)]
     pub(crate) expires: Option<u64>,
     /// For deleting: all ways, should there be several.

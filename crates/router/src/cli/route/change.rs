@@ -11,7 +11,7 @@ use hyper::Method;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
-use super::get::what;
+use super::get::what_of;
 use crate::api::client::At;
 use crate::api::model::{Action, RouteChange, RouteChanged, WayChange};
 
@@ -22,7 +22,8 @@ pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 203.0.113.0/24 blackhole metric 5 expires 60
 
 PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX blackhole|unreachable|
-prohibit; then [metric N] [table T] [expires SECONDS]. Refused where there is such a route.";
+prohibit; then [metric N] [table T] [expires SECONDS]: these ways end by themselves. Refused where
+there is such a route.";
 pub(super) const DEL: &str = "Examples:
   $ fingerpost route del 10.0.0.0/8
   $ fingerpost route del 10.0.0.0/8 via 192.0.2.2
@@ -38,6 +39,7 @@ Refused where there is no such route. Of several ways the one over this gateway 
 pub(super) const APPEND: &str = "Examples:
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.3 dev eth1 weight 2
+  $ fingerpost route append 10.0.0.0/8 via 192.0.2.4 expires 60
 
 Adds ways to a route, or makes it. Refused where it has such a way already.";
 pub(super) const REPLACE: &str = "Examples:
@@ -74,11 +76,11 @@ impl Report for RouteChanged {
         write!(to, "{} {}", self.done, self.prefix)?;
         match self.candidates.first() {
             Some(best) if best.source == "command" => {
-                writeln!(to, ": {}", what(&best.kind, &best.ways))
+                writeln!(to, ": {}", what_of(best))
             }
             Some(best) => {
                 let rank = format!("[{}/{}]", best.distance, best.metric);
-                let what = what(&best.kind, &best.ways);
+                let what = what_of(best);
                 writeln!(to, "; packets take that of {} {rank}: {what}", best.source)
             }
             None => writeln!(to),

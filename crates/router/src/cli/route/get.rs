@@ -8,7 +8,7 @@ use clap::Args;
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::At;
-use crate::api::model::{RouteAnswer, Way};
+use crate::api::model::{Route, RouteAnswer, Way};
 use crate::api::server::RouteQuestion;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -75,7 +75,7 @@ impl Report for RouteAnswer {
                 route.distance.to_string(),
                 route.metric.to_string(),
                 route.nexthop.to_string(),
-                what(&route.kind, &route.ways),
+                what_of(route),
             ]);
         }
         columns.write(to)?;
@@ -125,6 +125,15 @@ fn steps(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
     columns.write(to)
 }
 
+/// What a route does, and when it ends.
+pub(super) fn what_of(route: &Route) -> String {
+    let what = what(&route.kind, &route.ways);
+    match route.expires {
+        Some(seconds) => format!("{what} expires {seconds}"),
+        None => what,
+    }
+}
+
 /// Kind and ways of a route, in the words of `route add`.
 pub(in crate::cli) fn what(kind: &str, ways: &[Way]) -> String {
     if ways.is_empty() {
@@ -137,6 +146,7 @@ pub(in crate::cli) fn what(kind: &str, ways: &[Way]) -> String {
             ("via", way.gateway.clone()),
             ("dev", way.dev.clone()),
             ("weight", many.then(|| way.weight.to_string())),
+            ("expires", way.expires.map(|seconds| seconds.to_string())),
         ] {
             if let Some(value) = value {
                 let gap = if text.is_empty() { "" } else { " " };

@@ -7,7 +7,7 @@ use fingerpost_route::MAIN_TABLE;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::Output;
-use super::get::what;
+use super::get::what_of;
 use crate::api::client::At;
 use crate::api::model::Route;
 use crate::api::streams::RouteFilter;
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 /// Columns of a fixed width, as nobody knows the widest of a million beforehand.
 fn text(route: &Route, to: &mut dyn Write) -> io::Result<()> {
     let mark = if route.best { '*' } else { ' ' };
-    let what = what(&route.kind, &route.ways);
+    let what = what_of(route);
     let Route { prefix, source, distance, metric, .. } = route;
     let rank = format!("[{distance}/{metric}]");
     writeln!(to, "{mark} {prefix:<18} {source:<8} {rank:<10} {what}")

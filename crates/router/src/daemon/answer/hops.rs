@@ -39,6 +39,7 @@ pub(super) fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
         gateway: way.gateway.map(|gateway| gateway.to_string()),
         dev: way.link.map(|link| link_name(link, names)),
         weight: way.weight,
+        expires: None,
     };
     key.ways().iter().map(of).collect()
 }
@@ -106,7 +107,7 @@ impl Daemon {
         for way in ways(row.key, names) {
             let known = |m: &Member| m.gateway == way.gateway && m.interface == way.dev;
             if way.dev.is_some() && !members.iter().any(known) {
-                let model::Way { gateway, dev, weight } = way;
+                let model::Way { gateway, dev, weight, .. } = way;
                 members.push(Member { gateway, interface: dev, weight, slots: 0, mtu: None });
             }
         }

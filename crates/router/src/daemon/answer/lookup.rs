@@ -1,13 +1,14 @@
 //! `route get`: what happens to a packet, asked of what the workers ask.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, Step};
 use fingerpost_packet::flow::{hash_v4, hash_v6};
 use fingerpost_packet::wire::{Ports, protocol};
-use fingerpost_route::nexthop::NextHops;
+use fingerpost_route::nexthop::{HopKey, NextHops};
 use fingerpost_route::rib::{Candidate, Rib};
-use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
+use fingerpost_route::{AnyPrefix, Ends, Leg, MAIN_TABLE, RouteKey, Way};
 
 use super::hops::{kind, leg_word, ways};
 use super::{Daemon, LinkNames};
@@ -133,12 +134,15 @@ fn step(step: &Step) -> model::Step {
 pub(super) struct RowMaker {
     links: LinkNames,
     sources: Vec<String>,
+    ends: Ends,
+    now: Instant,
 }
 
 impl RowMaker {
     pub(super) fn new(daemon: &Daemon) -> Self {
         let sources = daemon.control.sources().map(|source| source.name).collect();
-        Self { links: daemon.link_names(), sources }
+        let (ends, now) = (daemon.control.ends(), Instant::now());
+        Self { links: daemon.link_names(), sources, ends, now }
     }
 
     pub(super) fn route(
@@ -150,6 +154,15 @@ impl RowMaker {
         best: bool,
     ) -> Route {
         let key = hops.key(candidate.hop);
+        let name = RouteKey { table, prefix, metric: candidate.metric };
+        let left = |way: Option<&Way>| {
+            let end = self.ends.of(candidate.source, name, way)?;
+            Some(end.saturating_duration_since(self.now).as_secs())
+        };
+        let mut told = key.map_or(Vec::new(), |key| ways(key, &self.links));
+        for (told, way) in told.iter_mut().zip(key.map_or(&[][..], HopKey::ways)) {
+            told.expires = left(Some(way));
+        }
         Route {
             prefix: prefix.to_string(),
             table,
@@ -158,7 +171,8 @@ impl RowMaker {
             metric: candidate.metric,
             best,
             kind: key.map_or("none", kind).to_owned(),
-            ways: key.map_or(Vec::new(), |key| ways(key, &self.links)),
+            expires: if told.is_empty() { left(None) } else { None },
+            ways: told,
             nexthop: candidate.hop.0,
         }
     }

@@ -1,14 +1,21 @@
 //! Alternating measurement: every run gets a turn before any gets its next, so that a slow minute of a
 //! shared machine hits all alike.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::lookup::pin;
 
 /// Something that can be measured, over and over.
 pub trait Measured {
     /// Works for a while and returns how much was done, in whatever counts.
     fn work(&mut self) -> u64;
+
+    /// It will not work for a while: nobody has to wait for it.
+    fn rest(&mut self) {}
 }
 
 /// Which time is taken.
@@ -62,6 +69,40 @@ pub fn sample(run: &mut dyn Measured, plan: Plan) -> f64 {
         elapsed = plan.clock.now().saturating_sub(start);
     }
     elapsed.as_nanos() as f64 / done.max(1) as f64
+}
+
+/// As [`sample`], on one core while `busy` is called again and again on another.
+///
+/// # Errors
+/// That of `busy`, which is not called again then.
+pub fn sample_beside<E: Send>(
+    run: &mut (dyn Measured + Send),
+    plan: Plan,
+    busy: &mut (dyn FnMut() -> Result<(), E> + Send),
+) -> Result<f64, E> {
+    let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            pin(1);
+            start.wait();
+            // Relaxed: nothing is published by it.
+            while !stop.load(Ordering::Relaxed) {
+                busy()?;
+            }
+            Ok(())
+        });
+        let asking = scope.spawn(|| {
+            pin(0);
+            start.wait();
+            let took = sample(run, plan);
+            stop.store(true, Ordering::Relaxed);
+            run.rest();
+            took
+        });
+        let took = asking.join().expect("the work goes on");
+        busy.join().expect("what is busy returns its errors")?;
+        Ok(took)
+    })
 }
 
 /// Takes one sample of a run; `None` when that failed, and then it has no further turn.
@@ -151,5 +192,32 @@ mod tests {
         std::thread::sleep(Duration::from_millis(30));
         let (wall, thread) = (Clock::Wall.now() - wall, Clock::Thread.now() - thread);
         assert!(wall >= Duration::from_millis(30) && thread < Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_sample_beside_others_ends_with_them_and_tells_their_error() {
+        #[derive(Default)]
+        struct Asks {
+            rested: usize,
+        }
+        impl Measured for Asks {
+            fn work(&mut self) -> u64 {
+                std::thread::sleep(Duration::from_millis(1));
+                1
+            }
+            fn rest(&mut self) {
+                self.rested += 1;
+            }
+        }
+        let (plan, mut asks, mut calls) = (Plan::new(0.02, 1), Asks::default(), 0);
+        let mut busy = || {
+            calls += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            Ok::<(), &str>(())
+        };
+        let took = sample_beside(&mut asks, plan, &mut busy).unwrap();
+        assert!(took >= 1e6 && calls > 1 && asks.rested == 1, "{took} ns, {calls} calls");
+        let failed = sample_beside(&mut asks, plan, &mut || Err("it broke"));
+        assert_eq!((failed, asks.rested), (Err("it broke"), 2));
     }
 }

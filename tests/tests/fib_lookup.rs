@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, registry};
 use fingerpost_route::source::{SourceSpec, file, find};
 use fingerpost_route::{
@@ -18,6 +19,7 @@ use fingerpost_tests::root;
 /// Addresses asked in one pin, as the module does.
 const TOGETHER: usize = 64;
 const RANDOM: usize = 200_000;
+const SEED: u64 = 0x6669_625f_6c6f_6f6b;
 
 struct Lab {
     control: Control,
@@ -107,21 +109,13 @@ impl Lab {
     }
 
     fn all<A: Family>(&mut self, algorithms: &[Option<&str>]) {
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        println!("seed {seed:#x}");
-        let mut random = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        println!("seed {SEED:#x}");
+        let mut random = Rng::new(SEED);
         for &name in algorithms {
             self.control.pin_algorithm(A::FAMILY, name).expect("it is in the registry");
             self.control.commit_now(self.now).expect("it holds the table");
             let what = name.unwrap_or("auto");
-            let keys: Vec<A> = (0..RANDOM)
-                .map(|_| A::from_u128(u128::from(random()) << 64 | u128::from(random())))
-                .collect();
+            let keys: Vec<A> = (0..RANDOM).map(|_| random.addr()).collect();
             assert_eq!(self.check(keys.into_iter(), what), RANDOM);
             self.scan::<A>(what);
         }

@@ -1,7 +1,5 @@
 //! A stream of updates as fast as it goes, and lookups on another core meanwhile.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +11,7 @@ use super::world::{Lane, World};
 use super::{FibOptions, blank, check, load};
 use crate::document::{Run, Unit};
 use crate::lookup::pin;
-use crate::measure::{Clock, Measured, Plan, sample};
+use crate::measure::{Clock, Measured, Plan, sample_beside};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::update::changes::{Changes, random_pairs};
@@ -209,6 +207,10 @@ impl<A: Lane> Measured for Lookups<'_, A> {
         std::hint::black_box(self.sum);
         64 * BATCH as u64
     }
+
+    fn rest(&mut self) {
+        self.reader.sleep();
+    }
 }
 
 /// `lookups-during-updates`.
@@ -258,8 +260,10 @@ fn shares<A: Lane>(
     let mut shares = Vec::new();
     for round in 0..=plan.samples {
         progress.step("lookups beside updates", round, plan.samples + 1);
-        let busy = together(&mut lookups, &mut shared, plan)?;
-        let alone = together(&mut lookups, &mut private, plan)?;
+        let busy = sample_beside(&mut lookups, plan, &mut || shared.burst().map(drop))
+            .context("the writer failed")?;
+        let alone = sample_beside(&mut lookups, plan, &mut || private.burst().map(drop))
+            .context("the writer failed")?;
         if round > 0 {
             shares.push(alone / busy);
         }
@@ -268,35 +272,4 @@ fn shares<A: Lane>(
     run.set_answers(asked, wrong);
     run.set_samples(shares);
     Ok(())
-}
-
-/// Nanoseconds a lookup on this core while the writer is busy on another one.
-fn together<A: Lane>(
-    lookups: &mut Lookups<'_, A>,
-    writer: &mut Writer<'_>,
-    plan: Plan,
-) -> Result<f64> {
-    let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let busy = scope.spawn(|| -> Result<()> {
-            pin(1);
-            start.wait();
-            // Relaxed: nothing is published by it.
-            while !stop.load(Ordering::Relaxed) {
-                writer.burst()?;
-            }
-            Ok(())
-        });
-        let asking = scope.spawn(|| {
-            pin(0);
-            start.wait();
-            let took = sample(lookups, plan);
-            stop.store(true, Ordering::Relaxed);
-            lookups.reader.sleep();
-            took
-        });
-        let took = asking.join().expect("lookups go on");
-        busy.join().expect("the writer returns its errors").context("the writer failed")?;
-        Ok(took)
-    })
 }

@@ -1,8 +1,5 @@
 //! Lookups on one core while another one changes the table.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use fingerpost_lpm::testing::{Addresses, Stream};
 use fingerpost_lpm::{Algorithm, LpmReader, NextHopId, UpdateError};
 
@@ -10,8 +7,7 @@ use super::changes::Changes;
 use super::writer::Writer;
 use crate::document::Run;
 use crate::family::Family;
-use crate::lookup::pin;
-use crate::measure::{Measured, Plan, sample};
+use crate::measure::{Measured, Plan, sample_beside};
 use crate::table::Table;
 
 const KEYS: usize = 1 << 18;
@@ -77,41 +73,11 @@ fn shares<A: Family>(
     let mut lookups = Lookups { reader: shared.table.reader(), keys: &keys, at: 0, sum: 0 };
     let mut shares = Vec::new();
     for round in 0..=plan.samples {
-        let busy = beside(&mut lookups, &mut shared, plan)?;
-        let alone = beside(&mut lookups, &mut private, plan)?;
+        let busy = sample_beside(&mut lookups, plan, &mut || shared.step())?;
+        let alone = sample_beside(&mut lookups, plan, &mut || private.step())?;
         if round > 0 {
             shares.push(alone / busy);
         }
     }
     Ok(shares)
-}
-
-/// Nanoseconds a lookup on this core while the writer is busy on another one.
-fn beside<A: Family>(
-    lookups: &mut Lookups<'_, A>,
-    writer: &mut Writer<'_, A>,
-    plan: Plan,
-) -> Result<f64, UpdateError> {
-    let (start, stop) = (Barrier::new(2), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let busy = scope.spawn(|| {
-            pin(1);
-            start.wait();
-            // Relaxed: nothing is published by it.
-            while !stop.load(Ordering::Relaxed) {
-                writer.step()?;
-            }
-            Ok(())
-        });
-        let asking = scope.spawn(|| {
-            pin(0);
-            start.wait();
-            let took = sample(lookups, plan);
-            stop.store(true, Ordering::Relaxed);
-            took
-        });
-        let took = asking.join().expect("lookups go on");
-        busy.join().expect("the writer returns its errors")?;
-        Ok(took)
-    })
 }

@@ -34,11 +34,6 @@ impl GroupMode {
             Self::Resilient => "resilient",
         }
     }
-
-    /// The mode of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Slots, Self::Resilient].into_iter().find(|mode| mode.name() == name)
-    }
 }
 
 /// Most slots of [`GroupMode::Slots`], as in FreeBSD.

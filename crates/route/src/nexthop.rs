@@ -82,10 +82,6 @@ pub struct HopCounts {
     pub rewritten: u64,
 }
 
-/// A moment in the life of [`NextHops`]: see [`NextHops::mark`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Mark(u64);
-
 /// Interned next hops, and the writer's side of the [`HopTable`].
 #[derive(Debug)]
 pub struct NextHops {
@@ -107,9 +103,8 @@ pub struct NextHops {
     adjacencies: Vec<Option<(AdjacencyKey, u32)>>,
     adjacency_ids: BTreeMap<AdjacencyKey, u32>,
     free_adjacencies: Vec<u32>,
-    mark: u64,
-    /// Unlinked, with the mark of that time; some table may still name it.
-    unlinked: VecDeque<(u64, Retired)>,
+    /// Unlinked; some table may still name it.
+    unlinked: Vec<Retired>,
     /// No table names it, but some reader may.
     waiting: VecDeque<(Epoch, Retired)>,
     grown: bool,
@@ -140,8 +135,7 @@ impl NextHops {
             adjacencies: Vec::new(),
             adjacency_ids: BTreeMap::new(),
             free_adjacencies: Vec::new(),
-            mark: 0,
-            unlinked: VecDeque::new(),
+            unlinked: Vec::new(),
             waiting: VecDeque::new(),
             grown: false,
             counts: HopCounts::default(),
@@ -204,11 +198,6 @@ impl NextHops {
             }
         }
         result
-    }
-
-    /// At most so many entries from now on; more are refused.
-    pub fn set_limit(&mut self, max_hops: u32) {
-        self.max_hops = max_hops;
     }
 
     /// Entries in use.
@@ -466,28 +455,12 @@ impl NextHops {
         self.refresh_these(stale, resolver)
     }
 
-    /// A mark after everything that was unlinked so far, for [`NextHops::reclaim_to`].
-    pub fn mark(&mut self) -> Mark {
-        self.mark += 1;
-        Mark(self.mark)
-    }
-
     /// Gives what readers are past back for use. Call it after the tables that named the unlinked ids
     /// were changed, all of them.
     pub fn reclaim(&mut self, grace: &mut dyn Grace) {
-        let mark = self.mark();
-        self.reclaim_to(mark, grace);
-    }
-
-    /// The same where tables follow the routes later: gives back only what was unlinked before `mark`.
-    /// That is the least of the marks that were taken when the changes that a table has seen by now were
-    /// put together: of all tables, and of all instances of a table.
-    pub fn reclaim_to(&mut self, mark: Mark, grace: &mut dyn Grace) {
-        if self.unlinked.front().is_some_and(|&(at, _)| at < mark.0) {
+        if !self.unlinked.is_empty() {
             let epoch = grace.retire();
-            while let Some((_, retired)) = self.unlinked.pop_front_if(|&mut (at, _)| at < mark.0) {
-                self.waiting.push_back((epoch, retired));
-            }
+            self.waiting.extend(self.unlinked.drain(..).map(|retired| (epoch, retired)));
         }
         while let Some((_, retired)) = self.waiting.pop_front_if(|(epoch, _)| grace.passed(*epoch))
         {
@@ -527,7 +500,7 @@ impl NextHops {
     }
 
     fn unlink(&mut self, retired: Retired) {
-        self.unlinked.push_back((self.mark, retired));
+        self.unlinked.push(retired);
     }
 
     fn has_room(&self) -> Result<(), UpdateError> {

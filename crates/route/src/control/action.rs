@@ -20,7 +20,6 @@
 //! | present | delete of one path of several | changed |
 //! | present | delete of the last path, or of all | deleted |
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::NextHopId;
@@ -107,20 +106,6 @@ pub enum RouteError {
     /// The prefix follows from an address of the host.
     #[error("{0}: in use by an interface: it goes when the address goes")]
     InUse(AnyPrefix),
-    /// IPv4 routes may have IPv6 gateways (RFC 8950), not the other way round.
-    #[error("{0}: an IPv6 route cannot have an IPv4 gateway")]
-    GatewayFamily(AnyPrefix),
-    /// A way that leads nowhere.
-    #[error("{0}: a way needs a gateway or a device")]
-    NoWay(AnyPrefix),
-    /// There is no link of this number.
-    #[error("{prefix}: there is no link {link}")]
-    NoLink {
-        /// The route.
-        prefix: AnyPrefix,
-        /// What was asked for.
-        link: u32,
-    },
     /// Packets to these destinations never ask a route table.
     #[error("{0}: link-local and multicast destinations are not routed")]
     NotRouted(AnyPrefix),
@@ -144,9 +129,6 @@ impl RouteError {
             Self::NoRoute(_) | Self::NoPath(_) | Self::ManyPaths { .. } => "no-such-route",
             Self::Exists(_) => "exists",
             Self::InUse(_) => "in-use",
-            Self::GatewayFamily(_) => "gateway-family",
-            Self::NoWay(_) => "no-way",
-            Self::NoLink { .. } => "no-such-interface",
             Self::NotRouted(_) => "not-routed",
             Self::TooManyTables => "too-many-tables",
             Self::NextHop { error, .. } => error.code(),
@@ -185,7 +167,6 @@ impl Control {
         if !super::forwarded(prefix) {
             return Err(RouteError::NotRouted(prefix));
         }
-        self.check_target(prefix, target)?;
         let mut target = target.clone();
         self.settle_links(&key, &mut target);
         let wanted = self.key_of(source, &target);
@@ -277,32 +258,6 @@ impl Control {
         // Readers learn of it at the next commit.
         self.ports_changed |= known.is_none();
         Ok(fib)
-    }
-
-    /// What can be wrong with the paths themselves.
-    pub(super) fn check_target(
-        &self,
-        prefix: AnyPrefix,
-        target: &Target,
-    ) -> Result<(), RouteError> {
-        let ways = match target {
-            Target::Way(way) => std::slice::from_ref(way),
-            Target::Ways(ways) => ways,
-            _ => return Ok(()),
-        };
-        for way in ways {
-            if let (AnyPrefix::V6(_), Some(IpAddr::V4(_))) = (prefix, way.gateway) {
-                return Err(RouteError::GatewayFamily(prefix));
-            }
-            match way.link {
-                None if way.gateway.is_none() => return Err(RouteError::NoWay(prefix)),
-                Some(link) if !self.links.contains_key(&link) => {
-                    return Err(RouteError::NoLink { prefix, link });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// In other tables than the main one a way leaves by the link whose subnet its gateway is in, as the

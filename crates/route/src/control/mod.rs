@@ -338,11 +338,6 @@ impl Control {
             ways.extend(self.ways_of(source, &key));
             target = Target::Ways(ways);
         }
-        // Links may be announced after their routes.
-        match self.check_target(key.prefix, &target) {
-            Ok(()) | Err(RouteError::NoLink { .. }) => {}
-            Err(error) => return self.refuse(source, &error),
-        }
         self.settle_links(&key, &mut target);
         let hop = self.key_of(source, &target);
         let done = self.try_insert(source, key, update.distance, &hop);
@@ -381,6 +376,7 @@ impl Control {
     }
 
     /// The one way in: makes or replaces the candidate of a source for a prefix of a table that is there.
+    /// Links may be announced after their routes.
     fn try_insert(
         &mut self,
         source: SourceId,
@@ -388,6 +384,7 @@ impl Control {
         distance: Option<u8>,
         hop_key: &HopKey,
     ) -> Result<NextHopId, HopError> {
+        NextHops::check_family(hop_key, key.prefix)?;
         let flags = HopFlags::of_prefix(key.prefix);
         let attrs = HopAttrs { flags, table: key.table, ..HopAttrs::default() };
         // Of a group that takes the place of another one, the flows of common members stay.

@@ -73,7 +73,6 @@ enum AnyView {
 struct Open {
     id: SnapshotId,
     table: u32,
-    sequence: u64,
     view: AnyView,
     outrun: bool,
 }
@@ -193,15 +192,8 @@ impl Control {
         };
         self.snapshots.last += 1;
         let id = SnapshotId(self.snapshots.last);
-        let sequence = self.sequence();
-        self.snapshots.open.push(Open { id, table, sequence, view, outrun: false });
+        self.snapshots.open.push(Open { id, table, view, outrun: false });
         Ok(id)
-    }
-
-    /// Number of the latest notice when the snapshot was opened: with the notices after it, what it gives
-    /// can be kept up to date.
-    pub fn snapshot_sequence(&self, id: SnapshotId) -> Option<u64> {
-        Some(self.snapshots.open.iter().find(|open| open.id == id)?.sequence)
     }
 
     /// Gives the routes of up to `most` further prefixes, in order. `false` when that was all: the

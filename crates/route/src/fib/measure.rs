@@ -175,7 +175,7 @@ fn ask<A: Addr>(lookup: &dyn Lookup<A>, addrs: &[A], got: &mut [NextHopId]) {
 /// routed.
 fn addresses<A: Addr>(routes: &dyn Routes<A>) -> Vec<A> {
     let mut mix = Mix(0x0074_7269_616c);
-    let step = (routes.stats().prefixes / (ADDRS / 2)).max(1);
+    let step = (routes.prefixes() / (ADDRS / 2)).max(1);
     let mut prefixes = Vec::with_capacity(ADDRS);
     let mut at = 0_usize;
     routes.walk(A::MIN, A::MAX, &mut |prefix, _| {

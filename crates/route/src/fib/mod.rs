@@ -268,7 +268,7 @@ impl<A: Addr> Fib<A> {
             return Ok(self.waiting(at));
         }
         let listed = self.backlog.len();
-        if listed > MOST_LISTED && listed > routes.stats().prefixes / REBUILD_SHARE {
+        if listed > MOST_LISTED && listed > routes.prefixes() / REBUILD_SHARE {
             self.give_up_the_list();
         }
         let at_once = forced || self.current.is_none() || self.chooser.asked() || self.urgent();

@@ -68,7 +68,7 @@ impl<A: Addr> Fib<A> {
             choice: self.chooser.choice(),
             banned: self.chooser.banned().collect(),
             instances: std::iter::once(published).chain(self.shadow_reports()).collect(),
-            prefixes: routes.stats().prefixes,
+            prefixes: routes.prefixes(),
             pending: self.pending(),
             behind: self.batching.diverged().map(|t| now.saturating_duration_since(t)),
             due_in: self.due.map(|t| t.saturating_duration_since(now)),

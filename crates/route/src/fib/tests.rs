@@ -8,7 +8,7 @@ fn toy<const MAX: u64>(
     routes: &dyn Routes<u32>,
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<u32>>, UpdateError> {
-    let got = routes.stats().prefixes as u64;
+    let got = routes.prefixes() as u64;
     if got > MAX {
         return Err(UpdateError::Limit { what: "toy", max: MAX, got });
     }

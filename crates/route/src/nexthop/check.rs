@@ -123,25 +123,6 @@ impl HopError {
 }
 
 impl NextHops {
-    /// Whether these ways can be a route's or a group's: each leads somewhere, none is there twice, and
-    /// neither weights nor members are too many.
-    ///
-    /// # Errors
-    /// The first thing that is wrong.
-    pub fn check_ways(&self, ways: &[Way]) -> Result<(), HopError> {
-        self.check_size(ways.len(), ways.iter().map(|way| way.weight))?;
-        let mut seen = HashSet::new();
-        for (at, way) in ways.iter().enumerate() {
-            if way.gateway.is_none() && way.link.is_none() {
-                return Err(HopError::NoWay);
-            }
-            if !seen.insert((way.gateway, way.link)) {
-                return Err(HopError::Twice { member: at + 1 });
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a route can name `key`; `at` is the table and prefix of that route, which is taken as there
     /// already where a gateway is looked for.
     ///
@@ -154,9 +135,7 @@ impl NextHops {
         resolver: &dyn Resolver,
     ) -> Result<(), HopError> {
         let check = Check { hops: self, at, resolver };
-        if let HopKey::Group(ways) = key {
-            self.check_ways(ways)?;
-        }
+        self.check_shape(key)?;
         check.known(key)?;
         check.follow(key, &mut Vec::new(), &mut HashSet::new())?;
         if self.by_key.contains_key(key) { Ok(()) } else { Ok(self.has_room()?) }
@@ -185,12 +164,26 @@ impl NextHops {
         }
     }
 
-    /// What can be told without asking anybody.
+    /// Whether the ways of `key` can be those of a route to `prefix`.
+    ///
+    /// # Errors
+    /// [`HopError::Family`].
+    pub fn check_family(key: &HopKey, prefix: AnyPrefix) -> Result<(), HopError> {
+        key.ways().iter().try_for_each(|way| fits(prefix, way))
+    }
+
+    /// What can be told without asking anybody: each way leads somewhere, none is there twice, and neither
+    /// weights nor members are too many.
     pub(super) fn check_shape(&self, key: &HopKey) -> Result<(), HopError> {
-        match key {
-            HopKey::Group(ways) => self.check_ways(ways),
-            HopKey::Way(Way { gateway: None, link: None, .. }) => Err(HopError::NoWay),
-            _ => Ok(()),
+        if key.ways().iter().any(|way| way.gateway.is_none() && way.link.is_none()) {
+            return Err(HopError::NoWay);
+        }
+        let HopKey::Group(ways) = key else { return Ok(()) };
+        self.check_size(ways.len(), ways.iter().map(|way| way.weight))?;
+        let mut seen = HashSet::new();
+        match ways.iter().position(|way| !seen.insert((way.gateway, way.link))) {
+            Some(at) => Err(HopError::Twice { member: at + 1 }),
+            None => Ok(()),
         }
     }
 
@@ -208,6 +201,14 @@ impl NextHops {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a route to `prefix` can have this way.
+fn fits(prefix: AnyPrefix, way: &Way) -> Result<(), HopError> {
+    match (prefix, way.gateway) {
+        (AnyPrefix::V6(_), Some(gateway @ IpAddr::V4(_))) => Err(HopError::Family { gateway }),
+        _ => Ok(()),
     }
 }
 
@@ -240,12 +241,7 @@ impl Check<'_> {
             }
             _ => {}
         }
-        match (self.at, way.gateway) {
-            (Some((_, AnyPrefix::V6(_))), Some(gateway @ IpAddr::V4(_))) => {
-                Err(HopError::Family { gateway })
-            }
-            _ => Ok(()),
-        }
+        self.at.map_or(Ok(()), |(_, prefix)| fits(prefix, way))
     }
 
     fn members(&self, source: u16, group: u32, members: &[(u32, u32)]) -> Result<(), HopError> {

@@ -65,13 +65,6 @@ impl HopKey {
         }
     }
 
-    /// Without the way by this gateway and link; `None` when nothing is left, or there is no such way.
-    pub fn without(&self, gateway: Option<IpAddr>, link: Option<u32>) -> Option<Self> {
-        let same = |way: &Way| way.gateway == gateway && way.link == link;
-        let rest: Vec<Way> = self.ways().iter().copied().filter(|way| !same(way)).collect();
-        (!rest.is_empty() && rest.len() < self.ways().len()).then(|| Self::of_ways(rest))
-    }
-
     /// Whether contents depend on the table in which gateways are looked for.
     pub(super) fn recursive(&self) -> bool {
         matches!(self, Self::Object { .. }) || self.ways().iter().any(|way| way.link.is_none())
@@ -223,17 +216,6 @@ mod tests {
         assert_eq!(HopKey::of_ways(vec![way(1, 0)]), HopKey::Way(way(1, 1)));
         assert_eq!(HopKey::of_ways(vec![way(1, 5)]), HopKey::Way(way(1, 5)));
         assert_eq!(HopKey::of_ways(vec![]), HopKey::Unreachable);
-    }
-
-    /// A route that loses one of its ways changes; it is gone with the last one.
-    #[test]
-    fn a_group_shrinks_to_a_way_and_then_to_nothing() {
-        let group = HopKey::of_ways(vec![way(1, 3), way(2, 1)]);
-        let rest = group.without(way(1, 1).gateway, Some(1)).unwrap();
-        assert_eq!(rest, HopKey::Way(way(2, 1)));
-        assert_eq!(group.without(way(1, 1).gateway, Some(9)), None);
-        assert_eq!(rest.without(way(2, 1).gateway, Some(1)), None);
-        assert_eq!(HopKey::Local.without(None, None), None);
     }
 
     #[test]

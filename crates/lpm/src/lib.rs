@@ -102,6 +102,7 @@ pub mod readers;
 pub mod registry;
 pub mod room;
 pub mod routes;
+mod runs;
 pub mod simd;
 mod singles;
 #[cfg(feature = "std")]

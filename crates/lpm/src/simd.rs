@@ -111,6 +111,15 @@ pub(crate) fn each(mut bits: u64, mut visit: impl FnMut(usize)) {
     }
 }
 
+/// The places of ones, from bit 0 on.
+pub(crate) fn ones(mut word: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let place = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (place < 64).then_some(place)
+    })
+}
+
 /// Proof that this CPU tells the time in ticks of one rate (RDTSC, RDTSCP).
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks(());

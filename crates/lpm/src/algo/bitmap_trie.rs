@@ -74,9 +74,8 @@ const TOP: u8 = 3;
 const GLOBAL: u32 = 1;
 /// Bits of the direct table.
 const TABLE: u8 = 18;
-/// Bits of a chunk, and its slots.
+/// Bits of a chunk, and the last of its slots.
 const STRIDE: u8 = 6;
-const SLOTS: usize = 1 << STRIDE;
 const LAST_SLOT: u32 = (1 << STRIDE) - 1;
 /// Where in the direct table the entries of the /3s start.
 const TOPS: usize = 1 << TABLE;
@@ -228,24 +227,22 @@ impl Job for One<'_> {
 
 /// Keys that go down together, each level for all of them before the next.
 const GROUP: usize = 64;
+/// What is left of a batch goes in groups of so many.
+const FEW: usize = 8;
 
 /// Keys of a group that are not answered yet, by their number in the group.
-struct Going {
+struct Going<const N: usize> {
     count: usize,
-    number: [u8; GROUP],
-    key: [u64; GROUP],
-    entry: [u32; GROUP],
+    number: [u8; N],
+    key: [u64; N],
 }
 
-impl Going {
-    /// One more, if its entry leads to a chunk; nothing branches on that.
+impl<const N: usize> Going<N> {
+    /// One more, if its entry leads to a chunk, which is asked for; nothing branches on that.
     #[inline(always)]
-    fn push(&mut self, view: &View<'_>, number: u8, key: u64, entry: u32) {
-        // Never more than were there before: the mask is for the compiler.
-        let at = self.count % GROUP;
-        self.number[at] = number;
-        self.key[at] = key;
-        self.entry[at] = entry;
+    fn push(&mut self, view: &View<'_>, number: u8, entry: u32) {
+        // Never more than there are: here and below the remainder is for the compiler.
+        self.number[self.count % N] = number;
         self.count += (entry >> 31) as usize;
         view.words.prefetch((entry & !CHUNK) as usize);
     }
@@ -265,32 +262,30 @@ impl View<'_> {
         addrs.iter().for_each(|&addr| prefetch(&self.direct[start(addr).0]));
     }
 
-    /// At most [`GROUP`] addresses.
     #[inline(always)]
-    fn group(&self, going: &mut Going, addrs: &[u128], out: &mut [NextHopId]) {
-        going.count = 0;
+    fn group<const N: usize>(&self, addrs: &[u128; N], out: &mut [NextHopId; N]) {
+        let mut going = Going { count: 0, number: [0; N], key: [0; N] };
         for ((&addr, out), number) in addrs.iter().zip(out.iter_mut()).zip(0..) {
-            let (index, bits) = start(addr);
-            out.0 = self.entry(index);
-            going.push(self, number, window(addr, bits), out.0);
+            out.0 = self.entry(start(addr).0);
+            going.push(self, number, out.0);
         }
-        let mut levels = 0;
-        while going.count > 0 && levels < LEVELS.next_multiple_of(WINDOW) {
-            if levels > 0 && levels.is_multiple_of(WINDOW) {
-                // Few prefixes are so long.
+        let mut level = 0;
+        while going.count > 0 && level < LEVELS.next_multiple_of(WINDOW) {
+            if level.is_multiple_of(WINDOW) {
+                // At the first, and for the few prefixes that are longer than a window.
                 for at in 0..going.count {
-                    let addr = addrs[usize::from(going.number[at])];
-                    going.key[at] = window(addr, start(addr).1 + levels * STRIDE);
+                    let addr = addrs[usize::from(going.number[at % N]) % N];
+                    going.key[at % N] = window(addr, start(addr).1 + level * STRIDE);
                 }
             }
-            let count = core::mem::take(&mut going.count);
-            for at in 0..count {
-                let (number, key) = (going.number[at % GROUP], going.key[at % GROUP]);
-                let entry = self.below(going.entry[at % GROUP], slot(key));
-                out[usize::from(number) % out.len()].0 = entry;
-                going.push(self, number, key << STRIDE, entry);
+            for at in 0..core::mem::take(&mut going.count) {
+                let (number, key) = (going.number[at % N], going.key[at % N]);
+                let out = &mut out[usize::from(number) % N];
+                out.0 = self.below(out.0, slot(key));
+                going.key[going.count % N] = key << STRIDE;
+                going.push(self, number, out.0);
             }
-            levels += 1;
+            level += 1;
         }
         out.iter_mut().for_each(|out| out.0 = self.settle(out.0));
     }
@@ -303,14 +298,20 @@ impl Job for Batch<'_> {
     fn run(self) {
         let Self { reader, addrs, out } = self;
         let view = reader.view();
-        let mut going = Going { count: 0, number: [0; GROUP], key: [0; GROUP], entry: [0; GROUP] };
-        view.ask(&addrs[..GROUP.min(addrs.len())]);
-        let mut groups = addrs.chunks(GROUP).zip(out.chunks_mut(GROUP)).peekable();
-        while let Some((addrs, out)) = groups.next() {
-            if let Some((next, _)) = groups.peek() {
-                view.ask(next);
-            }
-            view.group(&mut going, addrs, out);
+        let (groups, rest) = addrs.as_chunks::<GROUP>();
+        let (outs, rest_out) = out.as_chunks_mut::<GROUP>();
+        // Each group's entries are asked for before the group ahead of it.
+        view.ask(groups.first().map_or(rest, |first| first));
+        for (at, (addrs, out)) in groups.iter().zip(outs).enumerate() {
+            view.ask(groups.get(at + 1).map_or(rest, |next| next));
+            view.group(addrs, out);
+        }
+        for (addrs, out) in rest.chunks(FEW).zip(rest_out.chunks_mut(FEW)) {
+            // The last few are filled up with the first of them.
+            let (mut keys, mut answers) = ([addrs[0]; FEW], [NextHopId::NONE; FEW]);
+            keys[..addrs.len()].copy_from_slice(addrs);
+            view.group(&keys, &mut answers);
+            out.copy_from_slice(&answers[..out.len()]);
         }
     }
 }

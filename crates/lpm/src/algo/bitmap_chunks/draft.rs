@@ -47,15 +47,6 @@ pub(super) fn cut(
     close(&mut pieces, chunk, (block.last() >> SHIFT) + 1);
 }
 
-/// The places of ones, from bit 0 on.
-pub(super) fn ones(mut word: u64) -> impl Iterator<Item = u32> {
-    core::iter::from_fn(move || {
-        let place = word.trailing_zeros();
-        word &= word.wrapping_sub(1);
-        (place < 64).then_some(place)
-    })
-}
-
 /// What a step makes, before it has a place: all in flat lists, so that a whole table can be drafted.
 #[derive(Default)]
 pub(super) struct Drafts {

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use super::chunks_fast::reach;
-use super::draft::{Draft, Drafts, TailDraft, cut, ones, tail_lines};
+use super::draft::{Draft, Drafts, TailDraft, cut, tail_lines};
 use super::{
     BASE, CHUNK_WORDS, CHUNKS, Counts, DIRECT, ENTRIES, Entry, HEAP, MAX_HOP, NAMES, PART_SHIFT,
     PARTS, PREFIXES, Reader, SHIFT, SINK_END, SINK_WORDS, SINKS, TAIL, TAIL_HEAD, TAIL_LINES,
@@ -25,6 +25,7 @@ use crate::intervals::sweep;
 use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
 use crate::mem::Memory;
 use crate::room::Room;
+use crate::simd::ones;
 use crate::space::{LINE_WORDS, Space};
 use crate::waiting::Waiting;
 

@@ -17,13 +17,14 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{
     CHUNK, CHUNK_WORDS, CHUNKS, Counts, DEFAULT, DIRECT, ENTRIES, GLOBAL, HEAP, LAST_ENTRY,
-    LAST_SLOT, LAYOUT, NAMES, PREFIXES, Reader, SLOTS, STRIDE, TABLE, TOP, TOPS, WAITING, start,
-    words_of,
+    LAST_SLOT, LAYOUT, NAMES, PREFIXES, Reader, STRIDE, TABLE, TOP, TOPS, WAITING, start, words_of,
 };
 use crate::addr::{Addr, Prefix};
 use crate::intervals::{Specific, sweep};
 use crate::lookup::{Change, Grace, Lookup, NoReaders, Routes, Table, UpdateError};
 use crate::mem::Memory;
+use crate::runs::{Runs, SLOTS, spliced};
+use crate::simd::ones;
 use crate::space::Space;
 use crate::waiting::Waiting;
 use cut::{Content, Pieces, cut};
@@ -33,9 +34,6 @@ const SLACK_WORDS: usize = 1 << 11;
 
 /// A chunk: where it starts, and its words.
 type Block = (u32, u32);
-
-/// The entries of a chunk, a slot each.
-type Slots = [u32; SLOTS];
 
 /// What is changed under readers.
 #[derive(Clone, Copy)]
@@ -158,12 +156,6 @@ fn table(
     })
 }
 
-/// Where slots start that do not hold what the one before does.
-fn runs_of(slots: &Slots) -> u64 {
-    let starts = slots.windows(2).zip(1..);
-    starts.fold(1, |runs, (pair, slot)| runs | u64::from(pair[0] != pair[1]) << slot)
-}
-
 impl Writer {
     fn words(&self) -> &[AtomicU32] {
         self.reader.regions[HEAP].u32s()
@@ -186,46 +178,45 @@ impl Writer {
         first..first + runs.count_ones() as usize
     }
 
-    /// What each slot below an entry holds.
-    fn unpack(&self, entry: u32) -> Slots {
-        let mut slots = [entry; SLOTS];
-        if let Some((place, runs)) = self.chunk(entry) {
-            let words = &self.words()[Self::cells(place, runs)];
-            let mut count = 0;
-            for (index, slot) in slots.iter_mut().enumerate() {
-                count += usize::from(runs >> index & 1 == 1);
-                *slot = words[count - 1].load(Relaxed);
+    /// What the slots below an entry hold.
+    fn runs(&self, entry: u32) -> Runs {
+        let mut runs = Runs::one(entry);
+        if let Some((place, bits)) = self.chunk(entry) {
+            let cells = &self.words()[Self::cells(place, bits)];
+            runs.bits = bits;
+            runs.count = cells.len();
+            for (to, cell) in runs.results.iter_mut().zip(cells) {
+                *to = cell.load(Relaxed);
             }
         }
-        slots
+        runs
     }
 
-    /// The entry for a chunk of these slots that takes the place of `old`, which is unlinked if it does
+    /// The entry for a chunk of these runs that takes the place of `old`, which is unlinked if it does
     /// not stay. `None` when there is no room.
-    fn pack(&mut self, old: u32, slots: &Slots) -> Option<u32> {
-        let runs = runs_of(slots);
+    fn finish(&mut self, old: u32, runs: &Runs) -> Option<u32> {
         let old_chunk = self.chunk(old);
-        let firsts = (0..SLOTS).filter(|slot| runs >> slot & 1 == 1).map(|slot| slots[slot]);
-        if let Some((place, _)) = old_chunk.filter(|&(_, old)| old == runs) {
-            for (cell, entry) in Self::cells(place, runs).zip(firsts) {
+        if let Some((place, bits)) = old_chunk.filter(|&(_, bits)| bits == runs.bits) {
+            for (cell, &entry) in Self::cells(place, bits).zip(runs.as_slice()) {
                 if self.words()[cell].load(Relaxed) != entry {
                     self.stores.push((Cell::Heap(cell), entry));
                 }
             }
             return Some(old);
         }
-        let mut entry = slots[0];
-        if runs != 1 {
-            let size = words_of(runs.count_ones() as usize);
-            let place = self.space.take(size)?;
-            self.fresh.push((place, size_of_chunk(runs)));
-            self.reader.regions[HEAP].u64s()[place as usize].store(runs, Relaxed);
-            for (cell, entry) in self.words()[Self::cells(place, runs)].iter().zip(firsts) {
+        let mut entry = runs.results[0];
+        if runs.count > 1 {
+            let size = size_of_chunk(runs.bits);
+            let place = self.space.take(size as usize)?;
+            self.fresh.push((place, size));
+            self.reader.regions[HEAP].u64s()[place as usize].store(runs.bits, Relaxed);
+            let cells = &self.words()[Self::cells(place, runs.bits)];
+            for (cell, &entry) in cells.iter().zip(runs.as_slice()) {
                 cell.store(entry, Relaxed);
             }
             entry = CHUNK | place;
         }
-        self.stale.extend(old_chunk.map(|(place, runs)| (place, size_of_chunk(runs))));
+        self.stale.extend(old_chunk.map(|(place, bits)| (place, size_of_chunk(bits))));
         Some(entry)
     }
 
@@ -249,28 +240,34 @@ impl Writer {
                 Some(hop)
             }
             Content::Deep(carry, pieces) => {
-                let mut slots = self.unpack(old);
-                self.fill(&mut slots, bit, (0, LAST_SLOT), carry, pieces)?;
-                self.pack(old, &slots)
+                let fresh = self.fill(&self.runs(old), bit, (0, LAST_SLOT), carry, pieces)?;
+                self.finish(old, &fresh)
             }
         }
     }
 
-    /// Replaces the slots in `range` of those that start at `bit` by what the pieces say.
+    /// The runs of slots that start at `bit` with those in `range` as the pieces say, and the others as
+    /// they were. `None` when there is no room.
     fn fill(
         &mut self,
-        slots: &mut Slots,
+        old: &Runs,
         bit: u8,
         range: (u32, u32),
         carry: u32,
         pieces: &Pieces,
-    ) -> Option<()> {
+    ) -> Option<Runs> {
+        let (mut new, mut count) = ([(0, 0); SLOTS], 0);
         cut(bit, STRIDE, range, carry, pieces, &mut |from, to, content| {
-            for slot in &mut slots[from as usize..=to as usize] {
-                *slot = self.replace(*slot, bit + STRIDE, content)?;
+            // What leads to a chunk is a run of one slot.
+            let inside = u64::MAX >> (63 - to) & u64::MAX << from;
+            new[count] = (from, self.replace(old.at(from), bit + STRIDE, content)?);
+            count += 1;
+            for slot in ones(old.bits & inside & !(1 << from)) {
+                self.unlink(old.at(slot));
             }
             Some(())
-        })
+        })?;
+        Some(spliced(old, range.0, range.1, &new[..count], CHUNK))
     }
 
     /// Makes the entries of the direct table anew that are in a block.
@@ -309,27 +306,26 @@ impl Writer {
                 self.stores.push((Cell::Heap(cell), new));
                 return Some(old);
             }
-            let mut slots = self.unpack(old);
-            slots[slot as usize] = new;
-            return self.pack(old, &slots);
+            let fresh = spliced(&self.runs(old), slot, slot, &[(slot, new)], CHUNK);
+            return self.finish(old, &fresh);
         }
-        let mut slots = self.unpack(old);
+        let mut runs = self.runs(old);
         for parts in parts.chunk_by(|a, b| slot_of(a) == slot_of(b)) {
             let (first, slot) = (parts[0], slot_of(&parts[0]));
             if first.len() > below {
-                let entry = slots[slot as usize];
-                slots[slot as usize] = self.touch(entry, below, parts, routes)?;
+                let new = self.touch(runs.at(slot), below, parts, routes)?;
+                runs = spliced(&runs, slot, slot, &[(slot, new)], CHUNK);
                 continue;
             }
             let mut pieces = mem::take(&mut self.pieces);
             answers(first, routes, &mut pieces);
             // Of the last chunk the bits past the end of an address count as well.
             let end = slot + (1 << (below - first.len())) - 1;
-            let filled = self.fill(&mut slots, bit, (slot, end), 0, &pieces);
+            let filled = self.fill(&runs, bit, (slot, end), 0, &pieces);
             self.pieces = pieces;
-            filled?;
+            runs = filled?;
         }
-        self.pack(old, &slots)
+        self.finish(old, &runs)
     }
 
     /// The entry of a slot below `entry`, and where it stands if that leads to a chunk.

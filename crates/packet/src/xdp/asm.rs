@@ -131,13 +131,19 @@ pub struct Label(usize);
 pub enum Helper {
     /// `R0 = map_lookup_elem(R1 map, R2 key)`: a pointer or 0.
     MapLookup = 1,
+    /// `R0 = ktime_get_ns()`: nanoseconds since the machine came up.
+    TimeNs = 5,
     /// `R0 = get_prandom_u32()`.
     Random = 7,
+    /// `tail_call(R1 context, R2 map of programs, R3 number)`: goes on there, or returns if it cannot.
+    TailCall = 12,
     /// `skb_vlan_push(R1 buffer, R2 protocol, R3 tag)`.
     #[cfg(test)]
     VlanPush = 18,
     /// `R0 = redirect_map(R1 map, R2 key, R3 action when there is nothing at the key)`.
     RedirectMap = 51,
+    /// `R0 = fib_lookup(R1 context, R2 struct bpf_fib_lookup, R3 its bytes, R4 flags)`: 0 when found.
+    FibLookup = 69,
 }
 
 /// A program in the making.
@@ -192,6 +198,21 @@ impl Asm {
         self.alu(0x50, dst, value)
     }
 
+    /// `dst |= value`.
+    pub fn or(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
+        self.alu(0x40, dst, value)
+    }
+
+    /// `dst ^= value`.
+    pub fn xor(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
+        self.alu(0xa0, dst, value)
+    }
+
+    /// `dst >>= value`, zeros from above.
+    pub fn shr(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
+        self.alu(0x70, dst, value)
+    }
+
     /// `dst ^= value` on the lower 32 bits; the upper ones become 0.
     pub fn xor32(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
         self.operate(0x04 | 0xa0, dst, value, 0)
@@ -205,6 +226,11 @@ impl Asm {
     /// The lower 32 bits of `dst` in network order; the upper ones become 0.
     pub fn to_be32(&mut self, dst: Reg) -> &mut Self {
         self.push(0xdc, dst, Reg::R0, 0, 32)
+    }
+
+    /// The lower 16 bits of `dst` in network order; the upper ones become 0.
+    pub fn to_be16(&mut self, dst: Reg) -> &mut Self {
+        self.push(0xdc, dst, Reg::R0, 0, 16)
     }
 
     /// `dst =` the bytes at `base + offset`.
@@ -405,7 +431,7 @@ mod tests {
     fn instructions_are_encoded_as_the_kernel_reads_them() {
         let mut a = Asm::new();
         a.set(R6, R1).set(R0, -2).add(R2, -4).sub(R1, R7).and(R3, 0xf0).xor32(R4, -1).mul(R5, 96);
-        a.to_be32(R1);
+        a.to_be32(R1).to_be16(R1).or(R1, R2).xor(R4, R5).shr(R6, 16);
         a.load(Word, R7, R6, 4)
             .load(Half, R1, R7, 12)
             .load(Byte, R1, R7, 30)
@@ -422,6 +448,10 @@ mod tests {
             [0xa4, 0x04, 0, 0, 0xff, 0xff, 0xff, 0xff], // w4 ^= -1
             [0x27, 0x05, 0, 0, 96, 0, 0, 0],            // r5 *= 96
             [0xdc, 0x01, 0, 0, 32, 0, 0, 0],            // r1 = be32 r1
+            [0xdc, 0x01, 0, 0, 16, 0, 0, 0],            // r1 = be16 r1
+            [0x4f, 0x21, 0, 0, 0, 0, 0, 0],             // r1 |= r2
+            [0xaf, 0x54, 0, 0, 0, 0, 0, 0],             // r4 ^= r5
+            [0x77, 0x06, 0, 0, 16, 0, 0, 0],            // r6 >>= 16
             [0x61, 0x67, 4, 0, 0, 0, 0, 0],             // r7 = *(u32 *)(r6 + 4)
             [0x69, 0x71, 12, 0, 0, 0, 0, 0],            // r1 = *(u16 *)(r7 + 12)
             [0x71, 0x71, 30, 0, 0, 0, 0, 0],            // r1 = *(u8 *)(r7 + 30)

@@ -1,10 +1,12 @@
 //! Traffic at the kernel's own pace: a program that turns recycled pages into packets and redirects
 //! them into an interface, for the demo and the tests. Faster than any router behind it.
 //!
-//! Shape: templates in an array map, handed out in turn; a counter; an interface to redirect to.
+//! Shape: templates in an array map, handed out in turn; a counter; an interface to redirect to. Words
+//!        that all templates share are constants of the program: what is measured behind it should
+//!        not have to share the caches with more than must be.
 //! Cost:  0.2 to 0.3 us a packet, and 25 ms a call of [`Generator::run`].
 //!
-//! Each packet ends in a [`Tail`]: a sequence number and the number of its template, each followed by
+//! Each packet ends in a [`Tail`], unless the generator is a [plain](Generator::plain) one: a sequence number and the number of its template, each followed by
 //! its complement. A number and its complement, at even offsets, add up to 0xffff in every 16-bit
 //! word, which is zero in ones' complement arithmetic: so the UDP checksum that holds for a tail of
 //! zeros holds for every tail, and nothing has to be computed a packet.
@@ -14,9 +16,9 @@
 //! otherwise frames vanish without a count. More than 64 frames a batch overrun a veth's ring.
 
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-use super::asm::Reg::{R0, R1, R2, R3, R7, R8, R9, R10};
+use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, When};
 use super::bpf::{Map, MapKind, Program};
@@ -91,27 +93,36 @@ impl Generator {
     /// When there are no templates, or they are not as said.
     pub fn new(templates: &[Vec<u8>], ifindex: u32) -> Result<Self, XdpError> {
         let len = templates.first().expect("at least one template").len();
-        assert!(len.is_multiple_of(2) && (14 + TAIL_BYTES..=MOST_BYTES).contains(&len));
-        let stride = u32::try_from(len.next_multiple_of(8)).expect("at most 96");
-        let count = u32::try_from(templates.len()).expect("templates are counted in 32 bits");
-        let system = |call| move |source| XdpError::System { call, source };
-        let store = Map::new(MapKind::Array, "templates", 4, stride, count)?;
-        let mut value = vec![0; stride as usize];
-        for (number, template) in (0..count).zip(templates) {
-            assert!(template.len() == len, "template {number} has another length");
+        assert!(len >= 14 + TAIL_BYTES);
+        let tailed = (0u32..).zip(templates).map(|(number, template)| {
             assert!(template[len - TAIL_BYTES..].iter().all(|&b| b == 0), "tail of {number}");
-            value[..len].copy_from_slice(template);
-            Tail { sequence: 0, template: number }.write(&mut value[..len]);
-            store
-                .update(&number.to_ne_bytes(), &value)
-                .map_err(system("bpf(MAP_UPDATE_ELEM) of templates"))?;
-        }
-        let state = Map::new(MapKind::Array, "generator", 4, 16, 1)?;
+            let mut template = template.clone();
+            Tail { sequence: 0, template: number }.write(&mut template);
+            template
+        });
+        Self::made(&tailed.collect::<Vec<_>>(), ifindex, true)
+    }
+
+    /// The same without tails: what is sent are the templates as they are, of any even length from an
+    /// Ethernet header on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When there are no templates, or they are not of one such length.
+    pub fn plain(templates: &[Vec<u8>], ifindex: u32) -> Result<Self, XdpError> {
+        Self::made(templates, ifindex, false)
+    }
+
+    fn made(templates: &[Vec<u8>], ifindex: u32, tail: bool) -> Result<Self, XdpError> {
         let device = Map::new(MapKind::DevMap, "device", 4, 4, 1)?;
-        device
-            .update(&0u32.to_ne_bytes(), &ifindex.to_ne_bytes())
-            .map_err(system("bpf(MAP_UPDATE_ELEM) of the interface"))?;
-        let code = program(&store, &state, &device, len, count);
+        device.update(&0u32.to_ne_bytes(), &ifindex.to_ne_bytes()).map_err(|source| {
+            XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of the interface", source }
+        })?;
+        let store = Templates::new(templates)?;
+        let state = Map::new(MapKind::Array, "generator", 4, 16, 1)?;
+        let code = program(&store, &state, tail, &End::Device(&device));
         let program = Program::load("generator", &code)?;
         Ok(Self { program, state, frame: templates[0].clone() })
     }
@@ -141,40 +152,196 @@ impl Generator {
     }
 }
 
-/// The program. R7 is the frame, R8 its end, later the template; R9 the state. One CPU at a time runs
-/// it, so its counters need no atomic additions.
-fn program(store: &Map, state: &Map, device: &Map, len: usize, count: u32) -> Vec<Insn> {
+/// A program on all templates in turn, without a device on either side: what it costs by itself.
+#[derive(Debug)]
+pub struct Feeder {
+    /// The program, and one that does nothing; each with the map that holds it.
+    feeds: [(Program, Map); 2],
+    frame: Vec<u8>,
+}
+
+impl Feeder {
+    /// For a program that takes such frames; see [`Generator::plain`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When there are no templates, or they are not of one even length.
+    pub fn new(templates: &[Vec<u8>], program: &Program) -> Result<Self, XdpError> {
+        let store = Templates::new(templates)?;
+        let mut a = Asm::new();
+        a.set(R0, XDP_ABORTED).exit();
+        let nothing = Program::load("nothing", &a.finish())?;
+        let feed = |target: &Program| {
+            let targets = Map::new(MapKind::ProgArray, "target", 4, 4, 1)?;
+            let fd = target.as_fd().as_raw_fd();
+            targets.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes()).map_err(|source| {
+                XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a program", source }
+            })?;
+            let state = Map::new(MapKind::Array, "generator", 4, 16, 1)?;
+            let code = self::program(&store, &state, false, &End::Program(&targets));
+            // The kernel empties a map of programs when its last descriptor outside programs closes.
+            Ok::<_, XdpError>((Program::load("feeder", &code)?, targets))
+        };
+        let feeds = [feed(program)?, feed(&nothing)?];
+        Ok(Self { feeds, frame: templates[0].clone() })
+    }
+
+    /// Nanoseconds that a frame takes in the program, in the mean of `count`: what the feeding costs is
+    /// measured as well and taken off.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn time(&self, count: u32) -> Result<f64, XdpError> {
+        let mut took = [0; 2];
+        for (took, (feed, _)) in took.iter_mut().zip(&self.feeds) {
+            *took = feed.time(&self.frame, count)?;
+        }
+        Ok(f64::from(took[0]) - f64::from(took[1]))
+    }
+}
+
+/// The templates, as the program reads them.
+struct Templates {
+    store: Map,
+    pieces: Vec<Piece>,
+    len: usize,
+}
+
+impl Templates {
+    fn new(templates: &[Vec<u8>]) -> Result<Self, XdpError> {
+        let len = templates.first().expect("at least one template").len();
+        assert!(len.is_multiple_of(2) && (14..=MOST_BYTES).contains(&len));
+        let count = u32::try_from(templates.len()).expect("templates are counted in 32 bits");
+        let (pieces, stride) = pieces(templates);
+        let store = Map::new(MapKind::Array, "templates", 4, stride, count)?;
+        let mut value = vec![0; stride as usize];
+        for (number, template) in (0..count).zip(templates) {
+            for piece in &pieces {
+                if let Bytes::Stored(at) = piece.bytes {
+                    value[at..at + piece.len].copy_from_slice(piece.of(template));
+                }
+            }
+            store.update(&number.to_ne_bytes(), &value).map_err(|source| XdpError::System {
+                call: "bpf(MAP_UPDATE_ELEM) of templates",
+                source,
+            })?;
+        }
+        Ok(Self { store, pieces, len })
+    }
+}
+
+/// Where a frame goes when it is made.
+enum End<'a> {
+    /// Into the only interface of this map.
+    Device(&'a Map),
+    /// Through the only program of this map.
+    Program(&'a Map),
+}
+
+/// One store of the program: `len` (8, 4 or 2) bytes of the frame.
+struct Piece {
+    from: usize,
+    len: usize,
+    bytes: Bytes,
+}
+
+/// Where the bytes of a piece are.
+enum Bytes {
+    /// The same in all templates.
+    Constant(u64),
+    /// In the template's value of the map, from this offset.
+    Stored(usize),
+}
+
+impl Piece {
+    fn of<'a>(&self, template: &'a [u8]) -> &'a [u8] {
+        &template[self.from..self.from + self.len]
+    }
+}
+
+/// All pieces of a frame, the longest first, and the bytes of a value of the map.
+fn pieces(templates: &[Vec<u8>]) -> (Vec<Piece>, u32) {
+    let first = &templates[0];
+    for (number, template) in templates.iter().enumerate() {
+        assert!(template.len() == first.len(), "template {number} has another length");
+    }
+    let (mut pieces, mut from, mut stride) = (Vec::new(), 0, 0);
+    for len in [8, 4, 2] {
+        while first.len() - from >= len {
+            let mut piece = Piece { from, len, bytes: Bytes::Stored(stride) };
+            if templates.iter().all(|template| piece.of(template) == piece.of(first)) {
+                piece.bytes = Bytes::Constant(number(piece.of(first)));
+            } else {
+                stride += len;
+            }
+            pieces.push(piece);
+            from += len;
+        }
+    }
+    let stride = u32::try_from(stride.next_multiple_of(8).max(8)).expect("at most 96");
+    (pieces, stride)
+}
+
+/// What a load of these 8, 4 or 2 bytes gives.
+fn number(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        _ => u64::from_ne_bytes(bytes.try_into().expect("8, 4 or 2 bytes")),
+    }
+}
+
+/// The program. R6 is the context, R7 the frame, R8 its end, later the template; R9 the state. One CPU
+/// at a time runs it, so its counters need no atomic additions.
+fn program(templates: &Templates, state: &Map, tail: bool, end: &End<'_>) -> Vec<Insn> {
     let at = |n: usize| i16::try_from(n).expect("at most 96");
+    let (store, len) = (&templates.store, templates.len);
     let mut a = Asm::new();
     let (abort, more) = (a.label(), a.label());
-    a.load(Word, R7, R1, 0).load(Word, R8, R1, 4);
+    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
     a.set(R1, R7).add(R1, i32::from(at(len))).branch(R1, When::Gt, R8, abort);
     a.set_map_value(R9, state.as_fd(), 0);
 
     // The next template, the first again after the last.
     a.load(Word, R1, R9, NEXT).store(Word, R10, -4, R1).add(R1, 1);
-    a.branch32(R1, When::Lt, count.cast_signed(), more).set(R1, 0);
+    a.branch32(R1, When::Lt, store.entries().cast_signed(), more).set(R1, 0);
     a.bind(more).store(Word, R9, NEXT, R1);
     a.set_map(R1, store.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
     a.branch(R0, When::Eq, 0, abort).set(R8, R0);
 
     // Its bytes: all of them, see the head of this file.
-    let mut from = 0;
-    for (bytes, width) in [(8, Double), (4, Word), (2, Half)] {
-        while len - from >= bytes {
-            a.load(width, R1, R8, at(from)).store(width, R7, at(from), R1);
-            from += bytes;
-        }
+    for piece in &templates.pieces {
+        let width = match piece.len {
+            8 => Double,
+            4 => Word,
+            _ => Half,
+        };
+        match piece.bytes {
+            Bytes::Stored(offset) => a.load(width, R1, R8, at(offset)),
+            Bytes::Constant(number) => a.set64(R1, number),
+        };
+        a.store(width, R7, at(piece.from), R1);
     }
 
     // The sequence number and its complement.
-    let tail = at(len - TAIL_BYTES);
-    a.load(Word, R1, R9, SEQUENCE).set(R2, R1).add(R2, 1).store(Word, R9, SEQUENCE, R2);
-    a.to_be32(R1).store(Word, R7, tail, R1).xor32(R1, -1).store(Word, R7, tail + 4, R1);
+    if tail {
+        let tail = at(len - TAIL_BYTES);
+        a.load(Word, R1, R9, SEQUENCE).set(R2, R1).add(R2, 1).store(Word, R9, SEQUENCE, R2);
+        a.to_be32(R1).store(Word, R7, tail, R1).xor32(R1, -1).store(Word, R7, tail + 4, R1);
+    }
 
     a.load(Double, R1, R9, OFFERED).add(R1, 1).store(Double, R9, OFFERED, R1);
-    a.set_map(R1, device.as_fd()).set(R2, 0).set(R3, XDP_ABORTED);
-    a.call(Helper::RedirectMap).exit();
+    match end {
+        End::Device(device) => {
+            a.set_map(R1, device.as_fd()).set(R2, 0).set(R3, XDP_ABORTED);
+            a.call(Helper::RedirectMap).exit();
+        }
+        End::Program(target) => {
+            a.set(R1, R6).set_map(R2, target.as_fd()).set(R3, 0).call(Helper::TailCall);
+        }
+    }
     a.bind(abort).set(R0, XDP_ABORTED).exit();
     a.finish()
 }
@@ -294,6 +461,29 @@ mod tests {
             }
             assert_eq!(generator.offered().unwrap(), 7);
             assert_eq!(generator.program.test(&[0; 81]).unwrap().action, 0, "too short a page");
+
+            let mut a = Asm::new();
+            a.load(Word, R2, R1, 0).load(Word, R3, R1, 4).sub(R3, R2);
+            a.set(R0, R3).exit();
+            let target = Program::load("length", &a.finish()).unwrap();
+            let feeder = Feeder::new(&templates, &target).unwrap();
+            let (feed, _) = &feeder.feeds[0];
+            assert_eq!(feed.test(&[0xee; 82]).unwrap().action, 82, "it goes on in the program");
+            let answer = feed.test(&[0xee; 82]).unwrap();
+            assert_eq!(answer.frame[..66], templates[1][..66], "on the next template");
+            let ns = feeder.time(10_000).unwrap();
+            assert!((-100.0..10_000.0).contains(&ns), "{ns} ns");
+
+            // Without tails, of lengths that end in each kind of piece, and one template alone.
+            for (len, count) in [(82, 3), (62, 2), (60, 2), (60, 1)] {
+                let templates: Vec<_> =
+                    templates[..count].iter().map(|t| t[..len].into()).collect();
+                let generator = Generator::plain(&templates, b).unwrap();
+                for number in [0, 1, 2, 3, 4] {
+                    let answer = generator.program.test(&[0xee; 90]).unwrap();
+                    assert_eq!(answer.frame[..len], templates[number % count]);
+                }
+            }
         });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Classifier`] sits on each interface and hands forwardable unicast to AF_XDP sockets; all else
 //! stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic for the demo and the
-//! tests. [`asm`] writes the programs, [`bpf`] wraps bpf(2); no compiler, no libbpf.
+//! tests; a [`Meter`] checks all of it and takes the time for the benches. [`asm`] writes the programs, [`bpf`] wraps bpf(2); no compiler, no libbpf.
 //!
 //! Nothing outlives the process: maps, programs and attachments are descriptors, and an interface
 //! falls back to the kernel when the last one closes.
@@ -18,6 +18,7 @@ pub mod generator;
 #[allow(unsafe_code, reason = "a private network namespace for the live tests")]
 pub(crate) mod lab;
 pub mod local;
+pub mod meter;
 pub mod object;
 pub mod reference;
 pub mod sink;
@@ -28,17 +29,18 @@ pub use bpf::Link;
 pub use classifier::{Classifier, Counts};
 pub use generator::Generator;
 pub use local::LocalAddresses;
+pub use meter::Meter;
 pub use reference::{Verdict, classify};
 pub use sink::Sink;
 
 /// What programs return (`enum xdp_action`): an error of theirs, which drops the frame.
-pub(crate) const XDP_ABORTED: i32 = 0;
+pub const XDP_ABORTED: i32 = 0;
 /// Drop it.
-pub(crate) const XDP_DROP: i32 = 1;
+pub const XDP_DROP: i32 = 1;
 /// On to the kernel.
-pub(crate) const XDP_PASS: i32 = 2;
+pub const XDP_PASS: i32 = 2;
 /// To where a redirect helper said.
-pub(crate) const XDP_REDIRECT: i32 = 4;
+pub const XDP_REDIRECT: i32 = 4;
 
 /// Where on the receive path a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

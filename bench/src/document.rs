@@ -113,6 +113,9 @@ pub struct Run {
     /// The same of one plain load a key from a table of as many bytes: what the machine itself loses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_efficiency: Option<f64>,
+    /// Distinct addresses that packets went to, where runs of one stream differ in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destinations: Option<usize>,
     /// Updates that were refused, of a peer; they count as done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
@@ -246,6 +249,7 @@ impl Run {
             huge_share: None,
             efficiency: None,
             machine_efficiency: None,
+            destinations: None,
             refused: None,
             answers: Answers::Unchecked,
             wrong: 0,

@@ -59,6 +59,14 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Those of one family.
+    pub(crate) fn only(&self, family: u8) -> Self {
+        Self {
+            v4: self.v4.clone().filter(|_| family == 4),
+            v6: self.v6.clone().filter(|_| family == 6),
+        }
+    }
+
     /// The document of what was run over them.
     ///
     /// # Errors

@@ -5,8 +5,8 @@
 //! put the packet there. Before anything is timed, every destination crosses once and what arrives is
 //! compared with the oracle: way out, MACs, TTL, checksum.
 
-mod stream;
-mod world;
+pub(crate) mod stream;
+pub(crate) mod world;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -78,6 +78,28 @@ const FRAMES: u32 = 512;
 /// Rounds between two looks at the clock.
 const ROUNDS: usize = 64;
 
+/// A worker with the graph of the built-in router, and nobody who hears what it asks or tells.
+pub(crate) fn worker(
+    pool: Pool,
+    reader: Reader<Forwarding>,
+    commands: mpsc::Receiver<fingerpost_packet::Command>,
+) -> Result<Worker> {
+    let plan = router_graph::plan()?;
+    let (asks, _) = mpsc::sync_channel(1);
+    let (events, _) = mpsc::channel();
+    Ok(Worker::new(WorkerOptions {
+        plan: &plan,
+        entry: plan.find(router_graph::ENTRY).context("the graph has an entry")?,
+        pool,
+        reader,
+        counters: Arc::new(WorkerCounters::new(8, 65_536)),
+        commands,
+        asks,
+        events,
+        flow_seed: 0,
+    }))
+}
+
 /// A worker between a generator and two sinks.
 struct Path {
     worker: Worker,
@@ -98,21 +120,8 @@ impl Path {
         burst: usize,
     ) -> Result<Self> {
         let pool = Pool::new(FRAMES, 2048);
-        let plan = router_graph::plan()?;
         let (commands, orders) = mpsc::channel();
-        let (asks, _) = mpsc::sync_channel(1);
-        let (events, _) = mpsc::channel();
-        let mut worker = Worker::new(WorkerOptions {
-            plan: &plan,
-            entry: plan.find(router_graph::ENTRY).context("the graph has an entry")?,
-            pool: pool.clone(),
-            reader,
-            counters: Arc::new(WorkerCounters::new(8, 65_536)),
-            commands: orders,
-            asks,
-            events,
-            flow_seed: 0,
-        });
+        let mut worker = worker(pool.clone(), reader, orders)?;
         worker.set_burst(burst);
         Ok(Self { worker, ports, pool, headers, family, _commands: commands })
     }
@@ -264,7 +273,7 @@ fn prepare<A: Addr>(
 pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
     let tables = &options.tables;
     let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
-    let (control, ports) = world::build(tables, v4, v6)?;
+    let (control, ports) = world::build(tables, v4, v6, None)?;
     let (mut prepared, mut left_out) = (Vec::new(), Vec::new());
     if let Some(table) = &tables.v4 {
         let algorithm = (control.fib_v4().algorithm(), v4);
@@ -384,7 +393,7 @@ mod tests {
     #[test]
     fn a_wrong_way_is_seen() {
         let tables = tables();
-        let (control, ports) = world::build(&tables, None, None).unwrap();
+        let (control, ports) = world::build(&tables, None, None, None).unwrap();
         let table = tables.v4.unwrap();
         let mut oracle = Oracle::new();
         for &(prefix, hop) in &table.routes {

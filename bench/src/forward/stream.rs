@@ -35,10 +35,10 @@ impl Stream {
 
 /// SplitMix64: small, and the same everywhere.
 #[derive(Clone, Debug)]
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,7 +55,7 @@ impl Random {
 
 /// Draws up to `count` distinct destinations with their next hops by the oracle. Fewer when the table
 /// does not hold so many.
-pub(super) fn destinations<A: Addr>(
+pub(crate) fn destinations<A: Addr>(
     table: &Table<A>,
     oracle: &Oracle<A>,
     stream: Stream,

@@ -13,6 +13,7 @@ use fingerpost_packet::wire::ether::{TYPE_IP4, TYPE_IP6};
 use fingerpost_packet::wire::{
     ETHER_BYTES, Ether, EtherMut, IP4_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
 };
+use fingerpost_packet::xdp::forward::Forwarder;
 use fingerpost_route::{
     AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, Target, Way,
@@ -21,32 +22,32 @@ use fingerpost_route::{
 use crate::table::{Table, Tables};
 
 /// Kernel indices that the links would have: in, and two ways out.
-const LINKS: [u32; 3] = [2, 3, 4];
+pub(crate) const LINKS: [u32; 3] = [2, 3, 4];
 
 /// TTL or hop limit of the packets that are sent in.
-const TTL: u8 = 64;
+pub(crate) const TTL: u8 = 64;
 
 /// Length of the frames: 64 bytes on the wire, of which 4 are the frame check sequence. The IPv6
 /// header and UDP's do not fit into less than 62.
-pub(super) fn frame_len(family: u8) -> u16 {
+pub(crate) fn frame_len(family: u8) -> u16 {
     if family == 4 { 60 } else { 62 }
 }
 
-fn link_mac(link: u32) -> Mac {
+pub(crate) fn link_mac(link: u32) -> Mac {
     let [.., last] = link.to_be_bytes();
     Mac([2, 0, 0, 0, 0, last])
 }
 
-fn hop_mac(family: u8, hop: u32) -> Mac {
+pub(crate) fn hop_mac(family: u8, hop: u32) -> Mac {
     let [a, b, c, d] = hop.to_be_bytes();
     Mac([2, family, a, b, c, d])
 }
 
-fn hop_link(hop: u32) -> u32 {
+pub(crate) fn hop_link(hop: u32) -> u32 {
     LINKS[1 + (hop & 1) as usize]
 }
 
-fn hop_addr(family: u8, hop: u32) -> IpAddr {
+pub(crate) fn hop_addr(family: u8, hop: u32) -> IpAddr {
     if family == 4 {
         Ipv4Addr::from_bits(0x0a00_0000 | hop).into()
     } else {
@@ -56,16 +57,26 @@ fn hop_addr(family: u8, hop: u32) -> IpAddr {
 
 /// Port numbers of the router.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
-    pub(super) input: u16,
-    pub(super) out: [u16; 2],
+pub(crate) struct Ports {
+    pub(crate) input: u16,
+    pub(crate) out: [u16; 2],
 }
 
-/// Fills a control side with the tables. An algorithm may be named for each family.
-pub(super) fn build(
+impl Ports {
+    /// In the order of [`LINKS`].
+    pub(crate) fn all(self) -> [u16; 3] {
+        let [a, b] = self.out;
+        [self.input, a, b]
+    }
+}
+
+/// Fills a control side with the tables, shared with a forwarder in the kernel if there is one. An
+/// algorithm may be named for each family.
+pub(crate) fn build(
     tables: &Tables,
     v4: Option<&str>,
     v6: Option<&str>,
+    forwarder: Option<&Forwarder>,
 ) -> Result<(Control, Ports)> {
     let mut control = Control::new(ControlOptions {
         v4: fingerpost_lpm::v4().collect(),
@@ -76,6 +87,9 @@ pub(super) fn build(
         control
             .pin_algorithm(family, name)
             .map_err(|known| anyhow!("no such IPv{family} algorithm; there are {known:?}"))?;
+    }
+    if let Some(forwarder) = forwarder {
+        control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
     }
     let source = control.add_source("bench", 20);
     for link in LINKS {
@@ -124,7 +138,7 @@ fn fill<A: Addr>(
 }
 
 /// The beginning of a UDP packet to `dst`, come in by the port in.
-pub(super) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
+pub(crate) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
     let mut frame = [0; HEADER_BYTES];
     let room = "a header has 64 bytes";
     let mut ether = EtherMut::of(&mut frame).expect(room);
@@ -161,7 +175,7 @@ pub(super) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
 }
 
 /// Where a frame that left goes, if it is as it must be when its next hop is `hop`.
-pub(super) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
+pub(crate) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
     let Some(ether) = Ether::of(frame) else { return false };
     let link = ether.dst() == hop_mac(A::FAMILY, hop) && ether.src() == link_mac(hop_link(hop));
     let ip = if A::FAMILY == 4 {
@@ -176,12 +190,12 @@ pub(super) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
 }
 
 /// By which of the two ways out a hop leaves.
-pub(super) fn way_out(hop: u32) -> usize {
+pub(crate) fn way_out(hop: u32) -> usize {
     (hop & 1) as usize
 }
 
 /// The destination of a frame.
-pub(super) fn destination<A: Addr>(frame: &[u8]) -> Option<A> {
+pub(crate) fn destination<A: Addr>(frame: &[u8]) -> Option<A> {
     if A::FAMILY == 4 {
         Some(A::from_u128(Ip4::at(frame, ETHER_BYTES)?.dst().into()))
     } else {

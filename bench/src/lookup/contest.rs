@@ -204,6 +204,15 @@ pub(crate) fn pin(n: usize) {
     }
 }
 
+/// Keeps this thread off the core that it is on; where there is no other, it stays.
+pub(crate) fn elsewhere() {
+    use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| others.set(core));
+    others.unset(sched_getcpu());
+    let _ = sched_setaffinity(None, &others);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::namespace::{Namespace, need, write_lines};
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed};
 use crate::document::{Mode, Run, Unit};
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world::{self, Lane};
+use crate::namespace::{Namespace, need, write_lines};
 use crate::progress::Progress;
 
 const NAME: &str = "bird";

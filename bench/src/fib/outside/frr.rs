@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::namespace::{Namespace, Talk, write_lines};
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed, kernel};
 use crate::document::{Run, Unit};
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world::{self, Lane};
+use crate::namespace::{Namespace, Talk, write_lines};
 use crate::progress::Progress;
 
 const NAME: &str = "frr";

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::namespace::{Namespace, Talk, write_lines};
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed};
 use crate::document::{Mode, Run, Unit};
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world::{self, Lane};
+use crate::namespace::{Namespace, Talk, write_lines};
 use crate::progress::Progress;
 use crate::update::changes::Changes;
 
@@ -72,8 +72,7 @@ fn prepare(jobs: &Jobs) -> Result<Namespace> {
     let namespace = Namespace::new()?;
     let [(v4, len4), (v6, len6)] = [4, 6].map(|family| world::own(family, 0));
     namespace.link(LINK, &[format!("{v4}/{len4}"), format!("{v6}/{len6}")])?;
-    let file = namespace.file("objects");
-    write_lines(&file, |to| {
+    let objects = namespace.batch(|to| {
         for family in [4, 6] {
             for hop in 1..=jobs.neighbors {
                 let (id, via) = (object(family, hop), world::neighbor_on(family, 0, hop));
@@ -81,15 +80,8 @@ fn prepare(jobs: &Jobs) -> Result<Namespace> {
             }
         }
         Ok(())
-    })?;
-    let output = namespace
-        .command("ip")
-        .arg("-batch")
-        .arg(&file)
-        .stderr(std::process::Stdio::piped())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "next-hop objects: {}", said.lines().next().unwrap_or(""));
+    });
+    objects.context("next-hop objects")?;
     Ok(namespace)
 }
 

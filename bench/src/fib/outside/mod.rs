@@ -8,7 +8,6 @@
 mod bird;
 mod frr;
 mod kernel;
-mod namespace;
 
 use std::fmt::Display;
 use std::net::IpAddr;

@@ -8,6 +8,7 @@ mod lookup;
 mod papers;
 mod print;
 mod update;
+mod xdp;
 
 use super::command::Command;
 
@@ -26,6 +27,7 @@ pub(super) const COMMAND: Command = Command {
             fib::command(),
             papers::command(),
             forward::command(),
+            xdp::command(),
         ])
     },
     run: |matches, output| match matches.subcommand() {
@@ -35,6 +37,7 @@ pub(super) const COMMAND: Command = Command {
         Some(("fib", matches)) => fib::run(matches, output),
         Some(("papers", matches)) => papers::run(matches, output),
         Some(("forward", matches)) => forward::run(matches, output),
+        Some(("xdp", matches)) => xdp::run(matches, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
 };

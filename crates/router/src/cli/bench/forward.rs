@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
 use fingerpost_bench::table::Tables;
-use fingerpost_bench::{ForwardOptions, forward};
+use fingerpost_bench::xdp::LEAST_PACKETS;
+use fingerpost_bench::{BenchDocument, ForwardOptions, XdpOptions, forward};
 
 use super::super::choice;
 use super::super::command::{Failure, parsed};
@@ -46,8 +47,9 @@ struct Forward {
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = choice::names_of::<u128>(), hide_possible_values = true)]
     algorithm_v6: Option<String>,
-    /// Which way through the router
-    #[arg(long, value_delimiter = ',', default_value = "graph", value_parser = ["graph"])]
+    /// Which way through the router: its graph, or inside the kernel (`bench xdp`, its rows all, drawn
+    /// over the routes)
+    #[arg(long, value_delimiter = ',', default_value = "graph", value_parser = ["graph", "xdp"])]
     path: Vec<String>,
     /// How destinations are drawn
     #[arg(long, value_delimiter = ',', default_values_t = [Streams::Uniform, Streams::Prefix])]
@@ -106,8 +108,17 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
     let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
     let v6 = choice::of_family::<u128>(&name(arguments.algorithm_v6));
+    let tables = Tables::load(&arguments.table)?;
+    let in_kernel = XdpOptions {
+        tables: tables.clone(),
+        engines: fingerpost_bench::xdp::find("all")?,
+        destinations: vec![arguments.destinations],
+        packets: 2 * LEAST_PACKETS,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+    };
     let options = ForwardOptions {
-        tables: Tables::load(&arguments.table)?,
+        tables,
         algorithm_v4: v4.map(str::to_owned),
         algorithm_v6: v6.map(str::to_owned),
         streams: arguments.stream.iter().map(|s| s.stream()).collect(),
@@ -119,5 +130,16 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));
-    print(forward(&options)?, output)
+    let mut document: Option<BenchDocument> = None;
+    for path in &arguments.path {
+        let part = match path.as_str() {
+            "graph" => forward(&options)?,
+            _ => super::xdp::measured(&in_kernel)?,
+        };
+        match &mut document {
+            Some(document) => document.runs.extend(part.runs),
+            None => document = Some(part),
+        }
+    }
+    print(document.expect("there is a path, by default"), output)
 }

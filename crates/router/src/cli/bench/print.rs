@@ -62,7 +62,7 @@ fn figure(number: Option<f64>, digits: usize) -> String {
 
 fn digits(unit: Unit) -> usize {
     match unit {
-        Unit::Us | Unit::Share => 3,
+        Unit::Us | Unit::Share | Unit::Mpps => 3,
         Unit::UpdatesPerSecond | Unit::Bytes | Unit::Cycles => 0,
         _ => 1,
     }
@@ -110,7 +110,7 @@ impl Document {
         let who = |run: &Run| run.algorithm.clone().unwrap_or_else(|| run.name.clone());
         let group = |run: &Run| {
             let what = if run.algorithm.is_some() { &run.name } else { &run.stream };
-            (run.family, what.clone(), run.unit)
+            (run.family, what.clone(), run.destinations, run.unit)
         };
         let measured = || self.0.runs.iter().filter(|run| run.median.is_some());
         let mut groups: Vec<_> = Vec::new();
@@ -122,16 +122,17 @@ impl Document {
         for wanted in groups {
             let of_group = || measured().filter(|run| group(run) == wanted);
             let peers: Vec<_> = of_group().filter(|run| run.kind == Kind::Peer).collect();
-            let (family, what, unit) = &wanted;
+            let (family, what, destinations, unit) = &wanted;
             let family = family.map_or_else(String::new, |family| format!("IPv{family}, "));
-            writeln!(to, "\n{family}{what}, {}: times as good as", unit.name())?;
+            let many = destinations.map_or_else(String::new, |n| format!(", {n} destinations"));
+            writeln!(to, "\n{family}{what}{many}, {}: times as good as", unit.name())?;
             let names: Vec<_> = peers.iter().map(|peer| who(peer)).collect();
             let headings: Vec<_> = [""].into_iter().chain(names.iter().map(|n| &n[..])).collect();
             let mut columns = Columns::new(&headings);
             for run in of_group().filter(|run| run.kind != Kind::Peer) {
                 let times = peers.iter().map(|peer| {
                     let (ours, theirs) = (run.median?, peer.median?);
-                    let more = *unit == Unit::UpdatesPerSecond;
+                    let more = matches!(unit, Unit::UpdatesPerSecond | Unit::Mpps);
                     Some(if more { ours / theirs } else { theirs / ours })
                 });
                 let times = times.map(|times| figure(times, 2));

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +13,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// How long a namespace may take to be there.
-const START_LIMIT: Duration = Duration::from_secs(5);
+/// How long a namespace may take to be there: the kernel makes none while it clears one away, which takes
+/// it seconds where that held a million routes.
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// Between looks at a program that is waited for.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The namespace.
-pub(super) struct Namespace {
+pub(crate) struct Namespace {
     holder: Child,
     scratch: PathBuf,
 }
@@ -29,7 +32,7 @@ impl Namespace {
     ///
     /// # Errors
     /// What is missing: the privilege, or the programs `unshare`, `nsenter` and `ip`.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let own = fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
         ensure!(own.is_ok_and(|uid| uid == 0), "needs root");
         for program in ["unshare", "nsenter", "ip"] {
@@ -59,19 +62,19 @@ impl Namespace {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number matters.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fingerpost-fib-{}-{number}", std::process::id());
+        let name = format!("fingerpost-bench-{}-{number}", std::process::id());
         let scratch = std::env::temp_dir().join(name);
         fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
         Ok(Self { holder, scratch })
     }
 
     /// A file of the folder that goes with the namespace.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
 
     /// A command in the namespace.
-    pub(super) fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).args(["--", program]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -82,18 +85,58 @@ impl Namespace {
     ///
     /// # Errors
     /// When it fails, with what it said.
-    pub(super) fn ip(&self, words: &str) -> Result<()> {
+    pub(crate) fn ip(&self, words: &str) -> Result<()> {
         let output = self.command("ip").args(words.split(' ')).stderr(Stdio::piped()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "ip {words}: {}", said.trim());
         Ok(())
     }
 
+    /// Runs `ip` with these lines.
+    ///
+    /// # Errors
+    /// When it fails, with what it said first.
+    pub(crate) fn batch(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let file = self.file("batch");
+        write_lines(&file, write)?;
+        let mut command = self.command("ip");
+        let output = command.arg("-batch").arg(&file).stderr(Stdio::piped()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ip: {}", said.lines().next().unwrap_or(""));
+        Ok(())
+    }
+
+    /// The process that holds it, for `ip link ... netns`.
+    pub(crate) fn pid(&self) -> u32 {
+        self.holder.id()
+    }
+
+    /// Calls `work` with this thread in the namespace; afterwards it is back.
+    ///
+    /// # Errors
+    /// Those of `work`, or when the thread may not.
+    pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let open = |path: &str| fs::File::open(path).context("a namespace");
+        let own = open("/proc/thread-self/ns/net")?;
+        let there = open(&format!("/proc/{}/ns/net", self.holder.id()))?;
+        let go = |to: &fs::File| {
+            move_into_link_name_space(to.as_fd(), Some(LinkNameSpaceType::Network))
+                .context("needs the right to enter namespaces")
+        };
+        go(&there)?;
+        let result = work();
+        go(&own)?;
+        result
+    }
+
     /// A link that is up, with these addresses, and an end of it that nobody looks at.
     ///
     /// # Errors
     /// When the kernel has no veth pairs.
-    pub(super) fn link(&self, name: &str, addrs: &[String]) -> Result<()> {
+    pub(crate) fn link(&self, name: &str, addrs: &[String]) -> Result<()> {
         self.ip(&format!("link add {name} type veth peer name {name}x"))?;
         self.ip(&format!("link set {name}x up"))?;
         self.ip(&format!("link set {name} up"))?;
@@ -108,7 +151,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When it fails or is ended because it took longer than `limit`.
-    pub(super) fn timed(&self, command: &mut Command, limit: Duration) -> Result<Duration> {
+    pub(crate) fn timed(&self, command: &mut Command, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
         let mut child = command.spawn()?;
         loop {
@@ -138,7 +181,7 @@ impl Drop for Namespace {
 ///
 /// # Errors
 /// That it is needed.
-pub(super) fn need(program: &str) -> Result<()> {
+pub(crate) fn need(program: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where servers are is not on everybody's path.
     let mut folders: Vec<_> = std::env::split_paths(&path).collect();
@@ -148,7 +191,7 @@ pub(super) fn need(program: &str) -> Result<()> {
 }
 
 /// A program that answers lines with lines, over its pipes. Ended when dropped.
-pub(super) struct Talk {
+pub(crate) struct Talk {
     child: Child,
     to: ChildStdin,
     from: ChildStdout,
@@ -161,7 +204,7 @@ impl Talk {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(super) fn start(mut command: Command) -> Result<Self> {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let to = child.stdin.take().context("standard input is a pipe")?;
         let from = child.stdout.take().context("standard output is a pipe")?;
@@ -172,7 +215,7 @@ impl Talk {
     ///
     /// # Errors
     /// When the program is gone.
-    pub(super) fn say(&mut self, lines: &str) -> Result<()> {
+    pub(crate) fn say(&mut self, lines: &str) -> Result<()> {
         self.to.write_all(lines.as_bytes())?;
         self.to.flush()?;
         Ok(())
@@ -182,7 +225,7 @@ impl Talk {
     ///
     /// # Errors
     /// When none comes until then, or the program ended.
-    pub(super) fn line(&mut self, until: Instant) -> Result<String> {
+    pub(crate) fn line(&mut self, until: Instant) -> Result<String> {
         loop {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
                 let line = String::from_utf8_lossy(&self.rest[..end]).into_owned();
@@ -213,7 +256,7 @@ impl Drop for Talk {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(super) fn write_lines(
+pub(crate) fn write_lines(
     file: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<()> {

@@ -1,0 +1,65 @@
+//! What nothing can beat: a packet that is dropped where it comes in, and one that goes out as it came.
+
+use std::any::Any;
+
+use anyhow::Result;
+use fingerpost_packet::xdp::Meter;
+use fingerpost_packet::xdp::asm::{Asm, Reg::R1};
+use fingerpost_packet::xdp::bpf::{Map, Program};
+
+use super::{Engine, Row, code};
+use crate::document::Kind;
+use crate::forward::world::{self, LINKS};
+
+pub(super) const DROP: Row = Row {
+    name: "xdp-drop",
+    summary: "the meter itself at the way in: generator and reception alone",
+    by_family: false,
+    kind: Kind::Ceiling,
+    checked: false,
+    loses: false,
+    program: false,
+    kernel_table: false,
+    make: |_, _| Ok(Box::new(Drop)),
+};
+
+pub(super) const BARE: Row = Row {
+    name: "bare-redirect",
+    summary: "bpf_redirect_map to one way out, the packet as it is",
+    by_family: false,
+    kind: Kind::Ceiling,
+    checked: false,
+    loses: false,
+    program: false,
+    kernel_table: false,
+    make: |_, _| Ok(Box::new(Bare::new()?)),
+};
+
+struct Drop;
+
+impl Engine for Drop {
+    fn attach(&self, meter: &Meter) -> Result<Box<dyn Any>> {
+        Ok(Box::new(meter.attach(LINKS[0], world::link_mac(LINKS[0]).0)?))
+    }
+}
+
+struct Bare {
+    program: Program,
+    _ports: Map,
+}
+
+impl Bare {
+    fn new() -> Result<Self> {
+        let ports = code::ports()?;
+        let mut a = Asm::new();
+        a.set(R1, LINKS[1].cast_signed());
+        code::redirect(&mut a, R1, &ports);
+        Ok(Self { program: Program::load("bare", &a.finish())?, _ports: ports })
+    }
+}
+
+impl Engine for Bare {
+    fn attach(&self, _: &Meter) -> Result<Box<dyn Any>> {
+        Ok(Box::new(code::attach(&self.program)?))
+    }
+}

@@ -1,0 +1,93 @@
+//! What can stand at the router's way in, a file each. To add one: its file, its `mod` and its row.
+
+mod afxdp;
+mod ceiling;
+mod code;
+mod kernel;
+mod ours;
+mod trie;
+
+use std::any::Any;
+
+use anyhow::{Result, bail};
+use fingerpost_packet::xdp::Meter;
+use fingerpost_packet::xdp::bpf::Program;
+
+use crate::document::Kind;
+use crate::table::Tables;
+
+/// Something that forwards, of one family. What it needs was made before: only attaching is left.
+pub(super) trait Engine {
+    /// Begins to forward, from the first link of the present network namespace to the two others, until
+    /// the guard is dropped. `meter` is what all packets end at.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn attach(&self, meter: &Meter) -> Result<Box<dyn Any>>;
+
+    /// Has its program timed by itself.
+    ///
+    /// # Errors
+    /// When there is none, or those of `time`.
+    fn alone(&self, time: &mut dyn FnMut(&Program) -> Result<f64>) -> Result<f64> {
+        let _ = time;
+        bail!("no program that does its work")
+    }
+}
+
+/// Registry row.
+#[derive(Debug)]
+pub struct Row {
+    /// What options call it.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Whether its runs are named by family.
+    by_family: bool,
+    pub(super) kind: Kind,
+    /// Whether it forwards, so that packets must arrive as the table says.
+    pub(super) checked: bool,
+    /// Whether packets may be lost before it, because it does not work on the core that sends.
+    pub(super) loses: bool,
+    /// Whether a program does the work, which can be timed by itself.
+    pub(super) program: bool,
+    /// Whether it asks the kernel's table.
+    pub(super) kernel_table: bool,
+    /// Makes one for a family, in the router's namespace.
+    pub(super) make: fn(&Tables, u8) -> Result<Box<dyn Engine>>,
+}
+
+impl Row {
+    /// What documents call its runs.
+    pub(super) fn name(&self, family: u8) -> String {
+        if self.by_family { format!("{}-v{family}", self.name) } else { self.name.to_owned() }
+    }
+}
+
+static ROWS: &[&Row] = &[
+    &ceiling::DROP,
+    &ceiling::BARE,
+    &kernel::KERNEL,
+    &kernel::HELPER,
+    &trie::TRIE,
+    &ours::OURS,
+    &afxdp::AFXDP,
+];
+
+/// Rows of the registry.
+pub type Names = Vec<&'static Row>;
+
+/// By name, as options take them: `all`, or names with commas.
+///
+/// # Errors
+/// When a name is none; the message lists those that are.
+pub fn find(names: &str) -> Result<Names> {
+    for name in names.split(',').filter(|&name| name != "all") {
+        if !ROWS.iter().any(|row| row.name == name) {
+            let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            bail!("no engine {name}: there are {}", known.join(", "));
+        }
+    }
+    let wanted = |row: &&Row| names.split(',').any(|name| name == "all" || name == row.name);
+    Ok(ROWS.iter().copied().filter(wanted).collect())
+}

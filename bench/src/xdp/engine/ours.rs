@@ -1,0 +1,92 @@
+//! Our forwarder: the tables of the packet graph, read by its program in the kernel.
+//!
+//! Built through the control side, as the daemon does it, with the router's links as its ports; the
+//! classifier behind the program has no addresses of its own and no sockets. Attaching links the program
+//! anew for each interface, which is not timed.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use fingerpost_packet::xdp::bpf::Program;
+use fingerpost_packet::xdp::forward::{CAP_BYTES, Forwarder};
+use fingerpost_packet::xdp::{Classifier, LocalAddresses, Meter, Mode};
+use fingerpost_route::Control;
+
+use super::{Engine, Row};
+use crate::document::Kind;
+use crate::forward::world::{self, LINKS, Ports};
+use crate::table::Tables;
+
+pub(super) const OURS: Row = Row {
+    name: "xdp",
+    summary: "our forwarder: the router's own tables, read by its program",
+    by_family: true,
+    kind: Kind::Ours,
+    checked: true,
+    loses: false,
+    program: true,
+    kernel_table: false,
+    make: |tables, family| Ok(Box::new(Ours::new(tables, family)?)),
+};
+
+/// The longest frame that a socket behind the classifier would take.
+const LONGEST: u16 = 2048;
+
+struct Ours {
+    forwarder: Forwarder,
+    ports: Ports,
+    family: u8,
+    /// Keeps the tables.
+    _control: Control,
+}
+
+impl Ours {
+    fn new(tables: &Tables, family: u8) -> Result<Self> {
+        let forwarder = Forwarder::new(0, CAP_BYTES)?;
+        let (control, ports) = world::build(&tables.only(family), None, None, Some(&forwarder))?;
+        let ours = Self { forwarder, ports, family, _control: control };
+        // Says so now if it cannot.
+        drop(ours.hold()?);
+        Ok(ours)
+    }
+
+    fn hold(&self) -> Result<Held> {
+        let held = Held { forwarder: self.forwarder.clone(), ports: self.ports };
+        let local = LocalAddresses::new()?;
+        for (port, link) in self.ports.all().into_iter().zip(LINKS) {
+            let classifier = Classifier::load(world::link_mac(link).0, &local, LONGEST)?;
+            let attached = Arc::new(classifier.attach(link, Mode::Native)?);
+            self.forwarder.add_port(port, link, Arc::new(classifier), attached)?;
+        }
+        let reads = self.forwarder.reads(self.ports.input).context("a port that was added")?;
+        let reads = reads.map_err(anyhow::Error::msg)?;
+        if !(if self.family == 4 { reads.v4 } else { reads.v6 }) {
+            bail!("the program reads no IPv{} table", self.family);
+        }
+        Ok(held)
+    }
+}
+
+/// The interfaces, until they are let go.
+struct Held {
+    forwarder: Forwarder,
+    ports: Ports,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.ports.all().into_iter().for_each(|port| self.forwarder.remove_port(port));
+    }
+}
+
+impl Engine for Ours {
+    fn attach(&self, _: &Meter) -> Result<Box<dyn Any>> {
+        Ok(Box::new(self.hold()?))
+    }
+
+    fn alone(&self, time: &mut dyn FnMut(&Program) -> Result<f64>) -> Result<f64> {
+        let _held = self.hold()?;
+        time(&self.forwarder.tester(self.ports.input)?)
+    }
+}

@@ -1,0 +1,99 @@
+//! A map of kind `BPF_MAP_TYPE_LPM_TRIE`, which XDP routers use that do not ask the kernel's table.
+//!
+//! Source: `kernel/bpf/lpm_trie.c`, a trie of one bit a step with paths compressed. A value holds all
+//! that a packet needs, the MACs and the way out, so that nothing is read after it.
+
+use std::any::Any;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use fingerpost_lpm::Addr;
+use fingerpost_packet::xdp::asm::Reg::{R0, R1, R2, R6, R7, R10};
+use fingerpost_packet::xdp::asm::Width::{Double, Word};
+use fingerpost_packet::xdp::asm::{Asm, Helper, When};
+use fingerpost_packet::xdp::bpf::{Map, MapKind, Program};
+use fingerpost_packet::xdp::{Meter, XDP_PASS};
+
+use super::{Engine, Row, code};
+use crate::document::Kind;
+use crate::forward::world;
+use crate::table::Table;
+
+pub(super) const TRIE: Row = Row {
+    name: "lpm-trie-map",
+    summary: "an XDP program with the table in an LPM_TRIE map",
+    by_family: false,
+    kind: Kind::Peer,
+    checked: true,
+    loses: false,
+    program: true,
+    kernel_table: false,
+    make: |tables, family| {
+        let program = match (family, &tables.v4, &tables.v6) {
+            (4, Some(table), _) => Trie::new(table),
+            (_, _, Some(table)) => Trie::new(table),
+            _ => anyhow::bail!("no table"),
+        };
+        Ok(Box::new(program?))
+    },
+};
+
+/// MACs, and the number of the link out.
+const VALUE_BYTES: u32 = 16;
+const LINK: i16 = 12;
+
+struct Trie {
+    program: Program,
+    _maps: [Map; 2],
+}
+
+impl Trie {
+    fn new<A: Addr>(table: &Table<A>) -> Result<Self> {
+        let (addr_bytes, from) = if A::FAMILY == 4 { (4, 30) } else { (16, 38) };
+        let count = u32::try_from(table.routes.len()).context("routes are counted in 32 bits")?;
+        let routes = Map::new(MapKind::LpmTrie, "routes", 4 + addr_bytes, VALUE_BYTES, count)?;
+        for &(prefix, hop) in &table.routes {
+            let mut key = u32::from(prefix.len()).to_ne_bytes().to_vec();
+            let bytes = prefix.addr().to_u128().to_be_bytes();
+            key.extend(&bytes[16 - addr_bytes as usize..]);
+            let link = world::hop_link(hop);
+            let macs = [world::hop_mac(A::FAMILY, hop).0, world::link_mac(link).0];
+            let value = [&macs.concat()[..], &link.to_ne_bytes()].concat();
+            routes.update(&key, &value)?;
+        }
+        let ports = code::ports()?;
+        let mut a = Asm::new();
+        let pass = a.label();
+        code::begin(&mut a, A::FAMILY, pass);
+        // The key: its length before the address.
+        let key = if A::FAMILY == 4 {
+            a.load(Word, R1, R7, from).store(Word, R10, -4, R1);
+            -8
+        } else {
+            for half in [0, 8] {
+                a.load(Double, R1, R7, from + half).store(Double, R10, -16 + half, R1);
+            }
+            -20
+        };
+        a.store(Word, R10, key, i32::from(A::BITS));
+        a.set_map(R1, routes.as_fd()).set(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
+        a.branch(R0, When::Eq, 0, pass).set(R6, R0);
+        code::age(&mut a, A::FAMILY);
+        a.load(Double, R1, R6, 0).store(Double, R7, 0, R1);
+        a.load(Word, R1, R6, 8).store(Word, R7, 8, R1);
+        a.load(Word, R1, R6, LINK);
+        code::redirect(&mut a, R1, &ports);
+        a.bind(pass).set(R0, XDP_PASS).exit();
+        Ok(Self { program: Program::load("lpm_trie", &a.finish())?, _maps: [routes, ports] })
+    }
+}
+
+impl Engine for Trie {
+    fn attach(&self, _: &Meter) -> Result<Box<dyn Any>> {
+        Ok(Box::new(code::attach(&self.program)?))
+    }
+
+    fn alone(&self, time: &mut dyn FnMut(&Program) -> Result<f64>) -> Result<f64> {
+        time(&self.program)
+    }
+}

@@ -1,0 +1,328 @@
+//! `bench xdp`: forwarding inside the kernel, one core, no packet in user space.
+//!
+//! A generator in the kernel puts 64-byte packets into one end of a veth pair; at the other end stands
+//! the router, as an XDP program or as the kernel itself; by two more pairs they leave, to programs
+//! that compare every packet with what must arrive and take the time ([`fingerpost_packet::xdp::meter`]).
+//! Everything runs on one core, in namespaces of its own ([`lab`]). The rows are in [`engine`]; the
+//! kernel's table and ours are the same. Each turn is at least 2^18 packets, after one pass over all
+//! destinations that does not count. What a program costs by itself is a run of its own (`program:`).
+
+mod engine;
+mod lab;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_packet::xdp::generator::{Feeder, WORTHWHILE};
+use fingerpost_packet::xdp::meter::{Expected, Reading};
+use fingerpost_packet::xdp::{Generator, Link, Meter};
+
+use crate::document::{BenchDocument, Run, Unit};
+use crate::forward::stream::{self, Stream};
+use crate::forward::world;
+use crate::lookup::pin;
+use crate::measure::{Turn, alternate_told};
+use crate::progress::Progress;
+use crate::table::{Table, Tables};
+
+use engine::{Engine, Row};
+use lab::Lab;
+
+pub use engine::{Names, find};
+
+/// What to measure.
+pub struct XdpOptions {
+    /// On which routes.
+    pub tables: Tables,
+    /// Which rows; those that [`find`] knows.
+    pub engines: Names,
+    /// How many distinct destinations, drawn from the routes; each number makes runs of its own. A
+    /// packet has a number of 16 bits, so at most 65,536.
+    pub destinations: Vec<usize>,
+    /// Packets of a sample, at least [`LEAST_PACKETS`] for a number that means something.
+    pub packets: u32,
+    /// Samples of each run.
+    pub samples: usize,
+    /// Of the destinations.
+    pub seed: u64,
+}
+
+/// Below that the fixed cost of a call shows.
+pub const LEAST_PACKETS: u32 = WORTHWHILE;
+/// More destinations than that have no number.
+pub const MOST_DESTINATIONS: usize = 1 << 16;
+/// Packets that warm up what is measured: every destination once.
+const WARM: u32 = 1 << 16;
+/// Packets of a sample where most of them are lost.
+const MANY: u32 = 1 << 21;
+/// From the last packet sent to the counts being final.
+const DRAIN: Duration = Duration::from_millis(500);
+/// Between looks at them.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Packets of one family to so many destinations, and what must become of them.
+struct Traffic {
+    family: u8,
+    templates: Vec<Vec<u8>>,
+    generator: RefCell<Generator>,
+    meter: Meter,
+}
+
+impl Traffic {
+    fn new<A: Addr>(lab: &Lab, table: &Table<A>, count: usize, seed: u64) -> Result<Self> {
+        let mut oracle = Oracle::new();
+        for &(prefix, hop) in &table.routes {
+            oracle.set(prefix, NextHopId(hop));
+        }
+        let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+        let len = usize::from(world::frame_len(A::FAMILY));
+        let (mut templates, mut expected) = (Vec::new(), Vec::new());
+        for (number, &(addr, hop)) in (0..=u16::MAX).zip(&found) {
+            templates.push(world::header(addr, number)[..len].to_vec());
+            expected.push(Expected {
+                to: world::hop_mac(A::FAMILY, hop.0).0,
+                from: world::link_mac(world::hop_link(hop.0)).0,
+                destination: addr.to_ip(),
+            });
+        }
+        let generator = lab.outside.inside(|| Ok(Generator::plain(&templates, lab.source)?))?;
+        let meter = Meter::new(&expected, len, world::TTL - 1)?;
+        let generator = RefCell::new(generator);
+        Ok(Self { family: A::FAMILY, templates, generator, meter })
+    }
+
+    /// Ends at the far ends of the outputs.
+    fn ends(&self, lab: &Lab) -> Result<Vec<Link>> {
+        lab.outside.inside(|| {
+            let pairs = lab.far.iter().zip(&world::LINKS[1..]);
+            let links = pairs.map(|(&far, &out)| self.meter.attach(far, world::link_mac(out).0));
+            Ok(links.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+/// One run: an engine with its traffic, and what came of it so far.
+struct Subject<'a> {
+    lab: &'a Lab,
+    engine: &'a dyn Engine,
+    traffic: &'a Traffic,
+    row: &'static Row,
+    alone: bool,
+    sent: u64,
+    lost: u64,
+    wrong: u64,
+    failed: Option<String>,
+}
+
+impl Subject<'_> {
+    /// Takes a sample: million packets a second, or nanoseconds a packet of the program alone.
+    fn turn(&mut self, packets: u32) -> Result<f64> {
+        let (lab, traffic, engine) = (self.lab, self.traffic, self.engine);
+        lab.router.inside(|| {
+            if self.alone {
+                return engine.alone(&mut |program| {
+                    Ok(Feeder::new(&traffic.templates, program)?.time(packets)?)
+                });
+            }
+            let _ends = traffic.ends(lab)?;
+            let _engine = engine.attach(&traffic.meter)?;
+            let mut generator = traffic.generator.borrow_mut();
+            generator.run(WARM.min(packets))?;
+            settled(&traffic.meter, u64::MAX)?;
+            traffic.meter.reset()?;
+            let sent = generator.run(if self.row.loses { packets.max(MANY) } else { packets })?;
+            let reading = settled(&traffic.meter, sent)?;
+            self.sent += sent;
+            self.lost += sent.saturating_sub(reading.arrived);
+            self.wrong += reading.wrong;
+            let arrived = || format!("{} of {sent} packets arrived", reading.arrived);
+            Ok(1e3 / reading.ns_per_packet().with_context(arrived)?)
+        })
+    }
+}
+
+/// Waits until so many packets arrived, or for some time no more.
+fn settled(meter: &Meter, sent: u64) -> Result<Reading> {
+    let mut reading = meter.read()?;
+    let mut since = Instant::now();
+    let patience = if sent == u64::MAX { 10 * TICK } else { DRAIN };
+    while reading.arrived < sent && since.elapsed() < patience {
+        std::thread::sleep(TICK);
+        let next = meter.read()?;
+        if next.arrived != reading.arrived {
+            since = Instant::now();
+        }
+        reading = next;
+    }
+    Ok(reading)
+}
+
+/// Measures. What may not be done here leaves runs with a note that says what it needs.
+///
+/// # Errors
+/// When there is no table, or a number of destinations that cannot be.
+pub fn xdp(options: &XdpOptions, progress: &mut (dyn Progress + Send)) -> Result<BenchDocument> {
+    let tables = &options.tables;
+    if tables.v4.is_none() && tables.v6.is_none() {
+        bail!("no table");
+    }
+    for &count in &options.destinations {
+        ensure!((1..=MOST_DESTINATIONS).contains(&count), "{count} destinations: 1 to 65536");
+    }
+    // The thread that sends is kept on one core and goes in and out of namespaces.
+    let measured = std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            pin(1);
+            measure(options, progress)
+        });
+        work.join().map_err(|_| anyhow::anyhow!("the measuring thread ended"))?
+    });
+    let runs = measured.unwrap_or_else(|error| {
+        let mut runs: Vec<_> = wanted(options).iter().map(Wanted::blank).collect();
+        runs.iter_mut().for_each(|run| run.note = format!("skipped: {error:#}"));
+        runs
+    });
+    tables.document(runs)
+}
+
+/// A run of the document.
+#[derive(Clone, Copy)]
+struct Wanted {
+    family: u8,
+    destinations: usize,
+    row: &'static Row,
+    /// Of its program by itself.
+    alone: bool,
+}
+
+impl Wanted {
+    fn name(&self) -> String {
+        let name = self.row.name(self.family);
+        if self.alone { format!("program:{name}") } else { name }
+    }
+
+    fn blank(&self) -> Run {
+        let unit = if self.alone { Unit::NsPerPacket } else { Unit::Mpps };
+        let mut run = Run::new(&self.name(), self.row.kind, Stream::Prefix.name(), unit);
+        run.family = Some(self.family);
+        run.destinations = Some(self.destinations);
+        run
+    }
+}
+
+/// Every run, in the order of the document.
+fn wanted(options: &XdpOptions) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    let families = [(4, options.tables.v4.is_some()), (6, options.tables.v6.is_some())];
+    for (family, _) in families.into_iter().filter(|family| family.1) {
+        for &destinations in &options.destinations {
+            let whole = options.engines.iter().map(|&row| (row, false));
+            let programs = options.engines.iter().filter(|row| row.program);
+            for (row, alone) in whole.chain(programs.map(|&row| (row, true))) {
+                all.push(Wanted { family, destinations, row, alone });
+            }
+        }
+    }
+    all
+}
+
+fn measure(options: &XdpOptions, progress: &mut dyn Progress) -> Result<Vec<Run>> {
+    let (tables, wanted) = (&options.tables, wanted(options));
+    progress.tell("namespaces");
+    let mut lab = Lab::new()?;
+    let mut traffics = Vec::new();
+    for &count in &options.destinations {
+        if let Some(table) = &tables.v4 {
+            traffics.push((4, count, Traffic::new(&lab, table, count, options.seed)?));
+        }
+        if let Some(table) = &tables.v6 {
+            traffics.push((6, count, Traffic::new(&lab, table, count, options.seed)?));
+        }
+    }
+    if options.engines.iter().any(|row| row.kernel_table) {
+        progress.tell("the kernel's table");
+        lab.fill(tables)?;
+    }
+    let mut engines = BTreeMap::new();
+    for Wanted { family, row, .. } in &wanted {
+        if let Entry::Vacant(place) = engines.entry((row.name, *family)) {
+            progress.tell(&row.name(*family));
+            place.insert(lab.router.inside(|| (row.make)(tables, *family)));
+        }
+    }
+
+    let mut runs: Vec<Run> = wanted.iter().map(Wanted::blank).collect();
+    let mut subjects = Vec::new();
+    for (number, want) in wanted.iter().enumerate() {
+        let mut found = traffics.iter().filter(|t| (t.0, t.1) == (want.family, want.destinations));
+        let traffic = &found.next().context("traffic of each kind")?.2;
+        match &engines[&(want.row.name, want.family)] {
+            Err(error) => runs[number].note = format!("skipped: {error:#}"),
+            Ok(engine) => {
+                let (lab, engine, Wanted { row, alone, .. }) = (&lab, engine.as_ref(), *want);
+                let (sent, lost, wrong, failed) = (0, 0, 0, None);
+                let subject =
+                    Subject { lab, engine, traffic, row, alone, sent, lost, wrong, failed };
+                subjects.push((number, subject));
+            }
+        }
+    }
+    let names: Vec<_> = subjects.iter().map(|subject| runs[subject.0].name.clone()).collect();
+    let packets = options.packets;
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for (_, subject) in &mut subjects {
+        turns.push(Box::new(|| {
+            subject.turn(packets).map_err(|error| subject.failed = Some(format!("{error:#}"))).ok()
+        }));
+    }
+    let all = turns.len() * (options.samples + 1);
+    let samples = alternate_told(&mut turns, options.samples, &mut |i, done| {
+        progress.step(&names[i], done, all);
+    });
+    drop(turns);
+    progress.done();
+    for ((number, subject), samples) in subjects.iter().zip(samples) {
+        finish(&mut runs[*number], subject, samples);
+    }
+    Ok(runs)
+}
+
+/// Fills in what came of a subject.
+fn finish(run: &mut Run, subject: &Subject<'_>, samples: Vec<f64>) {
+    let row = subject.row;
+    let count = subject.traffic.templates.len();
+    run.destinations = Some(count);
+    run.set_samples(samples);
+    if row.checked && !subject.alone {
+        // One core drops nothing by itself: what did not arrive was not forwarded.
+        let lost = if row.loses { 0 } else { subject.lost };
+        run.set_answers(subject.sent - subject.lost + lost, subject.wrong + lost);
+    }
+    if let Some(why) = &subject.failed {
+        run.note.clone_from(why);
+        return;
+    }
+    let bytes = world::frame_len(subject.traffic.family) + 4;
+    let what = match run.median {
+        Some(mpps) if !subject.alone => {
+            format!("{:.0} ns a packet, generator and sink included", 1e3 / mpps)
+        }
+        _ => "without input and output".to_owned(),
+    };
+    run.note = format!("{what}; {count} destinations, {bytes} bytes a frame");
+    if subject.lost > 0 {
+        run.note += &format!("; {} of {} packets did not arrive", subject.lost, subject.sent);
+    }
+    if row.kernel_table && subject.lab.refused > 0 {
+        run.note += &format!("; the kernel refused {} routes", subject.lab.refused);
+    }
+}
+
+#[cfg(test)]
+mod tests;

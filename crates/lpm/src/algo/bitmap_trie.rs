@@ -226,27 +226,9 @@ impl Job for One<'_> {
 }
 
 /// Keys that go down together, each level for all of them before the next.
-const GROUP: usize = 64;
+const GROUP: usize = 128;
 /// What is left of a batch goes in groups of so many.
 const FEW: usize = 8;
-
-/// Keys of a group that are not answered yet, by their number in the group.
-struct Going<const N: usize> {
-    count: usize,
-    number: [u8; N],
-    key: [u64; N],
-}
-
-impl<const N: usize> Going<N> {
-    /// One more, if its entry leads to a chunk, which is asked for; nothing branches on that.
-    #[inline(always)]
-    fn push(&mut self, view: &View<'_>, number: u8, entry: u32) {
-        // Never more than there are: here and below the remainder is for the compiler.
-        self.number[self.count % N] = number;
-        self.count += (entry >> 31) as usize;
-        view.words.prefetch((entry & !CHUNK) as usize);
-    }
-}
 
 /// A batch of lookups; `out` is as long as `addrs`.
 struct Batch<'a> {
@@ -264,26 +246,36 @@ impl View<'_> {
 
     #[inline(always)]
     fn group<const N: usize>(&self, addrs: &[u128; N], out: &mut [NextHopId; N]) {
-        let mut going = Going { count: 0, number: [0; N], key: [0; N] };
+        // Those whose entry leads to a chunk, by their number in the group, and the slots to come. Each
+        // is written down and counted or not, so that nothing branches on an entry. There are never more
+        // than before: the remainders are for the compiler.
+        let (mut going, mut keys, mut count) = ([0u8; N], [0; N], 0);
         for ((&addr, out), number) in addrs.iter().zip(out.iter_mut()).zip(0..) {
-            out.0 = self.entry(start(addr).0);
-            going.push(self, number, out.0);
+            let entry = self.entry(start(addr).0);
+            self.words.prefetch((entry & !CHUNK) as usize);
+            out.0 = entry;
+            going[count % N] = number;
+            count += (entry >> 31) as usize;
         }
         let mut level = 0;
-        while going.count > 0 && level < LEVELS.next_multiple_of(WINDOW) {
+        while count > 0 && level < LEVELS.next_multiple_of(WINDOW) {
             if level.is_multiple_of(WINDOW) {
                 // At the first, and for the few prefixes that are longer than a window.
-                for at in 0..going.count {
-                    let addr = addrs[usize::from(going.number[at % N]) % N];
-                    going.key[at % N] = window(addr, start(addr).1 + level * STRIDE);
+                for (key, &number) in keys.iter_mut().zip(&going[..count]) {
+                    let addr = addrs[usize::from(number) % N];
+                    *key = window(addr, start(addr).1 + level * STRIDE);
                 }
             }
-            for at in 0..core::mem::take(&mut going.count) {
-                let (number, key) = (going.number[at % N], going.key[at % N]);
+            let before = core::mem::take(&mut count);
+            for at in 0..before {
+                let (number, key) = (going[at % N], keys[at % N]);
                 let out = &mut out[usize::from(number) % N];
-                out.0 = self.below(out.0, slot(key));
-                going.key[going.count % N] = key << STRIDE;
-                going.push(self, number, out.0);
+                let entry = self.below(out.0, slot(key));
+                self.words.prefetch((entry & !CHUNK) as usize);
+                out.0 = entry;
+                going[count % N] = number;
+                keys[count % N] = key << STRIDE;
+                count += (entry >> 31) as usize;
             }
             level += 1;
         }

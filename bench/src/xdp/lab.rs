@@ -30,9 +30,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv4/conf/default/rp_filter", "0"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/ip_early_demux", "0"),
-    ("ipv4/ip_forward", "1"),
     ("ipv6/conf/default/accept_dad", "0"),
-    ("ipv6/conf/all/forwarding", "1"),
 ];
 
 /// The namespaces and what is in them.
@@ -121,6 +119,17 @@ impl Lab {
         let said = String::from_utf8_lossy(&output.stderr);
         Ok(said.lines().filter(|line| line.starts_with("Command failed")).count())
     }
+}
+
+/// Whether the kernel forwards what comes in, where this thread is: in the router's namespace.
+///
+/// # Errors
+/// When the kernel does not take the setting.
+pub(super) fn set_forwarding(forwards: bool) -> Result<()> {
+    let value = if forwards { "1" } else { "0" };
+    ["ipv4", "ipv6"]
+        .iter()
+        .try_for_each(|family| set(&format!("{family}/conf/all/forwarding"), value))
 }
 
 /// Sets a value of the thread's namespace.

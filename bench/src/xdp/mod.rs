@@ -130,6 +130,8 @@ impl Subject<'_> {
                     Ok(Feeder::new(&traffic.templates, program)?.time(packets)?)
                 });
             }
+            // What an engine leaves to the kernel must not arrive as if it had forwarded it.
+            lab::set_forwarding(self.row.kernel_table)?;
             let _ends = traffic.ends(lab)?;
             let _engine = engine.attach(&traffic.meter)?;
             let mut generator = traffic.generator.borrow_mut();

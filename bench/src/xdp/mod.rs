@@ -125,13 +125,13 @@ impl Subject<'_> {
     fn turn(&mut self, packets: u32) -> Result<f64> {
         let (lab, traffic, engine) = (self.lab, self.traffic, self.engine);
         lab.router.inside(|| {
+            // What an engine leaves to the kernel must not arrive as if it had forwarded it.
+            lab::set_forwarding(self.row.kernel_table)?;
             if self.alone {
                 return engine.alone(&mut |program| {
                     Ok(Feeder::new(&traffic.templates, program)?.time(packets)?)
                 });
             }
-            // What an engine leaves to the kernel must not arrive as if it had forwarded it.
-            lab::set_forwarding(self.row.kernel_table)?;
             let _ends = traffic.ends(lab)?;
             let _engine = engine.attach(&traffic.meter)?;
             let mut generator = traffic.generator.borrow_mut();

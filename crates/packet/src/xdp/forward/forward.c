@@ -36,6 +36,9 @@ static long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
 
 enum { XDP_DROP = 1, XDP_REDIRECT = 4, LEAVE = -1 };
 
+/* Addresses that a program for proofs answers at a time (ask.rs). */
+enum { ASKED = 64 };
+
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
@@ -51,7 +54,6 @@ extern u32 v4_bases[];
 extern u64 v4_heap[];
 extern u64 v4_tails[];
 extern u32 v6_direct[];   /* bitmap_trie.rs */
-extern u32 v6_top[];
 extern u64 v6_heap[];
 extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
@@ -59,17 +61,22 @@ extern char left;         /* per CPU: packets left alone, by reason */
 
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
-	SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
+	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
 	QUOTED, UNFILLED, DAMAGED, BLACKHOLE, REFUSED,
 };
 
-INLINE int note(u32 reason, int action)
+/* What a step answers for a packet that it does not send. */
+#define LEFT(reason) (-1 - (reason))
+
+/* The end of such a packet: counted, and left to others unless it is to be dropped. */
+INLINE int give_up(int answer)
 {
+	u32 reason = LEFT(answer);
 	u64 *count = map_lookup(&left, &reason);
 
 	if (count)
 		*count += 1;
-	return action;
+	return reason >= BLACKHOLE ? XDP_DROP : LEAVE;
 }
 
 /* ---- lookup ---- */
@@ -120,6 +127,33 @@ INLINE u32 lookup4(u32 d)
 	if (form == WIDE)
 		return ((u32 *)&v4_tails[at])[9 + rank];
 	return ((u16 *)&v4_tails[at])[19 + rank];
+}
+
+/* Entries of the direct table for 2000::/3; the others of eighths of all addresses come behind them. */
+#define GLOBAL6 (1 << 18)
+
+INLINE u32 lookup6(u64 high, u64 low)
+{
+	u32 entry, top = high >> 61, first = top == 1 ? 21 : 3;
+	u64 at;
+
+	entry = top == 1 ? v6_direct[high >> 43 & (GLOBAL6 - 1)] : v6_direct[GLOBAL6 + top];
+	high = high << first | low >> (64 - first);
+	low <<= first;
+	/* 6 bits a chunk: at most 21 from bit 3 on. */
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 21; i++) {
+		if (!(entry >> 31))
+			break;
+		at = entry & 0x7fffffff;
+		if (UNLIKELY(at > CONSTANT(v6_heap_last)))
+			return 0;
+		entry = ((u32 *)&v6_heap[at])[1 + ones(v6_heap[at] << (63 - (high >> 58)))];
+		high = high << 6 | low >> 58;
+		low <<= 6;
+	}
+	/* Nothing longer: what ::/0 says, which stands where 2000::/3 would among the eighths. */
+	return entry ? entry : v6_direct[GLOBAL6 + 1];
 }
 
 /* ---- flows: as in flow.rs ---- */
@@ -177,21 +211,21 @@ INLINE int find_way(u64 word, u32 len, struct way *way)
 	u64 at = (u64)index * 2;
 
 	if (UNLIKELY(leg >> 28 != ADJACENCY))
-		return leg >> 28 == DROP ? note(BLACKHOLE, XDP_DROP) : note(VERDICT, LEAVE);
+		return leg >> 28 == DROP ? LEFT(BLACKHOLE) : LEFT(VERDICT);
 	if (UNLIKELY(at > CONSTANT(adjacencies_last)))
-		return note(DAMAGED, LEAVE);
+		return LEFT(DAMAGED);
 	/* High first: the MTU says whether the low half can be used (hops.rs). */
 	way->high = *(volatile u64 *)&adjacencies[at + 1];
 	way->low = *(volatile u64 *)&adjacencies[at];
 	if (UNLIKELY(way->high >> 48 == 0))
-		return note(UNRESOLVED, LEAVE);
+		return LEFT(UNRESOLVED);
 	if (UNLIKELY(len > way->high >> 48))
-		return note(TOO_BIG, LEAVE);
+		return LEFT(TOO_BIG);
 	at = way->high >> 32 & 0xffff;
 	if (UNLIKELY(at > CONSTANT(outlets_last) || !outlets[at]))
-		return note(OUTLET, LEAVE);
+		return LEFT(OUTLET);
 	way->use = map_lookup(&uses, &index);
-	return LIKELY(way->use) ? 0 : note(DAMAGED, LEAVE);
+	return LIKELY(way->use) ? 0 : LEFT(DAMAGED);
 }
 
 /* The word of a slot of a group. */
@@ -214,7 +248,7 @@ INLINE int leave_by(struct xdp_md *context, u8 *data, struct way *way, u32 frame
 	way->use->bytes += wanted;
 	/* The lowest bits are the answer where no device is. */
 	if (UNLIKELY(redirect_map(&devices, way->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
-		return note(REFUSED, XDP_DROP);
+		return LEFT(REFUSED);
 	return XDP_REDIRECT;
 }
 
@@ -264,44 +298,44 @@ INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
 	int left_out;
 
 	if (UNLIKELY(ip + 20 > end))
-		return note(SHORT, LEAVE);
+		return LEFT(SHORT);
 	if (UNLIKELY(ip[0] != 0x45))
-		return note(OPTIONS, LEAVE);
+		return LEFT(OPTIONS);
 	sum = (u64)*(u32 *)ip + *(u32 *)(ip + 4) + *(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16);
 	total = __builtin_bswap16(*(u16 *)(ip + 2));
 	if (UNLIKELY(fold16(sum) != 0xffff || total < 20 || total + 14 > frame))
-		return note(HEADER, LEAVE);
+		return LEFT(HEADER);
 	src = *(u32 *)(ip + 12);
 	dst = *(u32 *)(ip + 16);
 	/* 0/8, 127/8, multicast and above, 169.254/16: neither source nor destination. */
 #define SPECIAL(a) (((a) & 0xff) == 0 || ((a) & 0xff) == 127 || ((a) & 0xff) >= 224 || ((a) & 0xffff) == 0xfea9)
 	if (UNLIKELY(SPECIAL(src) || SPECIAL(dst)))
-		return note(ADDRESS, LEAVE);
+		return LEFT(ADDRESS);
 	if (UNLIKELY(ip[8] <= 1))
-		return note(EXPIRED, LEAVE);
+		return LEFT(EXPIRED);
 	fragment = __builtin_bswap16(*(u16 *)(ip + 6));
 	/* The end of a fragment must lie in a packet of at most 65,535 bytes. */
 	if (UNLIKELY((fragment & 0x1fff) * 8 + total > 65535))
-		return note(HEADER, LEAVE);
+		return LEFT(HEADER);
 	src = __builtin_bswap32(src);
 	dst = __builtin_bswap32(dst);
 	if (UNLIKELY(may_be_own(own4, src * 0x9e3779b97f4a7c15ULL) || may_be_own(own4, dst * 0x9e3779b97f4a7c15ULL)))
-		return note(ADDRESS, LEAVE);
+		return LEFT(ADDRESS);
 	fragment &= 0x3fff;
 	if (CONSTANT(fill) && !fragment) {
 		sum = (u64)*(u32 *)(ip + 12) + *(u32 *)(ip + 16);
 		if (unfilled(ip[9], ip + 20, total - 20, sum, end))
-			return note(UNFILLED, LEAVE);
+			return LEFT(UNFILLED);
 	}
 
 	word = lookup4(dst);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
-		return note(DAMAGED, LEAVE);
+		return LEFT(DAMAGED);
 	word = *(volatile u64 *)&hops[word];
 	if (UNLIKELY(word >> 32)) {
 		/* Errors go the way of the flow that they quote. */
 		if (ip[9] == 1 && !fragment)
-			return note(QUOTED, LEAVE);
+			return LEFT(QUOTED);
 		state = fold(CONSTANT(seed), (u64)src << 32 | dst);
 		sum = fragment ? ip[9] : transport_word(ip[9], ip + 20, total - 20, end);
 		hash = finish(fold(state, sum));
@@ -324,8 +358,6 @@ INLINE int is_martian6(u64 high, u64 low)
 	return !high && (!(low >> 32) || low >> 32 == 0xffff);
 }
 
-INLINE u32 lookup6(u64 high, u64 low);
-
 INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 {
 	u8 *ip = data + 14;
@@ -335,12 +367,12 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	int left_out;
 
 	if (UNLIKELY(ip + 40 > end))
-		return note(SHORT, LEAVE);
+		return LEFT(SHORT);
 	first = __builtin_bswap32(*(u32 *)ip);
 	payload = __builtin_bswap16(*(u16 *)(ip + 4));
 	protocol = ip[6];
 	if (UNLIKELY(first >> 28 != 6 || payload + 54 > frame || (!payload && !protocol)))
-		return note(HEADER, LEAVE);
+		return LEFT(HEADER);
 	src = __builtin_bswap64(*(u64 *)(ip + 8));
 	src_low = __builtin_bswap64(*(u64 *)(ip + 16));
 	dst = __builtin_bswap64(*(u64 *)(ip + 24));
@@ -348,28 +380,28 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	/* Multicast, link-local, martians. */
 	if (UNLIKELY(src >> 54 >= 0x3fa || dst >> 54 >= 0x3fa))
 		if (src >> 56 == 0xff || dst >> 56 == 0xff || src >> 54 == 0x3fa || dst >> 54 == 0x3fa)
-			return note(ADDRESS, LEAVE);
+			return LEFT(ADDRESS);
 	if (UNLIKELY(is_martian6(src, src_low) || is_martian6(dst, dst_low)))
-		return note(ADDRESS, LEAVE);
+		return LEFT(ADDRESS);
 	if (UNLIKELY(ip[7] <= 1))
-		return note(EXPIRED, LEAVE);
+		return LEFT(EXPIRED);
 #define HASH6(h, l) ((((h) * 0xbf58476d1ce4e5b9ULL) ^ (l)) * 0x9e3779b97f4a7c15ULL)
 	if (UNLIKELY(may_be_own(own6, HASH6(src, src_low)) || may_be_own(own6, HASH6(dst, dst_low))))
-		return note(ADDRESS, LEAVE);
+		return LEFT(ADDRESS);
 	if (CONSTANT(fill)) {
 		sum = (u64)*(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16) + *(u32 *)(ip + 20);
 		sum += (u64)*(u32 *)(ip + 24) + *(u32 *)(ip + 28) + *(u32 *)(ip + 32) + *(u32 *)(ip + 36);
 		if (unfilled(protocol, ip + 40, payload, sum, end))
-			return note(UNFILLED, LEAVE);
+			return LEFT(UNFILLED);
 	}
 
 	word = lookup6(dst, dst_low);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
-		return note(DAMAGED, LEAVE);
+		return LEFT(DAMAGED);
 	word = *(volatile u64 *)&hops[word];
 	if (UNLIKELY(word >> 32)) {
 		if (protocol == 58)
-			return note(QUOTED, LEAVE);
+			return LEFT(QUOTED);
 		state = fold(fold(CONSTANT(seed), src), src_low);
 		state = fold(fold(state, dst), dst_low);
 		sum = (u64)(first & 0xfffff) << 40 | transport_word(protocol, ip + 40, payload, end);
@@ -383,11 +415,6 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	return leave_by(context, data, &way, frame, payload + 54);
 }
 
-INLINE u32 lookup6(u64 high, u64 low)
-{
-	return 0;
-}
-
 INLINE int route(struct xdp_md *context)
 {
 	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
@@ -395,16 +422,16 @@ INLINE int route(struct xdp_md *context)
 	u16 type;
 
 	if (UNLIKELY(data + 14 > end))
-		return LEAVE;
+		return LEFT(NOT_OURS);
 	mac = *(u32 *)data | (u64)*(u16 *)(data + 4) << 32;
 	if (UNLIKELY(mac != (settings[0] & 0xffffffffffffULL)))
-		return LEAVE;
+		return LEFT(NOT_OURS);
 	type = *(u16 *)(data + 12);
 	if (type == 0x0008)
-		return CONSTANT(v4_form) ? ip4(context, data, end) : note(NO_TABLE, LEAVE);
+		return CONSTANT(v4_form) ? ip4(context, data, end) : LEFT(NO_TABLE);
 	if (type == 0xdd86)
-		return CONSTANT(v6_form) ? ip6(context, data, end) : note(NO_TABLE, LEAVE);
-	return note(TYPE, LEAVE);
+		return CONSTANT(v6_form) ? ip6(context, data, end) : LEFT(NO_TABLE);
+	return LEFT(TYPE);
 }
 
 /* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */
@@ -417,14 +444,16 @@ int forward(struct xdp_md *context)
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
 	__sync_lock_test_and_set(epoch, now);
 	action = route(context);
+	if (UNLIKELY(action < 0))
+		action = give_up(action);
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;
 	return action;
 }
 
 /*
- * For proofs: the packet is a list of addresses, which are replaced by their next hops. IPv4: 4 bytes
- * each, in the machine's order.
+ * For proofs: the packet is a list of addresses, the first 4 bytes of each of which become its next hop.
+ * IPv4: 4 bytes each, IPv6: 16, of which the high half is first, all in the machine's order.
  */
 int ask4(struct xdp_md *context)
 {
@@ -433,8 +462,24 @@ int ask4(struct xdp_md *context)
 	u64 now = *epoch + 1;
 
 	__sync_lock_test_and_set(epoch, now);
-	for (int i = 0; i < 256 && data + 1 <= end; i++, data++)
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < ASKED && data + 1 <= end; i++, data++)
 		*data = lookup4(*data);
+	asm volatile("" ::: "memory");
+	*(volatile u64 *)epoch = now + 1;
+	return XDP_DROP;
+}
+
+int ask6(struct xdp_md *context)
+{
+	u64 *data = (u64 *)(u64)context->data, *end = (u64 *)(u64)context->data_end;
+	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
+	u64 now = *epoch + 1;
+
+	__sync_lock_test_and_set(epoch, now);
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < ASKED && data + 2 <= end; i++, data += 2)
+		*(u32 *)data = lookup6(data[0], data[1]);
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;
 	return XDP_DROP;

@@ -12,6 +12,7 @@
 //!
 //! Cost: 5 to 40 ms an interface to link, verify and replace; nothing for changes in place.
 
+mod ask;
 mod epochs;
 mod memory;
 pub mod reasons;
@@ -21,7 +22,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use fingerpost_lpm::{Addr, ChunkForm, Epoch, Lookup, Region};
+use fingerpost_lpm::{Addr, ChunkForm, Epoch, Lookup, Region, is_bitmap_trie};
 use fingerpost_route::{Forwarding, Outside, PortInfo, PortTable, Shared};
 
 use super::asm::Insn;
@@ -29,6 +30,7 @@ use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::object::{self, Bound};
 use super::{Classifier, Link, Mode, XdpError};
 use crate::own_addrs::{filter_v4, filter_v6};
+pub use ask::Asked;
 use epochs::Epochs;
 pub use memory::CAP_BYTES;
 use memory::Maps;
@@ -41,7 +43,7 @@ static OBJECT: &[u8] = include_bytes!("forward.o");
 const PORTS: u32 = 4096;
 
 /// Algorithms whose tables the program can read.
-const READABLE: &[&str] = &["bc18"];
+const READABLE: &[&str] = &["bc18", "bt18"];
 
 /// Forms of an IPv4 table, as `forward.c` numbers them; 0 is none that it can read.
 const NEAR: u64 = 1;
@@ -135,8 +137,8 @@ impl Forwarder {
         self.0.maps.reserved()
     }
 
-    /// Takes an interface in: packets can leave by it, and those that it receives are forwarded if its
-    /// classifier runs in the driver.
+    /// Takes an interface in: those that it receives are forwarded if its classifier runs in the driver, and
+    /// packets leave by it once [`Forwarder::open_outlet`] says so.
     ///
     /// # Errors
     /// When the kernel does not take it as a device to send by.
@@ -159,14 +161,13 @@ impl Forwarder {
         let mut state = self.state();
         let first = Err("no tables yet".into());
         state.ports.insert(port, Attached { ifindex, classifier, link, state: first });
-        self.set_outlet(port, true);
         self.relink(&mut state, port);
         Ok(())
     }
 
     /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link.
     pub fn remove_port(&self, port: u16) {
-        self.set_outlet(port, false);
+        self.open_outlet(port, false);
         if let Some(gone) = self.state().ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
             let _ = gone.classifier.put_first(gone.ifindex, &gone.link, None);
@@ -210,27 +211,49 @@ impl Forwarder {
     /// When there is no such port, or the kernel refuses the program.
     pub fn tester(&self, port: u16) -> Result<Program, XdpError> {
         let state = self.state();
-        let code = self.code(&state, port, "forward").map_err(unlinked)?;
-        state.ports[&port].classifier.with(Some(&code))
+        let attached = state.ports.get(&port).ok_or_else(|| unlinked("no such port".into()))?;
+        let code = self.code_of(&state, port, attached).map_err(unlinked)?;
+        attached.classifier.with(Some(&code))
     }
 
-    /// A program that looks up the IPv4 addresses that are its packet, and puts their next hops in their
-    /// place: 4 bytes each in this machine's order, 256 at most.
+    /// The programs' lookup of IPv4 addresses in the tables of a fib, as they are now. `None` where a
+    /// program cannot read them.
     ///
     /// # Errors
-    /// When the tables cannot be read, or the kernel refuses the program.
-    pub fn asker_v4(&self) -> Result<Program, XdpError> {
+    /// When the kernel refuses the program.
+    pub fn asked_v4(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
+        self.asked(fib, "ask4", |forwarding| form_v4(forwarding.v4_of(fib)).is_some())
+    }
+
+    /// The same for IPv6.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn asked_v6(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
+        self.asked(fib, "ask6", |forwarding| reads_v6(forwarding.v6_of(fib)))
+    }
+
+    fn asked(
+        &self,
+        fib: u16,
+        function: &'static str,
+        readable: impl Fn(&Forwarding) -> bool,
+    ) -> Result<Option<Asked>, XdpError> {
         let state = self.state();
-        let port = *state.ports.first_key_value().map_or(&0, |(port, _)| port);
-        let code = self.code(&state, port, "ask4").map_err(unlinked)?;
-        Program::load("ask4", &code)
+        if !state.forwarding.as_ref().is_some_and(readable) {
+            return Ok(None);
+        }
+        let code = self.code(&state, fib, None, function).map_err(unlinked)?;
+        Ok(Some(Asked::new(Program::load(function, &code)?)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().expect("no panic while it is held")
     }
 
-    fn set_outlet(&self, port: u16, open: bool) {
+    /// Whether packets leave by a port in this way: its driver must take what programs send. What would
+    /// leave by a port that is closed goes by way of the graph.
+    pub fn open_outlet(&self, port: u16, open: bool) {
         let outlets = self.0.outlets.region("outlets", PORTS as usize);
         if let Some(outlet) = outlets.u8s().get(usize::from(port)) {
             outlet.store(open.into(), Relaxed);
@@ -258,21 +281,33 @@ impl Forwarder {
         if attached.link.mode() == Mode::Generic {
             return Err("in generic mode the kernel itself forwards as fast".into());
         }
-        let code = self.code(state, port, "forward")?;
+        let code = self.code_of(state, port, attached)?;
         let put = attached.classifier.put_first(attached.ifindex, &attached.link, Some(&code));
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let fib = forwarding.ports.fib(port);
-        Ok(Reads { v4: form_v4(forwarding.v4_of(fib)).is_some(), v6: false })
+        let v4 = form_v4(forwarding.v4_of(fib)).is_some();
+        Ok(Reads { v4, v6: reads_v6(forwarding.v6_of(fib)) })
     }
 
-    /// A function of the object, linked for a port and the present tables.
-    fn code(&self, state: &State, port: u16, function: &str) -> Result<Vec<Insn>, String> {
+    /// The program of a port.
+    fn code_of(&self, state: &State, port: u16, attached: &Attached) -> Result<Vec<Insn>, String> {
+        let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
+        let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
+        self.code(state, ports.fib(port), Some((&attached.classifier, fill)), "forward")
+    }
+
+    /// A function of the object, linked for a port (with its classifier, and whether checksums may be
+    /// unfilled), and for the present tables of a fib.
+    fn code(
+        &self,
+        state: &State,
+        fib: u16,
+        port: Option<(&Classifier, bool)>,
+        function: &str,
+    ) -> Result<Vec<Insn>, String> {
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let uses = state.uses.as_ref().ok_or(NO_TABLES)?;
-        let attached = state.ports.get(&port).ok_or("no such port")?;
-        let fib = forwarding.ports.fib(port);
-        let fill = forwarding.ports.port(port).is_some_and(|info| info.fill_checksums);
         let inner = &*self.0;
         let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
         names.memory("epochs", inner.epochs.memory());
@@ -284,9 +319,10 @@ impl Forwarder {
         names.map("devices", &inner.devices);
         names.map("left", &inner.left);
         names.map("uses", uses);
-        names.bound.insert("settings", Bound::Memory(attached.classifier.settings().as_fd()));
+        let settings = port.map(|(classifier, _)| classifier.settings().as_fd());
+        names.bound.insert("settings", Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));
         names.number("seed", inner.flow_seed);
-        names.number("fill", fill.into());
+        names.number("fill", port.is_some_and(|(_, fill)| fill).into());
 
         let [hops, slots, adjacencies] = forwarding.hops.regions();
         let own = names.region("hops", hops) && names.region("slots", slots);
@@ -298,7 +334,7 @@ impl Forwarder {
         // By words of 8 bytes, of which an adjacency is two.
         names.number("adjacencies_last", last(adjacencies, 16) * 2);
         names.table_v4(forwarding.v4_of(fib));
-        names.number("v6_form", 0);
+        names.table_v6(forwarding.v6_of(fib));
         object::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
@@ -339,25 +375,53 @@ impl<'a> Names<'a> {
 
     fn table_v4(&mut self, lookup: &'a dyn Lookup<u32>) {
         let form = form_v4(lookup);
-        for (name, region) in [
-            ("v4_direct16", "direct"),
-            ("v4_direct32", "direct"),
-            ("v4_bases", "bases"),
-            ("v4_heap", "heap"),
-            ("v4_tails", "tails"),
-        ] {
-            let region = region_of(lookup, region).filter(|_| form.is_some());
-            match region {
-                Some(region) => drop(self.region(name, region)),
-                None => self.memory(name, self.any),
-            }
-        }
-        for (name, region) in [("v4_heap_last", "heap"), ("v4_tails_last", "tails")] {
-            self.number(name, region_of(lookup, region).map_or(0, |region| last(region, 8)));
-        }
+        let readable = form.is_some();
+        self.region_of(readable, "v4_direct16", lookup, "direct");
+        self.region_of(readable, "v4_direct32", lookup, "direct");
+        self.region_of(readable, "v4_bases", lookup, "bases");
+        let heap = self.region_of(readable, "v4_heap", lookup, "heap");
+        let tails = self.region_of(readable, "v4_tails", lookup, "tails");
+        self.number("v4_heap_last", heap);
+        self.number("v4_tails_last", tails);
         self.number("v4_sink_end", form.map_or(0, |(_, form)| form.sink_end.into()));
         self.number("v4_form", form.map_or(0, |(number, _)| number));
     }
+
+    fn table_v6(&mut self, lookup: &'a dyn Lookup<u128>) {
+        let readable = reads_v6(lookup);
+        self.region_of(readable, "v6_direct", lookup, "direct");
+        let heap = self.region_of(readable, "v6_heap", lookup, "heap");
+        self.number("v6_heap_last", heap);
+        self.number("v6_form", readable.into());
+    }
+
+    /// Binds a region of a table, if it is readable, and tells the number of its last word.
+    fn region_of<A: Addr>(
+        &mut self,
+        readable: bool,
+        name: &'static str,
+        lookup: &'a dyn Lookup<A>,
+        region: &str,
+    ) -> u64 {
+        let Some(region) = region_of(lookup, region).filter(|_| readable) else {
+            self.memory(name, self.any);
+            return 0;
+        };
+        self.region(name, region);
+        last(region, 8)
+    }
+}
+
+/// Whether the program can read this table.
+fn reads_v6(lookup: &dyn Lookup<u128>) -> bool {
+    is_bitmap_trie(lookup.regions()) && in_maps(lookup, &["direct", "heap"])
+}
+
+/// Whether the regions of these names lie where the program can read.
+fn in_maps<A: Addr>(lookup: &dyn Lookup<A>, names: &[&str]) -> bool {
+    let mapped =
+        |name: &&str| region_of(lookup, name).is_some_and(|r| SharedMemory::of(r).is_some());
+    names.iter().all(mapped)
 }
 
 /// The form of a table that the program can read, with its number there.
@@ -369,9 +433,7 @@ fn form_v4(lookup: &dyn Lookup<u32>) -> Option<(u64, ChunkForm)> {
         (32, 32) => WIDE,
         _ => return None,
     };
-    let read = ["direct", "bases", "heap", "tails"];
-    let mapped = |name| region_of(lookup, name).is_some_and(|r| SharedMemory::of(r).is_some());
-    read.into_iter().all(mapped).then_some((number, form))
+    in_maps(lookup, &["direct", "bases", "heap", "tails"]).then_some((number, form))
 }
 
 fn region_of<'a, A: Addr>(lookup: &'a dyn Lookup<A>, name: &str) -> Option<&'a Region> {

@@ -1,5 +1,7 @@
 //! Why the program in the kernel did not forward a packet: counters, in the order that `forward.c` has.
 
+use crate::drops::DropReason;
+
 macro_rules! reasons {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
         /// Why a packet was left alone, or for the last two dropped.
@@ -27,6 +29,7 @@ macro_rules! reasons {
 }
 
 reasons! {
+    NotOurs = "not_ours", "Not sent to the interface's own link address.";
     Short = "short", "Shorter than an IP header.";
     Type = "type", "Neither IPv4 nor IPv6, or tagged.";
     Header = "header", "An IP header that is wrong.";
@@ -50,8 +53,12 @@ reasons! {
 pub(super) const LEFT_ALONE: u32 = LeftAlone::ALL.len() as u32;
 
 impl LeftAlone {
-    /// Whether it is the packet's end; all others go on to the graph or the kernel.
-    pub fn is_drop(self) -> bool {
-        matches!(self, Self::Blackhole | Self::Refused)
+    /// What the graph calls it where it is the packet's end; all others go on to the graph or the kernel.
+    pub fn drop_reason(self) -> Option<DropReason> {
+        match self {
+            Self::Blackhole => Some(DropReason::Blackhole),
+            Self::Refused => Some(DropReason::TransmitError),
+            _ => None,
+        }
     }
 }

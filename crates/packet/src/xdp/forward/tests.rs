@@ -1,12 +1,18 @@
 //! The program in the kernel against the packet cases, the model of the lookups, and the hash of flows.
 
 use std::collections::BTreeMap;
+use std::process::Command;
+
+use fingerpost_route::Leg;
 
 use super::*;
 use crate::cases::{Built, cases, diff};
+use crate::flow;
 use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
 
 const LONGEST: u16 = 4000;
+/// That of the packet cases.
+const SEED: u64 = 0;
 
 /// The ports of the packet cases on real interfaces, with a program on each.
 struct Lab {
@@ -16,7 +22,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
-        let mut forwarder = Forwarder::new(0, CAP_BYTES).unwrap();
+        let mut forwarder = Forwarder::new(SEED, CAP_BYTES).unwrap();
         let topology = Built::of_cases_shared(&forwarder.shared());
         forwarder.follow(&topology.forwarding);
         let local = LocalAddresses::new().unwrap();
@@ -26,6 +32,7 @@ impl Lab {
             let classifier = Arc::new(Classifier::load(mac.0, &local, LONGEST).unwrap());
             let link = Arc::new(classifier.attach(near, Mode::Native).unwrap());
             forwarder.add_port(number, near, classifier, link).unwrap();
+            forwarder.open_outlet(number, true);
         }
         Self { forwarder, topology }
     }
@@ -82,5 +89,95 @@ fn packet_cases_come_out_byte_for_byte() {
         println!("{forwarded} forwarded, {dropped} dropped, left alone: {left:?}");
         assert!(failures.is_empty(), "{failures}");
         assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+    });
+}
+
+/// What is shipped is what the source says, where the compiler is that makes the same bytes of it.
+#[test]
+fn the_object_is_that_of_the_source() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp/forward/forward.c");
+    let folder = std::env::temp_dir().join(format!("fingerpost-object-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let made = folder.join("forward.o");
+    let compiled = Command::new(COMPILER)
+        .args(["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-Wno-unused-function"])
+        .args(["-c", source, "-o"])
+        .arg(&made)
+        .status();
+    let Ok(compiled) = compiled else { return lab::skipped(COMPILER) };
+    assert!(compiled.success(), "{source} compiles");
+    let Ok(stripped) = Command::new(STRIP).arg("--strip-unneeded").arg(&made).status() else {
+        return lab::skipped(STRIP);
+    };
+    assert!(stripped.success());
+    let new = std::fs::read(&made).unwrap();
+    if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
+        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp/forward/forward.o");
+        std::fs::write(shipped, &new).unwrap();
+    } else {
+        assert!(
+            new == OBJECT,
+            "to accept: FINGERPOST_ACCEPT=1 cargo test -p fingerpost-packet object"
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The version that the shipped object was made with; another makes other bytes.
+const COMPILER: &str = "clang-14";
+const STRIP: &str = "llvm-strip-14";
+
+/// Both paths choose the same slot of a group with weights 3:1, whatever the flow.
+#[test]
+fn groups_are_shared_out_as_in_the_graph() {
+    lab::in_namespace(|| {
+        const FLOWS: u32 = 100_000;
+        let Lab { forwarder, topology } = Lab::new();
+        let (hops, lan) = (&topology.forwarding.hops, topology.mac("lan").0);
+        let program = forwarder.tester(topology.port("lan")).unwrap();
+        let group = topology.forwarding.v4.lookup(0xac17_0000);
+        assert_eq!(group, topology.forwarding.v6.lookup(0x2001_0db8_0c00 << 80));
+        let (first, 4) = hops.group(group).unwrap() else { panic!("a group of four slots") };
+        let (most, few) = (hops.slot(first), hops.slot(first + 1));
+        (0..4).for_each(|slot| hops.set_slot(first + slot, if slot == 2 { few } else { most }));
+        let mut rng = fingerpost_lpm::testing::Rng::new(3);
+        for v6 in [false, true] {
+            let (mut taken, mut passed) = ([0_u32; 2], 0);
+            for _ in 0..FLOWS {
+                let payload: Vec<u8> = rng.word().to_be_bytes().repeat(2);
+                let protocol = [6, 17, 132, 50][rng.below(4)];
+                let frame = |src: &str, dst: &str| match v6 {
+                    false => crate::testing::frame_v4(src, dst, 64, protocol, &payload),
+                    true => crate::testing::frame_v6(src, dst, 64, protocol, &payload),
+                };
+                let part = rng.word();
+                let (a, b, c) = (part & 0xff, part >> 8 & 0xff, part >> 16 & 0xffff);
+                let mut frame = match v6 {
+                    false => frame(&format!("9.{a}.{b}.1"), &format!("172.23.{a}.{b}")),
+                    true => {
+                        frame(&format!("2001:db9::{c:x}"), &format!("2001:db8:c00::{a:x}{b:02x}"))
+                    }
+                };
+                frame[..6].copy_from_slice(&lan);
+                let hash = match v6 {
+                    false => flow::of_ip4(SEED, &frame[14..]),
+                    true => flow::of_ip6(SEED, &frame[14..]),
+                };
+                let leg = hops.leg(group, hash);
+                let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+                let answer = program.test(&frame).unwrap();
+                if answer.action.cast_signed() == XDP_PASS {
+                    // The filter takes some stranger for the host itself.
+                    passed += 1;
+                    continue;
+                }
+                assert_eq!(answer.action.cast_signed(), XDP_REDIRECT);
+                assert_eq!(answer.frame[..6], hops.adjacency(index).dst.0, "{frame:02x?}");
+                taken[usize::from(leg == few)] += 1;
+            }
+            assert!(passed < FLOWS / 20, "{passed} of {FLOWS} left alone");
+            let share = f64::from(taken[1]) / f64::from(FLOWS - passed);
+            assert!((0.24..0.26).contains(&share), "one in four, not {share}");
+        }
     });
 }

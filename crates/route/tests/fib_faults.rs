@@ -341,7 +341,7 @@ fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again()
     let all_of = |lab: &Lab| {
         let mut auditor = Auditor::default();
         let (rib, fib) = (lab.control.rib_v4(), lab.control.fibs(MAIN_TABLE).unwrap().0);
-        while !fib.audit_with(&mut auditor, rib, Duration::from_secs(1)) {}
+        while !fib.audit_with(&mut auditor, None, rib, Duration::from_secs(1)) {}
         auditor
     };
     let state = |lab: &Lab| {

@@ -556,14 +556,17 @@ impl<A: Addr> Fib<A> {
     }
 
     /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is repaired only
-    /// when it is handed to [`Fib::adopt`]. `true` at the end of its pass.
+    /// when it is handed to [`Fib::adopt`]. `outside` answers in place of the published lookup: a reader
+    /// outside, of the same table. `true` at the end of its pass.
     pub fn audit_with(
         &self,
         auditor: &mut Auditor<A>,
+        outside: Option<&dyn Lookup<A>>,
         routes: &dyn Routes<A>,
         budget: Duration,
     ) -> bool {
-        auditor.step(routes, &*self.lookup, &self.backlog, budget, &mut Instant::now).ended
+        let lookup = outside.unwrap_or(&*self.lookup);
+        auditor.step(routes, lookup, &self.backlog, budget, &mut Instant::now).ended
     }
 
     /// Treats what an auditor of somebody else's found, and what still is so, as a find of our own: it is

@@ -42,9 +42,11 @@ pub(crate) struct Interface {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// The fastest that works: zero-copy, native copy, generic.
+    /// The fastest that works: forwarding in the driver, then AF_XDP with zero-copy, native copy, generic.
     #[default]
     Auto,
+    /// Forwarding in the driver, or not at all; what the driver leaves goes by AF_XDP.
+    Xdp,
     /// AF_XDP in the driver, or not at all.
     Afxdp,
     /// AF_XDP behind the driver, which every device can do.
@@ -58,10 +60,41 @@ impl Mode {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Xdp => "xdp",
             Self::Afxdp => "afxdp",
             Self::Generic => "generic",
             Self::Kernel => "kernel",
         }
+    }
+}
+
+/// By which way packets go, of all interfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PacketPath {
+    /// Forwarded in the driver where that can be, else by the graph
+    #[default]
+    Auto,
+    /// Forwarded in the driver; interfaces that cannot stay with the kernel
+    Xdp,
+    /// By the graph, over AF_XDP in the driver; interfaces that cannot stay with the kernel
+    Afxdp,
+    /// By the graph
+    Graph,
+}
+
+impl PacketPath {
+    /// How an interface with this mode is driven: what the path says of it where the mode is `auto`.
+    pub(crate) fn mode(self, of_interface: Mode) -> Mode {
+        match (of_interface, self) {
+            (Mode::Auto, Self::Xdp) => Mode::Xdp,
+            (Mode::Auto, Self::Afxdp) => Mode::Afxdp,
+            (mode, _) => mode,
+        }
+    }
+
+    /// Whether packets may be forwarded in the driver at all.
+    pub(crate) fn in_driver(self) -> bool {
+        matches!(self, Self::Auto | Self::Xdp)
     }
 }
 

@@ -260,7 +260,7 @@ fn a_running_router_tells_what_it_does() {
 
     let interfaces = lab.json("interface show");
     let r0 = interfaces.as_array().unwrap().iter().find(|row| row["name"] == "r0").unwrap();
-    assert_eq!((&r0["up"], &r0["path"]), (&true.into(), &"afxdp".into()));
+    assert_eq!((&r0["up"], &r0["path"]), (&true.into(), &"xdp".into()));
     assert_eq!(r0["table"], 254);
     assert!(r0["addresses"].as_array().unwrap().contains(&"10.0.1.1/24".into()), "{r0}");
     let feeds = lab.json("feed show");

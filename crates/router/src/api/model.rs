@@ -520,6 +520,8 @@ pub(crate) struct Verification {
 pub(crate) struct Difference {
     /// In which table.
     pub(crate) table: u32,
+    /// It is a driver's program that differs, not the lookup of the process itself.
+    pub(crate) in_driver: bool,
     /// The address.
     pub(crate) addr: String,
     /// The longest prefix that holds it, by the RIB.

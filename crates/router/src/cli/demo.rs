@@ -68,6 +68,7 @@ impl Print for DemoReport {
             "packets     {} in, {} out, {dropped} dropped, {} held",
             self.packets_in, self.packets_out, self.held
         )?;
+        writeln!(to, "in drivers  {} of them", self.forwarded_in_drivers)?;
         for (reason, count) in &self.dropped {
             writeln!(to, "  dropped   {count} {reason}")?;
         }

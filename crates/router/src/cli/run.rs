@@ -11,7 +11,7 @@ use crate::api::client::At;
 use crate::api::questions;
 use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
-use crate::config::Config;
+use crate::config::{Config, PacketPath};
 use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
 use crate::sys;
 
@@ -45,6 +45,9 @@ struct Arguments {
     #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
           value_parser = takeover::SUBSYSTEMS.to_vec())]
     ignore: Vec<String>,
+    /// By which way packets go
+    #[arg(long, value_name = "PATH", value_enum, default_value_t)]
+    path: PacketPath,
     #[command(flatten)]
     at: At,
 }
@@ -58,7 +61,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         None => Config::default(),
     };
     config.takeover.ignore.extend(arguments.ignore.iter().cloned());
-    let options = RunOptions { config, only: arguments.only.clone() };
+    let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path };
     if arguments.check {
         return check(&options, output);
     }

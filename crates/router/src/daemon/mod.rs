@@ -15,10 +15,11 @@ use fingerpost_packet::{Pool, WorkerCounters, router_graph, xdp};
 use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
 
 use crate::api::questions::Questions;
-use crate::config::{Config, Cores};
+use crate::config::{Config, Cores, PacketPath};
 use crate::sys;
 
 pub(crate) mod answer;
+mod features;
 mod kernel;
 mod ports;
 mod report;
@@ -60,6 +61,8 @@ pub(crate) struct RunOptions {
     pub(crate) config: Config,
     /// Interfaces to take over; none named: every usable one.
     pub(crate) only: Vec<String>,
+    /// By which way packets go.
+    pub(crate) path: PacketPath,
 }
 
 /// Why a run cannot start or go on.
@@ -142,7 +145,12 @@ impl Daemon {
         let findings = takeover::survey().map_err(DaemonError::Survey)?;
         let mut messages = messages;
         messages.extend(findings.unanswered.iter().map(|what| format!("cannot tell: {what}")));
-        let interfaces = Interfaces::new(config, &options.only, findings)?;
+        let mut interfaces = Interfaces::new(options, findings)?;
+        interfaces.share(&mut control)?;
+        if let Err(error) = control.commit(Instant::now()) {
+            messages.push(format!("routes are not all visible: {error}"));
+        }
+        messages.extend(interfaces.take_notices());
         let (asks_in, asks) = sync_channel(ASKS);
         let (events_in, events) = channel();
         let cores = match &config.workers.cores {
@@ -253,6 +261,7 @@ impl Daemon {
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);
         self.interfaces.sync(&self.control, &self.workers);
+        self.interfaces.look_at_outlets(now);
         self.messages.extend(self.interfaces.take_notices());
         self.answer_questions();
         Ok(())
@@ -299,12 +308,14 @@ impl Daemon {
     /// Adjacencies that packets left by since the last call.
     fn adjacencies_used(&mut self) -> Vec<u32> {
         let indices: Vec<u32> = self.control.next_hops().adjacencies().map(|(i, _)| i).collect();
+        let forwarded = self.interfaces.forwarded();
         let mut used = Vec::new();
         for index in indices {
             let count = |w: &WorkerHandle| {
                 w.counters.adjacencies.get(index as usize).map_or(0, |c| c.read())
             };
-            let total: u64 = self.workers.iter().map(count).sum();
+            let in_driver = forwarded.get(index as usize).map_or(0, |used| used.packets);
+            let total = self.workers.iter().map(count).sum::<u64>() + in_driver;
             if self.used.insert(index, total) != Some(total) && total > 0 {
                 used.push(index);
             }
@@ -319,12 +330,18 @@ impl Daemon {
 
     /// Interfaces whose frames come to us.
     pub(crate) fn taken_over(&self) -> usize {
-        self.interfaces.report().iter().filter(|interface| interface.path == "afxdp").count()
+        self.interfaces.report().iter().filter(|interface| interface.path != "kernel").count()
     }
 
     /// Packets that left so far.
     pub(crate) fn packets_out(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.counters.packets_out.read()).sum()
+        self.workers.iter().map(|worker| worker.counters.packets_out.read()).sum::<u64>()
+            + self.forwarded_in_drivers()
+    }
+
+    /// Of these, packets that no worker saw.
+    pub(crate) fn forwarded_in_drivers(&self) -> u64 {
+        self.interfaces.forwarded().iter().map(|used| used.packets).sum()
     }
 
     /// Nanoseconds that workers spent in the graph so far.
@@ -414,7 +431,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
 pub(crate) fn check(options: &RunOptions) -> Result<Vec<Plan>, DaemonError> {
     let Learned { control, .. } = learn(&options.config)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
-    Ok(Interfaces::preview(&control, &options.config, &options.only, &findings))
+    Ok(Interfaces::preview(&control, options, &findings))
 }
 
 fn spawn(

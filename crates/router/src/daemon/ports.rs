@@ -8,18 +8,23 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
+use fingerpost_lpm::UpdateError;
 use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
 use fingerpost_packet::device::{DeviceError, Port, af_packet};
 use fingerpost_packet::worker::Command;
+use fingerpost_packet::xdp::forward::{self, Asked, Forwarder, Reads, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
-use fingerpost_packet::{Pool, WorkerCounters};
+use fingerpost_packet::{DropReason, Pool, WorkerCounters};
 use fingerpost_route::{Control, LinkState, Mac};
 use std::os::fd::{AsFd, RawFd};
 
+use super::features::Asker;
 use super::takeover::{self, Findings};
-use crate::config::{Config, Mode};
+use super::{FLOW_SEED, RunOptions};
+use crate::config::Mode;
 
 /// A worker thread as the control side knows it.
 pub(super) struct WorkerHandle {
@@ -38,6 +43,9 @@ impl WorkerHandle {
     }
 }
 
+/// How often drivers are asked what they take.
+const OUTLETS_EVERY: Duration = Duration::from_millis(250);
+
 /// How an interface is driven at the moment.
 struct Open {
     port: u16,
@@ -50,8 +58,8 @@ struct Open {
 }
 
 enum Drive {
-    /// Frames come to us. Dropping the link detaches the program.
-    Afxdp { classifier: Classifier, _link: xdp::Link },
+    /// Frames come to us. Dropping the last holder of the link detaches the program.
+    Afxdp { classifier: Arc<Classifier>, _link: Arc<xdp::Link> },
     /// The kernel has it; we only send.
     Kernel,
 }
@@ -61,7 +69,7 @@ enum Drive {
 pub(crate) struct InterfaceReport {
     pub(crate) name: String,
     pub(crate) port: u16,
-    /// `afxdp` or `kernel`.
+    /// `xdp`, `afxdp` or `kernel`.
     pub(crate) path: &'static str,
     pub(crate) mode: String,
     /// Frames left to the kernel by the classifier.
@@ -75,10 +83,12 @@ pub(crate) type Plan = (String, Result<Mode, String>);
 
 /// All interfaces.
 pub(crate) struct Interfaces {
-    config: Config,
-    only: Vec<String>,
+    options: RunOptions,
     findings: Findings,
     local: LocalAddresses,
+    /// Forwards in the drivers, if that is wanted and can be.
+    forwarder: Option<Forwarder>,
+    looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
     /// Frames that interfaces left to the kernel before they were closed.
     closed_punted: u64,
@@ -88,16 +98,13 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    pub(crate) fn new(
-        config: &Config,
-        only: &[String],
-        findings: Findings,
-    ) -> Result<Self, xdp::XdpError> {
+    pub(crate) fn new(options: &RunOptions, findings: Findings) -> Result<Self, xdp::XdpError> {
         Ok(Self {
-            config: config.clone(),
-            only: only.to_vec(),
+            options: options.clone(),
             findings,
             local: LocalAddresses::new()?,
+            forwarder: None,
+            looked_at_outlets: None,
             open: BTreeMap::new(),
             closed_punted: 0,
             last: Vec::new(),
@@ -105,58 +112,96 @@ impl Interfaces {
         })
     }
 
-    /// Why a link stays with the kernel, or how it is to be driven.
-    fn plan(
-        config: &Config,
-        only: &[String],
-        findings: &Findings,
-        link: u32,
-        state: &LinkState,
-    ) -> Result<Mode, String> {
-        if !only.is_empty() && !only.contains(&state.name) {
-            return Err("not named by --only".into());
+    /// Forwards in the drivers too, if the path allows it and a driver can: from the next commit on the
+    /// tables lie where its programs can read them.
+    pub(super) fn share(&mut self, control: &mut Control) -> Result<(), UpdateError> {
+        if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
+            return Ok(());
         }
-        let mode = config.mode(&state.name).ok_or("not named in the configuration")?;
-        if mode == Mode::Kernel {
-            return Err("the configuration says so".into());
+        match Forwarder::new(FLOW_SEED, forward::CAP_BYTES) {
+            Ok(forwarder) => {
+                control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
+                self.forwarder = Some(forwarder);
+            }
+            Err(error) => self.notices.push(format!("no forwarding in drivers: {error}")),
         }
-        if state.mac.is_none() {
-            return Err("it has no Ethernet addresses, so AF_XDP cannot drive it".into());
+        Ok(())
+    }
+
+    /// Whether it is worth a look: some interface may have a program that forwards, and says that its
+    /// driver lets it.
+    fn any_driver_forwards(&self, control: &Control) -> bool {
+        let Ok(mut asker) = Asker::new() else { return true };
+        control.links().any(|(link, _, state)| {
+            !state.loopback
+                && matches!(self.plan(link, state), Ok(Mode::Auto | Mode::Xdp))
+                && asker.of(link).is_ok_and(|features| features.forward)
+        })
+    }
+
+    /// What the programs in the drivers dropped, by reason.
+    pub(super) fn dropped_in_drivers(&self) -> Vec<(DropReason, u64)> {
+        let counted = self.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
+        let counted = counted.unwrap_or_default().into_iter();
+        counted.filter_map(|(why, count)| Some((why.drop_reason()?, count))).collect()
+    }
+
+    /// The lookup of IPv4 addresses by the drivers' programs, if any driver forwards.
+    pub(super) fn asked_v4(&self, fib: u16) -> Option<Asked> {
+        self.forwarder.as_ref()?.asked_v4(fib).ok()?
+    }
+
+    /// The same of IPv6 addresses.
+    pub(super) fn asked_v6(&self, fib: u16) -> Option<Asked> {
+        self.forwarder.as_ref()?.asked_v6(fib).ok()?
+    }
+
+    /// What the drivers forwarded, by adjacency.
+    pub(super) fn forwarded(&self) -> Vec<Used> {
+        self.forwarder.as_ref().and_then(|forwarder| forwarder.used().ok()).unwrap_or_default()
+    }
+
+    /// Follows what drivers take from programs, now and then: that of a veth depends on its other end.
+    pub(super) fn look_at_outlets(&mut self, now: Instant) {
+        if self.looked_at_outlets.is_none_or(|at| now.duration_since(at) >= OUTLETS_EVERY) {
+            self.looked_at_outlets = Some(now);
+            self.check_outlets();
         }
-        if !state.kind.is_empty() && !DRIVEN_KINDS.contains(&state.kind.as_str()) {
-            return Err(format!("a {} has no frames of its own to take", state.kind));
+    }
+
+    fn check_outlets(&self) {
+        let Some(forwarder) = &self.forwarder else { return };
+        let mut asker = Asker::new().ok();
+        for (&link, open) in &self.open {
+            let driven = matches!(open.drive, Drive::Afxdp { .. });
+            // A kernel that cannot say is older than drivers that changed their mind.
+            let takes = asker.as_mut().is_none_or(|a| a.of(link).is_ok_and(|f| f.take));
+            forwarder.open_outlet(open.port, driven && takes);
         }
-        if afxdp::frame_bytes_for(state.mtu).is_none() {
-            return Err(format!("no frame holds its MTU of {} bytes", state.mtu));
-        }
-        match takeover::reason(link, state, &findings.obstacles, &config.takeover.ignore) {
-            Some(reason) => Err(reason),
-            None => Ok(mode),
-        }
+    }
+
+    fn plan(&self, link: u32, state: &LinkState) -> Result<Mode, String> {
+        plan(&self.options, &self.findings, link, state)
     }
 
     /// What would be done with each link, in words.
     pub(crate) fn preview(
         control: &Control,
-        config: &Config,
-        only: &[String],
+        options: &RunOptions,
         findings: &Findings,
     ) -> Vec<Plan> {
         control
             .links()
             .filter(|(_, _, state)| !state.loopback)
-            .map(|(link, _, state)| {
-                (state.name.clone(), Self::plan(config, only, findings, link, state))
-            })
+            .map(|(link, _, state)| (state.name.clone(), plan(options, findings, link, state)))
             .collect()
     }
 
     /// How many workers the interfaces can feed: each needs a queue of its own on every one.
     pub(crate) fn queues(&self, control: &Control) -> usize {
-        let usable = control.links().filter(|(link, _, state)| {
-            !state.loopback
-                && Self::plan(&self.config, &self.only, &self.findings, *link, state).is_ok()
-        });
+        let usable = control
+            .links()
+            .filter(|(link, _, state)| !state.loopback && self.plan(*link, state).is_ok());
         let queues = usable.filter_map(|(_, _, state)| afxdp::queues(&state.name).ok()).min();
         queues.and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1)
     }
@@ -165,9 +210,7 @@ impl Interfaces {
     pub(crate) fn frames(&self, control: &Control) -> (u16, u32) {
         let sizes: Vec<u16> = control
             .links()
-            .filter(|(link, _, state)| {
-                Self::plan(&self.config, &self.only, &self.findings, *link, state).is_ok()
-            })
+            .filter(|(link, _, state)| self.plan(*link, state).is_ok())
             .filter_map(|(_, _, state)| afxdp::frame_bytes_for(state.mtu))
             .collect();
         let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
@@ -200,6 +243,9 @@ impl Interfaces {
             .filter(|(link, _, state)| !state.loopback && state.up && !self.open.contains_key(link))
             .map(|(link, port, state)| (link, port, state.clone()))
             .collect();
+        if !new.is_empty() {
+            self.looked_at_outlets = None;
+        }
         for (link, port, state) in new {
             self.open(link, port, &state, workers);
         }
@@ -216,6 +262,9 @@ impl Interfaces {
 
     fn close(&mut self, link: u32, workers: &[WorkerHandle]) {
         let Some(open) = self.open.remove(&link) else { return };
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.remove_port(open.port);
+        }
         self.closed_punted += open.counts().0;
         self.notices.push(format!("{}: closed", open.name));
         for worker in workers {
@@ -224,16 +273,16 @@ impl Interfaces {
     }
 
     fn open(&mut self, link: u32, port: u16, state: &LinkState, workers: &[WorkerHandle]) {
-        let planned = Self::plan(&self.config, &self.only, &self.findings, link, state);
+        let planned = self.plan(link, state);
         let opened = planned.and_then(|mode| {
             self.open_afxdp(link, port, state, mode, workers).map_err(|error| error.to_string())
         });
         let (drive, mode) = match opened {
-            Ok((drive, mode)) => {
-                self.notices.push(format!("{}: taken over: AF_XDP, {mode}", state.name));
-                (drive, mode)
-            }
+            Ok((drive, mode)) => (drive, mode),
             Err(reason) => {
+                if let Some(forwarder) = &self.forwarder {
+                    forwarder.remove_port(port);
+                }
                 self.notices.push(format!("{} stays with the kernel: {reason}", state.name));
                 for worker in workers {
                     match af_packet::open(&state.name, link) {
@@ -245,7 +294,11 @@ impl Interfaces {
             }
         };
         let (name, mac, mtu) = (state.name.clone(), state.mac, state.mtu);
-        self.open.insert(link, Open { port, name, mac, mtu, drive, mode });
+        let open = Open { port, name, mac, mtu, drive, mode };
+        if let Drive::Afxdp { .. } = open.drive {
+            self.notices.push(format!("{}: taken over: {}", state.name, self.ways(&open).1));
+        }
+        self.open.insert(link, open);
     }
 
     fn open_afxdp(
@@ -261,12 +314,13 @@ impl Interfaces {
             return Err(OpenError::Mtu(state.mtu));
         }
         let mac = state.mac.expect("planned only with an address");
-        let classifier = Classifier::load(mac.0, &self.local, frame)?;
+        let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
         let attached = match mode {
-            Mode::Afxdp => classifier.attach(link, xdp::Mode::Native)?,
+            Mode::Afxdp | Mode::Xdp => classifier.attach(link, xdp::Mode::Native)?,
             Mode::Generic => classifier.attach(link, xdp::Mode::Generic)?,
             Mode::Auto | Mode::Kernel => classifier.attach_best(link)?,
         };
+        let attached = Arc::new(attached);
         let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
         let mut said = String::new();
         let mut sets: Vec<QueueSet> = workers.iter().map(|_| QueueSet::default()).collect();
@@ -300,7 +354,41 @@ impl Interfaces {
         if queues > 1 {
             said = format!("{said}, {queues} queues");
         }
-        Ok((Drive::Afxdp { classifier, _link: attached }, said))
+        if let Some(forwarder) = &self.forwarder
+            && matches!(mode, Mode::Auto | Mode::Xdp)
+        {
+            forwarder.add_port(port, link, classifier.clone(), attached.clone())?;
+        }
+        if mode == Mode::Xdp {
+            let forwards = self.forwards(port).unwrap_or(Err("no driver here can".into()));
+            forwards.map_err(OpenError::Forward)?;
+        }
+        Ok((Drive::Afxdp { classifier, _link: attached }, format!("AF_XDP, {said}")))
+    }
+
+    /// What is forwarded in the driver of a port, or why nothing is; `None` where that was not tried.
+    fn forwards(&self, port: u16) -> Option<Result<&'static str, String>> {
+        Some(match self.forwarder.as_ref()?.reads(port)? {
+            Ok(Reads { v4: true, v6: true }) => Ok("IPv4 and IPv6"),
+            Ok(Reads { v4: true, v6: false }) => Ok("IPv4"),
+            Ok(Reads { v4: false, v6: true }) => Ok("IPv6"),
+            Ok(_) => Err("it reads the tables of neither family".into()),
+            Err(why) => Err(why),
+        })
+    }
+
+    /// By which path an interface's packets go, and in words how.
+    fn ways(&self, open: &Open) -> (&'static str, String) {
+        match (&open.drive, self.forwards(open.port)) {
+            (Drive::Kernel, _) => ("kernel", open.mode.clone()),
+            (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
+            (Drive::Afxdp { .. }, Some(Ok(what))) => {
+                ("xdp", format!("{what} forwarded in the driver, the rest by {}", open.mode))
+            }
+            (Drive::Afxdp { .. }, Some(Err(why))) => {
+                ("afxdp", format!("{}; the driver does not forward: {why}", open.mode))
+            }
+        }
     }
 
     /// What happened since the last call, a line each.
@@ -317,14 +405,12 @@ impl Interfaces {
             .values()
             .map(|open| {
                 let (punted, redirected) = open.counts();
+                let (path, mode) = self.ways(open);
                 InterfaceReport {
                     name: open.name.clone(),
                     port: open.port,
-                    path: match open.drive {
-                        Drive::Afxdp { .. } => "afxdp",
-                        Drive::Kernel => "kernel",
-                    },
-                    mode: open.mode.clone(),
+                    path,
+                    mode,
                     punted,
                     redirected,
                 }
@@ -341,7 +427,41 @@ impl Interfaces {
     pub(crate) fn detach(&mut self) {
         self.last = self.report();
         self.closed_punted = self.punted();
-        self.open.clear();
+        for open in std::mem::take(&mut self.open).into_values() {
+            if let Some(forwarder) = &self.forwarder {
+                forwarder.remove_port(open.port);
+            }
+        }
+    }
+}
+
+/// Why a link stays with the kernel, or how it is to be driven.
+fn plan(
+    options: &RunOptions,
+    findings: &Findings,
+    link: u32,
+    state: &LinkState,
+) -> Result<Mode, String> {
+    let RunOptions { config, only, path } = options;
+    if !only.is_empty() && !only.contains(&state.name) {
+        return Err("not named by --only".into());
+    }
+    let mode = config.mode(&state.name).ok_or("not named in the configuration")?;
+    if mode == Mode::Kernel {
+        return Err("the configuration says so".into());
+    }
+    if state.mac.is_none() {
+        return Err("it has no Ethernet addresses, so AF_XDP cannot drive it".into());
+    }
+    if !state.kind.is_empty() && !DRIVEN_KINDS.contains(&state.kind.as_str()) {
+        return Err(format!("a {} has no frames of its own to take", state.kind));
+    }
+    if afxdp::frame_bytes_for(state.mtu).is_none() {
+        return Err(format!("no frame holds its MTU of {} bytes", state.mtu));
+    }
+    match takeover::reason(link, state, &findings.obstacles, &config.takeover.ignore) {
+        Some(reason) => Err(reason),
+        None => Ok(path.mode(mode)),
     }
 }
 
@@ -367,6 +487,8 @@ enum OpenError {
     Xdp(#[from] xdp::XdpError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error("its driver does not forward: {0}")]
+    Forward(String),
     #[error("its queues cannot be counted: {0}")]
     Queues(std::io::Error),
     #[error(

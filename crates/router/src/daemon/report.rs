@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) bytes_per_prefix_v6: f64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
+    /// Of these, packets that drivers forwarded, which no worker saw.
+    pub(crate) forwarded_in_drivers: u64,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     pub(crate) originated: u64,
@@ -61,11 +63,17 @@ impl Report {
         let sum = |of: &dyn Fn(&fingerpost_packet::WorkerCounters) -> u64| -> u64 {
             daemon.workers.iter().map(|worker| of(&worker.counters)).sum()
         };
-        let dropped = DropReason::ALL
+        let mut dropped: BTreeMap<&'static str, u64> = DropReason::ALL
             .iter()
             .map(|&reason| (reason.name(), sum(&|c| c.dropped[reason as usize].read())))
-            .filter(|(_, count)| *count > 0)
             .collect();
+        let forwarded_in_drivers = daemon.forwarded_in_drivers();
+        let mut seen_in_drivers = forwarded_in_drivers;
+        for (reason, count) in daemon.interfaces.dropped_in_drivers() {
+            *dropped.entry(reason.name()).or_default() += count;
+            seen_in_drivers += count;
+        }
+        dropped.retain(|_, count| *count > 0);
         let control = &daemon.control;
         let (routes_v4, bytes_v4, each_v4) =
             size(control.rib_v4().len(), control.fib_v4().lookup());
@@ -84,8 +92,9 @@ impl Report {
             bytes_v6,
             bytes_per_prefix_v4: each_v4,
             bytes_per_prefix_v6: each_v6,
-            packets_in: sum(&|c| c.packets_in.read()),
-            packets_out: sum(&|c| c.packets_out.read()),
+            packets_in: sum(&|c| c.packets_in.read()) + seen_in_drivers,
+            packets_out: sum(&|c| c.packets_out.read()) + forwarded_in_drivers,
+            forwarded_in_drivers,
             dropped,
             held: sum(&|c| c.held.read()),
             originated: sum(&|c| c.generated_sent.read()),

@@ -114,6 +114,7 @@ pub(super) fn run(
         offered: counters.packets_in.read(),
         packets_in: counters.packets_in.read(),
         packets_out: counters.packets_out.read(),
+        forwarded_in_drivers: 0,
         dropped,
         held: counters.held.read(),
         originated: counters.generated_sent.read(),

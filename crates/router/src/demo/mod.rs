@@ -38,6 +38,8 @@ pub(crate) struct DemoReport {
     pub(crate) offered: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
+    /// Of these, forwarded in the driver.
+    pub(crate) forwarded_in_drivers: u64,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     pub(crate) originated: u64,

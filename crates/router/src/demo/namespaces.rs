@@ -10,7 +10,7 @@ use fingerpost_packet::xdp::{Generator, Sink};
 use super::lab::{DESTINATION, Lab, ROUTER_OUT, SOURCE, index};
 use super::traffic::{self, Checker, FRAME_BYTES, Flow, Oracle};
 use super::{DemoError, DemoReport, Files, each, mega};
-use crate::config::{Config, Source};
+use crate::config::{Config, PacketPath, Source};
 use crate::daemon::{Daemon, Report, RunOptions};
 
 /// Packets a call of the generator makes: enough that the call's fixed cost does not show.
@@ -83,6 +83,7 @@ pub(super) fn run(
             offered,
             packets_in: report.packets_in,
             packets_out: report.packets_out,
+            forwarded_in_drivers: report.forwarded_in_drivers,
             held: report.held,
             originated: report.originated,
             punted: report.punted,
@@ -91,7 +92,7 @@ pub(super) fn run(
             wrong: checked.wrong,
             wrong_samples: checked.samples,
             mpps: mega(report.packets_out, seconds),
-            ns_per_packet: each(path_ns, report.packets_in),
+            ns_per_packet: each(path_ns, report.packets_in - report.forwarded_in_drivers),
             seconds,
             interfaces: report
                 .interfaces
@@ -117,8 +118,11 @@ fn route(
         |kind: &str| Source { kind: kind.into(), path: None, routes: vec![], distance: None };
     let mut sources = vec![source("kernel")];
     sources.extend(files.paths.iter().map(|p| Source { path: Some(p.clone()), ..source("file") }));
-    let options =
-        RunOptions { config: Config { source: sources, ..Config::default() }, only: Vec::new() };
+    let options = RunOptions {
+        config: Config { source: sources, ..Config::default() },
+        only: Vec::new(),
+        path: PacketPath::Auto,
+    };
     let mut daemon = Daemon::start(&options)?;
     for line in daemon.take_messages() {
         progress(line);

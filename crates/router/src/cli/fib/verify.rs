@@ -14,8 +14,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib verify --json
 
 Asks the lookups of all tables at both ends of every stretch of addresses with one route, and in
-between, and compares with a search in the RIB. Exit code 5, and the first differences, if any;
-they are mended by then.";
+between, and compares with a search in the RIB; where drivers forward, their programs too. Exit code
+5, and the first differences, if any; they are mended by then.";
 
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
@@ -28,9 +28,10 @@ impl Report for Verification {
         for difference in &self.differences {
             writeln!(
                 to,
-                "{} (table {}): the lookup says next hop {}, the RIB {} by {}",
+                "{} (table {}): {} says next hop {}, the RIB {} by {}",
                 difference.addr,
                 difference.table,
+                if difference.in_driver { "the driver" } else { "the lookup" },
                 difference.fib,
                 difference.rib,
                 or_dash(difference.prefix.as_ref()),
@@ -53,6 +54,7 @@ mod tests {
     fn differences_are_named() {
         let difference = Difference {
             table: 254,
+            in_driver: false,
             addr: "10.0.0.1".into(),
             prefix: Some("10.0.0.0/8".into()),
             rib: 3,

@@ -1,8 +1,10 @@
-//! `fib verify`: the lookups of all tables compared with their routes, a little at a time.
+//! `fib verify`: the lookups of all tables compared with their routes, a little at a time. Where drivers
+//! forward, the lookups of their programs are compared as well.
 
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::Addr;
+use fingerpost_lpm::{Addr, Lookup};
+use fingerpost_packet::xdp::forward::Asked;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
 use fingerpost_route::rib::Rib;
 
@@ -17,13 +19,27 @@ const TOLD: usize = 100;
 /// A comparison under way.
 pub(crate) struct Verifying {
     tables: Vec<u32>,
-    /// Which table, and whether its IPv4 half is done.
-    at: (usize, bool),
+    /// Which table, and which of [`PARTS`] of it.
+    at: (usize, usize),
     v4: Auditor<u32>,
     v6: Auditor<u128>,
+    /// What the drivers' programs say, and of which published state.
+    driver: Option<(u64, Asked)>,
     found: Verification,
     started: Instant,
 }
+
+/// A family of a table, and who is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    LookupV4,
+    LookupV6,
+    DriverV4,
+    DriverV6,
+}
+
+/// In this order: what the lookups answer is mended before the programs, which read the same, are asked.
+const PARTS: [Part; 4] = [Part::LookupV4, Part::LookupV6, Part::DriverV4, Part::DriverV6];
 
 impl Daemon {
     /// Begins to compare; all that is known by now is visible first.
@@ -31,9 +47,10 @@ impl Daemon {
         self.commit_now();
         Verifying {
             tables: self.control.tables(),
-            at: (0, false),
+            at: (0, 0),
             v4: Auditor::default(),
             v6: Auditor::default(),
+            driver: None,
             found: Verification::default(),
             started: Instant::now(),
         }
@@ -45,28 +62,48 @@ impl Daemon {
         &mut self,
         mut under_way: Verifying,
     ) -> Result<Verification, Box<Verifying>> {
-        let Verifying { tables, at, v4, v6, found, started } = &mut under_way;
-        let known = self.control.ribs(tables[at.0]).zip(self.control.fibs(tables[at.0]));
+        let table = under_way.tables[under_way.at.0];
+        let part = PARTS[under_way.at.1];
+        self.look_at_driver(&mut under_way, part);
+        let Verifying { tables, at, v4, v6, driver, found, started } = &mut under_way;
+        let known = self.control.ribs(table).zip(self.control.fibs(table));
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-        let ended = if at.1 {
-            piece(tables[at.0], rib_v6, fib_v6, v6, found)
-        } else {
-            piece(tables[at.0], rib_v4, fib_v4, v4, found)
+        let asked = driver.as_ref().map(|(_, asked)| asked);
+        let ended = match (part, asked) {
+            (Part::LookupV4, _) => piece(table, rib_v4, fib_v4, None, v4, found),
+            (Part::LookupV6, _) => piece(table, rib_v6, fib_v6, None, v6, found),
+            (Part::DriverV4, Some(asked)) => piece(table, rib_v4, fib_v4, Some(asked), v4, found),
+            (Part::DriverV6, Some(asked)) => piece(table, rib_v6, fib_v6, Some(asked), v6, found),
+            // No driver forwards by this table.
+            (_, None) => true,
         };
-        if ended && at.1 {
-            if self.control.adopt(tables[at.0], v4, v6) {
-                self.commit_now();
-            }
+        if ended && part == Part::LookupV6 && self.control.adopt(table, v4, v6) {
+            self.commit_now();
+        }
+        if ended && matches!(part, Part::LookupV6 | Part::DriverV6) {
             (*v4, *v6) = (Auditor::default(), Auditor::default());
         }
         if ended {
-            *at = if at.1 { (at.0 + 1, false) } else { (at.0, true) };
+            *driver = None;
+            *at = if at.1 + 1 < PARTS.len() { (at.0, at.1 + 1) } else { (at.0 + 1, 0) };
         }
         if at.0 < tables.len() {
             return Err(Box::new(under_way));
         }
         found.seconds = started.elapsed().as_secs_f64();
         Ok(std::mem::take(found))
+    }
+
+    /// Makes a program to ask, if one is to be asked and there is none for the present tables.
+    fn look_at_driver(&self, under_way: &mut Verifying, part: Part) {
+        let fib = u16::try_from(under_way.at.0).unwrap_or(u16::MAX);
+        let asked = match part {
+            Part::LookupV4 | Part::LookupV6 => return,
+            _ if under_way.driver.as_ref().is_some_and(|(at, _)| *at == self.generation) => return,
+            Part::DriverV4 => self.interfaces.asked_v4(fib),
+            Part::DriverV6 => self.interfaces.asked_v6(fib),
+        };
+        under_way.driver = asked.map(|asked| (self.generation, asked));
     }
 }
 
@@ -75,10 +112,11 @@ fn piece<A: Addr>(
     table: u32,
     rib: &Rib<A>,
     fib: &Fib<A>,
+    driver: Option<&Asked>,
     auditor: &mut Auditor<A>,
     found: &mut Verification,
 ) -> bool {
-    if !fib.audit_with(auditor, rib, PIECE) {
+    if !fib.audit_with(auditor, driver.map(|asked| asked as &dyn Lookup<A>), rib, PIECE) {
         return false;
     }
     let AuditCounts { checked, skipped, mismatches, .. } = auditor.counts();
@@ -86,14 +124,17 @@ fn piece<A: Addr>(
     found.skipped += skipped;
     found.mismatches += mismatches;
     let room = TOLD - found.differences.len().min(TOLD);
-    found.differences.extend(auditor.known().take(room).map(|difference| told(table, difference)));
+    found.differences.extend(
+        auditor.known().take(room).map(|difference| told(table, driver.is_some(), difference)),
+    );
     true
 }
 
-fn told(table: u32, difference: &Difference) -> model::Difference {
+fn told(table: u32, in_driver: bool, difference: &Difference) -> model::Difference {
     let Difference { addr, prefix, rib, fib } = difference;
     model::Difference {
         table,
+        in_driver,
         addr: addr.to_string(),
         prefix: prefix.map(|prefix| prefix.to_string()),
         rib: rib.0,

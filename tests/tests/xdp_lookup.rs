@@ -1,0 +1,251 @@
+//! What the program in the kernel answers is what the RIB says: before, during and after updates in place.
+//!
+//! The shipped tables lie in maps that the program reads. A short form runs with the other tests;
+//! `cargo xtask soak xdp` asks for ten million addresses and makes a million changes.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::testing::Rng;
+use fingerpost_lpm::{Addr, Lookup, NextHopId, Routes, registry};
+use fingerpost_packet::xdp::forward::{Asked, CAP_BYTES, Forwarder};
+use fingerpost_route::source::{SourceSpec, file, find};
+use fingerpost_route::{
+    AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
+    Operation, RouteEvent, RouteKey, SourceId, Target, Way,
+};
+use fingerpost_tests::{root, skip, soak};
+
+/// Gateways that changed routes move among.
+const GATEWAYS: u32 = 200;
+/// Changes that are made visible together.
+const ROUND: usize = 500;
+
+struct Lab {
+    control: Control,
+    source: SourceId,
+    forwarder: Forwarder,
+}
+
+/// The shipped tables, shared with a forwarder; `None` without the right to have one.
+fn lab() -> Option<Lab> {
+    let forwarder = match Forwarder::new(7, CAP_BYTES) {
+        Ok(forwarder) => forwarder,
+        Err(error) if error.is_refused() => {
+            skip("root");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut control = Control::new(ControlOptions {
+        v4: registry::v4().collect(),
+        v6: registry::v6().collect(),
+        connected_from_addresses: true,
+    })
+    .expect("there is memory");
+    control.share(forwarder.shared(), Box::new(forwarder.clone())).expect("there is memory");
+    let source = control.add_source("file", 20);
+    let mac = Some(Mac([2, 0, 0, 0, 0, 1]));
+    let state = LinkState { name: "eth0".into(), up: true, mtu: 1500, mac, ..LinkState::default() };
+    control.handle(source, RouteEvent::Link(LinkUpdate { link: 2, state: Some(state) }));
+    for (addr, prefix_len) in [("10.255.0.1", 16), ("fd00::1", 64)] {
+        let addr = addr.parse().expect("an address");
+        let update = AddressUpdate { link: 2, addr, prefix_len, gone: false, secondary: false };
+        control.handle(source, RouteEvent::Address(update));
+    }
+    for name in ["v4-tier1-nh496.txt.xz", "v6-tier1-nh496.txt.xz"] {
+        let kind = find("file").expect("the file source is in the registry");
+        let mut open = (kind.open)(&SourceSpec::default()).expect("it opens");
+        let path = root().join("testdata/tables").join(name);
+        file::feed(open.as_mut(), &path, &mut |event| control.handle(source, event))
+            .expect("the table is shipped");
+    }
+    control.commit_now(Instant::now()).expect("some algorithm holds them");
+    Some(Lab { control, source, forwarder })
+}
+
+trait Family: Addr {
+    fn asked(forwarder: &Forwarder) -> Asked;
+    fn best(control: &Control, addr: Self) -> NextHopId;
+    fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)>;
+    fn gateway(number: u32) -> IpAddr;
+}
+
+impl Family for u32 {
+    fn asked(forwarder: &Forwarder) -> Asked {
+        let asked = forwarder.asked_v4(0).expect("the kernel takes the program");
+        asked.expect("it reads the table")
+    }
+    fn best(control: &Control, addr: Self) -> NextHopId {
+        control.rib_v4().best(addr).map_or(NextHopId::NONE, |(_, hop)| hop)
+    }
+    fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)> {
+        let all = control.rib_v4().iter();
+        all.map(|(p, _)| (AnyPrefix::V4(p), p.first(), p.last())).collect()
+    }
+    fn gateway(number: u32) -> IpAddr {
+        u32::to_ip(0x0aff_0002 + number)
+    }
+}
+
+impl Family for u128 {
+    fn asked(forwarder: &Forwarder) -> Asked {
+        let asked = forwarder.asked_v6(0).expect("the kernel takes the program");
+        asked.expect("it reads the table")
+    }
+    fn best(control: &Control, addr: Self) -> NextHopId {
+        control.rib_v6().best(addr).map_or(NextHopId::NONE, |(_, hop)| hop)
+    }
+    fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)> {
+        let all = control.rib_v6().iter();
+        all.map(|(p, _)| (AnyPrefix::V6(p), p.first(), p.last())).collect()
+    }
+    fn gateway(number: u32) -> IpAddr {
+        u128::to_ip((0xfd00 << 112) + 2 + u128::from(number))
+    }
+}
+
+/// Compares the program's answers with the RIB's; how many there were.
+fn compare<A: Family>(lab: &Lab, asked: &Asked, addrs: impl Iterator<Item = A>) -> usize {
+    let (mut all, mut count) = (addrs.peekable(), 0);
+    let mut out = [NextHopId::NONE; 64];
+    while all.peek().is_some() {
+        let addrs: Vec<A> = all.by_ref().take(64).collect();
+        asked.lookup_batch(&addrs, &mut out);
+        for (&addr, &got) in addrs.iter().zip(&out) {
+            assert_eq!(got, A::best(&lab.control, addr), "{}", addr.to_ip());
+        }
+        count += addrs.len();
+    }
+    count
+}
+
+fn random<A: Family>(rng: &mut Rng) -> A {
+    A::from_u128(u128::from(rng.word()) << 64 | u128::from(rng.word()))
+}
+
+/// Random, biased and edge addresses.
+fn all_kinds<A: Family>(lab: &Lab, count: usize, rng: &mut Rng) -> usize {
+    let asked = A::asked(&lab.forwarder);
+    let prefixes = A::prefixes(&lab.control);
+    let edges = prefixes
+        .iter()
+        .step_by((prefixes.len() / count).max(1))
+        .flat_map(|&(_, first, last)| [first.prev(), first, first.next(), last, last.next()]);
+    let mut checked = compare(lab, &asked, edges);
+    let spread: Vec<A> = (0..count / 2).map(|_| random(rng)).collect();
+    checked += compare(lab, &asked, spread.into_iter());
+    let inside = (0..count / 2).map(|_| {
+        let (_, first, last) = prefixes[rng.below(prefixes.len())];
+        let (first, last) = (first.to_u128(), last.to_u128());
+        let host = random::<A>(rng).to_u128();
+        A::from_u128(first + (host & (last - first)))
+    });
+    let inside: Vec<A> = inside.collect();
+    checked + compare(lab, &asked, inside.into_iter())
+}
+
+/// Changes routes while the program is asked for addresses whose routes do not change.
+fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) {
+    let prefixes = A::prefixes(&lab.control);
+    // Every third prefix stays as it is, and with it the addresses that no changed one covers: those
+    // that are still found by it when all the others have gone.
+    let (keep, change): (Vec<_>, Vec<_>) =
+        (prefixes.into_iter().enumerate()).partition(|(i, _)| i % 3 == 0);
+    let stable: Vec<(A, NextHopId)> = keep
+        .iter()
+        .step_by(5)
+        .filter_map(|&(_, (prefix, first, _))| {
+            let found = lab.control.lookup_route(MAIN_TABLE, first.to_ip())?;
+            (found.prefix == prefix).then(|| (first, found.candidates[0].hop))
+        })
+        .collect();
+    let (stop, asked_count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let forwarder = lab.forwarder.clone();
+    let spent = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut out = [NextHopId::NONE; 64];
+            while !stop.load(Ordering::Relaxed) {
+                // Made anew now and then, since a table may have been built anew.
+                let asked = A::asked(&forwarder);
+                for keys in stable.chunks(64) {
+                    let addrs: Vec<A> = keys.iter().map(|&(addr, _)| addr).collect();
+                    asked.lookup_batch(&addrs, &mut out);
+                    for (&(addr, hop), &got) in keys.iter().zip(&out) {
+                        assert_eq!(got, hop, "{}, which nobody changed", addr.to_ip());
+                    }
+                    asked_count.fetch_add(addrs.len() as u64, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut spent = Duration::ZERO;
+        let mut done = 0;
+        while done < changes && !reader.is_finished() {
+            let start = Instant::now();
+            for _ in 0..ROUND {
+                let (_, (prefix, ..)) = change[rng.below(change.len())];
+                let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+                if rng.chance(20) {
+                    lab.control.handle(lab.source, RouteEvent::Withdraw(key));
+                } else {
+                    let number = u32::try_from(rng.below(GATEWAYS as usize)).expect("small");
+                    let gateway = Some(A::gateway(number));
+                    let way = Target::Way(Way { gateway, link: Some(2), weight: 1 });
+                    let source = lab.source;
+                    let put = lab.control.put_route(source, key, Operation::REPLACE, &way, None);
+                    put.expect("a route that can be");
+                }
+            }
+            lab.control.commit_now(Instant::now()).expect("the table holds it");
+            spent += start.elapsed();
+            done += ROUND;
+            if done % (20 * ROUND) == 0 {
+                let asked = A::asked(&lab.forwarder);
+                let some: Vec<A> = (0..640).map(|_| change[rng.below(change.len())].1.1).collect();
+                compare(lab, &asked, some.into_iter());
+            }
+        }
+        while asked_count.load(Ordering::Relaxed) == 0 && !reader.is_finished() {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        spent
+    });
+    (asked_count.load(Ordering::Relaxed), spent.as_secs_f64())
+}
+
+fn prove<A: Family>(addresses: usize, changes: usize) {
+    let Some(mut lab) = lab() else { return };
+    let mut rng = Rng::new(A::FAMILY.into());
+    let before = all_kinds::<A>(&lab, addresses, &mut rng);
+    let (beside, seconds) = churn::<A>(&mut lab, changes, &mut rng);
+    let after = all_kinds::<A>(&lab, addresses, &mut rng);
+    println!(
+        "IPv{}: {before} answers before, {beside} beside {changes} changes in {seconds:.2} s, {after} \
+         after; {} KiB reserved in maps",
+        A::FAMILY,
+        lab.forwarder.reserved_bytes() >> 10
+    );
+    assert!(beside > 0, "the program was asked meanwhile");
+    assert!(lab.forwarder.reserved_bytes() <= CAP_BYTES);
+}
+
+/// Addresses a family, and changes.
+fn sizes() -> (usize, usize) {
+    let long = soak(Duration::from_secs(1)) > Duration::from_secs(1);
+    if long { (5_000_000, 500_000) } else { (40_000, 10_000) }
+}
+
+#[test]
+fn the_program_in_the_kernel_agrees_with_the_rib_v4() {
+    let (addresses, changes) = sizes();
+    prove::<u32>(addresses, changes);
+}
+
+#[test]
+fn the_program_in_the_kernel_agrees_with_the_rib_v6() {
+    let (addresses, changes) = sizes();
+    prove::<u128>(addresses, changes);
+}

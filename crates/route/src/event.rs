@@ -19,6 +19,36 @@ impl fmt::Display for Mac {
     }
 }
 
+/// Six bytes in hexadecimal, with `:` or `-` between all of them.
+impl core::str::FromStr for Mac {
+    type Err = MacError;
+
+    fn from_str(text: &str) -> Result<Self, MacError> {
+        let between = if text.contains('-') { '-' } else { ':' };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(between);
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| matches!(part.len(), 1 | 2)).ok_or(MacError)?;
+            // `from_str_radix` would take a sign.
+            let digits = part.bytes().all(|b| b.is_ascii_hexdigit());
+            *byte = u8::from_str_radix(part, 16).ok().filter(|_| digits).ok_or(MacError)?;
+        }
+        if parts.next().is_some() { Err(MacError) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// The text is no link address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("six bytes in hexadecimal are needed, as 02:00:5e:10:00:01")]
+pub struct MacError;
+
+impl Mac {
+    /// Of a group, or of all: no station has it.
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
 impl fmt::Debug for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -222,10 +252,12 @@ pub struct NeighborUpdate {
     pub state: NeighborState,
 }
 
-/// What the kernel knows of a neighbor.
+/// What is known of a neighbor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NeighborState {
-    /// Usable, and known to be fresh (reachable, permanent, no ARP needed).
+    /// Usable, and said by somebody: neither asked for nor ever confirmed.
+    Permanent(Mac),
+    /// Usable, and known to be fresh (reachable, no ARP needed).
     Reachable(Mac),
     /// Usable, but the kernel wants it confirmed (stale, delay, probe).
     Stale(Mac),
@@ -235,6 +267,22 @@ pub enum NeighborState {
     Failed,
     /// The entry was removed.
     Gone,
+}
+
+impl NeighborState {
+    /// Its link address, where that is known.
+    pub fn mac(self) -> Option<Mac> {
+        match self {
+            Self::Permanent(mac) | Self::Reachable(mac) | Self::Stale(mac) => Some(mac),
+            Self::Incomplete | Self::Failed | Self::Gone => None,
+        }
+    }
+}
+
+/// Whether one station can have this address: it is of no group, no broadcast, and not the loopback's.
+pub fn is_station(addr: IpAddr) -> bool {
+    let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
+    !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }
 
 /// All that a source can say.
@@ -260,4 +308,40 @@ pub enum RouteEvent {
     StartOfTable,
     /// A full dump or resync is complete.
     EndOfTable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_addresses_are_six_bytes() {
+        let mac = Mac([2, 0, 0x5e, 0x10, 0, 1]);
+        for text in ["02:00:5e:10:00:01", "2:0:5E:10:0:1", "02-00-5e-10-00-01"] {
+            assert_eq!(text.parse(), Ok(mac), "{text}");
+        }
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        for text in
+            ["", "02:00:5e:10:00", "02:00:5e:10:00:01:02", "02:00:5e:10:00:+1", "2:0:5e:10:0:"]
+        {
+            assert_eq!(text.parse::<Mac>(), Err(MacError), "{text}");
+        }
+        assert!(
+            "020:0:5e:10:0:1".parse::<Mac>().is_err()
+                && "02:00-5e:10:00:01".parse::<Mac>().is_err()
+        );
+        assert!(
+            !mac.is_group()
+                && Mac([0xff; 6]).is_group()
+                && Mac([0x33, 0x33, 0, 0, 0, 1]).is_group()
+        );
+    }
+
+    #[test]
+    fn groups_and_broadcasts_are_no_stations() {
+        let is = |text: &str| is_station(text.parse().unwrap());
+        assert!(["10.0.0.1", "169.254.0.1", "fe80::1", "2001:db8::1"].into_iter().all(is));
+        let not = ["0.0.0.0", "::", "127.0.0.1", "::1", "224.0.0.1", "ff02::1", "255.255.255.255"];
+        assert!(!not.into_iter().any(is));
+    }
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 mod damage;
+mod neighbors;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fingerpost");
 
@@ -917,6 +918,24 @@ fn packets_take_the_routes_of_commands() {
     let rows = lab.json("interface show");
     let r1 = rows.as_array().unwrap().iter().find(|row| row["name"] == "r1").unwrap();
     assert!(r1["tx_packets"].as_u64() >= Some(2), "{r1}");
+    // A router that answers nobody who asks where it is: somebody has to say it.
+    let mac = |namespace: &str, link: &str| {
+        ip(&format!("netns exec {namespace} cat /sys/class/net/{link}/address")).trim().to_owned()
+    };
+    let (near, far) = (mac(&lab.router, "r1"), mac(&beyond, "d1"));
+    ip(&format!("-n {beyond} link set d1 arp off"));
+    ip(&format!("-n {beyond} addr add 10.0.7.3/24 dev d1"));
+    ip(&format!("-n {beyond} neigh replace 10.0.7.1 lladdr {near} dev d1 nud permanent"));
+    lab.text("route replace 10.7.0.0/16 via 10.0.7.3");
+    let (arrived, said) = ping();
+    assert!(!arrived, "{said}");
+    lab.text(&format!("neighbor add 10.0.7.3 lladdr {far} dev r1"));
+    let (arrived, said) = ping();
+    assert!(arrived, "{said}");
+    lab.text("neighbor replace 10.0.7.3 lladdr 02:00:00:00:00:07 dev r1");
+    let (arrived, said) = ping();
+    assert!(!arrived, "nobody has that address: {said}");
+    lab.text("neighbor del 10.0.7.3 dev r1");
     lab.text("route replace 10.7.0.0/16 prohibit");
     let (arrived, said) = ping();
     assert!(!arrived && said.contains("Packet filtered"), "{said}");

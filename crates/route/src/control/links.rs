@@ -29,10 +29,12 @@ pub(super) struct Link {
 
 impl Control {
     pub(super) fn link(&mut self, link: u32, state: LinkState) {
+        let mut turned = false;
         if let Some(entry) = self.links.get_mut(&link) {
             if entry.state == state {
                 return;
             }
+            turned = entry.state.up != state.up;
             entry.state = state;
         } else {
             let port = self.free_port();
@@ -43,6 +45,9 @@ impl Control {
         self.stale.link(link);
         self.fill_link(link);
         self.unsettle_link(link);
+        if turned {
+            self.tell_permanent(link);
+        }
     }
 
     /// Binds the interface of this name to a route table, which is made when there is none: packets that
@@ -63,6 +68,8 @@ impl Control {
         }
         self.forget_neighbors(link);
         self.links.get_mut(&link).expect("just seen").table = table;
+        // Those that users said stay, in the other table.
+        self.unsettle_link(link);
         for address in addresses {
             self.address(address);
         }
@@ -76,6 +83,7 @@ impl Control {
             self.address(AddressUpdate { gone: true, ..address });
         }
         self.forget_neighbors(link);
+        self.forget_permanent(link);
         self.links.remove(&link);
         self.ports_changed = true;
         self.stale.link(link);
@@ -196,6 +204,16 @@ fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
     match address.addr {
         IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
         IpAddr::V6(a) => AnyPrefix::V6(Prefix::masked(a.to_bits(), len.min(<u128 as Addr>::BITS))),
+    }
+}
+
+/// Whether `addr` means all stations of the subnet of a host's address.
+pub(super) fn is_broadcast(address: &AddressUpdate, addr: IpAddr) -> bool {
+    match (connected_prefix(address), addr) {
+        (AnyPrefix::V4(p), IpAddr::V4(a)) if p.len() < 31 => {
+            [p.first(), p.last()].contains(&a.to_bits())
+        }
+        _ => false,
     }
 }
 

@@ -32,6 +32,7 @@ mod audit;
 mod expiry;
 mod links;
 mod neighbors;
+mod permanent;
 mod query;
 mod snapshot;
 mod tables;
@@ -40,7 +41,8 @@ mod world;
 
 pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use expiry::Ends;
-pub use neighbors::NeighborRequest;
+pub use neighbors::{NeighborRequest, NeighborRow};
+pub use permanent::NeighborError;
 pub use query::RouteFound;
 pub use snapshot::{RouteRow, SnapshotError, SnapshotId};
 pub use watch::{Gap, Happened, Notice};
@@ -725,6 +727,9 @@ mod action_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod call_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod neighbor_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

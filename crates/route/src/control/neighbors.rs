@@ -35,11 +35,27 @@ pub struct NeighborRequest {
     pub addr: IpAddr,
 }
 
+/// A neighbor, and what is known of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NeighborRow {
+    /// Kernel index of the link.
+    pub link: u32,
+    /// Its address.
+    pub addr: IpAddr,
+    /// What holds: what a user said, else what the kernel knows.
+    pub state: NeighborState,
+    /// Said by a user ([`Control::add_neighbor`]).
+    pub by_user: bool,
+}
+
 /// What is known of neighbors.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
+    /// By the kernel.
     known: HashMap<(u32, IpAddr), NeighborState>,
-    /// By address, for finding those under a changed prefix.
+    /// Said by users; holds before what is known ([`super::permanent`]).
+    permanent: HashMap<(u32, IpAddr), Mac>,
+    /// All of both. By address, for finding those under a changed prefix.
     by_addr: BTreeMap<(IpAddr, u32), ()>,
     asked: HashMap<(u32, IpAddr), Instant>,
     requests: Vec<NeighborRequest>,
@@ -52,12 +68,62 @@ impl Neighbors {
     fn set(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
         if state == NeighborState::Gone {
             self.known.remove(&(link, addr));
-            self.by_addr.remove(&(addr, link));
         } else {
             self.known.insert((link, addr), state);
+        }
+        self.changed(link, addr);
+    }
+
+    /// Says, or takes back, a link address; returns what was said before.
+    pub(super) fn set_permanent(
+        &mut self,
+        link: u32,
+        addr: IpAddr,
+        mac: Option<Mac>,
+    ) -> Option<Mac> {
+        let key = (link, addr);
+        let before = match mac {
+            Some(mac) => {
+                // Nobody needs to be asked any more, and that we asked is nothing known.
+                if self.asked.remove(&key).is_some()
+                    && self.known.get(&key) == Some(&NeighborState::Incomplete)
+                {
+                    self.known.remove(&key);
+                }
+                self.permanent.insert(key, mac)
+            }
+            None => self.permanent.remove(&key),
+        };
+        self.changed(link, addr);
+        before
+    }
+
+    fn changed(&mut self, link: u32, addr: IpAddr) {
+        if self.state(link, addr).is_some() {
             self.by_addr.insert((addr, link), ());
+        } else {
+            self.by_addr.remove(&(addr, link));
         }
         self.unsettled.insert((link, addr));
+    }
+
+    /// What a user said of it.
+    pub(super) fn permanent(&self, link: u32, addr: IpAddr) -> Option<Mac> {
+        self.permanent.get(&(link, addr)).copied()
+    }
+
+    /// What users said of the neighbors of a link, by address.
+    pub(super) fn permanent_on(&self, link: u32) -> Vec<(IpAddr, Mac)> {
+        let of_link = self.permanent.iter().filter(|(key, _)| key.0 == link);
+        let mut all: Vec<(IpAddr, Mac)> = of_link.map(|(key, &mac)| (key.1, mac)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What holds of it.
+    pub(super) fn state(&self, link: u32, addr: IpAddr) -> Option<NeighborState> {
+        let said = self.permanent(link, addr).map(NeighborState::Permanent);
+        said.or_else(|| self.known.get(&(link, addr)).copied())
     }
 
     /// The adjacency of a neighbor as it is known; `None` when its link is gone.
@@ -67,14 +133,15 @@ impl Neighbors {
         links: &BTreeMap<u32, Link>,
     ) -> Option<Adjacency> {
         let Link { port, state, .. } = links.get(&key.link)?;
-        let known = key.neighbor.map(|addr| self.known.get(&(key.link, addr)));
-        let dst = match known {
+        let dst = match key.neighbor.map(|addr| self.state(key.link, addr)) {
             None => Mac::default(),
-            Some(Some(NeighborState::Reachable(mac) | NeighborState::Stale(mac))) => *mac,
-            Some(other) => {
-                let failed = other == Some(&NeighborState::Failed);
-                return Some(Adjacency::unresolved(*port, failed));
-            }
+            Some(state) => match state.and_then(NeighborState::mac) {
+                Some(mac) => mac,
+                None => {
+                    let failed = state == Some(NeighborState::Failed);
+                    return Some(Adjacency::unresolved(*port, failed));
+                }
+            },
         };
         let mtu = u16::try_from(state.mtu).unwrap_or(u16::MAX);
         let mtu = if key.mtu == 0 { mtu } else { mtu.min(key.mtu) };
@@ -87,6 +154,11 @@ impl Neighbors {
         self.known.keys().filter(ours).copied().collect()
     }
 
+    /// The addresses of all that are on a link.
+    fn on(&self, link: u32) -> Vec<IpAddr> {
+        self.by_addr.keys().filter(|key| key.1 == link).map(|key| key.0).collect()
+    }
+
     fn unsettle_under(&mut self, first: IpAddr, last: IpAddr) {
         let range = (first, 0)..=(last, u32::MAX);
         self.unsettled.extend(self.by_addr.range(range).map(|(&(addr, link), ())| (link, addr)));
@@ -96,7 +168,7 @@ impl Neighbors {
 impl Control {
     pub(super) fn neighbor(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
         let key = (link, addr);
-        if matches!(state, NeighborState::Reachable(_) | NeighborState::Stale(_)) {
+        if state.mac().is_some() {
             self.neighbors.asked.remove(&key);
         }
         let state = match (state, self.neighbors.asked.get(&key)) {
@@ -105,17 +177,21 @@ impl Control {
             (state, _) => state,
         };
         self.neighbors.set(link, addr, state);
+        self.fill_neighbor(link, addr);
+    }
+
+    /// Writes the adjacencies of a neighbor again.
+    pub(super) fn fill_neighbor(&mut self, link: u32, addr: IpAddr) {
         for index in self.hops.adjacencies_of(link, addr).collect::<Vec<_>>() {
             self.fill(index);
         }
     }
 
-    /// Takes the neighbors of a link away, with their host routes, while its table is still known.
+    /// Takes what was learned of the neighbors of a link away, and the host routes of all of them, while its
+    /// table is still known.
     pub(super) fn forget_neighbors(&mut self, link: u32) {
         let Some(table) = self.links.get(&link).map(|entry| entry.table) else { return };
-        let gone: Vec<IpAddr> =
-            self.neighbors.known.keys().filter(|k| k.0 == link).map(|k| k.1).collect();
-        for addr in gone {
+        for addr in self.neighbors.on(link) {
             self.neighbors.asked.remove(&(link, addr));
             self.neighbor(link, addr, NeighborState::Gone);
             let key = RouteKey { table, prefix: host_prefix(addr), metric: link };
@@ -125,8 +201,8 @@ impl Control {
 
     /// Whether the link is up decides whether its neighbors can be reached over it.
     pub(super) fn unsettle_link(&mut self, link: u32) {
-        let of_link = self.neighbors.known.keys().filter(|key| key.0 == link);
-        self.neighbors.unsettled.extend(of_link.copied().collect::<Vec<_>>());
+        let of_link = self.neighbors.on(link).into_iter();
+        self.neighbors.unsettled.extend(of_link.map(|addr| (link, addr)));
     }
 
     /// A worker holds packets for somebody.
@@ -138,7 +214,10 @@ impl Control {
                 else {
                     return;
                 };
-                self.neighbors.requests.push(NeighborRequest { link, addr });
+                // It was said a moment ago: the packets have gone on.
+                if self.neighbors.permanent(link, addr).is_none() {
+                    self.neighbors.requests.push(NeighborRequest { link, addr });
+                }
             }
             Ask::Neighbor { port, addr } => {
                 let Some(link) =
@@ -147,6 +226,9 @@ impl Control {
                     return;
                 };
                 let key = (link, addr);
+                if self.neighbors.permanent(link, addr).is_some() {
+                    return;
+                }
                 if self.neighbors.asked.len() >= MAX_QUESTIONS
                     && !self.neighbors.asked.contains_key(&key)
                 {
@@ -162,11 +244,13 @@ impl Control {
         }
     }
 
-    /// Every neighbor, with the link that it is on and what is known of it, by address.
-    pub fn neighbors(&self) -> impl Iterator<Item = (u32, IpAddr, NeighborState)> + '_ {
-        let known = &self.neighbors.known;
-        let by_addr = self.neighbors.by_addr.keys();
-        by_addr.filter_map(|&(addr, link)| Some((link, addr, *known.get(&(link, addr))?)))
+    /// Every neighbor, by address.
+    pub fn neighbors(&self) -> impl Iterator<Item = NeighborRow> + '_ {
+        let neighbors = &self.neighbors;
+        neighbors.by_addr.keys().filter_map(|&(addr, link)| {
+            let by_user = neighbors.permanent(link, addr).is_some();
+            Some(NeighborRow { link, addr, state: neighbors.state(link, addr)?, by_user })
+        })
     }
 
     /// Neighbors that the kernel is to find or confirm, since the last call.
@@ -183,7 +267,7 @@ impl Control {
             else {
                 continue;
             };
-            if let Some(NeighborState::Stale(_)) = self.neighbors.known.get(&(link, addr)) {
+            if let Some(NeighborState::Stale(_)) = self.neighbors.state(link, addr) {
                 self.neighbors.requests.push(NeighborRequest { link, addr });
             }
         }
@@ -196,7 +280,8 @@ impl Control {
         let known = self.neighbors.by_addr.len();
         let pending = |table: &Table| table.v4.pending.len() + table.v6.pending.len();
         if self.tables.iter().map(pending).sum::<usize>() > known {
-            self.neighbors.unsettled.extend(self.neighbors.known.keys());
+            let all = self.neighbors.by_addr.keys().map(|&(addr, link)| (link, addr));
+            self.neighbors.unsettled.extend(all);
         } else {
             for table in self.tables.iter() {
                 for (prefix, _) in &table.v4.pending {
@@ -213,13 +298,9 @@ impl Control {
     }
 
     fn settle(&mut self, link: u32, addr: IpAddr) {
-        let state = self.neighbors.known.get(&(link, addr));
         let asked = self.neighbors.asked.contains_key(&(link, addr));
-        let wanted = match state {
-            Some(NeighborState::Reachable(_) | NeighborState::Stale(_)) => true,
-            Some(_) => asked,
-            None => false,
-        };
+        let state = self.neighbors.state(link, addr);
+        let wanted = state.is_some_and(|state| asked || state.mac().is_some());
         let port = self.links.get(&link).map(|entry| entry.port);
         let number = self.links.get(&link).map_or(MAIN_TABLE, |entry| entry.table);
         let table = self.tables.get(number).expect("links are bound to tables that are there");
@@ -273,8 +354,8 @@ impl Control {
         // A silent gateway is asked for until it speaks: nothing else would tell us that it came back.
         for (_, key) in self.hops.adjacencies() {
             let AdjacencyKey { link, neighbor: Some(addr), .. } = key else { continue };
-            let state = self.neighbors.known.get(&(link, addr));
-            if state == Some(&NeighborState::Failed)
+            let state = self.neighbors.state(link, addr);
+            if state == Some(NeighborState::Failed)
                 && !self.neighbors.asked.contains_key(&(link, addr))
             {
                 self.neighbors.requests.push(NeighborRequest { link, addr });

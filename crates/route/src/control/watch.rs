@@ -1,25 +1,28 @@
-//! What changed, in order: numbered notices of routes, commits and decisions, kept for a while.
+//! What changed, in order: numbered notices of routes, neighbors that users set, commits and decisions, kept
+//! for a while.
 //!
-//! Every change of a candidate is a notice with the next number; a subscriber asks for those after the
-//! last one it saw, and so goes on where it was cut off. The log is a ring: who falls behind by more than
-//! it holds is told so, and begins anew from a snapshot ([`super::snapshot`]).
+//! Every change of a candidate or of such a neighbor is a notice with the next number; a subscriber asks for
+//! those after the last one it saw, and so goes on where it was cut off. The log is a ring: who falls behind
+//! by more than it holds is told so, and begins anew from a snapshot ([`super::snapshot`]).
 //!
 //! A notice holds what its next hops stand for, and not their ids: those may mean something else by the
 //! time it is read.
 //!
-//! Cost:   72 bytes a notice and two reference counts; the ring is allocated as it fills
+//! Cost:   112 bytes a notice and two reference counts; the ring is allocated as it fills
 //! Limits: see [`KEPT`]
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Control;
 use super::action::Done;
-use crate::event::RouteKey;
+use crate::event::{Mac, RouteKey};
 use crate::nexthop::HopKey;
 
-/// Notices kept, 4.5 MiB: a full table's load passes, a burst of a session's routes is held.
+/// Notices kept, 7 MiB: a full table's load passes, a burst of a session's routes is held.
 const KEPT: usize = 65_536;
+const _: () = assert!(size_of::<Notice>() <= 112);
 
 /// A numbered notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +50,19 @@ pub enum Happened {
         new: Option<Arc<HopKey>>,
         /// The best route of the prefix is another one now, or leads elsewhere.
         best: bool,
+    },
+    /// A neighbor that users set came, changed, was suspended with its link or taken up again, or went.
+    Neighbor {
+        /// In a word.
+        done: Done,
+        /// Name of the link at that time.
+        interface: Box<str>,
+        /// The station.
+        addr: IpAddr,
+        /// Its link address now, or before it was deleted.
+        mac: Mac,
+        /// The link is up: packets go there.
+        up: bool,
     },
     /// Readers see everything up to here, as this generation.
     Visible(u64),

@@ -50,7 +50,8 @@ pub fn parse(message: &Message<'_>) -> Result<Option<NeighborUpdate>, Malformed>
     let addr = addr.ok_or(Malformed::Value { what: "neighbor of family", value: family.into() })?;
     let state = match (message.kind == DEL, state, mac) {
         (true, ..) => NeighborState::Gone,
-        (_, NUD_REACHABLE | NUD_PERMANENT | NUD_NOARP, Some(mac)) => NeighborState::Reachable(mac),
+        (_, NUD_PERMANENT, Some(mac)) => NeighborState::Permanent(mac),
+        (_, NUD_REACHABLE | NUD_NOARP, Some(mac)) => NeighborState::Reachable(mac),
         (_, NUD_STALE | NUD_DELAY | NUD_PROBE, Some(mac)) => NeighborState::Stale(mac),
         (_, NUD_FAILED, _) => NeighborState::Failed,
         (_, NUD_INCOMPLETE, _) => NeighborState::Incomplete,

@@ -289,8 +289,55 @@ pub(crate) struct Neighbor {
     pub(crate) interface: String,
     /// Its link address.
     pub(crate) mac: Option<String>,
-    /// `reachable`, `stale`, `incomplete`, `failed`.
+    /// `permanent` (set by somebody, neither asked for nor ever confirmed), `suspended` (the same, while its
+    /// interface is down), `reachable`, `stale`, `incomplete`, `failed`.
     pub(crate) state: String,
+    /// Who says so: `command`, which holds before what the `kernel` says.
+    pub(crate) source: String,
+}
+
+/// What is to be done with a neighbor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NeighborAction {
+    /// A new one; refused where a command has set it already.
+    Add,
+    /// A new one, or another link address.
+    Replace,
+    /// Take back what a command has set.
+    Delete,
+}
+
+/// One change of one neighbor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NeighborChange {
+    /// What is to be done.
+    pub(crate) action: NeighborAction,
+    /// Its address.
+    pub(crate) addr: String,
+    /// The interface.
+    pub(crate) dev: String,
+    /// Its link address; none for deleting.
+    #[serde(default)]
+    pub(crate) mac: Option<String>,
+}
+
+/// What a change of a neighbor did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct NeighborChanged {
+    /// `added`, `changed`, `deleted`.
+    pub(crate) done: String,
+    /// Its address.
+    pub(crate) addr: String,
+    /// The interface.
+    pub(crate) interface: String,
+    /// Number of the notice of it, or of the latest one where nothing changed.
+    pub(crate) sequence: u64,
+    /// Readers see it since this generation.
+    pub(crate) generation: u64,
+    /// What holds now; null where nothing is known of it.
+    pub(crate) now: Option<Neighbor>,
 }
 
 /// A source of routes.
@@ -453,6 +500,20 @@ pub(crate) enum EventKind {
         old: Option<Hop>,
         /// What it does now; null when it was deleted.
         new: Option<Hop>,
+    },
+    /// A neighbor that a command has set came, changed, was suspended with its interface or taken up again,
+    /// or went.
+    Neighbor {
+        /// `added`, `changed`, `deleted`.
+        done: String,
+        /// Its address.
+        addr: String,
+        /// The interface.
+        interface: String,
+        /// Its link address; before, where it was deleted.
+        mac: String,
+        /// `permanent`, or `suspended` while its interface is down; null where it was deleted.
+        state: Option<String>,
     },
     /// Readers see everything up to here.
     Visible {

@@ -25,8 +25,9 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Code, ErrorDocument};
 use super::model::{
-    AlgorithmChange, ConfigChange, ConfigText, Feed, Fib, Group, Interface, Neighbor, NextHop,
-    RouteAnswer, RouteChange, RouteChanged, Status, Verification,
+    AlgorithmChange, ConfigChange, ConfigText, Feed, Fib, Group, Interface, Neighbor,
+    NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, Status,
+    Verification,
 };
 use super::questions::Ask;
 use super::requests::{Document, Parameters};
@@ -138,7 +139,7 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(algorithm))
         .routes(routes!(verify))
         .routes(routes!(interfaces))
-        .routes(routes!(neighbors))
+        .routes(routes!(neighbors, change_neighbor))
         .routes(routes!(feeds))
         .split_for_parts();
     let text = written(&description);
@@ -281,6 +282,16 @@ async fn interfaces(State(ask): State<Ask>) -> Answer<Vec<Interface>> {
     (status = 200, body = Vec<Neighbor>), (status = "default", body = ErrorDocument)))]
 async fn neighbors(State(ask): State<Ask>) -> Answer<Vec<Neighbor>> {
     Ok(Json(ask.ask(|daemon| daemon.neighbor_list()).await?))
+}
+
+/// Sets the link address of a neighbor, or takes it back.
+#[utoipa::path(post, path = "/v1/neighbors", request_body = NeighborChange, responses(
+    (status = 200, body = NeighborChanged), (status = "default", body = ErrorDocument)))]
+async fn change_neighbor(
+    State(ask): State<Ask>,
+    Document(change): Document<NeighborChange>,
+) -> Answer<NeighborChanged> {
+    ask.ask(move |daemon| daemon.change_neighbor(&change)).await?.map(Json)
 }
 
 /// Sources of routes.

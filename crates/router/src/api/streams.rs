@@ -88,7 +88,7 @@ pub(crate) struct EventFilter {
     pub(crate) since: Option<u64>,
 }
 
-/// What happens to routes, a JSON line each, as it happens. The stream has no end of its own.
+/// What happens to routes, and to neighbors that commands have set, a JSON line each, as it happens. The stream has no end of its own.
 #[utoipa::path(get, path = "/v1/events", params(EventFilter), responses(
     (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument)))]
 pub(super) async fn events(

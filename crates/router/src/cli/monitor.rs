@@ -1,4 +1,4 @@
-//! `fingerpost monitor`: what happens to routes, as it happens.
+//! `fingerpost monitor`: what happens to routes and neighbors, as it happens.
 
 use std::io::{self, Write};
 
@@ -13,13 +13,14 @@ use crate::api::streams::EventFilter;
 
 pub(super) const COMMAND: Command = Command {
     name: "monitor",
-    summary: "Tell what happens to the routes of the running router, as it happens",
+    summary: "Tell what happens to routes and neighbors of the running router, as it happens",
     examples: "Examples:
   $ fingerpost monitor
   $ fingerpost monitor --json --since 1234
 
 Each line has a number; --since goes on behind one. Some 65,000 are kept: who asks for older ones is
-told of the gap, and lists the routes anew. `visible` says that packets take all that stands before.",
+told of the gap, and lists the routes anew. Of neighbors only those are told that commands have set.
+`visible` says that packets take all that stands before.",
     arguments: Arguments::augment_args,
     run,
 };
@@ -78,6 +79,10 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
                 }
             }
             writeln!(to, "{}", if *best { " *" } else { "" })
+        }
+        EventKind::Neighbor { done, addr, interface, mac, state } => {
+            let state = state.as_deref().map_or(String::new(), |state| format!(" {state}"));
+            writeln!(to, "{done:<9} neighbor {addr} lladdr {mac} dev {interface}{state}")
         }
         EventKind::Visible { generation } => writeln!(to, "visible   generation {generation}"),
         EventKind::Decision { text } => writeln!(to, "decision  {text}"),

@@ -172,7 +172,8 @@ fn number<T: std::str::FromStr>(word: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{word} {text}`: a number is needed"))
 }
 
-fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
+/// Sets what may be said once.
+pub(in super::super) fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
     if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
 }
 

@@ -3,15 +3,16 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use fingerpost_route::event::is_station;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
     AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
 };
 
-use super::Daemon;
 use super::events::word;
 use super::lookup::RowMaker;
 use super::routes::prefix;
+use super::{Daemon, bad};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
 
@@ -90,19 +91,10 @@ impl Daemon {
 
     /// The ways with the numbers of their links.
     fn ways_of(&self, prefix: AnyPrefix, ways: &[model::WayChange]) -> Result<Vec<Way>, ApiError> {
-        let names = self.link_names();
         let mut found: Vec<Way> = Vec::new();
         for way in ways {
             let gateway = way.gateway.as_deref().map(|text| gateway(prefix, text)).transpose()?;
-            let link = match &way.dev {
-                None => None,
-                Some(dev) => {
-                    let known = names.iter().find(|(_, name)| *name == dev);
-                    let words = || unknown("interface", dev, names.values().map(String::as_str));
-                    let lost = || ApiError::at(Code::NotFound, "dev", words());
-                    Some(*known.ok_or_else(lost)?.0)
-                }
-            };
+            let link = way.dev.as_deref().map(|dev| self.link_of(dev)).transpose()?;
             match (gateway, link) {
                 (None, None) => return Err(bad("ways", "a way needs a gateway or a device")),
                 (Some(IpAddr::V6(addr)), None) if addr.is_unicast_link_local() => {
@@ -123,10 +115,6 @@ impl Daemon {
         }
         Ok(found)
     }
-}
-
-fn bad(place: &str, words: impl ToString) -> ApiError {
-    ApiError::at(Code::BadRequest, place, words)
 }
 
 fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
@@ -155,8 +143,7 @@ fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
 fn gateway(prefix: AnyPrefix, text: &str) -> Result<IpAddr, ApiError> {
     let addr: IpAddr =
         text.parse().map_err(|_| bad("gateway", format_args!("`{text}` is no address")))?;
-    let broadcast = matches!(addr, IpAddr::V4(a) if a.is_broadcast());
-    if addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast {
+    if !is_station(addr) {
         let words = format_args!("{addr} cannot be a gateway: the address of a router is needed");
         return Err(bad("gateway", words));
     }

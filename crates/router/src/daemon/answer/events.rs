@@ -4,6 +4,7 @@ use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::{Done, Happened};
 
 use super::hops::{kind, ways};
+use super::neighbors::permanent;
 use super::{Daemon, LinkNames};
 use crate::api::model::{Event, EventKind, Hop};
 
@@ -42,6 +43,13 @@ impl Daemon {
                     best: *best,
                     old: old.as_ref().map(|key| hop(key, &links)),
                     new: new.as_ref().map(|key| hop(key, &links)),
+                },
+                Happened::Neighbor { done, interface, addr, mac, up } => EventKind::Neighbor {
+                    done: word(*done).to_owned(),
+                    addr: addr.to_string(),
+                    interface: interface.to_string(),
+                    mac: mac.to_string(),
+                    state: (*done != Done::Deleted).then(|| permanent(*up).to_owned()),
                 },
                 Happened::Visible(generation) => EventKind::Visible { generation: *generation },
                 Happened::Decision(text) => EventKind::Decision { text: text.clone() },

@@ -45,7 +45,7 @@ pub(super) fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
 }
 
 /// A link that is gone has only its number left.
-fn link_name(link: u32, names: &LinkNames) -> String {
+pub(super) fn link_name(link: u32, names: &LinkNames) -> String {
     names.get(&link).cloned().unwrap_or_else(|| format!("link {link}"))
 }
 

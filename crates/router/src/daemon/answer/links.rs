@@ -1,11 +1,11 @@
-//! Interfaces and neighbors.
+//! Interfaces.
 
 use std::collections::HashMap;
 
-use fingerpost_route::{MAIN_TABLE, NeighborState};
+use fingerpost_route::MAIN_TABLE;
 
 use super::Daemon;
-use crate::api::model::{Interface, Neighbor};
+use crate::api::model::Interface;
 
 impl Daemon {
     /// Interfaces, with what was counted on them.
@@ -44,27 +44,5 @@ impl Daemon {
             }
         });
         links.collect()
-    }
-
-    /// Neighbors on all links, by address.
-    pub(crate) fn neighbor_list(&self) -> Vec<Neighbor> {
-        let names = self.link_names();
-        // Where the kernel keeps groups among neighbors, they are none.
-        let stations = self.control.neighbors().filter(|(_, addr, _)| !addr.is_multicast());
-        let rows = stations.map(|(link, addr, state)| {
-            let (state, mac) = match state {
-                NeighborState::Reachable(mac) => ("reachable", Some(mac)),
-                NeighborState::Stale(mac) => ("stale", Some(mac)),
-                NeighborState::Incomplete => ("incomplete", None),
-                NeighborState::Failed | NeighborState::Gone => ("failed", None),
-            };
-            Neighbor {
-                addr: addr.to_string(),
-                interface: names.get(&link).cloned().unwrap_or_else(|| format!("link {link}")),
-                mac: mac.map(|mac| mac.to_string()),
-                state: state.to_owned(),
-            }
-        });
-        rows.collect()
     }
 }

@@ -10,6 +10,7 @@ mod fibs;
 mod hops;
 mod links;
 mod lookup;
+mod neighbors;
 pub(crate) mod routes;
 mod verify;
 
@@ -67,6 +68,15 @@ impl Daemon {
         })
     }
 
+    /// The number of the interface that is called so.
+    fn link_of(&self, dev: &str) -> Result<u32, ApiError> {
+        let known = self.control.links().find(|(_, _, state)| state.name == dev);
+        known.map(|(link, ..)| link).ok_or_else(|| {
+            let names = self.control.links().map(|(_, _, state)| state.name.as_str());
+            ApiError::at(Code::NotFound, "dev", unknown("interface", dev, names))
+        })
+    }
+
     fn link_names(&self) -> LinkNames {
         self.control.links().map(|(link, _, state)| (link, state.name.clone())).collect()
     }
@@ -78,4 +88,9 @@ impl Daemon {
         };
         self.workers.iter().map(count).sum()
     }
+}
+
+/// A request that makes no sense, by the field that says so.
+fn bad(place: &str, words: impl ToString) -> ApiError {
+    ApiError::at(Code::BadRequest, place, words)
 }

@@ -1,0 +1,107 @@
+//! Neighbors: the list, and one that a command sets or takes back.
+
+use std::net::IpAddr;
+
+use fingerpost_route::{Done, Mac, NeighborError, NeighborRow, NeighborState};
+
+use super::events::word;
+use super::hops::link_name;
+use super::{Daemon, LinkNames, bad};
+use crate::api::error::{ApiError, Code};
+use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
+
+impl Daemon {
+    /// Neighbors on all links, by address.
+    pub(crate) fn neighbor_list(&self) -> Vec<Neighbor> {
+        let names = self.link_names();
+        // Where the kernel keeps groups among neighbors, they are none.
+        let stations = self.control.neighbors().filter(|row| !row.addr.is_multicast());
+        stations.map(|row| self.neighbor_row(&row, &names)).collect()
+    }
+
+    fn neighbor_row(&self, row: &NeighborRow, names: &LinkNames) -> Neighbor {
+        let state = match row.state {
+            NeighborState::Permanent(_) => {
+                let mut links = self.control.links();
+                permanent(links.any(|(link, _, state)| link == row.link && state.up))
+            }
+            NeighborState::Reachable(_) => "reachable",
+            NeighborState::Stale(_) => "stale",
+            NeighborState::Incomplete => "incomplete",
+            NeighborState::Failed | NeighborState::Gone => "failed",
+        };
+        Neighbor {
+            addr: row.addr.to_string(),
+            interface: link_name(row.link, names),
+            mac: row.state.mac().map(|mac| mac.to_string()),
+            state: state.to_owned(),
+            source: if row.by_user { "command" } else { "kernel" }.to_owned(),
+        }
+    }
+
+    /// Makes a change; workers see it when this returns.
+    pub(crate) fn change_neighbor(
+        &mut self,
+        change: &NeighborChange,
+    ) -> Result<NeighborChanged, ApiError> {
+        let addr: IpAddr = change.addr.parse().map_err(|_| {
+            let words =
+                format_args!("`{}` is no address: one of IPv4 or IPv6 is needed", change.addr);
+            bad("addr", words)
+        })?;
+        let link = self.link_of(&change.dev)?;
+        let done = match change.action {
+            NeighborAction::Add => {
+                let mac = link_address(change)?;
+                self.control.add_neighbor(link, addr, mac).map(|()| Done::Added)
+            }
+            NeighborAction::Replace => {
+                self.control.replace_neighbor(link, addr, link_address(change)?)
+            }
+            NeighborAction::Delete if change.mac.is_some() => {
+                return Err(bad("mac", "a neighbor is deleted by its address and interface"));
+            }
+            NeighborAction::Delete => {
+                self.control.delete_neighbor(link, addr).map(|_| Done::Deleted)
+            }
+        };
+        let done = done.map_err(|error| refused(&error))?;
+        let sequence = self.control.sequence();
+        self.commit_now();
+        let names = self.link_names();
+        let now = self.control.neighbors().find(|row| (row.link, row.addr) == (link, addr));
+        Ok(NeighborChanged {
+            done: word(done).to_owned(),
+            addr: addr.to_string(),
+            interface: link_name(link, &names),
+            sequence,
+            generation: self.generation,
+            now: now.map(|row| self.neighbor_row(&row, &names)),
+        })
+    }
+}
+
+/// The state of a neighbor that somebody set, by whether its link is up.
+pub(super) fn permanent(up: bool) -> &'static str {
+    if up { "permanent" } else { "suspended" }
+}
+
+fn link_address(change: &NeighborChange) -> Result<Mac, ApiError> {
+    let Some(text) = &change.mac else {
+        return Err(bad("mac", "where is it? a link address is needed"));
+    };
+    text.parse().map_err(|error| bad("mac", format_args!("`{text}` is no link address: {error}")))
+}
+
+fn refused(error: &NeighborError) -> ApiError {
+    let (code, place) = match error {
+        NeighborError::Exists { .. } => (Code::Exists, "addr"),
+        NeighborError::Unknown { .. } | NeighborError::Learned { .. } => (Code::NotFound, "addr"),
+        NeighborError::NoLink(_) => (Code::NotFound, "dev"),
+        NeighborError::NoEthernet(_) => (Code::Refused, "dev"),
+        NeighborError::NotStation(_) | NeighborError::Mapped { .. } => (Code::BadRequest, "addr"),
+        NeighborError::NotStationMac(_) => (Code::BadRequest, "mac"),
+        _ => (Code::Refused, "addr"),
+    };
+    ApiError::at(code, place, error)
+}

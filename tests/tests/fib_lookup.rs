@@ -45,7 +45,9 @@ fn lab(name: &str, default: &str) -> Lab {
     let now = Instant::now();
     let default = AnyPrefix::parse(default).expect("a prefix");
     let key = RouteKey { table: MAIN_TABLE, prefix: default, metric: 0 };
-    control.put_route(source, key, Operation::ADD, &Target::Blackhole, None).expect("it is new");
+    control
+        .put_route(source, key, Operation::ADD, &Target::Blackhole, None, None)
+        .expect("it is new");
     control.commit_now(now).expect("some algorithm holds it");
     let reader = control.reader();
     Lab { control, source, reader, now }

@@ -187,7 +187,7 @@ impl World {
             (_, first) => Target::Ways(first.into_iter().chain(ways).collect()),
         };
         let key = interior_key(family, hop, metric);
-        let update = RouteUpdate { key, target, distance: None, append: false };
+        let update = RouteUpdate::new(key, target);
         self.control.handle(self.interior, RouteEvent::Route(update));
     }
 
@@ -206,7 +206,7 @@ impl World {
         } else {
             let gateway = Some(gateway(A::FAMILY, hop.0));
             let target = Target::Way(Way { gateway, link: None, weight: 1 });
-            RouteEvent::Route(RouteUpdate { key, target, distance: None, append: false })
+            RouteEvent::Route(RouteUpdate::new(key, target))
         };
         self.control.handle(self.exterior, event);
     }

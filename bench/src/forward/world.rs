@@ -132,7 +132,7 @@ fn fill<A: Addr>(
         let way =
             Way { gateway: Some(hop_addr(A::FAMILY, hop)), link: Some(hop_link(hop)), weight: 1 };
         let key = RouteKey { table: MAIN_TABLE, prefix: any(prefix), metric: 0 };
-        let update = RouteUpdate { key, target: Target::Way(way), distance: None, append: false };
+        let update = RouteUpdate::new(key, Target::Way(way));
         control.handle(source, RouteEvent::Route(update));
     }
 }

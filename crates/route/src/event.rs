@@ -108,6 +108,15 @@ impl AnyPrefix {
             Self::V6(_) => 6,
         }
     }
+
+    /// The smallest MTU that a route may have, in bytes: what every link of the family carries
+    /// (RFC 791 section 3.2; RFC 8200 section 5).
+    pub fn min_mtu(self) -> u16 {
+        match self {
+            Self::V4(_) => 68,
+            Self::V6(_) => 1280,
+        }
+    }
 }
 
 impl fmt::Display for AnyPrefix {
@@ -170,10 +179,19 @@ pub struct RouteUpdate {
     pub key: RouteKey,
     /// What it does.
     pub target: Target,
+    /// Largest IP packet along it, in bytes; 0 for what the link carries, which is a limit in any case.
+    pub mtu: u16,
     /// Overrides the distance of the source.
     pub distance: Option<u8>,
     /// Added to the ways of this key instead of replacing them (the kernel's IPv6 `append`).
     pub append: bool,
+}
+
+impl RouteUpdate {
+    /// The whole of a route, with the link's MTU and the distance of its source.
+    pub fn new(key: RouteKey, target: Target) -> Self {
+        Self { key, target, mtu: 0, distance: None, append: false }
+    }
 }
 
 /// A next-hop object of the source (RTM_NEWNEXTHOP).

@@ -168,6 +168,11 @@ impl<M: Copy + Eq> Buckets<M> {
         self.owner.iter().filter_map(|&owner| made.get(usize::from(owner)).copied()).collect()
     }
 
+    /// Goes through the names of all members; what is renamed keeps its buckets.
+    pub fn rename(&mut self, rename: impl FnMut(&mut M)) {
+        self.known.iter_mut().for_each(rename);
+    }
+
     /// Gives the buckets to these members by weight, each named once. There are more of them than before
     /// when there are many more members: then each is split into equal ones, so that no flow notices.
     /// Members past the greatest number of buckets get none.

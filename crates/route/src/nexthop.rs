@@ -35,7 +35,7 @@ mod rows;
 mod tests;
 
 pub use check::HopError;
-pub use key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
+pub use key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey, narrower};
 pub use resolve::{Found, Resolver};
 pub use rows::{HopRow, MemberRow};
 
@@ -253,6 +253,9 @@ impl NextHops {
         if !key.recursive() {
             attrs.table = HopAttrs::default().table;
         }
+        if !key.leads_out() {
+            attrs.mtu = 0;
+        }
         if let Some(id) = self.find_as(key, attrs) {
             self.add_ref(id);
             return Ok(id);
@@ -270,7 +273,15 @@ impl NextHops {
         };
         let groups = matches!(key, HopKey::Group(_) | HopKey::Object { .. });
         let like = instead_of.filter(|_| groups).and_then(|id| self.entry(id));
-        let buckets = like.and_then(|like| like.buckets.clone());
+        let buckets = like.and_then(|like| {
+            let mut buckets = like.buckets.clone()?;
+            // Another MTU is no other member.
+            buckets.rename(|exit| match exit {
+                Exit::Adjacency(key) if key.mtu == like.attrs.mtu => key.mtu = attrs.mtu,
+                _ => {}
+            });
+            Some(buckets)
+        });
         self.serial += 1;
         let key = Arc::new(key.clone());
         let entry = Entry {

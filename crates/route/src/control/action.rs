@@ -27,7 +27,7 @@ use fingerpost_lpm::NextHopId;
 use super::links::holds;
 use super::{Control, HOST, SourceId};
 use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
-use crate::nexthop::{HopError, HopKey};
+use crate::nexthop::{HopError, HopKey, NextHops};
 
 /// What an operation may do, in FreeBSD's flags (`RTM_F_*`); the usual ones have names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -149,9 +149,11 @@ pub enum Paths {
 
 impl Control {
     /// Adds, changes, replaces or appends to the route `key` of a source, as `operation` allows. It is
-    /// visible to readers after the next commit. With `lifetime` the paths of `target` are taken away by
-    /// the first commit after that time, and the route with the last of its paths, unless they were put
-    /// anew; without one they stay. Paths that the operation leaves alone end when they would have.
+    /// visible to readers after the next commit. Its MTU is `mtu`, 0 for the link's; with `None` that of
+    /// a new route is the link's, and one that is appended to or changed keeps its own. With `lifetime`
+    /// the paths of `target` are taken away by the first commit after that time, and the route with the
+    /// last of its paths, unless they were put anew; without one they stay. Paths that the operation
+    /// leaves alone end when they would have.
     ///
     /// # Errors
     /// [`RouteError`]; nothing was changed then.
@@ -161,6 +163,7 @@ impl Control {
         key: RouteKey,
         operation: Operation,
         target: &Target,
+        mtu: Option<u16>,
         lifetime: Option<(Duration, Instant)>,
     ) -> Result<Outcome, RouteError> {
         let prefix = key.prefix;
@@ -188,11 +191,15 @@ impl Control {
             }
             Some(_) => return Err(RouteError::Exists(prefix)),
         };
+        let anew = operation.create && operation.replace;
+        let kept = present.filter(|_| !anew).map_or(0, |hop| self.mtu_of(hop));
+        let mtu = mtu.unwrap_or(kept);
         let failed = |error| RouteError::NextHop { prefix, error };
+        NextHops::check_mtu(mtu, prefix).map_err(failed)?;
         let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
         self.hops.check(&hop, Some((key.table, prefix)), &world).map_err(failed)?;
         self.add_table(key.table)?;
-        let new = self.try_insert(source, key, None, &hop).map_err(failed)?;
+        let new = self.try_insert(source, key, None, &hop, mtu).map_err(failed)?;
         self.expire_at(source, key, &hop, &wanted, lifetime.map(|(after, now)| now + after));
         self.hurry(&key);
         let done = if present.is_none() { Done::Added } else { Done::Changed };
@@ -235,8 +242,8 @@ impl Control {
             return Ok(Outcome { done: Done::Deleted, old, new: NextHopId::NONE, sequence });
         }
         let failed = |error| RouteError::NextHop { prefix, error };
-        let left = HopKey::of_ways(left);
-        let new = self.try_insert(source, key, None, &left).map_err(failed)?;
+        let (left, mtu) = (HopKey::of_ways(left), self.mtu_of(old));
+        let new = self.try_insert(source, key, None, &left, mtu).map_err(failed)?;
         self.keep_ends(source, &key, &left);
         Ok(Outcome { done: Done::Changed, old, new, sequence: self.sequence() })
     }

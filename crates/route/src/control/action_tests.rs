@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use fingerpost_lpm::Prefix;
 use proptest::prelude::*;
 
 use super::tests::{LEFT, Lab, RIGHT, lab, up, via};
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE};
+use crate::hops::Leg;
 
 const CUSTOMER: u32 = 100;
 
@@ -41,7 +43,7 @@ fn desk() -> Desk {
 impl Desk {
     fn put(&mut self, op: Operation, prefix: &str, target: &Target) -> Result<Done, RouteError> {
         let key = key_of(MAIN_TABLE, prefix);
-        self.lab.control.put_route(self.me, key, op, target, None).map(|o| o.done)
+        self.lab.control.put_route(self.me, key, op, target, None, None).map(|o| o.done)
     }
     fn delete(&mut self, prefix: &str, paths: &Paths) -> Result<Done, RouteError> {
         let key = key_of(MAIN_TABLE, prefix);
@@ -51,7 +53,8 @@ impl Desk {
     fn paths(&self, prefix: &str) -> BTreeMap<String, u32> {
         let key = key_of(MAIN_TABLE, prefix);
         let control = &self.lab.control;
-        let ways = control.ways_of(self.me, &key);
+        let present = control.present(self.me, &key);
+        let ways = present.map_or(Vec::new(), |hop| control.ways(hop));
         ways.iter().map(|w| (w.gateway.unwrap().to_string(), w.weight)).collect()
     }
     /// What happened since the last call, as `done prefix`.
@@ -202,7 +205,7 @@ fn a_weight_of_the_first_path_counts_once_there_are_two() {
 fn tables_know_nothing_of_each_other() {
     let mut desk = desk();
     let key = key_of(CUSTOMER, P);
-    let update = RouteUpdate { key, target: via("10.0.2.8"), distance: Some(200), append: false };
+    let update = RouteUpdate { distance: Some(200), ..RouteUpdate::new(key, via("10.0.2.8")) };
     // Nothing for the host itself makes a table; and in this one no route leads to the gateway yet.
     desk.lab.event(RouteEvent::Route(update.clone()));
     let own = RouteKey { table: 255, ..key };
@@ -211,10 +214,10 @@ fn tables_know_nothing_of_each_other() {
     assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix).len(), 1);
     desk.lab.event(RouteEvent::Withdraw(key));
     let target = via("10.0.2.9");
-    let far = desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None);
+    let far = desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None, None);
     assert_eq!(far.unwrap_err().code(), "gateway-unreachable");
     desk.lab.control.bind_interface("right", CUSTOMER).unwrap();
-    desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None).unwrap();
+    desk.lab.control.put_route(desk.me, key, Operation::ADD, &target, None, None).unwrap();
     desk.lab.event(RouteEvent::Route(RouteUpdate { key: RouteKey { metric: 5, ..key }, ..update }));
     desk.put(Operation::ADD, P, &via("10.0.1.9")).unwrap();
     desk.lab.commit();
@@ -332,7 +335,7 @@ fn routes_end_when_their_time_has_come() {
     let second = Duration::from_secs(1);
     let put = |desk: &mut Desk, op, life| {
         let control = &mut desk.lab.control;
-        control.put_route(desk.me, key, op, &via("10.0.1.9"), life).unwrap();
+        control.put_route(desk.me, key, op, &via("10.0.1.9"), None, life).unwrap();
     };
     put(&mut desk, Operation::ADD, Some((second, now)));
     assert_eq!(desk.lab.control.next_expiry(), Some(now + second));
@@ -362,7 +365,7 @@ fn routes_end_when_their_time_has_come() {
 fn path_for(desk: &mut Desk, op: Operation, gateway: &str, seconds: Option<u64>) -> Outcome {
     let life = seconds.map(|seconds| (Duration::from_secs(seconds), desk.lab.now));
     let key = key_of(MAIN_TABLE, P);
-    desk.lab.control.put_route(desk.me, key, op, &via(gateway), life).unwrap()
+    desk.lab.control.put_route(desk.me, key, op, &via(gateway), None, life).unwrap()
 }
 
 /// test_rtnl_route.py: a member of a group ends, and the others go on.
@@ -428,7 +431,7 @@ fn paths_that_end_together_are_one_change_and_the_last_ones_take_the_route_along
     let both = ways(&[("10.0.1.7", 1), ("10.0.2.8", 2)]);
     let key = key_of(MAIN_TABLE, P);
     let life = Some((Duration::from_secs(3), desk.lab.now));
-    desk.lab.control.put_route(desk.me, key, Operation::ADD, &both, life).unwrap();
+    desk.lab.control.put_route(desk.me, key, Operation::ADD, &both, None, life).unwrap();
     path_for(&mut desk, Operation::APPEND, "10.0.1.9", Some(1));
     let since = desk.lab.control.sequence();
     desk.lab.now += Duration::from_secs(1);
@@ -449,7 +452,8 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     let key = key_of(MAIN_TABLE, P);
     let start = desk.lab.now;
     let ends = |desk: &Desk| -> Vec<Option<u64>> {
-        let ways = desk.lab.control.ways_of(desk.me, &key);
+        let ways = desk.lab.control.present(desk.me, &key);
+        let ways = ways.map_or(Vec::new(), |hop| desk.lab.control.ways(hop));
         let end = |way: &Way| desk.lab.control.ends().of(desk.me.0, key, Some(way));
         ways.iter().map(|way| end(way).map(|at| (at - start).as_secs())).collect()
     };
@@ -464,7 +468,7 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     assert_eq!(ends(&desk), [None, Some(30), Some(20)]);
     // What is refused changes no end.
     let life = Some((Duration::from_secs(1), start));
-    let refused = desk.lab.control.put_route(desk.me, key, Operation::APPEND, &via(c), life);
+    let refused = desk.lab.control.put_route(desk.me, key, Operation::APPEND, &via(c), None, life);
     assert_eq!(refused.unwrap_err().code(), "exists");
     assert_eq!(ends(&desk), [None, Some(30), Some(20)]);
     // Deleted and appended again, it has no end.
@@ -475,7 +479,7 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     path_for(&mut desk, Operation::REPLACE, c, Some(40));
     assert_eq!((desk.paths(P).len(), ends(&desk)), (1, vec![Some(40)]));
     let blackhole = Target::Blackhole;
-    desk.lab.control.put_route(desk.me, key, Operation::REPLACE, &blackhole, life).unwrap();
+    desk.lab.control.put_route(desk.me, key, Operation::REPLACE, &blackhole, None, life).unwrap();
     let end = desk.lab.control.ends().of(desk.me.0, key, None);
     assert_eq!((end, desk.lab.control.next_expiry()), (Some(start + Duration::from_secs(1)), end));
     desk.lab.now += Duration::from_secs(1);
@@ -537,7 +541,7 @@ proptest! {
         for (addr, len) in before {
             let p = key(prefix(addr, len));
             let target = via("10.0.1.9");
-            desk.lab.control.put_route(me, p, Operation::REPLACE, &target, None).unwrap();
+            desk.lab.control.put_route(me, p, Operation::REPLACE, &target, None, None).unwrap();
         }
         let within = within.map(|(addr, len)| prefix(addr, len));
         let inside = |p: &Prefix<u32>| within.is_none_or(|w| w.covers(*p));
@@ -555,8 +559,8 @@ proptest! {
             let control = &mut desk.lab.control;
             match what {
                 0 => drop(control.delete_route(me, p, &Paths::All)),
-                1 => drop(control.put_route(me, p, Operation::REPLACE, &via("10.0.2.9"), None)),
-                _ => drop(control.put_route(me, p, Operation::APPEND, &via("10.0.1.8"), None)),
+                1 => drop(control.put_route(me, p, Operation::REPLACE, &via("10.0.2.9"), None, None)),
+                _ => drop(control.put_route(me, p, Operation::APPEND, &via("10.0.1.8"), None, None)),
             }
             desk.lab.control.commit(desk.lab.now).unwrap();
             if fetch && open {
@@ -607,7 +611,7 @@ fn a_change_of_distance_alone_is_a_change() {
     let said = |desk: &mut Desk, distance| {
         let since = desk.lab.control.sequence();
         let target = via("10.0.1.9");
-        let update = RouteUpdate { key, target, distance: Some(distance), append: false };
+        let update = RouteUpdate { distance: Some(distance), ..RouteUpdate::new(key, target) };
         desk.lab.event(RouteEvent::Route(update));
         desk.said(since)
     };

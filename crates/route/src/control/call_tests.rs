@@ -4,6 +4,7 @@ use super::tests::{LEFT, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::calls::LookupFlags;
 use crate::event::{LinkUpdate, MAIN_TABLE};
+use crate::hops::Leg;
 
 const ANY: LookupFlags = LookupFlags { no_default: false };
 const NO_DEFAULT: LookupFlags = LookupFlags { no_default: true };

@@ -150,7 +150,8 @@ impl Control {
                 self.withdraw(source, &key);
                 continue;
             }
-            if let Err(error) = self.try_insert(source, key, None, &HopKey::of_ways(left)) {
+            let (left, mtu) = (HopKey::of_ways(left), self.mtu_of(hop));
+            if let Err(error) = self.try_insert(source, key, None, &left, mtu) {
                 self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
                 for path in due {
                     self.expiry.set(source, key, path, now + RETRY);

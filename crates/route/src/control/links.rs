@@ -139,7 +139,7 @@ impl Control {
         }
         let key = RouteKey { table, prefix, metric };
         match hop {
-            Some(hop) => self.insert(SourceId(HOST), key, hop),
+            Some(hop) => self.insert(SourceId(HOST), key, hop, 0),
             None => self.withdraw(SourceId(HOST), &key),
         }
     }

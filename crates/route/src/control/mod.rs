@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, Routes, UpdateError};
+use fingerpost_lpm::{Algorithm, Grace, NextHopId, UpdateError};
 
 use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
@@ -23,9 +23,8 @@ use crate::fib::{
     FibOptionError, FibOptions, FibReport, Outside, Publisher, Reader, Shared, Subscribe,
 };
 use crate::forwarding::{FibLookup, Forwarding, PortTable};
-use crate::hops::Leg;
-use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops};
-use crate::rib::{Candidate, Effect, Rib};
+use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
+use crate::rib::{Candidate, Effect};
 
 mod action;
 mod audit;
@@ -328,7 +327,7 @@ impl Control {
         if let Err(error) = self.add_table(key.table) {
             return self.refuse(source, &error);
         }
-        let mut target = update.target;
+        let (mut target, mut mtu) = (update.target, update.mtu);
         if update.append
             && let Target::Way(_) | Target::Ways(_) = target
         {
@@ -337,12 +336,15 @@ impl Control {
                 Target::Ways(ways) => ways,
                 _ => unreachable!("just seen"),
             };
-            ways.extend(self.ways_of(source, &key));
+            if let Some(present) = self.present(source, &key) {
+                ways.extend(self.ways(present));
+                mtu = narrower(mtu, self.mtu_of(present));
+            }
             target = Target::Ways(ways);
         }
         self.settle_links(&key, &mut target);
         let hop = self.key_of(source, &target);
-        let done = self.try_insert(source, key, update.distance, &hop);
+        let done = self.try_insert(source, key, update.distance, &hop, mtu);
         match done {
             Ok(_) => self.expiry.forget(source, &key),
             Err(error) => self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error }),
@@ -363,16 +365,14 @@ impl Control {
         HopKey::of_ways(ways)
     }
 
-    /// The ways that a route has at present.
-    fn ways_of(&self, source: SourceId, key: &RouteKey) -> Vec<Way> {
-        let table = self.tables.get(key.table);
-        let found = table.and_then(|table| table.find(key.prefix, source.0, key.metric));
-        found.map_or(Vec::new(), |candidate| self.ways(candidate.hop))
+    /// The MTU that a route with this next hop states; 0 for none.
+    fn mtu_of(&self, hop: NextHopId) -> u16 {
+        self.hops.attrs(hop).map_or(0, |attrs| attrs.mtu)
     }
 
     /// Puts a route of our own sources.
-    fn insert(&mut self, source: SourceId, key: RouteKey, hop: &HopKey) {
-        if let Err(error) = self.try_insert(source, key, None, hop) {
+    fn insert(&mut self, source: SourceId, key: RouteKey, hop: &HopKey, mtu: u16) {
+        if let Err(error) = self.try_insert(source, key, None, hop, mtu) {
             self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
         }
     }
@@ -385,10 +385,11 @@ impl Control {
         key: RouteKey,
         distance: Option<u8>,
         hop_key: &HopKey,
+        mtu: u16,
     ) -> Result<NextHopId, HopError> {
         NextHops::check_family(hop_key, key.prefix)?;
-        let flags = HopFlags::of_prefix(key.prefix);
-        let attrs = HopAttrs { flags, table: key.table, ..HopAttrs::default() };
+        NextHops::check_mtu(mtu, key.prefix)?;
+        let attrs = HopAttrs { flags: HopFlags::of_prefix(key.prefix), mtu, table: key.table };
         // Of a group that takes the place of another one, the flows of common members stay.
         let group = matches!(hop_key, HopKey::Group(_));
         let table = self.tables.get(key.table).filter(|_| group);
@@ -450,12 +451,13 @@ impl Control {
         };
         let best = effect.old != effect.new;
         let source = source.0;
-        let keys = [old, new].map(|hop| self.hops.shared_key(hop));
+        let said = [old, new].map(|hop| (self.hops.shared_key(hop), self.mtu_of(hop)));
         if !old.is_none() {
             self.hops.release(old);
         }
-        let [old, new] = keys;
-        self.notice(Happened::Route { done, source, key, old, new, best });
+        let [(old, old_mtu), (new, new_mtu)] = said;
+        let mtus = (old_mtu, new_mtu);
+        self.notice(Happened::Route { done, source, key, old, new, mtus, best });
     }
 
     /// The kernel does not say which routes go with a next-hop object: find them.
@@ -712,21 +714,15 @@ fn forwarded(prefix: AnyPrefix) -> bool {
     }
 }
 
-/// The leg of a prefix's covering route, if all its packets take the same.
-fn covering_leg<A: Addr>(rib: &Rib<A>, hops: &NextHops, prefix: Prefix<A>) -> Option<Leg> {
-    let (_, hop) = rib.parent(prefix)?;
-    match hops.content(hop) {
-        [(leg, _)] => Some(*leg),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(loom))]
 mod action_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod call_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod mtu_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod neighbor_tests;

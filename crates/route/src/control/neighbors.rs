@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Grace, Prefix};
+use fingerpost_lpm::{Addr, Grace, NextHopId, Prefix, Routes};
 
 use super::links::{Link, host_prefix};
-use super::{Control, NEIGHBOR, SourceId, Table, covering_leg};
+use super::{Control, NEIGHBOR, SourceId, Table};
 use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
 use crate::forwarding::Ask;
 use crate::hops::{Adjacency, Leg};
-use crate::nexthop::{AdjacencyKey, HopKey};
+use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
 
 /// How long a station that did not answer is remembered as silent, and how often a silent gateway is
 /// asked for again.
@@ -144,8 +144,8 @@ impl Neighbors {
             },
         };
         let mtu = u16::try_from(state.mtu).unwrap_or(u16::MAX);
-        let mtu = if key.mtu == 0 { mtu } else { mtu.min(key.mtu) };
-        Some(Adjacency { dst, src: state.mac.unwrap_or_default(), port: *port, mtu })
+        let (src, mtu) = (state.mac.unwrap_or_default(), narrower(mtu, key.mtu));
+        Some(Adjacency { dst, src, port: *port, mtu })
     }
 
     /// Those that are not in `seen` and were not asked for by us.
@@ -304,24 +304,31 @@ impl Control {
         let port = self.links.get(&link).map(|entry| entry.port);
         let number = self.links.get(&link).map_or(MAIN_TABLE, |entry| entry.table);
         let table = self.tables.get(number).expect("links are bound to tables that are there");
-        let (prefix, leg) = match addr {
+        let (prefix, covering) = match addr {
             IpAddr::V4(a) => {
                 let prefix = Prefix::host(a.to_bits());
-                (AnyPrefix::V4(prefix), covering_leg(&table.v4.rib, &self.hops, prefix))
+                (AnyPrefix::V4(prefix), table.v4.rib.parent(prefix).map(|(_, hop)| hop))
             }
             IpAddr::V6(a) => {
                 let prefix = Prefix::host(a.to_bits());
-                (AnyPrefix::V6(prefix), covering_leg(&table.v6.rib, &self.hops, prefix))
+                (AnyPrefix::V6(prefix), table.v6.rib.parent(prefix).map(|(_, hop)| hop))
             }
         };
-        let attached = port.is_some_and(|port| leg == Some(Leg::Glean(port)));
+        // All its packets must be for stations of this link; what it says of their size holds for each.
+        let glean = |hop: &NextHopId| match self.hops.content(*hop) {
+            [(leg, _)] => port.is_some_and(|port| *leg == Leg::Glean(port)),
+            _ => false,
+        };
+        let attached = covering.filter(glean).and_then(|hop| self.hops.attrs(hop));
         // The link is part of the key by way of the metric: two links may know the same address.
         let key = RouteKey { table: number, prefix, metric: link };
-        if wanted && attached && super::forwarded(prefix) {
+        let attached = attached.filter(|_| wanted && super::forwarded(prefix));
+        if let Some(HopAttrs { mtu, .. }) = attached {
             let hop = HopKey::Way(Way { gateway: Some(addr), link: Some(link), weight: 1 });
-            let present = table.find(prefix, NEIGHBOR, link);
-            if present.is_none_or(|c| self.hops.key(c.hop) != Some(&hop)) {
-                self.insert(SourceId(NEIGHBOR), key, &hop);
+            let present = table.find(prefix, NEIGHBOR, link).map(|c| c.hop);
+            let is = present.map(|hop| (self.hops.key(hop), self.mtu_of(hop)));
+            if is != Some((Some(&hop), mtu)) {
+                self.insert(SourceId(NEIGHBOR), key, &hop, mtu);
             }
         } else {
             self.withdraw(SourceId(NEIGHBOR), &key);

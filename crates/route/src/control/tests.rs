@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate, ObjectTarget};
 use crate::forwarding::Ask;
-use crate::hops::Adjacency;
+use crate::hops::{Adjacency, Leg};
 
 pub(super) const LEFT: u32 = 2;
 pub(super) const RIGHT: u32 = 3;
@@ -71,7 +71,7 @@ impl Lab {
     }
     pub(super) fn route(&mut self, prefix: &str, target: Target) {
         let key = Self::key(prefix, 0);
-        let update = RouteUpdate { key, target, distance: None, append: false };
+        let update = RouteUpdate::new(key, target);
         self.event(RouteEvent::Route(update));
     }
     pub(super) fn withdraw(&mut self, prefix: &str) {

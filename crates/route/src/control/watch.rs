@@ -48,6 +48,8 @@ pub enum Happened {
         old: Option<Arc<HopKey>>,
         /// Its next hop now, unless it was deleted.
         new: Option<Arc<HopKey>>,
+        /// Its MTU before and now, in bytes; 0 for what the link carries.
+        mtus: (u16, u16),
         /// The best route of the prefix is another one now, or leads elsewhere.
         best: bool,
     },

@@ -4,6 +4,7 @@ use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, NextHopUpdate, ObjectTarget};
 use crate::group::GroupMode;
+use crate::hops::Leg;
 
 fn key(table: u32, prefix: &str) -> RouteKey {
     RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
@@ -115,7 +116,7 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
     let key = key(MAIN_TABLE, "192.0.2.0/24");
     let all = ways(&["10.0.1.8", "10.0.1.9", "10.0.2.8", "10.0.2.9"]);
     lab.commit();
-    lab.control.put_route(me, key, Operation::ADD, &all, None).unwrap();
+    lab.control.put_route(me, key, Operation::ADD, &all, None, None).unwrap();
     lab.commit();
     let flows = |lab: &mut Lab| -> Vec<Leg> {
         (0..256).map(|flow| lab.leg_of_flow("192.0.2.1", flow)).collect()
@@ -127,7 +128,7 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
     let after = flows(&mut lab);
     let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert_eq!(moved, 64, "a quarter of the flows had the path that went");
-    lab.control.put_route(me, key, Operation::APPEND, &via("10.0.2.8"), None).unwrap();
+    lab.control.put_route(me, key, Operation::APPEND, &via("10.0.2.8"), None, None).unwrap();
     lab.commit();
     let again = flows(&mut lab);
     let moved = after.iter().zip(&again).filter(|(before, after)| before != after).count();
@@ -145,7 +146,8 @@ fn what_leads_nowhere_is_refused_with_its_reason() {
     lab.commit();
     let mut say = |prefix: &str, target: &Target| {
         let before = lab.control.next_hops().len();
-        let put = lab.control.put_route(me, key(MAIN_TABLE, prefix), Operation::ADD, target, None);
+        let put =
+            lab.control.put_route(me, key(MAIN_TABLE, prefix), Operation::ADD, target, None, None);
         let error = put.unwrap_err();
         assert_eq!(lab.control.next_hops().len(), before);
         assert_eq!(lab.control.candidates(MAIN_TABLE, AnyPrefix::parse(prefix).unwrap()), []);
@@ -194,7 +196,7 @@ fn each_table_finds_its_own_gateways() {
     for (table, near) in [(MAIN_TABLE, "10.0.1.8"), (OTHER, "10.0.2.8")] {
         for (prefix, gateway) in [("172.16.0.0/12", near), ("192.0.2.0/24", "172.16.0.1")] {
             let key = key(table, prefix);
-            lab.control.put_route(me, key, Operation::ADD, &via(gateway), None).unwrap();
+            lab.control.put_route(me, key, Operation::ADD, &via(gateway), None, None).unwrap();
         }
     }
     lab.commit();

@@ -69,6 +69,14 @@ pub enum HopError {
         /// Its member.
         member: u32,
     },
+    /// Every link carries packets of some size.
+    #[error("an MTU of {mtu} bytes is too small: at least {min} are needed")]
+    Mtu {
+        /// What was asked for.
+        mtu: u16,
+        /// The least of the family ([`AnyPrefix::min_mtu`]).
+        min: u16,
+    },
     /// A group without members.
     #[error("a group needs members")]
     NoMembers,
@@ -117,6 +125,7 @@ impl HopError {
             Self::Members { .. } => "too-many-members",
             Self::Weight { .. } => "weight-too-large",
             Self::Twice { .. } => "exists",
+            Self::Mtu { .. } => "mtu-too-small",
             Self::Room(_) => "table-full",
         }
     }
@@ -170,6 +179,15 @@ impl NextHops {
     /// [`HopError::Family`].
     pub fn check_family(key: &HopKey, prefix: AnyPrefix) -> Result<(), HopError> {
         key.ways().iter().try_for_each(|way| fits(prefix, way))
+    }
+
+    /// Whether a route to `prefix` can have this MTU; 0 says nothing.
+    ///
+    /// # Errors
+    /// [`HopError::Mtu`].
+    pub fn check_mtu(mtu: u16, prefix: AnyPrefix) -> Result<(), HopError> {
+        let min = prefix.min_mtu();
+        if (1..min).contains(&mtu) { Err(HopError::Mtu { mtu, min }) } else { Ok(()) }
     }
 
     /// What can be told without asking anybody: each way leads somewhere, none is there twice, and neither

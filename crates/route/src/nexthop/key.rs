@@ -65,6 +65,11 @@ impl HopKey {
         }
     }
 
+    /// Whether packets leave by it at all, so that an MTU says something.
+    pub(super) fn leads_out(&self) -> bool {
+        matches!(self, Self::Way(_) | Self::Group(_) | Self::Object { .. })
+    }
+
     /// Whether contents depend on the table in which gateways are looked for.
     pub(super) fn recursive(&self) -> bool {
         matches!(self, Self::Object { .. }) || self.ways().iter().any(|way| way.link.is_none())
@@ -87,6 +92,11 @@ impl Default for HopAttrs {
     fn default() -> Self {
         Self { flags: HopFlags::NONE, mtu: 0, table: MAIN_TABLE }
     }
+}
+
+/// The smaller one of two MTUs in bytes, where 0 says nothing.
+pub fn narrower(a: u16, b: u16) -> u16 {
+    if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
 }
 
 /// Flags of a next hop, with FreeBSD's values (`NHF_` in sys/net/route/nhop.h).
@@ -185,7 +195,8 @@ pub struct AdjacencyKey {
     pub link: u32,
     /// The neighbor; `None` on links without link addresses, where there is just one.
     pub neighbor: Option<IpAddr>,
-    /// Largest IP packet in bytes, when a next hop sets it below that of the link; else 0.
+    /// Largest IP packet in bytes that the routes on the way here allow; 0 for what the link can carry,
+    /// which is a limit in any case.
     pub mtu: u16,
 }
 

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::NextHopId;
 
 use super::NextHops;
-use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey};
+use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey, narrower};
 use crate::event::{AnyPrefix, ObjectTarget, Way};
 use crate::hops::{Adjacency, Leg};
 
@@ -66,7 +66,8 @@ pub(super) fn work_out(
 ) -> (Vec<(Exit, u32)>, Needs) {
     let mut walk = Walk {
         hops,
-        attrs,
+        table: attrs.table,
+        mtu: attrs.mtu,
         resolver,
         needs: Needs::default(),
         above: Vec::new(),
@@ -83,7 +84,10 @@ pub(super) fn work_out(
 
 struct Walk<'a> {
     hops: &'a NextHops,
-    attrs: HopAttrs,
+    /// In which gateways are looked for.
+    table: u32,
+    /// What the routes that are being followed allow.
+    mtu: u16,
     resolver: &'a dyn Resolver,
     needs: Needs,
     /// The keys that are being followed, the outermost first.
@@ -136,21 +140,26 @@ impl Walk<'_> {
             return self.link(way.gateway.or(via), link);
         }
         let Some(gateway) = way.gateway else { return Vec::new() };
-        let table = self.attrs.table;
+        let table = self.table;
         let found = self.resolver.route(table, gateway);
         self.needs.gateways.insert((gateway, table), found);
         let hops = self.hops;
-        match found.and_then(|found| hops.key(found.hop)) {
-            Some(key) => self.key(key, Some(gateway)),
-            None => Vec::new(),
-        }
+        let Some((key, attrs)) = found.and_then(|f| hops.key(f.hop).zip(hops.attrs(f.hop))) else {
+            return Vec::new();
+        };
+        // What does not fit the way to the gateway does not fit ours.
+        let mtu = narrower(self.mtu, attrs.mtu);
+        let own = std::mem::replace(&mut self.mtu, mtu);
+        let exits = self.key(key, Some(gateway));
+        self.mtu = own;
+        exits
     }
 
     fn link(&mut self, gateway: Option<IpAddr>, link: u32) -> Exits {
         self.needs.links.push(link);
         match self.resolver.exit(gateway, link) {
             Some(Exit::Adjacency(key)) => {
-                let mtu = self.attrs.mtu;
+                let mtu = narrower(self.mtu, key.mtu);
                 vec![(Exit::Adjacency(AdjacencyKey { mtu, ..key }), 1)]
             }
             Some(exit) => vec![(exit, 1)],

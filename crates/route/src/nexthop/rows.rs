@@ -21,8 +21,6 @@ pub struct HopRow<'a> {
     pub flags: HopFlags,
     /// Routes that name it.
     pub refs: u32,
-    /// Largest IP packet in bytes that each of its resolved members can carry; 0 when there is none.
-    pub mtu: u16,
     /// Slots in all; 0 unless packets are shared among several members now.
     pub slots: u32,
     /// Where packets go at the moment: one, several of a group, or none when every way out is down.
@@ -102,17 +100,12 @@ impl NextHops {
                 member.slots += 1;
             }
         }
-        let mtus = members.iter().filter_map(|member| match member.leg {
-            Leg::Adjacency(index) => Some(self.table.adjacency(index).mtu).filter(|&mtu| mtu != 0),
-            _ => None,
-        });
         HopRow {
             id,
             key: &entry.key,
             attrs: entry.attrs,
             flags: entry.attrs.flags | flags(&entry.key, &members),
             refs: entry.refs,
-            mtu: mtus.min().unwrap_or(0),
             slots,
             members,
         }

@@ -52,12 +52,8 @@ impl FileSource {
                 }
             };
             let way = Way { gateway: Some(gateway), link: None, weight: 1 };
-            sink(RouteEvent::Route(RouteUpdate {
-                key: RouteKey { table: MAIN_TABLE, prefix, metric: 0 },
-                target: Target::Way(way),
-                distance: None,
-                append: false,
-            }));
+            let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+            sink(RouteEvent::Route(RouteUpdate::new(key, Target::Way(way))));
         }
         Ok(())
     }

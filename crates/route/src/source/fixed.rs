@@ -1,23 +1,15 @@
 //! Static routes, as configuration states them.
 //!
-//! ```text
-//! PREFIX via GATEWAY [dev NAME] [weight N] [via GATEWAY ...] [metric N] [table N]
-//! PREFIX dev NAME [metric N] [table N]
-//! PREFIX blackhole|unreachable|prohibit [metric N] [table N]
-//! ```
-//!
-//! Table 0 is the main one, as in the kernel's messages, and the default.
-//! `default` may stand for the prefix where a gateway shows the family. A gateway of a route for
-//! IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it says its
+//! Each is a [line](super::line) of words, of which `default` may be the prefix. A gateway of a route
+//! for IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it says its
 //! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`].
 
-use std::net::IpAddr;
 use std::time::Instant;
 
+use super::line::{Line, LineWay, check_ways, verdict};
 use super::words::unknown;
 use super::{RouteSource, SourceError, SourceKind, SourceSpec, Transport};
-use crate::event::{AnyPrefix, MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target, Way};
-use fingerpost_lpm::{Prefix, PrefixError};
+use crate::event::{MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target, Way};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "fixed",
@@ -81,114 +73,30 @@ fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
     Ok(routes)
 }
 
-/// What may stand behind a prefix, for the nearest word.
-const WORDS: [&str; 8] =
-    ["via", "dev", "weight", "metric", "table", "blackhole", "unreachable", "prohibit"];
-
-/// The limit of a weight of a path: 16 bits, as in a next-hop object of the kernel.
-const WEIGHT_MAX: u32 = 65_535;
-
 fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
-    let mut words = line.split_ascii_whitespace().peekable();
-    let first = words.next().ok_or("empty: `PREFIX via GATEWAY` is needed")?;
-    let (mut ways, mut drop): (Vec<Way>, _) = (Vec::new(), None);
-    let (mut metric, mut table) = (None, None);
-    while let Some(word) = words.next() {
-        let mut value = |what: &str| {
-            words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
-        };
-        match word {
-            "via" => {
-                let text = value("a gateway")?;
-                ways.push(Way { gateway: Some(gateway(text)?), link: None, weight: 0 });
-            }
-            "dev" => {
-                let link = link(value("the name of a link")?, links)?;
-                match ways.last_mut() {
-                    None => ways.push(Way { gateway: None, link: Some(link), weight: 0 }),
-                    Some(way) if way.link.is_none() && way.weight == 0 => way.link = Some(link),
-                    Some(_) => return Err("`dev` belongs right behind its `via GATEWAY`".into()),
-                }
-            }
-            "weight" => {
-                let weight = number(word, value("a number")?, 1, WEIGHT_MAX)?;
-                let way = ways.last_mut().filter(|way| way.weight == 0);
-                way.ok_or("`weight` belongs right behind one `via GATEWAY`")?.weight = weight;
-            }
-            "metric" | "table" => {
-                let number = number(word, value("a number")?, 0, u32::MAX)?;
-                let of = if word == "metric" { &mut metric } else { &mut table };
-                if of.replace(number).is_some() {
-                    return Err(format!("`{word}` twice"));
-                }
-            }
-            "blackhole" => drop = Some((word, Target::Blackhole)),
-            "unreachable" => drop = Some((word, Target::Unreachable)),
-            "prohibit" => drop = Some((word, Target::Prohibit)),
-            other => return Err(unknown("word", other, WORDS)),
+    let Line { prefix, ways, verdict: word, metric, mtu, table, .. } =
+        Line::parse(line.split_ascii_whitespace(), &[])?;
+    let of = |way: &LineWay<'_>| {
+        let link = way.dev.map(|name| link(name, links)).transpose()?;
+        Ok(Way { gateway: way.gateway, link, weight: way.weight })
+    };
+    let ways = ways.iter().map(of).collect::<Result<Vec<Way>, String>>()?;
+    check_ways(prefix, &ways)?;
+    let target = match (word, ways.len()) {
+        (Some(word), 0) if mtu.is_none() => verdict(word).expect("one of its words"),
+        (Some(word), _) => {
+            let others = "no `via`, `dev` or `mtu` may stand with it";
+            return Err(format!("`{word}` drops all packets: {others}"));
         }
-    }
-    let prefix = prefix(first, &ways)?;
-    for way in &mut ways {
-        way.weight = way.weight.max(1);
-        match (way.gateway, way.link) {
-            (Some(IpAddr::V4(gateway)), _) if prefix.family() == 6 => {
-                return Err(format!("{gateway} is no gateway for IPv6: an IPv6 address is needed"));
-            }
-            (Some(IpAddr::V6(gateway)), None) if gateway.is_unicast_link_local() => {
-                return Err(format!("{gateway} is link-local: say on which link by `dev NAME`"));
-            }
-            _ => {}
+        (None, 0) => {
+            return Err(format!("where to? `{prefix} via GATEWAY` or `{prefix} blackhole`"));
         }
-    }
-    for (index, way) in ways.iter().enumerate() {
-        let same = |other: &Way| (other.gateway, other.link) == (way.gateway, way.link);
-        if ways[..index].iter().any(same) {
-            return Err("the same way twice: give it a larger `weight` instead".into());
-        }
-    }
-    let target = match (drop, ways.len()) {
-        (Some((word, _)), 1..) => {
-            return Err(format!("`{word}` drops all packets: no `via` or `dev` may stand with it"));
-        }
-        (Some((_, target)), 0) => target,
-        (None, 0) => return Err(format!("where to? `{first} via GATEWAY` or `{first} blackhole`")),
         (None, 1) => Target::Way(ways[0]),
         (None, _) => Target::Ways(ways),
     };
-    let table = table.filter(|&number| number != 0).unwrap_or(MAIN_TABLE);
-    let key = RouteKey { table, prefix, metric: metric.unwrap_or(0) };
-    Ok(RouteUpdate { key, target, distance: None, append: false })
-}
-
-fn prefix(text: &str, ways: &[Way]) -> Result<AnyPrefix, String> {
-    if text == "default" {
-        return match ways.iter().find_map(|way| way.gateway) {
-            Some(IpAddr::V4(_)) => Ok(AnyPrefix::V4(Prefix::ALL)),
-            Some(IpAddr::V6(_)) => Ok(AnyPrefix::V6(Prefix::ALL)),
-            None => Err("`default` of which family? write 0.0.0.0/0 or ::/0".into()),
-        };
-    }
-    AnyPrefix::parse(text).map_err(|error| match error {
-        PrefixError::Syntax(_) => format!(
-            "`{text}` is no prefix: a route begins with one, as in `192.0.2.0/24 via 198.51.100.1`"
-        ),
-        PrefixError::HostBits => {
-            format!("`{text}` has bits set behind its length: clear them or make it longer")
-        }
-        error => error.to_string(),
-    })
-}
-
-fn gateway(text: &str) -> Result<IpAddr, String> {
-    let addr: IpAddr = text
-        .parse()
-        .map_err(|_| format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed"))?;
-    let broadcast = matches!(addr, IpAddr::V4(a) if a.is_broadcast());
-    if addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast {
-        return Err(format!("{addr} cannot be a gateway: the address of a router is needed"));
-    }
-    Ok(addr)
+    let (table, metric) = (table.unwrap_or(MAIN_TABLE), metric.unwrap_or(0));
+    let key = RouteKey { table, prefix, metric };
+    Ok(RouteUpdate { mtu: mtu.unwrap_or(0), ..RouteUpdate::new(key, target) })
 }
 
 fn link(name: &str, links: &[(String, u32)]) -> Result<u32, String> {
@@ -196,14 +104,10 @@ fn link(name: &str, links: &[(String, u32)]) -> Result<u32, String> {
     found.ok_or_else(|| unknown("link", name, links.iter().map(|(name, _)| name.as_str())))
 }
 
-fn number(word: &str, text: &str, min: u32, max: u32) -> Result<u32, String> {
-    let value = text.parse().ok().filter(|value| (min..=max).contains(value));
-    value.ok_or_else(|| format!("`{word} {text}`: a number from {min} to {max} is needed"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::AnyPrefix;
 
     fn spec(routes: &[&str]) -> SourceSpec {
         SourceSpec {
@@ -250,9 +154,10 @@ mod tests {
         ] {
             let key =
                 RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::parse(prefix).unwrap(), metric };
-            let want = RouteUpdate { key, target, distance: None, append: false };
+            let want = RouteUpdate::new(key, target);
             assert_eq!(one(line), Ok(want), "{line}");
         }
+        assert_eq!(one("10.0.0.0/8 dev eth0 mtu 1400").unwrap().mtu, 1400);
         for (line, table) in
             [("table 100", 100), ("table 0", MAIN_TABLE), ("table 254", MAIN_TABLE)]
         {
@@ -270,7 +175,7 @@ mod tests {
             ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
             (
                 "via 10.0.0.1",
-                "unknown word `10.0.0.1`, known: via, dev, weight, metric, table, blackhole, unreachable, prohibit",
+                "unknown word `10.0.0.1`, known: via, dev, weight, metric, mtu, table, blackhole, unreachable, prohibit",
             ),
             (
                 "10.0.0.1/8 via 192.0.2.1",
@@ -294,8 +199,16 @@ mod tests {
             ("10.0.0.0/8 blackhole metric 1 metric 1", "`metric` twice"),
             ("10.0.0.0/8 table 1 blackhole table 1", "`table` twice"),
             (
+                "10.0.0.0/8 blackhole mtu 1400",
+                "`blackhole` drops all packets: no `via`, `dev` or `mtu` may stand with it",
+            ),
+            (
+                "::/0 via fe80::1 dev eth0 mtu 1279",
+                "`mtu 1279`: IPv6 needs at least 1280, 0 is the link's",
+            ),
+            (
                 "10.0.0.0/8 blackhole dev eth0",
-                "`blackhole` drops all packets: no `via` or `dev` may stand with it",
+                "`blackhole` drops all packets: no `via`, `dev` or `mtu` may stand with it",
             ),
             (
                 "2001:db8::/32 via 192.0.2.1",

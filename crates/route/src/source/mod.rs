@@ -5,6 +5,7 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod kernel;
+pub mod line;
 #[cfg(test)]
 pub(crate) mod real;
 pub mod table;

@@ -53,7 +53,7 @@ impl Lab {
         };
         let way = Way { gateway: Some(gateway), link: Some(LINK), weight: 1 };
         let target = Target::Way(way);
-        self.event(RouteEvent::Route(RouteUpdate { key, target, distance: None, append: false }));
+        self.event(RouteEvent::Route(RouteUpdate::new(key, target)));
     }
 
     /// Gateway number `hop` answers, in both families, and its link address ends in the number.

@@ -40,6 +40,8 @@ pub(crate) struct Route {
     pub(crate) kind: String,
     /// Its ways; none where it does not leave by itself.
     pub(crate) ways: Vec<Way>,
+    /// Largest IP packet that it states, in bytes; null for what the link carries.
+    pub(crate) mtu: Option<u16>,
     /// Index of its next hop or group.
     pub(crate) nexthop: u32,
     /// One without ways ends by itself in so many seconds; left out where it stays.
@@ -141,7 +143,7 @@ pub(crate) struct NextHop {
     /// Packets that left by its adjacencies.
     #[serde(rename = "use")]
     pub(crate) used: u64,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet that can leave by it, in bytes: the least of link and routes.
     pub(crate) mtu: Option<u16>,
     /// Routes and groups that name it.
     pub(crate) references: u32,
@@ -177,7 +179,7 @@ pub(crate) struct Member {
     pub(crate) weight: u32,
     /// Slots that it has.
     pub(crate) slots: u32,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet that can leave by it, in bytes: the least of link and routes.
     pub(crate) mtu: Option<u16>,
 }
 
@@ -429,6 +431,11 @@ pub(crate) struct RouteChange {
     /// Routes of other metrics are other routes; 0 unless named.
     #[serde(default)]
     pub(crate) metric: Option<u32>,
+    /// Largest IP packet along it, in bytes, at least 68 for IPv4 and 1280 for IPv6; 0 for what the link
+    /// carries, which is a limit in any case. Unless named, a route that is changed or appended to keeps
+    /// its own, and one that is added or replaced has none.
+    #[serde(default)]
+    pub(crate) mtu: Option<u16>,
     /// Its ways; for deleting, those that are to go.
     #[serde(default)]
     pub(crate) ways: Vec<WayChange>,
@@ -534,6 +541,8 @@ pub(crate) struct Hop {
     pub(crate) kind: String,
     /// As `ways` of a route.
     pub(crate) ways: Vec<Way>,
+    /// As `mtu` of a route.
+    pub(crate) mtu: Option<u16>,
 }
 
 /// A configuration file.

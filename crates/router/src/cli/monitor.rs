@@ -74,8 +74,8 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
         EventKind::Route { done, prefix, table, metric, source, best, old, new } => {
             write!(to, "{done:<9} {prefix} {source} metric {metric} table {table}")?;
             for (word, hop) in [("was", old), ("is", new)] {
-                if let Some(Hop { kind, ways }) = hop {
-                    write!(to, " {word} {}", what(kind, ways))?;
+                if let Some(Hop { kind, ways, mtu }) = hop {
+                    write!(to, " {word} {}", what(kind, ways, *mtu))?;
                 }
             }
             writeln!(to, "{}", if *best { " *" } else { "" })

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use clap::{ArgMatches, Args, Subcommand};
 use fingerpost_route::Mac;
+use fingerpost_route::source::line::once;
 use fingerpost_route::source::words::unknown;
 use hyper::Method;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::list::{self, Listed};
 use super::output::{Output, Report, or_dash};
-use super::route::once;
 use crate::api::client::At;
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
 

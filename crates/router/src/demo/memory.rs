@@ -164,7 +164,7 @@ fn learn(oracle: &Oracle) -> Result<Control, DemoError> {
         let way = Way { gateway, link: Some(links[1 + hop_port(hop)]), weight: 1 };
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
         let target = Target::Way(way);
-        let update = RouteUpdate { key, target, distance: None, append: false };
+        let update = RouteUpdate::new(key, target);
         control.handle(us, RouteEvent::Route(update));
     }
     control.commit(Instant::now()).map_err(crate::daemon::DaemonError::Routes)?;

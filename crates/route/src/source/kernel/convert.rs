@@ -8,12 +8,20 @@ use crate::netlink::route::{
 };
 use crate::netlink::{Malformed, Message};
 
+/// What the kernel says of a route besides its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) target: Target,
+    /// 0 for the link's.
+    pub(super) mtu: u16,
+}
+
 /// A route message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) key: RouteKey,
     /// `None`: none of its hops can be used, and the kernel passes it by.
-    pub(super) target: Option<Target>,
+    pub(super) said: Option<Said>,
     /// An IPv6 route that shares its packets with others of its key instead of standing behind
     /// them (one hop each, in kernels before 4.11; later ones put all hops into one message).
     pub(super) joins: bool,
@@ -57,7 +65,17 @@ pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malform
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
         && matches!(target, Some(Target::Way(Way { gateway: Some(_), .. })));
     let several = route.hops().nth(1).is_some();
-    Ok(Ok(Line { key, target, joins, several }))
+    let said = target.map(|target| Said { target, mtu: mtu(&route) });
+    Ok(Ok(Line { key, said, joins, several }))
+}
+
+/// The kernel takes any number. Of one that is too small it makes the least when it forwards (RFC 8200,
+/// section 5), and no packet is longer than 65,535 bytes.
+fn mtu(route: &Route<'_>) -> u16 {
+    match route.mtu {
+        None | Some(0) => 0,
+        Some(mtu) => u16::try_from(mtu).unwrap_or(u16::MAX).max(route.prefix.min_mtu()),
+    }
 }
 
 fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {

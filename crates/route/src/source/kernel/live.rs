@@ -219,6 +219,57 @@ fn routes_come_and_go() {
 }
 
 #[test]
+fn routes_state_an_mtu() {
+    in_namespace("routes_state_an_mtu", || {
+        let mut lab = lab();
+        lab.after(
+            "ip route add 10.9.0.0/16 via 10.0.1.9 mtu 1400
+             ip route add 10.8.0.0/16 via 10.0.1.9 mtu lock 1300 initcwnd 20
+             ip route add 10.7.0.0/16 mtu 1200 nexthop via 10.0.1.9 nexthop via 10.0.2.9
+             ip route add 10.6.0.0/16 dev ra mtu 60
+             ip -6 route add 2001:db8:9::/48 via 2001:db8:1::9 mtu 1400",
+            &[
+                "10.6.0.0/16 @11 mtu 68",
+                "10.7.0.0/16 10.0.1.9@11 10.0.2.9@12 mtu 1200",
+                "10.8.0.0/16 10.0.1.9@11 mtu 1300",
+                "10.9.0.0/16 10.0.1.9@11 mtu 1400",
+                "2001:db8:9::/48 m1024 2001:db8:1::9@11 mtu 1400",
+            ],
+        );
+        lab.after(
+            "ip route del 10.6.0.0/16
+             ip route del 10.7.0.0/16
+             ip route replace 10.8.0.0/16 via 10.0.1.9
+             ip route change 10.9.0.0/16 via 10.0.2.9 mtu 1500
+             ip -6 route replace 2001:db8:9::/48 via 2001:db8:1::9 mtu 1280",
+            &[
+                "10.8.0.0/16 10.0.1.9@11",
+                "10.9.0.0/16 10.0.2.9@12 mtu 1500",
+                "2001:db8:9::/48 m1024 2001:db8:1::9@11 mtu 1280",
+            ],
+        );
+        // Two of one key that differ in their MTU alone.
+        lab.after(
+            "ip route del 10.8.0.0/16
+             ip -6 route del 2001:db8:9::/48
+             ip route append 10.9.0.0/16 via 10.0.2.9 mtu 1300",
+            &["10.9.0.0/16 10.0.2.9@12 mtu 1500"],
+        );
+        lab.after(
+            "ip route del 10.9.0.0/16 via 10.0.2.9 mtu 1500",
+            &["10.9.0.0/16 10.0.2.9@12 mtu 1300"],
+        );
+        // The kernel lowers IPv6 routes with a link, and raises them with it, without a word.
+        run("ip -6 route add 2001:db8:9::/48 via 2001:db8:1::9 mtu 1400");
+        let all = "2001:db8:9::/48 m1024 2001:db8:1::9@11 mtu";
+        for mtu in [1300, 1500] {
+            run(&format!("ip link set ra mtu {mtu}"));
+            assert!(lab.agreed().contains(&format!("{all} {mtu}")), "{:?}", lab.main());
+        }
+    });
+}
+
+#[test]
 fn several_hops() {
     in_namespace("several_hops", || {
         let mut lab = lab();

@@ -51,7 +51,7 @@ use crate::netlink::{
     DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6,
     Malformed, Message, Messages, address, link, neighbor, nexthop, route,
 };
-use convert::{Line, Skip};
+use convert::{Line, Said, Skip};
 use same::{Effect, Put, SameKey};
 
 /// The table of the host's own addresses and broadcasts (`RT_TABLE_LOCAL`), looked up before all
@@ -177,17 +177,17 @@ struct Kernel {
     passes: u32,
     /// What notifications told of since the request.
     touched: HashSet<Entry>,
-    touched_routes: HashMap<RouteKey, Option<Target>>,
+    touched_routes: HashMap<RouteKey, Option<Said>>,
     /// Objects that went away since the request, and with them the routes that name them.
     gone: HashSet<u32>,
-    /// The line before this one in a dump of routes: key, first target of the key, whether it joins.
-    line: Option<(RouteKey, Target, bool)>,
+    /// The line before this one in a dump of routes: key, first route of the key, whether it joins.
+    line: Option<(RouteKey, Said, bool)>,
     same: SameKey,
     /// Routes that were said by what an earlier dump had told, and not confirmed by this one.
     guessed: HashSet<RouteKey>,
-    /// Whether a link is set up, and its state. Not whether it has carrier: a dump can tell of that
-    /// before the kernel has drawn any consequence.
-    links: HashMap<u32, (bool, u8)>,
+    /// Whether a link is set up, its state, and its MTU. Not whether it has carrier: a dump can tell of
+    /// that before the kernel has drawn any consequence.
+    links: HashMap<u32, (bool, u8, u32)>,
     /// All links are in it: since the last loss a dump was completed.
     all_links: bool,
     /// The link of each single next-hop object.
@@ -391,7 +391,7 @@ impl Kernel {
                 if let Some(found) = Link::parse(message)?
                     && !self.touched.contains(&Entry::Link(found.link))
                 {
-                    self.links.insert(found.link, (found.admin_up, found.operstate));
+                    self.links.insert(found.link, link_state(&found));
                     sink(said_link(found));
                 }
             }
@@ -422,16 +422,16 @@ impl Kernel {
     }
 
     fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, target, joins, several }) = self.route(message)? else {
+        let Some(Line { key, said, joins, several }) = self.route(message)? else {
             return Ok(());
         };
-        let Some(target) = target else { return Ok(()) };
-        if matches!(target, Target::Object(id) if self.gone.contains(&id)) {
+        let Some(said) = said else { return Ok(()) };
+        if matches!(said.target, Target::Object(id) if self.gone.contains(&id)) {
             self.disturbed = true;
             return Ok(());
         }
         if let Some(told) = self.touched_routes.get(&key) {
-            if told.as_ref() == Some(&target) {
+            if told.as_ref() == Some(&said) {
                 self.guessed.remove(&key);
                 self.disturbed |= !self.same.same_line(&key);
             } else {
@@ -443,11 +443,11 @@ impl Kernel {
         let effect = match &mut self.line {
             Some((before, first, joined)) if *before == key => {
                 *joined &= joins;
-                self.same.next_line(key, first, &target, *joined, several)
+                self.same.next_line(key, first, &said, *joined, several)
             }
             _ => {
-                self.line = Some((key, target.clone(), joins));
-                self.same.first_line(key, &target, several)
+                self.line = Some((key, said.clone(), joins));
+                self.same.first_line(key, &said, several)
             }
         };
         self.effect(key, effect, sink);
@@ -519,7 +519,7 @@ impl Kernel {
 
     fn link(&mut self, found: Link, deleted: bool, sink: Sink<'_>) {
         let number = found.link;
-        let now = (found.admin_up, found.operstate);
+        let now = link_state(&found);
         let usable = !deleted && found.state.up;
         let before = if deleted {
             sink(RouteEvent::Link(LinkUpdate { link: number, state: None }));
@@ -536,7 +536,7 @@ impl Kernel {
             gone.into_iter().for_each(|id| self.object_gone(id, sink));
         }
         let changed = match before {
-            Some((admin_up, _)) if deleted => admin_up,
+            Some((admin_up, ..)) if deleted => admin_up,
             Some(before) => before != now,
             // New, unless it was there before and is only not known yet.
             None => !self.all_links,
@@ -584,7 +584,7 @@ impl Kernel {
     }
 
     fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, target, joins, several }) = self.route(message)? else {
+        let Some(Line { key, said, joins, several }) = self.route(message)? else {
             return Ok(());
         };
         let v6 = key.prefix.family() == 6;
@@ -597,22 +597,22 @@ impl Kernel {
         };
         let kind = if v6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
         if self.dumping(kind) {
-            self.touched_routes.insert(key, target.clone());
+            self.touched_routes.insert(key, said.clone());
         }
-        let effect = match target {
+        let effect = match said {
             // It has just lost its last hop.
             None => self.same.removed(key, None),
             Some(_) if joins && put == Put::Behind => Effect::Ask,
-            Some(target) => self.same.added(key, target, put, several),
+            Some(said) => self.same.added(key, said, put, several),
         };
         self.effect(key, effect, sink);
         Ok(())
     }
 
     fn route_removed(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, target, .. }) = self.route(message)? else { return Ok(()) };
+        let Some(Line { key, said, .. }) = self.route(message)? else { return Ok(()) };
         let kind = if key.prefix.family() == 6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
-        let effect = self.same.removed(key, target.as_ref());
+        let effect = self.same.removed(key, said.as_ref());
         if self.dumping(kind) {
             let left = match &effect {
                 Effect::Say(left) | Effect::Guess(left) => Some(left.clone()),
@@ -628,8 +628,8 @@ impl Kernel {
     fn effect(&mut self, key: RouteKey, effect: Effect, sink: Sink<'_>) {
         let guess = matches!(effect, Effect::Guess(_));
         match effect {
-            Effect::Say(target) | Effect::Guess(target) => {
-                sink(RouteEvent::Route(RouteUpdate { key, target, distance: None, append: false }));
+            Effect::Say(Said { target, mtu }) | Effect::Guess(Said { target, mtu }) => {
+                sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
             }
             Effect::Gone => sink(RouteEvent::Withdraw(key)),
             Effect::Keep => return,
@@ -641,6 +641,10 @@ impl Kernel {
             self.guessed.remove(&key);
         }
     }
+}
+
+fn link_state(found: &Link) -> (bool, u8, u32) {
+    (found.admin_up, found.operstate, found.state.mtu)
 }
 
 fn said_link(found: Link) -> RouteEvent {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::convert::Said;
 use crate::event::{LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey, Target};
 
 /// Everything that was said, with the dump in which it was said last.
@@ -11,7 +12,7 @@ pub(super) struct Model {
     dump: u32,
     open: bool,
     pub(super) dumps: u32,
-    pub(super) routes: BTreeMap<RouteKey, (Target, u32)>,
+    pub(super) routes: BTreeMap<RouteKey, (Said, u32)>,
     pub(super) objects: BTreeMap<u32, (ObjectTarget, u32)>,
     pub(super) links: BTreeMap<u32, (LinkState, u32)>,
     pub(super) addresses: BTreeMap<(u32, IpAddr), u32>,
@@ -24,7 +25,8 @@ impl Model {
         match event {
             RouteEvent::Route(update) => {
                 assert!(!update.append, "this source tells of whole routes");
-                self.routes.insert(update.key, (update.target, dump));
+                let said = Said { target: update.target, mtu: update.mtu };
+                self.routes.insert(update.key, (said, dump));
             }
             RouteEvent::Withdraw(key) => drop(self.routes.remove(&key)),
             RouteEvent::NextHop(update) => {
@@ -72,17 +74,22 @@ impl Model {
 
     fn object_gone(&mut self, id: u32) {
         self.objects.remove(&id);
-        self.routes.retain(|_, (target, _)| *target != Target::Object(id));
+        self.routes.retain(|_, (said, _)| said.target != Target::Object(id));
     }
 
-    /// The routes of a table, in words: `10.0.0.0/8 m5 10.0.0.1@2 10.0.0.2@3*7`.
+    /// The routes of a table, in words: `10.0.0.0/8 m5 10.0.0.1@2 10.0.0.2@3*7 mtu 1400`.
     pub(super) fn table(&self, table: u32) -> Vec<String> {
         let of_table = self.routes.iter().filter(|(key, _)| key.table == table);
-        of_table.map(|(key, (target, _))| words(key, target)).collect()
+        of_table.map(|(key, (said, _))| words(key, said)).collect()
     }
 }
 
-pub(super) fn words(key: &RouteKey, target: &Target) -> String {
+pub(super) fn words(key: &RouteKey, said: &Said) -> String {
+    let mtu = if said.mtu == 0 { String::new() } else { format!(" mtu {}", said.mtu) };
+    ways(key, &said.target) + &mtu
+}
+
+fn ways(key: &RouteKey, target: &Target) -> String {
     let metric = if key.metric == 0 { String::new() } else { format!(" m{}", key.metric) };
     let ways = match target {
         Target::Way(way) => core::slice::from_ref(way),

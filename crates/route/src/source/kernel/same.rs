@@ -7,15 +7,17 @@
 
 use std::collections::HashMap;
 
+use super::convert::Said;
 use crate::event::{RouteKey, Target, Way};
+use crate::nexthop::narrower;
 
 /// What follows for whoever was told the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// This is the key's route now.
-    Say(Target),
+    Say(Said),
     /// It should be, by what was known before the dump that is going on.
-    Guess(Target),
+    Guess(Said),
     /// Nothing changes.
     Keep,
     /// It has none any more.
@@ -45,7 +47,7 @@ struct List {
     dump: u32,
     /// An IPv6 route of several hops is among them, of which one may be deleted by itself.
     several: bool,
-    entries: Vec<Option<Target>>,
+    entries: Vec<Option<Said>>,
 }
 
 /// All keys with more than the route that was said.
@@ -68,11 +70,11 @@ impl SameKey {
     }
 
     /// A line of a dump, the first of its key.
-    pub(super) fn first_line(&mut self, key: RouteKey, target: &Target, several: bool) -> Effect {
+    pub(super) fn first_line(&mut self, key: RouteKey, said: &Said, several: bool) -> Effect {
         self.take(&key);
-        let list = self.list(vec![Some(target.clone())], several);
+        let list = self.list(vec![Some(said.clone())], several);
         self.keep(key, list);
-        Effect::Say(target.clone())
+        Effect::Say(said.clone())
     }
 
     /// A further line of the same key, right behind; the first one told of `first`. `joins` where
@@ -80,8 +82,8 @@ impl SameKey {
     pub(super) fn next_line(
         &mut self,
         key: RouteKey,
-        first: &Target,
-        target: &Target,
+        first: &Said,
+        said: &Said,
         joins: bool,
         several: bool,
     ) -> Effect {
@@ -90,12 +92,12 @@ impl SameKey {
         list.several |= several || joins;
         let mut effect = Effect::Keep;
         if joins && let Some(Some(last)) = list.entries.last_mut() {
-            *last = joined(last, target);
+            *last = joined(last, said);
             if let [Some(only)] = &list.entries[..] {
                 effect = Effect::Say(only.clone());
             }
         } else {
-            list.entries.push(Some(target.clone()));
+            list.entries.push(Some(said.clone()));
         }
         self.keep(key, list);
         effect
@@ -114,30 +116,24 @@ impl SameKey {
     }
 
     /// A notification of a new route.
-    pub(super) fn added(
-        &mut self,
-        key: RouteKey,
-        target: Target,
-        put: Put,
-        several: bool,
-    ) -> Effect {
+    pub(super) fn added(&mut self, key: RouteKey, said: Said, put: Put, several: bool) -> Effect {
         let Some(mut list) = self.take(&key) else {
             // IPv6 tells of all hops of a route each time that one is added: those are the route.
             let all = v6(&key) && several;
-            let said = Some(target.clone());
+            let this = Some(said.clone());
             let entries = match put {
-                Put::Behind if !all => vec![None, said],
-                Put::Before => vec![said, None],
-                _ => vec![said],
+                Put::Behind if !all => vec![None, this],
+                Put::Before => vec![this, None],
+                _ => vec![this],
             };
             let first = entries[0].is_some();
             let list = self.list(entries, several);
             self.keep(key, list);
-            return if first { Effect::Say(target) } else { Effect::Keep };
+            return if first { Effect::Say(said) } else { Effect::Keep };
         };
         list.several |= several;
         let entries = &mut list.entries;
-        let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &target)));
+        let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &said)));
         let at = match put {
             Put::Alone => {
                 entries.clear();
@@ -160,15 +156,15 @@ impl SameKey {
         };
         let at = match at {
             None => {
-                entries.insert(0, Some(target.clone()));
+                entries.insert(0, Some(said.clone()));
                 0
             }
             Some(at) if at == entries.len() => {
-                entries.push(Some(target.clone()));
+                entries.push(Some(said.clone()));
                 at
             }
             Some(at) => {
-                entries[at] = Some(target.clone());
+                entries[at] = Some(said.clone());
                 at
             }
         };
@@ -176,15 +172,16 @@ impl SameKey {
             (list.dump, list.several) = (self.dump, several);
         }
         self.keep(key, list);
-        if at == 0 { Effect::Say(target) } else { Effect::Keep }
+        if at == 0 { Effect::Say(said) } else { Effect::Keep }
     }
 
     /// A notification of a deleted route, or of deleted hops of one.
-    pub(super) fn removed(&mut self, key: RouteKey, deleted: Option<&Target>) -> Effect {
+    pub(super) fn removed(&mut self, key: RouteKey, deleted: Option<&Said>) -> Effect {
         let Some(mut list) = self.take(&key) else { return Effect::Gone };
         let entries = &mut list.entries;
-        let known = |entry: &Option<Target>| match (entry, deleted) {
-            (Some(entry), Some(deleted)) => overlap(entry, deleted),
+        // IPv4 routes by the same way may differ in their MTU alone.
+        let known = |entry: &Option<Said>| match (entry, deleted) {
+            (Some(e), Some(deleted)) => overlap(e, deleted) && (v6(&key) || e.mtu == deleted.mtu),
             _ => false,
         };
         let at =
@@ -216,22 +213,24 @@ impl SameKey {
     /// that have others.
     pub(super) fn object_gone(&mut self, id: u32) -> Vec<(RouteKey, Effect)> {
         let object = Target::Object(id);
-        let touched = |list: &List| {
-            let first = list.entries.first();
-            first == Some(&None) || list.entries.iter().flatten().any(|entry| *entry == object)
+        let named = |list: &List| {
+            list.entries.iter().flatten().find(|entry| entry.target == object).cloned()
         };
+        let touched = |list: &List| list.entries.first() == Some(&None) || named(list).is_some();
         let keys: Vec<RouteKey> =
             self.lists.iter().filter(|(_, list)| touched(list)).map(|(key, _)| *key).collect();
         let mut effects = Vec::with_capacity(keys.len());
         for key in keys {
-            let known = self.lists[&key].entries.iter().flatten().any(|entry| *entry == object);
-            let effect = if known { self.removed(key, Some(&object)) } else { Effect::Ask };
+            let effect = match named(&self.lists[&key]) {
+                Some(gone) => self.removed(key, Some(&gone)),
+                None => Effect::Ask,
+            };
             effects.push((key, effect));
         }
         effects
     }
 
-    fn list(&self, entries: Vec<Option<Target>>, several: bool) -> List {
+    fn list(&self, entries: Vec<Option<Said>>, several: bool) -> List {
         List { dump: self.dump, several, entries }
     }
 
@@ -271,29 +270,31 @@ fn same_way(a: &Way, b: &Way) -> bool {
 }
 
 /// Whether these are the same route: a hop in common, or the same verdict.
-fn overlap(a: &Target, b: &Target) -> bool {
-    let (x, y) = (ways(a), ways(b));
+fn overlap(a: &Said, b: &Said) -> bool {
+    let (x, y) = (ways(&a.target), ways(&b.target));
     if x.is_empty() || y.is_empty() {
-        return a == b;
+        return a.target == b.target;
     }
     x.iter().any(|way| y.iter().any(|other| same_way(way, other)))
 }
 
 /// What is left of a route without some hops.
-fn without(target: &Target, deleted: &Target) -> Option<Target> {
-    let gone = ways(deleted);
+fn without(said: &Said, deleted: &Said) -> Option<Said> {
+    let gone = ways(&deleted.target);
     let keep = |way: &&Way| !gone.iter().any(|other| same_way(way, other));
-    of_ways(ways(target).iter().filter(keep).copied().collect())
+    of_ways(ways(&said.target).iter().filter(keep).copied().collect(), said.mtu)
 }
 
-fn joined(a: &Target, b: &Target) -> Target {
-    of_ways([ways(a), ways(b)].concat()).expect("each has a hop")
+fn joined(a: &Said, b: &Said) -> Said {
+    let ways = [ways(&a.target), ways(&b.target)].concat();
+    of_ways(ways, narrower(a.mtu, b.mtu)).expect("each has a hop")
 }
 
-fn of_ways(ways: Vec<Way>) -> Option<Target> {
-    match ways[..] {
-        [] => None,
-        [way] => Some(Target::Way(Way { weight: 1, ..way })),
-        _ => Some(Target::Ways(ways)),
-    }
+fn of_ways(ways: Vec<Way>, mtu: u16) -> Option<Said> {
+    let target = match ways[..] {
+        [] => return None,
+        [way] => Target::Way(Way { weight: 1, ..way }),
+        _ => Target::Ways(ways),
+    };
+    Some(Said { target, mtu })
 }

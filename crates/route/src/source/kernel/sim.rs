@@ -11,12 +11,16 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::KIND;
+use super::convert::Said;
 use super::model::{Model, words};
 use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
 use crate::netlink::{
     DONE, F_APPEND, F_CREATE, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6, Request, link, nexthop, route,
 };
 use crate::source::{RouteSource, SourceSpec};
+
+/// What routes state; 0 for nothing.
+const MTUS: [u16; 3] = [0, 1400, 1300];
 
 const LINKS: core::ops::RangeInclusive<u32> = 1..=3;
 
@@ -28,7 +32,8 @@ type Key = (u8, u8);
 /// What a route does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Does {
-    Hops(Vec<Hop>),
+    /// With an MTU; 0 for none.
+    Hops(Vec<Hop>, u16),
     Object(u32),
 }
 
@@ -143,7 +148,7 @@ impl Sim {
 
     fn alive(&self, does: &Does) -> bool {
         match does {
-            Does::Hops(hops) => hops.iter().any(|(link, _)| !self.down.contains(link)),
+            Does::Hops(hops, _) => hops.iter().any(|(link, _)| !self.down.contains(link)),
             Does::Object(id) => self.objects.contains_key(id),
         }
     }
@@ -156,7 +161,7 @@ impl Sim {
     fn message(&self, v6: bool, key: Key, does: &Does, kind: u16, flags: u16, seq: u32) -> Vec<u8> {
         let (prefix, metric) = key;
         let mut head = [if v6 { IPV6 } else { IPV4 }, 16, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
-        if let Does::Hops(hops) = does
+        if let Does::Hops(hops, _) = does
             && v6
             && hops[0].1 == 0
         {
@@ -171,9 +176,14 @@ impl Sim {
         if metric > 0 {
             request = request.attr(6, &u32::from(metric).to_ne_bytes());
         }
+        if let Does::Hops(_, mtu @ 1..) = does {
+            let metric = [8, 0, 2, 0]; // RTAX_MTU
+            let mtu = u32::from(*mtu).to_ne_bytes();
+            request = request.attr(8, [metric, mtu].as_flattened());
+        }
         match does {
             Does::Object(id) => request.attr(30, &id.to_ne_bytes()).finish(),
-            Does::Hops(hops) => match hops[..] {
+            Does::Hops(hops, _) => match hops[..] {
                 [(link, 0)] => request.attr(4, &link.to_ne_bytes()).finish(),
                 [(link, last)] => {
                     request.attr(4, &link.to_ne_bytes()).attr(5, &gateway(v6, link, last)).finish()
@@ -203,11 +213,11 @@ impl Sim {
     fn add(&mut self, v6: bool, key: Key, does: Does, put: u8) {
         // The kernel takes no route over a link that is down, nor one that names no object.
         let usable = match &does {
-            Does::Hops(hops) => hops.iter().all(|(link, _)| !self.down.contains(link)),
+            Does::Hops(hops, _) => hops.iter().all(|(link, _)| !self.down.contains(link)),
             Does::Object(id) => self.objects.contains_key(id),
         };
         let same = |other: &Does| match (other, &does) {
-            (Does::Hops(a), Does::Hops(b)) => a.iter().any(|hop| b.contains(hop)),
+            (Does::Hops(a, _), Does::Hops(b, _)) => a.iter().any(|hop| b.contains(hop)),
             (a, b) => a == b,
         };
         let usable = usable && self.locked.is_none();
@@ -219,7 +229,7 @@ impl Sim {
             return;
         }
         let empty = list.is_empty();
-        let joins = |does: &Does| matches!(does, Does::Hops(hops) if hops[0].1 > 0);
+        let joins = |does: &Does| matches!(does, Does::Hops(hops, _) if hops[0].1 > 0);
         let (told, flags) = match put % 3 {
             // Instead of the first, but IPv6 of the first of the same sort: where that is not the
             // same one, which of them goes is not told. Left out here: there is a case for it.
@@ -228,9 +238,10 @@ impl Sim {
                 (does, F_REPLACE)
             }
             _ if v6 && joins(&does) && list.iter().any(joins) => {
-                let Does::Hops(more) = does else { unreachable!() };
+                // Each hop has an MTU in the kernel, which tells one of them: here they are the same.
+                let Does::Hops(more, _) = does else { unreachable!() };
                 let at = list.iter().position(joins).unwrap();
-                let Does::Hops(hops) = &mut list[at] else { unreachable!() };
+                let Does::Hops(hops, _) = &mut list[at] else { unreachable!() };
                 hops.extend(more);
                 (list[at].clone(), F_CREATE | F_APPEND)
             }
@@ -240,7 +251,7 @@ impl Sim {
             }
             _ => {
                 list.push(does.clone());
-                let multi = matches!(&does, Does::Hops(hops) if hops.len() > 1);
+                let multi = matches!(&does, Does::Hops(hops, _) if hops.len() > 1);
                 let flags = match (v6, empty) {
                     (true, true) if multi => F_CREATE,
                     (_, true) => F_CREATE | F_EXCL,
@@ -261,8 +272,8 @@ impl Sim {
         let at = usize::from(which) % list.len();
         let told = match &mut list[at] {
             // One hop of several.
-            Does::Hops(hops) if v6 && hops.len() > 1 && which >= 4 => {
-                Does::Hops(vec![hops.remove(usize::from(which) % hops.len())])
+            Does::Hops(hops, mtu) if v6 && hops.len() > 1 && which >= 4 => {
+                Does::Hops(vec![hops.remove(usize::from(which) % hops.len())], *mtu)
             }
             _ => list.remove(at),
         };
@@ -283,9 +294,9 @@ impl Sim {
                     self.table(v6).insert(key, keep);
                 }
                 for does in gone.into_iter().filter(|_| v6) {
-                    let Does::Hops(hops) = does else { continue };
+                    let Does::Hops(hops, mtu) = does else { continue };
                     for hop in hops {
-                        self.tell(true, key, &Does::Hops(vec![hop]), route::DEL, 0);
+                        self.tell(true, key, &Does::Hops(vec![hop], mtu), route::DEL, 0);
                     }
                 }
             }
@@ -298,7 +309,8 @@ impl Sim {
                 self.read_ahead(race);
                 // Connected routes are IPv6's that never join.
                 let hop = if v6 || hop.1 > 0 { hop } else { (hop.0, 1) };
-                self.add(v6, key, Does::Hops(vec![hop]), put);
+                let mtu = MTUS[usize::from(put / 3) % MTUS.len()];
+                self.add(v6, key, Does::Hops(vec![hop], mtu), put);
                 if race {
                     self.dump();
                 }
@@ -307,7 +319,7 @@ impl Sim {
                 let other = (link % 3 + 1, last.max(1) + 1);
                 let does = match object {
                     true => Does::Object(link),
-                    false => Does::Hops(vec![(link, last.max(1)), other]),
+                    false => Does::Hops(vec![(link, last.max(1)), other], MTUS[usize::from(last)]),
                 };
                 // As `ip route replace`, so that the hops are the whole of it.
                 if self.table(v6).get(&key).is_none_or(|list| list.len() == 1) {
@@ -484,17 +496,19 @@ impl Sim {
                 };
                 let prefix = AnyPrefix::new(addr, 16).unwrap();
                 let key = RouteKey { table: MAIN_TABLE, prefix, metric: metric.into() };
-                all.push(words(&key, &self.target(v6, does)));
+                all.push(words(&key, &self.said(v6, does)));
             }
         }
         all.sort();
         all
     }
 
-    fn target(&self, v6: bool, does: &Does) -> Target {
-        let hops = match does {
-            Does::Object(id) => return Target::Object(*id),
-            Does::Hops(hops) => hops.iter().filter(|(link, _)| !self.down.contains(link)),
+    fn said(&self, v6: bool, does: &Does) -> Said {
+        let (hops, mtu) = match does {
+            Does::Object(id) => return Said { target: Target::Object(*id), mtu: 0 },
+            Does::Hops(hops, mtu) => {
+                (hops.iter().filter(|(link, _)| !self.down.contains(link)), *mtu)
+            }
         };
         let ways: Vec<Way> = hops
             .map(|&(link, last)| Way {
@@ -503,10 +517,11 @@ impl Sim {
                 weight: 1,
             })
             .collect();
-        match ways[..] {
+        let target = match ways[..] {
             [way] => Target::Way(way),
             _ => Target::Ways(ways),
-        }
+        };
+        Said { target, mtu }
     }
 }
 

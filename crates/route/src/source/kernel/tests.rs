@@ -344,6 +344,52 @@ fn what_cannot_be_followed_is_told_or_left_to_the_host() {
 }
 
 #[test]
+fn the_mtu_is_part_of_what_a_route_is() {
+    let with = |v6, prefix, mtu: u32, kind, flags, seq| {
+        let mut addr = [0; 16];
+        (addr[0], addr[15]) = (0x20, 1);
+        let gateway = if v6 { &addr[..] } else { &[172, 16, 0, 1] };
+        let request = prefixed(v6, prefix, kind, flags, seq, head(v6));
+        // Among other metrics: an initial window.
+        let metrics = [&[8, 0, 11, 0, 10, 0, 0, 0, 8, 0, 2, 0][..], &mtu.to_ne_bytes()].concat();
+        let request = request.attr(5, gateway).attr(4, &3u32.to_ne_bytes());
+        request.attr(8, &metrics).finish()
+    };
+    let mut case = Case::following();
+    for (v6, mtu, want) in [
+        (V4, 1400, " mtu 1400"),
+        (V4, 0, ""),
+        // What cannot be is what the kernel makes of it when it forwards.
+        (V4, 20, " mtu 68"),
+        (V4, 100_000, " mtu 65535"),
+        (V6, 1400, " mtu 1400"),
+        (V6, 1000, " mtu 1280"),
+    ] {
+        case.input(&with(v6, 1, mtu, route::NEW, F_REPLACE, 0));
+        let route = if v6 { "2001::/16 2000::1@3" } else { "10.1.0.0/16 172.16.0.1@3" };
+        assert_eq!(case.routes().last(), Some(&format!("{route}{want}")));
+    }
+    // Two that differ in nothing else: the one that is meant goes.
+    let mut case = Case::following();
+    for (mtu, flags) in [(1400, F_CREATE | F_EXCL), (1300, F_CREATE | F_APPEND)] {
+        case.input(&with(V4, 1, mtu, route::NEW, flags, 0));
+    }
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.1@3 mtu 1400"]);
+    case.input(&with(V4, 1, 1300, route::DEL, 0, 0));
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.1@3 mtu 1400"]);
+    // A line of a dump with another MTU is another state of the route.
+    let mut case = Case::at_routes();
+    case.input(&with(V4, 1, 1300, route::NEW, F_REPLACE, 99));
+    case.input(&with(V4, 1, 1400, route::NEW, F_MULTI, case.seq));
+    case.done();
+    assert_eq!(case.asked[4..], [26, 26], "once more");
+    case.input(&with(V4, 1, 1300, route::NEW, F_MULTI, case.seq));
+    case.done();
+    case.done();
+    assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.1@3 mtu 1300"]);
+}
+
+#[test]
 fn hops_that_cannot_be_used_are_left_out() {
     let hops = |flags: [u8; 2]| {
         let mut all = Vec::new();

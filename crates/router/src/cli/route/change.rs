@@ -1,12 +1,9 @@
 //! `fingerpost route add`, `del`, `change`, `append`, `replace`: one route, in words.
 
 use std::io::{self, Write};
-use std::net::IpAddr;
 
 use clap::Args;
-use fingerpost_lpm::PrefixError;
-use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::words::unknown;
+use fingerpost_route::source::line::{Line, LineWay};
 use hyper::Method;
 
 use super::super::command::{Exit, Failure};
@@ -19,11 +16,13 @@ pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 10.0.0.0/8 via 192.0.2.1
   $ fingerpost route add 10.0.0.0/8 via 192.0.2.1 weight 3 via 192.0.2.2 dev eth1
   $ fingerpost route add 2001:db8::/32 via fe80::1 dev eth0 table 10
+  $ fingerpost route add 198.51.100.0/24 via 192.0.2.1 mtu 1400
   $ fingerpost route add 203.0.113.0/24 blackhole metric 5 expires 60
 
 PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX blackhole|unreachable|
-prohibit; then [metric N] [table T] [expires SECONDS]: these ways end by themselves. Refused where
-there is such a route.";
+prohibit; then [metric N] [mtu BYTES] [table T] [expires SECONDS]: these ways end by themselves.
+Refused where there is such a route. An MTU is at least 68 for IPv4 and 1280 for IPv6, and 0 for the
+link's, which is a limit in any case.";
 pub(super) const DEL: &str = "Examples:
   $ fingerpost route del 10.0.0.0/8
   $ fingerpost route del 10.0.0.0/8 via 192.0.2.2
@@ -34,8 +33,10 @@ made: the routes of another source go with it.";
 pub(super) const CHANGE: &str = "Examples:
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.9
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 weight 5
+  $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 mtu 1400
 
-Refused where there is no such route. Of several ways the one over this gateway is changed.";
+Refused where there is no such route. Of several ways the one over this gateway is changed. The MTU is
+kept where none is named.";
 pub(super) const APPEND: &str = "Examples:
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.3 dev eth1 weight 2
@@ -88,93 +89,28 @@ impl Report for RouteChanged {
     }
 }
 
-/// What may stand behind a prefix.
-const WORDS: [&str; 10] = [
-    "via",
-    "dev",
-    "weight",
-    "metric",
-    "table",
-    "expires",
-    "all",
-    "blackhole",
-    "unreachable",
-    "prohibit",
-];
-
 /// The words of a route. What they mean on this host the daemon knows: which interfaces there are,
 /// whether a gateway can be found.
 fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, String> {
-    let (mut ways, mut kind, mut all): (Vec<(WayChange, bool)>, Option<String>, bool) =
-        (Vec::new(), None, false);
-    let (mut metric, mut table, mut expires) = (None, None, None);
-    let mut words = words.iter().map(String::as_str);
-    while let Some(word) = words.next() {
-        let mut value = |what: &str| {
-            words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
-        };
-        match word {
-            "via" => {
-                let text = value("a gateway")?;
-                let addr: IpAddr = text.parse().map_err(|_| {
-                    format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed")
-                })?;
-                let way = WayChange { gateway: Some(addr.to_string()), dev: None, weight: 1 };
-                ways.push((way, false));
-            }
-            "dev" => {
-                let dev = Some(value("the name of an interface")?.to_owned());
-                match ways.last_mut() {
-                    None => ways.push((WayChange { gateway: None, dev, weight: 1 }, false)),
-                    Some((way, false)) if way.dev.is_none() => way.dev = dev,
-                    Some(_) => return Err("`dev` belongs right behind its `via GATEWAY`".into()),
-                }
-            }
-            "weight" => {
-                let weight = number(word, value("a number")?)?;
-                let way = ways.last_mut().filter(|(_, weighed)| !weighed);
-                let way = way.ok_or("`weight` belongs right behind one `via GATEWAY`")?;
-                (way.0.weight, way.1) = (weight, true);
-            }
-            "metric" => once(word, &mut metric, number(word, value("a number")?)?)?,
-            "table" => once(word, &mut table, number(word, value("a number")?)?)?,
-            "expires" => once(word, &mut expires, number(word, value("seconds")?)?)?,
-            "all" => all = true,
-            "blackhole" | "unreachable" | "prohibit" => once(word, &mut kind, word.to_owned())?,
-            other => return Err(unknown("word", other, WORDS)),
-        }
-    }
-    let prefix = prefix(first, &ways)?.to_string();
-    let ways = ways.into_iter().map(|(way, _)| way).collect();
-    Ok(RouteChange { action, prefix, table, metric, ways, kind, expires, all })
-}
-
-fn prefix(text: &str, ways: &[(WayChange, bool)]) -> Result<AnyPrefix, String> {
-    if text == "default" {
-        let gateway = ways.iter().find_map(|(way, _)| way.gateway.as_deref());
-        return match gateway {
-            Some(gateway) if gateway.contains(':') => {
-                Ok(AnyPrefix::V6(fingerpost_lpm::Prefix::ALL))
-            }
-            Some(_) => Ok(AnyPrefix::V4(fingerpost_lpm::Prefix::ALL)),
-            None => Err("`default` of which family? write 0.0.0.0/0 or ::/0".into()),
-        };
-    }
-    AnyPrefix::parse(text).map_err(|error| match error {
-        PrefixError::HostBits => {
-            format!("`{text}` has bits set behind its length: clear them or make it longer")
-        }
-        error => format!("`{text}` is no prefix: {error}"),
+    let words = std::iter::once(first).chain(words.iter().map(String::as_str));
+    let Line { prefix, ways, verdict, metric, mtu, table, expires, all } =
+        Line::parse(words, &["expires", "all"])?;
+    let way = |way: &LineWay<'_>| WayChange {
+        gateway: way.gateway.map(|gateway| gateway.to_string()),
+        dev: way.dev.map(str::to_owned),
+        weight: way.weight,
+    };
+    Ok(RouteChange {
+        action,
+        prefix: prefix.to_string(),
+        table,
+        metric,
+        mtu,
+        ways: ways.iter().map(way).collect(),
+        kind: verdict.map(str::to_owned),
+        expires: expires.map(u64::from),
+        all,
     })
-}
-
-fn number<T: std::str::FromStr>(word: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{word} {text}`: a number is needed"))
-}
-
-/// Sets what may be said once.
-pub(in super::super) fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
-    if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -193,11 +129,12 @@ mod tests {
             dev: dev.map(str::to_owned),
             weight,
         };
-        let route = said("10.0.0.0/8 via 192.0.2.1 dev eth0 weight 3 via 2001:DB8::1 metric 7");
+        let route =
+            said("10.0.0.0/8 via 192.0.2.1 dev eth0 weight 3 via 2001:DB8::1 metric 7 mtu 1400");
         let route = route.unwrap();
         assert_eq!(
-            (route.prefix.as_str(), route.metric, route.table),
-            ("10.0.0.0/8", Some(7), None)
+            (route.prefix.as_str(), route.metric, route.table, route.mtu),
+            ("10.0.0.0/8", Some(7), None, Some(1400))
         );
         let first = way(Some("192.0.2.1"), Some("eth0"), 3);
         assert_eq!(route.ways, [first, way(Some("2001:db8::1"), None, 1)]);
@@ -222,7 +159,7 @@ mod tests {
             ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
             ("10.0.0.0/8 via eth0", "`eth0` is no gateway"),
             ("10.0.0.0/8 weight 2", "`weight` belongs right behind one `via GATEWAY`"),
-            ("10.0.0.0/8 via 192.0.2.1 weight x", "`weight x`: a number is needed"),
+            ("10.0.0.0/8 via 192.0.2.1 weight x", "`weight x`: a number from 1 to 65535 is needed"),
             ("10.0.0.0/8 dev a dev b", "`dev` belongs right behind its `via GATEWAY`"),
             ("10.0.0.0/8 blackhole prohibit", "`prohibit` twice"),
             ("10.0.0.0/8 metric 1 metric 2", "`metric` twice"),

@@ -127,17 +127,18 @@ fn steps(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
 
 /// What a route does, and when it ends.
 pub(super) fn what_of(route: &Route) -> String {
-    let what = what(&route.kind, &route.ways);
+    let what = what(&route.kind, &route.ways, route.mtu);
     match route.expires {
         Some(seconds) => format!("{what} expires {seconds}"),
         None => what,
     }
 }
 
-/// Kind and ways of a route, in the words of `route add`.
-pub(in crate::cli) fn what(kind: &str, ways: &[Way]) -> String {
+/// Kind, ways and MTU of a route, in the words of `route add`.
+pub(in crate::cli) fn what(kind: &str, ways: &[Way], mtu: Option<u16>) -> String {
+    let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
     if ways.is_empty() {
-        return kind.to_owned();
+        return kind.to_owned() + &mtu;
     }
     let many = ways.len() > 1;
     let mut text = String::new();
@@ -154,5 +155,5 @@ pub(in crate::cli) fn what(kind: &str, ways: &[Way]) -> String {
             }
         }
     }
-    if text.is_empty() { or_dash(None::<String>) } else { text }
+    if text.is_empty() { or_dash(None::<String>) } else { text + &mtu }
 }

@@ -10,7 +10,6 @@ use super::command::{Command, Failure, parsed};
 use super::output::Output;
 use crate::api::model::Action;
 
-pub(super) use change::once;
 pub(super) use get::what;
 
 pub(super) const COMMAND: Command = Command {

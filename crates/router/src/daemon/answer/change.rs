@@ -1,10 +1,9 @@
 //! `route add` and its siblings: one change of one route, checked whole before anything is done.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::event::is_station;
-use fingerpost_route::source::words::unknown;
+use fingerpost_route::nexthop::{HopError, MAX_WEIGHT};
+use fingerpost_route::source::line;
 use fingerpost_route::{
     AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
 };
@@ -16,8 +15,6 @@ use super::{Daemon, bad};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
 
-/// Weights have 16 bits.
-const WEIGHT_MAX: u32 = 65_535;
 impl Daemon {
     /// Makes a change; workers see it when this returns.
     pub(crate) fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
@@ -32,6 +29,9 @@ impl Daemon {
             seconds => seconds.map(|seconds| (Duration::from_secs(seconds), Instant::now())),
         };
         let done = if delete {
+            if change.mtu.is_some() {
+                return Err(bad("mtu", "a route is deleted whatever its MTU"));
+            }
             if change.kind.is_some() {
                 return Err(bad("kind", "a route is deleted by its prefix, or by its ways"));
             }
@@ -50,7 +50,7 @@ impl Daemon {
                 Action::Replace => Operation::REPLACE,
                 Action::Change | Action::Delete => Operation::CHANGE,
             };
-            self.control.put_route(self.command, key, operation, &target, lifetime)
+            self.control.put_route(self.command, key, operation, &target, change.mtu, lifetime)
         };
         let outcome = done.map_err(|error| self.refused(&key, &error))?;
         self.commit_now();
@@ -85,7 +85,11 @@ impl Daemon {
         {
             words += &format!(" of a command: the one of {} goes with its source", other.source);
         }
-        let place = if matches!(error, RouteError::NextHop { .. }) { "gateway" } else { "prefix" };
+        let place = match error {
+            RouteError::NextHop { error: HopError::Mtu { .. }, .. } => "mtu",
+            RouteError::NextHop { .. } => "gateway",
+            _ => "prefix",
+        };
         ApiError::at(code, place, words)
     }
 
@@ -93,26 +97,16 @@ impl Daemon {
     fn ways_of(&self, prefix: AnyPrefix, ways: &[model::WayChange]) -> Result<Vec<Way>, ApiError> {
         let mut found: Vec<Way> = Vec::new();
         for way in ways {
-            let gateway = way.gateway.as_deref().map(|text| gateway(prefix, text)).transpose()?;
+            let gateway = way.gateway.as_deref().map(line::gateway).transpose();
+            let gateway = gateway.map_err(|words| bad("gateway", words))?;
             let link = way.dev.as_deref().map(|dev| self.link_of(dev)).transpose()?;
-            match (gateway, link) {
-                (None, None) => return Err(bad("ways", "a way needs a gateway or a device")),
-                (Some(IpAddr::V6(addr)), None) if addr.is_unicast_link_local() => {
-                    let words = format_args!("{addr} is link-local: on which device?");
-                    return Err(bad("gateway", words));
-                }
-                _ => {}
-            }
-            if !(1..=WEIGHT_MAX).contains(&way.weight) {
-                let words = format_args!("weight {}: 1 to {WEIGHT_MAX} is needed", way.weight);
+            if !(1..=MAX_WEIGHT).contains(&way.weight) {
+                let words = format_args!("weight {}: 1 to {MAX_WEIGHT} is needed", way.weight);
                 return Err(bad("weight", words));
-            }
-            let same = |other: &Way| (other.gateway, other.link) == (gateway, link);
-            if found.iter().any(same) {
-                return Err(bad("ways", "the same way twice: give it a larger weight instead"));
             }
             found.push(Way { gateway, link, weight: way.weight });
         }
+        line::check_ways(prefix, &found).map_err(|words| bad("ways", words))?;
         Ok(found)
     }
 }
@@ -120,36 +114,21 @@ impl Daemon {
 fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
     let verdict = match change.kind.as_deref() {
         None | Some("via") => None,
-        Some("blackhole") => Some(Target::Blackhole),
-        Some("unreachable") => Some(Target::Unreachable),
-        Some("prohibit") => Some(Target::Prohibit),
-        Some(other) => {
-            let words = unknown("kind", other, ["via", "blackhole", "unreachable", "prohibit"]);
-            return Err(bad("kind", words));
-        }
+        Some(word) => Some(line::verdict(word).ok_or_else(|| {
+            bad("kind", unknown("kind", word, ["via", "blackhole", "unreachable", "prohibit"]))
+        })?),
     };
     if change.all {
         return Err(bad("all", "only for deleting"));
     }
     match (verdict, &ways[..]) {
+        (Some(_), []) if change.mtu.is_some() => {
+            Err(bad("mtu", "a route that drops packets has none"))
+        }
         (Some(target), []) => Ok(target),
         (Some(_), _) => Err(bad("kind", "a route that drops packets has no ways")),
         (None, []) => Err(bad("ways", "where to? a gateway, a device, or a kind that drops")),
         (None, [way]) => Ok(Target::Way(*way)),
         (None, _) => Ok(Target::Ways(ways)),
     }
-}
-
-fn gateway(prefix: AnyPrefix, text: &str) -> Result<IpAddr, ApiError> {
-    let addr: IpAddr =
-        text.parse().map_err(|_| bad("gateway", format_args!("`{text}` is no address")))?;
-    if !is_station(addr) {
-        let words = format_args!("{addr} cannot be a gateway: the address of a router is needed");
-        return Err(bad("gateway", words));
-    }
-    if prefix.family() == 6 && addr.is_ipv4() {
-        let words = format_args!("{addr} is no gateway for IPv6: an IPv6 address is needed");
-        return Err(bad("gateway", words));
-    }
-    Ok(addr)
 }

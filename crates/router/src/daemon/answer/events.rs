@@ -3,7 +3,7 @@
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::{Done, Happened};
 
-use super::hops::{kind, ways};
+use super::hops::{kind, stated, ways};
 use super::neighbors::permanent;
 use super::{Daemon, LinkNames};
 use crate::api::model::{Event, EventKind, Hop};
@@ -34,15 +34,15 @@ impl Daemon {
         for notice in notices {
             last = notice.sequence;
             let what = match &notice.what {
-                Happened::Route { done, source, key, old, new, best } => EventKind::Route {
+                Happened::Route { done, source, key, old, new, mtus, best } => EventKind::Route {
                     done: word(*done).to_owned(),
                     prefix: key.prefix.to_string(),
                     table: key.table,
                     metric: key.metric,
                     source: sources.get(usize::from(*source)).cloned().unwrap_or_default(),
                     best: *best,
-                    old: old.as_ref().map(|key| hop(key, &links)),
-                    new: new.as_ref().map(|key| hop(key, &links)),
+                    old: old.as_ref().map(|key| hop(key, mtus.0, &links)),
+                    new: new.as_ref().map(|key| hop(key, mtus.1, &links)),
                 },
                 Happened::Neighbor { done, interface, addr, mac, up } => EventKind::Neighbor {
                     done: word(*done).to_owned(),
@@ -69,6 +69,6 @@ pub(super) fn word(done: Done) -> &'static str {
     }
 }
 
-fn hop(key: &HopKey, links: &LinkNames) -> Hop {
-    Hop { kind: kind(key).to_owned(), ways: ways(key, links) }
+fn hop(key: &HopKey, mtu: u16, links: &LinkNames) -> Hop {
+    Hop { kind: kind(key).to_owned(), ways: ways(key, links), mtu: stated(mtu) }
 }

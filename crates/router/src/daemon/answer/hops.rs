@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow};
+use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
 use fingerpost_route::{Leg, Way};
 
 use super::{Daemon, LinkNames};
@@ -44,6 +44,11 @@ pub(super) fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
     key.ways().iter().map(of).collect()
 }
 
+/// The MTU of a route, where it states one.
+pub(super) fn stated(mtu: u16) -> Option<u16> {
+    (mtu != 0).then_some(mtu)
+}
+
 /// A link that is gone has only its number left.
 pub(super) fn link_name(link: u32, names: &LinkNames) -> String {
     names.get(&link).cloned().unwrap_or_else(|| format!("link {link}"))
@@ -78,9 +83,7 @@ impl Daemon {
             gateway: gateway.map(|gateway| gateway.to_string()),
             flags: row.flags.letters(),
             used: self.row_used(row),
-            mtu: (row.mtu != 0)
-                .then_some(row.mtu)
-                .or_else(|| member.and_then(|member| self.mtu_of(member))),
+            mtu: member.and_then(|member| self.mtu_of(row, member)),
             references: row.refs,
         }
     }
@@ -100,7 +103,7 @@ impl Daemon {
                 interface: self.interface_of(member, names),
                 weight: member.weight,
                 slots: member.slots,
-                mtu: self.mtu_of(member),
+                mtu: self.mtu_of(row, member),
             });
         }
         // What is configured and is no way out is down.
@@ -141,15 +144,17 @@ impl Daemon {
         }
     }
 
-    fn mtu_of(&self, member: &MemberRow) -> Option<u16> {
-        let link = match (member.exit, member.leg) {
-            (Exit::Adjacency(key), _) if key.mtu != 0 => return Some(key.mtu),
-            (Exit::Adjacency(key), _) => key.link,
-            (_, Leg::Glean(port)) => self.control.forwarding().ports.port(port)?.link,
+    /// As packets meet it: in an adjacency of the member, or of a station that is still to be found.
+    fn mtu_of(&self, row: &HopRow<'_>, member: &MemberRow) -> Option<u16> {
+        let (link, mtu) = match (member.exit, member.leg) {
+            (Exit::Adjacency(key), _) => (key.link, key.mtu),
+            (_, Leg::Glean(port)) => {
+                (self.control.forwarding().ports.port(port)?.link, row.attrs.mtu)
+            }
             _ => return None,
         };
-        let found = self.control.links().find(|(other, _, _)| *other == link);
-        found.map(|(_, _, state)| u16::try_from(state.mtu).unwrap_or(u16::MAX))
+        let (_, _, state) = self.control.links().find(|(other, _, _)| *other == link)?;
+        Some(narrower(u16::try_from(state.mtu).unwrap_or(u16::MAX), mtu))
     }
 
     /// An adjacency as packets find it.

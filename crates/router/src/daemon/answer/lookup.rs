@@ -10,7 +10,7 @@ use fingerpost_route::nexthop::{HopKey, NextHops};
 use fingerpost_route::rib::{Candidate, Rib};
 use fingerpost_route::{AnyPrefix, Ends, Leg, MAIN_TABLE, RouteKey, Way};
 
-use super::hops::{kind, leg_word, ways};
+use super::hops::{kind, leg_word, stated, ways};
 use super::{Daemon, LinkNames};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, GroupAnswer, Route, RouteAnswer};
@@ -173,6 +173,7 @@ impl RowMaker {
             kind: key.map_or("none", kind).to_owned(),
             expires: if told.is_empty() { left(None) } else { None },
             ways: told,
+            mtu: stated(hops.attrs(candidate.hop).map_or(0, |attrs| attrs.mtu)),
             nexthop: candidate.hop.0,
         }
     }

@@ -1,0 +1,250 @@
+//! A route as people write it, in a line of words.
+//!
+//! ```text
+//! PREFIX via GATEWAY [dev NAME] [weight N] [via GATEWAY ...] [metric N] [mtu N] [table N]
+//! PREFIX dev NAME [metric N] [mtu N] [table N]
+//! PREFIX blackhole|unreachable|prohibit [metric N] [table N]
+//! ```
+//!
+//! `default` may stand for the prefix where a gateway shows the family. Of what the words mean on a host
+//! (which links there are, whether a gateway can be found) nothing is known here.
+
+use std::net::IpAddr;
+
+use fingerpost_lpm::{Prefix, PrefixError};
+
+use super::words::unknown;
+use crate::event::{AnyPrefix, Target, Way, is_station};
+use crate::nexthop::MAX_WEIGHT;
+
+/// What may stand behind a prefix, for the nearest word.
+const WORDS: [&str; 9] =
+    ["via", "dev", "weight", "metric", "mtu", "table", "blackhole", "unreachable", "prohibit"];
+
+/// What a line says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line<'a> {
+    /// Where it leads.
+    pub prefix: AnyPrefix,
+    /// By which ways.
+    pub ways: Vec<LineWay<'a>>,
+    /// The word of [`verdict`], instead of ways.
+    pub verdict: Option<&'a str>,
+    /// Lower wins.
+    pub metric: Option<u32>,
+    /// Largest IP packet in bytes; 0 for the link's.
+    pub mtu: Option<u16>,
+    /// `None` for the main one, which `table 0` names too, as in the kernel's messages.
+    pub table: Option<u32>,
+    /// Seconds until it ends by itself (`expires N`, where that was allowed).
+    pub expires: Option<u32>,
+    /// All ways are meant (`all`, where that was allowed).
+    pub all: bool,
+}
+
+/// A way as a line says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineWay<'a> {
+    /// The next router.
+    pub gateway: Option<IpAddr>,
+    /// Name of a link.
+    pub dev: Option<&'a str>,
+    /// Share among the ways, from 1.
+    pub weight: u32,
+}
+
+impl<'a> Line<'a> {
+    /// Reads words, the first of which is the prefix. Of `expires` and `all` those in `more` may stand
+    /// among them.
+    ///
+    /// # Errors
+    /// What is wrong, and what is needed instead.
+    pub fn parse(
+        words: impl IntoIterator<Item = &'a str>,
+        more: &[&'static str],
+    ) -> Result<Self, String> {
+        let mut words = words.into_iter();
+        let first = words.next().ok_or("empty: `PREFIX via GATEWAY` is needed")?;
+        // Weight 0 is one that was not said.
+        let mut ways: Vec<LineWay<'_>> = Vec::new();
+        let (mut verdict, mut all) = (None, false);
+        let (mut metric, mut mtu, mut table, mut expires) = (None, None, None, None);
+        while let Some(word) = words.next() {
+            let mut value = |what: &str| {
+                words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
+            };
+            match word {
+                "via" => {
+                    let gateway = Some(gateway(value("a gateway")?)?);
+                    ways.push(LineWay { gateway, dev: None, weight: 0 });
+                }
+                "dev" => {
+                    let dev = Some(value("the name of a link")?);
+                    match ways.last_mut() {
+                        None => ways.push(LineWay { gateway: None, dev, weight: 0 }),
+                        Some(way) if way.dev.is_none() && way.weight == 0 => way.dev = dev,
+                        Some(_) => {
+                            return Err("`dev` belongs right behind its `via GATEWAY`".into());
+                        }
+                    }
+                }
+                "weight" => {
+                    let weight = number(word, value("a number")?, 1, MAX_WEIGHT)?;
+                    let way = ways.last_mut().filter(|way| way.weight == 0);
+                    way.ok_or("`weight` belongs right behind one `via GATEWAY`")?.weight = weight;
+                }
+                "metric" | "mtu" | "table" | "expires" if known(more, word) => {
+                    let (of, max) = match word {
+                        "metric" => (&mut metric, u32::MAX),
+                        "mtu" => (&mut mtu, u32::from(u16::MAX)),
+                        "table" => (&mut table, u32::MAX),
+                        _ => (&mut expires, u32::MAX),
+                    };
+                    once(word, of, number(word, value("a number")?, 0, max)?)?;
+                }
+                "all" if known(more, word) => all = true,
+                _ if self::verdict(word).is_some() => once(word, &mut verdict, word)?,
+                other => return Err(unknown("word", other, WORDS.iter().chain(more).copied())),
+            }
+        }
+        let prefix = prefix(first, &ways)?;
+        for way in &mut ways {
+            way.weight = way.weight.max(1);
+        }
+        let mtu = mtu.map(|mtu| u16::try_from(mtu).expect("read as one"));
+        let min = prefix.min_mtu();
+        if let Some(mtu) = mtu.filter(|mtu| (1..min).contains(mtu)) {
+            let family = prefix.family();
+            return Err(format!("`mtu {mtu}`: IPv{family} needs at least {min}, 0 is the link's"));
+        }
+        let table = table.filter(|&number| number != 0);
+        Ok(Self { prefix, ways, verdict, metric, mtu, table, expires, all })
+    }
+}
+
+/// What becomes of packets of a route without ways, by its word.
+pub fn verdict(word: &str) -> Option<Target> {
+    match word {
+        "blackhole" => Some(Target::Blackhole),
+        "unreachable" => Some(Target::Unreachable),
+        "prohibit" => Some(Target::Prohibit),
+        _ => None,
+    }
+}
+
+/// The address of a next router.
+///
+/// # Errors
+/// Why it cannot be one.
+pub fn gateway(text: &str) -> Result<IpAddr, String> {
+    let addr: IpAddr = text
+        .parse()
+        .map_err(|_| format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed"))?;
+    if !is_station(addr) {
+        return Err(format!("{addr} cannot be a gateway: the address of a router is needed"));
+    }
+    Ok(addr)
+}
+
+/// What can be wrong with ways though each word is right.
+///
+/// # Errors
+/// What is needed instead.
+pub fn check_ways(prefix: AnyPrefix, ways: &[Way]) -> Result<(), String> {
+    for (index, way) in ways.iter().enumerate() {
+        match (way.gateway, way.link) {
+            (None, None) => return Err("a way needs a gateway or a device".into()),
+            (Some(IpAddr::V4(gateway)), _) if prefix.family() == 6 => {
+                return Err(format!("{gateway} is no gateway for IPv6: an IPv6 address is needed"));
+            }
+            (Some(IpAddr::V6(gateway)), None) if gateway.is_unicast_link_local() => {
+                return Err(format!("{gateway} is link-local: say on which link by `dev NAME`"));
+            }
+            _ => {}
+        }
+        let same = |other: &Way| (other.gateway, other.link) == (way.gateway, way.link);
+        if ways[..index].iter().any(same) {
+            return Err("the same way twice: give it a larger `weight` instead".into());
+        }
+    }
+    Ok(())
+}
+
+fn known(more: &[&str], word: &str) -> bool {
+    WORDS.contains(&word) || more.contains(&word)
+}
+
+fn prefix(text: &str, ways: &[LineWay<'_>]) -> Result<AnyPrefix, String> {
+    if text == "default" {
+        return match ways.iter().find_map(|way| way.gateway) {
+            Some(IpAddr::V4(_)) => Ok(AnyPrefix::V4(Prefix::ALL)),
+            Some(IpAddr::V6(_)) => Ok(AnyPrefix::V6(Prefix::ALL)),
+            None => Err("`default` of which family? write 0.0.0.0/0 or ::/0".into()),
+        };
+    }
+    AnyPrefix::parse(text).map_err(|error| match error {
+        PrefixError::Syntax(_) => format!(
+            "`{text}` is no prefix: a route begins with one, as in `192.0.2.0/24 via 198.51.100.1`"
+        ),
+        PrefixError::HostBits => {
+            format!("`{text}` has bits set behind its length: clear them or make it longer")
+        }
+        error => error.to_string(),
+    })
+}
+
+fn number(word: &str, text: &str, min: u32, max: u32) -> Result<u32, String> {
+    let value = text.parse().ok().filter(|value| (min..=max).contains(value));
+    value.ok_or_else(|| format!("`{word} {text}`: a number from {min} to {max} is needed"))
+}
+
+/// Sets what may be said once.
+///
+/// # Errors
+/// When it was said before.
+pub fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
+    if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_only_some_may_say() {
+        let parse = |text: &'static str, more| {
+            Line::parse(text.split(' '), more).map(|l| (l.expires, l.all))
+        };
+        let more = &["expires", "all"];
+        assert_eq!(parse("10.0.0.0/8 blackhole expires 60", more), Ok((Some(60), false)));
+        assert_eq!(parse("10.0.0.0/8 all", more), Ok((None, true)));
+        assert_eq!(
+            parse("10.0.0.0/8 blackhole expire 60", more),
+            Err("unknown word `expire`, did you mean `expires`?".into())
+        );
+        for word in ["expires", "all"] {
+            let line = ["10.0.0.0/8", word];
+            let error = Line::parse(line, &[]).unwrap_err();
+            assert!(error.starts_with(&format!("unknown word `{word}`, known: via, ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_mtu_is_that_of_its_family() {
+        let parse = |text: &'static str| Line::parse(text.split(' '), &[]).map(|line| line.mtu);
+        assert_eq!(parse("10.0.0.0/8 dev eth0 mtu 68"), Ok(Some(68)));
+        assert_eq!(parse("default via 2001:db8::1 mtu 1280"), Ok(Some(1280)));
+        assert_eq!(parse("default via 2001:db8::1 mtu 0"), Ok(Some(0)));
+        assert_eq!(parse("10.0.0.0/8 dev eth0"), Ok(None));
+        for (line, words) in [
+            ("10.0.0.0/8 dev eth0 mtu 67", "`mtu 67`: IPv4 needs at least 68, 0 is the link's"),
+            ("::/0 dev eth0 mtu 1279", "`mtu 1279`: IPv6 needs at least 1280, 0 is the link's"),
+            ("::/0 dev eth0 mtu 65536", "`mtu 65536`: a number from 0 to 65535 is needed"),
+            ("::/0 dev eth0 mtu", "`mtu` ends the route: a number must follow"),
+            ("::/0 dev eth0 mtu 1500 mtu 1500", "`mtu` twice"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

@@ -5,12 +5,11 @@ mod knobs;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::{nearest, unknown};
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
-
-pub(crate) use knobs::Knobs;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -117,13 +116,14 @@ pub(crate) struct Source {
 pub(crate) struct FibConfig {
     pub(crate) algorithm_v4: String,
     pub(crate) algorithm_v6: String,
-    pub(crate) knobs: Knobs,
+    #[serde(with = "knobs::Knobs")]
+    pub(crate) knobs: FibOptions,
 }
 
 impl Default for FibConfig {
     fn default() -> Self {
         let auto = || "auto".to_owned();
-        Self { algorithm_v4: auto(), algorithm_v6: auto(), knobs: Knobs::default() }
+        Self { algorithm_v4: auto(), algorithm_v6: auto(), knobs: FibOptions::default() }
     }
 }
 
@@ -342,7 +342,7 @@ impl Config {
         wrong.extend(algorithm(&self.fib.algorithm_v4, v4).err());
         let v6 = fingerpost_lpm::registry::v6().map(|row| row.name);
         wrong.extend(algorithm(&self.fib.algorithm_v6, v6).err());
-        if let Err(error) = self.fib.knobs.options() {
+        if let Err(error) = self.fib.knobs.validated() {
             wrong.push((error.name.to_owned(), error.to_string()));
         }
         for word in &self.takeover.ignore {
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(full.mode("eth7"), None);
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
         assert!(!full.kernel_routes());
-        let knobs = full.fib.knobs.options().unwrap();
+        let knobs = full.fib.knobs;
         assert_eq!((knobs.bucket_time_ms, knobs.bucket_change_threshold_rate), (20, 500));
         assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
         assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());

@@ -392,8 +392,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
         connected_from_addresses: !config.kernel_routes(),
     })?;
     control.set_group_mode(config.groups.layout.mode())?;
-    let knobs = config.fib.knobs.options().expect("checked with the configuration");
-    control.set_fib_options(knobs).expect("just checked");
+    control.set_fib_options(config.fib.knobs).expect("checked with the configuration");
     for (family, name) in [(4, &config.fib.algorithm_v4), (6, &config.fib.algorithm_v6)] {
         if name != "auto" {
             control.pin_algorithm(family, Some(name)).expect("checked with the configuration");

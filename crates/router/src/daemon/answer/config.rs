@@ -46,9 +46,9 @@ impl Daemon {
             self.messages.push(format!("not all groups have their new layout yet: {error}"));
         }
         self.config.groups = new.groups;
-        let knobs = new.fib.knobs.options().expect("checked with the configuration");
-        self.control.set_fib_options(knobs).expect("just checked");
-        self.config.fib.knobs = new.fib.knobs;
+        let knobs = new.fib.knobs;
+        self.control.set_fib_options(knobs).expect("checked with the configuration");
+        self.config.fib.knobs = knobs;
         self.commit_now();
         for change in &mut changes {
             change.applied = !change.restart;

@@ -8,6 +8,7 @@ use super::*;
 use crate::event::{LinkUpdate, Mac};
 use crate::forwarding::Ask;
 use crate::hops::Adjacency;
+use crate::hops::Leg;
 
 /// On the right link: a station, and one that only routes can name.
 const V4: &str = "10.0.2.2";

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::nexthop::{HopError, MAX_WEIGHT};
 use fingerpost_route::source::line;
+use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
     AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
 };

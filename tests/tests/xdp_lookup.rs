@@ -193,7 +193,8 @@ fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) 
                     let gateway = Some(A::gateway(number));
                     let way = Target::Way(Way { gateway, link: Some(2), weight: 1 });
                     let source = lab.source;
-                    let put = lab.control.put_route(source, key, Operation::REPLACE, &way, None, None);
+                    let put =
+                        lab.control.put_route(source, key, Operation::REPLACE, &way, None, None);
                     put.expect("a route that can be");
                 }
             }

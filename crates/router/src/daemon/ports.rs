@@ -52,6 +52,8 @@ struct Open {
     name: String,
     mac: Option<Mac>,
     mtu: u32,
+    /// No device that software makes.
+    hardware: bool,
     drive: Drive,
     /// In words, for people.
     mode: String,
@@ -174,8 +176,11 @@ impl Interfaces {
         let mut asker = Asker::new().ok();
         for (&link, open) in &self.open {
             let driven = matches!(open.drive, Drive::Afxdp { .. });
-            // A kernel that cannot say is older than drivers that changed their mind.
-            let takes = asker.as_mut().is_none_or(|a| a.of(link).is_ok_and(|f| f.take));
+            let takes = match &mut asker {
+                Some(asker) => asker.of(link).is_ok_and(|features| features.take),
+                // The kernel cannot say. Hardware that runs programs takes what they send.
+                None => open.hardware,
+            };
             forwarder.open_outlet(open.port, driven && takes);
         }
     }
@@ -294,7 +299,7 @@ impl Interfaces {
             }
         };
         let (name, mac, mtu) = (state.name.clone(), state.mac, state.mtu);
-        let open = Open { port, name, mac, mtu, drive, mode };
+        let open = Open { port, name, mac, mtu, hardware: state.kind.is_empty(), drive, mode };
         if let Drive::Afxdp { .. } = open.drive {
             self.notices.push(format!("{}: taken over: {}", state.name, self.ways(&open).1));
         }

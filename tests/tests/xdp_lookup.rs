@@ -240,13 +240,13 @@ fn sizes() -> (usize, usize) {
 }
 
 #[test]
-fn the_program_in_the_kernel_agrees_with_the_rib_v4() {
+fn xdp_program_and_rib_agree_v4() {
     let (addresses, changes) = sizes();
     prove::<u32>(addresses, changes);
 }
 
 #[test]
-fn the_program_in_the_kernel_agrees_with_the_rib_v6() {
+fn xdp_program_and_rib_agree_v6() {
     let (addresses, changes) = sizes();
     prove::<u128>(addresses, changes);
 }

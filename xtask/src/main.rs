@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, fuzz_lookup, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, fuzz_lookup, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -130,6 +130,8 @@ fn soak(args: &[String]) -> Result<()> {
         tests.args(package).args(["--test", "proof"]);
     } else if name == "fib" {
         tests.args(["--package", "fingerpost-route", "--test", "soak_fib"]);
+    } else if name == "xdp" {
+        tests.args(["--package", "fingerpost-tests", "--test", "xdp_lookup"]);
     } else {
         sh::run(&mut sh::command("cargo build --release"))?;
         tests.args(["--workspace", "--all-features"]);

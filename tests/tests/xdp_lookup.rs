@@ -1,21 +1,23 @@
 //! What the program in the kernel answers is what the RIB says: before, during and after updates in place.
 //!
-//! The shipped tables lie in maps that the program reads. A short form runs with the other tests;
-//! `cargo xtask soak xdp` asks for ten million addresses and makes a million changes.
+//! The shipped tables lie in maps that the program reads. A recorded hour of updates is replayed, then routes
+//! change at random. A short form runs with the other tests; `cargo xtask soak xdp` asks for ten million
+//! addresses, and makes a million random changes besides the whole hour.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::testing::Rng;
-use fingerpost_lpm::{Addr, Lookup, NextHopId, Routes, registry};
+use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, registry};
 use fingerpost_packet::xdp::forward::{Asked, CAP_BYTES, Forwarder};
 use fingerpost_route::source::{SourceSpec, file, find};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
     Operation, RouteEvent, RouteKey, SourceId, Target, Way,
 };
-use fingerpost_tests::{root, skip, soak};
+use fingerpost_tests::{root, skip, soak, tables};
 
 /// Gateways that changed routes move among.
 const GATEWAYS: u32 = 200;
@@ -24,7 +26,8 @@ const ROUND: usize = 500;
 
 struct Lab {
     control: Control,
-    source: SourceId,
+    /// Of the IPv4 table, and of the IPv6 one.
+    sources: [SourceId; 2],
     forwarder: Forwarder,
 }
 
@@ -45,7 +48,7 @@ fn lab() -> Option<Lab> {
     })
     .expect("there is memory");
     control.share(forwarder.shared(), Box::new(forwarder.clone())).expect("there is memory");
-    let source = control.add_source("file", 20);
+    let source = control.add_source("lab", 0);
     let mac = Some(Mac([2, 0, 0, 0, 0, 1]));
     let state = LinkState { name: "eth0".into(), up: true, mtu: 1500, mac, ..LinkState::default() };
     control.handle(source, RouteEvent::Link(LinkUpdate { link: 2, state: Some(state) }));
@@ -54,15 +57,18 @@ fn lab() -> Option<Lab> {
         let update = AddressUpdate { link: 2, addr, prefix_len, gone: false, secondary: false };
         control.handle(source, RouteEvent::Address(update));
     }
-    for name in ["v4-tier1-nh496.txt.xz", "v6-tier1-nh496.txt.xz"] {
+    // A source each: the end of a table ends what its source said before.
+    let sources = ["v4-tier1-nh496.txt.xz", "v6-tier1-nh496.txt.xz"].map(|name| {
+        let source = control.add_source(name, 20);
         let kind = find("file").expect("the file source is in the registry");
         let mut open = (kind.open)(&SourceSpec::default()).expect("it opens");
         let path = root().join("testdata/tables").join(name);
         file::feed(open.as_mut(), &path, &mut |event| control.handle(source, event))
             .expect("the table is shipped");
-    }
+        source
+    });
     control.commit_now(Instant::now()).expect("some algorithm holds them");
-    Some(Lab { control, source, forwarder })
+    Some(Lab { control, sources, forwarder })
 }
 
 trait Family: Addr {
@@ -70,9 +76,32 @@ trait Family: Addr {
     fn best(control: &Control, addr: Self) -> NextHopId;
     fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)>;
     fn gateway(number: u32) -> IpAddr;
+    /// Whether it is on the lab's own link, whose routes are the host's.
+    fn on_link(self) -> bool;
+    /// Recorded updates, and whether each announces; none where there is no record.
+    fn stream() -> Vec<(AnyPrefix, bool)> {
+        Vec::new()
+    }
 }
 
 impl Family for u32 {
+    fn on_link(self) -> bool {
+        self >> 16 == 0x0aff
+    }
+    fn stream() -> Vec<(AnyPrefix, bool)> {
+        let path = tables::data().join("update-20141217-linx-p52.txt.xz");
+        if !path.exists() {
+            skip("real updates (FINGERPOST_DATA); routes change at random all the same");
+            return Vec::new();
+        }
+        let update = |line: &str| {
+            let mut words = line.split(' ').skip(1);
+            let announced = words.next() == Some("a");
+            (AnyPrefix::parse(words.next().unwrap_or_default()).expect("a prefix"), announced)
+        };
+        tables::text(&path).lines().map(update).collect()
+    }
+
     fn asked(forwarder: &Forwarder) -> Asked {
         let asked = forwarder.asked_v4(0).expect("the kernel takes the program");
         asked.expect("it reads the table")
@@ -90,6 +119,9 @@ impl Family for u32 {
 }
 
 impl Family for u128 {
+    fn on_link(self) -> bool {
+        self >> 64 == 0xfd00 << 48
+    }
     fn asked(forwarder: &Forwarder) -> Asked {
         let asked = forwarder.asked_v6(0).expect("the kernel takes the program");
         asked.expect("it reads the table")
@@ -147,8 +179,19 @@ fn all_kinds<A: Family>(lab: &Lab, count: usize, rng: &mut Rng) -> usize {
 }
 
 /// Changes routes while the program is asked for addresses whose routes do not change.
-fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) {
-    let prefixes = A::prefixes(&lab.control);
+fn churn<A: Family>(lab: &mut Lab, changes: usize, replayed: usize, rng: &mut Rng) -> Churned {
+    let mut stream = A::stream();
+    stream.truncate(replayed);
+    let recorded: HashSet<AnyPrefix> = stream.iter().map(|&(prefix, _)| prefix).collect();
+    let in_stream = |addr: A, len: u8| {
+        let around = |len| {
+            let prefix = Prefix::masked(addr, len);
+            AnyPrefix::new(prefix.addr().to_ip(), len).expect("host bits are clear")
+        };
+        (len..=A::BITS).any(|len| recorded.contains(&around(len)))
+    };
+    let mut prefixes = A::prefixes(&lab.control);
+    prefixes.retain(|&(_, first, _)| !first.on_link());
     // Every third prefix stays as it is, and with it the addresses that no changed one covers: those
     // that are still found by it when all the others have gone.
     let (keep, change): (Vec<_>, Vec<_>) =
@@ -158,9 +201,11 @@ fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) 
         .step_by(5)
         .filter_map(|&(_, (prefix, first, _))| {
             let found = lab.control.lookup_route(MAIN_TABLE, first.to_ip())?;
-            (found.prefix == prefix).then(|| (first, found.candidates[0].hop))
+            let alone = found.prefix == prefix && !in_stream(first, prefix.len());
+            alone.then(|| (first, found.candidates[0].hop))
         })
         .collect();
+    let source = lab.sources[usize::from(A::FAMILY == 6)];
     let (stop, asked_count) = (AtomicBool::new(false), AtomicU64::new(0));
     let forwarder = lab.forwarder.clone();
     let spent = std::thread::scope(|scope| {
@@ -179,20 +224,25 @@ fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) 
                 }
             }
         });
+        // Also when the writer panics.
+        let stopping = Stop(&stop);
         let mut spent = Duration::ZERO;
         let mut done = 0;
-        while done < changes && !reader.is_finished() {
+        let all = stream.len() + changes;
+        while done < all && !reader.is_finished() {
             let start = Instant::now();
-            for _ in 0..ROUND {
-                let (_, (prefix, ..)) = change[rng.below(change.len())];
+            for at in done..done + ROUND {
+                let (prefix, announced) = stream.get(at).copied().unwrap_or_else(|| {
+                    let (_, (prefix, ..)) = change[rng.below(change.len())];
+                    (prefix, !rng.chance(20))
+                });
                 let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
-                if rng.chance(20) {
-                    lab.control.handle(lab.source, RouteEvent::Withdraw(key));
+                if !announced {
+                    lab.control.handle(source, RouteEvent::Withdraw(key));
                 } else {
                     let number = u32::try_from(rng.below(GATEWAYS as usize)).expect("small");
                     let gateway = Some(A::gateway(number));
                     let way = Target::Way(Way { gateway, link: Some(2), weight: 1 });
-                    let source = lab.source;
                     let put =
                         lab.control.put_route(source, key, Operation::REPLACE, &way, None, None);
                     put.expect("a route that can be");
@@ -210,22 +260,42 @@ fn churn<A: Family>(lab: &mut Lab, changes: usize, rng: &mut Rng) -> (u64, f64) 
         while asked_count.load(Ordering::Relaxed) == 0 && !reader.is_finished() {
             std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         spent
     });
-    (asked_count.load(Ordering::Relaxed), spent.as_secs_f64())
+    let (beside, seconds) = (asked_count.load(Ordering::Relaxed), spent.as_secs_f64());
+    Churned { replayed: stream.len(), beside, seconds }
 }
 
-fn prove<A: Family>(addresses: usize, changes: usize) {
+/// Has the reader end.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What [`churn`] did.
+struct Churned {
+    /// Recorded updates.
+    replayed: usize,
+    /// Answers compared meanwhile.
+    beside: u64,
+    /// To make all changes visible, routes and next hops included.
+    seconds: f64,
+}
+
+fn prove<A: Family>([addresses, changes, replayed]: [usize; 3]) {
     let Some(mut lab) = lab() else { return };
     let mut rng = Rng::new(A::FAMILY.into());
     let before = all_kinds::<A>(&lab, addresses, &mut rng);
-    let (beside, seconds) = churn::<A>(&mut lab, changes, &mut rng);
+    let Churned { replayed, beside, seconds } = churn::<A>(&mut lab, changes, replayed, &mut rng);
     let after = all_kinds::<A>(&lab, addresses, &mut rng);
     println!(
-        "IPv{}: {before} answers before, {beside} beside {changes} changes in {seconds:.2} s, {after} \
-         after; {} KiB reserved in maps",
+        "IPv{}: {before} answers before, {beside} beside {replayed} recorded and {changes} random \
+         changes in {seconds:.2} s, {after} after; {} KiB reserved in maps",
         A::FAMILY,
         lab.forwarder.reserved_bytes() >> 10
     );
@@ -233,20 +303,18 @@ fn prove<A: Family>(addresses: usize, changes: usize) {
     assert!(lab.forwarder.reserved_bytes() <= CAP_BYTES);
 }
 
-/// Addresses a family, and changes.
-fn sizes() -> (usize, usize) {
+/// Addresses a family, random changes, recorded ones.
+fn sizes() -> [usize; 3] {
     let long = soak(Duration::from_secs(1)) > Duration::from_secs(1);
-    if long { (5_000_000, 500_000) } else { (40_000, 10_000) }
+    if long { [5_000_000, 500_000, usize::MAX] } else { [40_000, 10_000, 10_000] }
 }
 
 #[test]
 fn xdp_program_and_rib_agree_v4() {
-    let (addresses, changes) = sizes();
-    prove::<u32>(addresses, changes);
+    prove::<u32>(sizes());
 }
 
 #[test]
 fn xdp_program_and_rib_agree_v6() {
-    let (addresses, changes) = sizes();
-    prove::<u128>(addresses, changes);
+    prove::<u128>(sizes());
 }

@@ -19,6 +19,7 @@ pub mod reasons;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -63,6 +64,9 @@ struct Inner {
     devices: Map,
     left: Map,
     flow_seed: u64,
+    /// A program that should have gone could not be replaced: it may read what it should not. Beside the
+    /// state, because grace asks for it while a program is being made.
+    stuck: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -74,8 +78,6 @@ struct State {
     uses: Option<Map>,
     /// What was counted in the maps before this one.
     used_before: Vec<Used>,
-    /// A program that should have gone could not be replaced: it may read what it should not.
-    stuck: bool,
 }
 
 /// An interface whose frames pass through a program.
@@ -122,6 +124,7 @@ impl Forwarder {
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             flow_seed,
+            stuck: AtomicBool::new(false),
             state: Mutex::default(),
         })))
     }
@@ -271,7 +274,9 @@ impl Forwarder {
             }
             Ok(_) => false,
         };
-        state.stuck |= failed;
+        if failed {
+            self.0.stuck.store(true, Relaxed);
+        }
         if let Some(attached) = state.ports.get_mut(&port) {
             attached.state = linked;
         }
@@ -480,7 +485,7 @@ impl Outside<Forwarding> for Forwarder {
     }
 
     fn passed(&self, epoch: Epoch) -> bool {
-        self.0.epochs.passed(epoch) && !self.state().stuck
+        self.0.epochs.passed(epoch) && !self.0.stuck.load(Relaxed)
     }
 }
 

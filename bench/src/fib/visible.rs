@@ -47,8 +47,8 @@ enum Flows {
     Any,
 }
 
-/// How many those are.
-const FLOWS: u32 = 64;
+/// Flows that are looked at: one for each bucket of a group of two, which is written bucket by bucket.
+const FLOWS: u32 = 256;
 
 /// The hash of a flow: in any part of its bits as good as random.
 fn flow(number: u32) -> u32 {
@@ -59,7 +59,7 @@ impl<A: Lane> Sight<A> {
     #[inline]
     fn is_seen(&self, forwarding: &Forwarding) -> bool {
         let mut seen =
-            (0..FLOWS).map(|n| world::leaves(forwarding, self.addr, flow(n)) == self.mac);
+            (0..FLOWS).map(|n| world::leaves(forwarding, self.addr, n << 24) == self.mac);
         match self.flows {
             Flows::One => world::leaves(forwarding, self.addr, 0) == self.mac,
             Flows::All => seen.all(|seen| seen),

@@ -12,6 +12,7 @@
 //!         however many routes name it
 //! Limits: 2^28 slots and adjacencies; a group has at most 256 members, 64 in FreeBSD's mode
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -529,6 +530,9 @@ impl NextHops {
     ) -> Result<(), UpdateError> {
         let again = std::mem::take(&mut self.unwritten);
         let ids: BTreeSet<u32> = ids.into_iter().chain(again.iter().copied()).collect();
+        let mut ids: Vec<u32> = ids.into_iter().collect();
+        // What many routes name moves first: each entry costs about a microsecond.
+        ids.sort_by_key(|&id| Reverse(self.refs(NextHopId(id))));
         let mut result = Ok(());
         for id in ids {
             if let Err(error) = self.refresh_one(id, again.contains(&id), resolver) {

@@ -1,15 +1,15 @@
 //! Why packets end: one closed list for the whole router, so that in = out + dropped + held.
 
+/// A closed list of reasons: each has a name that counters and documents call it, and a line that says what
+/// it means.
 macro_rules! reasons {
-    ($($variant:ident = $name:literal, $doc:literal;)*) => {
-        /// Why a packet was dropped.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum DropReason {
+    ($(#[$attribute:meta])* $list:ident; $($variant:ident = $name:literal, $doc:literal;)*) => {
+        $(#[$attribute])*
+        pub enum $list {
             $(#[doc = $doc] $variant,)*
         }
 
-        impl DropReason {
+        impl $list {
             /// Every reason, in order of its number.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
@@ -25,8 +25,13 @@ macro_rules! reasons {
         }
     };
 }
+pub(crate) use reasons;
 
 reasons! {
+    /// Why a packet was dropped.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    DropReason;
     TooShort = "too_short", "Shorter than the headers it must have.";
     BadEtherType = "bad_ether_type", "Neither IPv4 nor IPv6.";
     NotForUs = "not_for_us", "Sent to another station's link address.";

@@ -1,34 +1,12 @@
 //! Why the program in the kernel did not forward a packet: counters, in the order that `forward.c` has.
 
-use crate::drops::DropReason;
-
-macro_rules! reasons {
-    ($($variant:ident = $name:literal, $doc:literal;)*) => {
-        /// Why a packet was left alone, or for the last two dropped.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u32)]
-        pub enum LeftAlone {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl LeftAlone {
-            /// Every reason, in order of its number.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// What counters and documents call it.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// What it means, in a line.
-            pub fn summary(self) -> &'static str {
-                match self { $(Self::$variant => $doc,)* }
-            }
-        }
-    };
-}
+use crate::drops::{DropReason, reasons};
 
 reasons! {
+    /// Why a packet was left alone, or for the last two dropped.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u32)]
+    LeftAlone;
     NotOurs = "not_ours", "Not sent to the interface's own link address.";
     Short = "short", "Shorter than an IP header.";
     Type = "type", "Neither IPv4 nor IPv6, or tagged.";

@@ -1,5 +1,6 @@
 //! What several benchmarks are told alike: tables, algorithms, programs of others, where results go.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub(super) struct Subjects {
     #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
     algorithm: Vec<String>,
     /// Programs of others in the same turns: names, `all`, or `none`
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    #[arg(value_parser = found_by(|names| peer::find(names, 4)))]
     peers: String,
     /// How long each of them may take to load the table; rte_lpm wants minutes for a full one
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
@@ -80,9 +82,11 @@ impl Subjects {
     }
 }
 
-fn peers(text: &str) -> Result<String, String> {
-    peer::find(text, 4).map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
+/// Takes what `find` finds something by, as it is written.
+pub(super) fn found_by<T: 'static, E: Display + 'static>(
+    find: fn(&str) -> Result<T, E>,
+) -> impl Fn(&str) -> Result<String, String> + Clone {
+    move |text| find(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// A count of something.

@@ -11,7 +11,7 @@ use fingerpost_bench::{FibOptions, fib};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};
-use super::arguments::{positive, seconds};
+use super::arguments::{found_by, positive, seconds};
 use super::print::{draw, print};
 
 /// Adds it to the benchmarks.
@@ -41,7 +41,7 @@ struct Fib {
     #[arg(long, value_name = "FILE")]
     stream_file: Option<PathBuf>,
     /// Other programs at the same jobs: names, `all`, or `none`
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = peers)]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = found_by(find))]
     peers: String,
     /// Measuring time of each run that is a rate
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
@@ -55,11 +55,6 @@ struct Fib {
     /// Write the document and its drawings there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-}
-
-fn peers(text: &str) -> Result<String, String> {
-    find(text).map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
 }
 
 /// Measures and prints.

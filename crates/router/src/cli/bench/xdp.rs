@@ -11,7 +11,7 @@ use fingerpost_bench::{BenchDocument, XdpOptions, xdp};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};
-use super::arguments::positive;
+use super::arguments::{found_by, positive};
 use super::print::{draw, print};
 
 /// Adds it to the benchmarks.
@@ -36,7 +36,7 @@ struct Xdp {
     #[arg(long, value_name = "FILE", required = true)]
     table: Vec<PathBuf>,
     /// What forwards: names, or `all`
-    #[arg(long, value_name = "NAME", default_value = "all", value_parser = engines)]
+    #[arg(long, value_name = "NAME", default_value = "all", value_parser = found_by(find))]
     engine: String,
     /// Distinct destinations; each number makes runs of its own
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [MOST_DESTINATIONS, 256])]
@@ -55,11 +55,6 @@ struct Xdp {
     /// Write the document and its drawings there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-}
-
-fn engines(text: &str) -> Result<String, String> {
-    find(text).map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
 }
 
 fn destinations(text: &str) -> Result<usize, String> {

@@ -144,6 +144,8 @@ pub enum Helper {
     RedirectMap = 51,
     /// `R0 = fib_lookup(R1 context, R2 struct bpf_fib_lookup, R3 its bytes, R4 flags)`: 0 when found.
     FibLookup = 69,
+    /// `R0 = jiffies64()`: ticks of the kernel's clock.
+    Ticks = 118,
 }
 
 /// A program in the making.

@@ -14,8 +14,11 @@
 //! 4. A `SharedMemory` is mapped whole, for reading and writing, until it is dropped; regions of it keep it.
 //!    Programs write only words of it, as atomics do.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -53,11 +56,16 @@ enum Command {
     MapUpdate = 2,
     MapDelete = 3,
     ProgLoad = 5,
+    ObjPin = 6,
+    ObjGet = 7,
     ProgTestRun = 10,
+    ObjInfo = 15,
     LinkCreate = 28,
     LinkUpdate = 29,
 }
 
+/// `BPF_LINK_TYPE_XDP`.
+const LINK_OF_XDP: u32 = 6;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_PROG_TYPE_XDP: u32 = 6;
@@ -114,6 +122,67 @@ unsafe fn bpf(command: Command, attr: &mut Attr) -> io::Result<i32> {
     Ok(i32::try_from(result).expect("bpf(2) returns an int"))
 }
 
+/// Gives a map, program or link a name in a file system of type bpf, which keeps it alive.
+///
+/// # Errors
+/// What the kernel says: `EEXIST` where the name is taken.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_string(path)?;
+    let mut attr = Attr::new().pointer(0, path.as_ptr()).fd(8, object.as_raw_fd());
+    // SAFETY: invariant 2: a string with its end.
+    unsafe { bpf(Command::ObjPin, &mut attr) }.map(drop)
+}
+
+/// What has that name.
+fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_string(path)?;
+    let mut attr = Attr::new().pointer(0, path.as_ptr());
+    // SAFETY: invariant 2: a string with its end.
+    let fd = unsafe { bpf(Command::ObjGet, &mut attr) }?;
+    // SAFETY: invariant 3.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The first words of what the kernel tells of a map or link.
+fn info(object: BorrowedFd<'_>) -> io::Result<[u32; INFO_WORDS]> {
+    let mut words = [0; INFO_WORDS];
+    let bytes = u32::try_from(size_of_val(&words)).expect("a few words");
+    let mut attr =
+        Attr::new().fd(0, object.as_raw_fd()).u32(4, bytes).pointer(8, words.as_mut_ptr());
+    // SAFETY: invariant 2: the kernel writes no more than it is told.
+    unsafe { bpf(Command::ObjInfo, &mut attr) }?;
+    Ok(words)
+}
+
+const INFO_WORDS: usize = 6;
+
+fn c_string(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+/// Mounts a file system of type bpf on a folder: only root sees into it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn mount_bpffs(folder: &Path) -> io::Result<()> {
+    let (at, kind) = (c_string(folder)?, c"bpf".as_ptr());
+    // SAFETY: invariant 2: strings with their ends.
+    let done = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, c"mode=0700".as_ptr().cast()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a folder lies in a file system of type bpf.
+pub fn is_bpffs(folder: &Path) -> bool {
+    let Ok(folder) = c_string(folder) else { return false };
+    // SAFETY: all zeroes is a valid value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: invariant 2.
+    unsafe { libc::statfs(folder.as_ptr(), &raw mut found) == 0 && found.f_type == BPFFS }
+}
+
+/// `BPF_FS_MAGIC`.
+const BPFFS: libc::__fsword_t = 0xcafe_4a11;
+
 /// CPUs that can ever exist here: a per-CPU value has one part for each.
 ///
 /// # Errors
@@ -128,6 +197,15 @@ pub fn possible_cpus() -> io::Result<usize> {
     let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
     let cpus = last.ok_or_else(|| io::Error::other(format!("possible CPUs: {text:?}")))? + 1;
     Ok(*CPUS.get_or_init(|| cpus))
+}
+
+/// How long a tick of the kernel's clock lasts.
+pub fn tick() -> std::time::Duration {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // The coarse clock goes on once a tick, and says so.
+    // SAFETY: invariant 2.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    std::time::Duration::from_nanos(u64::try_from(resolution.tv_nsec).unwrap_or(0))
 }
 
 /// A map. Programs that use it keep it alive.
@@ -286,6 +364,29 @@ impl SharedMemory {
         let size = u32::try_from(bytes)
             .map_err(|e| error("bpf(MAP_CREATE) of shared memory")(io::Error::other(e)))?;
         let map = Map::with_flags(MapKind::Array, name, (4, size), 1, BPF_F_MMAPABLE)?;
+        Self::of_map(map)
+    }
+
+    /// That which [`pin`] gave a name.
+    ///
+    /// # Errors
+    /// What the kernel says; `EINVAL` for what is no such memory.
+    pub fn pinned(path: &Path) -> Result<Arc<Self>, XdpError> {
+        let error = |call| move |source| XdpError::System { call, source };
+        let fd = pinned(path).map_err(error("bpf(OBJ_GET) of shared memory"))?;
+        let info = info(fd.as_fd()).map_err(error("bpf(OBJ_GET_INFO) of shared memory"))?;
+        // Kind, number, bytes of key and value, entries, flags.
+        let [kind, _, key_bytes, bytes, entries, flags] = info;
+        if (kind, key_bytes, entries) != (MapKind::Array as u32, 4, 1) || flags != BPF_F_MMAPABLE {
+            let source = io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(error("looking at shared memory")(source));
+        }
+        Self::of_map(Map { fd, key_bytes: 4, value_bytes: bytes as usize, entries })
+    }
+
+    fn of_map(map: Map) -> Result<Arc<Self>, XdpError> {
+        let error = |call| move |source| XdpError::System { call, source };
+        let bytes = map.value_bytes;
         let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, map.fd.as_raw_fd());
         // SAFETY: a new mapping at a place of the kernel's choice.
         let at =
@@ -569,6 +670,22 @@ impl Link {
         self.mode
     }
 
+    /// That which [`pin`] gave a name, with the number of its interface: 0 where that is gone. Such links are of
+    /// native mode.
+    ///
+    /// # Errors
+    /// What the kernel says; `EINVAL` for what is no such link.
+    pub fn pinned(path: &Path) -> Result<(Self, u32), XdpError> {
+        let error = |source| XdpError::System { call: "bpf(OBJ_GET) of a link", source };
+        let fd = pinned(path).map_err(error)?;
+        // Kind, number of the link and of the program, nothing; what kinds have to say: the interface.
+        let [kind, _, _, _, ifindex, _] = info(fd.as_fd()).map_err(error)?;
+        if kind != LINK_OF_XDP {
+            return Err(error(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        Ok((Self { fd, mode: Mode::Native, why: String::new() }, ifindex))
+    }
+
     /// Puts another program in the place of the present one: each frame is seen by one of the two.
     ///
     /// # Errors
@@ -584,6 +701,12 @@ impl Link {
     /// Why not in a better mode; empty when it runs in the best.
     pub fn why(&self) -> &str {
         &self.why
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -4,8 +4,8 @@
 //! stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic for the demo and the
 //! tests; a [`Meter`] checks all of it and takes the time for the benches. [`asm`] writes the programs, [`bpf`] wraps bpf(2); no compiler, no libbpf.
 //!
-//! Nothing outlives the process: maps, programs and attachments are descriptors, and an interface
-//! falls back to the kernel when the last one closes.
+//! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
+//! one closes: nothing outlives the process but what it was told to keep ([`pins`]).
 
 pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
@@ -20,6 +20,7 @@ pub(crate) mod lab;
 pub mod local;
 pub mod meter;
 pub mod object;
+pub mod pins;
 pub mod reference;
 pub mod sink;
 
@@ -30,6 +31,7 @@ pub use classifier::{Classifier, Counts};
 pub use generator::Generator;
 pub use local::LocalAddresses;
 pub use meter::Meter;
+pub use pins::Pins;
 pub use reference::{Verdict, classify};
 pub use sink::Sink;
 

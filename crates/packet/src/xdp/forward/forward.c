@@ -33,8 +33,9 @@ static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static u32 (*processor)(void) = (void *)8;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
+static u64 (*ticks)(void) = (void *)118;
 
-enum { XDP_DROP = 1, XDP_REDIRECT = 4, LEAVE = -1 };
+enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4, LEAVE = -1 };
 
 /* Addresses that a program for proofs answers at a time (ask.rs). */
 enum { ASKED = 64 };
@@ -42,6 +43,7 @@ enum { ASKED = 64 };
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
+extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that are the host's own (own_addrs.rs) */
 extern u8 outlets[];      /* by port: 1 where packets can leave this way */
 extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
@@ -62,7 +64,7 @@ extern char left;         /* per CPU: packets left alone, by reason */
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
-	QUOTED, UNFILLED, DAMAGED, BLACKHOLE, REFUSED,
+	QUOTED, UNFILLED, DAMAGED, AWAY, BLACKHOLE, REFUSED,
 };
 
 /* What a step answers for a packet that it does not send. */
@@ -76,6 +78,9 @@ INLINE int give_up(int answer)
 
 	if (count)
 		*count += 1;
+	/* The sockets of a daemon that is not there are no place for a packet. */
+	if (reason == AWAY)
+		return XDP_PASS;
 	return reason >= BLACKHOLE ? XDP_DROP : LEAVE;
 }
 
@@ -443,7 +448,10 @@ int forward(struct xdp_md *context)
 
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
 	__sync_lock_test_and_set(epoch, now);
-	action = route(context);
+	if (CONSTANT(survives) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
+		action = LEFT(AWAY);
+	else
+		action = route(context);
 	if (UNLIKELY(action < 0))
 		action = give_up(action);
 	asm volatile("" ::: "memory");

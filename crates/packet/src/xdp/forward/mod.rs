@@ -14,6 +14,7 @@
 
 mod ask;
 mod epochs;
+pub mod heartbeat;
 mod memory;
 pub mod reasons;
 
@@ -33,6 +34,7 @@ use super::{Classifier, Link, Mode, XdpError};
 use crate::own_addrs::{filter_v4, filter_v6};
 pub use ask::Asked;
 use epochs::Epochs;
+pub use heartbeat::Heartbeat;
 pub use memory::CAP_BYTES;
 use memory::Maps;
 use reasons::{LEFT_ALONE, LeftAlone};
@@ -64,6 +66,8 @@ struct Inner {
     devices: Map,
     left: Map,
     flow_seed: u64,
+    /// Of programs that may outlive this process.
+    heartbeat: Option<Arc<Heartbeat>>,
     /// A program that should have gone could not be replaced: it may read what it should not. Beside the
     /// state, because grace asks for it while a program is being made.
     stuck: AtomicBool,
@@ -115,6 +119,19 @@ impl Forwarder {
     /// # Errors
     /// When the kernel makes no such maps.
     pub fn new(flow_seed: u64, cap: usize) -> Result<Self, XdpError> {
+        Self::surviving(flow_seed, cap, None)
+    }
+
+    /// The same; with a heartbeat the programs forward only while it lasts, as those must that may outlive
+    /// this process ([`super::pins`]).
+    ///
+    /// # Errors
+    /// When the kernel makes no such maps.
+    pub fn surviving(
+        flow_seed: u64,
+        cap: usize,
+        heartbeat: Option<Arc<Heartbeat>>,
+    ) -> Result<Self, XdpError> {
         let shared = |name| SharedMemory::new(name, 4096);
         Ok(Self(Arc::new(Inner {
             epochs: Epochs::new()?,
@@ -124,6 +141,7 @@ impl Forwarder {
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             flow_seed,
+            heartbeat,
             stuck: AtomicBool::new(false),
             state: Mutex::default(),
         })))
@@ -141,10 +159,11 @@ impl Forwarder {
     }
 
     /// Takes an interface in: those that it receives are forwarded if its classifier runs in the driver, and
-    /// packets leave by it once [`Forwarder::open_outlet`] says so.
+    /// packets leave by it once [`Forwarder::open_outlet`] says so. The link runs a program of ours from here
+    /// on, whatever it ran before.
     ///
     /// # Errors
-    /// When the kernel does not take it as a device to send by.
+    /// When the kernel does not take it as a device to send by, or no program of ours in its link.
     pub fn add_port(
         &self,
         port: u16,
@@ -152,6 +171,19 @@ impl Forwarder {
         classifier: Arc<Classifier>,
         link: Arc<Link>,
     ) -> Result<(), XdpError> {
+        self.add_device(port, ifindex)?;
+        let mut state = self.state();
+        let first = Err("no tables yet".into());
+        state.ports.insert(port, Attached { ifindex, classifier, link, state: first });
+        self.relink(&mut state, port).inspect_err(|_| drop(state.ports.remove(&port)))
+    }
+
+    /// The part of [`Forwarder::add_port`] that lets packets leave by it: for many ports whose programs are to
+    /// find each other there at once.
+    ///
+    /// # Errors
+    /// When the kernel does not take it as a device to send by.
+    pub fn add_device(&self, port: u16, ifindex: u32) -> Result<(), XdpError> {
         let max = PORTS as usize;
         if u32::from(port) >= PORTS {
             return Err(XdpError::Limit { what: "port", max, need: usize::from(port) + 1 });
@@ -160,12 +192,7 @@ impl Forwarder {
         self.0
             .devices
             .update(&u32::from(port).to_ne_bytes(), &ifindex.to_ne_bytes())
-            .map_err(device)?;
-        let mut state = self.state();
-        let first = Err("no tables yet".into());
-        state.ports.insert(port, Attached { ifindex, classifier, link, state: first });
-        self.relink(&mut state, port);
-        Ok(())
+            .map_err(device)
     }
 
     /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link.
@@ -263,23 +290,20 @@ impl Forwarder {
         }
     }
 
-    /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone.
-    fn relink(&self, state: &mut State, port: u16) {
-        let Some(attached) = state.ports.get(&port) else { return };
+    /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone. An
+    /// error leaves the one that was there.
+    fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
+        let Some(attached) = state.ports.get(&port) else { return Ok(()) };
         let linked = self.put(state, port, attached);
-        let failed = match &linked {
+        let put = match &linked {
             // Without it, the classifier alone.
-            Err(_) => {
-                attached.classifier.put_first(attached.ifindex, &attached.link, None).is_err()
-            }
-            Ok(_) => false,
+            Err(_) => attached.classifier.put_first(attached.ifindex, &attached.link, None),
+            Ok(_) => Ok(()),
         };
-        if failed {
-            self.0.stuck.store(true, Relaxed);
-        }
         if let Some(attached) = state.ports.get_mut(&port) {
             attached.state = linked;
         }
+        put
     }
 
     fn put(&self, state: &State, port: u16, attached: &Attached) -> Result<Reads, String> {
@@ -317,6 +341,9 @@ impl Forwarder {
         let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
         names.memory("epochs", inner.epochs.memory());
         names.number("processors", inner.epochs.mask());
+        let alive = inner.heartbeat.as_deref().map(Heartbeat::memory);
+        names.memory("alive", alive.unwrap_or(names.any));
+        names.number("survives", alive.is_some().into());
         names.memory("own4", &inner.own[0]);
         names.memory("own6", &inner.own[1]);
         names.memory("outlets", &inner.outlets);
@@ -473,7 +500,9 @@ impl Outside<Forwarding> for Forwarder {
             }
         };
         for port in state.ports.keys().copied().collect::<Vec<_>>() {
-            self.relink(&mut state, port);
+            if self.relink(&mut state, port).is_err() {
+                self.0.stuck.store(true, Relaxed);
+            }
         }
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);

@@ -22,6 +22,7 @@ reasons! {
     Quoted = "quoted", "ICMP to a group of next hops, which goes the way of the flow that it quotes.";
     Unfilled = "unfilled", "A checksum that the sender left open, or that may be.";
     Damaged = "damaged", "An index that leads nowhere.";
+    Away = "away", "The router has been away for too long: the packet is the kernel's.";
     Blackhole = "blackhole", "Dropped: the route says so.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
 }

@@ -22,7 +22,11 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
-        let mut forwarder = Forwarder::new(SEED, CAP_BYTES).unwrap();
+        Self::surviving(None)
+    }
+
+    fn surviving(heartbeat: Option<Arc<Heartbeat>>) -> Self {
+        let mut forwarder = Forwarder::surviving(SEED, CAP_BYTES, heartbeat).unwrap();
         let topology = Built::of_cases_shared(&forwarder.shared());
         forwarder.follow(&topology.forwarding);
         let local = LocalAddresses::new().unwrap();
@@ -89,6 +93,28 @@ fn packet_cases_come_out_byte_for_byte() {
         println!("{forwarded} forwarded, {dropped} dropped, left alone: {left:?}");
         assert!(failures.is_empty(), "{failures}");
         assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+    });
+}
+
+/// A program that may outlive the daemon asks first whether it did.
+#[test]
+fn without_a_beat_packets_are_the_kernels() {
+    lab::in_namespace(|| {
+        let heartbeat = Arc::new(Heartbeat::new(std::time::Duration::from_secs(60)).unwrap());
+        let Lab { forwarder, topology } = Lab::surviving(Some(heartbeat.clone()));
+        let (_, case) = cases().into_iter().find(|(file, _)| file == "ip4_forward.toml").unwrap();
+        let input = case.input(&topology).unwrap();
+        let program = forwarder.tester(topology.port(&case.port)).unwrap();
+        let away = || {
+            let reasons = forwarder.left_alone().unwrap();
+            reasons.iter().find(|(reason, _)| *reason == LeftAlone::Away).unwrap().1
+        };
+        let before = program.test(&input).unwrap();
+        assert_eq!((before.action.cast_signed(), before.frame), (XDP_PASS, input.clone()));
+        assert_eq!(away(), 1);
+        heartbeat.beat().unwrap();
+        assert_eq!(program.test(&input).unwrap().action.cast_signed(), XDP_REDIRECT);
+        assert_eq!(away(), 1);
     });
 }
 

@@ -1,0 +1,147 @@
+//! Until when the daemon is believed to be there, for programs that may outlive it: past that they leave all
+//! to the kernel.
+//!
+//! Shape: three words of 8 bytes that both sides see: a stamp, the tick of the kernel's clock (jiffies) up to
+//!        which programs forward, and the tick at which the daemon last looked.
+//! Cost:  about 1 ns a packet, in programs that are linked to ask; a beat is a system call of 1 us.
+//!
+//! The kernel's ticks cannot be read by a process, so a program of two calls reads them for it. How long one
+//! lasts the resolution of the coarse clock tells.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use fingerpost_lpm::Region;
+
+use crate::xdp::asm::{Asm, Helper, Reg, Width};
+use crate::xdp::bpf::{Program, SharedMemory, tick};
+use crate::xdp::{XDP_DROP, XdpError};
+
+/// Says what the words behind it mean, and that programs that this daemon finds are of a kind that it knows:
+/// "post" and a version, to be raised whenever what a program and a later daemon share changes.
+pub const STAMP: u64 = 0x706f_7374_0000_0001;
+
+/// What the words are (`forward.c` has the second).
+const STAMPED: usize = 0;
+const UNTIL: usize = 1;
+const NOW: usize = 2;
+/// Its offset in bytes.
+const NOW_AT: i32 = 16;
+/// All of them, in a page.
+const BYTES: usize = 4096;
+
+/// The words, and how far ahead a beat reaches.
+#[derive(Debug)]
+pub struct Heartbeat {
+    memory: Arc<SharedMemory>,
+    words: Region,
+    clock: Program,
+    ahead: u64,
+}
+
+impl Heartbeat {
+    /// New words; programs forward for `patience` after each beat, and not before the first.
+    ///
+    /// # Errors
+    /// When the kernel makes no map.
+    pub fn new(patience: Duration) -> Result<Self, XdpError> {
+        let made = Self::of(SharedMemory::new("alive", BYTES)?, patience)?;
+        made.words.u64s()[STAMPED].store(STAMP, Relaxed);
+        made.words.u64s()[UNTIL].store(made.now()?, Relaxed);
+        Ok(made)
+    }
+
+    /// The words that another daemon left; `Err` of the stamp where they mean something else.
+    ///
+    /// # Errors
+    /// When the kernel loads no program.
+    pub fn found(
+        memory: Arc<SharedMemory>,
+        patience: Duration,
+    ) -> Result<Result<Self, u64>, XdpError> {
+        if memory.bytes() != BYTES {
+            return Ok(Err(0));
+        }
+        let stamp = memory.region("alive", BYTES).u64s()[STAMPED].load(Relaxed);
+        if stamp != STAMP {
+            return Ok(Err(stamp));
+        }
+        Self::of(memory, patience).map(Ok)
+    }
+
+    fn of(memory: Arc<SharedMemory>, patience: Duration) -> Result<Self, XdpError> {
+        let mut a = Asm::new();
+        a.call(Helper::Ticks).set_map_value(Reg::R1, memory.map().as_fd(), NOW_AT);
+        a.store(Width::Double, Reg::R1, 0, Reg::R0).set(Reg::R0, XDP_DROP).exit();
+        let clock = Program::load("clock", &a.finish())?;
+        let words = memory.region("alive", BYTES);
+        let ahead = patience.as_nanos() / tick().as_nanos().max(1);
+        Ok(Self { memory, words, clock, ahead: u64::try_from(ahead).unwrap_or(u64::MAX) })
+    }
+
+    /// The memory, for programs, and to be pinned.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// The daemon is there: programs forward for as long as they are patient.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the time.
+    pub fn beat(&self) -> Result<(), XdpError> {
+        // Relaxed: one word, and nothing hangs on it.
+        self.words.u64s()[UNTIL].store(self.now()?.saturating_add(self.ahead), Relaxed);
+        Ok(())
+    }
+
+    /// Whether programs have given up: what they know may be old by now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the time.
+    pub fn is_over(&self) -> Result<bool, XdpError> {
+        // As the program compares.
+        let late = self.now()?.wrapping_sub(self.words.u64s()[UNTIL].load(Relaxed));
+        Ok(late.cast_signed() > 0)
+    }
+
+    fn now(&self) -> Result<u64, XdpError> {
+        // The shortest frame that a program is run on.
+        self.clock.test(&[0; 14])?;
+        Ok(self.words.u64s()[NOW].load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdp::lab;
+
+    #[test]
+    fn a_beat_reaches_as_far_as_it_should() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let patience = Duration::from_millis(200);
+        let heartbeat = Heartbeat::new(patience).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(heartbeat.is_over().unwrap(), "no beat yet");
+        heartbeat.beat().unwrap();
+        let began = std::time::Instant::now();
+        assert!(!heartbeat.is_over().unwrap());
+        while !heartbeat.is_over().unwrap() {
+            assert!(began.elapsed() < Duration::from_secs(5));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // One tick more or less: of 10 ms at most.
+        assert!(began.elapsed() + Duration::from_millis(20) > patience, "{:?}", began.elapsed());
+
+        let again = Heartbeat::found(heartbeat.memory.clone(), patience).unwrap().unwrap();
+        again.beat().unwrap();
+        assert!(!heartbeat.is_over().unwrap(), "they share the words");
+        heartbeat.words.u64s()[STAMPED].store(STAMP + 1, Relaxed);
+        let foreign = Heartbeat::found(heartbeat.memory.clone(), patience).unwrap();
+        assert_eq!(foreign.err(), Some(STAMP + 1));
+    }
+}

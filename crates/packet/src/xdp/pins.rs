@@ -1,0 +1,227 @@
+//! What outlives the process: links of interfaces, and the heartbeat, by names in a file system of type bpf.
+//!
+//! Shape: a folder a router, `fingerpost/NAME`, with `alive` (the words of the heartbeat) and `link-N` for the
+//!        interface of number N. A link keeps its program, and the program its maps: with the links all stays.
+//! Cost:  a few system calls an interface; nothing while packets go.
+//!
+//! A router that comes back takes nothing from what it finds but the links themselves, in which it puts
+//! programs of its own, and the heartbeat, whose stamp says what its words mean.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bpf::{self, Link, SharedMemory};
+use super::forward::Heartbeat;
+use super::{Mode, XdpError};
+
+/// Where such file systems are looked for.
+const PLACES: [&str; 2] = ["/sys/fs/bpf", OWN_PLACE];
+/// Where one is mounted if there is none.
+const OWN_PLACE: &str = "/run/fingerpost/bpf";
+const FOLDER: &str = "fingerpost";
+const HEARTBEAT: &str = "alive";
+const LINK: &str = "link-";
+
+/// The folder of one router.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    folder: PathBuf,
+}
+
+/// A pinned link, and the number of the interface that it was for.
+#[derive(Debug)]
+pub struct Kept {
+    /// Of the interface.
+    pub ifindex: u32,
+    /// `None` where the interface is gone, or the link cannot be had.
+    pub link: Option<Link>,
+}
+
+impl Pins {
+    /// The folder of the router `name`; `None` when there is none.
+    pub fn of(name: &str) -> Option<Self> {
+        let place = PLACES.into_iter().map(Path::new).find(|place| bpf::is_bpffs(place))?;
+        let folder = place.join(FOLDER).join(name);
+        folder.is_dir().then_some(Self { folder })
+    }
+
+    /// The same, made where there is none. `true` when a file system had to be mounted, too: it lasts as long
+    /// as the mount namespace of this process.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn make(name: &str) -> io::Result<(Self, bool)> {
+        let own = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let found = PLACES.into_iter().map(Path::new).find(|place| bpf::is_bpffs(place));
+        let place = found.unwrap_or(Path::new(OWN_PLACE));
+        if found.is_none() {
+            own(place)?;
+            bpf::mount_bpffs(place)?;
+        }
+        let folder = place.join(FOLDER).join(name);
+        own(&folder)?;
+        Ok((Self { folder }, found.is_none()))
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The memory of the heartbeat; `None` when there is none, or what is there is none.
+    pub fn heartbeat(&self) -> Option<Arc<SharedMemory>> {
+        SharedMemory::pinned(&self.folder.join(HEARTBEAT)).ok()
+    }
+
+    /// Keeps this heartbeat in the place of any other.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn keep_heartbeat(&self, heartbeat: &Heartbeat) -> io::Result<()> {
+        let path = self.folder.join(HEARTBEAT);
+        remove(&path)?;
+        bpf::pin(heartbeat.memory().map().as_fd(), &path)
+    }
+
+    /// Whether there is one: it goes first when all is released.
+    pub fn is_held(&self) -> bool {
+        self.folder.join(HEARTBEAT).exists()
+    }
+
+    /// The links that are kept.
+    ///
+    /// # Errors
+    /// What the kernel says of the folder.
+    pub fn links(&self) -> io::Result<Vec<Kept>> {
+        let kept = |ifindex| {
+            let link = Link::pinned(&self.link(ifindex)).ok();
+            let link = link.filter(|(_, of)| *of == ifindex).map(|(link, _)| link);
+            Kept { ifindex, link }
+        };
+        Ok(self.numbers()?.into_iter().map(kept).collect())
+    }
+
+    /// Keeps the link of an interface, which must be of native mode.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When it is of another mode.
+    pub fn keep(&self, ifindex: u32, link: &Link) -> Result<(), XdpError> {
+        assert_eq!(link.mode(), Mode::Native, "a found link is taken for a native one");
+        match bpf::pin(link.as_fd(), &self.link(ifindex)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(source) => Err(XdpError::System { call: "bpf(OBJ_PIN) of a link", source }),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Keeps the link of an interface no longer: it ends when nobody holds it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn let_go(&self, ifindex: u32) -> io::Result<()> {
+        remove(&self.link(ifindex))
+    }
+
+    /// Keeps nothing any more; returns the numbers of the interfaces whose links were kept.
+    ///
+    /// # Errors
+    /// What the kernel says; what could be let go is.
+    pub fn release(self) -> io::Result<Vec<u32>> {
+        let numbers = self.numbers()?;
+        remove(&self.folder.join(HEARTBEAT))?;
+        for &ifindex in &numbers {
+            self.let_go(ifindex)?;
+        }
+        fs::remove_dir(&self.folder)?;
+        Ok(numbers)
+    }
+
+    fn link(&self, ifindex: u32) -> PathBuf {
+        self.folder.join(format!("{LINK}{ifindex}"))
+    }
+
+    fn numbers(&self) -> io::Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let number = |name: &str| name.strip_prefix(LINK)?.parse::<u32>().ok();
+            numbers.extend(name.to_str().and_then(number));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// Removes a name, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Classifier, LocalAddresses, lab};
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_found_again() {
+        lab::in_namespace(|| {
+            let name = format!("test-{}", std::process::id());
+            assert!(Pins::of(&name).is_none());
+            let (pins, _) = match Pins::make(&name) {
+                Ok(made) => made,
+                Err(error) => return lab::skipped(&format!("a file system of type bpf: {error}")),
+            };
+            let (near, _) = lab::veth("a0", "b0", 1);
+            let shown = || lab::ip("-o link show dev a0");
+            let local = LocalAddresses::new().unwrap();
+            let classifier = Classifier::load(lab::mac("a0"), &local, 2000).unwrap();
+            let link = classifier.attach(near, Mode::Native).unwrap();
+            pins.keep(near, &link).unwrap();
+            pins.keep(near, &link).unwrap();
+            let heartbeat = Heartbeat::new(Duration::from_secs(1)).unwrap();
+            assert!(!pins.is_held());
+            pins.keep_heartbeat(&heartbeat).unwrap();
+            pins.keep_heartbeat(&heartbeat).unwrap();
+            heartbeat.beat().unwrap();
+            drop((link, heartbeat));
+
+            let pins = Pins::of(&name).expect("it was made");
+            assert!(pins.is_held() && shown().contains(" xdp "), "{}", shown());
+            let words = pins.heartbeat().unwrap();
+            let heartbeat = Heartbeat::found(words, Duration::from_secs(1)).unwrap().unwrap();
+            assert!(!heartbeat.is_over().unwrap());
+            let mut links = pins.links().unwrap();
+            assert_eq!(links.len(), 1);
+            let kept = links.pop().unwrap();
+            assert_eq!(kept.ifindex, near);
+            let link = kept.link.expect("the interface is there");
+            classifier.put_first(near, &link, None).unwrap();
+            drop(link);
+            assert!(shown().contains(" xdp "), "{}", shown());
+
+            // A link whose interface went is of no use.
+            let (gone, _) = lab::veth("c0", "d0", 1);
+            let link = classifier.attach(gone, Mode::Native).unwrap();
+            pins.keep(gone, &link).unwrap();
+            drop(link);
+            lab::ip("link del c0");
+            assert!(pins.links().unwrap().iter().any(|k| k.ifindex == gone && k.link.is_none()));
+
+            assert_eq!(pins.release().unwrap(), [near, gone]);
+            assert!(Pins::of(&name).is_none());
+            lab::soon_without("a0", "xdp");
+        });
+    }
+}

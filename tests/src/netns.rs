@@ -113,6 +113,14 @@ pub fn command(namespace: &str, words: &str) -> Command {
     command
 }
 
+/// The same with the files of this process: what is mounted and pinned there outlives the command, unlike in
+/// the view of files that `ip netns exec` makes for it.
+pub fn command_beside(namespace: &str, words: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).args(words.split(' '));
+    command
+}
+
 /// Runs a command in a namespace to its end.
 ///
 /// # Panics
@@ -145,13 +153,26 @@ impl Router {
     /// # Panics
     /// When it does not within 20 s.
     pub fn start(namespace: &str, words: &str, interfaces: usize) -> Self {
+        Self::start_by(command, namespace, words, interfaces)
+    }
+
+    /// The same by a command that this makes: [`command`] or [`command_beside`].
+    ///
+    /// # Panics
+    /// As [`Router::start`].
+    pub fn start_by(
+        command: fn(&str, &str) -> Command,
+        namespace: &str,
+        words: &str,
+        interfaces: usize,
+    ) -> Self {
         let program = program().expect("the line was made with it");
         let words = format!("{} run --json {words}", program.display());
         let mut child = command(namespace, words.trim_end())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("ip was found before");
+            .expect("the tool was found before");
         let said = Arc::new(Mutex::new(Vec::new()));
         let stderr = child.stderr.take().expect("it is piped");
         let lines = said.clone();

@@ -4,6 +4,7 @@ mod knobs;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
@@ -200,6 +201,18 @@ pub(crate) struct Takeover {
     /// Subsystems to take interfaces over in spite of: `rule`, `tc`, `xfrm`, `nftables`,
     /// `iptables`, `master`.
     pub(crate) ignore: Vec<String>,
+    /// For how many seconds drivers forward on without this process; 0: not at all.
+    pub(crate) survive_s: u32,
+}
+
+impl Takeover {
+    /// A day: routes of yesterday are none.
+    pub(crate) const LONGEST_SURVIVAL_S: u32 = 86_400;
+
+    /// For how long drivers forward on without this process, if they are to.
+    pub(crate) fn survive(&self) -> Option<Duration> {
+        (self.survive_s > 0).then(|| Duration::from_secs(self.survive_s.into()))
+    }
 }
 
 /// What is wrong with a configuration, and where.
@@ -351,6 +364,11 @@ impl Config {
                 wrong.push((word.clone(), unknown("subsystem", word, words)));
             }
         }
+        let (most, survive_s) = (Takeover::LONGEST_SURVIVAL_S, self.takeover.survive_s);
+        if survive_s > most {
+            let what = format!("survive_s must be from 0 to {most}, not {survive_s}");
+            wrong.push(("survive_s".into(), what));
+        }
         if self.workers.cores == Cores::List(Vec::new()) {
             let what = "`cores` is empty: name a processor, or say \"auto\"";
             wrong.push(("cores".into(), what.into()));
@@ -490,6 +508,7 @@ mod tests {
             cores = [1, 2]
             [takeover]
             ignore = ["nftables"]
+            survive_s = 60
             "#,
         )
         .unwrap();
@@ -502,6 +521,8 @@ mod tests {
         assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
         assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
+        assert_eq!(full.takeover.survive(), Some(Duration::from_secs(60)));
+        assert_eq!(Config::default().takeover.survive(), None);
         assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());
     }
 
@@ -561,6 +582,7 @@ mod tests {
             ),
             ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
+            ("[takeover]\nsurvive_s = 86401", "2: survive_s must be from 0 to 86400, not 86401"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[[interface]\n", "1: "),
         ] {

@@ -236,6 +236,13 @@ impl Namespace {
     }
 }
 
+/// The number of the calling thread's network namespace.
+pub(crate) fn namespace_number() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    // Without /proc there is one namespace as far as anybody can tell.
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |netns| netns.ino())
+}
+
 /// The number of an interface of the calling thread's namespace.
 pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
     let name = std::ffi::CString::new(name).map_err(io::Error::other)?;

@@ -96,7 +96,7 @@ fn count(addr: &str, flows: &str, seconds: &str) -> Result<String> {
     loop {
         socket.set_read_timeout(Some(quiet))?;
         let Ok(len) = socket.recv(&mut packet) else { break };
-        ensure!(len == 16, "a packet of {len} bytes");
+        ensure!(len == 24, "a packet of {len} bytes");
         let flow = usize::try_from(u64::from_le_bytes(packet[..8].try_into()?))?;
         let number = u64::from_le_bytes(packet[8..16].try_into()?);
         ensure!(flow < flows, "flow {flow}");
@@ -126,7 +126,9 @@ fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {
         while sent < due {
             let flow = sent % addrs.len() as u64;
             let number = sent / addrs.len() as u64;
-            let packet = [flow.to_le_bytes(), number.to_le_bytes()].concat();
+            // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
+            // none has by chance that of an empty one, which routers may take for one that is still to be made.
+            let packet = [flow, number, !number].map(u64::to_le_bytes).concat();
             // ICMP errors come back as errors of the next send: the packet goes out all the same.
             if socket.send_to(&packet, addrs[usize::try_from(flow)?]).is_err() {
                 socket.send_to(&packet, addrs[usize::try_from(flow)?])?;

@@ -48,9 +48,7 @@ pub(crate) fn path(named: Option<&Path>) -> PathBuf {
     if let Some(path) = named {
         return path.to_owned();
     }
-    // Without /proc there is one namespace as far as anybody can tell.
-    let inode = fs::metadata("/proc/thread-self/ns/net").map_or(0, |netns| netns.ino());
-    Path::new(FOLDER).join(format!("{inode}.sock"))
+    Path::new(FOLDER).join(format!("{}.sock", sys::namespace_number()))
 }
 
 /// A listening socket that nobody else has. Its file is removed when this is dropped.

@@ -18,6 +18,7 @@ mod monitor;
 mod neighbor;
 mod nexthop;
 pub(crate) mod output;
+mod release;
 mod route;
 mod run;
 mod table;
@@ -28,6 +29,7 @@ use command::Command;
 pub(crate) static COMMANDS: &[Command] = &[
     demo::COMMAND,
     run::COMMAND,
+    release::COMMAND,
     route::COMMAND,
     nexthop::COMMAND,
     group::COMMAND,

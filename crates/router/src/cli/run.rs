@@ -11,7 +11,7 @@ use crate::api::client::At;
 use crate::api::questions;
 use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
-use crate::config::{Config, PacketPath};
+use crate::config::{Config, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
 use crate::sys;
 
@@ -23,10 +23,12 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost run --check
   $ fingerpost run router.toml --only eth0,eth1
   $ fingerpost run --ignore nftables --json > report.json
+  $ fingerpost run --survive 60
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report.",
+kernel and prints a report; so does a crash, without the report. With --survive drivers forward on
+by what they know, until another daemon takes over, the time is up, or `fingerpost release`.",
     arguments: Arguments::augment_args,
     run: |matches, output| run(&parsed(matches)?, output),
 };
@@ -45,6 +47,10 @@ struct Arguments {
     #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
           value_parser = takeover::SUBSYSTEMS.to_vec())]
     ignore: Vec<String>,
+    /// Drivers forward on for so long without this process: [takeover] survive_s
+    #[arg(long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(..=i64::from(Takeover::LONGEST_SURVIVAL_S)))]
+    survive: Option<u32>,
     /// By which way packets go
     #[arg(long, value_name = "PATH", value_enum, default_value_t)]
     path: PacketPath,
@@ -61,6 +67,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         None => Config::default(),
     };
     config.takeover.ignore.extend(arguments.ignore.iter().cloned());
+    config.takeover.survive_s = arguments.survive.unwrap_or(config.takeover.survive_s);
     let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path };
     if arguments.check {
         return check(&options, output);
@@ -84,6 +91,10 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         report.load_ms,
     ));
     let worked = daemon.run(&mut sys::stop_asked, &mut tell);
+    if let Some(time) = daemon.survives() {
+        let seconds = time.as_secs();
+        message(format_args!("drivers forward on for {seconds} s, or until `fingerpost release`"));
+    }
     let report = daemon.stop();
     drop((server, socket));
     output.print(&report)?;

@@ -24,6 +24,7 @@ mod kernel;
 mod ports;
 mod report;
 mod sources;
+mod survival;
 pub(crate) mod takeover;
 
 pub(crate) use kernel::FeedError;
@@ -33,6 +34,7 @@ pub(crate) use report::Report;
 use kernel::KernelFeed;
 use ports::{Interfaces, WorkerHandle};
 use sources::Sources;
+use survival::Survival;
 
 /// The source of routes that commands make, believed as much as those of the configuration.
 const COMMAND_SOURCE: &str = "command";
@@ -139,15 +141,19 @@ impl Daemon {
         }
         let started = Instant::now();
         let config = &options.config;
+        let mut found = Vec::new();
+        // First of all: what was left forwards on while this one learns.
+        let survival = Survival::begin(config.takeover.survive(), &mut found);
         let Learned { mut control, kernel, sources, messages } = learn(config)?;
         let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
         let load = started.elapsed();
         let findings = takeover::survey().map_err(DaemonError::Survey)?;
-        let mut messages = messages;
+        let mut messages = [found, messages].concat();
         messages.extend(findings.unanswered.iter().map(|what| format!("cannot tell: {what}")));
-        let mut interfaces = Interfaces::new(options, findings)?;
+        let mut interfaces = Interfaces::new(options, findings, survival)?;
         interfaces.share(&mut control)?;
-        if let Err(error) = control.commit(Instant::now()) {
+        // All of it: programs that know all must not make room for programs that do not.
+        if let Err(error) = control.commit_now(Instant::now()) {
             messages.push(format!("routes are not all visible: {error}"));
         }
         messages.extend(interfaces.take_notices());
@@ -203,7 +209,7 @@ impl Daemon {
             unanswered: false,
             abandoned: answer::routes::Abandoned::default(),
         };
-        daemon.interfaces.sync(&daemon.control, &daemon.workers);
+        daemon.interfaces.begin(&daemon.control, &daemon.workers);
         Ok(daemon)
     }
 
@@ -352,6 +358,11 @@ impl Daemon {
     /// What happened so far.
     pub(crate) fn report(&self) -> Report {
         Report::new(self)
+    }
+
+    /// For how long drivers forward on after its end; `None` when the kernel has the interfaces then.
+    pub(crate) fn survives(&self) -> Option<Duration> {
+        self.interfaces.survives()
     }
 
     /// Stops the workers, gives the interfaces back to the kernel and says what happened.

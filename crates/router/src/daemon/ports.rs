@@ -22,6 +22,7 @@ use fingerpost_route::{Control, LinkState, Mac};
 use std::os::fd::{AsFd, RawFd};
 
 use super::features::Asker;
+use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::{FLOW_SEED, RunOptions};
 use crate::config::Mode;
@@ -90,6 +91,8 @@ pub(crate) struct Interfaces {
     local: LocalAddresses,
     /// Forwards in the drivers, if that is wanted and can be.
     forwarder: Option<Forwarder>,
+    /// What goes on without this process.
+    survival: Survival,
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
     /// Frames that interfaces left to the kernel before they were closed.
@@ -100,12 +103,17 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    pub(crate) fn new(options: &RunOptions, findings: Findings) -> Result<Self, xdp::XdpError> {
+    pub(super) fn new(
+        options: &RunOptions,
+        findings: Findings,
+        survival: Survival,
+    ) -> Result<Self, xdp::XdpError> {
         Ok(Self {
             options: options.clone(),
             findings,
             local: LocalAddresses::new()?,
             forwarder: None,
+            survival,
             looked_at_outlets: None,
             open: BTreeMap::new(),
             closed_punted: 0,
@@ -120,7 +128,7 @@ impl Interfaces {
         if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
             return Ok(());
         }
-        match Forwarder::new(FLOW_SEED, forward::CAP_BYTES) {
+        match Forwarder::surviving(FLOW_SEED, forward::CAP_BYTES, self.survival.heartbeat()) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
                 self.forwarder = Some(forwarder);
@@ -128,6 +136,24 @@ impl Interfaces {
             Err(error) => self.notices.push(format!("no forwarding in drivers: {error}")),
         }
         Ok(())
+    }
+
+    /// The first interfaces, all at once: those that still forward what the last daemon told them have their
+    /// ways out before any of them gets its new program.
+    pub(super) fn begin(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        if let Some(forwarder) = &self.forwarder {
+            let mut asker = Asker::new().ok();
+            for link in self.survival.found() {
+                let known = control.links().find(|(l, _, state)| *l == link && state.up);
+                let Some((_, port, state)) = known else { continue };
+                if self.plan(link, state).is_ok() && forwarder.add_device(port, link).is_ok() {
+                    let hardware = state.kind.is_empty();
+                    forwarder.open_outlet(port, takes(&mut asker, link, hardware));
+                }
+            }
+        }
+        self.sync(control, workers);
+        self.survival.settled(&mut self.notices);
     }
 
     /// Whether it is worth a look: some interface may have a program that forwards, and says that its
@@ -176,12 +202,7 @@ impl Interfaces {
         let mut asker = Asker::new().ok();
         for (&link, open) in &self.open {
             let driven = matches!(open.drive, Drive::Afxdp { .. });
-            let takes = match &mut asker {
-                Some(asker) => asker.of(link).is_ok_and(|features| features.take),
-                // The kernel cannot say. Hardware that runs programs takes what they send.
-                None => open.hardware,
-            };
-            forwarder.open_outlet(open.port, driven && takes);
+            forwarder.open_outlet(open.port, driven && takes(&mut asker, link, open.hardware));
         }
     }
 
@@ -270,6 +291,7 @@ impl Interfaces {
         if let Some(forwarder) = &self.forwarder {
             forwarder.remove_port(open.port);
         }
+        self.survival.let_go(link, &mut self.notices);
         self.closed_punted += open.counts().0;
         self.notices.push(format!("{}: closed", open.name));
         for worker in workers {
@@ -279,9 +301,24 @@ impl Interfaces {
 
     fn open(&mut self, link: u32, port: u16, state: &LinkState, workers: &[WorkerHandle]) {
         let planned = self.plan(link, state);
+        let mut found = self.survival.take(link).map(Arc::new);
+        if found.is_some() && !matches!(planned, Ok(Mode::Auto | Mode::Xdp | Mode::Afxdp)) {
+            self.survival.let_go(link, &mut self.notices);
+            found = None;
+        }
+        let was_found = found.is_some();
         let opened = planned.and_then(|mode| {
-            self.open_afxdp(link, port, state, mode, workers).map_err(|error| error.to_string())
+            self.open_afxdp(link, port, state, (mode, found), workers)
+                .map_err(|error| error.to_string())
         });
+        if let (true, Err(reason)) = (was_found, &opened) {
+            // Its own program could not be put in the place of the old one: then that goes first, and the
+            // next turn opens the interface as any other.
+            self.survival.let_go(link, &mut self.notices);
+            self.notices
+                .push(format!("{}: what was found there is taken off: {reason}", state.name));
+            return;
+        }
         let (drive, mode) = match opened {
             Ok((drive, mode)) => (drive, mode),
             Err(reason) => {
@@ -311,7 +348,7 @@ impl Interfaces {
         link: u32,
         port: u16,
         state: &LinkState,
-        mode: Mode,
+        (mode, found): (Mode, Option<Arc<xdp::Link>>),
         workers: &[WorkerHandle],
     ) -> Result<(Drive, String), OpenError> {
         let frame = workers.iter().map(|w| w.pool.max_len()).min().unwrap_or(u16::MAX);
@@ -320,12 +357,15 @@ impl Interfaces {
         }
         let mac = state.mac.expect("planned only with an address");
         let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
-        let attached = match mode {
-            Mode::Afxdp | Mode::Xdp => classifier.attach(link, xdp::Mode::Native)?,
-            Mode::Generic => classifier.attach(link, xdp::Mode::Generic)?,
-            Mode::Auto | Mode::Kernel => classifier.attach_best(link)?,
+        let adopted = found.is_some();
+        let attached = match (found, mode) {
+            (Some(found), _) => found,
+            (None, Mode::Afxdp | Mode::Xdp) => {
+                Arc::new(classifier.attach(link, xdp::Mode::Native)?)
+            }
+            (None, Mode::Generic) => Arc::new(classifier.attach(link, xdp::Mode::Generic)?),
+            (None, Mode::Auto | Mode::Kernel) => Arc::new(classifier.attach_best(link)?),
         };
-        let attached = Arc::new(attached);
         let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
         let mut said = String::new();
         let mut sets: Vec<QueueSet> = workers.iter().map(|_| QueueSet::default()).collect();
@@ -363,6 +403,9 @@ impl Interfaces {
             && matches!(mode, Mode::Auto | Mode::Xdp)
         {
             forwarder.add_port(port, link, classifier.clone(), attached.clone())?;
+            self.survival.keep(link, &attached)?;
+        } else if adopted {
+            classifier.put_first(link, &attached, None)?;
         }
         if mode == Mode::Xdp {
             let forwards = self.forwards(port).unwrap_or(Err("no driver here can".into()));
@@ -428,15 +471,32 @@ impl Interfaces {
         self.closed_punted + self.open.values().map(|open| open.counts().0).sum::<u64>()
     }
 
-    /// Takes all programs off, so that the kernel has its frames back.
+    /// For how long drivers forward on when this process ends now; `None` when they do not.
+    pub(super) fn survives(&self) -> Option<Duration> {
+        self.forwarder.as_ref().and(self.survival.lasts())
+    }
+
+    /// Takes all programs off, so that the kernel has its frames back; those that are to survive stay.
     pub(crate) fn detach(&mut self) {
         self.last = self.report();
         self.closed_punted = self.punted();
+        let survives = self.survives().is_some();
         for open in std::mem::take(&mut self.open).into_values() {
-            if let Some(forwarder) = &self.forwarder {
+            if let Some(forwarder) = &self.forwarder
+                && !survives
+            {
                 forwarder.remove_port(open.port);
             }
         }
+    }
+}
+
+/// Whether a driver takes what programs send.
+fn takes(asker: &mut Option<Asker>, link: u32, hardware: bool) -> bool {
+    match asker {
+        Some(asker) => asker.of(link).is_ok_and(|features| features.take),
+        // The kernel cannot say. Hardware that runs programs takes what they send.
+        None => hardware,
     }
 }
 

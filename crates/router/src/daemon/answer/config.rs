@@ -116,6 +116,8 @@ impl Daemon {
         changes.word("workers.cores", &cores(old), &cores(new), true);
         let ignored = |config: &Config| config.takeover.ignore.join(", ");
         changes.word("takeover.ignore", &ignored(old), &ignored(new), true);
+        let survive = |config: &Config| config.takeover.survive_s.to_string();
+        changes.word("takeover.survive_s", &survive(old), &survive(new), true);
         changes.0
     }
 

@@ -1,0 +1,61 @@
+//! `fingerpost release`: what a router with `--survive` left in drivers goes.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use fingerpost_packet::device::afxdp;
+use fingerpost_packet::xdp::Pins;
+
+use super::command::{Command, Exit, Failure};
+use super::output::{Output, Report as Print};
+use crate::sys;
+
+pub(super) const COMMAND: Command = Command {
+    name: "release",
+    summary: "Give interfaces back that forward on without their router",
+    examples: "Examples:
+  $ fingerpost release
+  $ fingerpost release --json
+
+For routers of `run --survive` in this network namespace: drivers forward on when such a router ends, and
+the kernel has the interfaces back at once by this command. While the router runs its drivers go on, and
+end with it.",
+    arguments: Arguments::augment_args,
+    run: |_, output| run(output),
+};
+
+/// None but those of all commands.
+#[derive(Args, Debug)]
+struct Arguments {}
+
+fn run(output: &mut Output) -> Result<(), Failure> {
+    if !sys::is_root() {
+        return Err(Failure::new(Exit::Permission, "releasing interfaces needs root"));
+    }
+    let released = match Pins::of(&sys::namespace_number().to_string()) {
+        Some(pins) => {
+            let folder = pins.folder().display().to_string();
+            let failed = |error: io::Error| {
+                Failure::outside(error.kind(), format_args!("{folder}: {error}"))
+            };
+            pins.release().map_err(failed)?
+        }
+        None => Vec::new(),
+    };
+    let interfaces = released.into_iter().map(afxdp::name_of).collect();
+    Ok(output.print(&Released { interfaces })?)
+}
+
+#[derive(serde::Serialize)]
+struct Released {
+    interfaces: Vec<String>,
+}
+
+impl Print for Released {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        for name in &self.interfaces {
+            writeln!(to, "{name}: released")?;
+        }
+        Ok(())
+    }
+}

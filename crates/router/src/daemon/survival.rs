@@ -1,0 +1,212 @@
+//! Forwarding in drivers goes on without this process: links are kept, and a heartbeat says for how long.
+//!
+//! The next daemon finds both. While it learns what there is to know, what the last one left forwards on, if
+//! that is not too old; then each interface gets its new program in one step, and what is not taken over is
+//! let go. A daemon that is not to be survived does the same, and keeps nothing after.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fingerpost_packet::xdp::forward::Heartbeat;
+use fingerpost_packet::xdp::{Link, Mode, Pins, XdpError};
+
+use crate::sys;
+
+/// Between two beats: far less than the shortest time that can be asked for, so that a thread that is kept
+/// waiting is no absence.
+const BEAT: Duration = Duration::from_millis(200);
+/// How long what was found forwards on when this daemon learns without a beat: one that is not to be survived.
+const AT_START: Duration = Duration::from_secs(10);
+
+/// What outlives this process, and what outlived the last one.
+#[derive(Default)]
+pub(super) struct Survival {
+    pins: Option<Pins>,
+    /// Links without an owner yet, by interface.
+    found: BTreeMap<u32, Link>,
+    /// That of the programs to come, if they are to survive.
+    heartbeat: Option<Arc<Heartbeat>>,
+    beating: Option<Beating>,
+    patience: Option<Duration>,
+}
+
+impl Survival {
+    /// Looks for what was left in this network namespace, and keeps it forwarding. `patience`: for how long
+    /// drivers are to forward without this process. What goes wrong is told in `said`; it ends nothing.
+    pub(super) fn begin(patience: Option<Duration>, said: &mut Vec<String>) -> Self {
+        let name = sys::namespace_number().to_string();
+        let mut survival = Self { pins: Pins::of(&name), patience, ..Self::default() };
+        survival.look(said);
+        if patience.is_some()
+            && let Err(why) = survival.prepare(&name, said)
+        {
+            said.push(format!("forwarding will end with this process: {why}"));
+            survival.patience = None;
+        }
+        survival
+    }
+
+    /// Takes over what is there: links, and a heartbeat of a known kind.
+    fn look(&mut self, said: &mut Vec<String>) {
+        let Some(pins) = &self.pins else { return };
+        for kept in pins.links().unwrap_or_default() {
+            match kept.link {
+                Some(link) => drop(self.found.insert(kept.ifindex, link)),
+                // Its interface is gone.
+                None => drop(pins.let_go(kept.ifindex)),
+            }
+        }
+        let patience = self.patience.unwrap_or(AT_START);
+        let Some(words) = pins.heartbeat() else { return };
+        match Heartbeat::found(words, patience) {
+            Ok(Ok(heartbeat)) => {
+                let over = heartbeat.is_over().unwrap_or(true);
+                let state = if over { "was given up" } else { "goes on until this one is ready" };
+                if !self.found.is_empty() {
+                    said.push(format!("forwarding of the daemon before {state}"));
+                }
+                let heartbeat = Arc::new(heartbeat);
+                self.beating = Some(Beating::start(heartbeat.clone(), false));
+                self.heartbeat = Some(heartbeat);
+            }
+            Ok(Err(stamp)) => said.push(format!(
+                "what the daemon before left is of another version (stamp {stamp:#x}): it is replaced, not adopted"
+            )),
+            Err(error) => said.push(format!("the heartbeat of the daemon before: {error}")),
+        }
+    }
+
+    /// Makes the folder and the heartbeat that are not there yet.
+    fn prepare(&mut self, name: &str, said: &mut Vec<String>) -> Result<(), String> {
+        let (pins, mounted) =
+            Pins::make(name).map_err(|error| format!("no file system of type bpf: {error}"))?;
+        if mounted {
+            said.push(format!(
+                "mounted a file system of type bpf for {}: it lasts as long as the mount namespace of this process",
+                pins.folder().display()
+            ));
+        }
+        if self.heartbeat.is_none() {
+            let patience = self.patience.unwrap_or(AT_START);
+            let heartbeat = Heartbeat::new(patience).map_err(|error| error.to_string())?;
+            pins.keep_heartbeat(&heartbeat)
+                .map_err(|error| format!("{}: {error}", pins.folder().display()))?;
+            heartbeat.beat().map_err(|error| error.to_string())?;
+            let heartbeat = Arc::new(heartbeat);
+            // No program that was found asks this one.
+            self.beating = Some(Beating::start(heartbeat.clone(), true));
+            self.heartbeat = Some(heartbeat);
+        }
+        self.pins = Some(pins);
+        Ok(())
+    }
+
+    /// For programs that are to survive.
+    pub(super) fn heartbeat(&self) -> Option<Arc<Heartbeat>> {
+        self.patience.and(self.heartbeat.clone())
+    }
+
+    /// Interfaces whose links were found and have no owner yet.
+    pub(super) fn found(&self) -> impl Iterator<Item = u32> {
+        self.found.keys().copied()
+    }
+
+    /// The link that was found for an interface. It runs what the last daemon put in.
+    pub(super) fn take(&mut self, ifindex: u32) -> Option<Link> {
+        self.found.remove(&ifindex)
+    }
+
+    /// All interfaces that will be taken over are: the others' links end, and programs that wait for a beat
+    /// get one.
+    pub(super) fn settled(&mut self, said: &mut Vec<String>) {
+        if let Some(pins) = &self.pins {
+            for ifindex in std::mem::take(&mut self.found).into_keys() {
+                told(pins.let_go(ifindex), said);
+            }
+        }
+        match self.patience {
+            Some(_) => {
+                if let Some(beating) = &self.beating {
+                    beating.go_on();
+                }
+            }
+            None => {
+                (self.beating, self.heartbeat) = (None, None);
+                if let Some(pins) = self.pins.take() {
+                    told(pins.release().map(drop), said);
+                }
+            }
+        }
+    }
+
+    /// Keeps the link of an interface beyond this process, if that is wanted and was not released meanwhile.
+    pub(super) fn keep(&self, ifindex: u32, link: &Link) -> Result<(), XdpError> {
+        match &self.pins {
+            Some(pins) if self.patience.is_some() && link.mode() == Mode::Native => {
+                if pins.is_held() { pins.keep(ifindex, link) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The link of an interface ends with its last owner.
+    pub(super) fn let_go(&self, ifindex: u32, said: &mut Vec<String>) {
+        if let Some(pins) = &self.pins {
+            told(pins.let_go(ifindex), said);
+        }
+    }
+
+    /// For how long what is kept forwards when this process ends now; `None` when it does not.
+    pub(super) fn lasts(&self) -> Option<Duration> {
+        let held = self.pins.as_ref().is_some_and(Pins::is_held);
+        self.patience.filter(|_| held)
+    }
+}
+
+fn told(done: std::io::Result<()>, said: &mut Vec<String>) {
+    if let Err(error) = done {
+        said.push(format!("letting go of what was kept: {error}"));
+    }
+}
+
+/// A thread that beats. It ends when this is dropped.
+struct Beating {
+    heartbeat: Arc<Heartbeat>,
+    /// Also where it was over already.
+    revive: Arc<AtomicBool>,
+    /// Closed to end it.
+    _end: mpsc::Sender<()>,
+}
+
+impl Beating {
+    /// Beats as long as it is not over, since what was given up is not to come back; or in any case.
+    fn start(heartbeat: Arc<Heartbeat>, revive: bool) -> Self {
+        let (revive, (end, ended)) = (Arc::new(AtomicBool::new(revive)), mpsc::channel());
+        let thread = (heartbeat.clone(), revive.clone());
+        let beat = move || {
+            let (heartbeat, revive) = thread;
+            loop {
+                // Acquire pairs with the store in `go_on`: all programs are new by then.
+                if revive.load(Ordering::Acquire) || heartbeat.is_over().is_ok_and(|over| !over) {
+                    // What the kernel refuses now it may do the next time; without it drivers stop.
+                    let _ = heartbeat.beat();
+                }
+                if ended.recv_timeout(BEAT) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        // Without the thread nothing beats, and drivers leave all to the kernel.
+        let _ = std::thread::Builder::new().name("heartbeat".into()).spawn(beat);
+        Self { heartbeat, revive, _end: end }
+    }
+
+    /// From now on in any case.
+    fn go_on(&self) {
+        self.revive.store(true, Ordering::Release);
+        // The thread does it again if this one fails.
+        let _ = self.heartbeat.beat();
+    }
+}

@@ -1,0 +1,260 @@
+//! Drivers forward on while the router is away: what is sent arrives, whoever holds the programs.
+//!
+//! The kernel's own forwarding is off unless a test says so: then only programs in drivers can have forwarded.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fingerpost_packet::xdp::Pins;
+use fingerpost_packet::xdp::forward::heartbeat::STAMP;
+use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, run};
+use fingerpost_tests::{program, skip};
+
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
+/// Packets a second: few enough that a busy machine loses none on the way to the router.
+const RATE: u64 = 3_000;
+
+/// A line whose routers keep what they pin. It is released at the end.
+struct Lasting(Line);
+
+impl Lasting {
+    fn new() -> Option<Self> {
+        let line = Line::new(&["ping", "ethtool", "nsenter"])?;
+        // A veth takes what programs send while its other end has GRO or a program; and checksums that a
+        // sender leaves to a card are filled by the graph, not by drivers.
+        run(&line.source, "ethtool -K s0 gro on tx off");
+        run(&line.destination, "ethtool -K d0 gro on tx off");
+        ip(&format!("-n {} addr add 10.9.0.1/32 dev lo", line.destination));
+        ip(&format!("-n {} route add 10.9.0.0/16 via 10.0.2.2", line.router));
+        let line = Self(line);
+        if let Err(error) = Pins::make(&line.name()) {
+            skip(&format!("a file system of type bpf: {error}"));
+            return None;
+        }
+        Some(line)
+    }
+
+    /// Of the router's folder: the number of its namespace.
+    fn name(&self) -> String {
+        let namespace = std::fs::metadata(format!("/run/netns/{}", self.0.router));
+        namespace.expect("it was made").ino().to_string()
+    }
+
+    fn pins(&self) -> Option<Pins> {
+        Pins::of(&self.name())
+    }
+
+    /// A router that forwards in both drivers.
+    fn start(&self, words: &str) -> Router {
+        let router = Router::start_by(command_beside, &self.0.router, words, 2);
+        router.wait_for("to forward in drivers", |said| {
+            said.iter().filter(|line| line.contains("forwarded in the driver")).count() == 2
+        });
+        router
+    }
+
+    fn release(&self) -> String {
+        let program = program().expect("the line was made with it");
+        let words = format!("{} release", program.display());
+        let done = command_beside(&self.0.router, &words).output().expect("it was found before");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    fn pings(&self, addr: &str) -> bool {
+        exec(&self.0.source, &format!("ping -c 1 -W 1 {addr}")).status.success()
+    }
+
+    /// Both directions, until they know their neighbors.
+    fn warm_up(&self) {
+        run(&self.0.source, "ping -c 3 -i 0.1 -W 2 10.9.0.1");
+    }
+
+    fn has_program(&self, link: &str) -> bool {
+        let shown = ip(&format!("-n {} -o link show dev {link}", self.0.router));
+        shown.contains(" xdp ") || shown.contains("prog/xdp")
+    }
+
+    /// Traffic for so many seconds.
+    fn traffic(&self, seconds: u64) -> Traffic<'_> {
+        let listen = format!("{TRANSFER} count 0.0.0.0:7200 1 {}", seconds + 10);
+        let receiver = command(&self.0.destination, &listen).stdout(Stdio::piped()).spawn();
+        std::thread::sleep(Duration::from_millis(200));
+        let before = self.arrived();
+        let blast = format!("{TRANSFER} blast 10.9.0.1:7200 {RATE} {seconds}");
+        let sender = command(&self.0.source, &blast).stdout(Stdio::piped()).spawn();
+        let (receiver, sender) = (receiver.expect("it is built"), sender.expect("it is built"));
+        Traffic { line: self, receiver, sender, before }
+    }
+
+    /// UDP packets that the destination had, whether there was room for them at their socket or not.
+    fn arrived(&self) -> u64 {
+        let counts = run(&self.0.destination, "cat /proc/net/snmp");
+        let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let names = lines.next().expect("names first").split(' ');
+        let counts = lines.next().expect("then numbers").split(' ');
+        let wanted = ["InDatagrams", "NoPorts", "RcvbufErrors"];
+        let found = names.zip(counts).filter(|(name, _)| wanted.contains(name));
+        found.map(|(_, count)| count.parse::<u64>().expect("a number")).sum()
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        if let Some(pins) = self.pins() {
+            let _ = pins.release();
+        }
+    }
+}
+
+struct Traffic<'a> {
+    line: &'a Lasting,
+    receiver: Child,
+    sender: Child,
+    before: u64,
+}
+
+impl Traffic<'_> {
+    /// Of all that was sent: how many packets, and how many of them arrived.
+    fn end(self) -> (u64, u64) {
+        let sent = self.sender.wait_with_output().expect("it was started");
+        let done = self.receiver.wait_with_output().expect("it was started");
+        assert!(sent.status.success() && done.status.success(), "{sent:?} {done:?}");
+        let sent = String::from_utf8_lossy(&sent.stdout).into_owned();
+        let sent = sent.trim().strip_prefix("sent ").expect("its one line").to_owned();
+        (sent.parse().expect("a number"), self.line.arrived() - self.before)
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_it_is_killed_and_comes_back() {
+    let Some(line) = Lasting::new() else { return };
+    let router = line.start("--survive 60");
+    line.warm_up();
+    let traffic = line.traffic(6);
+    std::thread::sleep(Duration::from_millis(1000));
+    router.kill();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(line.has_program("r0") && line.has_program("r1"));
+    let router = line.start("--survive 60");
+    let said = router.said();
+    assert!(said.iter().any(|line| line.contains("goes on until this one is ready")), "{said:#?}");
+    let (sent, arrived) = traffic.end();
+    println!("{arrived} of {sent} arrived");
+    assert!(sent > 5 * RATE);
+    assert_eq!(sent, arrived);
+    // It is the new one that forwards: it knows what is new.
+    ip(&format!("-n {} addr add 192.0.2.1/32 dev lo", line.0.destination));
+    assert!(!line.pings("192.0.2.1"));
+    ip(&format!("-n {} route add 192.0.2.0/24 via 10.0.2.2", line.0.router));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(line.pings("192.0.2.1"));
+    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.0.router));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!line.pings("10.9.0.1"));
+    let report = router.stop();
+    assert!(report["forwarded_in_drivers"].as_u64() > Some(0), "{report}");
+}
+
+#[test]
+fn after_its_time_the_kernel_has_the_packets() {
+    let Some(line) = Lasting::new() else { return };
+    line.0.kernel_forwards(true);
+    let router = line.start("--survive 2");
+    line.warm_up();
+    // Longer than it may be away: it never is.
+    std::thread::sleep(Duration::from_millis(2200));
+    let killed = Instant::now();
+    router.kill();
+    // The kernel would drop it, drivers know nothing of that.
+    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.0.router));
+    let forwards = line.pings("10.9.0.1");
+    // The last beat may have been a moment before the end; and a machine may be too slow to look in time.
+    assert!(
+        forwards || killed.elapsed() > Duration::from_millis(1700),
+        "the drivers still forward"
+    );
+    // What is no driver's to do goes to the kernel at once: sockets died with the process.
+    let expired = exec(&line.0.source, "ping -c 1 -W 1 -t 1 10.0.2.2");
+    let expired = String::from_utf8_lossy(&expired.stdout).into_owned();
+    assert!(expired.contains("From 10.0.1.1") && expired.contains("exceeded"), "{expired}");
+    std::thread::sleep(Duration::from_millis(2200).saturating_sub(killed.elapsed()));
+    assert!(!line.pings("10.9.0.1"), "the kernel has them, and a route that drops");
+    ip(&format!("-n {} route replace 10.9.0.0/16 via 10.0.2.2", line.0.router));
+    assert!(line.pings("10.9.0.1"), "by the kernel");
+    // A daemon that comes later does not bring the old tables back, but its own.
+    let router = line.start("--survive 2");
+    let said = router.said();
+    assert!(said.iter().any(|line| line.contains("was given up")), "{said:#?}");
+    line.0.kernel_forwards(false);
+    assert!(line.pings("10.9.0.1"));
+    // One that hangs is away, too, though its sockets are open.
+    router.signal("STOP");
+    line.0.kernel_forwards(true);
+    std::thread::sleep(Duration::from_millis(2200));
+    assert!(line.pings("10.9.0.1"), "by the kernel");
+    line.0.kernel_forwards(false);
+    assert!(!line.pings("10.9.0.1"), "by nobody");
+    router.signal("CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(line.pings("10.9.0.1"), "by the driver");
+    router.stop();
+}
+
+#[test]
+fn what_another_version_left_is_replaced_and_told() {
+    let Some(line) = Lasting::new() else { return };
+    let router = line.start("--survive 60");
+    line.warm_up();
+    router.kill();
+    let stamp = || {
+        let memory = line.pins().and_then(|pins| pins.heartbeat()).expect("it was kept");
+        memory.region("stamp", 8)
+    };
+    assert_eq!(stamp().u64s()[0].load(Ordering::Relaxed), STAMP);
+    stamp().u64s()[0].store(STAMP + 1, Ordering::Relaxed);
+    let traffic = line.traffic(3);
+    std::thread::sleep(Duration::from_millis(500));
+    let router = line.start("--survive 60");
+    let (sent, arrived) = traffic.end();
+    println!("{arrived} of {sent} arrived");
+    assert_eq!(sent, arrived);
+    let said = router.said();
+    assert_eq!(said.iter().filter(|l| l.contains("of another version")).count(), 1, "{said:#?}");
+    assert_eq!(stamp().u64s()[0].load(Ordering::Relaxed), STAMP);
+    router.stop();
+}
+
+#[test]
+fn it_can_be_ended_for_good() {
+    let Some(line) = Lasting::new() else { return };
+    let router = line.start("--survive 60");
+    line.warm_up();
+    router.stop();
+    assert!(line.pings("10.9.0.1"), "an orderly end, and another start may follow");
+    assert_eq!(line.release(), "r0: released\nr1: released\n");
+    assert!(line.pins().is_none());
+    let until = Instant::now() + Duration::from_secs(5);
+    while line.has_program("r0") || line.has_program("r1") {
+        assert!(Instant::now() < until, "programs stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!line.pings("10.9.0.1"), "nobody forwards");
+    assert_eq!(line.release(), "", "nothing is left");
+    // One that is not to be survived takes over what it finds, and keeps nothing.
+    line.start("--survive 60").kill();
+    assert!(line.pings("10.9.0.1"));
+    let traffic = line.traffic(3);
+    std::thread::sleep(Duration::from_millis(500));
+    let router = line.start("");
+    let (sent, arrived) = traffic.end();
+    println!("{arrived} of {sent} arrived");
+    assert_eq!(sent, arrived);
+    assert!(line.pins().is_none());
+    router.kill();
+    line.0.kernel_forwards(true);
+    assert!(line.pings("10.9.0.1") || line.pings("10.9.0.1"), "the kernel, at once");
+    assert!(!line.has_program("r0"));
+}

@@ -141,6 +141,7 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
     let router = line.start("--survive 60");
     let said = router.said();
     assert!(said.iter().any(|line| line.contains("goes on until this one is ready")), "{said:#?}");
+    assert!(said.iter().any(|line| line.contains("2 drivers forward on for 60 s")), "{said:#?}");
     let (sent, arrived) = traffic.end();
     println!("{arrived} of {sent} arrived");
     assert!(sent > 5 * RATE);

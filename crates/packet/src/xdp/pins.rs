@@ -44,25 +44,30 @@ pub struct Kept {
 impl Pins {
     /// The folder of the router `name`; `None` when there is none.
     pub fn of(name: &str) -> Option<Self> {
-        let place = PLACES.into_iter().map(Path::new).find(|place| bpf::is_bpffs(place))?;
-        let folder = place.join(FOLDER).join(name);
-        folder.is_dir().then_some(Self { folder })
+        let mut folders = places().map(|place| place.join(FOLDER).join(name));
+        folders.find(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
-    /// The same, made where there is none. `true` when a file system had to be mounted, too: it lasts as long
+    /// The same, made where there is none; folders of routers that are gone with their interfaces go. `true` when a file system had to be mounted, too: it lasts as long
     /// as the mount namespace of this process.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn make(name: &str) -> io::Result<(Self, bool)> {
+        if let Some(there) = Self::of(name) {
+            return Ok((there, false));
+        }
         let own = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        let found = PLACES.into_iter().map(Path::new).find(|place| bpf::is_bpffs(place));
+        let found = places().next();
         let place = found.unwrap_or(Path::new(OWN_PLACE));
         if found.is_none() {
             own(place)?;
             bpf::mount_bpffs(place)?;
         }
-        let folder = place.join(FOLDER).join(name);
+        let all = place.join(FOLDER);
+        own(&all)?;
+        sweep(&all)?;
+        let folder = all.join(name);
         own(&folder)?;
         Ok((Self { folder }, found.is_none()))
     }
@@ -159,6 +164,25 @@ impl Pins {
     }
 }
 
+/// File systems of type bpf that there are.
+fn places() -> impl Iterator<Item = &'static Path> {
+    PLACES.into_iter().map(Path::new).filter(|place| bpf::is_bpffs(place))
+}
+
+/// Removes what routers kept whose interfaces are all gone, with their network namespace: nobody comes for it,
+/// and it holds tables.
+fn sweep(all: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(all)? {
+        let pins = Pins { folder: entry?.path() };
+        // What another router removes meanwhile is gone as well.
+        let links = pins.links().unwrap_or_default();
+        if !links.is_empty() && links.iter().all(|kept| kept.link.is_none()) {
+            let _ = pins.release();
+        }
+    }
+    Ok(())
+}
+
 /// Removes a name, if it is there.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -222,6 +246,19 @@ mod tests {
             assert_eq!(pins.release().unwrap(), [near, gone]);
             assert!(Pins::of(&name).is_none());
             lab::soon_without("a0", "xdp");
+
+            // A router whose interfaces are all gone left its folder behind.
+            let (old, other) = (format!("{name}-old"), format!("{name}-other"));
+            let (pins, _) = Pins::make(&old).unwrap();
+            let (gone, _) = lab::veth("e0", "f0", 1);
+            let link = classifier.attach(gone, Mode::Native).unwrap();
+            pins.keep(gone, &link).unwrap();
+            drop(link);
+            Pins::make(&other).unwrap().0.release().unwrap();
+            assert!(Pins::of(&old).is_some(), "an interface that is there is somebody's");
+            lab::ip("link del e0");
+            Pins::make(&other).unwrap().0.release().unwrap();
+            assert!(Pins::of(&old).is_none());
         });
     }
 }

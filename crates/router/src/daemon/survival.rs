@@ -127,10 +127,20 @@ impl Survival {
             }
         }
         match self.patience {
-            Some(_) => {
+            Some(patience) => {
                 if let Some(beating) = &self.beating {
                     beating.go_on();
                 }
+                let links = self.pins.as_ref().and_then(|pins| Some((pins, pins.links().ok()?)));
+                said.push(match links {
+                    Some((pins, links)) if !links.is_empty() => format!(
+                        "{} drivers forward on for {} s without this process ({})",
+                        links.len(),
+                        patience.as_secs(),
+                        pins.folder().display()
+                    ),
+                    _ => "no driver forwards yet, and none without this process".into(),
+                });
             }
             None => {
                 (self.beating, self.heartbeat) = (None, None);

@@ -74,7 +74,7 @@ impl Lasting {
 
     fn has_program(&self, link: &str) -> bool {
         let shown = ip(&format!("-n {} -o link show dev {link}", self.0.router));
-        shown.contains(" xdp ") || shown.contains("prog/xdp")
+        shown.contains(" xdp")
     }
 
     /// Traffic for so many seconds.
@@ -258,4 +258,28 @@ fn it_can_be_ended_for_good() {
     line.0.kernel_forwards(true);
     assert!(line.pings("10.9.0.1") || line.pings("10.9.0.1"), "the kernel, at once");
     assert!(!line.has_program("r0"));
+}
+
+#[test]
+fn interfaces_that_are_driven_another_way_are_let_go() {
+    let Some(line) = Lasting::new() else { return };
+    line.start("--survive 60").kill();
+    assert!(line.has_program("r0") && line.has_program("r1"));
+    let file = std::env::temp_dir().join(format!("survival-{}.toml", line.name()));
+    let (r0, r1) = ("name = \"r0\"\nmode = \"generic\"", "name = \"r1\"\nmode = \"kernel\"");
+    std::fs::write(&file, format!("[[interface]]\n{r0}\n[[interface]]\n{r1}\n")).expect("a file");
+    let words = format!("{} --survive 60", file.display());
+    let router = Router::start_by(command_beside, &line.0.router, &words, 1);
+    let _ = std::fs::remove_file(&file);
+    let said = router.said();
+    let told = |words: &str| said.iter().any(|line| line.contains(words));
+    assert!(told("r0: taken over: AF_XDP, generic"), "{said:#?}");
+    assert!(told("r1 stays with the kernel") && told("no driver forwards yet"), "{said:#?}");
+    assert!(!line.has_program("r1"));
+    router.kill();
+    let until = Instant::now() + Duration::from_secs(5);
+    while line.has_program("r0") {
+        assert!(Instant::now() < until, "a generic program is nobody's to keep");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

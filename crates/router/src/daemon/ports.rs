@@ -47,6 +47,11 @@ impl WorkerHandle {
 /// How often drivers are asked what they take.
 const OUTLETS_EVERY: Duration = Duration::from_millis(250);
 
+/// The kernel takes its time to end a link that has no name and no owner any more.
+const LONGEST_FREEING: Duration = Duration::from_secs(1);
+/// Between two looks.
+const FREEING: Duration = Duration::from_millis(20);
+
 /// How an interface is driven at the moment.
 struct Open {
     port: u16,
@@ -93,6 +98,8 @@ pub(crate) struct Interfaces {
     forwarder: Option<Forwarder>,
     /// What goes on without this process.
     survival: Survival,
+    /// When a link that was found was let go, the last time.
+    freed: Option<Instant>,
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
     /// Frames that interfaces left to the kernel before they were closed.
@@ -114,6 +121,7 @@ impl Interfaces {
             local: LocalAddresses::new()?,
             forwarder: None,
             survival,
+            freed: None,
             looked_at_outlets: None,
             open: BTreeMap::new(),
             closed_punted: 0,
@@ -303,7 +311,7 @@ impl Interfaces {
         let planned = self.plan(link, state);
         let mut found = self.survival.take(link).map(Arc::new);
         if found.is_some() && !matches!(planned, Ok(Mode::Auto | Mode::Xdp | Mode::Afxdp)) {
-            self.survival.let_go(link, &mut self.notices);
+            self.let_go_of_found(link);
             found = None;
         }
         let was_found = found.is_some();
@@ -314,9 +322,12 @@ impl Interfaces {
         if let (true, Err(reason)) = (was_found, &opened) {
             // Its own program could not be put in the place of the old one: then that goes first, and the
             // next turn opens the interface as any other.
-            self.survival.let_go(link, &mut self.notices);
             self.notices
                 .push(format!("{}: what was found there is taken off: {reason}", state.name));
+            self.let_go_of_found(link);
+            for worker in workers {
+                worker.tell(Command::RemovePort(port));
+            }
             return;
         }
         let (drive, mode) = match opened {
@@ -358,13 +369,9 @@ impl Interfaces {
         let mac = state.mac.expect("planned only with an address");
         let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
         let adopted = found.is_some();
-        let attached = match (found, mode) {
-            (Some(found), _) => found,
-            (None, Mode::Afxdp | Mode::Xdp) => {
-                Arc::new(classifier.attach(link, xdp::Mode::Native)?)
-            }
-            (None, Mode::Generic) => Arc::new(classifier.attach(link, xdp::Mode::Generic)?),
-            (None, Mode::Auto | Mode::Kernel) => Arc::new(classifier.attach_best(link)?),
+        let attached = match found {
+            Some(found) => found,
+            None => Arc::new(self.attach(link, &classifier, mode)?),
         };
         let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
         let mut said = String::new();
@@ -412,6 +419,34 @@ impl Interfaces {
             forwards.map_err(OpenError::Forward)?;
         }
         Ok((Drive::Afxdp { classifier, _link: attached }, format!("AF_XDP, {said}")))
+    }
+
+    /// The link that was found at an interface ends.
+    fn let_go_of_found(&mut self, link: u32) {
+        self.survival.let_go(link, &mut self.notices);
+        self.freed = Some(Instant::now());
+    }
+
+    /// Attaches a program to an interface, which one that was just let go may hold for a moment.
+    fn attach(
+        &self,
+        link: u32,
+        classifier: &Classifier,
+        mode: Mode,
+    ) -> Result<xdp::Link, xdp::XdpError> {
+        loop {
+            let attached = match mode {
+                Mode::Afxdp | Mode::Xdp => classifier.attach(link, xdp::Mode::Native),
+                Mode::Generic => classifier.attach(link, xdp::Mode::Generic),
+                Mode::Auto | Mode::Kernel => classifier.attach_best(link),
+            };
+            let held = matches!(&attached, Err(xdp::XdpError::Attach { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)));
+            if !held || self.freed.is_none_or(|at| at.elapsed() > LONGEST_FREEING) {
+                return attached;
+            }
+            std::thread::sleep(FREEING);
+        }
     }
 
     /// What is forwarded in the driver of a port, or why nothing is; `None` where that was not tried.

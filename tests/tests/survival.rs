@@ -70,6 +70,7 @@ impl Lasting {
     /// Both directions, until they know their neighbors.
     fn warm_up(&self) {
         run(&self.0.source, "ping -c 3 -i 0.1 -W 2 10.9.0.1");
+        run(&self.0.source, "ping -6 -c 3 -i 0.1 -W 2 fd02::2");
     }
 
     fn has_program(&self, link: &str) -> bool {
@@ -235,6 +236,7 @@ fn it_can_be_ended_for_good() {
     line.warm_up();
     router.stop();
     assert!(line.pings("10.9.0.1"), "an orderly end, and another start may follow");
+    assert!(line.pings("fd02::2"), "of both families");
     assert_eq!(line.release(), "r0: released\nr1: released\n");
     assert!(line.pins().is_none());
     let until = Instant::now() + Duration::from_secs(5);

@@ -318,3 +318,25 @@ fn xdp_program_and_rib_agree_v4() {
 fn xdp_program_and_rib_agree_v6() {
     prove::<u128>(sizes());
 }
+
+/// What the shipped tables of both families take: at most 6 bytes a prefix in use beyond next hops, and
+/// less than the cap reserved in all.
+#[test]
+fn both_tables_are_small_in_maps() {
+    let Some(lab) = lab() else { return };
+    let tables = lab.forwarder.table_memory(0).map(|table| table.expect("programs read it"));
+    let prefixes = [lab.control.rib_v4().len(), lab.control.rib_v6().len()];
+    let reserved = lab.forwarder.reserved_bytes();
+    let (all, used) = (prefixes[0] + prefixes[1], tables[0].used + tables[1].used);
+    println!(
+        "{tables:?} for {prefixes:?} prefixes: {:.2} bytes each in use, {} KiB reserved in all",
+        used as f64 / all as f64,
+        reserved >> 10
+    );
+    assert!(prefixes[0] > 800_000 && prefixes[1] > 100_000);
+    assert!(used <= 6 * all, "{used} bytes for {all} prefixes");
+    assert!(tables.iter().all(|table| table.used <= table.reserved));
+    let of_tables: usize = tables.iter().map(|table| table.reserved).sum();
+    assert!(of_tables < reserved && reserved <= lab.forwarder.cap_bytes());
+    assert_eq!(lab.forwarder.cap_bytes(), 16 << 20);
+}

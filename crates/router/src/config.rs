@@ -1,6 +1,7 @@
 //! The configuration file, and what is assumed without one.
 
 mod knobs;
+mod size;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::{nearest, unknown};
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
+
+pub(crate) use size::Size;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -24,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) groups: Groups,
     pub(crate) workers: Workers,
     pub(crate) takeover: Takeover,
+    pub(crate) xdp: Xdp,
 }
 
 /// One interface.
@@ -212,6 +216,20 @@ impl Takeover {
     /// For how long drivers forward on without this process, if they are to.
     pub(crate) fn survive(&self) -> Option<Duration> {
         (self.survive_s > 0).then(|| Duration::from_secs(self.survive_s.into()))
+    }
+}
+
+/// Forwarding in the drivers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Xdp {
+    /// What tables and next hops that the drivers' programs read may take of the kernel's memory.
+    pub(crate) memory: Size,
+}
+
+impl Default for Xdp {
+    fn default() -> Self {
+        Self { memory: Size(fingerpost_packet::xdp::forward::CAP_BYTES) }
     }
 }
 
@@ -509,6 +527,8 @@ mod tests {
             [takeover]
             ignore = ["nftables"]
             survive_s = 60
+            [xdp]
+            memory = "8M"
             "#,
         )
         .unwrap();
@@ -523,6 +543,10 @@ mod tests {
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         assert_eq!(full.takeover.survive(), Some(Duration::from_secs(60)));
         assert_eq!(Config::default().takeover.survive(), None);
+        assert_eq!(
+            (full.xdp.memory, Config::default().xdp.memory),
+            (Size(8 << 20), Size(16 << 20))
+        );
         assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());
     }
 
@@ -584,6 +608,8 @@ mod tests {
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
             ("[takeover]\nsurvive_s = 86401", "2: survive_s must be from 0 to 86400, not 86401"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
+            ("[xdp]\nmemory = \"16MB\"", "2: `16MB` is no size: \"16M\", \"512K\", or a number"),
+            ("[xdp]\nmemory = [16]", "2: a size is needed: \"16M\""),
             ("[[interface]\n", "1: "),
         ] {
             let got = refused(text);

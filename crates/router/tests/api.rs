@@ -387,6 +387,23 @@ fn algorithms_change_while_it_runs() {
         assert_eq!(fib["mismatch_routes"], 0);
         assert!(fib["builds"].as_u64() > Some(0) && fib["generation"].as_u64() > Some(0));
     }
+    if lab.json("interface show").as_array().unwrap().iter().any(|link| link["path"] == "xdp") {
+        let of = |at: usize, word: &str| fibs[at]["shared"][word].as_u64().unwrap();
+        assert!(
+            (0..2).all(|at| of(at, "used") > 0 && of(at, "used") < of(at, "reserved")),
+            "{fibs}"
+        );
+        let tables = of(0, "reserved") + of(1, "reserved");
+        assert!(
+            tables < of(0, "total_reserved") && of(0, "total_reserved") < of(0, "cap"),
+            "{fibs}"
+        );
+        let text = lab.text("fib show");
+        let last = text.lines().last().unwrap();
+        let used = of(0, "used") + of(1, "used");
+        assert!(last.starts_with(&format!("shared with drivers: {used} bytes in use")), "{last}");
+        assert!(last.ends_with(&format!(" at most {}", 16 << 20)), "{last}");
+    }
     let before = fibs[0]["algorithm"].clone();
     let rows = lab.json("fib algorithm --family 4 dxr18");
     assert_eq!(rows, json!([{"table": 254, "family": 4, "algorithm": "dxr18", "choice": "dxr18"}]));

@@ -232,6 +232,24 @@ pub(crate) struct Fib {
     pub(crate) longest_delay_ms: f64,
     /// Algorithms that were given up for this table.
     pub(crate) banned: Vec<String>,
+    /// What it takes of the memory that drivers' programs read as well; null where none can read it.
+    #[serde(default)]
+    pub(crate) shared: Option<SharedMemory>,
+}
+
+/// Kernel memory of a table that drivers' programs read as well.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct SharedMemory {
+    /// Bytes of this table in use.
+    pub(crate) used: usize,
+    /// The same, a prefix.
+    pub(crate) used_per_prefix: f64,
+    /// Bytes reserved for this table, room for growth included.
+    pub(crate) reserved: usize,
+    /// Bytes reserved in all: tables of both families, those being replaced, next hops.
+    pub(crate) total_reserved: usize,
+    /// How many these may be at most (`[xdp] memory`).
+    pub(crate) cap: usize,
 }
 
 /// What `fib algorithm` asks for.

@@ -27,6 +27,11 @@ pub(super) trait Listed: Serialize + DeserializeOwned {
     /// A cell a column.
     fn cells(&self) -> Vec<String>;
 
+    /// A line below all rows.
+    fn ending(_: &[Self]) -> Option<String> {
+        None
+    }
+
     /// Rows of its parts, to stand below its own.
     fn parts(&self) -> Vec<Vec<String>> {
         Vec::new()
@@ -62,6 +67,7 @@ impl<T: Listed> Report for List<T> {
             columns.row(row.cells());
             row.parts().into_iter().for_each(|part| columns.row(part));
         }
-        columns.write(to)
+        columns.write(to)?;
+        T::ending(&self.0).map_or(Ok(()), |line| writeln!(to, "{line}"))
     }
 }

@@ -15,7 +15,7 @@ use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
 use fingerpost_packet::device::{DeviceError, Port, af_packet};
 use fingerpost_packet::worker::Command;
-use fingerpost_packet::xdp::forward::{self, Asked, Forwarder, Reads, Used};
+use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{DropReason, Pool, WorkerCounters};
 use fingerpost_route::{Control, LinkState, Mac};
@@ -136,7 +136,8 @@ impl Interfaces {
         if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
             return Ok(());
         }
-        match Forwarder::surviving(FLOW_SEED, forward::CAP_BYTES, self.survival.heartbeat()) {
+        let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.survival.heartbeat());
+        match Forwarder::surviving(FLOW_SEED, cap, heartbeat) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
                 self.forwarder = Some(forwarder);
@@ -180,6 +181,11 @@ impl Interfaces {
         let counted = self.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
         let counted = counted.unwrap_or_default().into_iter();
         counted.filter_map(|(why, count)| Some((why.drop_reason()?, count))).collect()
+    }
+
+    /// Forwarding in the drivers, if any does.
+    pub(super) fn forwarder(&self) -> Option<&Forwarder> {
+        self.forwarder.as_ref()
     }
 
     /// The lookup of IPv4 addresses by the drivers' programs, if any driver forwards.

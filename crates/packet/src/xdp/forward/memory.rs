@@ -9,9 +9,10 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use fingerpost_lpm::{HugePages, Memory, Region, UpdateError};
+use fingerpost_lpm::{Addr, HugePages, Lookup, Memory, Region, UpdateError};
 use fingerpost_route::MemoryMaker;
 
+use super::{Forwarder, form_v4, reads_v6};
 use crate::xdp::bpf::SharedMemory;
 
 /// Behind each region.
@@ -20,6 +21,45 @@ pub(super) const MARGIN: usize = 4096;
 /// What all regions together may take unless the configuration says otherwise: a full table of both
 /// families twice, since the old one lives until the new one is built.
 pub const CAP_BYTES: usize = 16 << 20;
+
+/// What a table takes of the memory that both sides see, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableMemory {
+    /// In use, without room for growth.
+    pub used: usize,
+    /// Taken from the kernel, room for growth included.
+    pub reserved: usize,
+}
+
+impl TableMemory {
+    fn of<A: Addr>(lookup: &dyn Lookup<A>) -> Self {
+        let maps = lookup.regions().iter().filter_map(SharedMemory::of);
+        Self { used: lookup.bytes(), reserved: maps.map(SharedMemory::bytes).sum() }
+    }
+}
+
+impl Forwarder {
+    /// Bytes of kernel memory reserved for tables and next hops, those included that are being replaced.
+    pub fn reserved_bytes(&self) -> usize {
+        self.0.maps.reserved()
+    }
+
+    /// How many they may be at most.
+    pub fn cap_bytes(&self) -> usize {
+        self.0.maps.cap
+    }
+
+    /// What the IPv4 table of a fib and the IPv6 one take of them; `None` for one that no program can read.
+    pub fn table_memory(&self, fib: u16) -> [Option<TableMemory>; 2] {
+        let state = self.state();
+        let Some(forwarding) = &state.forwarding else { return [None; 2] };
+        let (v4, v6) = (forwarding.v4_of(fib), forwarding.v6_of(fib));
+        [
+            form_v4(v4).is_some().then(|| TableMemory::of(v4)),
+            reads_v6(v6).then(|| TableMemory::of(v6)),
+        ]
+    }
+}
 
 /// The maps in use.
 #[derive(Debug)]

@@ -35,8 +35,8 @@ use crate::own_addrs::{filter_v4, filter_v6};
 pub use ask::Asked;
 use epochs::Epochs;
 pub use heartbeat::Heartbeat;
-pub use memory::CAP_BYTES;
 use memory::Maps;
+pub use memory::{CAP_BYTES, TableMemory};
 use reasons::{LEFT_ALONE, LeftAlone};
 
 /// The compiled `forward.c`.
@@ -151,11 +151,6 @@ impl Forwarder {
     /// clone of this as the reader outside.
     pub fn shared(&self) -> Shared {
         Shared { memory: self.0.maps.maker(), reads: |name| READABLE.contains(&name) }
-    }
-
-    /// Bytes of kernel memory reserved for tables.
-    pub fn reserved_bytes(&self) -> usize {
-        self.0.maps.reserved()
     }
 
     /// Takes an interface in: those that it receives are forwarded if its classifier runs in the driver, and

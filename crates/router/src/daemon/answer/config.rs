@@ -118,6 +118,8 @@ impl Daemon {
         changes.word("takeover.ignore", &ignored(old), &ignored(new), true);
         let survive = |config: &Config| config.takeover.survive_s.to_string();
         changes.word("takeover.survive_s", &survive(old), &survive(new), true);
+        let memory = |config: &Config| config.xdp.memory.to_string();
+        changes.word("xdp.memory", &memory(old), &memory(new), true);
         changes.0
     }
 

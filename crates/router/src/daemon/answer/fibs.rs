@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, registry};
+use fingerpost_packet::xdp::forward::TableMemory;
 use fingerpost_route::MAIN_TABLE;
 use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;
@@ -22,21 +23,35 @@ impl Daemon {
     /// The lookups of all tables, the main one first, IPv4 before IPv6.
     pub(crate) fn fibs(&self) -> Vec<model::Fib> {
         let mut rows = Vec::new();
-        for table in self.control.tables() {
+        for (at, table) in self.control.tables().into_iter().enumerate() {
+            let forwarder = self.interfaces.forwarder();
+            let memory =
+                forwarder.map(|f| (f, f.table_memory(u16::try_from(at).unwrap_or(u16::MAX))));
+            let shared = |family: usize, prefixes: usize| -> Option<model::SharedMemory> {
+                let (forwarder, tables) = memory?;
+                let TableMemory { used, reserved } = tables[family]?;
+                let (total_reserved, cap) = (forwarder.reserved_bytes(), forwarder.cap_bytes());
+                let used_per_prefix = each(used, prefixes);
+                Some(model::SharedMemory { used, used_per_prefix, reserved, total_reserved, cap })
+            };
             let known = self.control.ribs(table).zip(self.control.fibs(table));
             let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-            rows.push(self.fib(table, rib_v4, fib_v4));
-            rows.push(self.fib(table, rib_v6, fib_v6));
+            rows.push(self.fib(table, rib_v4, fib_v4, shared(0, rib_v4.len())));
+            rows.push(self.fib(table, rib_v6, fib_v6, shared(1, rib_v6.len())));
         }
         rows
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "ratios for people")]
-    fn fib<A: Addr>(&self, table: u32, rib: &Rib<A>, fib: &Fib<A>) -> model::Fib {
+    fn fib<A: Addr>(
+        &self,
+        table: u32,
+        rib: &Rib<A>,
+        fib: &Fib<A>,
+        shared: Option<model::SharedMemory>,
+    ) -> model::Fib {
         let report = fib.report(rib, Instant::now());
         let bytes: usize = report.instances.iter().map(|instance| instance.bytes).sum();
         let rib_bytes = rib.bytes();
-        let each = |bytes: usize, of: usize| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         model::Fib {
             family: A::FAMILY,
@@ -62,6 +77,7 @@ impl Daemon {
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
             banned: report.banned.into_iter().map(str::to_owned).collect(),
+            shared,
         }
     }
 
@@ -114,6 +130,11 @@ impl Daemon {
             None => Ok(fibs),
         }
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "ratios for people")]
+fn each(bytes: usize, of: usize) -> f64 {
+    if of == 0 { 0.0 } else { bytes as f64 / of as f64 }
 }
 
 fn names(family: u8) -> Vec<&'static str> {

@@ -60,6 +60,7 @@ enum Command {
     ObjGet = 7,
     ProgTestRun = 10,
     ObjInfo = 15,
+    MapLookupBatch = 24,
     LinkCreate = 28,
     LinkUpdate = 29,
 }
@@ -74,6 +75,9 @@ const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 2;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// Values that are read together.
+const BATCH: u32 = 256;
 
 /// `union bpf_attr`: 144 bytes, more than any command here uses.
 #[repr(C, align(8))]
@@ -321,13 +325,44 @@ impl Map {
     }
 
     /// What stands at `index`: of a per-CPU array the parts of all CPUs, one after the other.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn parts(&self, index: u32) -> io::Result<Vec<u8>> {
+    fn parts(&self, index: u32) -> io::Result<Vec<u8>> {
         let mut parts = vec![0; self.value_bytes];
         self.lookup(&index.to_ne_bytes(), &mut parts)?;
         Ok(parts)
+    }
+
+    /// All values of an array in order, many in a system call: `visit` gets each number with what stands
+    /// there, of a per-CPU array (Linux 5.13) the parts of all CPUs, one after the other.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// When keys are not numbers of 32 bits.
+    pub fn each(&self, visit: &mut dyn FnMut(u32, &[u8])) -> io::Result<()> {
+        assert_eq!(self.key_bytes, 4);
+        let mut keys = [0_u32; BATCH as usize];
+        let mut values = vec![0; BATCH as usize * self.value_bytes];
+        let (mut done, mut last) = (0, 0_u32);
+        while done < self.entries {
+            let most = (self.entries - done).min(BATCH);
+            let mut attr = Attr::new()
+                .pointer(8, &raw mut last)
+                .pointer(16, keys.as_mut_ptr())
+                .pointer(24, values.as_mut_ptr())
+                .u32(32, most)
+                .fd(36, self.fd.as_raw_fd());
+            let before = last;
+            if done > 0 {
+                attr = attr.pointer(0, &raw const before);
+            }
+            // SAFETY: invariant 2: room for `most` keys and values, and for a key before and after.
+            unsafe { bpf(Command::MapLookupBatch, &mut attr) }?;
+            let read = keys.iter().zip(values.chunks_exact(self.value_bytes));
+            read.take(most as usize).for_each(|(key, value)| visit(*key, value));
+            done += most;
+        }
+        Ok(())
     }
 
     fn attr(&self, key: &[u8]) -> Attr {
@@ -740,6 +775,30 @@ mod tests {
         counts.update(&1u32.to_ne_bytes(), &parts).unwrap();
         let expected: u64 = (0..cpus as u64).map(|i| i + 5).sum();
         assert_eq!((counts.sum(0).unwrap(), counts.sum(1).unwrap()), (0, expected));
+    }
+
+    #[test]
+    fn all_of_an_array_is_read_in_batches() {
+        if !lab::can_bpf() {
+            return;
+        }
+        for entries in [1, BATCH, 3 * BATCH + 1] {
+            let map = Map::new(MapKind::PerCpuArray, "counts", 4, 8, entries).unwrap();
+            let parts = |index: u32| -> Vec<u8> {
+                let cpus = 0..possible_cpus().unwrap() as u64;
+                cpus.flat_map(|cpu| (u64::from(index) << 8 | cpu).to_ne_bytes()).collect()
+            };
+            for index in 0..entries {
+                map.update(&index.to_ne_bytes(), &parts(index)).unwrap();
+            }
+            let mut next = 0;
+            map.each(&mut |index, value| {
+                assert_eq!((index, value), (next, &parts(next)[..]));
+                next += 1;
+            })
+            .unwrap();
+            assert_eq!(next, entries);
+        }
     }
 
     #[test]

@@ -537,17 +537,18 @@ const USE_BYTES: u32 = 16;
 
 /// Adds what a map has counted, over all CPUs.
 fn add_uses(uses: &Map, to: &mut Vec<Used>) -> Result<(), XdpError> {
-    let read = |source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of uses", source };
+    let read = |source| XdpError::System { call: "bpf(MAP_LOOKUP_BATCH) of uses", source };
     to.resize(to.len().max(uses.entries() as usize), Used::default());
-    for (index, used) in (0..uses.entries()).zip(to) {
-        for part in uses.parts(index).map_err(read)?.as_chunks::<16>().0 {
+    let add = &mut |index: u32, parts: &[u8]| {
+        let used = &mut to[index as usize];
+        for part in parts.as_chunks::<16>().0 {
             let word =
                 |at: usize| part[at..at + 8].first_chunk().map_or(0, |w| u64::from_ne_bytes(*w));
             used.packets += word(0);
             used.bytes += word(8);
         }
-    }
-    Ok(())
+    };
+    uses.each(add).map_err(read)
 }
 
 #[cfg(test)]

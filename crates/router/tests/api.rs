@@ -216,6 +216,23 @@ fn a_running_router_tells_what_it_does() {
         (&"adjacency".into(), &"r0".into())
     );
     assert!(!answer["steps"].as_array().unwrap().is_empty(), "{answer}");
+    if lab.json("interface show")[0]["path"] == "xdp" {
+        let driver = &answer["drivers"][0];
+        assert_eq!((&driver["interfaces"], &driver["table"]), (&json!(["r0"]), &json!(254)));
+        assert_eq!(driver["nexthop"], answer["nexthop"]);
+        assert_eq!(driver["packet"], "192.0.2.254,198.51.100.7,udp,1024,1024");
+        // The other end of h0 has no program, so that its driver takes nothing; nor is it known yet.
+        let reason = driver["reason"].as_str().unwrap();
+        assert!(
+            driver["does"] == "leave" && ["outlet", "unresolved"].contains(&reason),
+            "{driver}"
+        );
+        let flow = "9.9.9.9,198.51.100.7,tcp,7,8";
+        let text = lab.text(&format!("route get 198.51.100.7 --explain --flow {flow}"));
+        let told = "in the driver of r0: left to the graph or the kernel (";
+        assert!(text.contains(told) && text.contains(&format!("tried there: {flow}, ")), "{text}");
+        assert_eq!(lab.json("route get 198.51.100.7")["drivers"], json!([]));
+    }
     assert!(
         lab.text("route get 2001:db8::9").starts_with("2001:db8::9 by 2001:db8::/32 (table 254")
     );

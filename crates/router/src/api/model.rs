@@ -77,6 +77,31 @@ pub(crate) struct RouteAnswer {
     /// Each read of the lookup, if that was asked for.
     #[serde(default)]
     pub(crate) steps: Vec<Step>,
+    /// What the programs in the drivers do with such a packet, if that was asked for.
+    #[serde(default)]
+    pub(crate) drivers: Vec<DriverAnswer>,
+}
+
+/// What the programs of some interfaces do with a packet, tried on one that goes nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct DriverAnswer {
+    /// By the program of each it goes alike.
+    pub(crate) interfaces: Vec<String>,
+    /// The table that these programs read.
+    pub(crate) table: u32,
+    /// The packet: `SRC,DST,PROTOCOL,SPORT,DPORT`; of the flow that was named, else of any.
+    pub(crate) packet: String,
+    /// What the programs' own lookup answers: index of a next hop or group; null where they read no table of
+    /// this family.
+    pub(crate) nexthop: Option<u32>,
+    /// `forward`, `drop`, `leave` (untouched, to the graph or the kernel), `none` (there is no program).
+    pub(crate) does: String,
+    /// How it leaves, where it does.
+    pub(crate) adjacency: Option<Adjacency>,
+    /// The name of why it is dropped or left.
+    pub(crate) reason: Option<String>,
+    /// The same in a line, or why there is no program.
+    pub(crate) why: Option<String>,
 }
 
 /// A group as a packet meets it.

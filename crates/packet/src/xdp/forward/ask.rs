@@ -1,14 +1,106 @@
-//! The lookups of the programs in the kernel, asked from here: the same code over the same memory, so that
-//! an auditor or a test can compare what they answer.
+//! The programs in the kernel, asked from here: the same code over the same memory, so that an auditor or a
+//! test can compare what their lookups answer ([`Asked`]), and people can see what becomes of a packet
+//! ([`Forwarder::tried`]).
 //!
-//! Cost: a system call of 1 to 2 us for [`ASKED`] addresses.
+//! Cost: a system call of 1 to 2 us for [`ASKED`] addresses; to link and load a program takes milliseconds.
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
 
-use crate::xdp::bpf::Program;
+use super::reasons::{LEFT_ALONE, LeftAlone};
+use super::{Forwarder, NO_TABLES, State, USE_BYTES, Used, add_uses, unlinked};
+use crate::xdp::bpf::{Map, MapKind, Program};
+use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
 
 /// Addresses that a program answers at a time (`forward.c`).
 const ASKED: usize = 64;
+
+/// What the programs of some ports do with a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tried {
+    /// The ports: by the program of each it goes alike.
+    pub ports: Vec<u16>,
+    /// What becomes of it, or why there is no program.
+    pub fate: Result<Fate, String>,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It leaves by this adjacency.
+    Sent(u32),
+    /// It ends there.
+    Dropped(LeftAlone),
+    /// It goes on to the graph or the kernel, untouched.
+    Left(LeftAlone),
+}
+
+impl Forwarder {
+    /// What the programs of the ports of a fib do with an IP packet, should it come in by them in a frame of
+    /// its own. It leaves nowhere and is counted nowhere.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program.
+    pub fn tried(&self, fib: u16, packet: &[u8]) -> Result<Vec<Tried>, XdpError> {
+        let state = self.state();
+        // Programs differ by the port's own address and by what senders behind it may leave open; what they
+        // do with a packet to the port differs by the latter alone.
+        let mut alike: Vec<(Result<bool, &str>, Vec<u16>)> = Vec::new();
+        for (&port, attached) in &state.ports {
+            let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
+                continue;
+            };
+            if ports.fib(port) != fib {
+                continue;
+            }
+            let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
+            let kind = attached.state.as_ref().map(|_| fill).map_err(String::as_str);
+            match alike.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, ports)) => ports.push(port),
+                None => alike.push((kind, vec![port])),
+            }
+        }
+        let one = |(kind, ports): (Result<bool, &str>, Vec<u16>)| {
+            let fate = match kind {
+                Ok(_) => Ok(self.fate(&state, ports[0], packet)?),
+                Err(why) => Err(why.to_owned()),
+            };
+            Ok(Tried { ports, fate })
+        };
+        alike.into_iter().map(one).collect()
+    }
+
+    /// By a program with counters of its own.
+    fn fate(&self, state: &State, port: u16, packet: &[u8]) -> Result<Fate, XdpError> {
+        let no_tables = || unlinked(NO_TABLES.into());
+        let (attached, forwarding) =
+            state.ports.get(&port).zip(state.forwarding.as_ref()).ok_or_else(no_tables)?;
+        let uses = state.uses.as_ref().ok_or_else(no_tables)?;
+        let counters = [
+            Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
+            Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
+        ];
+        let code = self.code_of(state, port, attached, Some(&counters)).map_err(unlinked)?;
+        let program = Program::load("forward", &code)?;
+        let mac = forwarding.ports.port(port).and_then(|info| info.mac).unwrap_or_default();
+        let kind: [u8; 2] =
+            if packet.first().is_some_and(|b| b >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
+        let frame = [&mac.0[..], &[2, 0, 0, 0, 0, 0], &kind, packet].concat();
+        let answer = program.test(&frame)?;
+        let [left, uses] = &counters;
+        let mut used = Vec::new();
+        add_uses(uses, &mut used)?;
+        if answer.action.cast_signed() == XDP_REDIRECT
+            && let Some(index) = used.iter().position(|used| *used != Used::default())
+        {
+            return Ok(Fate::Sent(u32::try_from(index).expect("adjacencies are fewer")));
+        }
+        let counted = |&&why: &&LeftAlone| left.sum(why as u32).is_ok_and(|count| count > 0);
+        let why = LeftAlone::ALL.iter().find(counted).copied();
+        let why = why.ok_or_else(|| unlinked("it counts nothing".into()))?;
+        let dropped = answer.action.cast_signed() == XDP_DROP;
+        Ok(if dropped { Fate::Dropped(why) } else { Fate::Left(why) })
+    }
+}
 
 /// A lookup by a program. It reads the tables of the time when it was made.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::object::{self, Bound};
 use super::{Classifier, Link, Mode, XdpError};
 use crate::own_addrs::{filter_v4, filter_v6};
-pub use ask::Asked;
+pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
 pub use heartbeat::Heartbeat;
 use memory::Maps;
@@ -237,7 +237,7 @@ impl Forwarder {
     pub fn tester(&self, port: u16) -> Result<Program, XdpError> {
         let state = self.state();
         let attached = state.ports.get(&port).ok_or_else(|| unlinked("no such port".into()))?;
-        let code = self.code_of(&state, port, attached).map_err(unlinked)?;
+        let code = self.code_of(&state, port, attached, None).map_err(unlinked)?;
         attached.classifier.with(Some(&code))
     }
 
@@ -268,7 +268,7 @@ impl Forwarder {
         if !state.forwarding.as_ref().is_some_and(readable) {
             return Ok(None);
         }
-        let code = self.code(&state, fib, None, function).map_err(unlinked)?;
+        let code = self.code(&state, fib, None, function, None).map_err(unlinked)?;
         Ok(Some(Asked::new(Program::load(function, &code)?)))
     }
 
@@ -305,7 +305,7 @@ impl Forwarder {
         if attached.link.mode() == Mode::Generic {
             return Err("in generic mode the kernel itself forwards as fast".into());
         }
-        let code = self.code_of(state, port, attached)?;
+        let code = self.code_of(state, port, attached, None)?;
         let put = attached.classifier.put_first(attached.ifindex, &attached.link, Some(&code));
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
@@ -314,25 +314,35 @@ impl Forwarder {
         Ok(Reads { v4, v6: reads_v6(forwarding.v6_of(fib)) })
     }
 
-    /// The program of a port.
-    fn code_of(&self, state: &State, port: u16, attached: &Attached) -> Result<Vec<Insn>, String> {
+    /// The program of a port, with counters of its own if there are any.
+    fn code_of(
+        &self,
+        state: &State,
+        port: u16,
+        attached: &Attached,
+        counters: Option<&[Map; 2]>,
+    ) -> Result<Vec<Insn>, String> {
         let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
         let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-        self.code(state, ports.fib(port), Some((&attached.classifier, fill)), "forward")
+        let port_of = Some((&*attached.classifier, fill));
+        self.code(state, ports.fib(port), port_of, "forward", counters)
     }
 
     /// A function of the object, linked for a port (with its classifier, and whether checksums may be
-    /// unfilled), and for the present tables of a fib.
+    /// unfilled), and for the present tables of a fib. It counts what it leaves and what it sends in
+    /// `counters`, or in those of all.
     fn code(
         &self,
         state: &State,
         fib: u16,
         port: Option<(&Classifier, bool)>,
         function: &str,
+        counters: Option<&[Map; 2]>,
     ) -> Result<Vec<Insn>, String> {
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let uses = state.uses.as_ref().ok_or(NO_TABLES)?;
         let inner = &*self.0;
+        let (left, uses) = counters.map_or((&inner.left, uses), |[left, uses]| (left, uses));
         let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
         names.memory("epochs", inner.epochs.memory());
         names.number("processors", inner.epochs.mask());
@@ -344,7 +354,7 @@ impl Forwarder {
         names.memory("outlets", &inner.outlets);
         names.number("outlets_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
-        names.map("left", &inner.left);
+        names.map("left", left);
         names.map("uses", uses);
         let settings = port.map(|(classifier, _)| classifier.settings().as_fd());
         names.bound.insert("settings", Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));

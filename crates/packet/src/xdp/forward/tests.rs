@@ -118,6 +118,48 @@ fn without_a_beat_packets_are_the_kernels() {
     });
 }
 
+#[test]
+fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
+    lab::in_namespace(|| {
+        let Lab { forwarder, topology } = Lab::new();
+        let counts = || (forwarder.left_alone().unwrap(), forwarder.used().unwrap());
+        let before = counts();
+        let tried = |dst: &str, bytes: usize| {
+            let frame = match dst.contains(':') {
+                false => crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &vec![7; bytes]),
+                true => crate::testing::frame_v6("2001:db9::1", dst, 64, 17, &vec![7; bytes]),
+            };
+            let tried = forwarder.tried(0, &frame[14..]).unwrap();
+            // One of them fills checksums.
+            let (veth, all) = (topology.port("veth"), topology.topology.ports.len() - 1);
+            let (fills, not): (Vec<_>, Vec<_>) =
+                tried.into_iter().partition(|tried| tried.ports == [veth]);
+            assert_eq!((fills.len(), not.len(), not[0].ports.len()), (1, 1, all - 1));
+            assert_eq!(fills[0].fate, not[0].fate);
+            not[0].fate.clone()
+        };
+        for (dst, neighbor) in [("198.51.100.7", "wan.gw"), ("2001:db8:180::9", "ptp.gw")] {
+            let Ok(Fate::Sent(index)) = tried(dst, 100) else { panic!("{dst} is forwarded") };
+            let adjacency = topology.forwarding.hops.adjacency(index);
+            assert_eq!(adjacency.dst, topology.mac(neighbor), "{dst}");
+        }
+        for (dst, bytes, fate) in [
+            ("198.18.1.1", 100, Fate::Dropped(LeftAlone::Blackhole)),
+            ("10.1.0.1", 100, Fate::Left(LeftAlone::Address)),
+            ("fe80::1", 100, Fate::Left(LeftAlone::Address)),
+            ("198.51.100.7", 1481, Fate::Left(LeftAlone::TooBig)),
+            ("172.21.0.1", 100, Fate::Left(LeftAlone::Unresolved)),
+            ("8.8.8.8", 100, Fate::Left(LeftAlone::Verdict)),
+        ] {
+            assert_eq!(tried(dst, bytes), Ok(fate), "{dst}");
+        }
+        forwarder.open_outlet(topology.port("wan"), false);
+        assert_eq!(tried("198.51.100.7", 100), Ok(Fate::Left(LeftAlone::Outlet)));
+        assert_eq!(counts(), before);
+        assert_eq!(forwarder.tried(7, &[0x45; 40]).unwrap(), []);
+    });
+}
+
 /// What is shipped is what the source says, where the compiler is that makes the same bytes of it.
 #[test]
 fn the_object_is_that_of_the_source() {

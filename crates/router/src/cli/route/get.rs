@@ -18,14 +18,15 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 The answer is that of the structure which forwards; the routes are those of the RIB. Should the two
 disagree, that is said, and the exit code is 5. An address without a route exits with 1.
---flow SRC,DST,PROTOCOL,SPORT,DPORT tells which member of a group a flow takes.";
+--flow SRC,DST,PROTOCOL,SPORT,DPORT tells which member of a group a flow takes.
+With --explain such a packet, or any other to ADDR, is tried on the programs in the drivers as well.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Which address
     #[arg(value_name = "ADDR")]
     addr: IpAddr,
-    /// Tell each read of the lookup
+    /// Tell each read of the lookup, and what the drivers do
     #[arg(long)]
     explain: bool,
     /// Of which flow
@@ -64,7 +65,8 @@ impl Report for RouteAnswer {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         let Some(prefix) = &self.prefix else {
             writeln!(to, "{} has no route (table {}, {})", self.addr, self.table, self.algorithm)?;
-            return steps(self, to);
+            steps(self, to)?;
+            return drivers(self, to);
         };
         writeln!(to, "{} by {prefix} (table {}, {})", self.addr, self.table, self.algorithm)?;
         let mut columns = Columns::new(&["", "source", "distance", "metric", "next hop", "what"]);
@@ -104,7 +106,40 @@ impl Report for RouteAnswer {
             (None, None) => {}
         }
         writeln!(to)?;
-        steps(self, to)
+        steps(self, to)?;
+        drivers(self, to)
+    }
+}
+
+/// What the drivers do, a line for those that do the same.
+fn drivers(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
+    for driver in &answer.drivers {
+        write!(to, "in the driver of {}: ", driver.interfaces.join(", "))?;
+        match (&driver.adjacency, &driver.why) {
+            (Some(a), _) => {
+                write!(to, "forwarded by adjacency {} by {}", a.index, a.interface)?;
+            }
+            (None, why) => {
+                let does = match driver.does.as_str() {
+                    "drop" => "dropped",
+                    "leave" => "left to the graph or the kernel",
+                    "none" => "no program",
+                    _ => "forwarded",
+                };
+                let reason =
+                    driver.reason.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+                let why = why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+                write!(to, "{does}{reason}{why}")?;
+            }
+        }
+        writeln!(to)?;
+    }
+    match answer.drivers.iter().find(|driver| driver.nexthop.is_some()) {
+        Some(driver) => {
+            let hop = or_dash(driver.nexthop);
+            writeln!(to, "tried there: {}, table {}, next hop {hop}", driver.packet, driver.table)
+        }
+        None => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `route get`: what happens to a packet, asked of what the workers ask.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -112,6 +113,10 @@ impl Daemon {
                 _ => None,
             },
             steps: found.steps.iter().map(step).collect(),
+            drivers: match question.explain {
+                true => self.in_drivers(table, addr, flow),
+                false => Vec::new(),
+            },
         })
     }
 }
@@ -181,12 +186,12 @@ impl RowMaker {
 
 /// A flow, as its five parts name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Flow {
-    src: IpAddr,
-    dst: IpAddr,
-    protocol: u8,
-    ports: Option<Ports>,
-    label: u32,
+pub(super) struct Flow {
+    pub(super) src: IpAddr,
+    pub(super) dst: IpAddr,
+    pub(super) protocol: u8,
+    pub(super) ports: Option<Ports>,
+    pub(super) label: u32,
 }
 
 /// Names of protocols that people know.
@@ -201,7 +206,7 @@ const PROTOCOLS: [(&str, u8); 6] = [
 
 impl Flow {
     /// `SRC,DST,PROTOCOL[,SPORT,DPORT[,LABEL]]`, of packets to `addr`.
-    fn parse(text: &str, addr: IpAddr) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, addr: IpAddr) -> Result<Self, String> {
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();
         let (src, dst, protocol, ports, label) = match parts[..] {
             [src, dst, protocol] => (src, dst, protocol, None, None),
@@ -235,7 +240,7 @@ impl Flow {
     }
 
     /// As the workers hash its packets.
-    fn hash(self) -> u32 {
+    pub(super) fn hash(self) -> u32 {
         match (self.src, self.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 hash_v4(FLOW_SEED, src.to_bits(), dst.to_bits(), self.protocol, self.ports)
@@ -246,6 +251,21 @@ impl Flow {
             }
             _ => unreachable!("parsing makes sure that both are of one family"),
         }
+    }
+}
+
+/// As it is parsed.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},", self.src, self.dst)?;
+        match PROTOCOLS.iter().find(|(_, number)| *number == self.protocol) {
+            Some((name, _)) => f.write_str(name)?,
+            None => write!(f, "{}", self.protocol)?,
+        }
+        if let Some(ports) = self.ports {
+            write!(f, ",{},{}", ports.src, ports.dst)?;
+        }
+        if self.label != 0 { write!(f, ",{}", self.label) } else { Ok(()) }
     }
 }
 

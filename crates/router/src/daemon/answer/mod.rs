@@ -5,6 +5,7 @@
 
 mod change;
 mod config;
+mod driver;
 mod events;
 mod fibs;
 mod hops;

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::testing::{FailingMemory, Shape, table};
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Routes, Rows, Step, Table,
-    UpdateError,
+    Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Region, Routes, Rows, Step,
+    Table, UpdateError,
 };
-use fingerpost_route::fib::{Auditor, FibOptions, FibReport};
+use fingerpost_route::fib::{AskOutside, Auditor, FibOptions, FibReport};
 use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
 
 use lab::Lab;
@@ -283,7 +283,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
         let passes = before.audit.passes;
         let found = loop {
             now += Duration::from_millis(100);
-            lab.control.audit(now);
+            lab.control.audit(now, None);
             let report = lab.control.fib_reports(now).remove(at);
             // The pass under way may be past it; the next one is not.
             if report.audit.mismatches > before.audit.mismatches {
@@ -299,7 +299,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
         assert_eq!(lab.control.verify(1, now).unwrap()[at].mismatches, 0, "{name}: repaired");
         while lab.control.fib_reports(now)[at].audit.repaired == before.audit.repaired {
             now += Duration::from_millis(100);
-            lab.control.audit(now);
+            lab.control.audit(now, None);
         }
         let after = lab.control.fib_reports(now).remove(at);
         assert_eq!((after.mismatch_routes, after.algorithm), (0, name_of(name)));
@@ -350,21 +350,91 @@ fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again()
     };
     let (v6, none, first) = (Auditor::default(), all_of(&lab), state(&lab));
     assert_eq!((first.0, first.1), (0, 0));
-    assert!(!lab.control.adopt(MAIN_TABLE, &none, &v6) && !lab.control.adopt(7, &none, &v6));
+    assert!(
+        !lab.control.adopt(MAIN_TABLE, &none, &v6, None) && !lab.control.adopt(7, &none, &v6, None)
+    );
 
     flip(&*lab.control.forwarding().v4, 0x0300_0000_u32);
     let found = all_of(&lab);
     assert!(found.mismatch_routes() == 1 && state(&lab) == first, "told, and no more");
-    assert!(lab.control.adopt(MAIN_TABLE, &found, &v6));
-    lab.control.audit(now);
+    assert!(lab.control.adopt(MAIN_TABLE, &found, &v6, None));
+    lab.control.audit(now, None);
     lab.commit(now);
     let news = found.known().count() as u64;
     assert_eq!(state(&lab), (1, news, first.2 + 1));
     let said = lab.control.take_decisions().join("\n");
     assert!(said.contains("is built again: "), "{said}");
     // It is not found again by who looked before the repair, and gone for who looks now.
-    assert!(!lab.control.adopt(MAIN_TABLE, &found, &v6));
+    assert!(!lab.control.adopt(MAIN_TABLE, &found, &v6, None));
     assert_eq!(state(&lab), (0, news, first.2 + 1));
+    lab.commit(now);
+    assert!(lab.control.take_decisions().join("\n").contains("are right again"));
+}
+
+/// A reader outside: the table as it was published, read rightly or not.
+struct Outside {
+    table: Arc<dyn Lookup<u32>>,
+    wrong: bool,
+}
+
+impl AskOutside for Outside {
+    fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
+        assert_eq!(fib, 0);
+        Some(if self.wrong { Arc::new(Misread(self.table.clone())) } else { self.table.clone() })
+    }
+    fn v6(&self, _: u16) -> Option<Arc<dyn Lookup<u128>>> {
+        None
+    }
+}
+
+struct Misread(Arc<dyn Lookup<u32>>);
+
+impl Lookup<u32> for Misread {
+    fn lookup(&self, addr: u32) -> NextHopId {
+        NextHopId(self.0.lookup(addr).0 + 1)
+    }
+    fn lookup_batch(&self, addrs: &[u32], out: &mut [NextHopId]) {
+        addrs.iter().zip(out).for_each(|(addr, out)| *out = self.lookup(*addr));
+    }
+    fn explain(&self, addr: u32, _: &mut dyn FnMut(&Step)) -> NextHopId {
+        self.lookup(addr)
+    }
+    fn stats(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+    fn regions(&self) -> &[Region] {
+        &[]
+    }
+}
+
+#[test]
+fn a_reader_outside_that_is_wrong_is_told_apart_and_gets_a_new_table() {
+    let mut lab = Lab::new(vec![u32::row("dir24_8").unwrap()], u128::rows().collect());
+    (1..6).for_each(|n| lab.set(AnyPrefix::V4(Prefix::masked(n << 24, 8)), n));
+    let mut now = Instant::now();
+    lab.commit(now);
+    lab.control.take_decisions();
+    let turns = |lab: &mut Lab, now: &mut Instant, wrong, until: &dyn Fn(&FibReport) -> bool| {
+        for _ in 0..1000 {
+            *now += Duration::from_millis(100);
+            let table = lab.control.forwarding().v4.clone();
+            lab.control.audit(*now, Some(&Outside { table, wrong }));
+            let report = lab.control.fib_reports(*now).remove(0);
+            if until(&report) {
+                return report;
+            }
+        }
+        panic!("{:?}", lab.control.fib_reports(*now));
+    };
+    let right = turns(&mut lab, &mut now, false, &|report| report.audit.outside > 10);
+    assert_eq!((right.audit.mismatches, right.mismatch_routes), (0, 0));
+    let wrong = turns(&mut lab, &mut now, true, &|report| report.audit.mismatches > 0);
+    assert!(wrong.mismatch_routes > 0, "{wrong:?}");
+    assert_eq!(wrong.mismatch_routes_outside, wrong.mismatch_routes);
+    lab.commit(now);
+    let said = lab.control.take_decisions().join("\n");
+    assert!(said.contains("is built again") && said.contains("programs in drivers get"), "{said}");
+    let after = turns(&mut lab, &mut now, false, &|report| report.audit.repaired > 0);
+    assert_eq!((after.mismatch_routes, after.mismatch_routes_outside), (0, 0));
+    assert_eq!(after.counts.builds, wrong.counts.builds + 1);
     lab.commit(now);
     assert!(lab.control.take_decisions().join("\n").contains("are right again"));
 }

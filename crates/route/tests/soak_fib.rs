@@ -373,7 +373,7 @@ fn fib_soak_gives_the_answer_of_before_or_after_and_never_a_third() {
             shared.generation.store(generation, Ordering::Release);
             shared.v4.iter().for_each(Key::end);
             shared.v6.iter().for_each(Key::end);
-            lab.control.audit(Instant::now());
+            lab.control.audit(Instant::now(), None);
             rounds += 1;
         }
         shared.stop.store(true, Ordering::Relaxed);

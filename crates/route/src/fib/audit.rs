@@ -15,12 +15,16 @@
 //! counts. Where a change of the address's prefix waits to be applied, either answer is right: it
 //! is skipped and counted.
 //!
+//! A reader outside, such as a program in the kernel, reads the same memory by code of its own: it is asked
+//! for some [`OUTSIDE`] ends of intervals a turn ([`AskOutside`]), others in each pass.
+//!
 //! Cost: a search in the RIB an interval (there are about 1.3 a prefix of a full table), and a batch
 //! lookup an address; `docs/internals/fib.md` has the measured time of a pass. At a share `s` of a core
 //! a pass of cost `t` takes `t / s`, and each address comes by once a pass: what is wrong at one of
-//! them is found within that time.
+//! them is found within that time. A reader outside is asked by one system call a turn.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes};
@@ -39,6 +43,16 @@ const RANDOM: usize = 4;
 const KEPT: usize = 32;
 /// Addresses a batch.
 const BATCH: usize = 256;
+/// Addresses a turn that a reader outside is asked for.
+const OUTSIDE: usize = 64;
+
+/// The lookups of a reader outside, for auditors to ask.
+pub trait AskOutside {
+    /// Of IPv4 addresses, in the table of a fib as it is now; `None` where it reads none.
+    fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>>;
+    /// Of IPv6 addresses.
+    fn v6(&self, fib: u16) -> Option<Arc<dyn Lookup<u128>>>;
+}
 
 /// An address for which the lookup table and the RIB differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,16 +65,19 @@ pub struct Difference {
     pub rib: NextHopId,
     /// Next hop that readers are told.
     pub fib: NextHopId,
+    /// It is the reader outside that is told so, though the lookup may be right.
+    pub outside: bool,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { addr, prefix, rib, fib } = self;
+        let Self { addr, prefix, rib, fib, outside } = self;
+        let who = if *outside { "programs in drivers" } else { "readers" };
         match prefix {
             Some(prefix) => {
-                write!(f, "{addr}: {prefix} has next hop {}, readers get {}", rib.0, fib.0)
+                write!(f, "{addr}: {prefix} has next hop {}, {who} get {}", rib.0, fib.0)
             }
-            None => write!(f, "{addr}: no route, readers get next hop {}", fib.0),
+            None => write!(f, "{addr}: no route, {who} get next hop {}", fib.0),
         }
     }
 }
@@ -70,6 +87,8 @@ impl std::fmt::Display for Difference {
 pub struct AuditCounts {
     /// Addresses compared.
     pub checked: u64,
+    /// Addresses that a reader outside was asked for as well.
+    pub outside: u64,
     /// Addresses whose answer differed while a change of theirs was waiting.
     pub skipped: u64,
     /// Turns left out because the whole table was behind.
@@ -122,6 +141,9 @@ pub struct Auditor<A: Addr> {
     starts: Vec<A>,
     addrs: Vec<A>,
     wants: Vec<NextHopId>,
+    /// Whether a reader outside is to be asked about the window, and about which of its intervals.
+    asks: bool,
+    sample: Vec<(A, A, NextHopId)>,
 }
 
 impl<A: Addr> Default for Auditor<A> {
@@ -140,17 +162,21 @@ impl<A: Addr> Default for Auditor<A> {
             starts: Vec::new(),
             addrs: Vec::new(),
             wants: Vec::new(),
+            asks: false,
+            sample: Vec::new(),
         }
     }
 }
 
 impl<A: Addr> Auditor<A> {
     /// Compares for as long as `budget`, by `clock`, and at least one window; stops at the end of a
-    /// pass, and when there is a difference. `pending` changes excuse differences.
+    /// pass, and when there is a difference. Of the first window `outside` is asked as well. `pending`
+    /// changes excuse differences.
     pub fn step(
         &mut self,
         routes: &dyn Routes<A>,
         lookup: &dyn Lookup<A>,
+        mut outside: Option<&dyn Lookup<A>>,
         pending: &Backlog<A>,
         budget: Duration,
         clock: &mut dyn FnMut() -> Instant,
@@ -159,7 +185,11 @@ impl<A: Addr> Auditor<A> {
         let began = *self.began.get_or_insert(start);
         loop {
             let found = self.found;
+            self.asks = outside.is_some();
             let last = self.window(routes, lookup, pending);
+            if let Some(outside) = outside.take() {
+                self.ask(routes, outside, pending);
+            }
             let now = clock();
             let spent = now.saturating_duration_since(start);
             if last {
@@ -180,11 +210,19 @@ impl<A: Addr> Auditor<A> {
         }
     }
 
-    /// Asks again for what was different; returns how much still is. For after a repair.
-    pub fn recheck(&mut self, routes: &dyn Routes<A>, lookup: &dyn Lookup<A>) -> usize {
+    /// Asks again for what was different; returns how much still is. For after a repair. What a reader
+    /// outside answered is no matter where there is none any more.
+    pub fn recheck(
+        &mut self,
+        routes: &dyn Routes<A>,
+        lookup: &dyn Lookup<A>,
+        outside: Option<&dyn Lookup<A>>,
+    ) -> usize {
         let before = self.known.len();
-        let still = |addr: &A| difference(*addr, routes, lookup).is_some();
-        self.known.retain(|(addr, _)| still(addr));
+        self.known.retain(|(addr, known)| {
+            let asked = if known.outside { outside } else { Some(lookup) };
+            asked.is_some_and(|asked| difference(*addr, routes, asked).is_some())
+        });
         self.counts.repaired += (before - self.known.len()) as u64;
         self.known.len()
     }
@@ -219,10 +257,12 @@ impl<A: Addr> Auditor<A> {
 
     /// Distinct routes among the differences that stand: `fib_mismatch_routes`.
     pub fn mismatch_routes(&self) -> usize {
-        let mut prefixes: Vec<_> = self.known().map(|d| d.prefix).collect();
-        prefixes.sort_unstable();
-        prefixes.dedup();
-        prefixes.len()
+        distinct(self.known())
+    }
+
+    /// Of these, those that a reader outside is told wrongly.
+    pub fn mismatch_routes_outside(&self) -> usize {
+        distinct(self.known().filter(|difference| difference.outside))
     }
 
     /// A turn that could not be: the whole table is behind.
@@ -251,7 +291,7 @@ impl<A: Addr> Auditor<A> {
             _ if starts < WINDOW && bits < widest => bits + 1,
             _ => bits,
         };
-        let (mut x, mut next) = (from, 0);
+        let (mut x, mut next, mut seen) = (from, 0, 0);
         loop {
             while self.starts.get(next).is_some_and(|start| *start <= x) {
                 next += 1;
@@ -263,6 +303,10 @@ impl<A: Addr> Auditor<A> {
             };
             self.intervals += 1;
             self.probe(x, end, want);
+            if self.asks {
+                self.choose(x, end, want, seen);
+                seen += 1;
+            }
             if self.addrs.len() >= BATCH {
                 self.compare(routes, lookup, pending);
             }
@@ -330,6 +374,38 @@ impl<A: Addr> Auditor<A> {
         (self.addrs, self.wants) = (addrs, wants);
     }
 
+    /// Takes an interval for a reader outside, so that of all that were seen each is among them with the
+    /// same chance.
+    fn choose(&mut self, first: A, last: A, want: NextHopId, seen: u64) {
+        let interval = (first, last, want);
+        if self.sample.len() < OUTSIDE / 2 {
+            return self.sample.push(interval);
+        }
+        let place = usize::try_from(self.mix.word() % (seen + 1)).unwrap_or(usize::MAX);
+        if let Some(other) = self.sample.get_mut(place) {
+            *other = interval;
+        }
+    }
+
+    /// Asks a reader outside for the ends of what was chosen.
+    fn ask(&mut self, routes: &dyn Routes<A>, outside: &dyn Lookup<A>, pending: &Backlog<A>) {
+        let addrs: Vec<A> =
+            self.sample.iter().flat_map(|&(first, last, _)| [first, last]).collect();
+        let mut got = [NextHopId::NONE; OUTSIDE];
+        outside.lookup_batch(&addrs, &mut got);
+        for (place, (&addr, got)) in addrs.iter().zip(got).enumerate() {
+            let want = self.sample[place / 2].2;
+            if want != got
+                && let Some(difference) = difference(addr, routes, outside)
+            {
+                self.differs(addr, Difference { outside: true, ..difference }, pending);
+            }
+        }
+        self.counts.outside += addrs.len() as u64;
+        self.sample.clear();
+        self.asks = false;
+    }
+
     /// Counts a difference, unless a change of the address's prefix waits.
     fn differs(&mut self, addr: A, difference: Difference, pending: &Backlog<A>) {
         if pending.touches(addr) {
@@ -338,7 +414,8 @@ impl<A: Addr> Auditor<A> {
         }
         self.found += 1;
         self.counts.mismatches += 1;
-        if self.known.len() < self.keep && self.known.iter().all(|(known, _)| *known != addr) {
+        let same = |(known, d): &(A, Difference)| *known == addr && d.outside == difference.outside;
+        if self.known.len() < self.keep && !self.known.iter().any(same) {
             self.known.push((addr, difference));
         }
     }
@@ -383,7 +460,15 @@ fn difference<A: Addr>(
     let fib = if batched[0] == rib { lookup.lookup(addr) } else { batched[0] };
     let prefix =
         best.and_then(|(p, _): (Prefix<A>, _)| AnyPrefix::new(p.addr().to_ip(), p.len()).ok());
-    (fib != rib).then(|| Difference { addr: addr.to_ip(), prefix, rib, fib })
+    (fib != rib).then(|| Difference { addr: addr.to_ip(), prefix, rib, fib, outside: false })
+}
+
+/// How many routes these are about.
+fn distinct<'a>(differences: impl Iterator<Item = &'a Difference>) -> usize {
+    let mut prefixes: Vec<_> = differences.map(|difference| difference.prefix).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    prefixes.len()
 }
 
 /// Share of a core, spent in turns.
@@ -556,14 +641,14 @@ mod tests {
         pending.push(prefix, NextHopId::NONE);
         let mut auditor = Auditor::default();
         let hour = Duration::from_secs(3600);
-        let turn = auditor.step(&store, &*old, &pending, hour, &mut Instant::now);
+        let turn = auditor.step(&store, &*old, None, &pending, hour, &mut Instant::now);
         assert_eq!(turn, Turn { differs: false, ended: true });
         assert!(auditor.counts().skipped > 100 && auditor.counts().mismatches == 0);
-        let turn = auditor.step(&store, &*old, &Backlog::default(), hour, &mut Instant::now);
+        let turn = auditor.step(&store, &*old, None, &Backlog::default(), hour, &mut Instant::now);
         assert_eq!(turn, Turn { differs: true, ended: false });
         assert_eq!((auditor.mismatch_routes(), auditor.known().count()), (1, KEPT));
-        assert_eq!(auditor.recheck(&store, &*old), KEPT);
-        assert_eq!(auditor.recheck(&store, &*build(&store)), 0);
+        assert_eq!(auditor.recheck(&store, &*old, None), KEPT);
+        assert_eq!(auditor.recheck(&store, &*build(&store), None), 0);
         assert_eq!((auditor.mismatch_routes(), auditor.counts().repaired), (0, KEPT as u64));
     }
 
@@ -586,7 +671,7 @@ mod tests {
                 used += Duration::from_micros(20);
                 now
             };
-            auditor.step(&store, &*lookup, &Backlog::default(), budget, &mut clock);
+            auditor.step(&store, &*lookup, None, &Backlog::default(), budget, &mut clock);
             let used = used - Duration::from_micros(20);
             allowance.spent(used);
             spent += used;
@@ -611,5 +696,44 @@ mod tests {
         assert_eq!(allowance.at(at(40), 100), Some(Duration::from_micros(100)));
         assert_eq!(allowance.at(at(900_000), 100), Some(Duration::from_micros(10_100)));
         assert_eq!(Allowance::default().at(at(0), 0), None);
+    }
+
+    /// A reader outside that is wrong where the lookup is right is found out within a few passes, told
+    /// apart, and looked at again by itself.
+    fn finds_what_is_wrong_outside<A: Rows>() {
+        let store = routes::<A>(Shape::Internet, 500);
+        let (right, pending) = (build(&store), Backlog::default());
+        let (prefix, _) = store.iter().nth(77).unwrap();
+        let (_, hop) = store.best(prefix.first()).unwrap();
+        let liar = lies(&store, [prefix.first()]);
+        let mut auditor = Auditor::default();
+        let turn = |auditor: &mut Auditor<A>, outside: &dyn Lookup<A>| {
+            auditor.step(
+                &store,
+                &*right,
+                Some(outside),
+                &pending,
+                Duration::ZERO,
+                &mut Instant::now,
+            )
+        };
+        while !turn(&mut auditor, &*right).ended {}
+        let counts = auditor.counts();
+        assert!(counts.outside > 100 && counts.mismatches == 0, "{counts:?}");
+        while !turn(&mut auditor, &liar).differs {
+            assert!(auditor.counts().passes < 200, "{:?}", auditor.counts());
+        }
+        let told = auditor.known().next().unwrap();
+        assert_eq!((told.addr, told.rib, told.outside), (prefix.first().to_ip(), hop, true));
+        assert!(told.to_string().ends_with("programs in drivers get 777"), "{told}");
+        assert_eq!((auditor.mismatch_routes(), auditor.mismatch_routes_outside()), (1, 1));
+        assert_eq!(auditor.recheck(&store, &*right, Some(&liar)), 1);
+        assert_eq!(auditor.recheck(&store, &*right, Some(&*right)), 0);
+    }
+
+    #[test]
+    fn a_reader_outside_that_is_wrong_is_found_out() {
+        finds_what_is_wrong_outside::<u32>();
+        finds_what_is_wrong_outside::<u128>();
     }
 }

@@ -25,7 +25,7 @@ pub mod report;
 pub mod shadow;
 pub(crate) mod sync;
 
-pub use audit::{AuditCounts, Auditor, Difference, Verified};
+pub use audit::{AskOutside, AuditCounts, Auditor, Difference, Verified};
 pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
@@ -505,10 +505,12 @@ impl<A: Addr> Fib<A> {
     }
 
     /// A turn of the auditor; `true` when it is somebody else's turn. A difference is logged and counted,
-    /// and orders a rebuild; once that is visible, what was different is asked for again.
+    /// and orders a rebuild; once that is visible, what was different is asked for again. `outside` gives
+    /// the lookup of a reader outside, if there is one that reads this table.
     pub fn audit(
         &mut self,
         routes: &dyn Routes<A>,
+        outside: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
         budget: Duration,
         clock: &mut dyn FnMut() -> Instant,
     ) -> bool {
@@ -516,10 +518,12 @@ impl<A: Addr> Fib<A> {
             self.auditor.leave_out();
             return true;
         }
-        if !self.look_again(routes) {
+        let outside = outside();
+        let outside = outside.as_deref();
+        if !self.look_again(routes, outside) {
             return true;
         }
-        let turn = self.auditor.step(routes, &*self.lookup, &self.backlog, budget, clock);
+        let turn = self.auditor.step(routes, &*self.lookup, outside, &self.backlog, budget, clock);
         if turn.differs {
             self.distrust_what_is_known();
         }
@@ -527,12 +531,12 @@ impl<A: Addr> Fib<A> {
     }
 
     /// Asks again for what was wrong before the latest repair; whether all of it is right.
-    fn look_again(&mut self, routes: &dyn Routes<A>) -> bool {
+    fn look_again(&mut self, routes: &dyn Routes<A>, outside: Option<&dyn Lookup<A>>) -> bool {
         let known = self.auditor.known().count();
         if known == 0 {
             return true;
         }
-        let still = self.auditor.recheck(routes, &*self.lookup);
+        let still = self.auditor.recheck(routes, &*self.lookup, outside);
         if still > 0 {
             let first = self.auditor.known().next().expect("some stand");
             self.distrust(&format!("still wrong, {first}"));
@@ -566,14 +570,19 @@ impl<A: Addr> Fib<A> {
         budget: Duration,
     ) -> bool {
         let lookup = outside.unwrap_or(&*self.lookup);
-        auditor.step(routes, lookup, &self.backlog, budget, &mut Instant::now).ended
+        auditor.step(routes, lookup, None, &self.backlog, budget, &mut Instant::now).ended
     }
 
     /// Treats what an auditor of somebody else's found, and what still is so, as a find of our own: it is
     /// counted, logged, and built again by the next commit. Whether there was anything.
-    pub fn adopt(&mut self, other: &Auditor<A>, routes: &dyn Routes<A>) -> bool {
+    pub fn adopt(
+        &mut self,
+        other: &Auditor<A>,
+        routes: &dyn Routes<A>,
+        outside: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
+    ) -> bool {
         // What is behind as a whole is built in any case.
-        if self.stale || !self.look_again(routes) {
+        if self.stale || !self.look_again(routes, outside().as_deref()) {
             return false;
         }
         let news = self.auditor.adopt(other, routes, &*self.lookup, &self.backlog);

@@ -48,6 +48,8 @@ pub struct FibReport {
     pub audit: AuditCounts,
     /// `fib_mismatch_routes`: routes that readers are answered wrongly for, as far as is known.
     pub mismatch_routes: usize,
+    /// Of these, those that a reader outside is answered wrongly for.
+    pub mismatch_routes_outside: usize,
     /// The first differences that stand.
     pub differences: Vec<Difference>,
     /// The knobs.
@@ -77,6 +79,7 @@ impl<A: Addr> Fib<A> {
             counts: self.counts,
             audit: self.auditor.counts(),
             mismatch_routes: self.auditor.mismatch_routes(),
+            mismatch_routes_outside: self.auditor.mismatch_routes_outside(),
             differences: self.auditor.known().copied().collect(),
             options: self.options,
         }

@@ -247,8 +247,14 @@ pub(crate) struct Fib {
     pub(crate) failures: u64,
     /// Routes that are answered wrongly, as far as the auditor has found.
     pub(crate) mismatch_routes: usize,
+    /// Of these, those that programs in drivers answer wrongly.
+    #[serde(default)]
+    pub(crate) mismatch_routes_in_drivers: usize,
     /// Addresses that the auditor compared so far.
     pub(crate) audited: u64,
+    /// Of these, those that programs in drivers were asked for as well.
+    #[serde(default)]
+    pub(crate) audited_in_drivers: u64,
     /// Times that it went through all of them.
     pub(crate) audit_passes: u64,
     /// How long the latest build took, in milliseconds.

@@ -262,7 +262,7 @@ impl Daemon {
             self.control.keep_alive(used);
         }
         self.commit(now);
-        self.control.audit(now);
+        self.control.audit(now, self.interfaces.asked());
         self.messages.extend(self.control.take_decisions());
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);

@@ -18,6 +18,7 @@ use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{DropReason, Pool, WorkerCounters};
+use fingerpost_route::fib::AskOutside;
 use fingerpost_route::{Control, LinkState, Mac};
 use std::os::fd::{AsFd, RawFd};
 
@@ -186,6 +187,11 @@ impl Interfaces {
     /// Forwarding in the drivers, if any does.
     pub(super) fn forwarder(&self) -> Option<&Forwarder> {
         self.forwarder.as_ref()
+    }
+
+    /// The same, for auditors to ask.
+    pub(super) fn asked(&self) -> Option<&dyn AskOutside> {
+        self.forwarder().map(|forwarder| forwarder as &dyn AskOutside)
     }
 
     /// The lookup of IPv4 addresses by the drivers' programs, if any driver forwards.

@@ -4,7 +4,11 @@
 //!
 //! Cost: a system call of 1 to 2 us for [`ASKED`] addresses; to link and load a program takes milliseconds.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
+use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{Forwarder, NO_TABLES, State, USE_BYTES, Used, add_uses, unlinked};
@@ -34,7 +38,22 @@ pub enum Fate {
     Left(LeftAlone),
 }
 
+/// Which programs are kept to be asked: of a fib IPv4 and IPv6, as long as they read the present tables.
+pub(super) type Kept = BTreeMap<u16, [Option<Arc<Asked>>; 2]>;
+
 impl Forwarder {
+    /// The program that answers for a table, made once for its present state.
+    fn kept(&self, fib: u16, family: usize) -> Option<Arc<Asked>> {
+        if let Some(asked) = self.state().asked.entry(fib).or_default()[family].clone() {
+            return Some(asked);
+        }
+        // What cannot be made is tried again when it is wanted again.
+        let made = if family == 0 { self.asked_v4(fib) } else { self.asked_v6(fib) };
+        let made = Arc::new(made.ok()??);
+        self.state().asked.entry(fib).or_default()[family] = Some(made.clone());
+        Some(made)
+    }
+
     /// What the programs of the ports of a fib do with an IP packet, should it come in by them in a frame of
     /// its own. It leaves nowhere and is counted nowhere.
     ///
@@ -136,6 +155,16 @@ impl Asked {
             let hop = place.first_chunk().expect("4 bytes or more");
             *out = NextHopId(u32::from_ne_bytes(*hop));
         }
+    }
+}
+
+impl AskOutside for Forwarder {
+    fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
+        Some(self.kept(fib, 0)?)
+    }
+
+    fn v6(&self, fib: u16) -> Option<Arc<dyn Lookup<u128>>> {
+        Some(self.kept(fib, 1)?)
     }
 }
 

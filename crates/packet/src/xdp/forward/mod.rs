@@ -82,6 +82,8 @@ struct State {
     uses: Option<Map>,
     /// What was counted in the maps before this one.
     used_before: Vec<Used>,
+    /// For auditors.
+    asked: ask::Kept,
 }
 
 /// An interface whose frames pass through a program.
@@ -495,6 +497,7 @@ impl Outside<Forwarding> for Forwarder {
         if same {
             return;
         }
+        state.asked.clear();
         let adjacencies = u32::try_from(value.hops.capacity().2).unwrap_or(u32::MAX);
         let before = match &state.uses {
             Some(uses) if uses.entries() >= adjacencies => None,

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use fingerpost_lpm::testing::{Shape, table};
+use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
 use fingerpost_route::Leg;
+use fingerpost_route::fib::{AskOutside, Auditor, Backlog};
 
 use super::*;
 use crate::cases::{Built, cases, diff};
@@ -157,6 +160,42 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
         assert_eq!(tried("198.51.100.7", 100), Ok(Fate::Left(LeftAlone::Outlet)));
         assert_eq!(counts(), before);
         assert_eq!(forwarder.tried(7, &[0x45; 40]).unwrap(), []);
+    });
+}
+
+/// A bit of a map flips that only programs read: the auditor finds it by them.
+#[test]
+fn an_auditor_finds_a_damaged_map() {
+    lab::in_namespace(|| {
+        let mut forwarder = Forwarder::new(SEED, CAP_BYTES).unwrap();
+        let routes = table::<u32>(Shape::Internet, 2000, 20, 9);
+        let store: RouteStore<u32> = routes.iter().copied().collect();
+        let row = u32::row("bc18").unwrap();
+        let shared = row.build(&store, &mut *forwarder.shared().memory.make()).unwrap().publish();
+        let own = row.build(&store, &mut Heap).unwrap().publish();
+        let cases = Built::of_cases_shared(&forwarder.shared());
+        forwarder.follow(&Forwarding { v4: shared.clone(), ..cases.forwarding });
+        let asked = AskOutside::v4(&forwarder, 0).expect("programs read it");
+        let kept = AskOutside::v4(&forwarder, 0).unwrap();
+        assert!(Arc::ptr_eq(&asked, &kept) && AskOutside::v6(&forwarder, 0).is_some());
+        let (mut auditor, pending) = (Auditor::default(), Backlog::default());
+        let mut turn = |auditor: &mut Auditor<u32>| {
+            let clock = &mut std::time::Instant::now;
+            auditor.step(&store, &*own, Some(&*asked), &pending, Default::default(), clock)
+        };
+        while !turn(&mut auditor).ended {}
+        assert!(auditor.counts().outside > 2000 && auditor.counts().mismatches == 0);
+        let (prefix, _) = routes[routes.len() / 2];
+        let mut last = None;
+        shared.explain(prefix.first(), &mut |step| last = Some(*step));
+        let step = last.unwrap();
+        let region = shared.regions().iter().find(|region| region.name() == step.region).unwrap();
+        region.u8s()[step.offset].fetch_xor(1, Relaxed);
+        while !turn(&mut auditor).differs {
+            assert!(auditor.counts().passes < 200, "{:?}", auditor.counts());
+        }
+        assert!(auditor.known().all(|difference| difference.outside));
+        assert_eq!(own.lookup(prefix.first()), store.best(prefix.first()).unwrap().1);
     });
 }
 

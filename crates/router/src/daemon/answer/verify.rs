@@ -77,7 +77,10 @@ impl Daemon {
             // No driver forwards by this table.
             (_, None) => true,
         };
-        if ended && part == Part::LookupV6 && self.control.adopt(table, v4, v6) {
+        if ended
+            && part == Part::LookupV6
+            && self.control.adopt(table, v4, v6, self.interfaces.asked())
+        {
             self.commit_now();
         }
         if ended && matches!(part, Part::LookupV6 | Part::DriverV6) {
@@ -131,7 +134,7 @@ fn piece<A: Addr>(
 }
 
 fn told(table: u32, in_driver: bool, difference: &Difference) -> model::Difference {
-    let Difference { addr, prefix, rib, fib } = difference;
+    let Difference { addr, prefix, rib, fib, .. } = difference;
     model::Difference {
         table,
         in_driver,

@@ -57,12 +57,9 @@ pub(crate) fn source_v4(ports: &PortTable, port: u16, dst: u32) -> Option<u32> {
     if let Some((addr, _)) = own {
         return Some(addr.to_bits());
     }
-    let others = ports.ports.iter().flatten().filter_map(|p| p.v4.first());
+    let others = ports.ports.iter().flatten().flat_map(|p| &p.v4).map(|(addr, _)| addr.to_bits());
     let loopback = |addr: &u32| addr >> 24 == 127;
-    others
-        .map(|(addr, _)| addr.to_bits())
-        .chain(ports.own_v4.iter().copied().filter(|addr| !loopback(addr)))
-        .next()
+    others.chain(ports.own_v4.iter().copied()).find(|addr| !loopback(addr))
 }
 
 /// Our address toward `dst`, which is reached by `port`. A link-local one only if `dst` is one too.
@@ -145,6 +142,9 @@ mod tests {
         };
         assert_eq!(source_v4(&table, 0, 1), Some(v4("192.0.2.7")), "on no port at all");
         table.own_v4.pop();
+        table
+            .ports
+            .push(Some(PortInfo { v4: vec![(Ipv4Addr::LOCALHOST, 8)], ..PortInfo::default() }));
         assert_eq!(source_v4(&table, 0, 1), None, "never the loopback's");
     }
 

@@ -15,9 +15,10 @@ use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
 use fingerpost_packet::device::{DeviceError, Port, af_packet};
 use fingerpost_packet::worker::Command;
+use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
-use fingerpost_packet::{DropReason, Pool, WorkerCounters};
+use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
 use fingerpost_route::{Control, LinkState, Mac};
 use std::os::fd::{AsFd, RawFd};
@@ -177,11 +178,10 @@ impl Interfaces {
         })
     }
 
-    /// What the programs in the drivers dropped, by reason.
-    pub(super) fn dropped_in_drivers(&self) -> Vec<(DropReason, u64)> {
+    /// What the programs in the drivers left to the graph or the kernel, or dropped, by reason.
+    pub(super) fn left_in_drivers(&self) -> Vec<(LeftAlone, u64)> {
         let counted = self.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
-        let counted = counted.unwrap_or_default().into_iter();
-        counted.filter_map(|(why, count)| Some((why.drop_reason()?, count))).collect()
+        counted.unwrap_or_default()
     }
 
     /// Forwarding in the drivers, if any does.

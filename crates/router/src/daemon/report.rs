@@ -31,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) packets_out: u64,
     /// Of these, packets that drivers forwarded, which no worker saw.
     pub(crate) forwarded_in_drivers: u64,
+    /// Packets that the drivers' programs left to the graph or the kernel, by reason.
+    pub(crate) left_in_drivers: BTreeMap<&'static str, u64>,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     pub(crate) originated: u64,
@@ -69,9 +71,16 @@ impl Report {
             .collect();
         let forwarded_in_drivers = daemon.forwarded_in_drivers();
         let mut seen_in_drivers = forwarded_in_drivers;
-        for (reason, count) in daemon.interfaces.dropped_in_drivers() {
-            *dropped.entry(reason.name()).or_default() += count;
-            seen_in_drivers += count;
+        let mut left_in_drivers = BTreeMap::new();
+        for (why, count) in daemon.interfaces.left_in_drivers() {
+            match why.drop_reason() {
+                Some(reason) => {
+                    *dropped.entry(reason.name()).or_default() += count;
+                    seen_in_drivers += count;
+                }
+                None if count > 0 => drop(left_in_drivers.insert(why.name(), count)),
+                None => {}
+            }
         }
         dropped.retain(|_, count| *count > 0);
         let control = &daemon.control;
@@ -95,6 +104,7 @@ impl Report {
             packets_in: sum(&|c| c.packets_in.read()) + seen_in_drivers,
             packets_out: sum(&|c| c.packets_out.read()) + forwarded_in_drivers,
             forwarded_in_drivers,
+            left_in_drivers,
             dropped,
             held: sum(&|c| c.held.read()),
             originated: sum(&|c| c.generated_sent.read()),

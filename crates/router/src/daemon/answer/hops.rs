@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
 use fingerpost_route::{Leg, Way};
 
@@ -59,10 +60,11 @@ impl Daemon {
     pub(crate) fn nexthops(&self) -> Vec<NextHop> {
         let names = self.link_names();
         let single = self.control.next_hops().rows().filter(|row| !is_group(row));
-        single.map(|row| self.nexthop(&row, &names)).collect()
+        let forwarded = self.interfaces.forwarded();
+        single.map(|row| self.nexthop(&row, &names, &forwarded)).collect()
     }
 
-    fn nexthop(&self, row: &HopRow<'_>, names: &LinkNames) -> NextHop {
+    fn nexthop(&self, row: &HopRow<'_>, names: &LinkNames, forwarded: &[Used]) -> NextHop {
         let member = row.members.first();
         let gateway = match row.key {
             HopKey::Object { .. } => member.and_then(neighbor),
@@ -82,7 +84,7 @@ impl Daemon {
                 .or_else(|| member.and_then(|member| self.interface_of(member, names))),
             gateway: gateway.map(|gateway| gateway.to_string()),
             flags: row.flags.letters(),
-            used: self.row_used(row),
+            used: self.row_used(row, forwarded),
             mtu: member.and_then(|member| self.mtu_of(row, member)),
             references: row.refs,
         }
@@ -92,10 +94,11 @@ impl Daemon {
     pub(crate) fn groups(&self) -> Vec<Group> {
         let names = self.link_names();
         let groups = self.control.next_hops().rows().filter(is_group);
-        groups.map(|row| self.group(&row, &names)).collect()
+        let forwarded = self.interfaces.forwarded();
+        groups.map(|row| self.group(&row, &names, &forwarded)).collect()
     }
 
-    fn group(&self, row: &HopRow<'_>, names: &LinkNames) -> Group {
+    fn group(&self, row: &HopRow<'_>, names: &LinkNames, forwarded: &[Used]) -> Group {
         let mut members: Vec<Member> = Vec::new();
         for member in &row.members {
             members.push(Member {
@@ -118,14 +121,14 @@ impl Daemon {
             index: row.id.0,
             kind: row.kind().to_owned(),
             slots: row.slots,
-            used: self.row_used(row),
+            used: self.row_used(row, forwarded),
             references: row.refs,
             members,
         }
     }
 
     /// Packets that left by the adjacencies of a next hop or group, each counted once.
-    fn row_used(&self, row: &HopRow<'_>) -> u64 {
+    fn row_used(&self, row: &HopRow<'_>, forwarded: &[Used]) -> u64 {
         let adjacency = |member: &MemberRow| match member.leg {
             Leg::Adjacency(index) => Some(index),
             _ => None,
@@ -133,7 +136,7 @@ impl Daemon {
         let mut indices: Vec<u32> = row.members.iter().filter_map(adjacency).collect();
         indices.sort_unstable();
         indices.dedup();
-        indices.into_iter().map(|index| self.adjacency_used(index)).sum()
+        indices.into_iter().map(|index| self.adjacency_used(index, forwarded)).sum()
     }
 
     fn interface_of(&self, member: &MemberRow, names: &LinkNames) -> Option<String> {

@@ -17,6 +17,7 @@ mod verify;
 
 use std::collections::HashMap;
 
+use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::source::words::unknown;
 
 use super::{Daemon, report};
@@ -82,12 +83,13 @@ impl Daemon {
         self.control.links().map(|(link, _, state)| (link, state.name.clone())).collect()
     }
 
-    /// Packets that left by an adjacency so far.
-    fn adjacency_used(&self, index: u32) -> u64 {
+    /// Packets that left by an adjacency so far, by way of workers and of drivers, which `forwarded`.
+    fn adjacency_used(&self, index: u32, forwarded: &[Used]) -> u64 {
         let count = |w: &super::WorkerHandle| {
             w.counters.adjacencies.get(index as usize).map_or(0, |count| count.read())
         };
-        self.workers.iter().map(count).sum()
+        let in_drivers = forwarded.get(index as usize).map_or(0, |used| used.packets);
+        self.workers.iter().map(count).sum::<u64>() + in_drivers
     }
 }
 

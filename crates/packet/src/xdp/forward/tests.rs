@@ -179,7 +179,7 @@ fn an_auditor_finds_a_damaged_map() {
         let kept = AskOutside::v4(&forwarder, 0).unwrap();
         assert!(Arc::ptr_eq(&asked, &kept) && AskOutside::v6(&forwarder, 0).is_some());
         let (mut auditor, pending) = (Auditor::default(), Backlog::default());
-        let mut turn = |auditor: &mut Auditor<u32>| {
+        let turn = |auditor: &mut Auditor<u32>| {
             let clock = &mut std::time::Instant::now;
             auditor.step(&store, &*own, Some(&*asked), &pending, Default::default(), clock)
         };

@@ -55,6 +55,11 @@ pub(crate) fn hop_addr(family: u8, hop: u32) -> IpAddr {
     }
 }
 
+/// The way to it.
+pub(crate) fn way(family: u8, hop: u32) -> Way {
+    Way { gateway: Some(hop_addr(family, hop)), link: Some(hop_link(hop)), weight: 1 }
+}
+
 /// Port numbers of the router.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
@@ -129,8 +134,7 @@ fn fill<A: Addr>(
         control.handle(source, RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
     }
     for &(prefix, hop) in &table.routes {
-        let way =
-            Way { gateway: Some(hop_addr(A::FAMILY, hop)), link: Some(hop_link(hop)), weight: 1 };
+        let way = way(A::FAMILY, hop);
         let key = RouteKey { table: MAIN_TABLE, prefix: any(prefix), metric: 0 };
         let update = RouteUpdate::new(key, Target::Way(way));
         control.handle(source, RouteEvent::Route(update));

@@ -9,6 +9,7 @@
 
 mod engine;
 mod lab;
+mod updates;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -80,10 +81,15 @@ impl Traffic {
             oracle.set(prefix, NextHopId(hop));
         }
         let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        Self::to(lab, table, &found)
+    }
+
+    /// To these destinations, each with its next hop.
+    fn to<A: Addr>(lab: &Lab, table: &Table<A>, found: &[(A, NextHopId)]) -> Result<Self> {
         ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
         let len = usize::from(world::frame_len(A::FAMILY));
         let (mut templates, mut expected) = (Vec::new(), Vec::new());
-        for (number, &(addr, hop)) in (0..=u16::MAX).zip(&found) {
+        for (number, &(addr, hop)) in (0..=u16::MAX).zip(found) {
             templates.push(world::header(addr, number)[..len].to_vec());
             expected.push(Expected {
                 to: world::hop_mac(A::FAMILY, hop.0).0,
@@ -177,11 +183,13 @@ pub fn xdp(options: &XdpOptions, progress: &mut (dyn Progress + Send)) -> Result
     for &count in &options.destinations {
         ensure!((1..=MOST_DESTINATIONS).contains(&count), "{count} destinations: 1 to 65536");
     }
+    // Asked before, since it is the cores that this thread may use.
+    let two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
     // The thread that sends is kept on one core and goes in and out of namespaces.
     let measured = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             pin(1);
-            measure(options, progress)
+            measure(options, two_cores, progress)
         });
         work.join().map_err(|_| anyhow::anyhow!("the measuring thread ended"))?
     });
@@ -234,7 +242,7 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
     all
 }
 
-fn measure(options: &XdpOptions, progress: &mut dyn Progress) -> Result<Vec<Run>> {
+fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -> Result<Vec<Run>> {
     let (tables, wanted) = (&options.tables, wanted(options));
     progress.tell("namespaces");
     let mut lab = Lab::new()?;
@@ -288,10 +296,14 @@ fn measure(options: &XdpOptions, progress: &mut dyn Progress) -> Result<Vec<Run>
         progress.step(&names[i], done, all);
     });
     drop(turns);
-    progress.done();
     for ((number, subject), samples) in subjects.iter().zip(samples) {
         finish(&mut runs[*number], subject, samples);
     }
+    if options.engines.iter().any(|row| row.name == engine::OURS.name) {
+        progress.tell("updates beside packets");
+        runs.extend(updates::measure(&lab, options, two_cores));
+    }
+    progress.done();
     Ok(runs)
 }
 

@@ -16,6 +16,8 @@ use fingerpost_packet::xdp::bpf::Program;
 use crate::document::Kind;
 use crate::table::Tables;
 
+pub(super) use ours::{OURS, Ours};
+
 /// Something that forwards, of one family. What it needs was made before: only attaching is left.
 pub(super) trait Engine {
     /// Begins to forward, from the first link of the present network namespace to the two others, until

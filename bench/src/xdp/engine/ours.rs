@@ -18,7 +18,7 @@ use crate::document::Kind;
 use crate::forward::world::{self, LINKS, Ports};
 use crate::table::Tables;
 
-pub(super) const OURS: Row = Row {
+pub(in crate::xdp) const OURS: Row = Row {
     name: "xdp",
     summary: "our forwarder: the router's own tables, read by its program",
     by_family: true,
@@ -33,25 +33,25 @@ pub(super) const OURS: Row = Row {
 /// The longest frame that a socket behind the classifier would take.
 const LONGEST: u16 = 2048;
 
-struct Ours {
+pub(in crate::xdp) struct Ours {
     forwarder: Forwarder,
     ports: Ports,
     family: u8,
     /// Keeps the tables.
-    _control: Control,
+    pub(in crate::xdp) control: Control,
 }
 
 impl Ours {
-    fn new(tables: &Tables, family: u8) -> Result<Self> {
+    pub(in crate::xdp) fn new(tables: &Tables, family: u8) -> Result<Self> {
         let forwarder = Forwarder::new(0, CAP_BYTES)?;
         let (control, ports) = world::build(&tables.only(family), None, None, Some(&forwarder))?;
-        let ours = Self { forwarder, ports, family, _control: control };
+        let ours = Self { forwarder, ports, family, control };
         // Says so now if it cannot.
         drop(ours.hold()?);
         Ok(ours)
     }
 
-    fn hold(&self) -> Result<Held> {
+    pub(in crate::xdp) fn hold(&self) -> Result<Held> {
         let held = Held { forwarder: self.forwarder.clone(), ports: self.ports };
         let local = LocalAddresses::new()?;
         for (port, link) in self.ports.all().into_iter().zip(LINKS) {
@@ -71,7 +71,7 @@ impl Ours {
 }
 
 /// The interfaces, until they are let go.
-struct Held {
+pub(in crate::xdp) struct Held {
     forwarder: Forwarder,
     ports: Ports,
 }

@@ -48,8 +48,8 @@ impl Pins {
         folders.find(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
-    /// The same, made where there is none; folders of routers that are gone with their interfaces go. `true` when a file system had to be mounted, too: it lasts as long
-    /// as the mount namespace of this process.
+    /// The same, made where there is none; folders of routers that are gone with their interfaces go. `true`
+    /// when a file system had to be mounted, too: it lasts as long as the mount namespace of this process.
     ///
     /// # Errors
     /// What the kernel says.

@@ -44,13 +44,9 @@ const LONGER: u32 = 4;
 /// A run for each family that has a table.
 pub(super) fn measure(lab: &Lab, options: &XdpOptions, two_cores: bool) -> Vec<Run> {
     let Tables { v4, v6 } = &options.tables;
-    let families = [(4, v4.is_some()), (6, v6.is_some())];
     if !two_cores {
-        return families
-            .iter()
-            .filter(|family| family.1)
-            .map(|&(family, _)| blank(family))
-            .collect();
+        let families = v4.as_ref().map(|_| 4).into_iter().chain(v6.as_ref().map(|_| 6));
+        return families.map(blank).collect();
     }
     let v4 = v4.as_ref().map(|table| family(lab, options, table, AnyPrefix::V4, waiting_v4));
     let v6 = v6.as_ref().map(|table| family(lab, options, table, AnyPrefix::V6, waiting_v6));
@@ -147,8 +143,8 @@ fn fill<A: Addr>(
     let ns = ns / options.samples as f64;
     run.set_samples(rates);
     run.note = format!(
-        "{} routes, {visible} changes visible at a time; with the RIB {whole:.0}; {} builds, at most {} KiB waiting; {sent} packets \
-         beside it, {ns:.0} ns each, {lost} lost",
+        "{} routes, {visible} changes visible at a time; with the RIB {whole:.0}; {} builds, at most {} \
+         KiB waiting; {sent} packets beside it, {ns:.0} ns each, {lost} lost",
         changing.len(),
         builds(&ours.control) - built,
         most.div_ceil(1024)

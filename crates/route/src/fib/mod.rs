@@ -40,6 +40,11 @@ use shadow::Shadow;
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
+/// Changes of a piece, where there is no room for all at once: old and new stand side by side until readers
+/// are past.
+const PIECE: usize = 64;
+/// How long a piece waits for them: some batches of packets.
+const PIECE_GRACE: Duration = Duration::from_micros(500);
 /// As many changes are listed in any case; beyond both the table will be built, and they are not.
 const MOST_LISTED: usize = 65_536;
 
@@ -85,6 +90,28 @@ pub struct Fib<A: Addr> {
     build_costs: BuildCosts,
     decisions: Vec<String>,
     counts: FibCounts,
+}
+
+/// Changes a table in place; where that finds no room, in pieces, each of which gives back what it took before
+/// the next one. An error leaves the pieces before it done: the caller builds.
+fn change<A: Addr>(
+    table: &mut dyn Table<A>,
+    changes: &[Change<A>],
+    routes: &dyn Routes<A>,
+    grace: &mut dyn Grace,
+) -> Result<(), UpdateError> {
+    let whole = table.apply(changes, routes, grace);
+    if whole != Err(UpdateError::Rebuild) || changes.len() <= PIECE {
+        return whole;
+    }
+    for piece in changes.chunks(PIECE) {
+        table.apply(piece, routes, grace)?;
+        let (epoch, start) = (grace.retire(), Instant::now());
+        while !grace.passed(epoch) && start.elapsed() < PIECE_GRACE {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
 }
 
 struct Current<A: Addr> {
@@ -402,7 +429,7 @@ impl<A: Addr> Fib<A> {
             let result = if rebuild {
                 Err(UpdateError::Rebuild)
             } else {
-                current.table.apply(changes, routes, grace)
+                change(&mut *current.table, changes, routes, grace)
             };
             match result {
                 Ok(()) => {

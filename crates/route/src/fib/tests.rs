@@ -108,6 +108,37 @@ fn a_pin_wins_over_fitness_and_is_given_up_only_when_it_cannot_hold_the_table() 
     assert_eq!(fib.algorithm(), "large");
 }
 
+/// Routes side by side change in one round, more than the part of the table where they lie has room for twice.
+#[test]
+fn neighbors_that_change_together_are_changed_in_pieces() {
+    let row = fingerpost_lpm::v4().find(|row| row.name == "bc18").unwrap();
+    let neighbor = |n: u32| Prefix::masked(12 << 24 | n << 8, 24);
+    let mut store = RouteStore::new();
+    for n in 0..40_000 {
+        store.insert(Prefix::masked(64 << 24 | n << 8, 24), NextHopId(n % 50 + 1));
+    }
+    for n in 0..8192 {
+        store.insert(neighbor(n), NextHopId(n % 50 + 1));
+    }
+    let mut fib = Fib::new([row]);
+    fib.apply(&[], &store, &mut NoReaders, Instant::now()).unwrap();
+    let mut alone = row.build(&store, &mut HugePages::new()).unwrap();
+    let changes: Vec<Change<u32>> = (0..8192)
+        .map(|n| {
+            let (prefix, new) = (neighbor(n), NextHopId((n + 7) % 50 + 1));
+            Change { prefix, old: store.insert(prefix, new).unwrap(), new }
+        })
+        .collect();
+    let all = alone.apply(&changes, &store, &mut NoReaders);
+    assert_eq!(all, Err(UpdateError::Rebuild), "there is room for all at once: no test");
+    assert_eq!(fib.apply(&changes, &store, &mut NoReaders, Instant::now()), Ok(false));
+    assert_eq!((fib.counts().builds, fib.counts().applied), (1, 8192));
+    for n in 0..8192 {
+        let addr = neighbor(n).first() | 9;
+        assert_eq!(fib.lookup().lookup(addr), NextHopId((n + 7) % 50 + 1));
+    }
+}
+
 fn note(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32, hop: u32) {
     let old = store.insert(Prefix::host(n), NextHopId(hop)).unwrap_or_default();
     fib.note(Prefix::host(n), old);

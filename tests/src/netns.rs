@@ -143,6 +143,7 @@ pub fn run(namespace: &str, words: &str) -> String {
 
 /// `fingerpost run` in a namespace. Killed when dropped.
 pub struct Router {
+    namespace: String,
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -181,12 +182,22 @@ impl Router {
                 lines.lock().expect("no panic while holding it").push(line);
             }
         });
-        let router = Self { child, said };
+        let router = Self { namespace: namespace.to_owned(), child, said };
         router.wait_for("to forward", |said| {
             said.iter().any(|line| line.contains("forwarding on"))
                 && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
         });
         router
+    }
+
+    /// What it answers to `fingerpost` with these words, as JSON.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn ask<T: serde::de::DeserializeOwned>(&self, words: &str) -> T {
+        let program = program().expect("the line was made with it");
+        let answer = run(&self.namespace, &format!("{} {words} --json", program.display()));
+        serde_json::from_str(&answer).expect("the answer is JSON")
     }
 
     /// What it said so far.

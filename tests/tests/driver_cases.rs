@@ -258,8 +258,21 @@ fn packet_cases_cross_veths_in_the_driver() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let frames = arrived();
+    let rows: Vec<serde_json::Value> = router.ask("interface show");
+    let sent: BTreeMap<&str, usize> =
+        crossings.iter().fold(BTreeMap::new(), |mut sent, crossing| {
+            *sent.entry(crossing.port.as_str()).or_default() += 1;
+            sent
+        });
+    for (port, sent) in sent {
+        let row = rows.iter().find(|row| row["name"] == port).expect("it is shown");
+        // Whoever forwarded them.
+        assert!(row["rx_packets"].as_u64() >= Some(sent as u64), "{sent} frames by {row}");
+    }
+    let received: u64 = rows.iter().filter_map(|row| row["rx_packets"].as_u64()).sum();
     let report = router.stop();
     conserved(&report);
+    assert_eq!(report["packets_in"], received, "{rows:#?}");
     let wrong = missing(&frames).into_iter().fold(String::new(), |all, at| {
         let Crossing { name, want: (port, want), .. } = &crossings[at];
         let by_port =

@@ -315,15 +315,16 @@ pub(crate) struct Interface {
     pub(crate) kind: String,
     /// Addresses of the host, with the length of their subnet.
     pub(crate) addresses: Vec<String>,
-    /// `afxdp`: its frames come to us; `kernel`: it stays with the kernel.
+    /// `xdp`: forwarded in the driver, the rest comes to us; `afxdp`: its frames come to us; `kernel`: it stays
+    /// with the kernel.
     pub(crate) path: String,
     /// How it is driven, or why it stays with the kernel.
     pub(crate) mode: String,
-    /// Frames received for forwarding.
+    /// Frames received for forwarding, by workers and in the driver.
     pub(crate) rx_packets: u64,
     /// Bytes of them.
     pub(crate) rx_bytes: u64,
-    /// Frames sent.
+    /// Frames that workers sent; what drivers sent is in `use` of next hops.
     pub(crate) tx_packets: u64,
     /// Bytes of them.
     pub(crate) tx_bytes: u64,

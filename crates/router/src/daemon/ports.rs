@@ -16,7 +16,7 @@ use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
 use fingerpost_packet::device::{DeviceError, Port, af_packet};
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
-use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Used};
+use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
@@ -182,6 +182,11 @@ impl Interfaces {
     pub(super) fn left_in_drivers(&self) -> Vec<(LeftAlone, u64)> {
         let counted = self.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
         counted.unwrap_or_default()
+    }
+
+    /// What the programs in the drivers saw, by the port that it came in by.
+    pub(super) fn received_in_drivers(&self) -> BTreeMap<u16, Received> {
+        self.forwarder.as_ref().map(Forwarder::received).unwrap_or_default()
     }
 
     /// Forwarding in the drivers, if any does.

@@ -70,19 +70,17 @@ impl Report {
             .map(|&reason| (reason.name(), sum(&|c| c.dropped[reason as usize].read())))
             .collect();
         let forwarded_in_drivers = daemon.forwarded_in_drivers();
-        let mut seen_in_drivers = forwarded_in_drivers;
         let mut left_in_drivers = BTreeMap::new();
         for (why, count) in daemon.interfaces.left_in_drivers() {
             match why.drop_reason() {
-                Some(reason) => {
-                    *dropped.entry(reason.name()).or_default() += count;
-                    seen_in_drivers += count;
-                }
+                Some(reason) => *dropped.entry(reason.name()).or_default() += count,
                 None if count > 0 => drop(left_in_drivers.insert(why.name(), count)),
                 None => {}
             }
         }
         dropped.retain(|_, count| *count > 0);
+        let received_in_drivers = daemon.interfaces.received_in_drivers();
+        let ended_in_drivers = received_in_drivers.values().map(|received| received.packets);
         let control = &daemon.control;
         let (routes_v4, bytes_v4, each_v4) =
             size(control.rib_v4().len(), control.fib_v4().lookup());
@@ -101,7 +99,7 @@ impl Report {
             bytes_v6,
             bytes_per_prefix_v4: each_v4,
             bytes_per_prefix_v6: each_v6,
-            packets_in: sum(&|c| c.packets_in.read()) + seen_in_drivers,
+            packets_in: sum(&|c| c.packets_in.read()) + ended_in_drivers.sum::<u64>(),
             packets_out: sum(&|c| c.packets_out.read()) + forwarded_in_drivers,
             forwarded_in_drivers,
             left_in_drivers,

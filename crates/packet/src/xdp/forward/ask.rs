@@ -11,7 +11,7 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
 use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
-use super::{Forwarder, NO_TABLES, State, USE_BYTES, Used, add_uses, unlinked};
+use super::{Counters, Forwarder, NO_TABLES, Seen, State, USE_BYTES, Used, add_uses, unlinked};
 use crate::xdp::bpf::{Map, MapKind, Program};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
 
@@ -94,10 +94,11 @@ impl Forwarder {
         let (attached, forwarding) =
             state.ports.get(&port).zip(state.forwarding.as_ref()).ok_or_else(no_tables)?;
         let uses = state.uses.as_ref().ok_or_else(no_tables)?;
-        let counters = [
-            Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
-            Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
-        ];
+        let counters = Counters {
+            left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
+            uses: Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
+            seen: Seen::new(port, self.0.epochs.cpus())?,
+        };
         let code = self.code_of(state, port, attached, Some(&counters)).map_err(unlinked)?;
         let program = Program::load("forward", &code)?;
         let mac = forwarding.ports.port(port).and_then(|info| info.mac).unwrap_or_default();
@@ -105,15 +106,15 @@ impl Forwarder {
             if packet.first().is_some_and(|b| b >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
         let frame = [&mac.0[..], &[2, 0, 0, 0, 0, 0], &kind, packet].concat();
         let answer = program.test(&frame)?;
-        let [left, uses] = &counters;
         let mut used = Vec::new();
-        add_uses(uses, &mut used)?;
+        add_uses(&counters.uses, &mut used)?;
         if answer.action.cast_signed() == XDP_REDIRECT
             && let Some(index) = used.iter().position(|used| *used != Used::default())
         {
             return Ok(Fate::Sent(u32::try_from(index).expect("adjacencies are fewer")));
         }
-        let counted = |&&why: &&LeftAlone| left.sum(why as u32).is_ok_and(|count| count > 0);
+        let counted =
+            |&&why: &&LeftAlone| counters.left.sum(why as u32).is_ok_and(|count| count > 0);
         let why = LeftAlone::ALL.iter().find(counted).copied();
         let why = why.ok_or_else(|| unlinked("it counts nothing".into()))?;
         let dropped = answer.action.cast_signed() == XDP_DROP;

@@ -59,7 +59,12 @@ impl Epochs {
 
     /// Masks the number of a CPU.
     pub(super) fn mask(&self) -> u64 {
-        (self.counts.bytes() / (STRIDE * 8) - 1) as u64
+        self.cpus() as u64 - 1
+    }
+
+    /// Numbers of CPUs, masked: a power of two.
+    pub(super) fn cpus(&self) -> usize {
+        self.counts.bytes() / (STRIDE * 8)
     }
 
     /// Notes what runs now.

@@ -43,6 +43,7 @@ enum { ASKED = 64 };
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
+extern u64 seen[];        /* of this interface, 8 words a CPU: frames that ended here, their bytes, frames left */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that are the host's own (own_addrs.rs) */
 extern u8 outlets[];      /* by port: 1 where packets can leave this way */
@@ -241,7 +242,7 @@ INLINE u64 slot_of(u64 word, u32 hash)
 	return slot > CONSTANT(slots_last) ? 0 : *(volatile u32 *)&slots[slot];
 }
 
-/* Writes the link header, cuts padding off, counts, and sends. */
+/* Writes the link header, cuts padding off, sends, and counts. */
 INLINE int leave_by(struct xdp_md *context, u8 *data, struct way *way, u32 frame, u32 wanted)
 {
 	*(u32 *)data = way->low;
@@ -249,11 +250,11 @@ INLINE int leave_by(struct xdp_md *context, u8 *data, struct way *way, u32 frame
 	*(u32 *)(data + 8) = way->high;
 	if (UNLIKELY(frame != wanted))
 		adjust_tail(context, (int)wanted - (int)frame);
-	way->use->packets += 1;
-	way->use->bytes += wanted;
 	/* The lowest bits are the answer where no device is. */
 	if (UNLIKELY(redirect_map(&devices, way->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
 		return LEFT(REFUSED);
+	way->use->packets += 1;
+	way->use->bytes += wanted;
 	return XDP_REDIRECT;
 }
 
@@ -420,9 +421,8 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	return leave_by(context, data, &way, frame, payload + 54);
 }
 
-INLINE int route(struct xdp_md *context)
+INLINE int route(struct xdp_md *context, u8 *data, u8 *end)
 {
-	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
 	u64 mac;
 	u16 type;
 
@@ -442,8 +442,11 @@ INLINE int route(struct xdp_md *context)
 /* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */
 int forward(struct xdp_md *context)
 {
-	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
+	u64 cpu = processor() & CONSTANT(processors);
+	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * 8];
 	u64 now = *epoch + 1;
+	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
+	u32 frame = end - data;
 	int action;
 
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
@@ -451,9 +454,15 @@ int forward(struct xdp_md *context)
 	if (CONSTANT(survives) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
 		action = LEFT(AWAY);
 	else
-		action = route(context);
+		action = route(context, data, end);
 	if (UNLIKELY(action < 0))
 		action = give_up(action);
+	if (LIKELY(action == XDP_REDIRECT || action == XDP_DROP)) {
+		count[0] += 1;
+		count[1] += frame;
+	} else {
+		count[2] += 1;
+	}
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;
 	return action;

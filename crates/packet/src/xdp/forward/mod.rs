@@ -17,6 +17,7 @@ mod epochs;
 pub mod heartbeat;
 mod memory;
 pub mod reasons;
+mod seen;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -38,6 +39,8 @@ pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
 use reasons::{LEFT_ALONE, LeftAlone};
+pub use seen::Received;
+use seen::{Gone, Seen};
 
 /// The compiled `forward.c`.
 static OBJECT: &[u8] = include_bytes!("forward.o");
@@ -82,6 +85,8 @@ struct State {
     uses: Option<Map>,
     /// What was counted in the maps before this one.
     used_before: Vec<Used>,
+    /// What was counted of ports that are gone.
+    gone: Gone,
     /// For auditors.
     asked: ask::Kept,
 }
@@ -92,6 +97,7 @@ struct Attached {
     ifindex: u32,
     classifier: Arc<Classifier>,
     link: Arc<Link>,
+    seen: Seen,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
 }
@@ -169,9 +175,13 @@ impl Forwarder {
         link: Arc<Link>,
     ) -> Result<(), XdpError> {
         self.add_device(port, ifindex)?;
+        let seen = Seen::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
         let first = Err("no tables yet".into());
-        state.ports.insert(port, Attached { ifindex, classifier, link, state: first });
+        let attached = Attached { ifindex, classifier, link, seen, state: first };
+        if let Some(before) = state.ports.insert(port, attached) {
+            state.gone.push(before.seen);
+        }
         self.relink(&mut state, port).inspect_err(|_| drop(state.ports.remove(&port)))
     }
 
@@ -195,9 +205,11 @@ impl Forwarder {
     /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link.
     pub fn remove_port(&self, port: u16) {
         self.open_outlet(port, false);
-        if let Some(gone) = self.state().ports.remove(&port) {
+        let mut state = self.state();
+        if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
             let _ = gone.classifier.put_first(gone.ifindex, &gone.link, None);
+            state.gone.push(gone.seen);
         }
         // A device that is gone was taken out by the kernel.
         let _ = self.0.devices.delete(&u32::from(port).to_ne_bytes());
@@ -230,6 +242,14 @@ impl Forwarder {
             add_uses(uses, &mut used)?;
         }
         Ok(used)
+    }
+
+    /// What programs saw, by the port that it came in by, ports that are gone included. Of all ports together
+    /// as many frames ended there as were sent ([`Forwarder::used`]) and dropped, and as many were left as
+    /// have a reason ([`Forwarder::left_alone`]).
+    pub fn received(&self) -> BTreeMap<u16, Received> {
+        let state = self.state();
+        state.gone.and(state.ports.values().map(|attached| &attached.seen))
     }
 
     /// A program of the port's that is attached nowhere: it answers as the attached one does, for proofs.
@@ -322,29 +342,28 @@ impl Forwarder {
         state: &State,
         port: u16,
         attached: &Attached,
-        counters: Option<&[Map; 2]>,
+        counters: Option<&Counters>,
     ) -> Result<Vec<Insn>, String> {
         let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
         let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-        let port_of = Some((&*attached.classifier, fill));
-        self.code(state, ports.fib(port), port_of, "forward", counters)
+        self.code(state, ports.fib(port), Some((attached, fill)), "forward", counters)
     }
 
-    /// A function of the object, linked for a port (with its classifier, and whether checksums may be
-    /// unfilled), and for the present tables of a fib. It counts what it leaves and what it sends in
-    /// `counters`, or in those of all.
+    /// A function of the object, linked for a port (and whether checksums may be unfilled there), and for
+    /// the present tables of a fib. It counts in `counters`, or in those of all.
     fn code(
         &self,
         state: &State,
         fib: u16,
-        port: Option<(&Classifier, bool)>,
+        port: Option<(&Attached, bool)>,
         function: &str,
-        counters: Option<&[Map; 2]>,
+        counters: Option<&Counters>,
     ) -> Result<Vec<Insn>, String> {
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let uses = state.uses.as_ref().ok_or(NO_TABLES)?;
         let inner = &*self.0;
-        let (left, uses) = counters.map_or((&inner.left, uses), |[left, uses]| (left, uses));
+        let (left, uses) = counters.map_or((&inner.left, uses), |c| (&c.left, &c.uses));
+        let seen = counters.map(|c| &c.seen).or(port.map(|(attached, _)| &attached.seen));
         let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
         names.memory("epochs", inner.epochs.memory());
         names.number("processors", inner.epochs.mask());
@@ -358,7 +377,8 @@ impl Forwarder {
         names.map("devices", &inner.devices);
         names.map("left", left);
         names.map("uses", uses);
-        let settings = port.map(|(classifier, _)| classifier.settings().as_fd());
+        names.memory("seen", seen.map_or(names.any, Seen::memory));
+        let settings = port.map(|(attached, _)| attached.classifier.settings().as_fd());
         names.bound.insert("settings", Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));
         names.number("seed", inner.flow_seed);
         names.number("fill", port.is_some_and(|(_, fill)| fill).into());
@@ -377,6 +397,13 @@ impl Forwarder {
         object::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
+}
+
+/// Counters of one program alone.
+struct Counters {
+    left: Map,
+    uses: Map,
+    seen: Seen,
 }
 
 fn unlinked(why: String) -> XdpError {

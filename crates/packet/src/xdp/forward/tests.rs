@@ -51,6 +51,7 @@ fn packet_cases_come_out_byte_for_byte() {
         let Lab { forwarder, topology } = Lab::new();
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
         let (mut forwarded, mut dropped, mut failures) = (0, 0, String::new());
+        let mut expected = forwarder.received();
         for (name, case) in cases() {
             let port = topology.port(&case.port);
             let program = forwarder.tester(port).unwrap();
@@ -63,6 +64,13 @@ fn packet_cases_come_out_byte_for_byte() {
             let used = forwarder.used().unwrap();
             let answer = program.test(&input).unwrap();
             let noted = reasons().iter().zip(&before).find(|(a, b)| a.1 > b.1).map(|(a, _)| a.0);
+            let received = expected.get_mut(&port).unwrap();
+            if answer.action.cast_signed() == XDP_PASS {
+                received.left += 1;
+            } else {
+                received.packets += 1;
+                received.bytes += input.len() as u64;
+            }
             match answer.action.cast_signed() {
                 XDP_PASS => {
                     assert_eq!(answer.frame, input, "{name}: left alone, but changed");
@@ -94,8 +102,67 @@ fn packet_cases_come_out_byte_for_byte() {
             }
         }
         println!("{forwarded} forwarded, {dropped} dropped, left alone: {left:?}");
+        assert_eq!(conserved(&forwarder), expected);
         assert!(failures.is_empty(), "{failures}");
         assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+    });
+}
+
+/// In = out + dropped by reason + left by reason: the three are counted in different places. Answers what came
+/// in, by port.
+fn conserved(forwarder: &Forwarder) -> BTreeMap<u16, Received> {
+    let received = forwarder.received();
+    let sum = |of: &dyn Fn(&Received) -> u64| received.values().map(of).sum::<u64>();
+    let (ended, left) = (sum(&|r| r.packets), sum(&|r| r.left));
+    let out: u64 = forwarder.used().unwrap().iter().map(|used| used.packets).sum();
+    let reasons = forwarder.left_alone().unwrap();
+    let of = |drop: bool| {
+        let is = |(why, _): &&(LeftAlone, u64)| why.drop_reason().is_some() == drop;
+        reasons.iter().filter(is).map(|(_, count)| count).sum::<u64>()
+    };
+    assert_eq!((ended, left), (out + of(true), of(false)), "{received:?}, {out} out, {reasons:?}");
+    received
+}
+
+/// Whatever becomes of a packet, it counts where it came in, and for as long as anybody asks.
+#[test]
+fn what_comes_in_ends_somewhere() {
+    lab::in_namespace(|| {
+        let Lab { forwarder, topology } = Lab::new();
+        let frame = |dst: &str| {
+            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            frame[..6].copy_from_slice(&topology.mac("lan").0);
+            frame.extend([0; 5]);
+            frame
+        };
+        let (lan, wan) = (topology.port("lan"), topology.port("wan"));
+        let program = forwarder.tester(lan).unwrap();
+        let mut expected = forwarder.received();
+        for (dst, action) in [
+            ("198.51.100.7", XDP_REDIRECT),
+            ("198.18.1.1", XDP_DROP),
+            ("8.8.8.8", XDP_PASS),
+            ("198.51.100.9", XDP_DROP),
+        ] {
+            if dst == "198.51.100.9" {
+                // The way out goes just now: what was about to be sent is dropped, and was not sent.
+                forwarder.0.devices.delete(&u32::from(wan).to_ne_bytes()).unwrap();
+            }
+            let frame = frame(dst);
+            assert_eq!(program.test(&frame).unwrap().action.cast_signed(), action, "{dst}");
+            let received = expected.get_mut(&lan).unwrap();
+            if action == XDP_PASS {
+                received.left += 1;
+            } else {
+                received.packets += 1;
+                received.bytes += frame.len() as u64;
+            }
+            assert_eq!(conserved(&forwarder), expected, "{dst}");
+        }
+        let refused = |(why, count): &(LeftAlone, u64)| *why == LeftAlone::Refused && *count == 1;
+        assert!(forwarder.left_alone().unwrap().iter().any(refused));
+        forwarder.remove_port(lan);
+        assert_eq!(conserved(&forwarder), expected);
     });
 }
 
@@ -125,7 +192,7 @@ fn without_a_beat_packets_are_the_kernels() {
 fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
     lab::in_namespace(|| {
         let Lab { forwarder, topology } = Lab::new();
-        let counts = || (forwarder.left_alone().unwrap(), forwarder.used().unwrap());
+        let counts = || (conserved(&forwarder), forwarder.used().unwrap());
         let before = counts();
         let tried = |dst: &str, bytes: usize| {
             let frame = match dst.contains(':') {

@@ -12,6 +12,7 @@ impl Daemon {
     pub(crate) fn interface_list(&self) -> Vec<Interface> {
         let driven: HashMap<u16, _> =
             self.interfaces.report().into_iter().map(|row| (row.port, row)).collect();
+        let in_drivers = self.interfaces.received_in_drivers();
         let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
             let count = |of: &dyn Fn(&fingerpost_packet::counters::PortCounters) -> u64| -> u64 {
@@ -20,6 +21,8 @@ impl Daemon {
             };
             let addresses = self.control.addresses().filter(|address| address.link == link);
             let drive = driven.get(&port);
+            // What ended in the driver no worker saw; what the driver left to us one did.
+            let in_driver = in_drivers.get(&port).copied().unwrap_or_default();
             Interface {
                 name: state.name.clone(),
                 index: link,
@@ -36,8 +39,8 @@ impl Daemon {
                     None if state.loopback => "the loopback".to_owned(),
                     None => "it is down".to_owned(),
                 },
-                rx_packets: count(&|c| c.rx_packets.read()),
-                rx_bytes: count(&|c| c.rx_bytes.read()),
+                rx_packets: count(&|c| c.rx_packets.read()) + in_driver.packets,
+                rx_bytes: count(&|c| c.rx_bytes.read()) + in_driver.bytes,
                 tx_packets: count(&|c| c.tx_packets.read()),
                 tx_bytes: count(&|c| c.tx_bytes.read()),
                 punted: drive.map_or(0, |row| row.punted),

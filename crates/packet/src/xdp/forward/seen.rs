@@ -1,0 +1,135 @@
+//! What programs saw, by the port that it came in by: frames that ended there, and frames left to others.
+//!
+//! Shape: a line of 8 words a CPU, of which three are in use (`forward.c`). A port has a memory of its own,
+//!        whose place is a number in its program.
+//! Cost:  one line more that a packet touches, which no other CPU does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fingerpost_lpm::Region;
+
+use crate::xdp::XdpError;
+use crate::xdp::bpf::SharedMemory;
+
+/// Words of 8 bytes a CPU.
+const STRIDE: usize = 8;
+/// Memories of ports that are gone which are still read, since a program may just be ending there.
+const MOST_GONE: usize = 16;
+
+/// Frames that came in by one port and met its program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Received {
+    /// Frames that ended in the program: forwarded or dropped.
+    pub packets: u64,
+    /// Their bytes, as they came.
+    pub bytes: u64,
+    /// Frames that it left to the graph or the kernel.
+    pub left: u64,
+}
+
+impl Received {
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.left += other.left;
+    }
+}
+
+/// The counts of one port.
+#[derive(Debug)]
+pub(super) struct Seen {
+    port: u16,
+    memory: Arc<SharedMemory>,
+    counts: Region,
+}
+
+impl Seen {
+    /// Of a port, for so many CPUs.
+    ///
+    /// # Errors
+    /// When the kernel makes no map.
+    pub(super) fn new(port: u16, cpus: usize) -> Result<Self, XdpError> {
+        let bytes = cpus * STRIDE * 8;
+        let memory = SharedMemory::new("seen", bytes)?;
+        let counts = memory.region("seen", bytes);
+        Ok(Self { port, memory, counts })
+    }
+
+    /// The memory, for programs.
+    pub(super) fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    fn add_to(&self, all: &mut BTreeMap<u16, Received>) {
+        let of_port = all.entry(self.port).or_default();
+        for line in self.counts.u64s().chunks_exact(STRIDE) {
+            // Relaxed: numbers of a program that may be running, read for people.
+            let [packets, bytes, left] = [0, 1, 2].map(|at: usize| line[at].load(Relaxed));
+            of_port.add(Received { packets, bytes, left });
+        }
+    }
+}
+
+/// The counts of ports that are no more.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    last: VecDeque<Seen>,
+    before: BTreeMap<u16, Received>,
+}
+
+impl Gone {
+    pub(super) fn push(&mut self, seen: Seen) {
+        self.last.push_back(seen);
+        if self.last.len() > MOST_GONE
+            && let Some(oldest) = self.last.pop_front()
+        {
+            oldest.add_to(&mut self.before);
+        }
+    }
+
+    /// With these of ports that are there, by port.
+    pub(super) fn and<'a>(
+        &'a self,
+        present: impl Iterator<Item = &'a Seen>,
+    ) -> BTreeMap<u16, Received> {
+        let mut all = self.before.clone();
+        self.last.iter().chain(present).for_each(|seen| seen.add_to(&mut all));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdp::lab;
+
+    #[test]
+    fn ports_that_go_and_come_back_keep_their_counts() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let mut gone = Gone::default();
+        let count = |seen: &Seen, cpu: usize| {
+            [1, 60, 2].iter().enumerate().for_each(|(at, add)| {
+                seen.counts.u64s()[cpu * STRIDE + at].fetch_add(*add, Relaxed);
+            });
+        };
+        let rounds = 3 * MOST_GONE as u64;
+        for round in 0..rounds {
+            let seen = Seen::new(u16::try_from(round % 2).unwrap(), 2).unwrap();
+            count(&seen, 0);
+            gone.push(seen);
+        }
+        assert_eq!(gone.last.len(), MOST_GONE);
+        // What ends late still counts.
+        count(gone.last.back().unwrap(), 1);
+        let here = Seen::new(0, 2).unwrap();
+        count(&here, 1);
+        let each = rounds / 2 + 1;
+        let received = Received { packets: each, bytes: 60 * each, left: 2 * each };
+        let all = gone.and([&here].into_iter());
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), [(0, received), (1, received)]);
+    }
+}

@@ -1,0 +1,418 @@
+//! The arguments of an element: asked for by name and type, complained about with their place.
+//!
+//! An element's `configure` asks for each argument, then says that this was all, then makes the element;
+//! so everything wrong with its arguments is told at once:
+//!
+//! ```
+//! # use fingerpost_packet::graph::args::{Args, ConfigError};
+//! fn configure(args: &mut Args<'_>) -> Result<(u32, bool), ConfigError> {
+//!     let capacity = args.optional("CAPACITY");
+//!     let verbose = args.keyword("VERBOSE");
+//!     args.finish()?;
+//!     Ok((capacity?.unwrap_or(1000), verbose?.unwrap_or(false)))
+//! }
+//! ```
+//!
+//! Source: Click's `Args`. Differs: an argument whose first word is in capitals, with something behind
+//! it, is a keyword argument, known or not, so that a misspelled keyword is never taken for a value.
+//! Who means such a text itself quotes it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::source::{Problems, Span, short};
+use super::text::Text;
+use super::value::{Value, unquote};
+
+/// Something was wrong with the arguments, and was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("wrong arguments, as was told")]
+pub struct ConfigError;
+
+/// One argument, or one word of it.
+#[derive(Clone, Debug)]
+pub struct Arg<'a> {
+    text: &'a Text,
+    range: Range<usize>,
+}
+
+impl<'a> Arg<'a> {
+    /// As it was written, with its quotes.
+    pub fn raw(&self) -> &'a str {
+        &self.text.as_str()[self.range.clone()]
+    }
+
+    /// The bytes that it stands for.
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
+        unquote(self.raw())
+    }
+
+    /// Its parts between white space.
+    pub fn words(&self) -> impl Iterator<Item = Self> + use<'a> {
+        let text = self.text;
+        text.words(self.range.clone()).map(move |range| Self { text, range })
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.text.span(self.range.clone())
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// In words, with the text: "`x` is no whole number".
+    pub fn value<T: Value>(&self) -> Result<T, String> {
+        let bytes = self.bytes();
+        let text = std::str::from_utf8(&bytes);
+        let value = text.map_err(|_| "no text".to_owned()).and_then(T::read);
+        value.map_err(|words| format!("`{}` is {words}", short(self.raw())))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    range: Range<usize>,
+    /// Length of its keyword, where it has one.
+    keyword: usize,
+    used: bool,
+}
+
+/// The arguments that one element was given.
+#[derive(Debug)]
+pub struct Args<'a> {
+    element: &'a str,
+    class: &'a str,
+    text: &'a Text,
+    given: Vec<Given>,
+    /// All positional ones before this are used.
+    next: usize,
+    /// Those with keywords.
+    keyed: Vec<usize>,
+    /// What the class asked for, for hints.
+    known: Vec<&'static str>,
+    positions: usize,
+    problems: &'a mut Problems,
+    wrong: bool,
+}
+
+impl<'a> Args<'a> {
+    /// The arguments in `text` for `element` of `class`; what is wrong is told to `problems`.
+    pub fn new(
+        element: &'a str,
+        class: &'a str,
+        text: &'a Text,
+        problems: &'a mut Problems,
+    ) -> Self {
+        let of = |range: Range<usize>| {
+            let keyword = keyword_len(&text.as_str()[range.clone()]);
+            Given { range, keyword, used: false }
+        };
+        let given: Vec<Given> = text.arguments().into_iter().map(of).collect();
+        let keyed = (0..given.len()).filter(|&at| given[at].keyword > 0).collect();
+        let (next, known, positions) = (0, Vec::new(), 0);
+        Self { element, class, text, given, next, keyed, known, positions, problems, wrong: false }
+    }
+
+    /// Name of the element.
+    pub fn element(&self) -> &'a str {
+        self.element
+    }
+
+    /// How many were given and not yet asked for.
+    pub fn left(&self) -> usize {
+        self.given.iter().filter(|given| !given.used).count()
+    }
+
+    /// The next argument, which must be there. It may also be given by its name as a keyword.
+    ///
+    /// # Errors
+    /// It is missing or says something else.
+    pub fn positional<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
+        match self.optional(name)? {
+            Some(value) => Ok(value),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    /// The next argument, if there is one. It may also be given by its name as a keyword.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn optional<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
+        self.positions += 1;
+        let arg = match self.by_keyword(name)? {
+            Some(arg) => Some(arg),
+            None => self.advance(),
+        };
+        arg.map(|arg| self.read(&arg, name)).transpose()
+    }
+
+    /// The argument `NAME value`, if it is given.
+    ///
+    /// # Errors
+    /// It says something else, or is given twice.
+    pub fn keyword<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
+        self.keyword_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
+    }
+
+    /// The same, unread: for lists and data.
+    ///
+    /// # Errors
+    /// It is given twice.
+    pub fn keyword_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        self.by_keyword(name)
+    }
+
+    /// The argument `NAME value`, which must be there.
+    ///
+    /// # Errors
+    /// It is missing, says something else, or is given twice.
+    pub fn mandatory<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
+        match self.keyword(name)? {
+            Some(value) => Ok(value),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    /// All further arguments without keyword, in order: patterns, routes.
+    pub fn rest(&mut self) -> impl Iterator<Item = Arg<'a>> + use<'a> {
+        self.positions = usize::MAX;
+        let text = self.text;
+        let mut ranges = Vec::with_capacity(self.given.len() - self.next);
+        for given in self.given[self.next..].iter_mut().filter(|g| !g.used && g.keyword == 0) {
+            given.used = true;
+            ranges.push(given.range.clone());
+        }
+        ranges.into_iter().map(move |range| Arg { text, range })
+    }
+
+    /// What an argument, or a word of one, says; `name` is what it is called in messages.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn read<T: Value>(&mut self, arg: &Arg<'_>, name: &str) -> Result<T, ConfigError> {
+        arg.value().map_err(|words| self.refuse(arg, &format!("{name}: {words}")))
+    }
+
+    /// Tells what is wrong with an argument.
+    pub fn refuse(&mut self, arg: &Arg<'_>, words: &str) -> ConfigError {
+        self.tell(arg.span(), words, None)
+    }
+
+    /// Tells what is wrong with the arguments as a whole.
+    pub fn refuse_all(&mut self, words: &str) -> ConfigError {
+        self.tell(self.text.whole_span(), words, None)
+    }
+
+    /// Says that this was all: what was not asked for is wrong.
+    ///
+    /// # Errors
+    /// Something was not asked for, or was wrong before.
+    pub fn finish(&mut self) -> Result<(), ConfigError> {
+        let unused = |given: &Given| !given.used;
+        let of = |given: &Given| (given.range.clone(), given.keyword);
+        let left: Vec<_> = self.given.iter().filter(|given| unused(given)).map(of).collect();
+        let mut told = false;
+        for (range, keyword) in left {
+            if keyword == 0 {
+                if !told {
+                    let words = format!("too many arguments: at most {}", self.positions);
+                    self.tell(self.text.span(range), &words, None);
+                    told = true;
+                }
+                continue;
+            }
+            let word = &self.text.as_str()[range.start..range.start + keyword];
+            let near = self.problems.near(word, self.known.iter().copied());
+            let hint = near.unwrap_or_else(|| match self.known.len() {
+                0 => "there are none here; quote it to mean the text itself".into(),
+                _ => format!("known here: {}", self.known.join(", ")),
+            });
+            let span = self.text.span(range.start..range.start + keyword);
+            self.tell(span, &format!("unknown keyword `{}`", short(word)), Some(hint));
+        }
+        if self.wrong { Err(ConfigError) } else { Ok(()) }
+    }
+
+    fn missing(&mut self, name: &str) -> ConfigError {
+        self.tell(self.text.whole_span(), &format!("argument {name} is missing"), None)
+    }
+
+    fn tell(&mut self, at: Span, words: &str, hint: Option<String>) -> ConfigError {
+        self.wrong = true;
+        let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
+        self.problems.add(at, message).maybe(hint);
+        ConfigError
+    }
+
+    fn advance(&mut self) -> Option<Arg<'a>> {
+        let free = |given: &Given| !given.used && given.keyword == 0;
+        let at = self.next + self.given[self.next..].iter().position(free)?;
+        self.next = at + 1;
+        self.given[at].used = true;
+        Some(Arg { text: self.text, range: self.given[at].range.clone() })
+    }
+
+    fn by_keyword(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        self.known.push(name);
+        let mut found: Option<Arg<'a>> = None;
+        for n in 0..self.keyed.len() {
+            let given = &mut self.given[self.keyed[n]];
+            let (range, past) = (given.range.clone(), given.range.start + given.keyword);
+            if given.used || &self.text.as_str()[range.start..past] != name {
+                continue;
+            }
+            given.used = true;
+            let blank = self.text.as_str()[past..range.end].bytes();
+            let blank = blank.take_while(u8::is_ascii_whitespace).count();
+            let arg = Arg { text: self.text, range: past + blank..range.end };
+            if found.is_some() {
+                return Err(self.refuse(&arg, &format!("{name} is given twice")));
+            }
+            found = Some(arg);
+        }
+        Ok(found)
+    }
+}
+
+/// Length of the keyword that an argument begins with, 0 where it has none.
+fn keyword_len(argument: &str) -> usize {
+    let bytes = argument.as_bytes();
+    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
+        return 0;
+    }
+    let part = |b: &&u8| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b'_';
+    let len = bytes.iter().take_while(part).count();
+    let followed = bytes.get(len).is_some_and(u8::is_ascii_whitespace);
+    if len > 1 && followed { len } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::source::Sources;
+    use fingerpost_lpm::Prefix;
+
+    /// What `configure` makes of arguments, and what it told.
+    fn run<T>(
+        config: &str,
+        configure: impl FnOnce(&mut Args<'_>) -> Result<T, ConfigError>,
+    ) -> (Option<T>, Vec<String>) {
+        let mut sources = Sources::default();
+        sources.add("f", config).unwrap();
+        let end = u32::try_from(config.len()).unwrap();
+        let text = Text::of(&sources, Span { source: 0, start: 0, end });
+        let mut problems = Problems::default();
+        let made = configure(&mut Args::new("q", "Queue", &text, &mut problems)).ok();
+        let errors = problems.errors(&sources);
+        let words = errors.reports.into_iter().map(|report| {
+            let hint = report.hint.map_or(String::new(), |hint| format!(" ({hint})"));
+            format!("{} {}{hint}", report.place.column, report.message)
+        });
+        (made, words.collect())
+    }
+
+    type Queue = (u32, Option<bool>, Option<u16>);
+
+    fn queue(args: &mut Args<'_>) -> Result<Queue, ConfigError> {
+        let capacity = args.positional("CAPACITY");
+        let verbose = args.optional("VERBOSE");
+        let burst = args.keyword("BURST");
+        args.finish()?;
+        Ok((capacity?, verbose?, burst?))
+    }
+
+    fn good(config: &str) -> Queue {
+        let (made, told) = run(config, queue);
+        assert!(told.is_empty(), "{told:?}");
+        made.unwrap()
+    }
+
+    fn told(config: &str) -> String {
+        let (made, told) = run(config, queue);
+        assert_eq!((made, told.is_empty()), (None, false), "{config}");
+        told.join("; ")
+    }
+
+    #[test]
+    fn positions_and_keywords() {
+        assert_eq!(good("5"), (5, None, None));
+        assert_eq!(good("5, true"), (5, Some(true), None));
+        assert_eq!(good("BURST 7, 5"), (5, None, Some(7)), "keywords stand anywhere");
+        assert_eq!(good("VERBOSE no, CAPACITY 0x10"), (16, Some(false), None));
+        assert_eq!(good("VERBOSE no, 5, BURST\t7,"), (5, Some(false), Some(7)));
+        assert_eq!(good("\"5\", /* yes */ 'true'"), (5, Some(true), None));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told() {
+        assert_eq!(told(""), "1 `q` (Queue): argument CAPACITY is missing");
+        assert_eq!(
+            told("x, maybe, BRUST 3, 4"),
+            "1 `q` (Queue): CAPACITY: `x` is no whole number; \
+             4 `q` (Queue): VERBOSE: `maybe` is neither `true` nor `false`; \
+             11 `q` (Queue): unknown keyword `BRUST` (did you mean `BURST`?); \
+             20 `q` (Queue): too many arguments: at most 2"
+        );
+        assert_eq!(
+            told("5, BURST 70000"),
+            "10 `q` (Queue): BURST: `70000` is out of range: 0 to 65535 are possible"
+        );
+        assert_eq!(told("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
+        assert_eq!(told("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
+        assert_eq!(
+            told("5, SOMETHING x"),
+            "4 `q` (Queue): unknown keyword `SOMETHING` (known here: CAPACITY, VERBOSE, BURST)"
+        );
+        assert_eq!(told("\\<ff>"), "1 `q` (Queue): CAPACITY: `\\<ff>` is no text");
+    }
+
+    #[test]
+    fn what_is_in_capitals_is_a_keyword_unless_quoted() {
+        let text = |args: &mut Args<'_>| {
+            let text = args.positional::<String>("TEXT");
+            args.finish()?;
+            text
+        };
+        assert_eq!(run("OK", text).0.unwrap(), "OK");
+        assert_eq!(run("'OK done'", text).0.unwrap(), "OK done");
+        assert_eq!(run("Ok done", text).0.unwrap(), "Ok done");
+        let unknown = "1 `q` (Queue): unknown keyword `OK` (known here: TEXT)";
+        assert_eq!(run("OK done", text).1[0], "1 `q` (Queue): argument TEXT is missing");
+        assert_eq!(run("x, OK done", text).1, [unknown.replace('1', "4")]);
+    }
+
+    #[test]
+    fn a_route_table_reads_its_routes() {
+        fn routes(args: &mut Args<'_>) -> Result<Vec<(Prefix<u32>, u16)>, ConfigError> {
+            let mut routes = Vec::new();
+            for route in args.rest() {
+                let words: Vec<Arg<'_>> = route.words().collect();
+                let [prefix, port] = &words[..] else {
+                    args.refuse(&route, "a route is PREFIX OUTPUT");
+                    continue;
+                };
+                if let (Ok(prefix), Ok(port)) =
+                    (args.read(prefix, "PREFIX"), args.read(port, "OUTPUT"))
+                {
+                    routes.push((prefix, port));
+                }
+            }
+            args.finish()?;
+            Ok(routes)
+        }
+        let (made, _) = run("1.0.0.0/24 5, 10/8 /* all */ 6", routes);
+        assert_eq!(made.unwrap().len(), 2);
+        let (_, told) = run("1.0.0.0/33 5, 10/8, 1.2.3.4 x", routes);
+        assert_eq!(told.len(), 3);
+        assert!(told[0].starts_with("1 `q` (Queue): PREFIX: `1.0.0.0/33` is no IPv4 prefix"));
+        assert_eq!(told[1], "15 `q` (Queue): a route is PREFIX OUTPUT");
+        assert_eq!(told[2], "29 `q` (Queue): OUTPUT: `x` is no whole number");
+        let many = "1.0.0.0/24 5, ".repeat(200_000);
+        let (made, _) = run(&many, routes);
+        let made = made.unwrap();
+        assert_eq!(made.len(), 200_000);
+        assert!(made.iter().all(|route| *route == made[0] && route.1 == 5));
+    }
+}

@@ -1,0 +1,431 @@
+//! Typed values of arguments, as Click writes them: what a text means, or in words what it should be.
+//!
+//! Source: click(5) and the types of Click's configuration parser. Differs: numbers that do not fit
+//! their type are refused, never cut.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use fingerpost_lpm::{Addr, Prefix};
+use fingerpost_route::Mac;
+
+use super::lex::{PieceKind, Pieces};
+
+/// Something that an argument may say.
+pub trait Value: Sized {
+    /// Reads unquoted text. The error completes "`text` is ...".
+    ///
+    /// # Errors
+    /// What the text should have been, as "no whole number".
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+/// An address with the prefix around it: `10.0.0.1/24` keeps its host bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Around<A: Addr> {
+    /// The address.
+    pub addr: A,
+    /// What it lies in.
+    pub prefix: Prefix<A>,
+}
+
+/// A rate, in bytes a second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Bandwidth {
+    /// Bytes a second.
+    pub bytes_per_s: u64,
+}
+
+/// Takes quotes and comments away: the bytes that an argument stands for.
+pub fn unquote(text: &str) -> Cow<'_, [u8]> {
+    if !text.bytes().any(|byte| matches!(byte, b'\'' | b'"' | b'\\' | b'/')) {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    if Pieces::new(text, 0).all(|piece| matches!(piece.kind, PieceKind::Plain)) {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    for piece in Pieces::new(text, 0) {
+        let bytes = &text.as_bytes()[piece.start..piece.end];
+        match piece.kind {
+            PieceKind::Comment => out.push(b' '),
+            PieceKind::Single => out.extend_from_slice(inside(bytes, piece.closed)),
+            PieceKind::Double => escapes(inside(bytes, piece.closed), &mut out),
+            PieceKind::Hex => escapes(bytes, &mut out),
+            _ => out.extend_from_slice(bytes),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Between quotes, the second of which may be missing.
+fn inside(bytes: &[u8], closed: bool) -> &[u8] {
+    &bytes[1..bytes.len() - usize::from(closed)]
+}
+
+/// What the inside of double quotes stands for.
+fn escapes(mut bytes: &[u8], out: &mut Vec<u8>) {
+    while let Some((&first, rest)) = bytes.split_first() {
+        bytes = rest;
+        let (b'\\', Some((&letter, after))) = (first, rest.split_first()) else {
+            out.push(first);
+            continue;
+        };
+        bytes = after;
+        match letter {
+            b'a' => out.push(7),
+            b'b' => out.push(8),
+            b't' => out.push(b'\t'),
+            b'n' => out.push(b'\n'),
+            b'v' => out.push(11),
+            b'f' => out.push(12),
+            b'r' => out.push(b'\r'),
+            b'\n' => {}
+            b'0'..=b'7' => {
+                let more = after.iter().take(2).take_while(|b| matches!(b, b'0'..=b'7')).count();
+                let digits = &rest[..=more];
+                let value = digits.iter().fold(0_u32, |n, b| n * 8 + u32::from(b - b'0'));
+                out.push(value.to_le_bytes()[0]);
+                bytes = &rest[digits.len()..];
+            }
+            b'x' if after.first().is_some_and(u8::is_ascii_hexdigit) => {
+                let count = after.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+                // Of a longer number the last two digits count.
+                let value = after[..count].iter().fold(0_u8, |n, &b| (n << 4) | nibble(b));
+                out.push(value);
+                bytes = &after[count..];
+            }
+            b'<' => bytes = hex(after, out),
+            other => out.push(other),
+        }
+    }
+}
+
+/// Bytes in hexadecimal up to `>`; what follows it.
+fn hex<'a>(bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+    let end = bytes.iter().position(|&byte| byte == b'>');
+    let (inside, after) = match end {
+        Some(end) => (&bytes[..end], &bytes[end + 1..]),
+        None => (bytes, &[][..]),
+    };
+    let digits: Vec<u8> = inside.iter().copied().filter(u8::is_ascii_hexdigit).collect();
+    for pair in digits.chunks(2) {
+        out.push(pair.iter().fold(0, |n, &b| (n << 4) | nibble(b)));
+    }
+    after
+}
+
+fn nibble(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+impl Value for bool {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "true" | "yes" | "1" => Ok(true),
+            "false" | "no" | "0" => Ok(false),
+            _ => Err("neither `true` nor `false`".into()),
+        }
+    }
+}
+
+/// A whole number, with its sign: decimal, `0x` hexadecimal, or octal after a zero.
+fn whole(text: &str) -> Option<i128> {
+    let (minus, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (digits, radix) = match hex {
+        Some(digits) => (digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (&digits[1..], 8),
+        None => (digits, 10),
+    };
+    // `from_str_radix` would take another sign.
+    let number =
+        i128::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
+    Some(if minus { -number } else { number })
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl Value for $type {
+            fn read(text: &str) -> Result<Self, String> {
+                let number = whole(text).ok_or("no whole number")?;
+                Self::try_from(number).map_err(|_| {
+                    format!("out of range: {} to {} are possible", Self::MIN, Self::MAX)
+                })
+            }
+        }
+    )*};
+}
+integers!(u8 u16 u32 u64 usize i32 i64);
+
+/// Digits with at most one point, without sign or exponent.
+fn real(text: &str) -> Option<f64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    text.parse().ok().filter(|_| plain)
+}
+
+/// The number in front, and the unit behind it.
+fn measured(text: &str) -> Option<(f64, &str)> {
+    let number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    let at = text.bytes().position(|byte| !number(byte)).unwrap_or(text.len());
+    Some((real(&text[..at])?, text[at..].trim_start()))
+}
+
+impl Value for f64 {
+    fn read(text: &str) -> Result<Self, String> {
+        let (sign, digits) = match text.strip_prefix('-') {
+            Some(digits) => (-1.0, digits),
+            None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+        };
+        real(digits).map(|number| sign * number).ok_or_else(|| "no decimal number".into())
+    }
+}
+
+impl Value for Duration {
+    fn read(text: &str) -> Result<Self, String> {
+        let unit = |unit: &str| match unit {
+            "" | "s" | "sec" => Some(1.0),
+            "ms" | "msec" => Some(1e-3),
+            "us" | "usec" => Some(1e-6),
+            "ns" | "nsec" => Some(1e-9),
+            "m" | "min" => Some(60.0),
+            "h" | "hr" => Some(3600.0),
+            _ => None,
+        };
+        let seconds = measured(text).and_then(|(number, rest)| Some(number * unit(rest)?));
+        let time = seconds.and_then(|seconds| Self::try_from_secs_f64(seconds).ok());
+        time.ok_or_else(|| "no time: `5`, `1.5s`, `20 ms`, `3us`, `10ns`, `2min`, `1h`".into())
+    }
+}
+
+impl Value for Bandwidth {
+    fn read(text: &str) -> Result<Self, String> {
+        let words = || "no bandwidth: `125000`, `1Mbps` (bits), `125kBps` (bytes)".to_owned();
+        let (number, unit) = measured(text).ok_or_else(words)?;
+        let (scale, unit) = match unit.as_bytes().first() {
+            Some(b'k' | b'K') => (1e3, &unit[1..]),
+            Some(b'M') => (1e6, &unit[1..]),
+            Some(b'G') => (1e9, &unit[1..]),
+            _ => (1.0, unit),
+        };
+        let bytes = match unit {
+            "" | "Bps" => number * scale,
+            "bps" | "baud" => number * scale / 8.0,
+            _ => return Err(words()),
+        };
+        // 2^63 is the first of these that `u64` might not hold.
+        if bytes >= 9.2e18 {
+            return Err("too much: 9.2e18 bytes a second are possible".into());
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "rounded, not negative, and below 2^63"
+        )]
+        let bytes_per_s = bytes.round() as u64;
+        Ok(Self { bytes_per_s })
+    }
+}
+
+macro_rules! addresses {
+    ($($type:ty, $words:literal;)*) => {$(
+        impl Value for $type {
+            fn read(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|_| $words.into())
+            }
+        }
+    )*};
+}
+addresses! {
+    Ipv4Addr, "no IPv4 address";
+    Ipv6Addr, "no IPv6 address";
+    IpAddr, "no IP address";
+    Mac, "no Ethernet address: `02:00:5e:10:00:01`";
+}
+
+/// `a.b.c.d`, of which the last parts may be left out where `short`.
+fn dotted(text: &str, short: bool) -> Option<(u32, u8)> {
+    let mut addr = 0;
+    let mut parts = 0;
+    for part in text.split('.') {
+        let digits = matches!(part.len(), 1..=3) && part.bytes().all(|b| b.is_ascii_digit());
+        let part: u8 = part.parse().ok().filter(|_| digits)?;
+        if parts == 4 {
+            return None;
+        }
+        addr |= u32::from(part) << (24 - 8 * parts);
+        parts += 1;
+    }
+    (short || parts == 4).then_some((addr, u8::try_from(8 * parts).expect("at most 32")))
+}
+
+impl Value for Around<u32> {
+    fn read(text: &str) -> Result<Self, String> {
+        let words = || "no IPv4 prefix: `10.0.0.0/8`, `10/8`, `10.0.0.0/255.0.0.0`".to_owned();
+        let (addr, len) = match text.split_once('/') {
+            None => (dotted(text, false).ok_or_else(words)?.0, 32),
+            Some((addr, len)) => {
+                let (addr, given) = dotted(addr, true).ok_or_else(words)?;
+                let len = match dotted(len, false) {
+                    Some((mask, _)) if mask.leading_ones() + mask.trailing_zeros() >= 32 => {
+                        u8::try_from(mask.leading_ones()).expect("at most 32")
+                    }
+                    Some(_) => return Err("no prefix: the mask has holes".into()),
+                    None => prefix_len(len, 32).ok_or_else(words)?,
+                };
+                if len > given && given < 32 {
+                    return Err(format!("no prefix: {len} bits of an address of {given}"));
+                }
+                (addr, len)
+            }
+        };
+        Ok(Self { addr, prefix: Prefix::masked(addr, len) })
+    }
+}
+
+impl Value for Around<u128> {
+    fn read(text: &str) -> Result<Self, String> {
+        let words = || "no IPv6 prefix: `2001:db8::/32`".to_owned();
+        let (addr, len) = match text.split_once('/') {
+            None => (text, 128),
+            Some((addr, len)) => (addr, prefix_len(len, 128).ok_or_else(words)?),
+        };
+        let addr = u128::from(addr.parse::<Ipv6Addr>().map_err(|_| words())?);
+        Ok(Self { addr, prefix: Prefix::masked(addr, len) })
+    }
+}
+
+fn prefix_len(text: &str, most: u8) -> Option<u8> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&len| digits && len <= most)
+}
+
+/// Host bits are cleared, as Click does.
+impl<A: Addr> Value for Prefix<A>
+where
+    Around<A>: Value,
+{
+    fn read(text: &str) -> Result<Self, String> {
+        Around::read(text).map(|around| around.prefix)
+    }
+}
+
+impl Value for String {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_are_taken_away() {
+        let text = |text: &str| String::from_utf8_lossy(&unquote(text)).into_owned();
+        assert_eq!(text("a"), "a");
+        assert_eq!(text("1.0.0.0/24"), "1.0.0.0/24");
+        assert_eq!(text("a\"b\"c"), "abc");
+        assert_eq!(text("'a\\n\"'"), "a\\n\"");
+        assert_eq!(text("a/**/b"), "a b");
+        assert_eq!(text(r"a\n"), r"a\n", "outside quotes it is a backslash");
+        assert_eq!(text("\"'\\q\\\"\""), "'q\"");
+        assert_eq!(text("\"a\\\nb\""), "ab");
+        let bytes = |text: &str| unquote(text).into_owned();
+        assert_eq!(bytes(r#""\a\b\t\n\v\f\r\\""#), [7, 8, 9, 10, 11, 12, 13, 92]);
+        assert_eq!(bytes(r#""\101\7\0101\400""#), [65, 7, 8, b'1', 0]);
+        assert_eq!(bytes(r#""\x41\x141\xg""#), [0x41, 0x41, b'x', b'g']);
+        assert_eq!(bytes(r"\<48 45 4c>"), b"HEL");
+        assert_eq!(bytes(r"\<48 45>x"), b"HEx");
+        assert_eq!(bytes(r#"a"\<4 8>"b"#), b"aHb");
+        assert_eq!(bytes(r"\<>"), b"");
+    }
+
+    fn bad<T: Value>(texts: &[&str]) {
+        for text in texts {
+            assert!(T::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for (text, number) in [("0", 0), ("12", 12), ("0x1F", 31), ("010", 8), ("+7", 7)] {
+            assert_eq!(u32::read(text), Ok(number), "{text}");
+        }
+        assert_eq!(i32::read("-0x10"), Ok(-16));
+        assert_eq!(u8::read("256"), Err("out of range: 0 to 255 are possible".into()));
+        assert_eq!(u8::read("x"), Err("no whole number".into()));
+        bad::<u32>(&["", "-", "+-1", "--1", "-1", "09", "0x", "1.0", "1 2", "0x+1", "4294967296"]);
+        assert_eq!(f64::read("1.5"), Ok(1.5));
+        assert_eq!(f64::read("-.5"), Ok(-0.5));
+        bad::<f64>(&["", ".", "1e5", "nan", "inf", "1.2.3", "+-1"]);
+        for (text, is) in
+            [("true", true), ("yes", true), ("1", true), ("false", false), ("no", false)]
+        {
+            assert_eq!(bool::read(text), Ok(is));
+        }
+        bad::<bool>(&["", "TRUE", "2", "on"]);
+    }
+
+    #[test]
+    fn times_and_rates() {
+        for (text, ns) in [
+            ("5", 5_000_000_000),
+            ("1.5s", 1_500_000_000),
+            ("1 sec", 1_000_000_000),
+            ("20 ms", 20_000_000),
+            ("3us", 3000),
+            ("10ns", 10),
+            ("2min", 120_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("1hr", 3_600_000_000_000),
+        ] {
+            assert_eq!(Duration::read(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        bad::<Duration>(&["", "s", "-1", "1d", "1e9", &"9".repeat(400)]);
+        for (text, bytes_per_s) in [
+            ("125000", 125_000),
+            ("8bps", 1),
+            ("1Mbps", 125_000),
+            ("1.5 kBps", 1500),
+            ("1Gbps", 125_000_000),
+            ("2K", 2000),
+        ] {
+            assert_eq!(Bandwidth::read(text), Ok(Bandwidth { bytes_per_s }), "{text}");
+        }
+        bad::<Bandwidth>(&["", "bps", "1bit", "-1", "1kMbps", &"9".repeat(30)]);
+    }
+
+    #[test]
+    fn addresses_and_prefixes() {
+        let v4 = |text: &str| Prefix::<u32>::read(text).map(|prefix| prefix.to_string());
+        assert_eq!(v4("10.1.2.3/8").unwrap(), "10.0.0.0/8");
+        assert_eq!(v4("18.26.4/24").unwrap(), "18.26.4.0/24");
+        assert_eq!(v4("10/8").unwrap(), "10.0.0.0/8");
+        assert_eq!(v4("0/0").unwrap(), "0.0.0.0/0");
+        assert_eq!(v4("10.0.0.0/255.255.0.0").unwrap(), "10.0.0.0/16");
+        assert_eq!(v4("1.2.3.4").unwrap(), "1.2.3.4/32");
+        assert_eq!(v4("0.0.0.0/0.0.0.0").unwrap(), "0.0.0.0/0");
+        let bad4 = ["", "10", "10.0.0.0/33", "1.2.3.4.5/8", "256.0.0.0/8", "10/", "10/+8", "10/9"];
+        bad::<Prefix<u32>>(&bad4);
+        assert_eq!(v4("1.2.3.4/255.0.255.0"), Err("no prefix: the mask has holes".into()));
+        let around = Around::<u32>::read("10.0.0.1/24").unwrap();
+        assert_eq!((around.addr, around.prefix.to_string()), (0x0a00_0001, "10.0.0.0/24".into()));
+        let v6 = |text: &str| Prefix::<u128>::read(text).map(|prefix| prefix.to_string());
+        assert_eq!(v6("2001:db8::1/32").unwrap(), "2001:db8::/32");
+        assert_eq!(v6("::ffff:1.2.3.4").unwrap(), "::ffff:1.2.3.4/128");
+        bad::<Prefix<u128>>(&["", "1.2.3.4/8", "::/129", "::/+1", "::/"]);
+        assert_eq!(Mac::read("0:1:2:a-b:4").ok(), None);
+        assert_eq!(Mac::read("0-1-2-a-b-4").unwrap().0, [0, 1, 2, 10, 11, 4]);
+        assert_eq!(Ipv4Addr::read("1.2.3.4"), Ok(Ipv4Addr::new(1, 2, 3, 4)));
+        bad::<IpAddr>(&["1.2.3", "x"]);
+    }
+}

@@ -1,0 +1,261 @@
+//! From templates to flat elements: each compound in use becomes its elements, and vanishes.
+//!
+//! An element of a compound `c` is called `c/name`. Packets go through the ports of compounds as through
+//! a tunnel: a connection joins what is before the first to what is behind the last. The size of the
+//! whole was checked before; what grows here is bounded as well.
+//!
+//! Source: click(5).
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::class::{ClassSpec, Processing};
+use super::flat::{Connection, Declared};
+use super::scope::{ClassRef, End, MOST_CONNECTIONS, Part, Template};
+use super::source::{Problems, Sources, Span, short};
+use super::text::Text;
+use super::vars::{Expander, Frame};
+
+/// Longest name of an element with those of its compounds, in bytes.
+const MOST_NAME: usize = 1000;
+
+/// Stands for a class that is not known: it has any ports and nothing is said of them.
+pub const UNKNOWN: ClassSpec =
+    ClassSpec { name: "", ports: "-/-", processing: "a/a", flow: "x/y", output_names: &[] };
+
+/// Elements and connections without compounds.
+#[derive(Debug, Default)]
+pub struct Flat {
+    /// In the order of their declaration.
+    pub elements: Vec<Declared>,
+    /// In the order of their text; their kinds are not known yet.
+    pub connections: Vec<Connection>,
+    /// Numbers of elements by name.
+    pub names: HashMap<Arc<str>, u32>,
+}
+
+/// Expands the last of `templates`. `overrides` replace definitions of the top.
+pub fn expand(
+    sources: &Sources,
+    templates: &[Template<'_>],
+    overrides: &[(&str, Text)],
+    problems: &mut Problems,
+) -> Flat {
+    let Some(top) = templates.len().checked_sub(1) else { return Flat::default() };
+    let variables = Expander::new(problems);
+    let mut work = Work {
+        sources,
+        templates,
+        variables,
+        flat: Flat::default(),
+        wires: Vec::new(),
+        compounds: 0,
+        stopped: false,
+    };
+    let mut frame = Frame::new(None);
+    for (name, _, value) in &templates[top].defines {
+        frame.define(name, value.clone());
+    }
+    for (name, value) in overrides {
+        frame.define(name, value.clone());
+    }
+    work.compound(top, "", &frame);
+    if !work.stopped {
+        work.join();
+    }
+    work.flat
+}
+
+struct Work<'t, 'p> {
+    sources: &'t Sources,
+    templates: &'t [Template<'t>],
+    variables: Expander<'p>,
+    flat: Flat,
+    wires: Vec<(Port, Port, Span)>,
+    /// Those in use so far.
+    compounds: u32,
+    stopped: bool,
+}
+
+/// A port of an element, or the inner or outer side of a compound's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Port {
+    Element(u32, u32),
+    /// Inputs of compound n are tunnel 2n, outputs 2n + 1.
+    Tunnel(u32, u32),
+}
+
+impl<'t> Work<'t, '_> {
+    /// Adds what a compound has; its number.
+    fn compound(&mut self, number: usize, prefix: &str, frame: &Frame<'_>) -> u32 {
+        let own = self.compounds;
+        self.compounds += 1;
+        let template = &self.templates[number];
+        let mut parts = Vec::with_capacity(template.parts.len());
+        for part in &template.parts {
+            if self.stopped {
+                return own;
+            }
+            parts.push(self.part(part, prefix, frame));
+        }
+        let port = |end: End, from: bool| match end.part.map(|part| parts[part]) {
+            None => Port::Tunnel(2 * own + u32::from(!from), end.port),
+            Some(Made::Element(element)) => Port::Element(element, end.port),
+            Some(Made::Compound(inner)) => Port::Tunnel(2 * inner + u32::from(from), end.port),
+        };
+        let wires = template.wires.iter();
+        self.wires.extend(wires.map(|w| (port(w.from, true), port(w.to, false), w.place)));
+        own
+    }
+
+    fn part(&mut self, part: &'t Part<'t>, prefix: &str, frame: &Frame<'_>) -> Made {
+        let name = format!("{prefix}{}", part.name);
+        if name.len() > MOST_NAME {
+            let words =
+                format!("a name of {} bytes in its compounds, at most {MOST_NAME}", name.len());
+            self.variables.problems.add(part.place, words);
+            self.stopped = true;
+            return Made::Element(0);
+        }
+        let given = part.config.unwrap_or(Span { start: part.place.end, ..part.place });
+        let config = self.variables.expand(&Text::of(self.sources, given), frame);
+        let class = match part.class {
+            ClassRef::Built(class) => class,
+            ClassRef::Unknown => UNKNOWN,
+            ClassRef::Template(number) => {
+                let template = &self.templates[number];
+                let mut inner = Frame::new(Some(frame.at(template.depth - 1)));
+                self.bind(template, part, &config, &mut inner);
+                for (name, _, value) in &template.defines {
+                    inner.define(name, value.clone());
+                }
+                return Made::Compound(self.compound(number, &format!("{name}/"), &inner));
+            }
+        };
+        let name: Arc<str> = name.into();
+        let number = u32::try_from(self.flat.elements.len()).expect("their number is bounded");
+        if let Some(first) = self.flat.names.insert(Arc::clone(&name), number) {
+            let first = self.flat.elements[first as usize].place;
+            self.variables
+                .problems
+                .add(part.place, format!("`{}` is declared twice", short(&name)))
+                .note(first, "an element in a compound has this name, too");
+        }
+        let place = part.place;
+        self.flat.elements.push(Declared { name, class, config, place, inputs: 0, outputs: 0 });
+        Made::Element(number)
+    }
+
+    /// Gives the parameters of a compound what it was called with.
+    fn bind<'f>(
+        &mut self,
+        template: &'t Template<'t>,
+        part: &Part<'_>,
+        config: &Text,
+        frame: &mut Frame<'f>,
+    ) where
+        't: 'f,
+    {
+        let name_of = |span: Span| self.sources.text(span);
+        let keyword = |range: &Range<usize>| {
+            let word = config.words(range.clone()).next().filter(|word| word.end < range.end)?;
+            let said = &config.as_str()[word.clone()];
+            let known =
+                template.formals.iter().position(|f| f.keyword.map(name_of) == Some(said))?;
+            let rest = &config.as_str()[word.end..range.end];
+            Some((known, word.end + rest.len() - rest.trim_start().len()..range.end))
+        };
+        let mut values: Vec<Option<Text>> = vec![None; template.formals.len()];
+        let positions = |f: &usize| template.formals[*f].keyword.is_none();
+        let mut positional = (0..template.formals.len()).filter(positions);
+        let count = positional.clone().count();
+        let class = short(&part.name);
+        for argument in config.arguments() {
+            let at = config.span(argument.clone());
+            let (formal, range) = match keyword(&argument) {
+                Some((formal, range)) if values[formal].is_none() => (formal, range),
+                Some(_) => {
+                    let words = format!("compound `{class}`: this keyword is given twice");
+                    self.variables.problems.add(at, words);
+                    continue;
+                }
+                None => match positional.next() {
+                    Some(formal) => (formal, argument),
+                    None => {
+                        let words =
+                            format!("compound `{class}`: too many arguments: at most {count}");
+                        let keywords =
+                            template.formals.iter().filter_map(|f| f.keyword.map(name_of));
+                        let word = config.words(argument).next().unwrap_or_default();
+                        let near = self.variables.problems.near(&config.as_str()[word], keywords);
+                        self.variables.problems.add(at, words).maybe(near);
+                        break;
+                    }
+                },
+            };
+            values[formal] = Some(config.slice(range));
+        }
+        for formal in positional {
+            let name = short(name_of(template.formals[formal].variable));
+            self.variables
+                .problems
+                .add(part.place, format!("compound `{class}`: argument `{name}` is missing"))
+                .note(template.formals[formal].variable, "the parameter is declared here");
+            // Told: what uses it need not be.
+            values[formal] = Some(config.slice(0..0));
+        }
+        for (formal, value) in template.formals.iter().zip(values) {
+            frame.bind(&self.sources.text(formal.variable)[1..], value);
+        }
+    }
+
+    /// Follows all tunnels from element to element.
+    fn join(&mut self) {
+        let mut behind: HashMap<Port, Vec<Port>> = HashMap::new();
+        for &(from, to, _) in &self.wires {
+            if matches!(from, Port::Tunnel(..)) {
+                behind.entry(from).or_default().push(to);
+            }
+        }
+        let mut seen = HashSet::new();
+        let mut steps = 0;
+        for &(from, to, place) in &self.wires {
+            let Port::Element(element, output) = from else { continue };
+            let mut passed = HashSet::new();
+            let mut next = vec![to];
+            while let Some(port) = next.pop() {
+                steps += 1;
+                if steps > 4 * MOST_CONNECTIONS {
+                    let words =
+                        format!("more than {MOST_CONNECTIONS} connections through compounds");
+                    self.variables.problems.add(place, words);
+                    self.flat.connections.clear();
+                    return;
+                }
+                match port {
+                    Port::Element(to, input) => {
+                        if seen.insert((element, output, to, input)) {
+                            let kind = Processing::Agnostic;
+                            let from = element;
+                            let connection = Connection { from, output, to, input, kind, place };
+                            self.flat.connections.push(connection);
+                        }
+                    }
+                    Port::Tunnel(..) => {
+                        if passed.insert(port) {
+                            next.extend(behind.get(&port).into_iter().flatten().rev());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a part became.
+#[derive(Clone, Copy)]
+enum Made {
+    Element(u32),
+    Compound(u32),
+}

@@ -1,0 +1,3 @@
+s :: Suppressor;
+Idle -> s -> Discard;
+Idle -> [1] s;

@@ -1,0 +1,2 @@
+elementclass Pass { input -> Counter -> output; } }
+Idle -> Pass -> Discard;

@@ -1,0 +1,4 @@
+elementclass Pass {
+    input -> Counter -> output;
+
+Idle -> Pass -> Discard;

@@ -1,0 +1,1 @@
+elementclass Loop { input -> Loop -> output }

@@ -1,0 +1,2 @@
+Idle -> Pass -> Discard;
+elementclass Pass { input -> output }

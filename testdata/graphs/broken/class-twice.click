@@ -1,0 +1,2 @@
+elementclass Pass { input -> output }
+elementclass Pass { input -> Counter -> output }

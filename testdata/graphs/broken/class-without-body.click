@@ -1,0 +1,1 @@
+elementclass Pass;

@@ -1,0 +1,2 @@
+Idle -> Discard; /* to be continued
+Idle -> Discard;

@@ -1,0 +1,2 @@
+c/x :: Idle;
+c :: { x :: Idle };

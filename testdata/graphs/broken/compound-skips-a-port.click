@@ -1,0 +1,1 @@
+elementclass Two { input [0] -> Discard; input [2] -> Discard }

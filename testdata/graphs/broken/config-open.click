@@ -1,0 +1,2 @@
+src :: InfiniteSource(DATA \<00>, LIMIT 5;
+src -> Discard;

@@ -1,0 +1,2 @@
+#include "common.click"
+Idle -> Discard;

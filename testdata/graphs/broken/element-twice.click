@@ -1,0 +1,3 @@
+c :: Counter;
+Idle -> c -> Discard;
+c :: Counter;

@@ -1,0 +1,4 @@
+a, b :: Idle;
+d :: Discard;
+a, b;
+a -> d; b -> d;

@@ -1,0 +1,1 @@
+InfiniteSource(DATA \<48 45) -> Discard;

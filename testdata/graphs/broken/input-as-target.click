@@ -1,0 +1,1 @@
+elementclass Back { Idle -> input; output -> Discard }

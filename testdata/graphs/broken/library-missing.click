@@ -1,0 +1,2 @@
+require(library routes.click);
+Idle -> Discard;

@@ -1,0 +1,2 @@
+# 100 "generated.click"
+Idle -> Discrad;

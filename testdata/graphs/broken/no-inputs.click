@@ -1,0 +1,1 @@
+Idle -> FromDevice(eth0) -> Discard;

@@ -1,0 +1,1 @@
+elementclass Limit { $n, | input -> output }

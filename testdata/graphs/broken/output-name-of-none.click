@@ -1,0 +1,2 @@
+Idle -> c :: Counter -> Discard;
+c [rest] -> Discard;

@@ -1,0 +1,2 @@
+FromDevice(eth0) -> ttl :: DecIPTTL -> Discard;
+ttl [expird] -> Discard;

@@ -1,0 +1,1 @@
+elementclass Two { input -> output } || { $x | input -> output }

@@ -1,0 +1,2 @@
+require(package fastclick);
+Idle -> Discard;

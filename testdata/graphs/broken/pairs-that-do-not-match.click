@@ -1,0 +1,2 @@
+a, b :: Idle;
+a, b => Discard, Discard, Discard;

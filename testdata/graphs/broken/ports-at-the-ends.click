@@ -1,0 +1,1 @@
+[1] Idle -> Discard [0];

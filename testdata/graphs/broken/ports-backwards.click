@@ -1,0 +1,2 @@
+t :: Tee;
+t [3-1] -> Discard;

@@ -1,0 +1,3 @@
+t :: Tee;
+t [1 -> Discard;
+Idle -> t -> Discard;

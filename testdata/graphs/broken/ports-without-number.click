@@ -1,0 +1,2 @@
+t :: Tee;
+t [,1] -> Discard;

@@ -1,0 +1,3 @@
+out :: ToDevice(eth1);
+FromDevice(eth0) -> Queue -> out;
+FromDevice(eth1) -> Queue -> out;

@@ -1,0 +1,3 @@
+in :: FromDevice(eth0);
+in -> Counter -> Discard;
+in -> Print -> Discard;

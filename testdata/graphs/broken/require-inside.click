@@ -1,0 +1,1 @@
+elementclass Pass { require(library x.click) input -> output }

@@ -1,0 +1,2 @@
+define :: Counter;
+Idle -> require -> Discard;

@@ -1,0 +1,1 @@
+elementclass All { __REST__ $args | Idle($args) }

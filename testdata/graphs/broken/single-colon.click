@@ -1,0 +1,2 @@
+c : Counter;
+Idle -> c -> Discard;

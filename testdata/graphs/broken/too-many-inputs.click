@@ -1,0 +1,2 @@
+Idle -> d :: Discard;
+Idle -> [1] d;

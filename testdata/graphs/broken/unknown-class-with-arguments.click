@@ -1,0 +1,1 @@
+Idle -> Qeue(200) -> Discard;

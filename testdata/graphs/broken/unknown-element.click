@@ -1,0 +1,2 @@
+source :: Idle;
+sorce -> Discard;

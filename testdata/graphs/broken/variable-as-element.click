@@ -1,0 +1,2 @@
+define($c Counter);
+Idle -> $c -> Discard;

@@ -1,0 +1,2 @@
+elementclass Limit { N $n | input -> Queue($n) -> output }
+Idle -> Limit -> ToDevice(eth0);

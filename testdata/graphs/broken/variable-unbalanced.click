@@ -1,0 +1,3 @@
+define($open "(" );
+define($quote ');
+Idle -> Print($quote) -> Discard;

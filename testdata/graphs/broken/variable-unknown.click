@@ -1,0 +1,2 @@
+define($capacity 200);
+Idle -> Queue($capacty) -> ToDevice(eth0);

@@ -1,0 +1,1 @@
+Idle -> Print(costs 5$) -> Discard;

@@ -294,7 +294,9 @@ impl Checker<'_> {
                 _ => output,
             };
             let known = self.codes[used.port[port].0 as usize].is_some();
-            if !alone || wires.len() < 2 || !known {
+            // Something that was not read may make it pull.
+            let open = !self.whole && self.ports[port] == Processing::Agnostic;
+            if !alone || open || wires.len() < 2 || !known {
                 continue;
             }
             let place = |wire: u32| self.flat.connections[wire as usize].place;

@@ -176,12 +176,12 @@ impl Codes {
         last_repeats(&self.processing[1], port)
     }
 
-    /// Inputs of one flow code each: the first port, and past the last one; `None` for the rest.
+    /// Flow codes of the inputs, by port. The last one is of all further ports.
     pub fn input_flows(&self) -> &[Reach] {
         &self.flow[0]
     }
 
-    /// The same of the outputs. The last one is of all further ports.
+    /// The same of the outputs.
     pub fn output_flows(&self) -> &[Reach] {
         &self.flow[1]
     }

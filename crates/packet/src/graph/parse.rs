@@ -65,6 +65,8 @@ pub struct Body {
     pub formals: Vec<Formal>,
     /// What is in it.
     pub statements: Vec<Statement>,
+    /// All of it could be read.
+    pub whole: bool,
 }
 
 /// A parameter of a compound.
@@ -338,14 +340,32 @@ impl Parser<'_, '_, '_> {
             }
             _ => {
                 let chain = self.chain()?;
-                // Told: what stands before it may have been meant otherwise.
-                if self.kind(0) == Some(Kind::Bad) {
-                    return Err(Broken);
-                }
+                self.ends()?;
                 list.push(Statement::Chain(chain));
             }
         }
         Ok(())
+    }
+
+    /// Nothing follows that cannot begin a statement: what stands before it was meant otherwise.
+    fn ends(&mut self) -> Read<()> {
+        match self.kind(0) {
+            Some(Kind::Dash) => {
+                let at = self.here();
+                let hint = "names are of letters, digits and `_`; arrows are `->`";
+                Err(self.wrong(at, "`-` means nothing here", hint))
+            }
+            Some(
+                Kind::Bad
+                | Kind::Declares
+                | Kind::Bar
+                | Kind::Bars
+                | Kind::Dots
+                | Kind::Number
+                | Kind::ClosePorts,
+            ) => Err(self.expected("an arrow or `;`")),
+            _ => Ok(()),
+        }
     }
 
     /// Goes to where the next statement may begin, past `before`.
@@ -428,13 +448,15 @@ impl Parser<'_, '_, '_> {
             return Err(broken);
         }
         self.depth += 1;
+        let told = self.problems.count();
         let formals = self.formals();
         let statements = self.statements(false);
         self.depth -= 1;
         let Some(close) = self.take(Kind::CloseBody) else {
             return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
         };
-        Ok(Body { span: open.to(close), formals, statements })
+        let whole = self.problems.count() == told;
+        Ok(Body { span: open.to(close), formals, statements, whole })
     }
 
     /// `$a, KEY $b |`, if there are any. What cannot be read is told and left out.

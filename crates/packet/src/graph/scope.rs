@@ -44,6 +44,8 @@ pub struct Template<'s> {
     pub inputs: u32,
     /// Outputs that it has as a compound.
     pub outputs: u32,
+    /// All of it could be read and resolved: what it does not have is not there.
+    whole: bool,
     /// What it expands to.
     size: Size,
 }
@@ -227,7 +229,8 @@ impl<'s> Resolver<'s, '_> {
             self.templates[inner].parent = Some(own);
         }
         let Scope { parts, defines, .. } = scope;
-        Template { parent: None, depth, formals, defines, parts, wires, inputs, outputs, size }
+        let (parent, whole) = (None, true);
+        Template { parent, depth, formals, defines, parts, wires, inputs, outputs, whole, size }
     }
 
     /// What a body expands to; told where that is too much.
@@ -310,9 +313,11 @@ impl<'s> Resolver<'s, '_> {
                 ClassRef::Unknown
             }),
             Class::Compound(body) => {
-                let Body { span, formals, statements } = *body;
+                let Body { span, formals, statements, whole } = *body;
                 self.visible.push(HashMap::new());
-                let template = self.body(name, depth + 1, formals, statements, Some(span));
+                let told = self.problems.count();
+                let mut template = self.body(name, depth + 1, formals, statements, Some(span));
+                template.whole = whole && self.problems.count() == told;
                 self.visible.pop();
                 self.templates.push(template);
                 let number = self.templates.len() - 1;
@@ -337,11 +342,10 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn near_class(&mut self, name: &str) -> Option<String> {
-        let mut names: Vec<&str> =
-            self.visible.iter().flat_map(|map| map.keys().copied()).collect();
-        names.sort_unstable();
+        let declared = self.visible.iter().flat_map(|map| map.keys().copied());
+        let mut names = Vec::new();
         self.classes.each(&mut |name| names.push(name));
-        self.problems.near(name, names)
+        self.problems.near(name, names.into_iter().chain(declared))
     }
 
     /// Declares the elements of a chain, and keeps its arrows.
@@ -642,8 +646,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn unknown_element(&mut self, scope: &Scope<'s>, name: &str, at: Span) {
-        let mut names: Vec<&str> = scope.names.keys().map(AsRef::as_ref).collect();
-        names.sort_unstable();
+        let names = scope.names.keys().map(AsRef::as_ref);
         let hint = self.problems.near(name, names).or_else(|| self.near_class(name));
         let words = format!("no element is called `{}`", short(name));
         let later = self.later.get(name).copied();
@@ -698,7 +701,7 @@ impl<'s> Resolver<'s, '_> {
         let ClassRef::Template(number) = scope.parts[part].class else { return true };
         let template = &self.templates[number];
         let count = if inputs { template.inputs } else { template.outputs };
-        if end.port >= count {
+        if end.port >= count && template.whole {
             let (name, port) = (short(&scope.parts[part].name), end.port);
             let what = if inputs { "input" } else { "output" };
             let has = match count {
@@ -707,7 +710,7 @@ impl<'s> Resolver<'s, '_> {
             };
             self.problems.add(at, format!("compound `{name}` has no {what} {port}: {has}"));
         }
-        end.port < count
+        end.port < count || !template.whole
     }
 
     /// How many ports a compound has, told where one is left out.

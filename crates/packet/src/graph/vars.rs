@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::lex::{PieceKind, Pieces, is_name};
 use super::source::{Problems, Span, short};
@@ -75,11 +76,9 @@ impl<'f> Frame<'f> {
         None
     }
 
-    fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.values.keys().copied().collect();
-        names.extend(self.around.iter().flat_map(|around| around.names()));
-        names.sort_unstable();
-        names
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let frames = std::iter::successors(Some(self), |frame| frame.around);
+        frames.flat_map(|frame| frame.values.keys().copied())
     }
 }
 
@@ -103,6 +102,7 @@ impl<'p> Expander<'p> {
         if !text.as_str().contains('$') {
             return text.clone();
         }
+        let told = self.problems.count();
         let mut builder = Builder::default();
         let all = text.as_str();
         let mut at = 0;
@@ -110,7 +110,7 @@ impl<'p> Expander<'p> {
             at = piece.end;
             match piece.kind {
                 PieceKind::Dollar => {
-                    at = self.variable(text, piece.start, frame, &mut builder, Raw)
+                    at = self.variable(text, piece.start..all.len(), frame, &mut builder, Raw)
                 }
                 PieceKind::Double => {
                     self.quoted(text, piece.start, at, frame, &mut builder, Double)
@@ -120,7 +120,8 @@ impl<'p> Expander<'p> {
             }
         }
         let made = builder.build(text.whole_span());
-        if !balanced(made.as_str()) {
+        // Where something was left out, that was told.
+        if self.problems.count() == told && !balanced(made.as_str()) {
             let words =
                 "with its variables put in, this has quotes or parentheses without their end";
             self.problems.add(text.whole_span(), words);
@@ -144,7 +145,7 @@ impl<'p> Expander<'p> {
                 b'\\' => at += 2,
                 b'$' => {
                     builder.copy(text, from..at);
-                    at = self.variable(text, at, frame, builder, how);
+                    at = self.variable(text, at..end, frame, builder, how);
                     from = at;
                 }
                 _ => at += 1,
@@ -153,17 +154,17 @@ impl<'p> Expander<'p> {
         builder.copy(text, from..end.max(from));
     }
 
-    /// Puts in what the reference at `at` stands for. Where it ends.
+    /// Puts in what the reference at the start of `within` stands for. Where it ends.
     fn variable(
         &mut self,
         text: &Text,
-        at: usize,
+        within: Range<usize>,
         frame: &Frame<'_>,
         builder: &mut Builder,
         how: Inside,
     ) -> usize {
-        let all = text.as_str();
-        let reference = Reference::read(all, at);
+        let at = within.start;
+        let reference = Reference::read(&text.as_str()[..within.end], at);
         let Some(Reference { name, default, end }) = reference else {
             self.problems
                 .add(text.span(at..at + 1), "`$` without the name of a variable")
@@ -272,7 +273,7 @@ use Inside::{Double, Hex, Raw};
 
 struct Reference<'a> {
     name: &'a str,
-    default: Option<std::ops::Range<usize>>,
+    default: Option<Range<usize>>,
     /// Past its last byte.
     end: usize,
 }
@@ -384,6 +385,8 @@ mod tests {
         assert_eq!(told(&["1", "$u"]), "1 `$u` has no value here: it was not given");
         assert_eq!(told(&["$b", "$a", "$a"]), "1 `$a` is defined by itself");
         assert_eq!(told(&["1", "5$, ${a, ${}, ${a+1}"]).matches("without the name").count(), 4);
+        let open = told(&["1", "\"${a-\"b}\""]);
+        assert!(open.starts_with("2 `$` without the name"), "a default ends in its quote: {open}");
         assert_eq!(told(&["xy", r"\<$a>"]), "3 `xy` is no hexadecimal data");
         let ends = "1 with its variables put in, this has quotes or parentheses without their end";
         assert_eq!(told(&["(", "$a"]), format!("{ends}"));

@@ -1,0 +1,2 @@
+$x | Idle($x);
+Idle | Discard;

@@ -1,0 +1,2 @@
+to-host :: Counter;
+Idle -> to-host -> Discard;

@@ -1,0 +1,1 @@
+Idle -> Counter -> c :: d :: Print -> Discard;

@@ -1,0 +1,2 @@
+Idle -> 7 -> Discard;
+Idle -> Counter 5 -> Discard;

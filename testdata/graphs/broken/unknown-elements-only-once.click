@@ -1,0 +1,2 @@
+elementclass Pass { input -> cuonter -> output }
+Idle -> Pass -> Pass -> Discard;

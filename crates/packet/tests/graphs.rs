@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fingerpost_packet::graph::testing::CLASSES;
+use fingerpost_packet::graph::testing::{CLASSES, check, same_again};
 use fingerpost_packet::graph::{Configuration, Errors, Language};
 use proptest::prelude::*;
 
@@ -94,49 +94,6 @@ fn the_router_of_two_ports_is_wired_as_it_says() {
     assert_eq!(config("out0/fragment"), "1500");
     assert_eq!(config("out1/ask"), "203.0.113.1, 02:00:00:00:00:02");
     assert!(config("rt").contains("0.0.0.0/0 203.0.113.254 2"));
-}
-
-/// The flat form of `first` reads as the same graph.
-fn same_again(first: &Configuration) {
-    let text = first.flatconfig();
-    let again = read("flat", &text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
-    assert_eq!(again.flatconfig(), text);
-    assert_eq!(again.elements().len(), first.elements().len());
-    for (one, other) in first.elements().iter().zip(again.elements()) {
-        assert_eq!((&one.name, one.class), (&other.name, other.class));
-        assert_eq!((one.inputs, one.outputs), (other.inputs, other.outputs));
-    }
-    assert_eq!(again.connections().len(), first.connections().len());
-    for (one, other) in first.connections().iter().zip(again.connections()) {
-        assert_eq!(
-            (one.from, one.output, one.to, one.input),
-            (other.from, other.output, other.to, other.input)
-        );
-        assert_eq!(one.kind, other.kind);
-    }
-}
-
-/// What must hold of any text: it is read to its end, without a panic, and errors have places in it.
-fn check(text: &str) {
-    match read("a.click", text) {
-        Ok(graph) => same_again(&graph),
-        Err(errors) => {
-            assert!(!errors.reports.is_empty() && errors.reports.len() <= 50);
-            let lines: Vec<&str> = text.split('\n').collect();
-            for report in &errors.reports {
-                if &*report.place.file != "a.click" {
-                    continue;
-                }
-                // A line directive may call it anything.
-                if !text.contains('#') {
-                    let line = lines[report.place.line as usize - 1];
-                    assert!(report.place.column as usize <= line.chars().count() + 1, "{report}");
-                }
-                assert!(report.excerpt.1.end <= 100, "{report}");
-            }
-            assert!(errors.to_string().len() < 100_000);
-        }
-    }
 }
 
 /// Pieces that files are made of, and some that they are not.

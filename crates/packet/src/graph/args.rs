@@ -140,12 +140,19 @@ impl<'a> Args<'a> {
     /// # Errors
     /// It says something else.
     pub fn optional<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
+        self.optional_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
+    }
+
+    /// The same, unread: for lists and data.
+    ///
+    /// # Errors
+    /// It is given twice.
+    pub fn optional_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
         self.positions += 1;
-        let arg = match self.by_keyword(name)? {
+        Ok(match self.by_keyword(name)? {
             Some(arg) => Some(arg),
             None => self.advance(),
-        };
-        arg.map(|arg| self.read(&arg, name)).transpose()
+        })
     }
 
     /// The argument `NAME value`, if it is given.
@@ -156,7 +163,7 @@ impl<'a> Args<'a> {
         self.keyword_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
     }
 
-    /// The same, unread: for lists and data.
+    /// The same, unread.
     ///
     /// # Errors
     /// It is given twice.
@@ -381,6 +388,22 @@ mod tests {
         let unknown = "1 `q` (Queue): unknown keyword `OK` (known here: TEXT)";
         assert_eq!(run("OK done", text).1[0], "1 `q` (Queue): argument TEXT is missing");
         assert_eq!(run("x, OK done", text).1, [unknown.replace('1', "4")]);
+    }
+
+    #[test]
+    fn lists_and_data_are_read_by_their_words_and_bytes() {
+        let source = |args: &mut Args<'_>| {
+            let data = args.optional_arg("DATA");
+            let ports = args.keyword_arg("PORTS");
+            args.finish()?;
+            let ports = ports?.into_iter().flat_map(|list| list.words().collect::<Vec<_>>());
+            let ports: Result<Vec<u16>, _> = ports.map(|port| args.read(&port, "PORTS")).collect();
+            Ok((data?.map(|data| data.bytes().into_owned()), ports?))
+        };
+        let good = |config| run(config, source).0.unwrap();
+        assert_eq!(good("\\<ff 00>"), (Some(vec![255, 0]), vec![]));
+        assert_eq!(good("PORTS 1 0x2 '3', DATA \"a b\""), (Some(b"a b".to_vec()), vec![1, 2, 3]));
+        assert_eq!(run("PORTS 1 x", source).1, ["9 `q` (Queue): PORTS: `x` is no whole number"]);
     }
 
     #[test]

@@ -28,9 +28,7 @@ pub const MOST_CONNECTIONS: u64 = 262_144;
 /// A body with its names resolved.
 #[derive(Debug)]
 pub struct Template<'s> {
-    /// The template in whose text it stands; the top has none.
-    pub parent: Option<usize>,
-    /// 0 for the top, one more than its parent for any other.
+    /// How many bodies its text stands in: 0 for the top.
     pub depth: usize,
     /// Its parameters.
     pub formals: Vec<Formal>,
@@ -116,7 +114,6 @@ pub fn resolve<'s>(
         problems,
         templates: Vec::new(),
         visible: vec![HashMap::new()],
-        places: Vec::new(),
         later: HashMap::new(),
         spread: 0,
         too_large: false,
@@ -131,12 +128,10 @@ struct Resolver<'s, 'p> {
     sources: &'s Sources,
     classes: &'s dyn Classes,
     problems: &'p mut Problems,
-    /// Those that are done. A body's own number is given when it is done, after those inside it.
+    /// Those that are done.
     templates: Vec<Template<'s>>,
     /// Classes by name, a map for each open body.
     visible: Vec<HashMap<&'s str, (ClassRef, Span)>>,
-    /// Templates inside the open bodies that wait for the number of their parent.
-    places: Vec<usize>,
     /// Classes that are declared somewhere, for hints.
     later: HashMap<&'s str, Span>,
     /// Ports that stood beside arrows so far.
@@ -200,7 +195,6 @@ impl<'s> Resolver<'s, '_> {
         statements: Vec<Statement>,
         span: Option<Span>,
     ) -> Template<'s> {
-        let first = self.places.len();
         let mut scope = Scope {
             inside: depth > 0,
             names: HashMap::new(),
@@ -223,14 +217,9 @@ impl<'s> Resolver<'s, '_> {
         let wires = self.wires(&scope);
         let (inputs, outputs) = self.outside(&wires, span);
         let size = self.size(name.or(span), &scope.parts, wires.len());
-        // The number that this one gets: those inside are all done.
-        let own = self.templates.len();
-        for inner in self.places.drain(first..) {
-            self.templates[inner].parent = Some(own);
-        }
         let Scope { parts, defines, .. } = scope;
-        let (parent, whole) = (None, true);
-        Template { parent, depth, formals, defines, parts, wires, inputs, outputs, whole, size }
+        let whole = true;
+        Template { depth, formals, defines, parts, wires, inputs, outputs, whole, size }
     }
 
     /// What a body expands to; told where that is too much.
@@ -320,9 +309,7 @@ impl<'s> Resolver<'s, '_> {
                 template.whole = whole && self.problems.count() == told;
                 self.visible.pop();
                 self.templates.push(template);
-                let number = self.templates.len() - 1;
-                self.places.push(number);
-                ClassRef::Template(number)
+                ClassRef::Template(self.templates.len() - 1)
             }
         }
     }

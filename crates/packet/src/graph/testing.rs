@@ -1,6 +1,8 @@
-//! Classes to read configurations with, for tests: what Click's elements declare of their ports.
+//! Classes to read configurations with, for tests, and what must hold of any text.
 
 use super::class::ClassSpec;
+use super::flat::Configuration;
+use super::language::Language;
 
 const fn row(
     name: &'static str,
@@ -15,7 +17,7 @@ const fn named(row: ClassSpec, output_names: &'static [&'static str]) -> ClassSp
     ClassSpec { output_names, ..row }
 }
 
-/// Some of Click's classes, by name.
+/// Some of Click's classes, by name: what they declare of their ports.
 pub const CLASSES: &[ClassSpec] = &[
     row("ARPQuerier", "2/1-2", "h/h", "xy/x"),
     row("ARPResponder", "1/1-2", "a/ah", "x/x"),
@@ -50,3 +52,54 @@ pub const CLASSES: &[ClassSpec] = &[
     row("Unqueue", "1/1", "l/h", "x/y"),
     row("Wrong", "1/one", "a/a", "x/x"),
 ];
+
+/// The flat form of `first` reads as the same graph.
+///
+/// # Panics
+/// Where it does not.
+pub fn same_again(first: &Configuration) {
+    let text = first.flatconfig();
+    let again = Language::new(CLASSES)
+        .read("flat", &text)
+        .unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    assert_eq!(again.flatconfig(), text);
+    assert_eq!(again.elements().len(), first.elements().len());
+    for (one, other) in first.elements().iter().zip(again.elements()) {
+        assert_eq!((&one.name, one.class), (&other.name, other.class));
+        assert_eq!((one.inputs, one.outputs), (other.inputs, other.outputs));
+    }
+    assert_eq!(again.connections().len(), first.connections().len());
+    for (one, other) in first.connections().iter().zip(again.connections()) {
+        assert_eq!(
+            (one.from, one.output, one.to, one.input),
+            (other.from, other.output, other.to, other.input)
+        );
+        assert_eq!(one.kind, other.kind);
+    }
+}
+
+/// What must hold of any text: it is read to its end, without a panic, and errors have places in it.
+///
+/// # Panics
+/// Where it does not hold.
+pub fn check(text: &str) {
+    match Language::new(CLASSES).read("a.click", text) {
+        Ok(graph) => same_again(&graph),
+        Err(errors) => {
+            assert!(!errors.reports.is_empty() && errors.reports.len() <= 50);
+            let lines: Vec<&str> = text.split('\n').collect();
+            for report in &errors.reports {
+                if &*report.place.file != "a.click" {
+                    continue;
+                }
+                // A line directive may call it anything.
+                if !text.contains('#') {
+                    let line = lines[report.place.line as usize - 1];
+                    assert!(report.place.column as usize <= line.chars().count() + 1, "{report}");
+                }
+                assert!(report.excerpt.1.end <= 100, "{report}");
+            }
+            assert!(errors.to_string().len() < 100_000);
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! `cargo xtask soak fuzz_lookup`: the fuzz target of `fuzz/`, built and run with nothing installed but
-//! a C++ compiler, which the fuzzer in `libfuzzer-sys` is compiled with.
+//! `cargo xtask soak fuzz_lookup` and `soak fuzz_graph`: a fuzz target of `fuzz/`, built and run with
+//! nothing installed but a C++ compiler, which the fuzzer in `libfuzzer-sys` is compiled with.
 //!
 //! The flags are those of cargo-fuzz: edges counted in every crate of ours, debug assertions on, and
 //! AddressSanitizer where a nightly compiler is there; the stable one knows all but the last. Inputs that
@@ -25,32 +25,82 @@ const MOST_BYTES: u32 = 2048;
 /// Seeds are made for so many rows; a number past a family's last one starts again at its first.
 const MOST_ROWS: u8 = 40;
 
-/// Builds the target, lets the fuzzer choose inputs for `seconds`, and fails when it found something.
+/// A program of `fuzz/`, with the folders below `target/fuzz` that are its own.
+struct Target {
+    name: &'static str,
+    corpus: &'static str,
+    findings: &'static str,
+    seeds: &'static str,
+    /// Where a finding belongs once it is repaired.
+    kept: &'static str,
+}
+
+const LOOKUP: Target = Target {
+    name: "lookup",
+    corpus: "corpus",
+    findings: "findings",
+    seeds: "seeds",
+    kept: "fuzz/regressions",
+};
+
+const GRAPH: Target = Target {
+    name: "graph",
+    corpus: "corpus-graph",
+    findings: "findings-graph",
+    seeds: "seeds-graph",
+    kept: "testdata/graphs/broken",
+};
+
+/// Every lookup algorithm against the oracle.
 pub(crate) fn lookup(seconds: &str) -> Result<()> {
+    fuzz(&LOOKUP, seconds, seeds)
+}
+
+/// Any text as a configuration of a graph.
+pub(crate) fn graph(seconds: &str) -> Result<()> {
+    fuzz(&GRAPH, seconds, |folder| {
+        for from in ["testdata/graphs/broken", "examples/graphs"] {
+            for entry in fs::read_dir(sh::root().join(from))? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|extension| extension == "click") {
+                    let to = folder.join(path.file_name().unwrap_or_default());
+                    fs::copy(&path, &to)
+                        .with_context(|| format!("cannot copy {}", path.display()))?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Builds the target, lets the fuzzer choose inputs for `seconds`, and fails when it found something.
+fn fuzz(target: &Target, seconds: &str, seeds: fn(&Path) -> Result<()>) -> Result<()> {
     if sh::find("c++").is_none() {
         debian::install(&["g++"]).context("needs a C++ compiler (g++)")?;
     }
-    sh::run(&mut build(sanitize::has_nightly()))?;
+    sh::run(&mut build(target, sanitize::has_nightly()))?;
     let folder = sh::root().join("target/fuzz");
-    for name in ["corpus", "findings", "seeds"] {
+    for name in [target.corpus, target.findings, target.seeds] {
         let path = folder.join(name);
         fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
     }
-    seeds(&folder.join("seeds"))?;
-    let ran = sh::run(&mut run(seconds));
-    let kept = fs::read_dir(folder.join("corpus"))?.count();
-    println!("corpus: {kept} inputs in target/fuzz/corpus");
-    let findings: Vec<PathBuf> = fs::read_dir(folder.join("findings"))?
+    seeds(&folder.join(target.seeds))?;
+    let ran = sh::run(&mut run(target, seconds));
+    let kept = fs::read_dir(folder.join(target.corpus))?.count();
+    println!("corpus: {kept} inputs in target/fuzz/{}", target.corpus);
+    let findings: Vec<PathBuf> = fs::read_dir(folder.join(target.findings))?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     for path in &findings {
         println!(
-            "found something: {}; once it is repaired, move it to fuzz/regressions",
-            path.display()
+            "found something: {}; once it is repaired, move it to {}",
+            path.display(),
+            target.kept
         );
     }
     ran?;
-    ensure!(findings.is_empty(), "{} findings in target/fuzz/findings", findings.len());
+    let (count, place) = (findings.len(), target.findings);
+    ensure!(findings.is_empty(), "{count} findings in target/fuzz/{place}");
     Ok(())
 }
 
@@ -72,14 +122,14 @@ fn seeds(folder: &Path) -> Result<()> {
 }
 
 /// For a named target, as the flags must not reach what runs while it is built.
-fn build(nightly: bool) -> Command {
+fn build(of: &Target, nightly: bool) -> Command {
     let (mut cargo, flags) = if nightly {
         (sanitize::nightly(""), format!("{COVERAGE} -Zsanitizer=address"))
     } else {
         println!("without AddressSanitizer: it needs a nightly compiler");
         (sh::command("cargo"), COVERAGE.to_owned())
     };
-    cargo.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", "lookup"]);
+    cargo.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", of.name]);
     cargo.args(["--target", &target(), "--target-dir", "target/fuzz"]);
     cargo.env("RUSTFLAGS", flags);
     cargo
@@ -89,13 +139,10 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-fn run(seconds: &str) -> Command {
-    let mut fuzzer = sh::command(&format!("target/fuzz/{}/release/lookup", target()));
-    fuzzer.args([
-        "target/fuzz/corpus",
-        "target/fuzz/seeds",
-        "-artifact_prefix=target/fuzz/findings/",
-    ]);
+fn run(of: &Target, seconds: &str) -> Command {
+    let mut fuzzer = sh::command(&format!("target/fuzz/{}/release/{}", target(), of.name));
+    fuzzer.arg(format!("target/fuzz/{}", of.corpus)).arg(format!("target/fuzz/{}", of.seeds));
+    fuzzer.arg(format!("-artifact_prefix=target/fuzz/{}/", of.findings));
     fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MOST_BYTES}"));
     // Large tables come and go; a stack is no place for what readers hold.
     fuzzer.env("ASAN_OPTIONS", "quarantine_size_mb=16:detect_stack_use_after_return=0");
@@ -115,14 +162,19 @@ mod tests {
 
     #[test]
     fn the_fuzzer_stays_inside_the_checkout() {
-        let shown = sh::shown(&build(true));
+        let shown = sh::shown(&build(&LOOKUP, true));
         assert!(shown.contains("rustup run nightly cargo build --release"), "{shown}");
         assert!(
             shown.contains("-Zsanitizer=address") && shown.contains("--target-dir target/fuzz")
         );
-        assert!(!sh::shown(&build(false)).contains("-Z"));
-        let shown = sh::shown(&run("60"));
+        assert!(!sh::shown(&build(&LOOKUP, false)).contains("-Z"));
+        let shown = sh::shown(&run(&LOOKUP, "60"));
         assert!(shown.contains(" target/fuzz/corpus target/fuzz/seeds "), "{shown}");
         assert!(shown.contains("-artifact_prefix=target/") && shown.contains("-max_total_time=60"));
+        let shown = sh::shown(&run(&GRAPH, "60"));
+        assert!(
+            shown.contains("/graph target/fuzz/corpus-graph target/fuzz/seeds-graph "),
+            "{shown}"
+        );
     }
 }

@@ -68,6 +68,11 @@ pub fn lex(source: u16, text: &str, problems: &mut Problems) -> (Vec<Token>, Vec
     lexer.run()
 }
 
+/// White space.
+pub fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
 /// May stand in a name.
 pub fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
@@ -105,7 +110,7 @@ impl Lexer<'_> {
     fn blank(&mut self) -> Option<u8> {
         loop {
             match self.byte(0)? {
-                b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => self.at += 1,
+                byte if is_blank(byte) => self.at += 1,
                 b'/' if matches!(self.byte(1), Some(b'/' | b'*')) => {
                     let (end, closed) = comment_end(self.text, self.at);
                     if !closed {
@@ -361,14 +366,40 @@ impl Iterator for Pieces<'_> {
                 (PieceKind::Comment, end)
             }
             _ => {
-                let special =
-                    |b: &u8| matches!(b, b'(' | b')' | b',' | b'$' | b'\'' | b'"' | b'\\' | b'/');
-                let rest = bytes[start + 1..].iter().position(special);
-                (PieceKind::Plain, rest.map_or(bytes.len(), |at| start + 1 + at))
+                let goes_on = |at: usize| {
+                    let special = |&byte: &u8| SPECIAL[usize::from(byte)] && opens(bytes, at);
+                    bytes.get(at).is_some_and(|byte| !special(byte))
+                };
+                let mut end = start + 1;
+                while goes_on(end) {
+                    end += 1;
+                }
+                (PieceKind::Plain, end)
             }
         };
         self.at = end;
         Some(Piece { kind, start, end, closed })
+    }
+}
+
+/// Bytes that may end a plain piece: most of a large configuration goes by here.
+static SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let bytes = b"(),$'\"\\/";
+    let mut at = 0;
+    while at < bytes.len() {
+        table[bytes[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+/// A special byte does end it: a slash and a backslash do so in company only.
+fn opens(bytes: &[u8], at: usize) -> bool {
+    match bytes[at] {
+        b'/' => matches!(bytes.get(at + 1), Some(b'/' | b'*')),
+        b'\\' => bytes.get(at + 1) == Some(&b'<'),
+        _ => true,
     }
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::lex::{PieceKind, Pieces};
+use super::lex::{PieceKind, Pieces, is_blank};
 use super::source::{Sources, Span};
 
 /// A shared piece of text with its origin.
@@ -98,9 +98,9 @@ impl Text {
                 }
                 PieceKind::Comment => {}
                 _ => {
-                    let bytes = &text[piece.start..piece.end];
-                    let start = piece.start + (bytes.len() - bytes.trim_start().len());
-                    let end = piece.start + bytes.trim_end().len();
+                    let bytes = &text.as_bytes()[piece.start..piece.end];
+                    let start = piece.start + blank(bytes.iter());
+                    let end = piece.end - blank(bytes.iter().rev());
                     if piece.kind != PieceKind::Plain || start < end {
                         inside = Some(inside.map_or(start, |range| range.start)..end);
                     }
@@ -116,6 +116,11 @@ impl Text {
         let text = &self.as_str()[..argument.end];
         Words { pieces: Pieces::new(text, argument.start), text, open: None }
     }
+}
+
+/// How many bytes are white space before the first that is not.
+fn blank<'a>(bytes: impl Iterator<Item = &'a u8>) -> usize {
+    bytes.take_while(|&&byte| is_blank(byte)).count()
 }
 
 impl PartialEq for Text {
@@ -158,8 +163,8 @@ impl Iterator for Words<'_> {
                 past = end;
                 continue;
             }
-            let bytes = &self.text[start..end];
-            let blank = bytes.len() - bytes.trim_start().len();
+            let bytes = &self.text.as_bytes()[start..end];
+            let blank = blank(bytes.iter());
             if let (Some(from), true) = (begun, blank > 0) {
                 self.open = Some((start, end));
                 return Some(from..past);
@@ -168,7 +173,7 @@ impl Iterator for Words<'_> {
             if bytes.is_empty() {
                 continue;
             }
-            let len = bytes.find(char::is_whitespace).unwrap_or(bytes.len());
+            let len = bytes.iter().position(|&byte| is_blank(byte)).unwrap_or(bytes.len());
             begun.get_or_insert(start + blank);
             past = start + blank + len;
             if len < bytes.len() {

@@ -39,11 +39,15 @@ pub struct Bandwidth {
 
 /// Takes quotes and comments away: the bytes that an argument stands for.
 pub fn unquote(text: &str) -> Cow<'_, [u8]> {
-    if !text.bytes().any(|byte| matches!(byte, b'\'' | b'"' | b'\\' | b'/')) {
-        return Cow::Borrowed(text.as_bytes());
-    }
-    if Pieces::new(text, 0).all(|piece| matches!(piece.kind, PieceKind::Plain)) {
-        return Cow::Borrowed(text.as_bytes());
+    let bytes = text.as_bytes();
+    let special = |(at, &byte): (usize, &u8)| match byte {
+        b'\'' | b'"' | b'\\' => true,
+        b'/' => matches!(bytes.get(at + 1), Some(b'/' | b'*')),
+        _ => false,
+    };
+    // Most arguments are plain, and a route table has a million of them.
+    if !bytes.iter().enumerate().any(special) {
+        return Cow::Borrowed(bytes);
     }
     let mut out = Vec::with_capacity(text.len());
     for piece in Pieces::new(text, 0) {
@@ -135,6 +139,13 @@ impl Value for bool {
 
 /// A whole number, with its sign: decimal, `0x` hexadecimal, or octal after a zero.
 fn whole(text: &str) -> Option<i128> {
+    if (1..=9).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_digit())
+        && !text.starts_with('0')
+    {
+        // The usual number, without the division of wide ones.
+        return text.parse::<u32>().ok().map(i128::from);
+    }
     let (minus, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

@@ -254,6 +254,12 @@ impl Asm {
         }
     }
 
+    /// Adds a register to the 64 bits at `base + offset`, at once for all CPUs; it has their old value then.
+    pub fn fetch_add(&mut self, base: Reg, offset: i16, register: Reg) -> &mut Self {
+        // BPF_STX | BPF_ATOMIC | BPF_DW; BPF_ADD | BPF_FETCH (Linux 5.12).
+        self.push(0xdb, base, register, offset, 0x01)
+    }
+
     /// `dst =` a 64-bit constant.
     pub fn set64(&mut self, dst: Reg, value: u64) -> &mut Self {
         let [low, high] = halves(value);

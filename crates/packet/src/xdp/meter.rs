@@ -189,10 +189,10 @@ impl Meter {
             a.set64(R2, 0xffff).xor(R1, R2).or(R8, R1);
         }
         a.branch(R8, When::Eq, 0, right);
-        a.bind(wrong).load(Double, R1, R9, WRONG).add(R1, 1).store(Double, R9, WRONG, R1);
+        a.bind(wrong).set(R1, 1).fetch_add(R9, WRONG, R1);
         a.bind(right);
 
-        a.load(Double, R6, R9, ARRIVED).add(R6, 1).store(Double, R9, ARRIVED, R6);
+        a.set(R6, 1).fetch_add(R9, ARRIVED, R6).add(R6, 1);
         a.set(R1, R6).and(R1, STRIDE - 1).branch(R1, When::Ne, 0, done);
         a.call(Helper::TimeNs).store(Double, R9, LAST, R0).store(Double, R9, LAST_AT, R6);
         a.load(Double, R1, R9, FIRST).branch(R1, When::Ne, 0, done);

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fingerpost_lpm::Lookup;
 use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, Ports, protocol};
+use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Fate, Forwarder, Tried};
+use fingerpost_route::fib::AskOutside;
 
 use super::Daemon;
 use super::lookup::Flow;
@@ -43,17 +44,15 @@ impl Daemon {
                 let link = self.control.links().find(|(_, number, _)| number == port);
                 link.map_or_else(|| port.to_string(), |(_, _, state)| state.name.clone())
             };
-            let (does, adjacency, why) = match tried.fate {
-                Ok(Fate::Sent(adjacency)) => ("forward", Some(adjacency), None),
-                Ok(Fate::Dropped(why)) => {
-                    ("drop", None, Some((Some(why.name()), why.summary().into())))
-                }
-                Ok(Fate::Left(why)) => {
-                    ("leave", None, Some((Some(why.name()), why.summary().into())))
-                }
-                Err(why) => ("none", None, Some((None, why))),
+            let counted = |does, why: LeftAlone| {
+                (does, None, Some(why.name().to_owned()), Some(why.summary().to_owned()))
             };
-            let (reason, why) = why.map_or((None, None), |(reason, why)| (reason, Some(why)));
+            let (does, adjacency, reason, why) = match tried.fate {
+                Ok(Fate::Sent(adjacency)) => ("forward", Some(adjacency), None, None),
+                Ok(Fate::Dropped(why)) => counted("drop", why),
+                Ok(Fate::Left(why)) => counted("leave", why),
+                Err(why) => ("none", None, None, Some(why)),
+            };
             DriverAnswer {
                 interfaces: tried.ports.iter().map(of).collect(),
                 table,
@@ -61,7 +60,7 @@ impl Daemon {
                 nexthop: if does == "none" { None } else { nexthop },
                 does: does.to_owned(),
                 adjacency: adjacency.and_then(|index| self.adjacency(index)),
-                reason: reason.map(str::to_owned),
+                reason,
                 why,
             }
         };
@@ -72,8 +71,8 @@ impl Daemon {
 /// What the programs' lookup answers; `None` where they cannot read the table.
 fn answered(forwarder: &Forwarder, fib: u16, addr: IpAddr) -> Option<u32> {
     let hop = match addr {
-        IpAddr::V4(addr) => forwarder.asked_v4(fib).ok()??.lookup(addr.to_bits()),
-        IpAddr::V6(addr) => forwarder.asked_v6(fib).ok()??.lookup(addr.to_bits()),
+        IpAddr::V4(addr) => forwarder.v4(fib)?.lookup(addr.to_bits()),
+        IpAddr::V6(addr) => forwarder.v6(fib)?.lookup(addr.to_bits()),
     };
     Some(hop.0)
 }

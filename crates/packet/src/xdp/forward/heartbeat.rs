@@ -3,7 +3,7 @@
 //!
 //! Shape: three words of 8 bytes that both sides see: a stamp, the tick of the kernel's clock (jiffies) up to
 //!        which programs forward, and the tick at which the daemon last looked.
-//! Cost:  about 1 ns a packet, in programs that are linked to ask; a beat is a system call of 1 us.
+//! Cost:  a comparison a packet, in programs that are linked to ask; a beat is one system call.
 //!
 //! The kernel's ticks cannot be read by a process, so a program of two calls reads them for it. How long one
 //! lasts the resolution of the coarse clock tells.

@@ -167,12 +167,14 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// The value of exactly this prefix.
     pub fn get(&self, prefix: Prefix<A>) -> Option<&V> {
-        self.node(self.find(prefix)?).value.as_ref()
+        self.node(self.find(prefix, |_, _| {})?).value.as_ref()
     }
 
     /// The value of exactly this prefix, to change.
     pub fn get_mut(&mut self, prefix: Prefix<A>) -> Option<&mut V> {
-        let index = self.find(prefix)?;
+        let mut way = self.way(prefix);
+        let index = self.find(prefix, |at, node| node.pass(at, &mut way))?;
+        self.learn(prefix, way);
         self.node_mut(index).value.as_mut()
     }
 
@@ -277,6 +279,24 @@ impl<A: Addr, V> PrefixMap<A, V> {
             }
             let best = best[..addrs.len()].iter().map(|&best| self.nodes.get(best as usize));
             found.extend(best.map(|node| node.map(pair)));
+        }
+    }
+
+    /// Calls `found` for each item with the value of just its prefix. Side by side, as
+    /// [`Self::longest_matches`].
+    pub fn get_all<T>(
+        &self,
+        items: &mut [T],
+        prefix: impl Fn(&T) -> Prefix<A>,
+        mut found: impl FnMut(&mut T, Option<&V>),
+    ) {
+        let mut prefixes = [Prefix::ALL; LANES];
+        for items in items.chunks_mut(LANES) {
+            prefixes.iter_mut().zip(&*items).for_each(|(to, item)| *to = prefix(item));
+            let ends = self.find_all(&prefixes[..items.len()]);
+            for (item, end) in items.iter_mut().zip(ends) {
+                found(item, self.nodes.get(end as usize).and_then(|node| node.value.as_ref()));
+            }
         }
     }
 
@@ -439,10 +459,13 @@ impl<A: Addr, V> PrefixMap<A, V> {
         }
     }
 
-    fn find(&self, prefix: Prefix<A>) -> Option<u32> {
+    /// The node of `prefix`, and what it comes by: only if there is one, that is what is above it.
+    #[inline]
+    fn find(&self, prefix: Prefix<A>, mut pass: impl FnMut(u32, &Node<A, V>)) -> Option<u32> {
         let mut at = self.way(prefix).node;
         while at != NIL {
             let node = self.node(at);
+            pass(at, node);
             if node.len >= prefix.len() {
                 return (node.prefix() == prefix).then_some(at);
             }
@@ -450,6 +473,30 @@ impl<A: Addr, V> PrefixMap<A, V> {
             at = node.towards(prefix.addr());
         }
         None
+    }
+
+    /// The nodes of as many prefixes as there are lanes, or fewer.
+    fn find_all(&self, prefixes: &[Prefix<A>]) -> [u32; LANES] {
+        let (mut at, mut ends) = ([NIL; LANES], [NIL; LANES]);
+        at.iter_mut().zip(prefixes).for_each(|(at, &prefix)| *at = self.way(prefix).node);
+        let mut going = true;
+        while going {
+            going = false;
+            for (lane, &prefix) in prefixes.iter().enumerate() {
+                let Some(node) = self.nodes.get(at[lane] as usize) else { continue };
+                if node.len >= prefix.len() {
+                    ends[lane] = if node.prefix() == prefix { at[lane] } else { NIL };
+                    at[lane] = NIL;
+                    continue;
+                }
+                at[lane] = node.towards(prefix.addr());
+                if let Some(node) = self.nodes.get(at[lane] as usize) {
+                    prefetch(node);
+                }
+                going |= at[lane] != NIL;
+            }
+        }
+        ends
     }
 
     /// Takes `at` out of the way if it has no value and fewer than two children.
@@ -462,7 +509,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         let side = usize::from(self.node(parent).children[1] == at);
         self.node_mut(parent).children[side] = child;
         let gone = self.node(at).prefix();
-        self.ways.forget(gone);
+        self.forget(gone);
         let free = self.free;
         let node = self.node_mut(at);
         (node.children, node.len) = ([free, NIL], UNUSED);
@@ -506,8 +553,17 @@ impl<A: Addr, V> PrefixMap<A, V> {
         crate::mem::map::prefer_huge(&mut self.nodes);
     }
 
+    /// What is known of ways through or below this prefix is wrong now.
+    fn forget(&mut self, prefix: Prefix<A>) {
+        let Self { ways, nodes, .. } = self;
+        ways.forget(prefix, |node| {
+            let node = nodes[node as usize].prefix();
+            node.covers(prefix) || prefix.covers(node)
+        });
+    }
+
     fn count(&mut self, prefix: Prefix<A>, more: bool) {
-        self.ways.forget(prefix);
+        self.forget(prefix);
         let length = &mut self.lengths[usize::from(prefix.len())];
         if more {
             self.len += 1;
@@ -668,6 +724,11 @@ mod tests {
         for &p in &seen {
             check_queries(&map, &model, p, seen[usize::from(p.len()) % seen.len()]);
         }
+        // More than a lane each, in no order, some not there.
+        let mut asked: Vec<_> = seen.iter().map(|&p| (p, None)).collect();
+        asked.extend(seen.iter().map(|p| (Prefix::masked(p.last(), A::BITS), None)));
+        map.get_all(&mut asked, |ask| ask.0, |ask, value| ask.1 = value.copied());
+        assert!(asked.iter().all(|(p, value)| value.as_ref() == model.get(p)));
         for &p in &seen {
             assert_eq!(map.remove(p), model.remove(&p));
         }
@@ -755,6 +816,25 @@ mod tests {
         fn equals_a_sorted_map_v6(ops in ops()) {
             check::<u128>(&ops);
         }
+    }
+
+    #[test]
+    fn a_change_knows_the_way_whatever_came_elsewhere() {
+        let mut map = PrefixMap::<u128, u32>::new();
+        let prefix: Prefix<u128> = "2001:db8:1::/48".parse().unwrap();
+        for deep in ["2001:db8::/32", "2001:db8:1::/48", "2001:db8:2::/48"] {
+            map.insert(deep.parse().unwrap(), 1);
+        }
+        // Short ones that share all slots.
+        for n in 0..512 {
+            map.insert(Prefix::masked(0x2a << 120 | n << 104, 24), 2);
+        }
+        assert_eq!(map.node(map.way(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
+        // One above it makes it unknown, the next change finds it again.
+        map.insert("2001::/16".parse().unwrap(), 3);
+        assert_eq!(map.way(prefix), WHOLE);
+        *map.get_mut(prefix).unwrap() = 4;
+        assert_eq!(map.node(map.way(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
     }
 
     #[test]

@@ -68,8 +68,9 @@ impl Ways {
         }
     }
 
-    /// A node as short as this came or went, or its value did: all ways below it are unknown.
-    pub(super) fn forget<A: Addr>(&mut self, prefix: Prefix<A>) {
+    /// A node as short as this came or went, or its value did: all ways below it are unknown. `concerns` tells
+    /// whether a node is on such a way: slots are shared, and what others know stays.
+    pub(super) fn forget<A: Addr>(&mut self, prefix: Prefix<A>, concerns: impl Fn(u32) -> bool) {
         let Some(more) = Self::len::<A>().checked_sub(prefix.len()) else { return };
         if self.0.is_empty() {
             return;
@@ -78,7 +79,10 @@ impl Ways {
             Some(keys) if keys <= MOST_KEYS => {
                 let first = key(prefix.addr());
                 for key in first..=first + (keys - 1) {
-                    self.0[slot::<A>(key)] = UNKNOWN;
+                    let way = &mut self.0[slot::<A>(key)];
+                    if way.node != NIL && concerns(way.node) {
+                        *way = UNKNOWN;
+                    }
                 }
             }
             _ => self.0.fill(UNKNOWN),

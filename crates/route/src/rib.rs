@@ -8,7 +8,7 @@
 
 use std::num::NonZeroU32;
 
-use fingerpost_lpm::{Addr, Hop, NextHopId, Prefix, PrefixMap, Routes, TableStats};
+use fingerpost_lpm::{Addr, Change, Hop, NextHopId, Prefix, PrefixMap, Routes, TableStats};
 
 const END: u32 = u32::MAX;
 
@@ -151,6 +151,17 @@ impl<A: Addr> Rib<A> {
     /// The best next hop of exactly this prefix; `NONE` when there is no route.
     pub fn get(&self, prefix: Prefix<A>) -> NextHopId {
         self.store.get(prefix).map_or(NextHopId::NONE, Hop::hop)
+    }
+
+    /// Sets the new next hop of each change to the best of its prefix.
+    pub fn best_of(&self, changes: &mut [Change<A>]) {
+        self.store.get_all(
+            changes,
+            |change| change.prefix,
+            |change, best| {
+                change.new = best.map_or(NextHopId::NONE, Hop::hop);
+            },
+        );
     }
 
     /// The candidates of a prefix, the best first.

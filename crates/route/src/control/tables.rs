@@ -43,7 +43,7 @@ impl<A: Addr> Family<A> {
         now: Instant,
     ) -> Result<Brought, UpdateError> {
         self.fib.note_all(&mut self.pending);
-        self.fib.commit(|prefix| self.rib.get(prefix), &self.rib, grace, now)
+        self.fib.commit(|changes| self.rib.best_of(changes), &self.rib, grace, now)
     }
 }
 

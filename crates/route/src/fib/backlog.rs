@@ -70,12 +70,14 @@ impl<A: Addr> Backlog<A> {
         self.limit = SMALL;
     }
 
-    /// What changed in all, by address and length, `best` telling what is best now.
-    pub fn changes(&mut self, best: impl Fn(Prefix<A>) -> NextHopId) -> Vec<Change<A>> {
+    /// What changed in all, by address and length. `best` sets the new next hop of each to what is best now.
+    pub fn changes(&mut self, best: impl FnOnce(&mut [Change<A>])) -> Vec<Change<A>> {
         self.tidy();
-        let changes = self.notes.iter().map(|&(prefix, old)| (prefix, old, best(prefix)));
-        let changes = changes.filter(|(_, old, new)| old != new);
-        changes.map(|(prefix, old, new)| Change { prefix, old, new }).collect()
+        let change = |&(prefix, old)| Change { prefix, old, new: NextHopId::NONE };
+        let mut changes: Vec<_> = self.notes.iter().map(change).collect();
+        best(&mut changes);
+        changes.retain(|change| change.old != change.new);
+        changes
     }
 
     /// One note a prefix, the first; in order.
@@ -104,6 +106,10 @@ mod tests {
         Prefix::masked(n << 8, 24)
     }
 
+    fn all(hop: NextHopId) -> impl FnOnce(&mut [Change<u32>]) {
+        move |changes| changes.iter_mut().for_each(|change| change.new = hop)
+    }
+
     #[test]
     fn a_prefix_that_flaps_a_million_times_is_one_entry() {
         let mut backlog = Backlog::<u32>::default();
@@ -113,8 +119,8 @@ mod tests {
         assert!(backlog.len() <= SMALL, "{}", backlog.len());
         assert!(backlog.notes.capacity() <= 2 * SMALL, "{}", backlog.notes.capacity());
         let (old, new) = (NextHopId(0), NextHopId(9));
-        assert_eq!(backlog.changes(|_| new), [Change { prefix: prefix(7), old, new }]);
-        assert_eq!(backlog.changes(|_| old), [], "back where it was");
+        assert_eq!(backlog.changes(all(new)), [Change { prefix: prefix(7), old, new }]);
+        assert_eq!(backlog.changes(all(old)), [], "back where it was");
     }
 
     #[test]
@@ -126,7 +132,7 @@ mod tests {
             }
         }
         assert!(backlog.len() <= 2 * 5000 + SMALL);
-        let changes = backlog.changes(|_| NextHopId(99));
+        let changes = backlog.changes(all(NextHopId(99)));
         assert_eq!(changes.len(), 5000);
         assert!(changes.iter().all(|change| change.old == NextHopId(0)));
     }
@@ -140,7 +146,7 @@ mod tests {
         a.append(&mut b);
         assert!(b.is_empty());
         assert!(a.touches(0x1ff) && a.touches(0x200) && !a.touches(0x300));
-        let olds: Vec<u32> = a.changes(|_| NextHopId::NONE).iter().map(|c| c.old.0).collect();
+        let olds: Vec<u32> = a.changes(all(NextHopId::NONE)).iter().map(|c| c.old.0).collect();
         assert_eq!(olds, [1, 3]);
         a.clear();
         a.append(&mut b);

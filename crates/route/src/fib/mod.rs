@@ -274,15 +274,15 @@ impl<A: Addr> Fib<A> {
         self.due
     }
 
-    /// Makes what was noted visible if its time has come. `routes` hold it already, and `best` tells
-    /// the best next hop of exactly a prefix.
+    /// Makes what was noted visible if its time has come. `routes` hold it already, and `best` sets the new
+    /// next hop of each change to the best of exactly its prefix.
     ///
     /// # Errors
     /// When no algorithm could hold the routes: the old table stays, and [`Fib::next_due`] tells when
     /// it is tried again.
     pub fn commit(
         &mut self,
-        best: impl Fn(Prefix<A>) -> NextHopId,
+        best: impl FnOnce(&mut [Change<A>]),
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
         now: Instant,

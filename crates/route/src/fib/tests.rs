@@ -149,8 +149,19 @@ fn commit(
     store: &RouteStore<u32>,
     now: Instant,
 ) -> Result<Brought, UpdateError> {
-    let best = |prefix| store.get(prefix).copied().unwrap_or_default();
-    fib.commit(best, store, &mut NoReaders, now)
+    fib.commit(best_of(store), store, &mut NoReaders, now)
+}
+
+fn best_of<A: Addr>(store: &RouteStore<A>) -> impl FnOnce(&mut [Change<A>]) {
+    |changes| {
+        store.get_all(
+            changes,
+            |change| change.prefix,
+            |change, hop| {
+                change.new = hop.copied().unwrap_or_default();
+            },
+        );
+    }
 }
 
 /// Never at once, so that batches can be seen.
@@ -323,8 +334,7 @@ mod instances {
 
     fn settle<A: Rows>(fib: &mut Fib<A>, store: &RouteStore<A>, now: Instant) {
         fib.force();
-        let best = |prefix| store.get(prefix).copied().unwrap_or_default();
-        fib.commit(best, store, &mut NoReaders, now).unwrap();
+        fib.commit(best_of(store), store, &mut NoReaders, now).unwrap();
     }
 
     fn in_step<A: Rows>(names: [&str; 3]) {

@@ -242,6 +242,21 @@ pub struct LinkState {
     pub master_kind: String,
     /// The loopback.
     pub loopback: bool,
+    /// Of a VLAN interface whose other half is in this namespace.
+    pub vlan: Option<VlanState>,
+}
+
+/// What a VLAN interface does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VlanState {
+    /// On which link.
+    pub parent: u32,
+    /// What its tags say, 12 bits.
+    pub id: u16,
+    /// Their EtherType: 0x8100 (802.1Q) or 0x88a8 (802.1ad).
+    pub protocol: u16,
+    /// Priorities in tags mean something to it.
+    pub mapped: bool,
 }
 
 /// An address of the host: new or gone.

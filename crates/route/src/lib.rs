@@ -20,7 +20,8 @@ pub use control::{
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
-    NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target, Way,
+    NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target,
+    VlanState, Way,
 };
 pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
 pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable};

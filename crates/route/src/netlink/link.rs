@@ -1,7 +1,7 @@
 //! Links: `ifinfomsg` and its attributes.
 
-use super::{Malformed, Message, Request, fixed, u16_at, u32_at};
-use crate::event::{LinkState, Mac};
+use super::{Attr, Malformed, Message, Request, fixed, u16_at, u32_at};
+use crate::event::{LinkState, Mac, VlanState};
 
 /// `RTM_NEWLINK`.
 pub const NEW: u16 = 16;
@@ -12,14 +12,22 @@ const GET: u16 = 18;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_CARRIER: u16 = 33;
+const IFLA_LINK_NETNSID: u16 = 37;
 
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
+
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
+const IFLA_VLAN_INGRESS_QOS: u16 = 4;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
 
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
@@ -60,6 +68,7 @@ impl Link {
         let admin_up = flags & IFF_UP != 0;
         let mut up = admin_up && flags & IFF_LOWER_UP != 0;
         let mut operstate = 0;
+        let (mut parent, mut elsewhere, mut data) = (None, false, None);
         for attr in attrs {
             let attr = attr?;
             match attr.kind {
@@ -68,6 +77,8 @@ impl Link {
                 }
                 IFLA_IFNAME => state.name = attr.text().into_owned(),
                 IFLA_MTU => state.mtu = attr.u32()?,
+                IFLA_LINK => parent = Some(attr.u32()?),
+                IFLA_LINK_NETNSID => elsewhere = true,
                 IFLA_MASTER => state.master = Some(attr.u32()?).filter(|&master| master != 0),
                 // IF_OPER_NOTPRESENT 1, DOWN 2, LOWERLAYERDOWN 3 (RFC 2863, renumbered).
                 IFLA_OPERSTATE => {
@@ -80,6 +91,7 @@ impl Link {
                         let info = info?;
                         match info.kind {
                             IFLA_INFO_KIND => state.kind = info.text().into_owned(),
+                            IFLA_INFO_DATA => data = Some(info),
                             IFLA_INFO_SLAVE_KIND => state.master_kind = info.text().into_owned(),
                             _ => {}
                         }
@@ -89,8 +101,27 @@ impl Link {
             }
         }
         state.up = up;
+        if let (Some(parent), false, Some(data), "vlan") = (parent, elsewhere, data, &*state.kind) {
+            state.vlan = Some(vlan(parent, &data)?);
+        }
         Ok(Some(Self { link, admin_up, operstate, state }))
     }
+}
+
+/// What `IFLA_INFO_DATA` says of a VLAN interface.
+fn vlan(parent: u32, data: &Attr<'_>) -> Result<VlanState, Malformed> {
+    // The protocol is said since Linux 3.10; before there was one.
+    let mut vlan = VlanState { parent, id: 0, protocol: 0x8100, mapped: false };
+    for attr in data.nested() {
+        let attr = attr?;
+        match (attr.kind, attr.data) {
+            (IFLA_VLAN_ID, [a, b]) => vlan.id = u16::from_ne_bytes([*a, *b]),
+            (IFLA_VLAN_PROTOCOL, [a, b]) => vlan.protocol = u16::from_be_bytes([*a, *b]),
+            (IFLA_VLAN_EGRESS_QOS | IFLA_VLAN_INGRESS_QOS, map) => vlan.mapped |= !map.is_empty(),
+            _ => {}
+        }
+    }
+    Ok(vlan)
 }
 
 /// Asks for all links.
@@ -99,4 +130,47 @@ pub fn dump(seq: u32) -> Vec<u8> {
         .fixed(&[0; 16])
         .attr(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes())
         .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Messages;
+    use super::*;
+
+    /// What of a message about a link of this kind is known of its VLAN.
+    fn vlan_of(kind: &str, attrs: &[(u16, &[u8])], data: &[(u16, &[u8])]) -> Option<VlanState> {
+        let nested = |all: &[(u16, &[u8])]| -> Vec<u8> {
+            let body =
+                all.iter().fold(Request::new(0, 0, 0), |r, (kind, data)| r.attr(*kind, data));
+            body.finish()[16..].to_vec()
+        };
+        let info = nested(&[(IFLA_INFO_KIND, kind.as_bytes()), (IFLA_INFO_DATA, &nested(data))]);
+        let mut fixed = [0; 16];
+        fixed[4] = 9;
+        let message = Request::new(NEW, 0, 0).fixed(&fixed).attr(IFLA_LINKINFO, &info);
+        let message = attrs.iter().fold(message, |m, (kind, data)| m.attr(*kind, data)).finish();
+        let message = Messages::new(&message).next().unwrap().unwrap();
+        let link = Link::parse(&message).unwrap().unwrap();
+        assert_eq!((link.link, &link.state.kind[..]), (9, kind));
+        link.state.vlan
+    }
+
+    #[test]
+    fn vlan_interfaces_say_where_they_are() {
+        let on = (IFLA_LINK, &7u32.to_ne_bytes()[..]);
+        let id = (IFLA_VLAN_ID, &10u16.to_ne_bytes()[..]);
+        let vlan = VlanState { parent: 7, id: 10, protocol: 0x8100, mapped: false };
+        assert_eq!(vlan_of("vlan", &[on], &[id]), Some(vlan));
+        let protocol = (IFLA_VLAN_PROTOCOL, &[0x88, 0xa8][..]);
+        let service = VlanState { protocol: 0x88a8, ..vlan };
+        assert_eq!(vlan_of("vlan", &[on], &[protocol, id]), Some(service));
+        for map in [IFLA_VLAN_EGRESS_QOS, IFLA_VLAN_INGRESS_QOS] {
+            let mapped = VlanState { mapped: true, ..vlan };
+            assert_eq!(vlan_of("vlan", &[on], &[id, (map, &[0; 12])]), Some(mapped));
+        }
+        // Its other half in another namespace, where 7 is something else; and no VLAN at all.
+        let elsewhere = (IFLA_LINK_NETNSID, &[0; 4][..]);
+        assert_eq!(vlan_of("vlan", &[on, elsewhere], &[id]), None);
+        assert_eq!(vlan_of("veth", &[on], &[id]), None);
+    }
 }

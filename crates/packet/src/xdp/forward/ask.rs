@@ -11,7 +11,9 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
 use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
-use super::{Counters, Forwarder, NO_TABLES, Seen, State, USE_BYTES, Used, add_uses, unlinked};
+use super::{
+    Counters, Forwarder, NO_TABLES, Seen, State, USE_BYTES, Used, add_uses, unlinked, vlans,
+};
 use crate::xdp::bpf::{Map, MapKind, Program};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
 
@@ -73,9 +75,12 @@ impl Forwarder {
             }
             let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
             let kind = attached.state.as_ref().map(|_| fill).map_err(String::as_str);
+            // What comes tagged goes alike.
+            let all =
+                std::iter::once(port).chain(vlans::read_by(&state, port).map(|vlan| vlan.port));
             match alike.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, ports)) => ports.push(port),
-                None => alike.push((kind, vec![port])),
+                Some((_, ports)) => ports.extend(all),
+                None => alike.push((kind, all.collect())),
             }
         }
         let one = |(kind, ports): (Result<bool, &str>, Vec<u16>)| {

@@ -31,9 +31,13 @@ struct xdp_md {
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static u32 (*processor)(void) = (void *)8;
+static long (*adjust_head)(struct xdp_md *context, int delta) = (void *)44;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
 static u64 (*ticks)(void) = (void *)118;
+
+/* What stands behind the MACs, as read from the frame. */
+enum { IP4 = 0x0008, IP6 = 0xdd86, TAGGED = 0x0081 };
 
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4, LEAVE = -1 };
 
@@ -43,10 +47,12 @@ enum { ASKED = 64 };
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
-extern u64 seen[];        /* of this interface, 8 words a CPU: frames that ended here, their bytes, frames left */
+extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left; so for this interface,
+                             then for each VLAN interface on it (seen.rs) */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that are the host's own (own_addrs.rs) */
-extern u8 outlets[];      /* by port: 1 where packets can leave this way */
+extern u32 outlets[];     /* by port: bit 0 where packets can leave this way, above bit 15 the tag to write, if any */
+extern u64 vlans[];       /* by VLAN id: the interface's MAC, above bit 47 its place in `seen`; 0 where there is none */
 extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
 extern u64 hops[];        /* hops.rs */
 extern u32 slots[];
@@ -65,7 +71,7 @@ extern char left;         /* per CPU: packets left alone, by reason */
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
-	QUOTED, UNFILLED, DAMAGED, AWAY, BLACKHOLE, REFUSED,
+	QUOTED, UNFILLED, DAMAGED, AWAY, TAG, HEADROOM, BLACKHOLE, REFUSED,
 };
 
 /* What a step answers for a packet that it does not send. */
@@ -203,6 +209,7 @@ struct use {
 struct way {
 	u64 low, high; /* the adjacency: 12 bytes of addresses, the port, the MTU */
 	struct use *use;
+	u32 tag; /* to write, as the upper half of a word; 0 is none */
 };
 
 enum { ADJACENCY = 1, DROP = 4 };
@@ -228,8 +235,13 @@ INLINE int find_way(u64 word, u32 len, struct way *way)
 	if (UNLIKELY(len > way->high >> 48))
 		return LEFT(TOO_BIG);
 	at = way->high >> 32 & 0xffff;
-	if (UNLIKELY(at > CONSTANT(outlets_last) || !outlets[at]))
+	if (UNLIKELY(at > CONSTANT(outlets_last)))
 		return LEFT(OUTLET);
+	way->tag = outlets[at];
+	if (UNLIKELY(!(way->tag & 1)))
+		return LEFT(OUTLET);
+	/* What is never asked for costs nothing. */
+	way->tag = CONSTANT(tags) ? way->tag & 0xffff0000 : 0;
 	way->use = map_lookup(&uses, &index);
 	return LIKELY(way->use) ? 0 : LEFT(DAMAGED);
 }
@@ -242,19 +254,45 @@ INLINE u64 slot_of(u64 word, u32 hash)
 	return slot > CONSTANT(slots_last) ? 0 : *(volatile u32 *)&slots[slot];
 }
 
-/* Writes the link header, cuts padding off, sends, and counts. */
-INLINE int leave_by(struct xdp_md *context, u8 *data, struct way *way, u32 frame, u32 wanted)
+/*
+ * Makes room for a tag, or takes that of one away: only the frame's beginning moves, since what a tag stands
+ * before stays where it is. Answers where the IP header is then; 0 where the driver leaves no room.
+ */
+INLINE u8 *move_head(struct xdp_md *context, u8 *ip, u32 tagged, u32 tag)
 {
-	*(u32 *)data = way->low;
-	*(u32 *)(data + 4) = way->low >> 32;
-	*(u32 *)(data + 8) = way->high;
-	if (UNLIKELY(frame != wanted))
-		adjust_tail(context, (int)wanted - (int)frame);
+	u8 *data;
+
+	if (!tagged == !tag)
+		return ip;
+	if (adjust_head(context, tag ? -4 : 4))
+		return 0;
+	data = (u8 *)(u64)context->data;
+	ip = data + (tag ? 18 : 14);
+	return ip + 20 > (u8 *)(u64)context->data_end ? 0 : ip;
+}
+
+/* Writes the link header before a packet of `len` bytes, cuts padding off, sends, and counts. */
+INLINE int leave_by(struct xdp_md *context, u8 *ip, struct way *way, u32 len, u32 padding)
+{
+	u8 *link = ip - 14;
+	u32 frame = len + 14;
+
+	if (CONSTANT(tags) && UNLIKELY(way->tag)) {
+		link = ip - 18;
+		frame += 4;
+		/* Priority 0, as the kernel writes unless it is told otherwise. */
+		*(u32 *)(link + 12) = TAGGED | way->tag;
+	}
+	*(u32 *)link = way->low;
+	*(u32 *)(link + 4) = way->low >> 32;
+	*(u32 *)(link + 8) = way->high;
+	if (UNLIKELY(padding))
+		adjust_tail(context, -(int)padding);
 	/* The lowest bits are the answer where no device is. */
 	if (UNLIKELY(redirect_map(&devices, way->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
 		return LEFT(REFUSED);
 	way->use->packets += 1;
-	way->use->bytes += wanted;
+	way->use->bytes += frame;
 	return XDP_REDIRECT;
 }
 
@@ -274,7 +312,8 @@ INLINE u32 fold16(u64 sum)
 
 /*
  * Whether a sender on this host left a checksum to a card that is not there (fill_checksum.rs), or may
- * have: `sum` is that of the pseudo-header, without the length.
+ * have: `sum` is that of the pseudo-header, without the length. The protocol is read for this alone: what the
+ * verifier learns of it here would have it look at all that follows once for each.
  */
 INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 {
@@ -295,10 +334,9 @@ INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 	return protocol != 1 && protocol != 58 && protocol != 50 && protocol != 59 && protocol != 89;
 }
 
-INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
+INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 {
-	u8 *ip = data + 14;
-	u32 frame = end - data, total, src, dst, fragment, hash;
+	u32 room = end - ip, total, src, dst, fragment, hash;
 	u64 word, sum, state;
 	struct way way;
 	int left_out;
@@ -309,7 +347,7 @@ INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
 		return LEFT(OPTIONS);
 	sum = (u64)*(u32 *)ip + *(u32 *)(ip + 4) + *(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16);
 	total = __builtin_bswap16(*(u16 *)(ip + 2));
-	if (UNLIKELY(fold16(sum) != 0xffff || total < 20 || total + 14 > frame))
+	if (UNLIKELY(fold16(sum) != 0xffff || total < 20 || total > room))
 		return LEFT(HEADER);
 	src = *(u32 *)(ip + 12);
 	dst = *(u32 *)(ip + 16);
@@ -330,7 +368,7 @@ INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
 	fragment &= 0x3fff;
 	if (CONSTANT(fill) && !fragment) {
 		sum = (u64)*(u32 *)(ip + 12) + *(u32 *)(ip + 16);
-		if (unfilled(ip[9], ip + 20, total - 20, sum, end))
+		if (unfilled(*(volatile u8 *)(ip + 9), ip + 20, total - 20, sum, end))
 			return LEFT(UNFILLED);
 	}
 
@@ -350,12 +388,17 @@ INLINE int ip4(struct xdp_md *context, u8 *data, u8 *end)
 	left_out = find_way(word, total, &way);
 	if (UNLIKELY(left_out))
 		return left_out;
+	if (CONSTANT(tags)) {
+		ip = move_head(context, ip, tagged, way.tag);
+		if (UNLIKELY(!ip))
+			return LEFT(HEADROOM);
+	}
 	/* RFC 1624: one less in the high byte is one more in the sum, carried around. */
 	sum = (u32)*(u16 *)(ip + 10) + 1;
 	sum += sum >= 0xffff;
 	*(u16 *)(ip + 10) = sum;
 	ip[8] -= 1;
-	return leave_by(context, data, &way, frame, total + 14);
+	return leave_by(context, ip, &way, total, room - total);
 }
 
 /* ::/96 and ::ffff:0:0/96. */
@@ -364,10 +407,9 @@ INLINE int is_martian6(u64 high, u64 low)
 	return !high && (!(low >> 32) || low >> 32 == 0xffff);
 }
 
-INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
+INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 {
-	u8 *ip = data + 14;
-	u32 frame = end - data, payload, first, hash, protocol;
+	u32 room = end - ip, payload, first, hash, protocol;
 	u64 src, src_low, dst, dst_low, word, sum, state;
 	struct way way;
 	int left_out;
@@ -377,7 +419,7 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	first = __builtin_bswap32(*(u32 *)ip);
 	payload = __builtin_bswap16(*(u16 *)(ip + 4));
 	protocol = ip[6];
-	if (UNLIKELY(first >> 28 != 6 || payload + 54 > frame || (!payload && !protocol)))
+	if (UNLIKELY(first >> 28 != 6 || payload + 40 > room || (!payload && !protocol)))
 		return LEFT(HEADER);
 	src = __builtin_bswap64(*(u64 *)(ip + 8));
 	src_low = __builtin_bswap64(*(u64 *)(ip + 16));
@@ -397,7 +439,7 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	if (CONSTANT(fill)) {
 		sum = (u64)*(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16) + *(u32 *)(ip + 20);
 		sum += (u64)*(u32 *)(ip + 24) + *(u32 *)(ip + 28) + *(u32 *)(ip + 32) + *(u32 *)(ip + 36);
-		if (unfilled(protocol, ip + 40, payload, sum, end))
+		if (unfilled(*(volatile u8 *)(ip + 6), ip + 40, payload, sum, end))
 			return LEFT(UNFILLED);
 	}
 
@@ -417,26 +459,54 @@ INLINE int ip6(struct xdp_md *context, u8 *data, u8 *end)
 	left_out = find_way(word, payload + 40, &way);
 	if (UNLIKELY(left_out))
 		return left_out;
+	if (CONSTANT(tags)) {
+		ip = move_head(context, ip, tagged, way.tag);
+		if (UNLIKELY(!ip))
+			return LEFT(HEADROOM);
+	}
 	ip[7] -= 1;
-	return leave_by(context, data, &way, frame, payload + 54);
+	return leave_by(context, ip, &way, payload + 40, room - payload - 40);
 }
 
-INLINE int route(struct xdp_md *context, u8 *data, u8 *end)
+/* Whom a frame is for and what is in it. `count` becomes the place in `seen` of who received it. */
+INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count)
 {
-	u64 mac;
-	u16 type;
+	u8 *ip = data + 14;
+	u64 mac, vlan, place;
+	u32 type, tag, tagged = 0;
+	int ours;
 
-	if (UNLIKELY(data + 14 > end))
+	if (UNLIKELY(ip > end))
 		return LEFT(NOT_OURS);
 	mac = *(u32 *)data | (u64)*(u16 *)(data + 4) << 32;
-	if (UNLIKELY(mac != (settings[0] & 0xffffffffffffULL)))
-		return LEFT(NOT_OURS);
 	type = *(u16 *)(data + 12);
-	if (type == 0x0008)
-		return CONSTANT(v4_form) ? ip4(context, data, end) : LEFT(NO_TABLE);
-	if (type == 0xdd86)
-		return CONSTANT(v6_form) ? ip6(context, data, end) : LEFT(NO_TABLE);
-	return LEFT(TYPE);
+	ours = mac == (settings[0] & 0xffffffffffffULL);
+	if (UNLIKELY(!ours || (type != IP4 && type != IP6))) {
+		if (type != TAGGED)
+			return ours ? LEFT(TYPE) : LEFT(NOT_OURS);
+		if (!CONSTANT(tagged))
+			return LEFT(TAG);
+		ip = data + 18;
+		if (UNLIKELY(ip > end))
+			return LEFT(SHORT);
+		/* Masked last, so that the verifier sees it. */
+		tag = __builtin_bswap16(*(u16 *)(data + 14));
+		asm volatile("" : "+r"(tag));
+		vlan = vlans[tag & 0xfff];
+		place = vlan >> 48;
+		if (!vlan || place > CONSTANT(seen_last))
+			return LEFT(TAG);
+		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * 8];
+		if (mac != (vlan & 0xffffffffffffULL))
+			return LEFT(NOT_OURS);
+		type = *(u16 *)(data + 16);
+		if (type != IP4 && type != IP6)
+			return LEFT(TYPE);
+		tagged = 1;
+	}
+	if (type == IP4)
+		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged) : LEFT(NO_TABLE);
+	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged) : LEFT(NO_TABLE);
 }
 
 /* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */
@@ -454,7 +524,7 @@ int forward(struct xdp_md *context)
 	if (CONSTANT(survives) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
 		action = LEFT(AWAY);
 	else
-		action = route(context, data, end);
+		action = route(context, data, end, cpu, &count);
 	if (UNLIKELY(action < 0))
 		action = give_up(action);
 	if (LIKELY(action == XDP_REDIRECT || action == XDP_DROP)) {

@@ -18,6 +18,7 @@ pub mod heartbeat;
 mod memory;
 pub mod reasons;
 mod seen;
+mod vlans;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -41,6 +42,8 @@ pub use memory::{CAP_BYTES, TableMemory};
 use reasons::{LEFT_ALONE, LeftAlone};
 pub use seen::Received;
 use seen::{Gone, Seen};
+use vlans::Tags;
+pub use vlans::Vlan;
 
 /// The compiled `forward.c`.
 static OBJECT: &[u8] = include_bytes!("forward.o");
@@ -87,8 +90,16 @@ struct State {
     used_before: Vec<Used>,
     /// What was counted of ports that are gone.
     gone: Gone,
+    /// Interfaces whose frames come and go, tagged, by the device of another one.
+    vlans: Vec<Vlan>,
     /// For auditors.
     asked: ask::Kept,
+}
+
+impl State {
+    fn is_vlan(&self, port: u16) -> bool {
+        self.vlans.iter().any(|vlan| vlan.port == port)
+    }
 }
 
 /// An interface whose frames pass through a program.
@@ -98,6 +109,8 @@ struct Attached {
     classifier: Arc<Classifier>,
     link: Arc<Link>,
     seen: Seen,
+    /// Of an interface that has VLAN interfaces on it.
+    vlans: Option<Tags>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
 }
@@ -145,7 +158,7 @@ impl Forwarder {
             epochs: Epochs::new()?,
             maps: Maps::new(cap),
             own: [shared("own4")?, shared("own6")?],
-            outlets: shared("outlets")?,
+            outlets: SharedMemory::new("outlets", PORTS as usize * 4)?,
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             flow_seed,
@@ -178,7 +191,7 @@ impl Forwarder {
         let seen = Seen::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
         let first = Err("no tables yet".into());
-        let attached = Attached { ifindex, classifier, link, seen, state: first };
+        let attached = Attached { ifindex, classifier, link, seen, vlans: None, state: first };
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
@@ -202,10 +215,15 @@ impl Forwarder {
             .map_err(device)
     }
 
-    /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link.
+    /// Lets an interface go: nothing leaves by it any more. Its own program goes with its link. VLAN interfaces
+    /// have none, and come and go by [`Forwarder::set_vlans`].
     pub fn remove_port(&self, port: u16) {
-        self.open_outlet(port, false);
         let mut state = self.state();
+        if state.is_vlan(port) {
+            return;
+        }
+        self.set_outlet(port, 0);
+        self.open_vlans(&state, port, false);
         if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
             let _ = gone.classifier.put_first(gone.ifindex, &gone.link, None);
@@ -215,9 +233,11 @@ impl Forwarder {
         let _ = self.0.devices.delete(&u32::from(port).to_ne_bytes());
     }
 
-    /// What the program of a port forwards, or why it does not.
+    /// What the program of a port forwards, or why it does not; of a VLAN interface, that of the one it is on.
     pub fn reads(&self, port: u16) -> Option<Result<Reads, String>> {
-        self.state().ports.get(&port).map(|attached| attached.state.clone())
+        let state = self.state();
+        let attached = state.ports.get(&port);
+        attached.map_or_else(|| vlans::reads(&state, port), |a| Some(a.state.clone()))
     }
 
     /// Packets that were left alone or dropped, by reason.
@@ -298,20 +318,38 @@ impl Forwarder {
         self.0.state.lock().expect("no panic while it is held")
     }
 
-    /// Whether packets leave by a port in this way: its driver must take what programs send. What would
-    /// leave by a port that is closed goes by way of the graph.
+    /// Whether packets leave by a port in this way, and by the VLAN interfaces on it: its driver must take what
+    /// programs send. What would leave by a port that is closed goes by way of the graph. A VLAN interface has no
+    /// way out of its own.
     pub fn open_outlet(&self, port: u16, open: bool) {
-        let outlets = self.0.outlets.region("outlets", PORTS as usize);
-        if let Some(outlet) = outlets.u8s().get(usize::from(port)) {
-            outlet.store(open.into(), Relaxed);
+        let state = self.state();
+        if state.is_vlan(port) {
+            return;
+        }
+        self.set_outlet(port, open.into());
+        self.open_vlans(&state, port, open);
+    }
+
+    /// Whether packets leave by a port, and with which tag (`forward.c`).
+    fn outlet(&self, port: u16) -> u32 {
+        let outlets = self.0.outlets.region("outlets", PORTS as usize * 4);
+        outlets.u32s().get(usize::from(port)).map_or(0, |outlet| outlet.load(Relaxed))
+    }
+
+    fn set_outlet(&self, port: u16, word: u32) {
+        let outlets = self.0.outlets.region("outlets", PORTS as usize * 4);
+        if let Some(outlet) = outlets.u32s().get(usize::from(port)) {
+            outlet.store(word, Relaxed);
         }
     }
 
     /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone. An
     /// error leaves the one that was there.
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
+        let told = self.tell_vlans(state, port);
         let Some(attached) = state.ports.get(&port) else { return Ok(()) };
-        let linked = self.put(state, port, attached);
+        let linked =
+            told.map_err(|error| error.to_string()).and_then(|_| self.put(state, port, attached));
         let put = match &linked {
             // Without it, the classifier alone.
             Err(_) => attached.classifier.put_first(attached.ifindex, &attached.link, None),
@@ -378,6 +416,11 @@ impl Forwarder {
         names.map("left", left);
         names.map("uses", uses);
         names.memory("seen", seen.map_or(names.any, Seen::memory));
+        names.number("seen_last", seen.map_or(0, |seen| seen.places() as u64 - 1));
+        let tags = port.and_then(|(attached, _)| attached.vlans.as_ref());
+        names.memory("vlans", tags.map_or(names.any, Tags::memory));
+        names.number("tagged", tags.is_some().into());
+        names.number("tags", (!state.vlans.is_empty()).into());
         let settings = port.map(|(attached, _)| attached.classifier.settings().as_fd());
         names.bound.insert("settings", Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));
         names.number("seed", inner.flow_seed);

@@ -9,7 +9,7 @@ reasons! {
     LeftAlone;
     NotOurs = "not_ours", "Not sent to the interface's own link address.";
     Short = "short", "Shorter than an IP header.";
-    Type = "type", "Neither IPv4 nor IPv6, or tagged.";
+    Type = "type", "Neither IPv4 nor IPv6, or tagged twice.";
     Header = "header", "An IP header that is wrong.";
     Address = "address", "Perhaps to or from the host itself, or an address that is not forwarded.";
     Expired = "expired", "TTL or hop limit used up.";
@@ -23,6 +23,8 @@ reasons! {
     Unfilled = "unfilled", "A checksum that the sender left open, or that may be.";
     Damaged = "damaged", "An index that leads nowhere.";
     Away = "away", "The router has been away for too long: the packet is the kernel's.";
+    Tag = "tag", "Tagged for no VLAN interface that is forwarded here.";
+    Headroom = "headroom", "The driver leaves no room for a tag.";
     Blackhole = "blackhole", "Dropped: the route says so.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
 }

@@ -1,7 +1,7 @@
 //! What programs saw, by the port that it came in by: frames that ended there, and frames left to others.
 //!
-//! Shape: a line of 8 words a CPU, of which three are in use (`forward.c`). A port has a memory of its own,
-//!        whose place is a number in its program.
+//! Shape: a line of 8 words a CPU, of which three are in use (`forward.c`). A port has a memory of its own, which
+//!        its program knows by name; behind it are as many lines for each VLAN interface on it.
 //! Cost:  one line more that a packet touches, which no other CPU does.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -37,10 +37,12 @@ impl Received {
     }
 }
 
-/// The counts of one port.
+/// The counts of a port, and of the VLAN interfaces on it.
 #[derive(Debug)]
 pub(super) struct Seen {
-    port: u16,
+    /// The port, then its VLAN interfaces: each has the lines at its place in here.
+    ports: Vec<u16>,
+    cpus: usize,
     memory: Arc<SharedMemory>,
     counts: Region,
 }
@@ -51,10 +53,42 @@ impl Seen {
     /// # Errors
     /// When the kernel makes no map.
     pub(super) fn new(port: u16, cpus: usize) -> Result<Self, XdpError> {
-        let bytes = cpus * STRIDE * 8;
+        Self::of(vec![port], cpus)
+    }
+
+    fn of(ports: Vec<u16>, cpus: usize) -> Result<Self, XdpError> {
+        let bytes = ports.len().next_power_of_two() * cpus * STRIDE * 8;
         let memory = SharedMemory::new("seen", bytes)?;
         let counts = memory.region("seen", bytes);
-        Ok(Self { port, memory, counts })
+        Ok(Self { ports, cpus, memory, counts })
+    }
+
+    /// Gives these VLAN interfaces places. Where there are too few, this is another memory from here on and the
+    /// one before comes back.
+    ///
+    /// # Errors
+    /// When the kernel makes no map.
+    pub(super) fn make_room(&mut self, vlans: &[u16]) -> Result<Option<Self>, XdpError> {
+        let new = vlans.iter().filter(|vlan| !self.ports.contains(vlan)).copied();
+        let all: Vec<u16> = self.ports.iter().copied().chain(new).collect();
+        if all.len() <= self.places() {
+            self.ports = all;
+            return Ok(None);
+        }
+        // Without those that have gone since.
+        let present = self.ports.iter().take(1).chain(vlans).copied().collect();
+        let larger = Self::of(present, self.cpus)?;
+        Ok(Some(std::mem::replace(self, larger)))
+    }
+
+    /// How many interfaces have places, or could.
+    pub(super) fn places(&self) -> usize {
+        self.counts.bytes() / (self.cpus * STRIDE * 8)
+    }
+
+    /// The place of one that has one, else the port's own.
+    pub(super) fn place(&self, port: u16) -> u64 {
+        self.ports.iter().position(|known| *known == port).unwrap_or_default() as u64
     }
 
     /// The memory, for programs.
@@ -63,11 +97,14 @@ impl Seen {
     }
 
     fn add_to(&self, all: &mut BTreeMap<u16, Received>) {
-        let of_port = all.entry(self.port).or_default();
-        for line in self.counts.u64s().chunks_exact(STRIDE) {
-            // Relaxed: numbers of a program that may be running, read for people.
-            let [packets, bytes, left] = [0, 1, 2].map(|at: usize| line[at].load(Relaxed));
-            of_port.add(Received { packets, bytes, left });
+        let places = self.counts.u64s().chunks_exact(self.cpus * STRIDE);
+        for (&port, place) in self.ports.iter().zip(places) {
+            let of_port = all.entry(port).or_default();
+            for line in place.chunks_exact(STRIDE) {
+                // Relaxed: numbers of a program that may be running, read for people.
+                let [packets, bytes, left] = [0, 1, 2].map(|at: usize| line[at].load(Relaxed));
+                of_port.add(Received { packets, bytes, left });
+            }
         }
     }
 }
@@ -131,5 +168,27 @@ mod tests {
         let received = Received { packets: each, bytes: 60 * each, left: 2 * each };
         let all = gone.and([&here].into_iter());
         assert_eq!(all.into_iter().collect::<Vec<_>>(), [(0, received), (1, received)]);
+    }
+
+    #[test]
+    fn vlan_interfaces_have_places_beside_the_port() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let mut seen = Seen::new(7, 2).unwrap();
+        let mut gone = Gone::default();
+        for round in 0..40 {
+            // One that stays, and one that is another one each time.
+            let grown = seen.make_room(&[8, 100 + round]).unwrap();
+            grown.into_iter().for_each(|before| gone.push(before));
+            assert!(seen.places() <= 4, "those that went leave their places");
+            for (port, cpu) in [(7, 0), (8, 1), (100 + round, 0)] {
+                let line = (usize::try_from(seen.place(port)).unwrap() * 2 + cpu) * STRIDE;
+                seen.counts.u64s()[line].fetch_add(1, Relaxed);
+            }
+        }
+        let all = gone.and([&seen].into_iter());
+        assert_eq!((all[&7].packets, all[&8].packets, all.len()), (40, 40, 42));
+        assert!(all.iter().all(|(port, received)| *port < 100 || received.packets == 1));
     }
 }

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use fingerpost_lpm::testing::{Shape, table};
 use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
-use fingerpost_route::Leg;
 use fingerpost_route::fib::{AskOutside, Auditor, Backlog};
+use fingerpost_route::{Leg, Mac};
 
 use super::*;
 use crate::cases::{Built, cases, diff};
@@ -21,6 +21,8 @@ const SEED: u64 = 0;
 struct Lab {
     forwarder: Forwarder,
     topology: Built,
+    /// Ports that are VLAN interfaces on another one.
+    vlans: Vec<Vlan>,
 }
 
 impl Lab {
@@ -29,11 +31,27 @@ impl Lab {
     }
 
     fn surviving(heartbeat: Option<Arc<Heartbeat>>) -> Self {
+        Self::of(heartbeat, false)
+    }
+
+    /// With all ports but two on the first one as VLAN interfaces, each with another tag. One behind which
+    /// checksums may be open stays as it is.
+    fn tagged() -> Self {
+        Self::of(None, true)
+    }
+
+    fn of(heartbeat: Option<Arc<Heartbeat>>, tagged: bool) -> Self {
         let mut forwarder = Forwarder::surviving(SEED, CAP_BYTES, heartbeat).unwrap();
         let topology = Built::of_cases_shared(&forwarder.shared());
         forwarder.follow(&topology.forwarding);
         let local = LocalAddresses::new().unwrap();
+        let mut vlans = Vec::new();
         for (number, spec) in (0..).zip(&topology.topology.ports).filter(|(_, spec)| !spec.down) {
+            if tagged && number > 0 && !spec.fill_checksums {
+                let (mac, ifindex) = (topology.mac(&spec.name), lab::ifindex("p0"));
+                vlans.push(Vlan { port: number, parent: 0, ifindex, id: 1000 + 10 * number, mac });
+                continue;
+            }
             let (near, _) = lab::veth(&format!("p{number}"), &format!("q{number}"), 1);
             let mac = topology.mac(&spec.name);
             let classifier = Arc::new(Classifier::load(mac.0, &local, LONGEST).unwrap());
@@ -41,70 +59,241 @@ impl Lab {
             forwarder.add_port(number, near, classifier, link).unwrap();
             forwarder.open_outlet(number, true);
         }
-        Self { forwarder, topology }
+        forwarder.set_vlans(vlans.clone()).unwrap();
+        Self { forwarder, topology, vlans }
     }
+
+    /// A port's frame as it is on the wire, and the port with the device. The tag has these bits of priority.
+    fn on_wire(&self, port: u16, frame: &[u8], priority: u16) -> (u16, Vec<u8>) {
+        match self.vlans.iter().find(|vlan| vlan.port == port) {
+            Some(vlan) => (vlan.parent, with_tag(frame, 0x8100, priority << 13 | vlan.id)),
+            None => (port, frame.to_vec()),
+        }
+    }
+
+    /// Sends a frame with that tag through the program of the first port, which leaves it alone. Says why.
+    fn left(&self, frame: &[u8]) -> LeftAlone {
+        let reasons = || self.forwarder.left_alone().unwrap();
+        let before = reasons();
+        let answer = self.forwarder.tester(0).unwrap().test(frame).unwrap();
+        assert_eq!((answer.action.cast_signed(), &answer.frame[..]), (XDP_PASS, frame));
+        reasons().iter().zip(&before).find(|(a, b)| a.1 > b.1).expect("it is counted").0.0
+    }
+}
+
+fn with_tag(frame: &[u8], kind: u16, tag: u16) -> Vec<u8> {
+    [&frame[..12], &kind.to_be_bytes(), &tag.to_be_bytes(), &frame[12..]].concat()
 }
 
 #[test]
 fn packet_cases_come_out_byte_for_byte() {
+    lab::in_namespace(|| drop(every_case(&Lab::new())));
+}
+
+/// By VLAN interfaces, with any priority, untagged ones among them: tags come and go.
+#[test]
+fn packet_cases_come_out_byte_for_byte_with_tags() {
     lab::in_namespace(|| {
-        let Lab { forwarder, topology } = Lab::new();
-        let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        let (mut forwarded, mut dropped, mut failures) = (0, 0, String::new());
-        let mut expected = forwarder.received();
-        for (name, case) in cases() {
-            let port = topology.port(&case.port);
-            let program = forwarder.tester(port).unwrap();
-            let input = case.input(&topology).unwrap();
-            if input.len() < 14 {
-                continue;
-            }
-            let reasons = || forwarder.left_alone().unwrap();
-            let before = reasons();
-            let used = forwarder.used().unwrap();
-            let answer = program.test(&input).unwrap();
-            let noted = reasons().iter().zip(&before).find(|(a, b)| a.1 > b.1).map(|(a, _)| a.0);
-            let received = expected.get_mut(&port).unwrap();
-            if answer.action.cast_signed() == XDP_PASS {
-                received.left += 1;
-            } else {
-                received.packets += 1;
-                received.bytes += input.len() as u64;
-            }
-            match answer.action.cast_signed() {
-                XDP_PASS => {
-                    assert_eq!(answer.frame, input, "{name}: left alone, but changed");
-                    *left.entry(noted.map_or("not_for_us", LeftAlone::name)).or_default() += 1;
-                }
-                XDP_REDIRECT => {
-                    forwarded += 1;
-                    let want = case.outputs(&topology).unwrap();
-                    let [(port, want)] = &want[..] else {
-                        failures += &format!("{name}: forwarded, {} frames wanted\n", want.len());
-                        continue;
-                    };
-                    let difference = diff(want, &answer.frame);
-                    if !difference.is_empty() {
-                        failures += &format!("{name}:\n{difference}\n");
-                    }
-                    let after = forwarder.used().unwrap();
-                    let index = after.iter().zip(&used).position(|(a, b)| a.packets > b.packets);
-                    let index = u32::try_from(index.expect("it was counted")).unwrap();
-                    let adjacency = topology.forwarding.hops.adjacency(index);
-                    assert_eq!(adjacency.port, *port, "{name}");
-                }
-                XDP_DROP => {
-                    dropped += 1;
-                    let want = case.drop_reason().unwrap().map(crate::DropReason::name);
-                    assert_eq!(want, noted.map(LeftAlone::name), "{name}");
-                }
-                other => panic!("{name}: action {other}"),
-            }
+        let ways = every_case(&Lab::tagged());
+        println!("tagged when they came, and when they left: {ways:?}");
+        assert_eq!(ways.len(), 4);
+    });
+}
+
+/// Answers how many came with a tag or without, and left so.
+fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
+    let mut ways = BTreeMap::new();
+    let mut programs = BTreeMap::new();
+    let Lab { forwarder, topology, .. } = lab;
+    let mut left: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut forwarded, mut dropped, mut failures) = (0, 0, String::new());
+    let mut expected = forwarder.received();
+    for (name, case) in cases() {
+        let port = topology.port(&case.port);
+        let input = case.input(topology).unwrap();
+        if input.len() < 14 {
+            continue;
         }
-        println!("{forwarded} forwarded, {dropped} dropped, left alone: {left:?}");
-        assert_eq!(conserved(&forwarder), expected);
-        assert!(failures.is_empty(), "{failures}");
-        assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+        let (device, input) = lab.on_wire(port, &input, (forwarded % 8) as u16);
+        let program = programs.entry(device).or_insert_with(|| forwarder.tester(device).unwrap());
+        let reasons = || forwarder.left_alone().unwrap();
+        let before = reasons();
+        let used = forwarder.used().unwrap();
+        let answer = program.test(&input).unwrap();
+        let noted = reasons().iter().zip(&before).find(|(a, b)| a.1 > b.1).map(|(a, _)| a.0);
+        let received = expected.get_mut(&port).unwrap();
+        if answer.action.cast_signed() == XDP_PASS {
+            received.left += 1;
+        } else {
+            received.packets += 1;
+            received.bytes += input.len() as u64;
+        }
+        match answer.action.cast_signed() {
+            XDP_PASS => {
+                assert_eq!(answer.frame, input, "{name}: left alone, but changed");
+                *left.entry(noted.map_or("not_for_us", LeftAlone::name)).or_default() += 1;
+            }
+            XDP_REDIRECT => {
+                forwarded += 1;
+                let want = case.outputs(topology).unwrap();
+                let [(port, want)] = &want[..] else {
+                    failures += &format!("{name}: forwarded, {} frames wanted\n", want.len());
+                    continue;
+                };
+                let (left_by, want) = lab.on_wire(*port, want, 0);
+                *ways
+                    .entry((device != topology.port(&case.port), left_by != *port))
+                    .or_default() += 1;
+                let difference = diff(&want, &answer.frame);
+                if !difference.is_empty() {
+                    failures += &format!("{name}:\n{difference}\n");
+                }
+                let after = forwarder.used().unwrap();
+                let index = after.iter().zip(&used).position(|(a, b)| a.packets > b.packets);
+                let index = u32::try_from(index.expect("it was counted")).unwrap();
+                let adjacency = topology.forwarding.hops.adjacency(index);
+                assert_eq!(adjacency.port, *port, "{name}");
+            }
+            XDP_DROP => {
+                dropped += 1;
+                let want = case.drop_reason().unwrap().map(crate::DropReason::name);
+                assert_eq!(want, noted.map(LeftAlone::name), "{name}");
+            }
+            other => panic!("{name}: action {other}"),
+        }
+    }
+    println!("{forwarded} forwarded, {dropped} dropped, left alone: {left:?}");
+    assert_eq!(conserved(forwarder), expected);
+    assert!(failures.is_empty(), "{failures}");
+    assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+    ways
+}
+
+/// What is tagged and cannot be done whole is the kernel's, as it came.
+#[test]
+fn tagged_frames_are_left_alone_for_a_reason() {
+    lab::in_namespace(|| {
+        let lab = Lab::tagged();
+        let Lab { forwarder, topology, vlans } = &lab;
+        let (wan, lan) = (&vlans[0], topology.port("lan"));
+        let untagged = |mac: Mac, dst: &str| {
+            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            frame[..6].copy_from_slice(&mac.0);
+            frame
+        };
+        let good = untagged(wan.mac, "10.1.0.2");
+        let tagged = |frame: &[u8], id: u16| with_tag(frame, 0x8100, id);
+        let program = || forwarder.tester(lan).unwrap();
+        let action = |frame: &[u8]| program().test(frame).unwrap().action.cast_signed();
+        let received = |port: u16| forwarder.received().get(&port).copied().unwrap_or_default();
+        let (before, of_lan) = (received(wan.port), received(lan));
+        assert_eq!(action(&tagged(&good, wan.id | 0xf000)), XDP_REDIRECT);
+        let expected = [
+            (tagged(&good, wan.id + 1), LeftAlone::Tag),
+            (tagged(&good, 0), LeftAlone::Tag),
+            (tagged(&good, 4095), LeftAlone::Tag),
+            // Of the interface below, and of another one.
+            (tagged(&untagged(topology.mac("lan"), "10.1.0.2"), wan.id), LeftAlone::NotOurs),
+            (tagged(&untagged(vlans[1].mac, "10.1.0.2"), wan.id), LeftAlone::NotOurs),
+            (good.clone(), LeftAlone::NotOurs),
+            (tagged(&tagged(&good, 7), wan.id), LeftAlone::Type),
+            (with_tag(&tagged(&good, wan.id), 0x88a8, 7), LeftAlone::NotOurs),
+            (with_tag(&untagged(topology.mac("lan"), "10.2.0.2"), 0x88a8, 7), LeftAlone::Type),
+            (tagged(&good, wan.id)[..17].to_vec(), LeftAlone::Short),
+            (tagged(&good, wan.id)[..18].to_vec(), LeftAlone::Short),
+            (tagged(&good, wan.id)[..37].to_vec(), LeftAlone::Short),
+            (tagged(&good[..40], wan.id), LeftAlone::Header),
+            (tagged(&untagged(wan.mac, "10.1.0.1"), wan.id), LeftAlone::Address),
+            (tagged(&untagged(wan.mac, "10.1.0.99"), wan.id), LeftAlone::Verdict),
+            (tagged(&untagged(wan.mac, "172.21.0.1"), wan.id), LeftAlone::Unresolved),
+        ];
+        for (at, (frame, why)) in expected.iter().enumerate() {
+            assert_eq!(lab.left(frame), *why, "frame {at}");
+        }
+        // Counted where it was received: by the VLAN interface, once that is known.
+        let after = received(wan.port);
+        let size = good.len() as u64 + 4;
+        assert_eq!((after.packets, after.bytes), (before.packets + 1, before.bytes + size));
+        let by_lan = received(lan).left - of_lan.left;
+        assert_eq!((after.left - before.left, by_lan), (9, 7));
+        conserved(forwarder);
+        // Where the device takes nothing, nothing leaves with a tag either.
+        let out = untagged(topology.mac("lan"), "198.51.100.7");
+        assert_eq!(action(&out), XDP_REDIRECT);
+        forwarder.open_outlet(lan, false);
+        assert_eq!(lab.left(&out), LeftAlone::Outlet);
+        forwarder.open_outlet(lan, true);
+        // It has neither device nor program of its own.
+        forwarder.open_outlet(wan.port, false);
+        forwarder.remove_port(wan.port);
+        assert_eq!(action(&out), XDP_REDIRECT);
+    });
+}
+
+/// VLAN interfaces come and go, and change tables, while programs run.
+#[test]
+fn vlan_interfaces_come_and_go() {
+    lab::in_namespace(|| {
+        let mut lab = Lab::tagged();
+        let (lan, wan) = (lab.topology.port("lan"), lab.vlans[0]);
+        let mac = lab.topology.mac("lan");
+        let to = |mac: Mac, dst: &str| {
+            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            frame[..6].copy_from_slice(&mac.0);
+            frame
+        };
+        let inward = with_tag(&to(wan.mac, "10.1.0.2"), 0x8100, wan.id);
+        let outward = to(mac, "198.51.100.7");
+        let forwards = |lab: &Lab, frame: &[u8]| {
+            let answer = lab.forwarder.tester(lan).unwrap().test(frame).unwrap();
+            answer.action.cast_signed() == XDP_REDIRECT
+        };
+        let tried = |lab: &Lab| {
+            let tried = lab.forwarder.tried(0, &outward[14..]).unwrap();
+            tried.into_iter().find(|tried| tried.ports.contains(&lan)).unwrap().ports
+        };
+        let both = Reads { v4: true, v6: true };
+        assert!(forwards(&lab, &inward) && forwards(&lab, &outward));
+        assert_eq!(lab.forwarder.reads(wan.port), Some(Ok(both)));
+        assert!(tried(&lab).contains(&wan.port), "a packet goes alike by the VLAN interfaces");
+        let others: Vec<_> = lab.vlans[1..].to_vec();
+        lab.forwarder.set_vlans(others.clone()).unwrap();
+        assert_eq!(lab.forwarder.reads(wan.port), None);
+        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Outlet));
+        // Another address.
+        let moved = Vlan { mac: Mac([2, 0, 0, 0, 9, 9]), ..wan };
+        lab.forwarder.set_vlans([&[moved][..], &others].concat()).unwrap();
+        assert_eq!(lab.left(&inward), LeftAlone::NotOurs);
+        assert!(forwards(&lab, &with_tag(&to(moved.mac, "10.1.0.2"), 0x8100, wan.id)));
+        // More of them than there were places for counts.
+        let many = (0..300).map(|n| Vlan { port: 1000 + n, id: 2000 + n, ..moved });
+        let all: Vec<_> = [wan].into_iter().chain(others).chain(many).collect();
+        lab.forwarder.set_vlans(all.clone()).unwrap();
+        let received = |lab: &Lab, port: u16| {
+            lab.forwarder.received().get(&port).map_or(0, |received| received.packets)
+        };
+        for vlan in [all[0], all[200]] {
+            let before = received(&lab, vlan.port);
+            assert!(forwards(&lab, &with_tag(&to(vlan.mac, "10.1.0.2"), 0x8100, vlan.id)));
+            assert_eq!(received(&lab, vlan.port), before + 1, "{vlan:?}");
+        }
+        conserved(&lab.forwarder);
+        // One that asks another table is left to the kernel; packets leave by it all the same.
+        let mut ports = (*lab.topology.forwarding.ports).clone();
+        ports.ports[usize::from(wan.port)].as_mut().unwrap().fib = 1;
+        let forwarding = Forwarding { ports: Arc::new(ports), ..lab.topology.forwarding.clone() };
+        lab.forwarder.follow(&forwarding);
+        assert!(lab.forwarder.reads(wan.port).unwrap().unwrap_err().contains("another routing"));
+        assert_eq!(lab.left(&inward), LeftAlone::Tag);
+        assert!(forwards(&lab, &outward));
+        // None is left: as if there had never been one.
+        lab.forwarder.follow(&lab.topology.forwarding);
+        assert!(forwards(&lab, &inward));
+        lab.forwarder.set_vlans(Vec::new()).unwrap();
+        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Outlet));
+        let max = lab.forwarder.set_vlans(vec![Vlan { port: 5000, ..wan }, wan]);
+        assert_eq!(max.unwrap_err().to_string(), "port limit exceeded: need 5001, at most 4096");
+        assert!(forwards(&lab, &inward) && forwards(&lab, &outward), "the others stand");
     });
 }
 
@@ -128,7 +317,7 @@ fn conserved(forwarder: &Forwarder) -> BTreeMap<u16, Received> {
 #[test]
 fn what_comes_in_ends_somewhere() {
     lab::in_namespace(|| {
-        let Lab { forwarder, topology } = Lab::new();
+        let Lab { forwarder, topology, .. } = Lab::new();
         let frame = |dst: &str| {
             let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
             frame[..6].copy_from_slice(&topology.mac("lan").0);
@@ -171,7 +360,7 @@ fn what_comes_in_ends_somewhere() {
 fn without_a_beat_packets_are_the_kernels() {
     lab::in_namespace(|| {
         let heartbeat = Arc::new(Heartbeat::new(std::time::Duration::from_secs(60)).unwrap());
-        let Lab { forwarder, topology } = Lab::surviving(Some(heartbeat.clone()));
+        let Lab { forwarder, topology, .. } = Lab::surviving(Some(heartbeat.clone()));
         let (_, case) = cases().into_iter().find(|(file, _)| file == "ip4_forward.toml").unwrap();
         let input = case.input(&topology).unwrap();
         let program = forwarder.tester(topology.port(&case.port)).unwrap();
@@ -191,7 +380,7 @@ fn without_a_beat_packets_are_the_kernels() {
 #[test]
 fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
     lab::in_namespace(|| {
-        let Lab { forwarder, topology } = Lab::new();
+        let Lab { forwarder, topology, .. } = Lab::new();
         let counts = || (conserved(&forwarder), forwarder.used().unwrap());
         let before = counts();
         let tried = |dst: &str, bytes: usize| {
@@ -306,7 +495,7 @@ const STRIP: &str = "llvm-strip-14";
 fn groups_are_shared_out_as_in_the_graph() {
     lab::in_namespace(|| {
         const FLOWS: u32 = 100_000;
-        let Lab { forwarder, topology } = Lab::new();
+        let Lab { forwarder, topology, .. } = Lab::new();
         let (hops, lan) = (&topology.forwarding.hops, topology.mac("lan").0);
         let program = forwarder.tester(topology.port("lan")).unwrap();
         let group = topology.forwarding.v4.lookup(0xac17_0000);

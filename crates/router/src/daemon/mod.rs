@@ -26,6 +26,7 @@ mod report;
 mod sources;
 mod survival;
 pub(crate) mod takeover;
+mod vlans;
 
 pub(crate) use kernel::FeedError;
 pub(crate) use ports::Plan;

@@ -26,6 +26,7 @@ use std::os::fd::{AsFd, RawFd};
 use super::features::Asker;
 use super::survival::Survival;
 use super::takeover::{self, Findings};
+use super::vlans::Vlans;
 use super::{FLOW_SEED, RunOptions};
 use crate::config::Mode;
 
@@ -93,22 +94,23 @@ pub(crate) type Plan = (String, Result<Mode, String>);
 
 /// All interfaces.
 pub(crate) struct Interfaces {
-    options: RunOptions,
-    findings: Findings,
+    pub(super) options: RunOptions,
+    pub(super) findings: Findings,
     local: LocalAddresses,
     /// Forwards in the drivers, if that is wanted and can be.
-    forwarder: Option<Forwarder>,
+    pub(super) forwarder: Option<Forwarder>,
     /// What goes on without this process.
     survival: Survival,
     /// When a link that was found was let go, the last time.
     freed: Option<Instant>,
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
+    pub(super) vlans: Vlans,
     /// Frames that interfaces left to the kernel before they were closed.
     closed_punted: u64,
     /// How the interfaces were driven, once all are given back.
     last: Vec<InterfaceReport>,
-    notices: Vec<String>,
+    pub(super) notices: Vec<String>,
 }
 
 impl Interfaces {
@@ -126,6 +128,7 @@ impl Interfaces {
             freed: None,
             looked_at_outlets: None,
             open: BTreeMap::new(),
+            vlans: Vlans::default(),
             closed_punted: 0,
             last: Vec::new(),
             notices: Vec::new(),
@@ -152,6 +155,7 @@ impl Interfaces {
     /// The first interfaces, all at once: those that still forward what the last daemon told them have their
     /// ways out before any of them gets its new program.
     pub(super) fn begin(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        self.sync_vlans(control);
         if let Some(forwarder) = &self.forwarder {
             let mut asker = Asker::new().ok();
             for link in self.survival.found() {
@@ -231,7 +235,7 @@ impl Interfaces {
         }
     }
 
-    fn plan(&self, link: u32, state: &LinkState) -> Result<Mode, String> {
+    pub(super) fn plan(&self, link: u32, state: &LinkState) -> Result<Mode, String> {
         plan(&self.options, &self.findings, link, state)
     }
 
@@ -271,6 +275,7 @@ impl Interfaces {
     /// Opens what is new, closes what is gone or changed, and tells the classifiers what is local.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_local(control);
+        self.sync_vlans(control);
         let gone: Vec<u32> = self
             .open
             .iter()
@@ -353,7 +358,13 @@ impl Interfaces {
                 if let Some(forwarder) = &self.forwarder {
                     forwarder.remove_port(port);
                 }
-                self.notices.push(format!("{} stays with the kernel: {reason}", state.name));
+                self.notices.push(match self.vlans.get(port) {
+                    Some(Ok(tagged)) => {
+                        format!("{}: forwarded {}, else by the kernel", state.name, tagged.place())
+                    }
+                    Some(Err(why)) => format!("{} stays with the kernel: {why}", state.name),
+                    None => format!("{} stays with the kernel: {reason}", state.name),
+                });
                 for worker in workers {
                     match af_packet::open(&state.name, link) {
                         Ok(socket) => worker.tell(Command::AddPort(port, Box::new(socket))),
@@ -479,7 +490,13 @@ impl Interfaces {
 
     /// By which path an interface's packets go, and in words how.
     fn ways(&self, open: &Open) -> (&'static str, String) {
-        match (&open.drive, self.forwards(open.port)) {
+        let forwards = self.forwards(open.port);
+        if let (Drive::Kernel, Some(tagged)) = (&open.drive, self.vlans.get(open.port)) {
+            return tagged
+                .as_ref()
+                .map_or_else(|why| ("kernel", why.clone()), |tagged| tagged.ways(forwards));
+        }
+        match (&open.drive, forwards) {
             (Drive::Kernel, _) => ("kernel", open.mode.clone()),
             (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
             (Drive::Afxdp { .. }, Some(Ok(what))) => {
@@ -559,14 +576,7 @@ fn plan(
     link: u32,
     state: &LinkState,
 ) -> Result<Mode, String> {
-    let RunOptions { config, only, path } = options;
-    if !only.is_empty() && !only.contains(&state.name) {
-        return Err("not named by --only".into());
-    }
-    let mode = config.mode(&state.name).ok_or("not named in the configuration")?;
-    if mode == Mode::Kernel {
-        return Err("the configuration says so".into());
-    }
+    let mode = chosen(options, state)?;
     if state.mac.is_none() {
         return Err("it has no Ethernet addresses, so AF_XDP cannot drive it".into());
     }
@@ -576,9 +586,21 @@ fn plan(
     if afxdp::frame_bytes_for(state.mtu).is_none() {
         return Err(format!("no frame holds its MTU of {} bytes", state.mtu));
     }
-    match takeover::reason(link, state, &findings.obstacles, &config.takeover.ignore) {
+    match takeover::reason(link, state, &findings.obstacles, &options.config.takeover.ignore) {
         Some(reason) => Err(reason),
-        None => Ok(path.mode(mode)),
+        None => Ok(mode),
+    }
+}
+
+/// What options and configuration say of a link: how it is to be driven, or why it stays with the kernel.
+pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, String> {
+    let RunOptions { config, only, path } = options;
+    if !only.is_empty() && !only.contains(&state.name) {
+        return Err("not named by --only".into());
+    }
+    match config.mode(&state.name).ok_or("not named in the configuration")? {
+        Mode::Kernel => Err("the configuration says so".into()),
+        mode => Ok(path.mode(mode)),
     }
 }
 

@@ -660,14 +660,16 @@ mod tests {
         Change(u128, u8, u32),
     }
 
-    /// Few bits at either end of the address, so that prefixes nest, meet and touch the ends.
+    /// Few bits at either end of the address, so that prefixes nest, meet and touch the ends, and two where
+    /// shortcuts end.
     fn raw() -> impl Strategy<Value = (u128, u8)> {
-        let bits = (0u128..16, 0u128..16, any::<bool>());
-        let addr = bits.prop_map(|(top, low, fill)| {
+        let bits = (0u128..16, 0u128..16, any::<bool>(), 0u128..4, prop_oneof![Just(16), Just(32)]);
+        let addr = bits.prop_map(|(top, low, fill, middle, shortcut)| {
             let addr = top << 124 | low;
-            if fill { addr | (u128::MAX >> 4 & !15) } else { addr }
+            let addr = if fill { addr | (u128::MAX >> 4 & !15) } else { addr };
+            addr ^ middle << (127 - shortcut)
         });
-        (addr, prop_oneof![0u8..=6, 121u8..=128, 0u8..=128])
+        (addr, prop_oneof![0u8..=6, 12u8..=34, 121u8..=128, 0u8..=128])
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {

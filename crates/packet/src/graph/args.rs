@@ -4,7 +4,7 @@
 //! so everything wrong with its arguments is told at once:
 //!
 //! ```
-//! # use fingerpost_packet::graph::args::{Args, ConfigError};
+//! # use fingerpost_packet::graph::{Args, ConfigError};
 //! fn configure(args: &mut Args<'_>) -> Result<(u32, bool), ConfigError> {
 //!     let capacity = args.optional("CAPACITY");
 //!     let verbose = args.keyword("VERBOSE");

@@ -16,7 +16,7 @@ use super::source::{Problems, short};
 
 /// Checks `flat`, and fills in the numbers of ports and the kinds of connections. Where it is not
 /// `whole`, because something of it could not be read, nothing is told that more could put right.
-pub fn check(flat: &mut Flat, whole: bool, problems: &mut Problems) {
+pub(super) fn check(flat: &mut Flat, whole: bool, problems: &mut Problems) {
     let mut checker = Checker { flat, whole, problems, codes: Vec::new(), ports: Vec::new() };
     checker.read_codes();
     checker.count();

@@ -50,7 +50,7 @@ impl<C: Classes + ?Sized> Classes for &C {
 /// A code of a class cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{code}` is no {what}")]
-pub struct CodeError {
+pub(super) struct CodeError {
     /// Which code.
     pub what: &'static str,
     /// What was declared.
@@ -70,7 +70,7 @@ pub enum Processing {
 
 /// A class with its codes read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Codes {
+pub(super) struct Codes {
     inputs: Count,
     outputs: Outputs,
     processing: [Vec<Processing>; 2],
@@ -93,7 +93,7 @@ enum Outputs {
 
 /// With which ports of the other side one is joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reach {
+pub(super) struct Reach {
     /// Letters a to z and A to Z, one bit each.
     letters: u64,
     /// `#`: the port's own number is one of the letters.
@@ -106,7 +106,7 @@ const LETTERS: u64 = (1 << 52) - 1;
 
 /// How two groups of ports are joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Joined {
+pub(super) enum Joined {
     /// Not at all.
     No,
     /// Each with each.
@@ -119,7 +119,7 @@ pub enum Joined {
 
 impl Reach {
     /// How inputs of this code and outputs of `other` are joined.
-    pub fn joined(self, other: Self) -> Joined {
+    pub(super) fn joined(self, other: Self) -> Joined {
         let letters =
             |reach: Self| if reach.not { LETTERS & !reach.letters } else { reach.letters };
         if letters(self) & letters(other) != 0 {
@@ -142,7 +142,7 @@ impl Codes {
     ///
     /// # Errors
     /// One of them is no such code.
-    pub fn read(class: &ClassSpec) -> Result<Self, CodeError> {
+    pub(super) fn read(class: &ClassSpec) -> Result<Self, CodeError> {
         let (inputs, outputs) =
             ports(class.ports).ok_or(CodeError { what: "number of ports", code: class.ports })?;
         let processing = sides(class.processing, processing)
@@ -153,7 +153,7 @@ impl Codes {
     }
 
     /// How many inputs and outputs it has where so many are used: as near to that as it can.
-    pub fn counts(&self, inputs: usize, outputs: usize) -> (usize, usize) {
+    pub(super) fn counts(&self, inputs: usize, outputs: usize) -> (usize, usize) {
         let inputs = self.inputs.nearest(inputs);
         match self.outputs {
             Outputs::Count(count) => (inputs, count.nearest(outputs)),
@@ -162,27 +162,27 @@ impl Codes {
     }
 
     /// The number of outputs is not that of inputs.
-    pub fn outputs_are_fixed(&self) -> bool {
+    pub(super) fn outputs_are_fixed(&self) -> bool {
         matches!(self.outputs, Outputs::Count(_))
     }
 
     /// What an input does.
-    pub fn input(&self, port: usize) -> Processing {
+    pub(super) fn input(&self, port: usize) -> Processing {
         last_repeats(&self.processing[0], port)
     }
 
     /// What an output does.
-    pub fn output(&self, port: usize) -> Processing {
+    pub(super) fn output(&self, port: usize) -> Processing {
         last_repeats(&self.processing[1], port)
     }
 
     /// Flow codes of the inputs, by port. The last one is of all further ports.
-    pub fn input_flows(&self) -> &[Reach] {
+    pub(super) fn input_flows(&self) -> &[Reach] {
         &self.flow[0]
     }
 
     /// The same of the outputs.
-    pub fn output_flows(&self) -> &[Reach] {
+    pub(super) fn output_flows(&self) -> &[Reach] {
         &self.flow[1]
     }
 }

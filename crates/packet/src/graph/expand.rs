@@ -21,12 +21,12 @@ use super::vars::{Expander, Frame};
 const MOST_NAME: usize = 1000;
 
 /// Stands for a class that is not known: it has any ports and nothing is said of them.
-pub const UNKNOWN: ClassSpec =
+pub(super) const UNKNOWN: ClassSpec =
     ClassSpec { name: "", ports: "-/-", processing: "a/a", flow: "x/y", output_names: &[] };
 
 /// Elements and connections without compounds.
 #[derive(Debug, Default)]
-pub struct Flat {
+pub(super) struct Flat {
     /// In the order of their declaration.
     pub elements: Vec<Declared>,
     /// In the order of their text; their kinds are not known yet.
@@ -36,7 +36,7 @@ pub struct Flat {
 }
 
 /// Expands the last of `templates`. `overrides` replace definitions of the top.
-pub fn expand(
+pub(super) fn expand(
     sources: &Sources,
     templates: &[Template<'_>],
     overrides: &[(&str, Text)],

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::source::{Directive, Problems, Span, short};
 
 /// Longest name, in bytes.
-pub const MOST_NAME: usize = 255;
+pub(super) const MOST_NAME: usize = 255;
 
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(super) enum Kind {
     /// A name, of an element, a class, a formal or a port.
     Word,
     /// Digits alone.
@@ -55,7 +55,7 @@ pub enum Kind {
 
 /// A piece of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Token {
+pub(super) struct Token {
     /// What.
     pub kind: Kind,
     /// Where.
@@ -63,18 +63,22 @@ pub struct Token {
 }
 
 /// Splits `text`, which is number `source` of its texts. What is no token is told to `problems`.
-pub fn lex(source: u16, text: &str, problems: &mut Problems) -> (Vec<Token>, Vec<Directive>) {
+pub(super) fn lex(
+    source: u16,
+    text: &str,
+    problems: &mut Problems,
+) -> (Vec<Token>, Vec<Directive>) {
     let lexer = Lexer { source, text, at: 0, problems, directives: Vec::new() };
     lexer.run()
 }
 
 /// White space.
-pub fn is_blank(byte: u8) -> bool {
+pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
 /// May stand in a name.
-pub fn is_name(byte: u8) -> bool {
+pub(super) fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
@@ -264,7 +268,7 @@ impl Lexer<'_> {
 
 /// What a piece of a configuration string is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PieceKind {
+pub(super) enum PieceKind {
     /// Text without meaning to the splitter; white space too.
     Plain,
     /// `(`
@@ -294,7 +298,7 @@ impl PieceKind {
 
 /// A piece of a configuration string.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub(super) struct Piece {
     /// What.
     pub kind: PieceKind,
     /// First byte.
@@ -307,7 +311,7 @@ pub struct Piece {
 
 impl Piece {
     /// In words, what should have ended and did not.
-    pub fn unclosed(&self) -> Option<&'static str> {
+    pub(super) fn unclosed(&self) -> Option<&'static str> {
         let what = match self.kind {
             PieceKind::Single | PieceKind::Double => "quote",
             PieceKind::Hex => "`\\<`",
@@ -320,14 +324,14 @@ impl Piece {
 
 /// Tells the pieces of a configuration string apart, one after the other.
 #[derive(Clone, Debug)]
-pub struct Pieces<'a> {
+pub(super) struct Pieces<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Pieces<'a> {
     /// The pieces of `text` from byte `at` on.
-    pub fn new(text: &'a str, at: usize) -> Self {
+    pub(super) fn new(text: &'a str, at: usize) -> Self {
         Self { text, at }
     }
 }

@@ -12,18 +12,18 @@ use super::source::{Problems, Sources, Span, short};
 use super::text::Text;
 
 /// How deep `{ }` may stand in each other, and libraries require each other.
-pub const MOST_DEPTH: usize = 64;
+pub(super) const MOST_DEPTH: usize = 64;
 
 /// Highest number of a port.
-pub const MOST_PORT: u32 = 65_535;
+pub(super) const MOST_PORT: u32 = 65_535;
 
 /// Finds a library: gets what `require` names and the name of the requiring file; gives the name that
 /// identifies the file and its text, or in words why not.
-pub type Library<'a> = dyn FnMut(&str, &str) -> Result<(String, String), String> + 'a;
+pub(super) type Library<'a> = dyn FnMut(&str, &str) -> Result<(String, String), String> + 'a;
 
 /// One statement.
 #[derive(Debug)]
-pub enum Statement {
+pub(super) enum Statement {
     /// Elements, joined by arrows or alone.
     Chain(Chain),
     /// `elementclass NAME class`
@@ -39,26 +39,16 @@ pub enum Statement {
 
 /// What an element is made of.
 #[derive(Debug)]
-pub enum Class {
+pub(super) enum Class {
     /// A class by its name.
     Named(Span),
     /// `{ .. }`
     Compound(Box<Body>),
 }
 
-impl Class {
-    /// Where it is.
-    pub fn span(&self) -> Span {
-        match self {
-            Self::Named(span) => *span,
-            Self::Compound(body) => body.span,
-        }
-    }
-}
-
 /// The inside of a compound.
 #[derive(Debug)]
-pub struct Body {
+pub(super) struct Body {
     /// With its braces.
     pub span: Span,
     /// Its parameters.
@@ -71,7 +61,7 @@ pub struct Body {
 
 /// A parameter of a compound.
 #[derive(Debug)]
-pub struct Formal {
+pub(super) struct Formal {
     /// The keyword it is given by; by its position where there is none.
     pub keyword: Option<Span>,
     /// `$name`
@@ -80,7 +70,7 @@ pub struct Formal {
 
 /// Groups of elements with arrows between them.
 #[derive(Debug)]
-pub struct Chain {
+pub(super) struct Chain {
     /// One more than arrows.
     pub groups: Vec<Vec<Item>>,
     /// Where each is, and whether it is `=>`.
@@ -89,7 +79,7 @@ pub struct Chain {
 
 /// An element in a chain.
 #[derive(Debug)]
-pub struct Item {
+pub(super) struct Item {
     /// `[..]` before it.
     pub inputs: Option<Ports>,
     /// What it is called, or made of.
@@ -102,7 +92,7 @@ pub struct Item {
 
 /// How an element is named.
 #[derive(Debug)]
-pub enum What {
+pub(super) enum What {
     /// A name alone: of an element, or of a class.
     Named(Span),
     /// `name :: class(config)`, or without name.
@@ -118,7 +108,7 @@ pub enum What {
 
 /// `[..]`
 #[derive(Debug)]
-pub struct Ports {
+pub(super) struct Ports {
     /// With its brackets.
     pub span: Span,
     /// Ports and ranges of them.
@@ -129,7 +119,7 @@ pub struct Ports {
 
 /// One port, or a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PortItem {
+pub(super) enum PortItem {
     /// First and last.
     Numbers(u32, u32, Span),
     /// An output by its name.
@@ -137,7 +127,7 @@ pub enum PortItem {
 }
 
 /// Reads text number `source` of `sources`; libraries that it requires are added to them.
-pub fn parse(
+pub(super) fn parse(
     sources: &mut Sources,
     source: u16,
     library: &mut Library<'_>,

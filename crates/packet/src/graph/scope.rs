@@ -20,14 +20,14 @@ use super::source::{Problem, Problems, Sources, Span, short};
 use super::text::Text;
 
 /// Elements of a configuration at most, compounds counted as well.
-pub const MOST_ELEMENTS: u64 = 32_768;
+pub(super) const MOST_ELEMENTS: u64 = 32_768;
 
 /// Connections of a configuration at most.
-pub const MOST_CONNECTIONS: u64 = 262_144;
+pub(super) const MOST_CONNECTIONS: u64 = 262_144;
 
 /// A body with its names resolved.
 #[derive(Debug)]
-pub struct Template<'s> {
+pub(super) struct Template<'s> {
     /// How many bodies its text stands in: 0 for the top.
     pub depth: usize,
     /// Its parameters.
@@ -57,7 +57,7 @@ struct Size {
 
 /// An element of a template.
 #[derive(Debug)]
-pub struct Part<'s> {
+pub(super) struct Part<'s> {
     /// Its name in this body.
     pub name: Cow<'s, str>,
     /// What it is.
@@ -70,7 +70,7 @@ pub struct Part<'s> {
 
 /// What an element is.
 #[derive(Clone, Copy, Debug)]
-pub enum ClassRef {
+pub(super) enum ClassRef {
     /// An element of the program.
     Built(ClassSpec),
     /// A compound, by number of its template.
@@ -81,7 +81,7 @@ pub enum ClassRef {
 
 /// A connection of a template.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wire {
+pub(super) struct Wire {
     /// Where packets come from.
     pub from: End,
     /// Where they go to.
@@ -92,7 +92,7 @@ pub struct Wire {
 
 /// A port of a part, or of the template itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct End {
+pub(super) struct End {
     /// Number of the part; `None` is what is outside: an input as the source of packets, an output as
     /// where they go.
     pub part: Option<usize>,
@@ -102,7 +102,7 @@ pub struct End {
 
 /// Resolves all names. The last template is the top; `None` where what is wrong with it leaves nothing
 /// to expand.
-pub fn resolve<'s>(
+pub(super) fn resolve<'s>(
     sources: &'s Sources,
     statements: Vec<Statement>,
     classes: &'s dyn Classes,

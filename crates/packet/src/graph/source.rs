@@ -63,7 +63,7 @@ pub struct Directive {
 
 /// A text and its name.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub(super) struct Source {
     name: Arc<str>,
     text: Arc<str>,
     /// First byte of each line.
@@ -324,7 +324,7 @@ impl fmt::Display for Errors {
 }
 
 /// Text for a message: one line, not too long, nothing that a terminal would obey.
-pub fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     let mut shown: String = text.chars().take(WORD_SHOWN).map(plain).collect();
     if text.chars().nth(WORD_SHOWN).is_some() {
         shown.push_str("...");

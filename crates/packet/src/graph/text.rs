@@ -185,14 +185,14 @@ impl Iterator for Words<'_> {
 
 /// Puts a text together out of others.
 #[derive(Debug, Default)]
-pub struct Builder {
+pub(super) struct Builder {
     text: String,
     pieces: Vec<Made>,
 }
 
 impl Builder {
     /// Adds a part of `text` as it is.
-    pub fn copy(&mut self, text: &Text, range: Range<usize>) {
+    pub(super) fn copy(&mut self, text: &Text, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
@@ -204,25 +204,15 @@ impl Builder {
     }
 
     /// Adds `text` for what stands at `from`.
-    pub fn put(&mut self, text: &str, from: Span) {
+    pub(super) fn put(&mut self, text: &str, from: Span) {
         if !text.is_empty() {
             self.pieces.push(Made { at: self.text.len(), from, verbatim: false });
             self.text.push_str(text);
         }
     }
 
-    /// Bytes so far.
-    pub fn len(&self) -> usize {
-        self.text.len()
-    }
-
-    /// Nothing was added.
-    pub fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
     /// The text; `from` is the place of an empty one.
-    pub fn build(mut self, from: Span) -> Text {
+    pub(super) fn build(mut self, from: Span) -> Text {
         if self.pieces.is_empty() {
             self.pieces.push(Made { at: 0, from, verbatim: false });
         }

@@ -38,7 +38,7 @@ pub struct Bandwidth {
 }
 
 /// Takes quotes and comments away: the bytes that an argument stands for.
-pub fn unquote(text: &str) -> Cow<'_, [u8]> {
+pub(super) fn unquote(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     let special = |(at, &byte): (usize, &u8)| match byte {
         b'\'' | b'"' | b'\\' => true,

@@ -21,7 +21,7 @@ const MOST_DEPTH: usize = 64;
 
 /// Variables with their values.
 #[derive(Debug)]
-pub struct Frame<'f> {
+pub(super) struct Frame<'f> {
     around: Option<&'f Frame<'f>>,
     depth: usize,
     values: HashMap<&'f str, RefCell<State>>,
@@ -40,13 +40,13 @@ enum State {
 
 impl<'f> Frame<'f> {
     /// An empty frame in another.
-    pub fn new(around: Option<&'f Self>) -> Self {
+    pub(super) fn new(around: Option<&'f Self>) -> Self {
         let depth = around.map_or(0, |around| around.depth + 1);
         Self { around, depth, values: HashMap::new() }
     }
 
     /// The frame of `depth` around this one, or itself.
-    pub fn at(&self, depth: usize) -> &Self {
+    pub(super) fn at(&self, depth: usize) -> &Self {
         let mut frame = self;
         while frame.depth > depth {
             frame = frame.around.expect("only the top is at depth 0");
@@ -55,12 +55,12 @@ impl<'f> Frame<'f> {
     }
 
     /// Adds a definition, whose value may have variables.
-    pub fn define(&mut self, name: &'f str, value: Text) {
+    pub(super) fn define(&mut self, name: &'f str, value: Text) {
         self.values.insert(name, RefCell::new(State::Raw(value)));
     }
 
     /// Adds a parameter with what it was given.
-    pub fn bind(&mut self, name: &'f str, value: Option<Text>) {
+    pub(super) fn bind(&mut self, name: &'f str, value: Option<Text>) {
         let state = value.map_or(State::Unset, State::Done);
         self.values.insert(name, RefCell::new(state));
     }
@@ -84,7 +84,7 @@ impl<'f> Frame<'f> {
 
 /// Puts values in.
 #[derive(Debug)]
-pub struct Expander<'p> {
+pub(super) struct Expander<'p> {
     /// What is wrong.
     pub problems: &'p mut Problems,
     bytes: usize,
@@ -93,12 +93,12 @@ pub struct Expander<'p> {
 
 impl<'p> Expander<'p> {
     /// Tells what is wrong to `problems`.
-    pub fn new(problems: &'p mut Problems) -> Self {
+    pub(super) fn new(problems: &'p mut Problems) -> Self {
         Self { problems, bytes: 0, depth: 0 }
     }
 
     /// `text` with the variables of `frame` put in; the same text where there are none.
-    pub fn expand(&mut self, text: &Text, frame: &Frame<'_>) -> Text {
+    pub(super) fn expand(&mut self, text: &Text, frame: &Frame<'_>) -> Text {
         if !text.as_str().contains('$') {
             return text.clone();
         }

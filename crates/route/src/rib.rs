@@ -148,11 +148,6 @@ impl<A: Addr> Rib<A> {
             + self.uses.counts.capacity() * size_of::<u32>()
     }
 
-    /// The best next hop of exactly this prefix; `NONE` when there is no route.
-    pub fn get(&self, prefix: Prefix<A>) -> NextHopId {
-        self.store.get(prefix).map_or(NextHopId::NONE, Hop::hop)
-    }
-
     /// Sets the new next hop of each change to the best of its prefix.
     pub fn best_of(&self, changes: &mut [Change<A>]) {
         self.store.get_all(

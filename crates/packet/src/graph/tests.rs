@@ -238,6 +238,12 @@ fn ports_that_are_not_there() {
     );
     assert_eq!(told("{ input [1] -> Discard }"), "1:1 compound skips input 0, and uses input 1");
     assert_eq!(
+        told("{ input -> Quue -> output; input [1] -> Discard }"),
+        "1:12 no element is called `Quue`",
+        "which may have been what takes input 0"
+    );
+    assert_eq!(told("{ KEY $a, KEY $b | Idle }"), "1:11 keyword `KEY` is declared twice");
+    assert_eq!(
         told("{ Idle -> output; Idle -> [2] output }"),
         "1:1 compound skips output 1, and uses output 2"
     );
@@ -409,7 +415,7 @@ fn sizes_are_bounded_before_anything_grows() {
     // Many to many through one port.
     let sources = "Idle -> c; ".repeat(2000) + &"c -> Discard; ".repeat(2000);
     let words = told(&("c :: { input -> output } ".to_owned() + &sources));
-    assert!(words.contains("more than 262144 connections through compounds"), "{words}");
+    assert!(words.contains("more than 262144 connections, or"), "{words}");
 }
 
 #[test]

@@ -99,7 +99,8 @@ impl<'p> Expander<'p> {
 
     /// `text` with the variables of `frame` put in; the same text where there are none.
     pub(super) fn expand(&mut self, text: &Text, frame: &Frame<'_>) -> Text {
-        if !text.as_str().contains('$') {
+        // What is copied counts as well: a compound's text is copied for each use of it.
+        if !text.as_str().contains('$') || !self.charge(text.as_str().len(), text.whole_span()) {
             return text.clone();
         }
         let told = self.problems.count();
@@ -196,14 +197,21 @@ impl<'p> Expander<'p> {
         end
     }
 
-    fn put(&mut self, value: &str, place: Span, builder: &mut Builder, how: Inside) {
+    /// Whether so many bytes more may be made; told once where not.
+    fn charge(&mut self, bytes: usize, place: Span) -> bool {
         if self.bytes > MOST_BYTES {
-            return;
+            return false;
         }
-        self.bytes = self.bytes.saturating_add(value.len());
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MOST_BYTES {
             let most = MOST_BYTES >> 20;
-            self.problems.add(place, format!("variables put in more than {most} MiB"));
+            self.problems.add(place, format!("texts with variables make more than {most} MiB"));
+        }
+        self.bytes <= MOST_BYTES
+    }
+
+    fn put(&mut self, value: &str, place: Span, builder: &mut Builder, how: Inside) {
+        if !self.charge(value.len(), place) {
             return;
         }
         match how {
@@ -395,10 +403,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_copied_for_each_use_is_bounded_too() {
+        let mut sources = Sources::default();
+        let literal = format!("'{}', $a", "x".repeat(1 << 20));
+        let source = sources.add("f", &literal).unwrap();
+        let end = u32::try_from(literal.len()).unwrap();
+        let text = Text::of(&sources, Span { source, start: 0, end });
+        let mut frame = Frame::new(None);
+        frame.define("a", text.slice(1..2));
+        let inner = Frame::new(Some(&frame));
+        let mut problems = Problems::default();
+        let mut expander = Expander::new(&mut problems);
+        let made = (0..300).filter(|_| expander.expand(&text, &inner) != text).count();
+        assert!((200..256).contains(&made), "{made}");
+        assert_eq!(problems.count(), 1);
+    }
+
+    #[test]
     fn growth_is_bounded() {
         let doubled = "$b".repeat(1000);
         let (made, told) = expand(&[&doubled, &"$c".repeat(1000), &"x".repeat(1000), "$a"]);
-        assert_eq!(told, "535 variables put in more than 256 MiB", "once");
+        assert_eq!(told, "535 texts with variables make more than 256 MiB", "once");
         assert!(made.len() < 300 << 20);
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn resolve<'s>(
         spread: 0,
         too_large: false,
     };
-    let top = resolver.body(None, 0, Vec::new(), statements, None);
+    let top = resolver.body(None, 0, Vec::new(), statements, None, true);
     resolver.templates.push(top);
     let fits = !resolver.too_large;
     fits.then_some(resolver.templates)
@@ -194,7 +194,9 @@ impl<'s> Resolver<'s, '_> {
         formals: Vec<Formal>,
         statements: Vec<Statement>,
         span: Option<Span>,
+        whole: bool,
     ) -> Template<'s> {
+        let told = self.problems.count();
         let mut scope = Scope {
             inside: depth > 0,
             names: HashMap::new(),
@@ -203,9 +205,14 @@ impl<'s> Resolver<'s, '_> {
             hops: Vec::new(),
             defines: Vec::new(),
         };
-        let mut variables: HashMap<&str, Span> = HashMap::new();
+        let (mut variables, mut keywords) = (HashMap::new(), HashMap::new());
         for formal in &formals {
             self.variable(&mut variables, formal.variable);
+            let first = formal.keyword.and_then(|at| keywords.insert(self.text(at), at));
+            if let (Some(at), Some(first)) = (formal.keyword, first) {
+                let words = format!("keyword `{}` is declared twice", short(self.text(at)));
+                self.problems.add(at, words).note(first, "first declared here");
+            }
         }
         for statement in statements {
             match statement {
@@ -215,7 +222,9 @@ impl<'s> Resolver<'s, '_> {
             }
         }
         let wires = self.wires(&scope);
-        let (inputs, outputs) = self.outside(&wires, span);
+        // What could not be read may have the port that seems to be left out.
+        let sure = span.filter(|_| whole && self.problems.count() == told);
+        let (inputs, outputs) = self.outside(&wires, sure);
         let size = self.size(name.or(span), &scope.parts, wires.len());
         let Scope { parts, defines, .. } = scope;
         let whole = true;
@@ -265,8 +274,8 @@ impl<'s> Resolver<'s, '_> {
     fn define(&mut self, scope: &mut Scope<'s>, known: &mut HashMap<&'s str, Span>, config: Span) {
         let text = Text::of(self.sources, config);
         for argument in text.arguments() {
-            let first = text.words(argument.clone()).next().unwrap_or(argument.clone());
-            let name = text.span(first.clone());
+            let (first, value) = text.split_word(argument.clone());
+            let name = text.span(first);
             let plain = |name: &str| !name.is_empty() && name.bytes().all(super::lex::is_name);
             if !self.text(name).strip_prefix('$').is_some_and(plain) {
                 let words = format!("expected `$NAME VALUE`, found `{}`", short(self.text(name)));
@@ -274,10 +283,7 @@ impl<'s> Resolver<'s, '_> {
                 continue;
             }
             self.variable(known, name);
-            let rest = &text.as_str()[first.end..argument.end];
-            let blank = rest.len() - rest.trim_start().len();
-            let value = text.slice(first.end + blank..argument.end);
-            scope.defines.push((&self.text(name)[1..], name, value));
+            scope.defines.push((&self.text(name)[1..], name, text.slice(value)));
         }
     }
 
@@ -305,7 +311,8 @@ impl<'s> Resolver<'s, '_> {
                 let Body { span, formals, statements, whole } = *body;
                 self.visible.push(HashMap::new());
                 let told = self.problems.count();
-                let mut template = self.body(name, depth + 1, formals, statements, Some(span));
+                let mut template =
+                    self.body(name, depth + 1, formals, statements, Some(span), whole);
                 template.whole = whole && self.problems.count() == told;
                 self.visible.pop();
                 self.templates.push(template);
@@ -700,7 +707,7 @@ impl<'s> Resolver<'s, '_> {
         end.port < count || !template.whole
     }
 
-    /// How many ports a compound has, told where one is left out.
+    /// How many ports a compound has, told where one is surely left out.
     fn outside(&mut self, wires: &[Wire], span: Option<Span>) -> (u32, u32) {
         let mut used = [Vec::new(), Vec::new()];
         for wire in wires {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::args::Args;
 use super::class::{ClassSpec, Processing};
-use super::lex::{PieceKind, Pieces};
+use super::lex::{PieceKind, Pieces, is_blank};
 use super::source::{Errors, Place, Problems, Sources, Span};
 use super::text::Text;
 
@@ -107,7 +107,7 @@ impl Configuration {
         let name = |number: u32| &self.elements[number as usize].name;
         for element in &self.elements {
             let config = uncommented(element.config.as_str());
-            let config = config.trim();
+            let config = config.trim_matches(|c: char| u8::try_from(c).is_ok_and(is_blank));
             let (open, close) = if config.is_empty() { ("", "") } else { ("(", ")") };
             let class = element.class.name;
             let _ = writeln!(text, "{} :: {class}{open}{config}{close};", element.name);

@@ -1,8 +1,11 @@
 //! Classes to read configurations with, for tests, and what must hold of any text.
 
+use std::ops::Range;
+
 use super::class::ClassSpec;
-use super::flat::Configuration;
+use super::flat::{Configuration, Declared};
 use super::language::Language;
+use super::value::unquote;
 
 const fn row(
     name: &'static str,
@@ -53,6 +56,13 @@ pub const CLASSES: &[ClassSpec] = &[
     row("Wrong", "1/one", "a/a", "x/x"),
 ];
 
+/// What an element is given, without quotes.
+fn arguments(element: &Declared) -> Vec<Vec<u8>> {
+    let config = &element.config;
+    let of = |range: Range<usize>| unquote(&config.as_str()[range]).into_owned();
+    config.arguments().into_iter().map(of).collect()
+}
+
 /// The flat form of `first` reads as the same graph.
 ///
 /// # Panics
@@ -67,6 +77,7 @@ pub fn same_again(first: &Configuration) {
     for (one, other) in first.elements().iter().zip(again.elements()) {
         assert_eq!((&one.name, one.class), (&other.name, other.class));
         assert_eq!((one.inputs, one.outputs), (other.inputs, other.outputs));
+        assert_eq!(arguments(one), arguments(other), "{}", one.name);
     }
     assert_eq!(again.connections().len(), first.connections().len());
     for (one, other) in first.connections().iter().zip(again.connections()) {

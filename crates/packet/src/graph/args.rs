@@ -75,6 +75,8 @@ struct Given {
     range: Range<usize>,
     /// Length of its keyword, where it has one.
     keyword: usize,
+    /// Where its value starts.
+    value: usize,
     used: bool,
 }
 
@@ -105,23 +107,13 @@ impl<'a> Args<'a> {
         problems: &'a mut Problems,
     ) -> Self {
         let of = |range: Range<usize>| {
-            let keyword = keyword_len(&text.as_str()[range.clone()]);
-            Given { range, keyword, used: false }
+            let (keyword, value) = keyword_of(text, range.clone());
+            Given { range, keyword, value, used: false }
         };
         let given: Vec<Given> = text.arguments().into_iter().map(of).collect();
         let keyed = (0..given.len()).filter(|&at| given[at].keyword > 0).collect();
         let (next, known, positions) = (0, Vec::new(), 0);
         Self { element, class, text, given, next, keyed, known, positions, problems, wrong: false }
-    }
-
-    /// Name of the element.
-    pub fn element(&self) -> &'a str {
-        self.element
-    }
-
-    /// How many were given and not yet asked for.
-    pub fn left(&self) -> usize {
-        self.given.iter().filter(|given| !given.used).count()
     }
 
     /// The next argument, which must be there. It may also be given by its name as a keyword.
@@ -148,7 +140,7 @@ impl<'a> Args<'a> {
     /// # Errors
     /// It is given twice.
     pub fn optional_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
-        self.positions += 1;
+        self.positions = self.positions.saturating_add(1);
         Ok(match self.by_keyword(name)? {
             Some(arg) => Some(arg),
             None => self.advance(),
@@ -263,7 +255,7 @@ impl<'a> Args<'a> {
 
     fn by_keyword(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
         self.known.push(name);
-        let mut found: Option<Arg<'a>> = None;
+        let (mut found, mut again) = (None, None);
         for n in 0..self.keyed.len() {
             let given = &mut self.given[self.keyed[n]];
             let (range, past) = (given.range.clone(), given.range.start + given.keyword);
@@ -271,28 +263,29 @@ impl<'a> Args<'a> {
                 continue;
             }
             given.used = true;
-            let blank = self.text.as_str()[past..range.end].bytes();
-            let blank = blank.take_while(u8::is_ascii_whitespace).count();
-            let arg = Arg { text: self.text, range: past + blank..range.end };
-            if found.is_some() {
-                return Err(self.refuse(&arg, &format!("{name} is given twice")));
+            let arg = Arg { text: self.text, range: given.value..range.end };
+            match &found {
+                None => found = Some(arg),
+                Some(_) => again = again.or(Some(arg)),
             }
-            found = Some(arg);
         }
-        Ok(found)
+        match again {
+            Some(arg) => Err(self.refuse(&arg, &format!("{name} is given twice"))),
+            None => Ok(found),
+        }
     }
 }
 
-/// Length of the keyword that an argument begins with, 0 where it has none.
-fn keyword_len(argument: &str) -> usize {
-    let bytes = argument.as_bytes();
-    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
-        return 0;
+/// Length of the keyword that an argument begins with, 0 where it has none, and where its value starts.
+fn keyword_of(text: &Text, argument: Range<usize>) -> (usize, usize) {
+    let none = (0, argument.start);
+    if !text.as_str()[argument.clone()].starts_with(|first: char| first.is_ascii_uppercase()) {
+        return none;
     }
-    let part = |b: &&u8| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b'_';
-    let len = bytes.iter().take_while(part).count();
-    let followed = bytes.get(len).is_some_and(u8::is_ascii_whitespace);
-    if len > 1 && followed { len } else { 0 }
+    let (word, value) = text.split_word(argument);
+    let part = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    let keyword = word.len() > 1 && text.as_str()[word.clone()].bytes().all(part);
+    if keyword && !value.is_empty() { (word.len(), value.start) } else { none }
 }
 
 #[cfg(test)]
@@ -350,6 +343,8 @@ mod tests {
         assert_eq!(good("VERBOSE no, CAPACITY 0x10"), (16, Some(false), None));
         assert_eq!(good("VERBOSE no, 5, BURST\t7,"), (5, Some(false), Some(7)));
         assert_eq!(good("\"5\", /* yes */ 'true'"), (5, Some(true), None));
+        assert_eq!(good("5, BURST /* packets */ 7"), (5, None, Some(7)));
+        assert_eq!(good("5, BURST/**/7"), (5, None, Some(7)));
     }
 
     #[test]
@@ -367,6 +362,7 @@ mod tests {
             "10 `q` (Queue): BURST: `70000` is out of range: 0 to 65535 are possible"
         );
         assert_eq!(told("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
+        assert_eq!(told("5, BURST 1, BURST 2, BURST 3"), "19 `q` (Queue): BURST is given twice");
         assert_eq!(told("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
         assert_eq!(
             told("5, SOMETHING x"),

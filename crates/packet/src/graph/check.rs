@@ -80,13 +80,6 @@ impl Used {
     }
 }
 
-/// The hop by which a port got what it is.
-#[derive(Clone, Copy)]
-struct Found {
-    port: usize,
-    is: Processing,
-}
-
 impl Checker<'_> {
     fn read_codes(&mut self) {
         for element in &self.flat.elements {
@@ -173,21 +166,22 @@ impl Checker<'_> {
         let declared: Vec<Processing> = (0..used.port.len()).map(fixed).collect();
         let inside = self.inside(used, &declared);
         self.ports.clone_from(&declared);
-        let mut waiting: VecDeque<Found> = VecDeque::new();
+        let mut waiting: VecDeque<usize> = VecDeque::new();
         for (port, &is) in declared.iter().enumerate() {
             if is != Processing::Agnostic {
-                waiting.push_back(Found { port, is });
+                waiting.push_back(port);
             }
         }
         // What was reached, so that large elements are gone through once for each kind.
         let mut groups: HashSet<(usize, Processing)> = HashSet::new();
-        while let Some(Found { port, is }) = waiting.pop_front() {
+        while let Some(port) = waiting.pop_front() {
+            let is = self.ports[port];
             for &wire in &used.wires[port] {
                 let [output, input] = used.ends[wire as usize];
                 let other = if port == output { input } else { output };
                 if self.ports[other] == Processing::Agnostic {
                     self.ports[other] = is;
-                    waiting.push_back(Found { port: other, is });
+                    waiting.push_back(other);
                 } else if self.ports[other] != is {
                     self.clash(used, wire as usize, &declared);
                 }
@@ -202,7 +196,7 @@ impl Checker<'_> {
                 for &other in &inside.groups[group] {
                     if self.ports[other] == Processing::Agnostic {
                         self.ports[other] = is;
-                        waiting.push_back(Found { port: other, is });
+                        waiting.push_back(other);
                     } else if self.ports[other] != is {
                         self.mixed(used, port, other);
                         break;

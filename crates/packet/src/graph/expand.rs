@@ -159,12 +159,11 @@ impl<'t> Work<'t, '_> {
     {
         let name_of = |span: Span| self.sources.text(span);
         let keyword = |range: &Range<usize>| {
-            let word = config.words(range.clone()).next().filter(|word| word.end < range.end)?;
-            let said = &config.as_str()[word.clone()];
+            let (word, value) = config.split_word(range.clone());
+            let said = config.as_str().get(word).filter(|_| !value.is_empty())?;
             let known =
                 template.formals.iter().position(|f| f.keyword.map(name_of) == Some(said))?;
-            let rest = &config.as_str()[word.end..range.end];
-            Some((known, word.end + rest.len() - rest.trim_start().len()..range.end))
+            Some((known, value))
         };
         let mut values: Vec<Option<Text>> = vec![None; template.formals.len()];
         let positions = |f: &usize| template.formals[*f].keyword.is_none();
@@ -226,9 +225,12 @@ impl<'t> Work<'t, '_> {
             let mut next = vec![to];
             while let Some(port) = next.pop() {
                 steps += 1;
-                if steps > 4 * MOST_CONNECTIONS {
-                    let words =
-                        format!("more than {MOST_CONNECTIONS} connections through compounds");
+                let connections = self.flat.connections.len() as u64;
+                if steps > 4 * MOST_CONNECTIONS || connections > MOST_CONNECTIONS {
+                    let (most, steps) = (MOST_CONNECTIONS, 4 * MOST_CONNECTIONS);
+                    let words = format!(
+                        "more than {most} connections, or {steps} ports on their way through compounds"
+                    );
                     self.variables.problems.add(place, words);
                     self.flat.connections.clear();
                     return;

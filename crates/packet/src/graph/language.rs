@@ -58,7 +58,7 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         self
     }
 
-    /// Reads a configuration; `name` is what messages call it.
+    /// Reads a configuration; `name` is what messages call it, and by which a library that requires it knows it.
     ///
     /// # Errors
     /// All that is wrong with it.

@@ -116,6 +116,14 @@ impl Text {
         let text = &self.as_str()[..argument.end];
         Words { pieces: Pieces::new(text, argument.start), text, open: None }
     }
+
+    /// The first word of one of its arguments, and the rest from the second on.
+    pub(super) fn split_word(&self, argument: Range<usize>) -> (Range<usize>, Range<usize>) {
+        let mut words = self.words(argument.clone());
+        let first = words.next().unwrap_or(argument.start..argument.start);
+        let rest = words.next().map_or(argument.end, |second| second.start);
+        (first, rest..argument.end)
+    }
 }
 
 /// How many bytes are white space before the first that is not.

@@ -179,7 +179,7 @@ integers!(u8 u16 u32 u64 usize i32 i64);
 /// Digits with at most one point, without sign or exponent.
 fn real(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    text.parse().ok().filter(|_| plain)
+    text.parse().ok().filter(|number: &f64| plain && number.is_finite())
 }
 
 /// The number in front, and the unit behind it.

@@ -58,6 +58,11 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Its text as it was given, without libraries.
+    pub fn text(&self) -> &str {
+        self.sources.whole(0)
+    }
+
     /// Its elements, by number.
     pub fn elements(&self) -> &[Declared] {
         &self.elements

@@ -1,4 +1,4 @@
-//! `cargo xtask soak fuzz_lookup` and `soak fuzz_graph`: a fuzz target of `fuzz/`, built and run with
+//! `cargo xtask soak fuzz_lookup`, `fuzz_graph` and `fuzz_control`: a fuzz target of `fuzz/`, built and run with
 //! nothing installed but a C++ compiler, which the fuzzer in `libfuzzer-sys` is compiled with.
 //!
 //! The flags are those of cargo-fuzz: edges counted in every crate of ours, debug assertions on, and
@@ -53,6 +53,15 @@ const GRAPH: Target = Target {
     most_bytes: 8192,
 };
 
+const CONTROL: Target = Target {
+    name: "control",
+    corpus: "corpus-control",
+    findings: "findings-control",
+    seeds: "seeds-control",
+    kept: "crates/packet/src/control_socket/tests.rs, as a test",
+    most_bytes: 512,
+};
+
 /// Every lookup algorithm against the oracle.
 pub(crate) fn lookup(seconds: &str) -> Result<()> {
     fuzz(&LOOKUP, seconds, seeds)
@@ -72,6 +81,15 @@ pub(crate) fn graph(seconds: &str) -> Result<()> {
             }
         }
         Ok(())
+    })
+}
+
+/// Any bytes of a client of the control socket.
+pub(crate) fn control(seconds: &str) -> Result<()> {
+    fuzz(&CONTROL, seconds, |folder| {
+        let seed = b"read list\r\nWRITEDATA q.take 2\nabWRITEUNTIL q.warn .\na\n.\nREAD q.fail x\n\
+            checkread q.five\ncheckwrite q.five\nREADUNTIL q.echo\n\nhelp\nreaddata q.echo 9999\nquit\n";
+        fs::write(folder.join("session"), seed).context("cannot write a seed")
     })
 }
 

@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, fuzz_lookup, fuzz_graph, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, fuzz_lookup, fuzz_graph, fuzz_control, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -110,7 +110,7 @@ fn docs(args: &[String]) -> Result<()> {
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are
-/// the same tests under another compiler, and two are fuzzers.
+/// the same tests under another compiler, and three are fuzzers.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {
         [name] if name == "asan" => return sanitize::asan(),
@@ -122,6 +122,7 @@ fn soak(args: &[String]) -> Result<()> {
     match name.as_str() {
         "fuzz_lookup" => return fuzz::lookup(seconds),
         "fuzz_graph" => return fuzz::graph(seconds),
+        "fuzz_control" => return fuzz::control(seconds),
         _ => {}
     }
     // Of one package, the tests that need no program can go on without the others being built.

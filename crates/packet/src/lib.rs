@@ -5,6 +5,7 @@ pub mod buf;
 #[cfg(any(test, feature = "testing"))]
 pub mod cases;
 pub mod cause;
+pub mod control_socket;
 pub mod counters;
 pub mod device;
 pub mod drops;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::buf::{Batch, Pool};
@@ -89,7 +89,6 @@ pub(crate) fn worker(
     let (events, _) = mpsc::channel();
     Ok(Worker::new(WorkerOptions {
         plan: &plan,
-        entry: plan.find(router_graph::ENTRY).context("the graph has an entry")?,
         pool,
         reader,
         counters: Arc::new(WorkerCounters::new(8, 65_536)),

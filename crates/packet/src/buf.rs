@@ -19,6 +19,8 @@
 //! 4. The memory is reached only through the slot that owns the frame, so `&Batch` gives `&[u8]` and
 //!    `&mut Batch` gives `&mut [u8]`.
 
+mod queue;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::NonNull;
@@ -28,6 +30,8 @@ use std::sync::{Arc, Mutex};
 use fingerpost_lpm::NextHopId;
 
 use crate::drops::DropReason;
+
+pub use queue::PacketQueue;
 
 /// Packets a batch holds at most.
 pub const BATCH: usize = 256;
@@ -239,6 +243,8 @@ pub struct Meta {
     pub hop: NextHopId,
     /// What one element tells the next; sender and receiver agree on the meaning.
     pub note: u32,
+    /// Click's paint: a number that elements mark packets with.
+    pub paint: u8,
 }
 
 /// Made by the router: an ICMP error or a further fragment. Never causes an error.
@@ -494,6 +500,16 @@ impl Batch {
         self.labels[i] = TAKEN;
         self.labeled = true;
         Packet { pool: self.pool.clone(), slot: self.slots[i], meta: self.meta[i] }
+    }
+
+    /// A packet with the same bytes and metadata; `None` when no frame is free.
+    pub fn copy(&self, i: usize) -> Option<Packet> {
+        let mut packet = self.pool.alloc()?;
+        packet.slot.start = self.slots[..self.len][i].start;
+        packet.slot.len = self.slots[i].len;
+        packet.bytes_mut().copy_from_slice(self.bytes(i));
+        packet.meta = self.meta[i];
+        Some(packet)
     }
 
     /// Appends a packet of the same pool. Gives it back when there is no room.

@@ -5,6 +5,7 @@
 //! `packets_in = packets_out + dropped + held`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::drops::{DropReason, REASONS};
 
@@ -29,6 +30,41 @@ impl Count {
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
+    }
+}
+
+/// Counts that each worker has its own of, and readers see the sum of.
+#[derive(Debug)]
+pub struct PerWorker<T>(Arc<Mutex<Vec<Arc<T>>>>);
+
+impl<T> Clone for PerWorker<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for PerWorker<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Default> PerWorker<T> {
+    /// One more worker's. It goes on counting in the sum when the worker has ended.
+    pub fn add(&self) -> Arc<T> {
+        let counts = Arc::<T>::default();
+        self.list().push(counts.clone());
+        counts
+    }
+
+    /// The sum over all workers of what `read` finds.
+    pub fn sum(&self, read: impl Fn(&T) -> u64) -> u64 {
+        self.list().iter().map(|counts| read(counts)).fold(0, u64::wrapping_add)
+    }
+
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<T>>> {
+        // A list of pointers is whole whatever panicked beside it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -59,6 +59,7 @@ reasons! {
     HoldFull = "hold_full", "Too many packets wait for link addresses.";
     HostUnreachable = "host_unreachable", "The next hop does not answer.";
     PortDown = "port_down", "The port to leave by is down or gone.";
+    QueueFull = "queue_full", "A queue of the graph is full.";
     TransmitFull = "transmit_full", "The port to leave by took no more.";
     TransmitError = "transmit_error", "The port to leave by refused the packet.";
     NoBuffer = "no_buffer", "No free frame.";

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::buf::{Batch, FLAG_GENERATED, Pool, RawFrame};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Pool, RawFrame};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port};
 use crate::drops::DropReason;
@@ -83,13 +83,13 @@ impl Outlets {
     }
 
     /// Slots, holes included: numbers are below it.
-    pub(crate) fn end(&self) -> usize {
-        self.slots.len()
+    pub(crate) fn end(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }
 
     /// The port of a number.
-    pub(crate) fn port(&mut self, number: usize) -> Option<&mut dyn Port> {
-        match self.slots.get_mut(number) {
+    pub(crate) fn port(&mut self, number: u16) -> Option<&mut dyn Port> {
+        match self.slots.get_mut(usize::from(number)) {
             Some(Some(slot)) => Some(&mut *slot.port),
             _ => None,
         }
@@ -111,8 +111,8 @@ impl Outlets {
     }
 
     /// Notes that a port's device failed: the end of the round takes it out.
-    pub(crate) fn fail(&mut self, number: usize, error: DeviceError) {
-        if let Some(Some(slot)) = self.slots.get_mut(number) {
+    pub(crate) fn fail(&mut self, number: u16, error: DeviceError) {
+        if let Some(Some(slot)) = self.slots.get_mut(usize::from(number)) {
             slot.failed = Some(error);
         }
     }
@@ -173,6 +173,14 @@ impl Transmit for Outlets {
                 slot.flush(self.now_ns, &self.counters, &mut self.queued);
             }
         }
+    }
+
+    fn room(&mut self, port: u16) -> usize {
+        let Some(Some(slot)) = self.slots.get(usize::from(port)) else {
+            // There it is dropped, and counted.
+            return BATCH;
+        };
+        slot.queue.room()
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! Cost: two comparisons and two additions an error.
 
+use crate::graph::{Args, ConfigError, Value};
+
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -22,6 +24,18 @@ pub struct Limit {
 impl Limit {
     /// No limit.
     pub const NONE: Self = Self { rate_pps: u32::MAX, burst: u32::MAX };
+}
+
+/// As an argument: rate and burst.
+impl Value for Limit {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut words = text.split_ascii_whitespace();
+        let (rate, burst, none) = (words.next(), words.next(), words.next());
+        match (rate.map(u32::read), burst.map(u32::read), none) {
+            (Some(Ok(rate_pps)), Some(Ok(burst)), None) => Ok(Self { rate_pps, burst }),
+            _ => Err("no limit: packets a second, and how many at once".into()),
+        }
+    }
 }
 
 /// A token bucket over a monotonic clock.
@@ -109,6 +123,27 @@ impl Default for ErrorLimits {
 }
 
 impl ErrorLimits {
+    /// Reads the keyword arguments of an element that sends errors.
+    pub(crate) fn read(args: &mut Args<'_>) -> Result<Self, ConfigError> {
+        let usual = Self::default();
+        let mut limit = |name, usual: Limit| Ok(args.keyword(name)?.unwrap_or(usual));
+        let limits = [
+            limit("TIME_EXCEEDED", usual.time_exceeded),
+            limit("UNREACHABLE", usual.unreachable),
+            limit("TOO_BIG", usual.too_big),
+            limit("PARAMETER", usual.parameter),
+            limit("ALL", usual.all),
+        ];
+        let [time_exceeded, unreachable, too_big, parameter, all] = limits;
+        Ok(Self {
+            time_exceeded: time_exceeded?,
+            unreachable: unreachable?,
+            too_big: too_big?,
+            parameter: parameter?,
+            all: all?,
+        })
+    }
+
     /// Everything is sent.
     pub const NONE: Self = Self {
         time_exceeded: Limit::NONE,

@@ -1,98 +1,17 @@
-//! The graph of the built-in router: every element of the path, wired.
-//!
-//! ```text
-//! ether_input -> [fill_checksum] -> ip4_input -> ip4_lookup -> ip4_next_hop -> transmit
-//!                                   ip6_input -> ip6_lookup -> ip6_next_hop -> transmit
-//! ip4_input.options -> ip4_options -> ip4_lookup
-//! *.error -> icmp4_error, icmp6_error -> the lookup of the family, or back by the link
-//! ip4_next_hop.fragment -> ip4_fragment -> ip4_next_hop
-//! *.hold -> hold -> the lookup of the family
-//! ```
-//!
-//! Errors, fragments and packets that waited re-enter the path, so they are routed like any other;
-//! those edges close cycles, on which the run counts rounds.
+//! The graph of the built-in router: every element of the path, wired. `router.click` has it.
 
-use std::sync::Arc;
+use crate::element::ELEMENTS;
+use crate::graph::{Errors, Plan};
 
-use crate::element::{Icmp4Error, Icmp6Error};
-use crate::graph::{Plan, PlanBuilder, PlanError};
-use crate::rate_limit::ErrorLimits;
+/// Its text, in Click's language.
+pub const TEXT: &str = include_str!("router.click");
 
-/// Name of the node at which packets enter.
-pub const ENTRY: &str = "ether_input";
-
-/// The built-in router with the usual limits for ICMP errors.
+/// The built-in router.
 ///
 /// # Errors
 /// Never with the registry of this crate: its tests build it.
-pub fn plan() -> Result<Plan, PlanError> {
-    plan_with(&ErrorLimits::default())
-}
-
-/// The built-in router. The nodes are called like their elements; where one element stands twice,
-/// the family is added. Each worker may send ICMP errors of each family within `limits`.
-///
-/// # Errors
-/// Never with the registry of this crate: its tests build it.
-pub fn plan_with(limits: &ErrorLimits) -> Result<Plan, PlanError> {
-    let mut b = PlanBuilder::new();
-    for class in [
-        "ether_input",
-        "ip4_input",
-        "ip6_input",
-        "ip4_options",
-        "ip4_lookup",
-        "ip6_lookup",
-        "ip4_next_hop",
-        "ip6_next_hop",
-        "ip4_fragment",
-        "hold",
-        "icmp4_error",
-        "icmp6_error",
-        "transmit",
-    ] {
-        b.node(class, class)?;
-    }
-    b.node("fill4", "fill_checksum")?.node("fill6", "fill_checksum")?;
-
-    for (from, output, to, input) in [
-        ("ether_input", "ip4", "ip4_input", "0"),
-        ("ether_input", "ip6", "ip6_input", "0"),
-        ("ether_input", "fill4", "fill4", "0"),
-        ("ether_input", "fill6", "fill6", "0"),
-        ("fill4", "0", "ip4_input", "0"),
-        ("fill6", "0", "ip6_input", "0"),
-        ("ip4_input", "forward", "ip4_lookup", "0"),
-        ("ip4_input", "options", "ip4_options", "0"),
-        ("ip4_input", "error", "icmp4_error", "0"),
-        ("ip6_input", "forward", "ip6_lookup", "0"),
-        ("ip6_input", "error", "icmp6_error", "0"),
-        ("ip4_options", "forward", "ip4_lookup", "0"),
-        ("ip4_options", "error", "icmp4_error", "0"),
-        ("ip4_lookup", "out", "ip4_next_hop", "in"),
-        ("ip6_lookup", "out", "ip6_next_hop", "in"),
-        ("ip4_next_hop", "out", "transmit", "0"),
-        ("ip4_next_hop", "error", "icmp4_error", "0"),
-        ("ip4_next_hop", "hold", "hold", "0"),
-        ("ip4_next_hop", "fragment", "ip4_fragment", "0"),
-        ("ip4_fragment", "0", "ip4_next_hop", "fragments"),
-        ("ip6_next_hop", "out", "transmit", "0"),
-        ("ip6_next_hop", "error", "icmp6_error", "0"),
-        ("ip6_next_hop", "hold", "hold", "0"),
-        ("hold", "ip4", "ip4_lookup", "0"),
-        ("hold", "ip6", "ip6_lookup", "0"),
-        ("hold", "error4", "icmp4_error", "0"),
-        ("hold", "error6", "icmp6_error", "0"),
-        ("icmp4_error", "lookup", "ip4_lookup", "0"),
-        ("icmp6_error", "lookup", "ip6_lookup", "0"),
-        ("icmp6_error", "link", "transmit", "0"),
-    ] {
-        b.edge(from, output, to, input)?;
-    }
-    let (v4, v6) = (*limits, *limits);
-    b.make("icmp4_error", Arc::new(move || Box::new(Icmp4Error::new(&v4))))?;
-    b.make("icmp6_error", Arc::new(move || Box::new(Icmp6Error::new(&v6))))?;
-    Ok(b.build())
+pub fn plan() -> Result<Plan, Errors> {
+    Plan::read("router.click", TEXT, ELEMENTS)
 }
 
 #[cfg(test)]
@@ -107,21 +26,19 @@ mod tests {
     struct Router {
         bench: Bench,
         graph: Graph,
-        entry: u16,
     }
 
     fn router(world: &World) -> Router {
         let bench = Bench::new(world);
-        let plan = plan().unwrap();
-        let graph = Graph::new(&plan, &bench.pool);
-        Router { bench, graph, entry: plan.find(ENTRY).unwrap() }
+        let graph = Graph::new(&plan().unwrap(), &bench.pool);
+        Router { bench, graph }
     }
 
     impl Router {
         /// Runs frames that came in by port 0; what was sent since, by port.
         fn run(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>, Meta)> {
             let frames = batch(&self.bench.pool, 0, frames.iter().map(|f| &f[..]));
-            self.graph.run(self.entry, 0, frames, &mut self.bench.round());
+            self.graph.receive(0, frames, &mut self.bench.round());
             std::mem::take(&mut self.bench.sent.frames)
         }
 
@@ -177,17 +94,26 @@ mod tests {
     }
 
     #[test]
+    fn no_output_leads_nowhere() {
+        let plan = plan().unwrap();
+        assert!(plan.nodes().iter().all(|node| node.outputs.iter().all(Option::is_some)));
+        assert_eq!((plan.devices(), plan.entry(7)), (&[][..], plan.find("FromPorts@1")));
+    }
+
+    #[test]
     fn limits_are_those_asked_for() {
         let mut world = World::new();
         world.neighbor(3, 0);
         world.leg("10.0.0.0/24", Leg::Adjacency(3));
         world.leg("2001:db8:0::/64", Leg::Adjacency(3));
         let bench = Bench::new(&world);
-        let none = crate::rate_limit::Limit { rate_pps: 0, burst: 0 };
-        let limits = ErrorLimits { unreachable: none, ..ErrorLimits::NONE };
-        let plan = plan_with(&limits).unwrap();
-        let entry = plan.find(ENTRY).unwrap();
-        let mut router = Router { graph: Graph::new(&plan, &bench.pool), bench, entry };
+        let many = "1000000000 1000000";
+        let limits = format!("UNREACHABLE 0 0, TIME_EXCEEDED {many}, ALL {many}");
+        let text = TEXT
+            .replace("ICMP4Errors", &format!("ICMP4Errors({limits})"))
+            .replace("ICMP6Errors", &format!("ICMP6Errors({limits})"));
+        let plan = Plan::read("limits", &text, ELEMENTS).unwrap();
+        let mut router = Router { graph: Graph::new(&plan, &bench.pool), bench };
         let v4 = |ttl| frame_v4("10.0.0.9", "192.0.2.1", ttl, 17, &[0; 8]);
         let v6 = |hops| frame_v6("2001:db8::9", "2001:db8:5::1", hops, 17, &[0; 8]);
         let mut sent = |frame: &[u8]| {

@@ -9,10 +9,14 @@ use fingerpost_route::{
     Adjacency, AnyPrefix, Ask, Forwarding, HopTable, Leg, Mac, PortInfo, PortTable,
 };
 
-use crate::buf::{Batch, Meta, Packet, Pool};
+use crate::buf::{BATCH, Batch, Meta, Packet, Pool};
 use crate::counters::WorkerCounters;
-use crate::element::{Context, Element, Transmit};
-use crate::graph::Round;
+use crate::drops::DropReason;
+use crate::element::{
+    Context, Devices, ELEMENTS, Element, ElementClass, Inputs, Made, Setup, Transmit,
+};
+use crate::graph::{Args, Errors, Graph, Language, Plan, Problems, Round, Sources, Span, Text};
+use crate::handler::Handlers;
 use crate::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 
 /// The route store as a lookup: slow, and right by its own tests.
@@ -270,6 +274,46 @@ impl Transmit for Sent {
         }
         batch.clear();
     }
+
+    fn room(&mut self, _: u16) -> usize {
+        BATCH
+    }
+}
+
+/// The inputs of an element that has none to ask.
+pub struct NoInputs;
+
+impl Inputs for NoInputs {
+    fn pull(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
+}
+
+/// An instance of an element of this class with these arguments, all of its outputs used.
+///
+/// # Panics
+/// When they are wrong.
+pub fn element(class: &ElementClass, config: &str) -> Box<dyn Element> {
+    made(class, config).make.as_ref()()
+}
+
+/// What the class makes of these arguments.
+///
+/// # Panics
+/// When they are wrong.
+pub fn made(class: &ElementClass, config: &str) -> Made {
+    let mut sources = Sources::default();
+    let source = sources.add("test", config).expect("a short text");
+    let end = u32::try_from(config.len()).expect("a short text");
+    let text = Text::of(&sources, Span { source, start: 0, end });
+    let mut problems = Problems::default();
+    let mut setup = Setup {
+        args: Args::new("e", class.spec.name, &text, &mut problems),
+        inputs: 1,
+        outputs: 8,
+        pulls: false,
+        devices: &mut Devices::default(),
+    };
+    let made = (class.configure)(&mut setup);
+    made.unwrap_or_else(|_| panic!("{}", problems.errors(&sources)))
 }
 
 /// Everything around an element or a graph: counters, frames, questions, a place to send to.
@@ -339,5 +383,88 @@ impl Bench {
         let mut batch = batch(&self.pool, port, frames);
         element.process(0, &mut batch, &mut self.context());
         batch
+    }
+}
+
+/// A configuration of Click's language at work, with the elements of the registry.
+pub struct Rig {
+    /// Everything around it.
+    pub bench: Bench,
+    /// What it was planned to.
+    pub plan: Plan,
+    /// It runs here.
+    pub graph: Graph,
+    /// Its handlers.
+    pub handlers: Handlers,
+}
+
+impl Rig {
+    /// In a world, where elements look at routes and ports.
+    ///
+    /// # Panics
+    /// When the configuration is wrong.
+    pub fn new(world: &World, text: &str) -> Self {
+        let told = |errors: Errors| -> ! { panic!("\n{errors}") };
+        let read = Language::new(ELEMENTS).read("test", text).unwrap_or_else(|errors| told(errors));
+        let plan = Plan::of(&read, ELEMENTS).unwrap_or_else(|errors| told(errors));
+        let bench = Bench::new(world);
+        let given = plan.nodes().iter().map(|node| node.handlers().to_vec()).collect();
+        let handlers = Handlers::new(Arc::new(read), given, ELEMENTS);
+        Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers }
+    }
+
+    /// Lets the device that the configuration names receive frames; what was sent since, by device.
+    ///
+    /// # Panics
+    /// When there is no such device.
+    pub fn receive(&mut self, device: &str, frames: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
+        let at = self.plan.devices().iter().position(|known| known.name == device);
+        let port = u16::try_from(at.expect("a device of the configuration")).expect("few");
+        let batch = batch(&self.bench.pool, port, frames.iter().copied());
+        self.graph.receive(port, batch, &mut self.bench.round());
+        self.sent()
+    }
+
+    /// A round without received packets; what was sent since, by device.
+    pub fn poll(&mut self) -> Vec<(String, Vec<u8>)> {
+        self.graph.poll(&mut self.bench.round());
+        self.sent()
+    }
+
+    /// What was sent since, by device. Checks that no frame is lost.
+    fn sent(&mut self) -> Vec<(String, Vec<u8>)> {
+        let held = self.graph.held().total();
+        assert_eq!(
+            self.bench.pool.free() + held,
+            self.bench.pool.frames(),
+            "every frame is somewhere"
+        );
+        let name = |port: u16| self.plan.devices()[usize::from(port)].name.clone();
+        self.bench.sent.frames.drain(..).map(|(port, frame, _)| (name(port), frame)).collect()
+    }
+
+    /// Reads a handler.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn read(&self, handler: &str) -> String {
+        self.handlers.read(handler, "").unwrap_or_else(|error| panic!("{handler}: {error}"))
+    }
+
+    /// Writes to a handler.
+    ///
+    /// # Panics
+    /// When it cannot be written so.
+    pub fn write(&self, handler: &str, text: &str) {
+        self.handlers.write(handler, text).unwrap_or_else(|error| panic!("{handler}: {error}"));
+    }
+
+    /// Packets dropped for a reason, received and made ones.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        let counters = &self.bench.counters;
+        [&counters.dropped, &counters.generated_dropped]
+            .map(|of| of[reason as usize].read())
+            .iter()
+            .sum()
     }
 }

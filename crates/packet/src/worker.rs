@@ -20,7 +20,6 @@ use crate::buf::{BATCH, Batch, Pool};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port, Wait};
 use crate::drops::DropReason;
-use crate::graph::plan::NodeId;
 use crate::graph::{Graph, Plan, Round};
 use crate::outlets::Outlets;
 
@@ -82,8 +81,6 @@ impl Wait for Nap {
 pub struct WorkerOptions<'a> {
     /// The graph's wiring.
     pub plan: &'a Plan,
-    /// Where received packets enter it.
-    pub entry: NodeId,
     /// Frames for all its ports and for packets of our own making.
     pub pool: Pool,
     /// What to forward by.
@@ -103,7 +100,6 @@ pub struct WorkerOptions<'a> {
 /// One thread's share of the router.
 pub struct Worker {
     graph: Graph,
-    entry: NodeId,
     reader: Reader<Forwarding>,
     counters: Arc<WorkerCounters>,
     commands: Receiver<Command>,
@@ -114,6 +110,8 @@ pub struct Worker {
     outlets: Outlets,
     flow_seed: u64,
     burst: usize,
+    /// In the last round the graph had packets of its own to move.
+    active: bool,
     start: Instant,
 }
 
@@ -123,7 +121,6 @@ impl Worker {
         let counters = options.counters;
         Self {
             graph: Graph::new(options.plan, &options.pool),
-            entry: options.entry,
             reader: options.reader,
             outlets: Outlets::new(counters.clone(), options.pool),
             counters,
@@ -134,6 +131,7 @@ impl Worker {
             fds: Vec::new(),
             flow_seed: options.flow_seed,
             burst: BURST,
+            active: false,
             start: Instant::now(),
         }
     }
@@ -181,7 +179,7 @@ impl Worker {
         let mut idle_since_ns = None;
         while !self.obey() {
             let now_ns = self.now_ns();
-            if self.round_at(now_ns) > 0 {
+            if self.round_at(now_ns) > 0 || self.active {
                 idle_since_ns = None;
             } else if now_ns - *idle_since_ns.get_or_insert(now_ns) < SPIN_NS {
                 std::hint::spin_loop();
@@ -205,10 +203,10 @@ impl Worker {
 
     /// One round at a time of the caller's choice, in nanoseconds. Commands are not looked at.
     pub fn round_at(&mut self, now_ns: u64) -> usize {
-        let Self { graph, reader, counters, outlets, pending, flow_seed, .. } = self;
+        let Self { graph, reader, counters, outlets, pending, flow_seed, active, .. } = self;
         let forwarding = reader.pin();
         outlets.begin(now_ns);
-        graph.poll(&mut Round {
+        *active = graph.poll(&mut Round {
             now_ns,
             forwarding,
             counters,
@@ -219,6 +217,9 @@ impl Worker {
         let mut received = 0;
         for number in 0..outlets.end() {
             let Some(port) = outlets.port(number) else { continue };
+            if !graph.takes(number) {
+                continue;
+            }
             let mut batch = graph.batch();
             batch.set_limit(self.burst);
             let result = port.recv(&mut batch);
@@ -235,7 +236,7 @@ impl Worker {
                     transmit: outlets,
                 };
                 let (before, sending) = (Instant::now(), counters.send_ns.read());
-                graph.run(self.entry, 0, batch, round);
+                graph.receive(number, batch, round);
                 // Two looks at the clock a batch: a nanosecond a packet at most.
                 let sent = counters.send_ns.read() - sending;
                 counters.path_ns.add(nanoseconds(before).saturating_sub(sent));
@@ -335,16 +336,15 @@ impl Worker {
 }
 
 /// Marks and counts what a port received.
-#[allow(clippy::cast_possible_truncation, reason = "ports are numbered in 16 bits")]
-fn count_received(batch: &mut Batch, number: usize, counters: &WorkerCounters) {
+fn count_received(batch: &mut Batch, number: u16, counters: &WorkerCounters) {
     let mut bytes = 0;
     for i in 0..batch.len() {
         bytes += batch.frame_len(i) as u64;
-        batch.meta_mut()[i].port = number as u16;
+        batch.meta_mut()[i].port = number;
     }
     let packets = batch.len() as u64;
     counters.packets_in.add(packets);
-    if let Some(port) = counters.ports.get(number) {
+    if let Some(port) = counters.ports.get(usize::from(number)) {
         port.rx_packets.add(packets);
         port.rx_bytes.add(bytes);
     }
@@ -386,7 +386,6 @@ mod tests {
         let (asked, asks) = mpsc::sync_channel(2);
         let worker = Worker::new(WorkerOptions {
             plan: &plan,
-            entry: plan.find(router_graph::ENTRY).unwrap(),
             pool: pool.clone(),
             reader: publisher.reader(),
             counters: counters.clone(),

@@ -58,7 +58,6 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let plan = router_graph::plan().expect("the built-in graph");
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,
-        entry: plan.find(router_graph::ENTRY).expect("the built-in graph has an entry"),
         pool: pool.clone(),
         reader: publisher.reader(),
         counters: counters.clone(),

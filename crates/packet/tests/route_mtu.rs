@@ -83,7 +83,7 @@ impl Router {
         bench.forwarding = Forwarding::clone(&self.control.forwarding());
         let mut graph = Graph::new(&router_graph::plan().unwrap(), &bench.pool);
         let packets = batch(&bench.pool, 0, [frame]);
-        graph.run(0, 0, packets, &mut bench.round());
+        graph.receive(0, packets, &mut bench.round());
         assert_eq!(graph.held().received, 0, "all stations are known");
         let sent = bench.sent.frames.into_iter();
         sent.map(|(port, frame, _)| (port, frame[ETHERNET..].to_vec())).collect()

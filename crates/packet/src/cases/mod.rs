@@ -171,6 +171,10 @@ impl Transmit for NoTransmit {
     fn transmit(&mut self, batch: &mut Batch) {
         panic!("{} packets transmitted outside a graph", batch.len());
     }
+
+    fn room(&mut self, _: u16) -> usize {
+        0
+    }
 }
 
 impl Default for Stage {

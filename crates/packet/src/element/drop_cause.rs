@@ -1,17 +1,25 @@
 //! Drops packets with the reason of the cause that their note holds, and tells nobody: stands where
 //! an error element would, in a router that sends no ICMP.
 
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::Batch;
 use crate::cause::Cause;
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "drop_cause",
+    spec: ClassSpec {
+        name: "DropCause",
+        ports: "1/0",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
     summary: "drops packets with the reason of their cause, and tells nobody",
-    inputs: &["in"],
-    outputs: &[],
-    make: || Box::new(DropCause),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| DropCause))
+    },
 };
 
 struct DropCause;

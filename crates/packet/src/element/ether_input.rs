@@ -8,17 +8,25 @@
 
 use fingerpost_route::Mac;
 
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_LINK_MULTICAST};
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 use crate::wire::{ETHER_BYTES, Ether, ether};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "ether_input",
+    spec: ClassSpec {
+        name: "EtherInput",
+        ports: "1/4",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["ip4", "ip6", "fill4", "fill6"],
+    },
     summary: "checks the destination MAC, tells IPv4 from IPv6",
-    inputs: &["in"],
-    outputs: &["ip4", "ip6", "fill4", "fill6"],
-    make: || Box::new(EtherInput),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| EtherInput))
+    },
 };
 
 /// Frames ahead for which the first line is asked for.
@@ -139,7 +147,7 @@ mod tests {
             (0, v4[..13].to_vec(), drop(DropReason::TooShort), 0),
             (0, vec![], drop(DropReason::TooShort), 0),
         ];
-        let element = &mut *(CLASS.make)();
+        let element = &mut *crate::testing::element(&CLASS, "");
         for (i, (port, frame, want, flags)) in cases.iter().enumerate() {
             let batch = bench.process(element, *port, [&frame[..]]);
             assert_eq!(batch.decision(0), *want, "case {i}");

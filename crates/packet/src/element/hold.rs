@@ -16,18 +16,26 @@ use std::net::IpAddr;
 use fingerpost_lpm::Addr;
 use fingerpost_route::{Ask, Leg};
 
-use super::{Context, Element, ElementClass, Held};
+use super::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::buf::{Batch, FLAG_GENERATED, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 use crate::wire::{Ether, Ip4, Ip6, ether};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "hold",
+    spec: ClassSpec {
+        name: "Hold",
+        ports: "1/4",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["ip4", "ip6", "error4", "error6"],
+    },
     summary: "keeps packets until the next hop's link address is known",
-    inputs: &["in"],
-    outputs: &["ip4", "ip6", "error4", "error6"],
-    make: || Box::new(Hold::new()),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(Hold::new).polled())
+    },
 };
 
 /// Added to the output of a family for packets that cannot go on.
@@ -227,7 +235,7 @@ impl Element for Hold {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) {
+    fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         for _ in 0..self.turns.len().min(TURNS) {
             let Some(key) = self.turns.pop_front() else { return };
             let Some(wait) = self.waits.get_mut(&key) else { continue };
@@ -281,7 +289,7 @@ impl Element for Hold {
 mod tests {
     use super::*;
     use crate::buf::Decision;
-    use crate::testing::{Bench, World, frame_v4, frame_v6};
+    use crate::testing::{Bench, NoInputs, World, frame_v4, frame_v6};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -299,7 +307,9 @@ mod tests {
 
     /// Output and last byte of what came out.
     fn poll(bench: &mut Bench, hold: &mut Hold) -> Vec<(u16, u8)> {
-        hold.poll(&mut bench.context());
+        let mut batch = Batch::new(&bench.pool);
+        hold.poll(&mut batch, &mut NoInputs, &mut bench.context());
+        assert!(batch.is_empty());
         bench.emitted.drain(..).map(|(out, p)| (out, *p.bytes().last().unwrap())).collect()
     }
 

@@ -10,11 +10,12 @@
 
 use fingerpost_route::PortTable;
 
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
+use crate::graph::ClassSpec;
 use crate::rate_limit::{ErrorClass, ErrorLimits, RateLimiter};
 use crate::source_addr::{egress_v4, source_v4};
 use crate::wire::checksum::checksum;
@@ -26,11 +27,20 @@ use crate::wire::ip4::FRAGMENT_OFFSET;
 use crate::wire::{EtherMut, IP4_BYTES, Ip4, Ip4Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "icmp4_error",
+    spec: ClassSpec {
+        name: "ICMP4Errors",
+        ports: "1/1",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["lookup"],
+    },
     summary: "drops IPv4 packets and tells their senders why",
-    inputs: &["in"],
-    outputs: &["lookup"],
-    make: || Box::new(Icmp4Error::new(&ErrorLimits::default())),
+    configure: |setup| {
+        let limits = ErrorLimits::read(&mut setup.args);
+        setup.args.finish()?;
+        let limits = limits?;
+        Ok(Made::new(move || Icmp4Error::new(&limits)))
+    },
 };
 
 /// The whole error packet is at most this long (RFC 1812, 4.3.2.3): what every host takes.
@@ -43,7 +53,7 @@ const PRECEDENCE: u8 = 6 << 5;
 const TTL: u8 = 64;
 
 /// The element.
-pub struct Icmp4Error {
+struct Icmp4Error {
     limiter: RateLimiter,
     /// Identification of the next error.
     id: u16,
@@ -77,7 +87,7 @@ impl ErrorCounts {
 
 impl Icmp4Error {
     /// Within these limits, which are this instance's own.
-    pub fn new(limits: &ErrorLimits) -> Self {
+    fn new(limits: &ErrorLimits) -> Self {
         Self { limiter: RateLimiter::new(limits), id: 0, counts: ErrorCounts::default() }
     }
 

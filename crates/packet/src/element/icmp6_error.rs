@@ -10,11 +10,12 @@
 use fingerpost_route::{PortInfo, PortTable};
 
 use super::icmp4_error::{ErrorCounts, class};
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
+use crate::graph::ClassSpec;
 use crate::rate_limit::{ErrorLimits, RateLimiter};
 use crate::source_addr::{egress_v6, source_v6};
 use crate::wire::checksum::pseudo_v6;
@@ -27,11 +28,20 @@ use crate::wire::ip6::{is_link_local, is_multicast};
 use crate::wire::{Ether, EtherMut, IP6_BYTES, Ip6, Ip6Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "icmp6_error",
+    spec: ClassSpec {
+        name: "ICMP6Errors",
+        ports: "1/2",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["lookup", "link"],
+    },
     summary: "drops IPv6 packets and tells their senders why",
-    inputs: &["in"],
-    outputs: &["lookup", "link"],
-    make: || Box::new(Icmp6Error::new(&ErrorLimits::default())),
+    configure: |setup| {
+        let limits = ErrorLimits::read(&mut setup.args);
+        setup.args.finish()?;
+        let limits = limits?;
+        Ok(Made::new(move || Icmp6Error::new(&limits)))
+    },
 };
 
 /// Every link carries this much (RFC 8200, 5): the whole error packet is at most this long
@@ -46,14 +56,14 @@ const LOOKUP: u16 = 0;
 const LINK: u16 = 1;
 
 /// The element.
-pub struct Icmp6Error {
+struct Icmp6Error {
     limiter: RateLimiter,
     counts: ErrorCounts,
 }
 
 impl Icmp6Error {
     /// Within these limits, which are this instance's own.
-    pub fn new(limits: &ErrorLimits) -> Self {
+    fn new(limits: &ErrorLimits) -> Self {
         Self { limiter: RateLimiter::new(limits), counts: ErrorCounts::default() }
     }
 

@@ -8,19 +8,27 @@
 //! Cost: a copy of all payload but the first fragment's, a header checksum a fragment; 140 ns for
 //! 1,428 bytes in two.
 
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, Packet};
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 use crate::wire::checksum::checksum;
 use crate::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
 use crate::wire::{IP4_BYTES, Ip4, Ip4Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "ip4_fragment",
+    spec: ClassSpec {
+        name: "IP4Fragment",
+        ports: "1/1",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
     summary: "cuts IPv4 packets to the MTU in their note",
-    inputs: &["in"],
-    outputs: &["out"],
-    make: || Box::new(Ip4Fragment::default()),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(Ip4Fragment::default))
+    },
 };
 
 /// Bytes of the longest IPv4 header.
@@ -192,6 +200,7 @@ mod tests {
         let frame = stage.frame(text);
         let mut packet = stage.packet("wide", &frame, mtu);
         packet.meta.hop = NextHopId(5);
+        packet.meta.paint = 7;
         stage.run(&mut Ip4Fragment::default(), vec![packet])
     }
 
@@ -220,7 +229,8 @@ mod tests {
             let ip = Ip4::at(&l.frame, 14).unwrap();
             assert_eq!((ip.id(), ip.traffic_class(), ip.ttl(), ip.protocol()), (99, 0x2e, 7, 17));
             let flags = if i == 0 { 0 } else { FLAG_GENERATED };
-            let meta = Meta { port: 3, network: 14, flags, hop: NextHopId(5), note: 1500 };
+            let meta =
+                Meta { port: 3, network: 14, flags, hop: NextHopId(5), note: 1500, paint: 7 };
             assert_eq!((l.output, l.meta), (0, meta));
             assert_eq!(l.frame[..14], left[0].frame[..14]);
         }

@@ -12,21 +12,29 @@
 //! for each address.
 
 use super::ether_input::AHEAD;
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
 use crate::cause::Cause;
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 use crate::own_addrs::OwnAddrs;
 use crate::wire::checksum::Sum;
 use crate::wire::ip4::{FRAGMENT_OFFSET, sum_is_valid};
 use crate::wire::{IP4_BYTES, Ip4};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "ip4_input",
+    spec: ClassSpec {
+        name: "IP4Input",
+        ports: "1/3",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["forward", "options", "error"],
+    },
     summary: "checks IPv4 headers and addresses, and the TTL",
-    inputs: &["in"],
-    outputs: &["forward", "options", "error"],
-    make: || Box::new(Ip4Input { own: OwnAddrs::v4() }),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| Ip4Input { own: OwnAddrs::v4() }))
+    },
 };
 
 const OPTIONS: u16 = 1;
@@ -203,7 +211,7 @@ mod tests {
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
         batch.meta_mut()[0].flags = flags;
-        (CLASS.make)().process(0, &mut batch, &mut bench.context());
+        crate::testing::element(&CLASS, "").process(0, &mut batch, &mut bench.context());
         (batch.decision(0), batch.meta()[0].note, batch.frame_len(0))
     }
 

@@ -12,21 +12,29 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::Batch;
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
+use crate::graph::ClassSpec;
 use crate::source_addr::{egress_v4, source_v4};
 use crate::wire::checksum::checksum;
 use crate::wire::{IP4_BYTES, Ip4, Ip4Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "ip4_options",
+    spec: ClassSpec {
+        name: "IP4Options",
+        ports: "1/2",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["forward", "error"],
+    },
     summary: "checks IPv4 options, records route and time, drops source routes",
-    inputs: &["in"],
-    outputs: &["forward", "error"],
-    make: || Box::new(Ip4Options::default()),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(Ip4Options::default))
+    },
 };
 
 /// To the lookup.

@@ -8,21 +8,29 @@
 //! Cost: one line of the frame, one read of a filter for each address.
 
 use super::ether_input::AHEAD;
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
 use crate::cause::Cause;
 use crate::drops::DropReason;
+use crate::graph::ClassSpec;
 use crate::own_addrs::OwnAddrs;
 use crate::wire::icmp::NEXT_HOP_BY_HOP;
 use crate::wire::ip6::{is_link_local, is_multicast};
 use crate::wire::{IP6_BYTES, Ip6};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    name: "ip6_input",
+    spec: ClassSpec {
+        name: "IP6Input",
+        ports: "1/2",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["forward", "error"],
+    },
     summary: "checks IPv6 headers and addresses, and the hop limit",
-    inputs: &["in"],
-    outputs: &["forward", "error"],
-    make: || Box::new(Ip6Input { own: OwnAddrs::v6() }),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| Ip6Input { own: OwnAddrs::v6() }))
+    },
 };
 
 const ERROR: u16 = 1;
@@ -137,7 +145,7 @@ mod tests {
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
         batch.meta_mut()[0].flags = flags;
-        (CLASS.make)().process(0, &mut batch, &mut bench.context());
+        crate::testing::element(&CLASS, "").process(0, &mut batch, &mut bench.context());
         (batch.decision(0), batch.meta()[0].note, batch.frame_len(0))
     }
 

@@ -11,24 +11,39 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId};
 use fingerpost_route::Forwarding;
 
 use super::ether_input::AHEAD;
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch};
+use crate::graph::ClassSpec;
 use crate::wire::{Ip4, Ip6};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
-    name: "ip4_lookup",
+    spec: ClassSpec {
+        name: "IP4Lookup",
+        ports: "1/1",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
     summary: "finds the next hops of IPv4 destinations",
-    inputs: &["in"],
-    outputs: &["out"],
-    make: || Box::new(Ip4Lookup(Arrays::new())),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| Ip4Lookup(Arrays::new())))
+    },
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
-    name: "ip6_lookup",
+    spec: ClassSpec {
+        name: "IP6Lookup",
+        ports: "1/1",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
     summary: "finds the next hops of IPv6 destinations",
-    inputs: &["in"],
-    outputs: &["out"],
-    make: || Box::new(Ip6Lookup(Arrays::new())),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| Ip6Lookup(Arrays::new())))
+    },
 };
 
 /// Questions and answers of one batch, and the places of those that ask one table of several.
@@ -141,7 +156,7 @@ mod tests {
         let frames = dsts.map(|dst| frame_v4("10.0.0.9", dst, 64, 17, &[]));
         let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
         batch.meta_mut().iter_mut().for_each(|m| m.network = 14);
-        (CLASS4.make)().process(0, &mut batch, &mut bench.context());
+        crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
         let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
         assert_eq!(seen, [hops[0], hops[1], NextHopId::NONE, hops[0]]);
 
@@ -149,7 +164,7 @@ mod tests {
         let frames = dsts.map(|dst| frame_v6("2001:db8::9", dst, 64, 17, &[]));
         let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
         batch.meta_mut().iter_mut().for_each(|m| m.network = 14);
-        (CLASS6.make)().process(0, &mut batch, &mut bench.context());
+        crate::testing::element(&CLASS6, "").process(0, &mut batch, &mut bench.context());
         let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
         assert_eq!(seen, [hops[3], NextHopId::NONE, hops[2]]);
     }
@@ -171,7 +186,7 @@ mod tests {
         for (i, meta) in batch.meta_mut().iter_mut().enumerate() {
             (meta.network, meta.port) = (14, u16::try_from(i % 2).unwrap());
         }
-        (CLASS4.make)().process(0, &mut batch, &mut bench.context());
+        crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
         let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
         assert_eq!(seen, [hops[0], hops[2], hops[1], NextHopId::NONE]);
     }

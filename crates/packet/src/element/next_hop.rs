@@ -18,29 +18,44 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::{Adjacency, HopTable, Leg};
 
 use super::ether_input::AHEAD;
-use super::{Context, Element, ElementClass};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
+use crate::graph::ClassSpec;
 use crate::wire::ip4::DONT_FRAGMENT;
 use crate::wire::ip6::is_link_local;
 use crate::wire::{EtherMut, Ip4, Ip4Mut, Ip6, Ip6Mut};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
-    name: "ip4_next_hop",
+    spec: ClassSpec {
+        name: "IP4NextHop",
+        ports: "2/4",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["out", "error", "hold", "fragment"],
+    },
     summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
-    inputs: &["in", "fragments"],
-    outputs: &["out", "error", "hold", "fragment"],
-    make: || Box::new(NextHop::<4>::new()),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(NextHop::<4>::new))
+    },
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
-    name: "ip6_next_hop",
+    spec: ClassSpec {
+        name: "IP6NextHop",
+        ports: "1/3",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["out", "error", "hold"],
+    },
     summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
-    inputs: &["in"],
-    outputs: &["out", "error", "hold"],
-    make: || Box::new(NextHop::<6>::new()),
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(NextHop::<6>::new))
+    },
 };
 
 const ERROR: u16 = 1;
@@ -238,7 +253,7 @@ mod tests {
         batch.meta_mut()[0].network = 14;
         set(&mut batch.meta_mut()[0]);
         let class = if frame[14] >> 4 == 4 { CLASS4 } else { CLASS6 };
-        (class.make)().process(input, &mut batch, &mut bench.context());
+        crate::testing::element(&class, "").process(input, &mut batch, &mut bench.context());
         (batch, bench)
     }
 

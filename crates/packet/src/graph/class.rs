@@ -176,6 +176,16 @@ impl Codes {
         last_repeats(&self.processing[1], port)
     }
 
+    /// Whether packets of an input may leave by an output.
+    pub(super) fn join(&self, input: usize, output: usize) -> bool {
+        match last_repeats(&self.flow[0], input).joined(last_repeats(&self.flow[1], output)) {
+            Joined::No => false,
+            Joined::All => true,
+            Joined::Same => input == output,
+            Joined::Others => input != output,
+        }
+    }
+
     /// Flow codes of the inputs, by port. The last one is of all further ports.
     pub(super) fn input_flows(&self) -> &[Reach] {
         &self.flow[0]

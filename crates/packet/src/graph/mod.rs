@@ -25,8 +25,10 @@ pub use args::{Arg, Args, ConfigError};
 pub use class::{ClassSpec, Classes, Processing};
 pub use flat::{Configuration, Connection, Declared};
 pub use language::Language;
-pub use plan::{Plan, PlanBuilder, PlanError};
+pub use plan::Plan;
 pub use run::{Graph, NodeCounters, Round};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use source::Sources;
 pub use source::{Errors, Place, Problems, Report, Span};
 pub use text::Text;
 pub use value::{Around, Bandwidth, Value};

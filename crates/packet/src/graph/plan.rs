@@ -2,15 +2,24 @@
 //!
 //! Names exist while it is built; a running graph knows numbers only. Edges that close a cycle (an
 //! ICMP error goes back to the lookup) are marked, so that the run counts rounds there and nowhere
-//! else: every cycle has at least one such edge.
+//! else: every cycle has at least one such edge. A cycle of elements that ask each other would never end, and is
+//! refused.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
-use crate::element::{Element, ElementClass};
+use super::class::{Codes, Processing};
+use super::flat::{Configuration, Connection, Declared};
+use super::language::Language;
+use super::source::{Errors, Problems, short};
+use crate::element::{Device, Devices, Element, ElementClass, Made, Receives, Setup};
+use crate::handler::Handler;
 
 /// A node's number in its plan.
 pub type NodeId = u16;
+
+/// Nodes a plan holds at most: what a number tells apart.
+const MAX_NODES: usize = 1 << 16;
 
 /// Where packets of an output go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,32 +32,52 @@ pub struct Edge {
     pub back: bool,
 }
 
-/// Makes an instance of an element for each worker.
-pub type Make = Arc<dyn Fn() -> Box<dyn Element> + Send + Sync>;
+/// Where an input asks for packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// The node that is asked.
+    pub node: NodeId,
+    /// At which of its outputs.
+    pub output: u16,
+    /// At which of its own inputs that node asks in turn, to process what comes; `None` where its element
+    /// answers itself.
+    pub through: Option<u16>,
+}
 
 /// One element of a plan.
 #[derive(Clone)]
 pub struct Node {
     /// Its own name, for counters.
-    pub name: String,
+    pub name: std::sync::Arc<str>,
     /// What it is.
     pub class: &'static ElementClass,
-    /// By output number; `None` where nothing is wired.
+    /// By output number, those that push; `None` where nothing is wired.
     pub outputs: Vec<Option<Edge>>,
-    /// Makes it in place of its class, where it has settings of its own.
-    pub make: Option<Make>,
+    /// By input number, those that pull.
+    pub inputs: Vec<Option<Ask>>,
+    made: Made,
 }
 
 impl Node {
     /// A new instance; each worker has its own.
     pub fn element(&self) -> Box<dyn Element> {
-        self.make.as_ref().map_or_else(self.class.make, |make| make())
+        (self.made.make)()
+    }
+
+    /// It has a turn in each round.
+    pub(super) fn polled(&self) -> bool {
+        self.made.polled
+    }
+
+    /// Its own handlers.
+    pub fn handlers(&self) -> &[Handler] {
+        &self.made.handlers
     }
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}) -> {:?}", self.name, self.class.name, self.outputs)
+        write!(f, "{} ({}) -> {:?}", self.name, self.class.spec.name, self.outputs)
     }
 }
 
@@ -56,9 +85,35 @@ impl fmt::Debug for Node {
 #[derive(Clone, Debug)]
 pub struct Plan {
     nodes: Vec<Node>,
+    devices: Vec<Device>,
+    /// By port number: where its packets enter.
+    entries: Vec<Option<NodeId>>,
+    /// Where those of other ports do.
+    rest: Option<NodeId>,
 }
 
 impl Plan {
+    /// Configures the elements of a configuration, each by its class among `classes`, and wires them.
+    ///
+    /// # Errors
+    /// All that is wrong with their arguments, and what cannot be run.
+    pub fn of(
+        configuration: &Configuration,
+        classes: &'static [ElementClass],
+    ) -> Result<Self, Errors> {
+        let mut problems = Problems::default();
+        let planned = Planner::plan(configuration, classes, &mut problems);
+        planned.filter(|_| problems.is_empty()).ok_or_else(|| configuration.errors(problems))
+    }
+
+    /// Reads a configuration and plans it. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn read(name: &str, text: &str, classes: &'static [ElementClass]) -> Result<Self, Errors> {
+        Self::of(&Language::new(classes).read(name, text)?, classes)
+    }
+
     /// The nodes, by number.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -66,272 +121,224 @@ impl Plan {
 
     /// The node of a name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        let at = self.nodes.iter().position(|node| node.name == name)?;
-        Some(NodeId::try_from(at).expect("the builder limits the number of nodes"))
+        let at = self.nodes.iter().position(|node| &*node.name == name)?;
+        NodeId::try_from(at).ok()
+    }
+
+    /// The devices that it names, by the numbers of their ports.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Where packets enter that this port received.
+    pub fn entry(&self, port: u16) -> Option<NodeId> {
+        self.entries.get(usize::from(port)).copied().flatten().or(self.rest)
     }
 }
 
-/// Why a plan was not built.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// No element of that name in the registry.
-    #[error("no element is called {class}")]
-    NoClass {
-        /// What was asked for.
-        class: String,
-    },
-    /// Two nodes of one name.
-    #[error("two nodes are called {node}")]
-    Twice {
-        /// The name.
-        node: String,
-    },
-    /// No node of that name.
-    #[error("no node is called {node}")]
-    NoNode {
-        /// The name.
-        node: String,
-    },
-    /// The node's element has no such output.
-    #[error("{node} ({class}) has no output {output}")]
-    NoOutput {
-        /// The node.
-        node: String,
-        /// Its element.
-        class: &'static str,
-        /// Name or number of the output.
-        output: String,
-    },
-    /// The node's element has no such input.
-    #[error("{node} ({class}) has no input {input}")]
-    NoInput {
-        /// The node.
-        node: String,
-        /// Its element.
-        class: &'static str,
-        /// Name or number of the input.
-        input: String,
-    },
-    /// A push output leads to one place only.
-    #[error("output {output} of {node} is wired twice")]
-    WiredTwice {
-        /// The node.
-        node: String,
-        /// Name of the output.
-        output: &'static str,
-    },
-    /// More nodes than fit a node number.
-    #[error("too many nodes: at most {max}")]
-    TooMany {
-        /// What fits.
-        max: usize,
-    },
-}
-
-/// Nodes a plan holds at most.
-const MAX_NODES: usize = 4096;
-
-/// Collects nodes and edges by name.
-#[derive(Debug, Default)]
-pub struct PlanBuilder {
+struct Planner<'a> {
+    configuration: &'a Configuration,
+    problems: &'a mut Problems,
+    devices: Devices,
     nodes: Vec<Node>,
+    entries: Vec<Option<NodeId>>,
+    rest: Option<NodeId>,
 }
 
-impl PlanBuilder {
-    /// An empty plan.
-    pub fn new() -> Self {
-        Self::default()
+impl<'a> Planner<'a> {
+    fn plan(
+        configuration: &'a Configuration,
+        classes: &'static [ElementClass],
+        problems: &'a mut Problems,
+    ) -> Option<Plan> {
+        let elements = configuration.elements();
+        if let Some(first) = elements.get(MAX_NODES) {
+            problems.add(first.place, format!("more than {MAX_NODES} elements"));
+            return None;
+        }
+        let classes: HashMap<&str, _> = classes.iter().map(|row| (row.spec.name, row)).collect();
+        let mut planner = Self {
+            configuration,
+            problems,
+            devices: Devices::default(),
+            nodes: Vec::with_capacity(elements.len()),
+            entries: Vec::new(),
+            rest: None,
+        };
+        let mut pulls = vec![false; elements.len()];
+        for wire in configuration.connections() {
+            pulls[wire.to as usize] |= wire.kind == Processing::Pull;
+        }
+        for (number, element) in elements.iter().enumerate() {
+            let Some(class) = classes.get(element.class.name) else {
+                let words = format!("class `{}` cannot be run", element.class.name);
+                planner.problems.add(element.place, words);
+                continue;
+            };
+            planner.node(number, element, class, pulls[number]);
+        }
+        // With all numbers right, or not at all.
+        if planner.nodes.len() < elements.len() {
+            return None;
+        }
+        planner.wire();
+        mark_back_edges(&mut planner.nodes);
+        let devices = planner.devices.list;
+        let Self { nodes, entries, rest, .. } = planner;
+        Some(Plan { nodes, devices, entries, rest })
     }
 
-    /// A node of a registered element.
-    ///
-    /// # Errors
-    /// [`PlanError::NoClass`], [`PlanError::Twice`], [`PlanError::TooMany`].
-    pub fn node(&mut self, name: &str, class: &str) -> Result<&mut Self, PlanError> {
-        let row = ElementClass::find(class)
-            .ok_or_else(|| PlanError::NoClass { class: class.to_owned() })?;
-        self.node_of(name, row)
-    }
-
-    /// A node of any element, registered or not.
-    ///
-    /// # Errors
-    /// [`PlanError::Twice`], [`PlanError::TooMany`].
-    pub fn node_of(
+    fn node(
         &mut self,
-        name: &str,
+        number: usize,
+        element: &Declared,
         class: &'static ElementClass,
-    ) -> Result<&mut Self, PlanError> {
-        if self.nodes.iter().any(|node| node.name == name) {
-            return Err(PlanError::Twice { node: name.to_owned() });
+        pulls: bool,
+    ) {
+        let mut setup = Setup {
+            args: self.configuration.args(number, self.problems),
+            inputs: element.inputs,
+            outputs: element.outputs,
+            pulls,
+            devices: &mut self.devices,
+        };
+        let Ok(made) = (class.configure)(&mut setup) else { return };
+        let slot = match made.receives {
+            Receives::Nothing => None,
+            Receives::Rest => Some(&mut self.rest),
+            Receives::Port(port) => {
+                let port = usize::from(port);
+                if self.entries.len() <= port {
+                    self.entries.resize(port + 1, None);
+                }
+                Some(&mut self.entries[port])
+            }
+        };
+        if let Some(slot) = slot {
+            if let Some(first) = *slot {
+                let first = &self.configuration.elements()[usize::from(first)];
+                let words = format!("`{}` receives the same packets", short(&first.name));
+                let words = format!("`{}`: {words}", short(&element.name));
+                self.problems.add(element.place, words).note(first.place, "declared here");
+            }
+            *slot = Some(numbered(number));
         }
-        if self.nodes.len() == MAX_NODES {
-            return Err(PlanError::TooMany { max: MAX_NODES });
+        self.nodes.push(Node {
+            name: element.name.clone(),
+            class,
+            outputs: vec![None; element.outputs as usize],
+            inputs: vec![None; element.inputs as usize],
+            made,
+        });
+    }
+
+    fn wire(&mut self) {
+        let connections = self.configuration.connections();
+        let pulled = |wire: &&Connection| wire.kind == Processing::Pull;
+        for wire in connections.iter().filter(|wire| !pulled(wire)) {
+            let edge = Edge {
+                node: numbered(wire.to as usize),
+                input: numbered(wire.input as usize),
+                back: false,
+            };
+            self.nodes[wire.from as usize].outputs[wire.output as usize] = Some(edge);
         }
-        let outputs = vec![None; class.outputs.len()];
-        self.nodes.push(Node { name: name.to_owned(), class, outputs, make: None });
-        Ok(self)
-    }
-
-    /// Makes a node's element otherwise than its class does: with settings of its own.
-    ///
-    /// # Errors
-    /// [`PlanError::NoNode`].
-    pub fn make(&mut self, node: &str, make: Make) -> Result<&mut Self, PlanError> {
-        let node = self.find(node)?;
-        self.nodes[node].make = Some(make);
-        Ok(self)
-    }
-
-    /// Wires an output to an input, each by name or by number.
-    ///
-    /// # Errors
-    /// [`PlanError::NoNode`], [`PlanError::NoOutput`], [`PlanError::NoInput`],
-    /// [`PlanError::WiredTwice`].
-    pub fn edge(
-        &mut self,
-        from: &str,
-        output: &str,
-        to: &str,
-        input: &str,
-    ) -> Result<&mut Self, PlanError> {
-        let (from, to) = (self.find(from)?, self.find(to)?);
-        let target = &self.nodes[to];
-        let input = port(target.class.inputs, input).ok_or_else(|| PlanError::NoInput {
-            node: target.name.clone(),
-            class: target.class.name,
-            input: input.to_owned(),
-        })?;
-        let source = &mut self.nodes[from];
-        let output = port(source.class.outputs, output).ok_or_else(|| PlanError::NoOutput {
-            node: source.name.clone(),
-            class: source.class.name,
-            output: output.to_owned(),
-        })?;
-        let slot = &mut source.outputs[usize::from(output)];
-        if slot.is_some() {
-            return Err(PlanError::WiredTwice {
-                node: source.name.clone(),
-                output: source.class.outputs[usize::from(output)],
-            });
+        for wire in connections.iter().filter(pulled) {
+            let ask = Ask {
+                node: numbered(wire.from as usize),
+                output: numbered(wire.output as usize),
+                through: None,
+            };
+            self.nodes[wire.to as usize].inputs[wire.input as usize] = Some(ask);
         }
-        let node = NodeId::try_from(to).expect("limited when the node was added");
-        *slot = Some(Edge { node, input, back: false });
-        Ok(self)
+        // Only now it is known which inputs pull.
+        for wire in connections.iter().filter(pulled) {
+            let through = self.through(wire);
+            if let Some(ask) = &mut self.nodes[wire.to as usize].inputs[wire.input as usize] {
+                ask.through = through;
+            }
+        }
+        self.refuse_pull_cycles();
     }
 
-    /// Finds the edges that close cycles, and hands the plan out.
-    pub fn build(mut self) -> Plan {
-        mark_back_edges(&mut self.nodes);
-        Plan { nodes: self.nodes }
+    /// An agnostic output that is asked asks at the first input that it is joined to.
+    fn through(&self, wire: &Connection) -> Option<u16> {
+        let node = &self.nodes[wire.from as usize];
+        let codes = Codes::read(&node.class.spec).ok()?;
+        let output = wire.output as usize;
+        if codes.output(output) != Processing::Agnostic {
+            return None;
+        }
+        let input = (0..node.inputs.len())
+            .find(|&at| node.inputs[at].is_some() && codes.join(at, output))?;
+        Some(numbered(input))
     }
 
-    fn find(&self, name: &str) -> Result<usize, PlanError> {
-        let at = self.nodes.iter().position(|node| node.name == name);
-        at.ok_or_else(|| PlanError::NoNode { node: name.to_owned() })
+    fn refuse_pull_cycles(&mut self) {
+        let asked = |node: usize, input: usize| {
+            let ask = self.nodes[node].inputs.get(input)?;
+            Some(ask.map(|ask| usize::from(ask.node)))
+        };
+        for (node, _) in closing(self.nodes.len(), asked) {
+            let element = &self.configuration.elements()[node];
+            let words = "asks for packets in a circle, which would never end";
+            let words = format!("`{}` {words}", short(&element.name));
+            self.problems.add(element.place, words).hint("put a Queue between");
+        }
     }
 }
 
-/// A port by name or number.
-fn port(names: &[&str], wanted: &str) -> Option<u16> {
-    let at = names
-        .iter()
-        .position(|name| *name == wanted)
-        .or_else(|| wanted.parse().ok().filter(|&n: &usize| n < names.len()))?;
-    u16::try_from(at).ok()
+/// A number that the limit of nodes, or of ports, keeps small.
+fn numbered(number: usize) -> u16 {
+    u16::try_from(number).expect("nodes and ports are bounded")
 }
 
-/// Walks depth first; an edge to a node that is still being walked closes a cycle.
 fn mark_back_edges(nodes: &mut [Node]) {
+    let leads = |node: usize, output: usize| {
+        let edge = nodes[node].outputs.get(output)?;
+        Some(edge.map(|edge| usize::from(edge.node)))
+    };
+    for (node, output) in closing(nodes.len(), leads) {
+        if let Some(edge) = &mut nodes[node].outputs[output] {
+            edge.back = true;
+        }
+    }
+}
+
+/// The edges that close cycles, as node and number of the edge: those which a walk, depth first, finds to lead
+/// to a node that is still being walked. `next` gives where an edge leads, and `None` past the last.
+fn closing(
+    nodes: usize,
+    next: impl Fn(usize, usize) -> Option<Option<usize>>,
+) -> Vec<(usize, usize)> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         New,
         Open,
         Done,
     }
-    let mut marks = vec![Mark::New; nodes.len()];
-    for root in 0..nodes.len() {
+    let mut marks = vec![Mark::New; nodes];
+    let mut found = Vec::new();
+    for root in 0..nodes {
         let mut path = vec![(root, 0)];
-        while let Some((node, output)) = path.pop() {
-            if output == 0 {
+        while let Some((node, edge)) = path.pop() {
+            if edge == 0 {
                 if marks[node] != Mark::New {
                     continue;
                 }
                 marks[node] = Mark::Open;
             }
-            let Some(slot) = nodes[node].outputs.get_mut(output) else {
+            let Some(leads) = next(node, edge) else {
                 marks[node] = Mark::Done;
                 continue;
             };
-            path.push((node, output + 1));
-            if let Some(edge) = slot {
-                let next = usize::from(edge.node);
-                match marks[next] {
-                    Mark::New => path.push((next, 0)),
-                    Mark::Open => edge.back = true,
-                    Mark::Done => {}
-                }
+            path.push((node, edge + 1));
+            match leads.map(|to| (to, marks[to])) {
+                Some((to, Mark::New)) => path.push((to, 0)),
+                Some((_, Mark::Open)) => found.push((node, edge)),
+                Some((_, Mark::Done)) | None => {}
             }
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::element::{Context, Element};
-
-    struct Nothing;
-    impl Element for Nothing {
-        fn process(&mut self, _: u16, _: &mut crate::Batch, _: &mut Context<'_>) {}
-    }
-    static FORK: ElementClass = ElementClass {
-        name: "fork",
-        summary: "",
-        inputs: &["in"],
-        outputs: &["left", "right"],
-        make: || Box::new(Nothing),
-    };
-
-    fn forks(names: &[&str]) -> PlanBuilder {
-        let mut builder = PlanBuilder::new();
-        for name in names {
-            builder.node_of(name, &FORK).unwrap();
-        }
-        builder
-    }
-
-    #[test]
-    fn errors_name_what_is_wrong() {
-        let mut b = forks(&["a", "b"]);
-        let text = |e: Result<&mut PlanBuilder, PlanError>| e.unwrap_err().to_string();
-        assert_eq!(text(b.node("c", "no_such")), "no element is called no_such");
-        assert_eq!(text(b.node_of("a", &FORK)), "two nodes are called a");
-        assert_eq!(text(b.edge("a", "up", "b", "in")), "a (fork) has no output up");
-        assert_eq!(text(b.edge("a", "2", "b", "in")), "a (fork) has no output 2");
-        assert_eq!(text(b.edge("a", "left", "b", "1")), "b (fork) has no input 1");
-        assert_eq!(text(b.edge("a", "left", "c", "0")), "no node is called c");
-        b.edge("a", "left", "b", "in").unwrap();
-        assert_eq!(text(b.edge("a", "0", "b", "0")), "output left of a is wired twice");
-    }
-
-    #[test]
-    fn every_cycle_has_a_marked_edge_and_nothing_else_has() {
-        let mut b = forks(&["a", "b", "c", "d"]);
-        // a -> b -> c, a -> c (no cycle), c -> b and d -> d (cycles).
-        b.edge("a", "left", "b", "in").unwrap();
-        b.edge("a", "right", "c", "in").unwrap();
-        b.edge("b", "left", "c", "in").unwrap();
-        b.edge("c", "right", "b", "in").unwrap();
-        b.edge("d", "left", "d", "in").unwrap();
-        b.edge("d", "right", "a", "in").unwrap();
-        let plan = b.build();
-        let back = |name: &str, output: usize| {
-            let node = &plan.nodes()[usize::from(plan.find(name).unwrap())];
-            node.outputs[output].unwrap().back
-        };
-        assert!(!back("a", 0) && !back("a", 1) && !back("b", 0) && !back("d", 1));
-        assert!(back("c", 1) && back("d", 0));
-    }
+    found
 }

@@ -1,10 +1,13 @@
 //! Runs a plan: one instance of every element, one thread.
 //!
-//! Depth first and push only: what an element lets through is finished before the next batch begins.
+//! Depth first: what an element lets through is finished before the next batch begins.
 //! When all packets of a batch agree on an output, the batch itself goes there and nothing moves;
 //! otherwise they are scattered by output, in order. Packets that an element emits follow those it
 //! let through. Batches come from a store that grows to what was needed once, so that nothing is
 //! allocated on the path after that.
+//!
+//! Where packets are asked for, the question goes up the graph until an element answers it, a queue or a scheduler;
+//! those between process what comes. What they send to outputs that push goes on when the answer is there.
 //!
 //! Packets that travel an edge closing a cycle count a round; after [`MAX_ROUNDS`] they are dropped.
 
@@ -12,11 +15,11 @@ use std::sync::Arc;
 
 use fingerpost_route::{Ask, Forwarding};
 
-use super::plan::{Edge, NodeId, Plan};
-use crate::buf::{Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT};
+use super::plan::{Ask as Upstream, Edge, NodeId, Plan};
+use crate::buf::{BATCH, Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT};
 use crate::counters::{Count, WorkerCounters};
 use crate::drops::DropReason;
-use crate::element::{Context, Element, Held, Transmit};
+use crate::element::{Context, Element, Held, Inputs, Transmit};
 
 /// Rounds that a packet may make inside the router.
 pub const MAX_ROUNDS: u8 = 8;
@@ -53,7 +56,10 @@ pub struct Round<'a> {
 
 /// A plan at work. Belongs to one worker.
 pub struct Graph {
+    plan: Plan,
     nodes: Vec<Node>,
+    /// Those that have a turn in each round.
+    polled: Vec<usize>,
     counters: Arc<[NodeCounters]>,
     pool: Pool,
     work: Work,
@@ -63,6 +69,7 @@ pub struct Graph {
 struct Node {
     element: Box<dyn Element>,
     outputs: Box<[Option<Edge>]>,
+    inputs: Box<[Option<Upstream>]>,
 }
 
 /// What is to be done, and the batches to do it with.
@@ -75,6 +82,8 @@ struct Work {
     /// Batches being filled, by output of the present node.
     outs: Vec<Option<Box<Batch>>>,
     store: Vec<Box<Batch>>,
+    /// Packets came when they were asked for.
+    active: bool,
 }
 
 struct Task {
@@ -92,10 +101,14 @@ impl Graph {
             .map(|node| Node {
                 element: node.element(),
                 outputs: node.outputs.clone().into_boxed_slice(),
+                inputs: node.inputs.clone().into_boxed_slice(),
             })
             .collect();
         let most = nodes.iter().map(|node| node.outputs.len()).max().unwrap_or(0);
+        let polled = plan.nodes().iter().enumerate().filter(|(_, node)| node.polled());
         Self {
+            polled: polled.map(|(at, _)| at).collect(),
+            plan: plan.clone(),
             counters: nodes.iter().map(|_| NodeCounters::default()).collect(),
             nodes,
             pool: pool.clone(),
@@ -105,6 +118,7 @@ impl Graph {
                 ready: Vec::with_capacity(FIRST_BATCHES),
                 outs: (0..most).map(|_| None).collect(),
                 store: (0..FIRST_BATCHES).map(|_| Batch::new(pool)).collect(),
+                active: false,
             },
             emitted: Vec::new(),
         }
@@ -135,18 +149,41 @@ impl Graph {
         self.finish(round);
     }
 
-    /// Gives every element its turn: what waited may go on.
-    pub fn poll(&mut self, round: &mut Round<'_>) {
-        for at in 0..self.nodes.len() {
-            let Self { nodes, counters, pool, work, emitted } = self;
+    /// Whether there is an element for what this port receives.
+    pub fn takes(&self, port: u16) -> bool {
+        self.plan.entry(port).is_some()
+    }
+
+    /// Sends a batch that a port received through the graph.
+    ///
+    /// # Panics
+    /// When there is no element for it.
+    pub fn receive(&mut self, port: u16, batch: Box<Batch>, round: &mut Round<'_>) {
+        let node = self.plan.entry(port).expect("whoever receives asked for it");
+        self.run(node, 0, batch, round);
+    }
+
+    /// Gives those elements a turn that want one: what waited may go on. Returns whether anything did.
+    pub fn poll(&mut self, round: &mut Round<'_>) -> bool {
+        self.work.active = false;
+        for turn in 0..self.polled.len() {
+            let at = self.polled[turn];
+            let Self { nodes, counters, pool, work, emitted, .. } = self;
+            let mut batch = work.batch();
             let cx = &mut context(pool, emitted, round);
-            nodes[at].element.poll(cx);
-            if !cx.emitted.is_empty() {
-                work.emitted(&nodes[at], cx.emitted, &counters[at], cx.counters);
+            let mut element = std::mem::replace(&mut nodes[at].element, Box::new(Away));
+            element.poll(&mut batch, &mut Puller { at, nodes, counters, work }, cx);
+            nodes[at].element = element;
+            work.active |= !batch.is_empty() || !cx.emitted.is_empty();
+            let counts = &counters[at];
+            work.regroup(&nodes[at], batch, counts, cx.counters);
+            work.emitted(&nodes[at], cx.emitted, counts, cx.counters);
+            if !work.ready.is_empty() {
                 work.stack_ready();
                 self.finish(round);
             }
         }
+        self.work.active
     }
 
     /// Ends what the elements keep, because the worker stops.
@@ -178,7 +215,7 @@ impl Graph {
 
     /// Works until the stack is empty.
     fn finish(&mut self, round: &mut Round<'_>) {
-        let Self { nodes, counters, pool, work, emitted } = self;
+        let Self { nodes, counters, pool, work, emitted, .. } = self;
         while let Some(Task { node: at, mut input, mut batch }) = work.stack.pop() {
             let mut at = usize::from(at);
             // Stays in here as long as there is one way to go.
@@ -204,6 +241,63 @@ impl Graph {
                 break;
             }
         }
+    }
+}
+
+/// Stands for an element that is at work, and so cannot be asked.
+struct Away;
+
+impl Element for Away {
+    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
+}
+
+/// The inputs of one node.
+struct Puller<'a> {
+    at: usize,
+    nodes: &'a mut [Node],
+    counters: &'a [NodeCounters],
+    work: &'a mut Work,
+}
+
+impl Inputs for Puller<'_> {
+    fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>) {
+        let asked = self.nodes[self.at].inputs.get(usize::from(input));
+        let Some(Some(asked)) = asked.copied() else { return };
+        let before = into.len();
+        if into.room() == 0 {
+            return;
+        }
+        let at = usize::from(asked.node);
+        // The plan has no circle of those that ask, so no element is asked while it asks.
+        let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
+        match asked.through {
+            None => element.pull(asked.output, into, &mut self.of(at), cx),
+            Some(input) => {
+                let mut batch = self.work.batch();
+                batch.set_limit(into.room());
+                self.of(at).pull(input, &mut batch, cx);
+                batch.set_limit(BATCH);
+                let mut emitted = Vec::new();
+                let cx = &mut cx.inner(&mut emitted);
+                element.process(input, &mut batch, cx);
+                let (node, counts) = (&self.nodes[at], &self.counters[at]);
+                self.work.divide(node, batch, asked.output, into, counts, cx.counters);
+                self.work.emitted(node, cx.emitted, counts, cx.counters);
+            }
+        }
+        self.nodes[at].element = element;
+        let came = into.len() - before;
+        if came > 0 {
+            self.work.active = true;
+            self.counters[self.at].batches.add(1);
+            self.counters[self.at].packets.add(came as u64);
+        }
+    }
+}
+
+impl Puller<'_> {
+    fn of(&mut self, at: usize) -> Puller<'_> {
+        Puller { at, nodes: self.nodes, counters: self.counters, work: self.work }
     }
 }
 
@@ -254,6 +348,32 @@ impl Work {
             |output, put| {
                 if let Some(Some(_)) = node.outputs.get(usize::from(output)) {
                     put(outs[usize::from(output)]
+                        .get_or_insert_with(|| store.pop().unwrap_or_else(|| Batch::new(pool))));
+                }
+            },
+        );
+        self.store.push(batch);
+        self.flush(node, counts, counters);
+    }
+
+    /// Puts the packets of `batch` for `output` into `into`, and makes tasks of the others.
+    fn divide(
+        &mut self,
+        node: &Node,
+        mut batch: Box<Batch>,
+        output: u16,
+        into: &mut Batch,
+        counts: &NodeCounters,
+        counters: &WorkerCounters,
+    ) {
+        let Self { outs, store, pool, .. } = self;
+        batch.scatter(
+            |reason, meta| drop_counted(reason, meta, counts, counters),
+            |to, put| {
+                if to == output {
+                    put(into);
+                } else if let Some(Some(_)) = node.outputs.get(usize::from(to)) {
+                    put(outs[usize::from(to)]
                         .get_or_insert_with(|| store.pop().unwrap_or_else(|| Batch::new(pool))));
                 }
             },
@@ -351,8 +471,8 @@ fn drop_counted(reason: DropReason, meta: &Meta, counts: &NodeCounters, counters
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::ElementClass;
-    use crate::graph::PlanBuilder;
+    use crate::element::{ElementClass, Made};
+    use crate::graph::ClassSpec;
     use crate::testing::{Bench, World, batch};
 
     /// Sends each packet to the output that its first byte names; 9 is dropped, 8 is taken and
@@ -372,14 +492,6 @@ mod tests {
             }
         }
     }
-    static FORK: ElementClass = ElementClass {
-        name: "fork",
-        summary: "",
-        inputs: &["in"],
-        outputs: &["a", "b", "c"],
-        make: || Box::new(Fork),
-    };
-
     /// Takes the first byte off, so that the next one decides.
     struct Strip;
     impl Element for Strip {
@@ -389,25 +501,39 @@ mod tests {
             }
         }
     }
-    static STRIP: ElementClass = ElementClass {
-        name: "strip",
-        summary: "",
-        inputs: &["in"],
-        outputs: &["out"],
-        make: || Box::new(Strip),
-    };
+    static CLASSES: &[ElementClass] = &[
+        ElementClass {
+            spec: spec("Fork", "0-1/0-3", "h/h"),
+            summary: "",
+            configure: |_| Ok(Made::new(|| Fork)),
+        },
+        ElementClass {
+            spec: spec("Strip", "1/1", "a/a"),
+            summary: "",
+            configure: |_| Ok(Made::new(|| Strip)),
+        },
+        ElementClass {
+            spec: spec("Out", "1/0", "h/h"),
+            summary: "",
+            configure: |_| Ok(Made::new(|| Out)),
+        },
+    ];
 
-    /// fork -> a: strip -> out; b: out; c: back to the fork.
+    const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
+        ClassSpec { name, ports, processing, flow: "x/x", output_names: &[] }
+    }
+
+    struct Out;
+    impl Element for Out {
+        fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+            cx.transmit(batch);
+        }
+    }
+
     fn graph(pool: &Pool) -> (Graph, Plan) {
-        let mut b = PlanBuilder::new();
-        b.node_of("fork", &FORK).unwrap();
-        b.node_of("strip", &STRIP).unwrap();
-        b.node("out", "transmit").unwrap();
-        b.edge("fork", "a", "strip", "in").unwrap();
-        b.edge("strip", "out", "out", "in").unwrap();
-        b.edge("fork", "b", "out", "in").unwrap();
-        b.edge("fork", "c", "fork", "in").unwrap();
-        let plan = b.build();
+        let text = "fork :: Fork; out :: Out;
+            fork [0] -> Strip -> out; fork [1] -> out; fork [2] -> fork;";
+        let plan = Plan::read("test", text, CLASSES).unwrap_or_else(|errors| panic!("{errors}"));
         (Graph::new(&plan, pool), plan)
     }
 
@@ -458,9 +584,8 @@ mod tests {
     #[test]
     fn an_output_that_leads_nowhere_drops() {
         let mut bench = Bench::new(&World::new());
-        let mut b = PlanBuilder::new();
-        b.node_of("fork", &FORK).unwrap();
-        let mut graph = Graph::new(&b.build(), &bench.pool);
+        let plan = Plan::read("test", "fork :: Fork", CLASSES).unwrap();
+        let mut graph = Graph::new(&plan, &bench.pool);
         for frames in [&[&[0u8][..], &[1]][..], &[&[1]], &[&[8]]] {
             let frames = batch(&bench.pool, 0, frames.iter().copied());
             graph.run(0, 0, frames, &mut bench.round());

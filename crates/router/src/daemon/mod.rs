@@ -169,7 +169,6 @@ impl Daemon {
         let (frame_bytes, ports) = interfaces.frames(&control);
         let frames = (ports + SPARE_PORTS) * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
         let plan = router_graph::plan().expect("the built-in graph is whole: a test builds it");
-        let entry = plan.find(router_graph::ENTRY).expect("the built-in graph has its entry");
         let mut workers = Vec::new();
         for core in cores.into_iter().take(count) {
             let pool = Pool::new(frames, frame_bytes);
@@ -178,7 +177,6 @@ impl Daemon {
             let (commands, commands_in) = channel();
             let worker = Worker::new(WorkerOptions {
                 plan: &plan,
-                entry,
                 pool: pool.clone(),
                 reader: control.reader(),
                 counters: counters.clone(),

@@ -51,7 +51,6 @@ pub(super) fn run(
     let (events, _events) = channel();
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,
-        entry: plan.find(router_graph::ENTRY).expect("the built-in graph has its entry"),
         pool: pool.clone(),
         reader: control.reader(),
         counters: counters.clone(),

@@ -1,0 +1,94 @@
+//! Where packets enter and leave the graph.
+//!
+//! `FromDevice(NAME)` and `ToDevice(NAME)` name one device; whoever runs the graph opens it. `FromPorts` takes in
+//! what any other port receives, and `ToPorts` sends each packet by the port that its note names: so the built-in
+//! router is one graph for any number of interfaces.
+//!
+//! Source: Click's `FromDevice` and `ToDevice`. Differs: `ToDevice` also takes what is pushed to it.
+
+use super::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
+use crate::buf::{BATCH, Batch};
+use crate::graph::{ClassSpec, ConfigError};
+
+pub(crate) const FROM: ElementClass = ElementClass {
+    spec: spec("FromDevice", "0/1", "h/h"),
+    summary: "the packets that a device receives",
+    configure: |setup| {
+        let port = device(setup)?;
+        Ok(Made::new(|| Pass).receives(Receives::Port(port)))
+    },
+};
+
+pub(crate) const FROM_ALL: ElementClass = ElementClass {
+    spec: spec("FromPorts", "0/1", "h/h"),
+    summary: "the packets that ports receive for which there is no FromDevice",
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| Pass).receives(Receives::Rest))
+    },
+};
+
+pub(crate) const TO: ElementClass = ElementClass {
+    spec: spec("ToDevice", "1/0", "a/a"),
+    summary: "sends packets by a device",
+    configure: |setup| {
+        let port = device(setup)?;
+        let made = Made::new(move || ToDevice { port });
+        Ok(if setup.pulls { made.polled() } else { made })
+    },
+};
+
+pub(crate) const TO_ALL: ElementClass = ElementClass {
+    spec: spec("ToPorts", "1/0", "h/h"),
+    summary: "sends packets by the port that their note names",
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| ToPorts))
+    },
+};
+
+const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
+    ClassSpec { name, ports, processing, flow: "x/y", output_names: &[] }
+}
+
+fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
+    let name = setup.args.positional::<String>("DEVNAME");
+    setup.args.finish()?;
+    Ok(setup.device(&name?))
+}
+
+/// The worker hands received batches to it; what there is to know of them is known already.
+struct Pass;
+
+impl Element for Pass {
+    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
+}
+
+struct ToDevice {
+    port: u16,
+}
+
+impl Element for ToDevice {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for meta in batch.meta_mut() {
+            meta.note = self.port.into();
+        }
+        cx.transmit(batch);
+    }
+
+    /// Takes no more than the port has room for, so that packets wait where they are scheduled.
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        batch.set_limit(cx.transmit_room(self.port));
+        inputs.pull(0, batch, cx);
+        batch.set_limit(BATCH);
+        self.process(0, batch, cx);
+    }
+}
+
+struct ToPorts;
+
+impl Element for ToPorts {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        cx.transmit(batch);
+    }
+}

@@ -1,0 +1,122 @@
+//! Keeps packets until they are asked for: where push ends and pull begins.
+//!
+//! Source: Click's `Queue`. Packets that find it full are dropped. Each worker has a queue of its own, of the
+//! whole capacity.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::{Context, Element, ElementClass, Held, Inputs, Made};
+use crate::buf::{Batch, FLAG_GENERATED, PacketQueue};
+use crate::counters::{Count, PerWorker};
+use crate::drops::DropReason;
+use crate::graph::{ClassSpec, Value};
+use crate::handler::Handler;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "Queue",
+        ports: "1/1",
+        processing: "h/l",
+        flow: "x/y",
+        output_names: &[],
+    },
+    summary: "keeps packets until they are asked for; drops what does not fit",
+    configure: |setup| {
+        let capacity = setup.args.optional("CAPACITY");
+        setup.args.finish()?;
+        // Click's default.
+        let capacity = Arc::new(AtomicUsize::new(capacity?.unwrap_or(1000)));
+        let counts = PerWorker::<Counts>::default();
+        let read = |name, value: fn(&Counts) -> u64| {
+            let counts = counts.clone();
+            Handler::read(name, move || counts.sum(value).to_string())
+        };
+        let made = Made::new({
+            let (capacity, counts) = (capacity.clone(), counts.clone());
+            move || Queue::new(capacity.clone(), counts.add())
+        });
+        let shown = capacity.clone();
+        Ok(made
+            .handler(read("length", |counts| counts.length.read()))
+            .handler(read("highwater_length", |counts| counts.highest.read()))
+            .handler(read("drops", |counts| counts.drops.read()))
+            .handler(Handler::read("capacity", move || shown.load(Relaxed).to_string()))
+            .handler(Handler::write("capacity", move |text| {
+                let new = usize::read(text.trim())
+                    .map_err(|words| format!("`{}` is {words}", text.trim()))?;
+                // Relaxed: no other memory depends on it.
+                capacity.store(new, Relaxed);
+                Ok(())
+            })))
+    },
+};
+
+/// Packets for which there is room from the start; more room is made when it is needed.
+const FIRST_ROOM: usize = 1024;
+
+#[derive(Default)]
+struct Counts {
+    length: Count,
+    highest: Count,
+    drops: Count,
+}
+
+struct Queue {
+    packets: PacketQueue,
+    capacity: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
+    held: Held,
+}
+
+impl Queue {
+    fn new(capacity: Arc<AtomicUsize>, counts: Arc<Counts>) -> Self {
+        let packets = PacketQueue::with_room(capacity.load(Relaxed).min(FIRST_ROOM));
+        Self { packets, capacity, counts, held: Held::default() }
+    }
+
+    fn count_length(&self) {
+        let length = self.packets.len() as u64;
+        self.counts.length.set(length);
+        if length > self.counts.highest.read() {
+            self.counts.highest.set(length);
+        }
+    }
+}
+
+impl Element for Queue {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let room = self.capacity.load(Relaxed).saturating_sub(self.packets.len());
+        let fit = room.min(batch.len());
+        for i in fit..batch.len() {
+            batch.discard(i, DropReason::QueueFull);
+        }
+        self.counts.drops.add((batch.len() - fit) as u64);
+        for i in 0..fit {
+            self.held.add(batch.meta()[i].flags & FLAG_GENERATED != 0);
+            self.packets.take(batch, i);
+        }
+        self.count_length();
+    }
+
+    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, _: &mut Context<'_>) {
+        let before = into.len();
+        self.packets.give(into);
+        for meta in &into.meta()[before..] {
+            self.held.remove(meta.flags & FLAG_GENERATED != 0);
+        }
+        self.count_length();
+    }
+
+    fn held(&self) -> Held {
+        self.held
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        while let Some(packet) = self.packets.pop() {
+            cx.drop_packet(packet, DropReason::Shutdown);
+        }
+        self.held = Held::default();
+        self.count_length();
+    }
+}

@@ -1,0 +1,171 @@
+//! What an element is: a packet step, and what it may use while it works.
+
+use fingerpost_route::{Ask, Forwarding};
+
+use crate::buf::{Batch, FLAG_GENERATED, Packet, Pool};
+use crate::counters::WorkerCounters;
+use crate::drops::DropReason;
+
+/// A packet step. One instance a worker; what instances share is an `Arc`.
+pub trait Element: Send {
+    /// Labels packets with an output or a drop reason; unlabeled ones take output 0. An element keeps a
+    /// packet only by [`Batch::take`], so none is lost by forgetting.
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>);
+    /// Fills `into` for an output that is asked, as far as there is room, from what it keeps or from its
+    /// own inputs. Only for classes whose output pulls.
+    fn pull(
+        &mut self,
+        output: u16,
+        into: &mut Batch,
+        inputs: &mut dyn Inputs,
+        cx: &mut Context<'_>,
+    ) {
+        let _ = (output, into, inputs, cx);
+    }
+    /// Timers, sources, and those that pull by themselves: called once a round where `Made::polled` said
+    /// so, with an empty batch. What is put into it leaves by its labels, before what is emitted.
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let _ = (batch, inputs, cx);
+    }
+    /// Packets that it keeps at the moment.
+    fn held(&self) -> Held {
+        Held::default()
+    }
+    /// Named counts of its own.
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let _ = visit;
+    }
+    /// Drops what it keeps, telling each packet to `cx`, because the worker stops.
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+}
+
+/// The inputs of an element that pull.
+pub trait Inputs {
+    /// Asks for packets at an input: as many as `into` has room for come, or fewer.
+    fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>);
+}
+
+/// How many packets are kept, received ones and those of our own making apart: the law of
+/// [`crate::counters`] holds for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Packets that came in.
+    pub received: usize,
+    /// Packets of our own making.
+    pub generated: usize,
+}
+
+impl Held {
+    /// Counts a packet that came to be kept.
+    pub fn add(&mut self, generated: bool) {
+        *if generated { &mut self.generated } else { &mut self.received } += 1;
+    }
+
+    /// Counts a packet that is no longer kept.
+    pub fn remove(&mut self, generated: bool) {
+        *if generated { &mut self.generated } else { &mut self.received } -= 1;
+    }
+
+    /// Both.
+    pub fn total(self) -> usize {
+        self.received + self.generated
+    }
+}
+
+impl std::ops::AddAssign for Held {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.generated += other.generated;
+    }
+}
+
+/// What an element may use while it works on a batch.
+pub struct Context<'a> {
+    /// Time of this round, in nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+    /// Routes, next hops, adjacencies and ports, pinned for this round.
+    pub forwarding: &'a Forwarding,
+    /// The worker's counters.
+    pub counters: &'a WorkerCounters,
+    /// The worker's frames, for packets of our own making.
+    pub pool: &'a Pool,
+    /// Seed of the flow hash: the same in all workers of a node.
+    pub flow_seed: u64,
+    pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
+    pub(crate) asks: &'a mut Vec<Ask>,
+    pub(crate) transmit: &'a mut dyn Transmit,
+}
+
+impl<'a> Context<'a> {
+    /// A context outside a graph, for tests of single elements: emitted packets gather in `emitted`.
+    pub fn new(
+        now_ns: u64,
+        forwarding: &'a Forwarding,
+        counters: &'a WorkerCounters,
+        pool: &'a Pool,
+        emitted: &'a mut Vec<(u16, Packet)>,
+        asks: &'a mut Vec<Ask>,
+        transmit: &'a mut dyn Transmit,
+    ) -> Self {
+        let flow_seed = 0;
+        Self { now_ns, forwarding, counters, pool, flow_seed, emitted, asks, transmit }
+    }
+
+    /// Sends a packet to an output of the present element, after what the batch holds.
+    pub fn emit(&mut self, output: u16, packet: Packet) {
+        self.emitted.push((output, packet));
+    }
+
+    /// The same for a packet of our own making, which is flagged and counted as such.
+    pub fn originate(&mut self, output: u16, mut packet: Packet) {
+        packet.meta.flags |= FLAG_GENERATED;
+        self.counters.generated.add(1);
+        self.emit(output, packet);
+    }
+
+    /// Ends a packet that was taken out of a batch or made by the element.
+    pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
+        let generated = packet.meta.flags & FLAG_GENERATED != 0;
+        self.counters.drop_packet(reason, generated);
+        drop(packet);
+    }
+
+    /// Asks the control side for a link address. Asking is free to be forgotten: ask again later.
+    pub fn ask(&mut self, ask: Ask) {
+        self.asks.push(ask);
+    }
+
+    /// Takes all packets of `batch`, each to the port that its note names, in order.
+    pub fn transmit(&mut self, batch: &mut Batch) {
+        self.transmit.transmit(batch);
+    }
+
+    /// Packets that the queue of a port has room for.
+    pub fn transmit_room(&mut self, port: u16) -> usize {
+        self.transmit.room(port)
+    }
+
+    /// For a step inside this one: what it emits stays apart.
+    pub(crate) fn inner<'b>(&'b mut self, emitted: &'b mut Vec<(u16, Packet)>) -> Context<'b> {
+        Context {
+            now_ns: self.now_ns,
+            forwarding: self.forwarding,
+            counters: self.counters,
+            pool: self.pool,
+            flow_seed: self.flow_seed,
+            emitted,
+            asks: self.asks,
+            transmit: self.transmit,
+        }
+    }
+}
+
+/// Where packets leave a worker: one queue a port, emptied once a round.
+pub trait Transmit {
+    /// Takes all packets, each to the port that its note names; counts those that cannot leave.
+    fn transmit(&mut self, batch: &mut Batch);
+    /// Packets that it takes for a port without dropping any.
+    fn room(&mut self, port: u16) -> usize;
+}

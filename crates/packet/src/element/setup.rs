@@ -1,0 +1,165 @@
+//! How an element comes to be: its class configures it once, and it is made once a worker.
+//!
+//! A class reads the arguments and gives what it makes ([`Made`]): a way to make an instance for each worker, and the
+//! handlers, which run on a control thread. What instances and handlers share lies behind an `Arc`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Element;
+use crate::buf::Batch;
+use crate::drops::DropReason;
+use crate::graph::{Args, ClassSpec, Classes, ConfigError};
+use crate::handler::Handler;
+
+/// Registry row, plain data: all that is known of an element without making it.
+#[derive(Debug)]
+pub struct ElementClass {
+    /// What configurations call it, and what it declares of its ports.
+    pub spec: ClassSpec,
+    /// One line.
+    pub summary: &'static str,
+    /// Reads the arguments of an element of this class.
+    pub configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
+}
+
+impl Classes for [ElementClass] {
+    fn find(&self, name: &str) -> Option<ClassSpec> {
+        self.iter().find(|class| class.spec.name == name).map(|class| class.spec)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&'static str)) {
+        self.iter().for_each(|class| visit(class.spec.name));
+    }
+}
+
+/// What a class gets to configure an element with.
+pub struct Setup<'a> {
+    /// The arguments.
+    pub args: Args<'a>,
+    /// How many inputs are used.
+    pub inputs: u32,
+    /// How many outputs are used.
+    pub outputs: u32,
+    /// An input asks for packets.
+    pub pulls: bool,
+    pub(crate) devices: &'a mut Devices,
+}
+
+impl Setup<'_> {
+    /// The number of the port that drives this device.
+    pub fn device(&mut self, name: &str) -> u16 {
+        self.devices.number(name)
+    }
+
+    /// Where packets go that cannot go on: by an output, if it is used, or to their end.
+    pub fn exit(&self, output: u16, reason: DropReason) -> Exit {
+        Exit { output: Some(output).filter(|&output| u32::from(output) < self.outputs), reason }
+    }
+}
+
+/// An output for packets that cannot go on; where it is not used they are dropped, with a reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exit {
+    output: Option<u16>,
+    reason: DropReason,
+}
+
+impl Exit {
+    /// Sends packet `i` there.
+    #[inline]
+    pub fn take(self, batch: &mut Batch, i: usize) {
+        match self.output {
+            Some(output) => batch.output(i, output),
+            None => batch.discard(i, self.reason),
+        }
+    }
+}
+
+/// The devices that a configuration names. A device's number is that of its port.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Devices {
+    pub(crate) list: Vec<Device>,
+}
+
+/// A device that a configuration names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+}
+
+impl Devices {
+    fn number(&mut self, name: &str) -> u16 {
+        let at = self.list.iter().position(|device| device.name == name).unwrap_or_else(|| {
+            self.list.push(Device { name: name.to_owned() });
+            self.list.len() - 1
+        });
+        // One element names one device, and a plan has no more nodes than that.
+        u16::try_from(at).expect("elements are fewer than port numbers")
+    }
+}
+
+/// Makes an instance for a worker.
+pub(crate) type Make = Arc<dyn Fn() -> Box<dyn Element> + Send + Sync>;
+
+/// Which packets enter the graph at an element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Receives {
+    /// None.
+    #[default]
+    Nothing,
+    /// What this port receives.
+    Port(u16),
+    /// What any port receives that no other element is for.
+    Rest,
+}
+
+/// A configured element.
+#[derive(Clone)]
+pub struct Made {
+    pub(crate) make: Make,
+    pub(crate) handlers: Vec<Handler>,
+    pub(crate) polled: bool,
+    pub(crate) receives: Receives,
+}
+
+impl Made {
+    /// Makes an instance for each worker so.
+    pub fn new<E: Element + 'static>(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
+        Self {
+            make: Arc::new(move || Box::new(make())),
+            handlers: Vec::new(),
+            polled: false,
+            receives: Receives::Nothing,
+        }
+    }
+
+    /// It has a turn in each round.
+    #[must_use]
+    pub fn polled(mut self) -> Self {
+        self.polled = true;
+        self
+    }
+
+    /// Received packets enter the graph here.
+    #[must_use]
+    pub fn receives(mut self, what: Receives) -> Self {
+        self.receives = what;
+        self
+    }
+
+    /// It has this handler as well.
+    #[must_use]
+    pub fn handler(mut self, handler: Handler) -> Self {
+        self.handlers.push(handler);
+        self
+    }
+}
+
+impl fmt::Debug for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handlers: Vec<&str> = self.handlers.iter().map(Handler::name).collect();
+        write!(f, "Made(polled {}, {:?}, handlers {handlers:?})", self.polled, self.receives)
+    }
+}

@@ -1,0 +1,121 @@
+//! Elements wired by configurations: what they do together, and their handlers.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use fingerpost_packet::testing::{Rig, World};
+use fingerpost_packet::{DropReason, ELEMENTS, Plan};
+
+fn rig(text: &str) -> Rig {
+    Rig::new(&World::new(), text)
+}
+
+/// The first bytes of frames, and who sent them.
+fn seen(sent: &[(String, Vec<u8>)]) -> String {
+    let each = sent.iter().map(|(device, frame)| format!("{device}:{}", frame[0]));
+    each.collect::<Vec<_>>().join(" ")
+}
+
+fn errors(text: &str) -> String {
+    Plan::read("a.click", text, ELEMENTS).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_pushed_goes_through_at_once() {
+    let mut rig = rig("FromDevice(a) -> c :: Counter -> ToDevice(b)");
+    assert_eq!(seen(&rig.receive("a", &[&[1; 60], &[2; 60], &[3; 90]])), "b:1 b:2 b:3");
+    assert_eq!((rig.read("c.count"), rig.read("c.byte_count")), ("3".into(), "210".into()));
+    rig.write("c.reset", "");
+    assert_eq!(rig.read("c.count"), "0");
+    let counts = rig.graph.counters();
+    let seen: Vec<u64> = counts.iter().map(|count| count.packets.read()).collect();
+    assert_eq!(seen, [3, 3, 3]);
+}
+
+#[test]
+fn a_queue_keeps_packets_until_they_are_asked_for() {
+    let mut rig = rig("FromDevice(a) -> q :: Queue(3) -> c :: Counter -> ToDevice(b)");
+    assert_eq!(rig.receive("a", &[&[1], &[2]]).len(), 0);
+    assert_eq!((rig.read("q.length"), rig.graph.held().received), ("2".into(), 2));
+    assert_eq!(rig.receive("a", &[&[3], &[4]]).len(), 0);
+    assert_eq!((rig.read("q.drops"), rig.dropped(DropReason::QueueFull)), ("1".into(), 1));
+    assert_eq!(seen(&rig.poll()), "b:1 b:2 b:3");
+    assert_eq!((rig.read("q.length"), rig.read("q.highwater_length")), ("0".into(), "3".into()));
+    assert_eq!(rig.read("c.count"), "3");
+    rig.write("q.capacity", "1");
+    assert_eq!(
+        rig.handlers.write("q.capacity", "x").unwrap_err().to_string(),
+        "`x` is no whole number"
+    );
+    rig.receive("a", &[&[5], &[6]]);
+    assert_eq!((seen(&rig.poll()), rig.read("q.capacity")), ("b:5".into(), "1".into()));
+    rig.receive("a", &[&[7]]);
+    rig.graph.stop(&mut rig.bench.round());
+    assert_eq!((rig.dropped(DropReason::Shutdown), rig.poll().len()), (1, 0));
+}
+
+#[test]
+fn schedulers_take_turns_and_keep_order() {
+    let inputs =
+        "FromDevice(a) -> qa :: Queue; FromDevice(b) -> qb :: Queue; FromDevice(c) -> qc :: Queue;";
+    let fill = |rig: &mut Rig| {
+        rig.receive("a", &[&[1], &[2], &[3]]);
+        rig.receive("c", &[&[11], &[12]]);
+        rig.receive("b", &[&[21]]);
+    };
+    let mut turns = rig(&format!(
+        "{inputs} s :: RoundRobinSched -> c :: Counter -> ToDevice(o); qa, qb, qc => s"
+    ));
+    fill(&mut turns);
+    assert_eq!(seen(&turns.poll()), "o:1 o:21 o:11 o:2 o:12 o:3");
+    let mut first =
+        rig(&format!("{inputs} s :: PrioSched -> u :: Unqueue(4) -> ToDevice(o); qa, qb, qc => s"));
+    fill(&mut first);
+    assert_eq!(seen(&first.poll()), "o:1 o:2 o:3 o:21");
+    assert_eq!(seen(&first.poll()), "o:11 o:12");
+}
+
+#[test]
+fn copies_and_sources_count_as_our_own() {
+    let mut rig = rig("FromDevice(a) -> t :: Tee(3); t => ToDevice(b), Discard, ToDevice(c)");
+    // The packet itself goes by the last output, copies before it.
+    assert_eq!(seen(&rig.receive("a", &[&[1], &[2]])), "c:1 c:2 b:1 b:2");
+    assert_eq!(rig.bench.counters.generated.read(), 4);
+    assert_eq!(rig.read("t.failed"), "0");
+
+    let mut rig = Rig::new(
+        &World::new(),
+        "s :: InfiniteSource(\\<07 08>, LIMIT 5, BURST 3, LENGTH 60) -> c :: Counter -> ToDevice(a)",
+    );
+    assert_eq!(seen(&rig.poll()), "a:7 a:7 a:7");
+    rig.write("s.active", "false");
+    assert_eq!((rig.poll().len(), rig.read("s.active")), (0, "false".into()));
+    rig.write("s.active", "true");
+    let sent = rig.poll();
+    assert_eq!((sent.len(), sent[0].1.len(), &sent[0].1[..3]), (2, 60, &[7, 8, 7][..]));
+    assert_eq!((rig.poll().len(), rig.read("s.count")), (0, "5".into()));
+}
+
+#[test]
+fn discard_takes_what_is_pushed_and_what_waits() {
+    let mut rig = rig(
+        "FromDevice(a) -> d :: Discard; FromDevice(b) -> Queue -> e :: Discard; Idle -> Discard",
+    );
+    rig.receive("a", &[&[1], &[2]]);
+    rig.receive("b", &[&[3]]);
+    assert_eq!((rig.read("d.count"), rig.read("e.count")), ("2".into(), "0".into()));
+    rig.poll();
+    assert_eq!((rig.read("e.count"), rig.dropped(DropReason::Discarded)), ("1".into(), 3));
+}
+
+#[test]
+fn what_cannot_be_run_is_told() {
+    let told = errors("FromDevice(a) -> Discard; b :: FromDevice(a) -> Discard");
+    assert!(told.contains("`b`: `FromDevice@1` receives the same packets"), "{told}");
+    let told = errors("FromDevice -> Queue(x) -> Unqueue(BURST 2, 3) -> Discard");
+    assert!(told.contains("argument DEVNAME is missing"), "{told}");
+    assert!(told.contains("CAPACITY: `x` is no whole number"), "{told}");
+    assert!(told.contains("too many arguments"), "{told}");
+    let told = errors("a :: RoundRobinSched -> b :: RoundRobinSched -> [1] a; Idle -> Queue -> a");
+    assert!(told.contains("asks for packets in a circle"), "{told}");
+    let told = errors("Idle -> t :: Tee(3) -> Discard");
+    assert!(told.contains("3 outputs announced, 1 connected"), "{told}");
+}

@@ -239,7 +239,8 @@ pub struct Meta {
     pub network: u8,
     /// See the `FLAG_` constants.
     pub flags: u8,
-    /// The lookup's answer.
+    /// The lookup's answer: a next hop of the router, or in a graph with tables of its own a number of
+    /// [`crate::gateways::Gateways`].
     pub hop: NextHopId,
     /// What one element tells the next; sender and receiver agree on the meaning.
     pub note: u32,

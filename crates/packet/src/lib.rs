@@ -11,6 +11,7 @@ pub mod device;
 pub mod drops;
 pub mod element;
 pub mod flow;
+pub mod gateways;
 pub mod graph;
 pub mod handler;
 mod outlets;

@@ -310,6 +310,7 @@ pub fn made(class: &ElementClass, config: &str) -> Made {
         inputs: 1,
         outputs: 8,
         pulls: false,
+        gateways: &Arc::default(),
         devices: &mut Devices::default(),
     };
     let made = (class.configure)(&mut setup);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Element;
 use crate::buf::Batch;
 use crate::drops::DropReason;
+use crate::gateways::Gateways;
 use crate::graph::{Args, ClassSpec, Classes, ConfigError};
 use crate::handler::Handler;
 
@@ -43,6 +44,8 @@ pub struct Setup<'a> {
     pub outputs: u32,
     /// An input asks for packets.
     pub pulls: bool,
+    /// Of the whole graph: what packets carry the numbers of in `Meta::hop`.
+    pub gateways: &'a Arc<Gateways>,
     pub(crate) devices: &'a mut Devices,
 }
 

@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::class::{Codes, Processing};
 use super::flat::{Configuration, Connection, Declared};
 use super::language::Language;
 use super::source::{Errors, Problems, short};
 use crate::element::{Device, Devices, Element, ElementClass, Made, Receives, Setup};
+use crate::gateways::Gateways;
 use crate::handler::Handler;
 
 /// A node's number in its plan.
@@ -48,7 +50,7 @@ pub struct Ask {
 #[derive(Clone)]
 pub struct Node {
     /// Its own name, for counters.
-    pub name: std::sync::Arc<str>,
+    pub name: Arc<str>,
     /// What it is.
     pub class: &'static ElementClass,
     /// By output number, those that push; `None` where nothing is wired.
@@ -140,6 +142,7 @@ struct Planner<'a> {
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     devices: Devices,
+    gateways: Arc<Gateways>,
     nodes: Vec<Node>,
     entries: Vec<Option<NodeId>>,
     rest: Option<NodeId>,
@@ -161,6 +164,7 @@ impl<'a> Planner<'a> {
             configuration,
             problems,
             devices: Devices::default(),
+            gateways: Arc::default(),
             nodes: Vec::with_capacity(elements.len()),
             entries: Vec::new(),
             rest: None,
@@ -200,6 +204,7 @@ impl<'a> Planner<'a> {
             inputs: element.inputs,
             outputs: element.outputs,
             pulls,
+            gateways: &self.gateways,
             devices: &mut self.devices,
         };
         let Ok(made) = (class.configure)(&mut setup) else { return };

@@ -5,6 +5,8 @@
 mod api;
 mod cli;
 mod config;
+#[cfg_attr(not(test), expect(dead_code, reason = "`run` does not take graphs from files yet"))]
+mod control;
 mod daemon;
 mod demo;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]

@@ -166,13 +166,22 @@ pub(crate) fn user() -> u32 {
 
 /// The process at the other end of a Unix socket.
 pub(crate) fn peer_process(socket: &std::os::unix::net::UnixStream) -> io::Result<i32> {
+    peer(socket).map(|peer| peer.pid)
+}
+
+/// The user of the process at the other end of a Unix socket.
+pub(crate) fn peer_user(socket: &std::os::unix::net::UnixStream) -> io::Result<u32> {
+    peer(socket).map(|peer| peer.uid)
+}
+
+fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = socklen::<libc::ucred>();
     let value = (&raw mut peer).cast();
     let (fd, level, option) = (socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED);
     // SAFETY: invariants 1 and 2.
     check(unsafe { libc::getsockopt(fd, level, option, value, &raw mut len) })?;
-    Ok(peer.pid)
+    Ok(peer)
 }
 
 /// The processors that this process may run on, by number.

@@ -8,6 +8,7 @@
 //! with a plain newline each, whatever they ended with; a last line without an end counts as one.
 
 mod input;
+mod listen;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -15,6 +16,8 @@ mod tests;
 
 use crate::handler::{HandlerError, Handlers};
 use input::Input;
+
+pub use listen::Listen;
 
 /// What a session may do, and how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,13 +33,13 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// Room for a table of a few million routes each way.
+    /// Room for a table of a million routes each way.
     fn default() -> Self {
         Self {
             read_only: false,
             longest_line: 64 << 10,
-            longest_data: 128 << 20,
-            longest_reply: 256 << 20,
+            longest_data: 64 << 20,
+            longest_reply: 64 << 20,
         }
     }
 }

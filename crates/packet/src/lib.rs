@@ -10,6 +10,7 @@ pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
+pub mod filter;
 pub mod flow;
 pub mod gateways;
 pub mod graph;

@@ -1,10 +1,31 @@
 //! What packets are wanted, as text: the pattern languages of Click, read, compiled, and run on packets.
 //!
-//! `pattern.rs` is the language of `Classifier`, bytes at offsets. Both are compiled by `program.rs`.
+//! `pattern.rs` is the language of `Classifier`, bytes at offsets; `expression.rs` that of `IPClassifier`,
+//! `IPFilter` and traces, over the fields of IP packets (`field.rs`). Both become rules that `program.rs`
+//! compiles into decisions.
+//!
+//! ```
+//! # use fingerpost_packet::filter::Filter;
+//! let filter = Filter::parse("dst 10.0.0.0/8 and icmp")?;
+//! assert!(!filter.matches(&[0x45, 0, 0, 20]));
+//! let wrong = Filter::parse("dst 10.0.0.0/8 and icpm").unwrap_err();
+//! assert_eq!(wrong.at, 19);
+//! # Ok::<(), fingerpost_packet::filter::FilterError>(())
+//! ```
 
+mod action;
+mod expression;
+mod field;
+pub(crate) mod names;
 mod pattern;
 mod program;
+#[cfg(test)]
+mod tests;
 
+use field::{Field, Headers};
+use program::{Expr, Program, Rule};
+
+pub use action::{Action, Entry};
 pub use pattern::{Pattern, Patterns};
 
 /// What is wrong with a pattern.
@@ -26,4 +47,65 @@ impl FilterError {
 /// Where `part`, which lies in `text`, begins.
 fn offset_in(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
+}
+
+/// What IP packets must be like: an expression, read.
+#[derive(Clone, Debug)]
+pub struct Condition(Expr<Field>);
+
+impl Condition {
+    /// Reads an expression in the language of `IPFilter`.
+    ///
+    /// # Errors
+    /// Where it is wrong, and what was expected.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        expression::parse(text).map(Self)
+    }
+}
+
+/// One condition, compiled.
+#[derive(Clone, Debug)]
+pub struct Filter(Choice);
+
+impl Filter {
+    /// Reads an expression in the language of `IPFilter`.
+    ///
+    /// # Errors
+    /// Where it is wrong, and what was expected.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        let condition = Condition::parse(text)?;
+        Ok(Self(Choice::new([(condition, Some(0))])))
+    }
+
+    /// Whether it takes a packet, which begins with its IP header.
+    #[inline]
+    pub fn matches(&self, packet: &[u8]) -> bool {
+        self.0.find(packet).is_some()
+    }
+}
+
+/// Conditions in order, with what each leads to, compiled.
+#[derive(Clone, Debug)]
+pub struct Choice(Program<Field>);
+
+/// Stands for nothing, which a condition may lead to as well.
+const NOTHING: u16 = u16::MAX;
+
+impl Choice {
+    /// A condition leads to a number below 65,535, or to nothing.
+    pub fn new(conditions: impl IntoIterator<Item = (Condition, Option<u16>)>) -> Self {
+        let rule = |(Condition(expr), answer): (_, Option<u16>)| {
+            debug_assert_ne!(answer, Some(NOTHING));
+            Rule { expr, answer: answer.unwrap_or(NOTHING) }
+        };
+        let rules: Vec<_> = conditions.into_iter().map(rule).collect();
+        Self(Program::new(&rules))
+    }
+
+    /// What the first condition that takes the packet leads to; the packet begins with its IP header.
+    #[inline]
+    pub fn find(&self, packet: &[u8]) -> Option<u16> {
+        let headers = Headers::of(packet);
+        self.0.run(|field| headers.load(field)).filter(|answer| *answer != NOTHING)
+    }
 }

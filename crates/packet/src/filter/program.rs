@@ -40,7 +40,7 @@ impl<L: Load> Test<L> {
     }
 
     fn exact(&self) -> bool {
-        self.low == self.high
+        self.low == self.high && self.low & !self.mask == 0
     }
 
     fn takes(&self, value: u32) -> bool {

@@ -1,0 +1,561 @@
+//! Expressions over IP packets, as `IPFilter` and `IPClassifier` take them: `dst net 10.0.0.0/8 and icmp`.
+//!
+//! ```text
+//! expression = term { ("or" | "||") term }
+//! term       = factor { ("and" | "&&") factor }
+//! factor     = ("not" | "!") factor | "(" expression ")" | primitive
+//! primitive  = "any" | "all" | "-" | "true" | "none" | "false"
+//!            | [direction] ["host"] [relation] ADDRESS          the packet's source or destination
+//!            | [direction] ["net"] [relation] PREFIX            10.0.0.0/8, 10.0.0.0 mask 255.0.0.0
+//!            | [direction] ["tcp" | "udp"] "port" [relation] PORT
+//!            | ["ip"] "proto" [relation] PROTOCOL | "tcp" | "udp" | "icmp" | "gre" | ...
+//!            | ("icmp" | "icmp6") "type" [relation] TYPE        a number, or as `echo-reply`
+//!            | "tcp" "opt" [relation] ("syn" | "ack" | "fin" | "rst" | "psh" | "urg")
+//!            | "ip" ("vers" | "hl" | "tos" | "dscp" | "ttl" | "len" | "id") [relation] NUMBER
+//!            | "ip" ("frag" | "unfrag" | "ect" | "ce")
+//! direction  = "src" | "dst" | "src or dst" | "src and dst"     without one: src or dst
+//! relation   = "=" | "==" | "!=" | "<" | ">" | "<=" | ">="      without one: =
+//! ```
+//!
+//! A value that says nothing of itself takes what the primitive before it said: `src host 1.2.3.4 or 5.6.7.8`,
+//! `tcp port http or https`, `ip ttl < 5 or > 250`.
+//!
+//! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of
+//! TCP and UDP, `ip id` and `ip hl` (in words of 4 bytes) for IPv4. So `port != 80` wants other ports than
+//! 80, and `not port 80` takes packets without ports as well. `ip frag` takes each IPv6 packet with a
+//! fragment header; `ip ect` all that can be told of congestion, and those that were.
+//!
+//! Source: the manual page of Click's IPFilter. Differs: addresses of IPv6, whose
+//! packets have all these fields but the two; no field as `ip[6:2]`, no `? :`, no factors side by side.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use fingerpost_lpm::Prefix;
+
+use super::field::{Field, part};
+use super::names::{
+    ICMP_TYPES, ICMP6_TYPES, Names, PORTS, PROTOCOLS, TCP_FLAGS, number as number_of,
+};
+use super::program::{Expr, Test};
+use super::{FilterError, offset_in};
+use crate::graph::Value;
+use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::wire::protocol;
+
+/// How deep parentheses may be.
+const DEPTH: usize = 64;
+
+/// Reads an expression.
+pub(super) fn parse(text: &str) -> Result<Expr<Field>, FilterError> {
+    let mut parser = Parser { text, tokens: tokens(text), at: 0, last: Primitive::default() };
+    let expr = parser.expression(0)?;
+    match parser.peek() {
+        None => Ok(expr),
+        Some(")") => Err(parser.expected("a `(` before this `)`")),
+        Some(_) => Err(parser.expected("`and`, `or` or the end")),
+    }
+}
+
+/// Splits a text into words and signs.
+fn tokens(text: &str) -> Vec<&str> {
+    const SIGNS: [&str; 13] =
+        ["&&", "||", "==", "!=", "<=", ">=", "!", "(", ")", "<", ">", "=", "&"];
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_ascii_start();
+    while !rest.is_empty() {
+        let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign)).map(|sign| sign.len());
+        let ends = |letter: char| letter.is_ascii_whitespace() || "&|=!<>()".contains(letter);
+        let len = sign.unwrap_or_else(|| match rest.find(ends) {
+            // A `|` of its own is a word that nobody knows.
+            Some(0) => 1,
+            Some(len) => len,
+            None => rest.len(),
+        });
+        let (token, after) = rest.split_at(len);
+        tokens.push(token);
+        rest = after.trim_ascii_start();
+    }
+    tokens
+}
+
+/// Which of the two ends of a packet.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Src,
+    Dst,
+    Either,
+    Both,
+}
+
+/// What a primitive is about.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Host,
+    Net,
+    Port,
+    Proto,
+    IcmpType,
+    TcpFlag,
+    /// A field of the IP header, which of its bits, and how far left its value lies.
+    Number(Field, u32, u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Relation {
+    Equal,
+    Differs,
+    Below,
+    Above,
+    AtMost,
+    AtLeast,
+}
+
+/// The words before a value: what they said, and for those that may be wrong where.
+#[derive(Clone, Copy, Default, Debug)]
+struct Primitive<'a> {
+    direction: Option<(Direction, &'a str)>,
+    transport: Option<&'a str>,
+    kind: Option<Kind>,
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<&'a str>,
+    at: usize,
+    /// The primitive before.
+    last: Primitive<'a>,
+}
+
+type Parsed = Result<Expr<Field>, FilterError>;
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.tokens.get(self.at).copied()
+    }
+
+    fn next_is(&mut self, words: &[&str]) -> Option<&'a str> {
+        let token = self.peek().filter(|token| words.contains(token))?;
+        self.at += 1;
+        Some(token)
+    }
+
+    /// At the next token, or behind the last one.
+    fn expected(&self, what: &str) -> FilterError {
+        let at = match (self.peek(), self.tokens.last()) {
+            (Some(token), _) => offset_in(self.text, token),
+            (None, Some(last)) => offset_in(self.text, last) + last.len(),
+            (None, None) => 0,
+        };
+        FilterError::new(at, format!("expected {what}"))
+    }
+
+    fn expected_at(&self, token: &str, what: &str) -> FilterError {
+        FilterError::new(offset_in(self.text, token), format!("expected {what}"))
+    }
+
+    fn expression(&mut self, depth: usize) -> Parsed {
+        let mut parts = vec![self.term(depth)?];
+        while self.next_is(&["or", "||"]).is_some() {
+            parts.push(self.term(depth)?);
+        }
+        Ok(Expr::any(parts))
+    }
+
+    fn term(&mut self, depth: usize) -> Parsed {
+        let mut parts = vec![self.factor(depth)?];
+        while self.next_is(&["and", "&&"]).is_some() {
+            parts.push(self.factor(depth)?);
+        }
+        Ok(Expr::all(parts))
+    }
+
+    fn factor(&mut self, depth: usize) -> Parsed {
+        let mut positive = true;
+        while self.next_is(&["not", "!"]).is_some() {
+            positive = !positive;
+        }
+        let expr = if self.peek() == Some("(") {
+            if depth == DEPTH {
+                return Err(self.expected(&format!("at most {DEPTH} `(` inside each other")));
+            }
+            self.at += 1;
+            let expr = self.expression(depth + 1)?;
+            if self.next_is(&[")"]).is_none() {
+                return Err(self.expected("`and`, `or` or `)`"));
+            }
+            expr
+        } else {
+            self.primitive()?
+        };
+        Ok(if positive { expr } else { expr.not() })
+    }
+
+    fn primitive(&mut self) -> Parsed {
+        if self.next_is(&["any", "all", "-", "true"]).is_some() {
+            return Ok(Expr::Const(true));
+        }
+        if self.next_is(&["none", "false"]).is_some() {
+            return Ok(Expr::Const(false));
+        }
+        let mut said = Primitive::default();
+        while said.kind.is_none() {
+            if said.direction.is_none()
+                && let Some(word) = self.next_is(&["src", "dst"])
+            {
+                said.direction = Some((self.direction(word), word));
+            } else if said.transport.is_none()
+                && let Some(word) = self.next_is(&["tcp", "udp", "icmp", "icmp6"])
+            {
+                said.transport = Some(word);
+            } else if self.next_is(&["ip"]).is_some() {
+                if let Some(expr) = self.ip_flag() {
+                    return self.settle(said, expr);
+                }
+                said.kind = Some(self.ip_field()?);
+            } else if let Some(word) =
+                self.next_is(&["host", "net", "port", "proto", "type", "opt"])
+            {
+                said.kind = Some(match word {
+                    "host" => Kind::Host,
+                    "net" => Kind::Net,
+                    "port" => Kind::Port,
+                    "proto" => Kind::Proto,
+                    "type" => Kind::IcmpType,
+                    _ => Kind::TcpFlag,
+                });
+            } else {
+                break;
+            }
+        }
+        let relation = self.relation();
+        let ends = ["and", "or", "not", "&&", "||", "!", "(", ")", "&", "|"];
+        let value = self.peek().filter(|token| !ends.contains(token));
+        let Some(value) = value else {
+            return match (said, relation) {
+                (Primitive { direction: None, transport: Some(name), kind: None }, None) => {
+                    self.last = Primitive { kind: Some(Kind::Proto), ..Primitive::default() };
+                    let protocol = number_of(PROTOCOLS, name).expect("a transport has a number");
+                    Ok(number(Field::Protocol, 0xff, Relation::Equal, protocol.into()))
+                }
+                _ => Err(self.expected(wanted(said.kind))),
+            };
+        };
+        let kind = match said.kind {
+            Some(kind) => kind,
+            None => self.kind_of(value, &mut said)?,
+        };
+        said.kind = Some(kind);
+        self.check(&said, kind, relation)?;
+        self.at += 1;
+        let relation = relation.map_or(Relation::Equal, |(relation, _)| relation);
+        let expr = self.about(kind, &said, relation, value)?;
+        self.settle(said, expr)
+    }
+
+    /// A flag of the IP header has neither direction nor protocol.
+    fn settle(&mut self, said: Primitive<'a>, expr: Expr<Field>) -> Parsed {
+        let odd = said.direction.map(|(_, word)| word).or(said.transport);
+        match (said.kind, odd) {
+            (None, Some(word)) => Err(self.expected_at(word, "`ip` alone before its flags")),
+            _ => {
+                self.last = said;
+                Ok(expr)
+            }
+        }
+    }
+
+    /// Behind `src` or `dst`.
+    fn direction(&mut self, word: &str) -> Direction {
+        let (one, other) =
+            if word == "src" { (Direction::Src, "dst") } else { (Direction::Dst, "src") };
+        let both = match (self.peek(), self.tokens.get(self.at + 1)) {
+            (Some("or" | "||"), Some(next)) if *next == other => Direction::Either,
+            (Some("and" | "&&"), Some(next)) if *next == other => Direction::Both,
+            _ => return one,
+        };
+        self.at += 2;
+        both
+    }
+
+    /// Behind `ip`.
+    fn ip_flag(&mut self) -> Option<Expr<Field>> {
+        let test = match self.next_is(&["frag", "unfrag", "ect", "ce"])? {
+            "frag" => Test::equal(Field::Fragment, 1, 1),
+            "unfrag" => Test::equal(Field::Fragment, 1, 0),
+            "ect" => Test { load: Field::TrafficClass, mask: 3, low: 1, high: 3 },
+            _ => Test::equal(Field::TrafficClass, 3, 3),
+        };
+        Some(Expr::Test(test, true))
+    }
+
+    fn ip_field(&mut self) -> Result<Kind, FilterError> {
+        let names = ["proto", "vers", "hl", "tos", "dscp", "ttl", "len", "id"];
+        let Some(name) = self.next_is(&names) else {
+            let what = format!("one of {} frag unfrag ect ce", names.join(" "));
+            return Err(self.expected(&what));
+        };
+        Ok(match name {
+            "proto" => Kind::Proto,
+            "vers" => Kind::Number(Field::Version, 15, 0),
+            "hl" => Kind::Number(Field::HeaderWords, 15, 0),
+            "tos" => Kind::Number(Field::TrafficClass, 0xff, 0),
+            "dscp" => Kind::Number(Field::TrafficClass, 0xfc, 2),
+            "ttl" => Kind::Number(Field::Ttl, 0xff, 0),
+            "len" => Kind::Number(Field::Len, 0xf_ffff, 0),
+            _ => Kind::Number(Field::Id, 0xffff, 0),
+        })
+    }
+
+    fn relation(&mut self) -> Option<(Relation, &'a str)> {
+        let sign = self.next_is(&["=", "==", "!=", "<", ">", "<=", ">="])?;
+        let relation = match sign {
+            "!=" => Relation::Differs,
+            "<" => Relation::Below,
+            ">" => Relation::Above,
+            "<=" => Relation::AtMost,
+            ">=" => Relation::AtLeast,
+            _ => Relation::Equal,
+        };
+        Some((relation, sign))
+    }
+
+    /// What a value is that says nothing of itself; the words before it are taken over.
+    fn kind_of(&self, value: &str, said: &mut Primitive<'a>) -> Result<Kind, FilterError> {
+        let last = &self.last;
+        if value.contains('/') || value.parse::<IpAddr>().is_ok() {
+            said.direction = said.direction.or(last.direction);
+            return Ok(if value.contains('/') { Kind::Net } else { Kind::Host });
+        }
+        let number = value.starts_with(|first: char| first.is_ascii_digit());
+        let named = |names: &Names| number || number_of(names, value).is_some();
+        match last.kind {
+            Some(Kind::Port) if named(PORTS) => {
+                said.direction = said.direction.or(last.direction);
+                said.transport = said.transport.or(last.transport);
+                return Ok(Kind::Port);
+            }
+            Some(Kind::IcmpType) if named(type_names(last.transport)) => {
+                said.transport = said.transport.or(last.transport);
+                return Ok(Kind::IcmpType);
+            }
+            Some(Kind::TcpFlag) if number_of(TCP_FLAGS, value).is_some() => {
+                said.transport = said.transport.or(last.transport);
+                return Ok(Kind::TcpFlag);
+            }
+            Some(kind @ Kind::Number(..)) if number => return Ok(kind),
+            Some(Kind::Proto) if number => return Ok(Kind::Proto),
+            _ => {}
+        }
+        if number_of(PROTOCOLS, value).is_some() {
+            return Ok(Kind::Proto);
+        }
+        Err(self.expected(if number {
+            "`port`, or a field as `ip ttl`, before a number"
+        } else {
+            wanted(None)
+        }))
+    }
+
+    /// What goes together.
+    fn check(
+        &self,
+        said: &Primitive<'a>,
+        kind: Kind,
+        relation: Option<(Relation, &'a str)>,
+    ) -> Result<(), FilterError> {
+        let directed = matches!(kind, Kind::Host | Kind::Net | Kind::Port);
+        if let Some((_, word)) = said.direction.filter(|_| !directed) {
+            let what = "a host, net or port behind `src` and `dst`";
+            return Err(self.expected_at(word, what));
+        }
+        let transports: &[&str] = match kind {
+            Kind::Port => &["tcp", "udp"],
+            Kind::IcmpType => &["icmp", "icmp6"],
+            Kind::TcpFlag => &["tcp"],
+            _ => &[],
+        };
+        let needed = matches!(kind, Kind::IcmpType | Kind::TcpFlag);
+        match said.transport {
+            Some(word) if !transports.contains(&word) => {
+                Err(self.expected_at(word, "another word here: it does not go with what follows"))
+            }
+            None if needed => Err(self.expected(&format!("`{}` before this", transports[0]))),
+            _ => {
+                let ordered = matches!(kind, Kind::Port | Kind::IcmpType | Kind::Number(..));
+                let order = |r: &(Relation, _)| !matches!(r.0, Relation::Equal | Relation::Differs);
+                match relation.filter(order) {
+                    Some((_, sign)) if !ordered => {
+                        Err(self.expected_at(sign, "`=` or `!=`: these have no order"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The test of a value, the token just taken.
+    fn about(
+        &mut self,
+        kind: Kind,
+        said: &Primitive<'a>,
+        relation: Relation,
+        value: &'a str,
+    ) -> Parsed {
+        let direction = said.direction.map_or(Direction::Either, |(direction, _)| direction);
+        let number_in = |names: &Names, most: u32| {
+            let named = number_of(names, value).map(u32::from);
+            let number = named.or_else(|| u32::read(value).ok());
+            number.filter(|number| *number <= most).ok_or_else(|| {
+                let name = if names.is_empty() { "" } else { " or a known name" };
+                self.expected_at(value, &format!("a number up to {most}{name}"))
+            })
+        };
+        Ok(match kind {
+            Kind::Host => {
+                let addr: IpAddr = value
+                    .parse()
+                    .map_err(|_| self.expected_at(value, "an IPv4 or IPv6 address"))?;
+                let bits = if addr.is_ipv4() { 32 } else { 128 };
+                ends(direction, relation, |src| contrary(relation, within(src, addr, bits)))
+            }
+            Kind::Net => {
+                let (addr, len) = self.prefix(value)?;
+                ends(direction, relation, |src| contrary(relation, within(src, addr, len)))
+            }
+            Kind::Port => {
+                let port = number_in(PORTS, 0xffff)?;
+                let ports = ends(direction, relation, |src| {
+                    let field = if src { Field::SrcPort } else { Field::DstPort };
+                    number(field, 0xffff, relation, port)
+                });
+                match said.transport {
+                    Some("tcp") => Expr::all([is_protocol(protocol::TCP), ports]),
+                    Some(_) => Expr::all([is_protocol(protocol::UDP), ports]),
+                    None => ports,
+                }
+            }
+            Kind::Proto => number(Field::Protocol, 0xff, relation, number_in(PROTOCOLS, 0xff)?),
+            Kind::IcmpType => {
+                let kind = number_in(type_names(said.transport), 0xff)?;
+                let v6 = said.transport == Some("icmp6");
+                let protocol = if v6 { PROTOCOL_ICMPV6 } else { PROTOCOL_ICMP };
+                let kind = number(Field::IcmpType, 0xff, relation, kind);
+                Expr::all([is_protocol(protocol), kind])
+            }
+            Kind::TcpFlag => {
+                let Some(flag) = number_of(TCP_FLAGS, value).map(u32::from) else {
+                    return Err(self.expected_at(value, wanted(Some(kind))));
+                };
+                let set = if relation == Relation::Equal { flag } else { 0 };
+                Expr::Test(Test::equal(Field::TcpFlags, flag, set), true)
+            }
+            Kind::Number(field, mask, shift) => {
+                let most = if field == Field::Len { 0xf_ffff } else { mask >> shift };
+                number(field, mask, relation, number_in(&[], most)? << shift)
+            }
+        })
+    }
+
+    /// The prefix that begins with the token just taken.
+    fn prefix(&mut self, value: &'a str) -> Result<(IpAddr, u8), FilterError> {
+        if let Ok(addr) = value.parse::<Ipv4Addr>()
+            && self.next_is(&["mask"]).is_some()
+        {
+            let mask = self.peek().and_then(|token| token.parse::<Ipv4Addr>().ok());
+            let mask = mask.map(Ipv4Addr::to_bits);
+            let Some(mask) = mask.filter(|m| m.leading_ones() + m.trailing_zeros() >= 32) else {
+                return Err(self.expected("a mask without holes, as 255.255.0.0"));
+            };
+            self.at += 1;
+            return Ok((addr.into(), u8::try_from(mask.leading_ones()).expect("at most 32")));
+        }
+        if value.contains('/') {
+            if let Ok(prefix) = Prefix::<u32>::read(value) {
+                return Ok((Ipv4Addr::from_bits(prefix.addr()).into(), prefix.len()));
+            }
+            if let Ok(prefix) = Prefix::<u128>::read(value) {
+                return Ok((std::net::Ipv6Addr::from_bits(prefix.addr()).into(), prefix.len()));
+            }
+        }
+        Err(self.expected_at(value, wanted(Some(Kind::Net))))
+    }
+}
+
+/// What may stand behind the words before a value.
+fn wanted(kind: Option<Kind>) -> &'static str {
+    match kind {
+        None => "a primitive, as `src host 10.0.0.1`, `dst port 80` or `icmp`",
+        Some(Kind::Host) => "an IPv4 or IPv6 address",
+        Some(Kind::Net) => "a prefix, as 10.0.0.0/8 or 2001:db8::/32",
+        Some(Kind::Port) => "a port",
+        Some(Kind::Proto) => "a protocol",
+        Some(Kind::IcmpType) => "a type, as `echo` or 8",
+        Some(Kind::TcpFlag) => "one of syn ack fin rst psh urg",
+        Some(Kind::Number(..)) => "a number",
+    }
+}
+
+fn type_names(transport: Option<&str>) -> &'static Names {
+    if transport == Some("icmp6") { ICMP6_TYPES } else { ICMP_TYPES }
+}
+
+fn is_protocol(protocol: u8) -> Expr<Field> {
+    number(Field::Protocol, 0xff, Relation::Equal, protocol.into())
+}
+
+/// The same test of one end or the other, or of both. What differs from a value differs at both ends where
+/// equality would be that of either.
+fn ends(direction: Direction, relation: Relation, of: impl Fn(bool) -> Expr<Field>) -> Expr<Field> {
+    match (direction, relation == Relation::Differs) {
+        (Direction::Src, _) => of(true),
+        (Direction::Dst, _) => of(false),
+        (Direction::Either, false) | (Direction::Both, true) => Expr::any([of(true), of(false)]),
+        (Direction::Both, false) | (Direction::Either, true) => Expr::all([of(true), of(false)]),
+    }
+}
+
+fn contrary(relation: Relation, expr: Expr<Field>) -> Expr<Field> {
+    if relation == Relation::Differs { expr.not() } else { expr }
+}
+
+/// An address of the packet lies in a prefix.
+fn within(src: bool, addr: IpAddr, len: u8) -> Expr<Field> {
+    let mask = |bits: u8| u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
+    let family = if addr.is_ipv4() { 4 } else { 6 };
+    let tests: Vec<_> = match addr {
+        IpAddr::V4(addr) => {
+            let field = if src { Field::Src4 } else { Field::Dst4 };
+            vec![Test::equal(field, mask(len), addr.to_bits())]
+        }
+        IpAddr::V6(addr) => (0..4)
+            .map(|n| {
+                let field = if src { Field::Src6(n) } else { Field::Dst6(n) };
+                Test::equal(field, mask(len.saturating_sub(32 * n)), part(addr.to_bits(), n))
+            })
+            .collect(),
+    };
+    let tests: Vec<_> = tests.into_iter().filter(|test| test.mask != 0).collect();
+    // The address of a family is there when the family is.
+    if tests.is_empty() {
+        return number(Field::Version, 15, Relation::Equal, family);
+    }
+    Expr::all(tests.into_iter().map(|test| Expr::Test(test, true)))
+}
+
+/// A field under a mask is in a relation to a value, which lies where the field has it.
+fn number(field: Field, mask: u32, relation: Relation, value: u32) -> Expr<Field> {
+    let range = |low: u32, high: u32| Expr::Test(Test { load: field, mask, low, high }, true);
+    let below = || value.checked_sub(1).map_or(Expr::Const(false), |high| range(0, high));
+    let above = || match value {
+        value if value >= mask => Expr::Const(false),
+        value => range(value + 1, mask),
+    };
+    match relation {
+        Relation::Equal => Expr::Test(Test::equal(field, mask, value), true),
+        Relation::Differs => Expr::any([below(), above()]),
+        Relation::Below => below(),
+        Relation::Above => above(),
+        Relation::AtMost => range(0, value),
+        Relation::AtLeast => range(value, mask),
+    }
+}

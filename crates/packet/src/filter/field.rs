@@ -1,0 +1,162 @@
+//! What filters look at in an IP packet: a word a field, there or not.
+//!
+//! A field is there when the packet's family and protocol have it, and the packet is long enough. Fields of
+//! the transport header are there in whole packets and first fragments only; those behind IPv6 extension
+//! headers are found by walking them.
+
+use super::program::Loaded;
+use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, upper_layer};
+use crate::wire::ip4::FRAGMENT_OFFSET;
+use crate::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6, Ports, protocol};
+
+/// A field.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Field {
+    /// 4 or 6.
+    Version,
+    /// Length of an IPv4 header, in words of 4 bytes.
+    HeaderWords,
+    /// DSCP and ECN.
+    TrafficClass,
+    /// Of the whole packet, as it states it.
+    Len,
+    /// Of IPv4.
+    Id,
+    /// Or hop limit.
+    Ttl,
+    /// 1 when it is a fragment, 0 when not.
+    Fragment,
+    /// Behind extension headers.
+    Protocol,
+    Src4,
+    Dst4,
+    /// One of four words, the first of which is 0.
+    Src6(u8),
+    Dst6(u8),
+    /// Of TCP and UDP.
+    SrcPort,
+    DstPort,
+    /// Of ICMP and ICMPv6.
+    IcmpType,
+    /// The byte of flags.
+    TcpFlags,
+}
+
+/// A packet, taken apart.
+pub(super) struct Headers<'a> {
+    ip: Ip<'a>,
+    protocol: Option<u8>,
+    fragment: bool,
+    /// Empty where there is none.
+    transport: &'a [u8],
+}
+
+enum Ip<'a> {
+    V4(Ip4<'a>),
+    V6(Ip6<'a>),
+    Neither,
+}
+
+impl<'a> Headers<'a> {
+    /// Of a packet from its IP header on; what is behind its stated length does not count.
+    #[inline]
+    pub(super) fn of(packet: &'a [u8]) -> Self {
+        match packet.first().map_or(0, |first| first >> 4) {
+            4 => Ip4::at(packet, 0).map(|ip| Self::v4(ip, packet)),
+            6 => Ip6::at(packet, 0).map(|ip| Self::v6(ip, packet)),
+            _ => None,
+        }
+        .unwrap_or(Self {
+            ip: Ip::Neither,
+            protocol: None,
+            fragment: false,
+            transport: &[],
+        })
+    }
+
+    #[inline]
+    fn v4(ip: Ip4<'a>, packet: &'a [u8]) -> Self {
+        let end = ip.total_len().min(packet.len());
+        let first = ip.fragment() & FRAGMENT_OFFSET == 0 && ip.header_len() >= IP4_BYTES;
+        let transport = packet.get(ip.header_len()..end).filter(|_| first).unwrap_or_default();
+        let (protocol, fragment) = (Some(ip.protocol()), ip.is_fragment());
+        Self { ip: Ip::V4(ip), protocol, fragment, transport }
+    }
+
+    #[inline]
+    fn v6(ip: Ip6<'a>, packet: &'a [u8]) -> Self {
+        let packet = &packet[..packet.len().min(IP6_BYTES + ip.payload_len())];
+        let upper = upper_layer(packet);
+        let fragment = upper.and_then(|upper| upper.fragment);
+        let first = upper.filter(|_| fragment.unwrap_or(0) == 0);
+        let transport = first.and_then(|upper| packet.get(upper.at..)).unwrap_or_default();
+        let protocol = upper.map(|upper| upper.protocol);
+        Self { ip: Ip::V6(ip), protocol, fragment: fragment.is_some(), transport }
+    }
+
+    /// A field of it.
+    #[inline]
+    pub(super) fn load(&self, field: Field) -> Loaded {
+        match self.field(field) {
+            Some(word) => Loaded { word, there: u32::MAX },
+            None => Loaded { word: 0, there: 0 },
+        }
+    }
+
+    #[inline]
+    fn field(&self, field: Field) -> Option<u32> {
+        Some(match (field, &self.ip) {
+            (_, Ip::Neither) => return None,
+            (Field::Version, Ip::V4(_)) => 4,
+            (Field::Version, Ip::V6(_)) => 6,
+            (Field::HeaderWords, Ip::V4(ip)) => u32::try_from(ip.header_len() / 4).ok()?,
+            (Field::TrafficClass, Ip::V4(ip)) => ip.traffic_class().into(),
+            (Field::TrafficClass, Ip::V6(ip)) => ip.traffic_class().into(),
+            (Field::Len, Ip::V4(ip)) => u32::try_from(ip.total_len()).ok()?,
+            (Field::Len, Ip::V6(ip)) => u32::try_from(IP6_BYTES + ip.payload_len()).ok()?,
+            (Field::Id, Ip::V4(ip)) => ip.id().into(),
+            (Field::Ttl, Ip::V4(ip)) => ip.ttl().into(),
+            (Field::Ttl, Ip::V6(ip)) => ip.hop_limit().into(),
+            (Field::Fragment, _) => self.fragment.into(),
+            (Field::Protocol, _) => self.protocol?.into(),
+            (Field::Src4, Ip::V4(ip)) => ip.src(),
+            (Field::Dst4, Ip::V4(ip)) => ip.dst(),
+            (Field::Src6(n), Ip::V6(ip)) => part(ip.src(), n),
+            (Field::Dst6(n), Ip::V6(ip)) => part(ip.dst(), n),
+            (Field::SrcPort, _) => self.ports()?.src.into(),
+            (Field::DstPort, _) => self.ports()?.dst.into(),
+            (Field::IcmpType, _) => self.icmp_type()?.into(),
+            (Field::TcpFlags, _) => {
+                let tcp = self.protocol == Some(protocol::TCP);
+                self.transport.get(13).copied().filter(|_| tcp)?.into()
+            }
+            (
+                Field::HeaderWords
+                | Field::Id
+                | Field::Src4
+                | Field::Dst4
+                | Field::Src6(_)
+                | Field::Dst6(_),
+                _,
+            ) => return None,
+        })
+    }
+
+    #[inline]
+    fn ports(&self) -> Option<Ports> {
+        let protocol = self.protocol.filter(|p| matches!(*p, protocol::TCP | protocol::UDP))?;
+        Ports::of(protocol, self.transport)
+    }
+
+    fn icmp_type(&self) -> Option<u8> {
+        let protocol = self.protocol?;
+        let icmp = matches!(protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6);
+        self.transport.first().copied().filter(|_| icmp)
+    }
+}
+
+/// One of the four words of an IPv6 address, the first of which is 0.
+#[allow(clippy::cast_possible_truncation, reason = "takes a word of four")]
+pub(super) fn part(addr: u128, n: u8) -> u32 {
+    (addr >> (96 - 32 * u32::from(n))) as u32
+}

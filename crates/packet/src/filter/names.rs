@@ -1,0 +1,114 @@
+//! What numbers in headers are called, in filters and in arguments of elements.
+//!
+//! Source: the name tables of Click (ICMP types and codes, its documentation of `IPFilter` and
+//! `ICMPError`), and IANA's registries for protocols and well-known ports.
+
+use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::wire::protocol;
+
+/// Names, and what they stand for.
+pub(crate) type Names = [(&'static str, u16)];
+
+/// What a name stands for.
+pub(crate) fn number(names: &Names, name: &str) -> Option<u16> {
+    names.iter().find(|entry| entry.0 == name).map(|entry| entry.1)
+}
+
+pub(super) const PROTOCOLS: &Names = &[
+    ("icmp", PROTOCOL_ICMP as u16),
+    ("igmp", 2),
+    ("ipip", 4),
+    ("tcp", protocol::TCP as u16),
+    ("udp", protocol::UDP as u16),
+    ("dccp", protocol::DCCP as u16),
+    ("rsvp", 46),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmp6", PROTOCOL_ICMPV6 as u16),
+    ("eigrp", 88),
+    ("ospf", 89),
+    ("pim", 103),
+    ("vrrp", 112),
+    ("sctp", protocol::SCTP as u16),
+    ("udplite", protocol::UDP_LITE as u16),
+];
+
+pub(super) const PORTS: &Names = &[
+    ("echo", 7),
+    ("discard", 9),
+    ("ftp-data", 20),
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("smtp", 25),
+    ("domain", 53),
+    ("dns", 53),
+    ("bootps", 67),
+    ("bootpc", 68),
+    ("tftp", 69),
+    ("http", 80),
+    ("www", 80),
+    ("pop3", 110),
+    ("ntp", 123),
+    ("imap", 143),
+    ("snmp", 161),
+    ("bgp", 179),
+    ("https", 443),
+    ("syslog", 514),
+    ("rip", 520),
+];
+
+/// Types of ICMP messages.
+pub(crate) const ICMP_TYPES: &Names = &[
+    ("echo-reply", 0),
+    ("unreachable", 3),
+    ("sourcequench", 4),
+    ("redirect", 5),
+    ("echo", 8),
+    ("routeradvert", 9),
+    ("routersolicit", 10),
+    ("timeexceeded", 11),
+    ("parameterproblem", 12),
+    ("timestamp", 13),
+    ("timestamp-reply", 14),
+    ("inforeq", 15),
+    ("inforeq-reply", 16),
+    ("maskreq", 17),
+    ("maskreq-reply", 18),
+];
+
+/// Types of ICMPv6 messages.
+pub(crate) const ICMP6_TYPES: &Names = &[
+    ("unreachable", 1),
+    ("packettoobig", 2),
+    ("timeexceeded", 3),
+    ("parameterproblem", 4),
+    ("echo", 128),
+    ("echo-reply", 129),
+    ("routersolicit", 133),
+    ("routeradvert", 134),
+    ("neighborsolicit", 135),
+    ("neighboradvert", 136),
+    ("redirect", 137),
+];
+
+/// Bits of the byte of flags in a TCP header.
+pub(super) const TCP_FLAGS: &Names =
+    &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_found() {
+        for names in [PROTOCOLS, PORTS, ICMP_TYPES, ICMP6_TYPES, TCP_FLAGS] {
+            for (at, (name, value)) in names.iter().enumerate() {
+                assert!(names[..at].iter().all(|other| other.0 != *name), "{name}");
+                assert_eq!(number(names, name), Some(*value));
+            }
+        }
+        assert_eq!(number(PORTS, ""), None);
+    }
+}

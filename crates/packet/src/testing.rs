@@ -311,6 +311,7 @@ pub fn made(class: &ElementClass, config: &str) -> Made {
         outputs: 8,
         pulls: false,
         gateways: &Arc::default(),
+        stop: &Arc::default(),
         devices: &mut Devices::default(),
     };
     let made = (class.configure)(&mut setup);

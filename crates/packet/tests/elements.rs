@@ -119,3 +119,31 @@ fn what_cannot_be_run_is_told() {
     let told = errors("Idle -> t :: Tee(3) -> Discard");
     assert!(told.contains("3 outputs announced, 1 connected"), "{told}");
 }
+
+#[test]
+fn captures_are_read_and_written() {
+    let folder = std::env::temp_dir().join(format!("fingerpost-elements-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let mut first = rig(&format!("FromDevice(a) -> d :: ToDump({}) -> Discard", path("one.pcap")));
+    first.receive("a", &[&[1; 60], &[2; 70], &[3; 80]]);
+    assert_eq!((first.read("d.count"), first.read("d.error")), ("3".into(), String::new()));
+    drop(first);
+    let (one, two) = (path("one.pcap"), path("two.pcap"));
+    let text = format!("f :: FromDump({one}, BURST 2, STOP true) -> Queue -> d :: ToDump({two})");
+    let mut second = rig(&text);
+    let c = |rig: &Rig| {
+        let counters = &rig.bench.counters;
+        (counters.packets_in.read(), counters.packets_out.read(), rig.plan.is_stopped())
+    };
+    second.poll();
+    assert_eq!(c(&second), (2, 2, false));
+    second.poll();
+    assert_eq!(c(&second), (3, 3, true));
+    assert_eq!((second.read("f.count"), second.read("d.count")), ("3".into(), "3".into()));
+    drop(second);
+    assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&two).unwrap());
+    std::fs::remove_dir_all(folder).unwrap();
+    let told = errors(&format!("FromDump({one}) -> Discard; Idle -> ToDump"));
+    assert!(told.contains("open: No such file") && told.contains("FILENAME is missing"), "{told}");
+}

@@ -13,19 +13,21 @@ use std::time::Duration;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use super::{DeviceError, DeviceSpec, Driver, Port};
-use crate::buf::{Batch, Pool};
+use super::{DeviceError, Driver, Port};
+use crate::buf::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "pcap",
     summary: "reads frames from a capture file and writes to another: IN,OUT (either may be empty)",
-    open: |spec| Ok(vec![Box::new(Pcap::open(spec)?)]),
+    open: |spec| {
+        let (input, output) = spec.name.split_once(',').unwrap_or((spec.name, ""));
+        Ok(vec![Box::new(Pcap::new(input, output)?)])
+    },
 };
 
 /// A port between two files.
 pub struct Pcap {
     name: String,
-    pool: Pool,
     reader: Option<PcapReader<BufReader<File>>>,
     writer: Option<PcapWriter<File>>,
     written: u64,
@@ -34,23 +36,39 @@ pub struct Pcap {
 }
 
 impl Pcap {
-    /// Opens `IN,OUT`; an empty name or a missing one stands for no file.
-    fn open(spec: &DeviceSpec<'_>) -> Result<Self, DeviceError> {
-        let (input, output) = spec.name.split_once(',').unwrap_or((spec.name, ""));
-        Self::new(spec.pool, input, output)
-    }
-
     /// A port that receives what the file `input` holds and writes to the file `output`; either may
     /// be empty: then nothing is received, and what is sent is freed.
     ///
     /// # Errors
     /// When a file cannot be opened, is no capture file, or does not hold Ethernet frames.
-    pub fn new(pool: &Pool, input: &str, output: &str) -> Result<Self, DeviceError> {
+    pub fn new(input: &str, output: &str) -> Result<Self, DeviceError> {
         let reader = (!input.is_empty()).then(|| open_reader(input)).transpose()?;
         let writer = (!output.is_empty()).then(|| open_writer(output)).transpose()?;
         let name = if input.is_empty() { output } else { input }.to_owned();
-        let pool = pool.clone();
-        Ok(Self { name, pool, reader, writer, written: 0, too_long: 0, no_buffer: 0 })
+        Ok(Self { name, reader, writer, written: 0, too_long: 0, no_buffer: 0 })
+    }
+
+    /// Writes the frames of a batch, and leaves them in it.
+    ///
+    /// # Errors
+    /// When the file cannot be written to.
+    pub fn write(&mut self, batch: &Batch) -> Result<(), DeviceError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        for i in 0..batch.len() {
+            let frame = batch.bytes(i);
+            let len = u32::try_from(frame.len()).expect("a frame has at most 64 KiB");
+            let time = Duration::from_micros(self.written);
+            writer
+                .write_packet(&PcapPacket::new(time, len, frame))
+                .map_err(|e| format(&self.name, "write", e))?;
+            self.written += 1;
+        }
+        Ok(())
+    }
+
+    /// Frames written.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 }
 
@@ -93,7 +111,7 @@ impl Port for Pcap {
         while into.room() > 0 {
             let Some(record) = reader.next_packet() else { break };
             let record = record.map_err(|e| format(&self.name, "read", e))?;
-            let Some(mut packet) = self.pool.alloc() else {
+            let Some(mut packet) = into.pool().alloc() else {
                 self.no_buffer += 1;
                 continue;
             };
@@ -110,17 +128,7 @@ impl Port for Pcap {
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         let count = from.len();
-        if let Some(writer) = &mut self.writer {
-            for i in 0..count {
-                let frame = from.bytes(i);
-                let len = u32::try_from(frame.len()).expect("a frame has at most 64 KiB");
-                let time = Duration::from_micros(self.written);
-                writer
-                    .write_packet(&PcapPacket::new(time, len, frame))
-                    .map_err(|e| format(&self.name, "write", e))?;
-                self.written += 1;
-            }
-        }
+        self.write(from)?;
         from.free_front(count);
         Ok(count)
     }
@@ -139,6 +147,7 @@ impl Port for Pcap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buf::Pool;
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -148,12 +157,12 @@ mod tests {
         let pool = Pool::new(64, 2048);
         let frames: Vec<Vec<u8>> = (1..=40u8).map(|n| vec![n; usize::from(n) * 37]).collect();
         let mut batch = crate::testing::batch(&pool, 0, frames.iter().map(|f| &f[..]));
-        let mut port = Pcap::new(&pool, "", &path).unwrap();
+        let mut port = Pcap::new("", &path).unwrap();
         assert_eq!(port.recv(&mut Batch::new(&pool)).unwrap(), 0);
         assert_eq!(port.send(&mut batch).unwrap(), 40);
         drop(port);
         let first = std::fs::read(&path).unwrap();
-        let mut port = Pcap::new(&pool, &path, "").unwrap();
+        let mut port = Pcap::new(&path, "").unwrap();
         batch.set_limit(30);
         assert_eq!(port.recv(&mut batch).unwrap(), 30);
         for (i, frame) in frames[..30].iter().enumerate() {
@@ -165,17 +174,16 @@ mod tests {
         assert_eq!(pool.free(), 64);
         // Equal runs, equal files.
         let mut batch = crate::testing::batch(&pool, 0, frames.iter().map(|f| &f[..]));
-        Pcap::new(&pool, "", &path).unwrap().send(&mut batch).unwrap();
+        Pcap::new("", &path).unwrap().send(&mut batch).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), first);
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn errors_name_the_file_and_the_fault() {
-        let pool = Pool::new(1, 2048);
-        let missing = Pcap::new(&pool, "/nowhere/x.pcap", "").err().unwrap().to_string();
+        let missing = Pcap::new("/nowhere/x.pcap", "").err().unwrap().to_string();
         assert!(missing.starts_with("/nowhere/x.pcap: open: "), "{missing}");
-        let nonsense = Pcap::new(&pool, "/proc/self/cmdline", "").err().unwrap().to_string();
+        let nonsense = Pcap::new("/proc/self/cmdline", "").err().unwrap().to_string();
         assert!(nonsense.starts_with("/proc/self/cmdline: "), "{nonsense}");
     }
 }

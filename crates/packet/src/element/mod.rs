@@ -4,6 +4,7 @@ mod counter;
 mod device;
 mod discard;
 mod drop_cause;
+mod dump;
 mod ether_input;
 mod fill_checksum;
 mod hold;
@@ -37,6 +38,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     device::TO_ALL,
     discard::CLASS,
     drop_cause::CLASS,
+    dump::FROM,
+    dump::TO,
     ether_input::CLASS,
     fill_checksum::CLASS,
     hold::CLASS,

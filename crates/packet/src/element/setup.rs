@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::Element;
 use crate::buf::Batch;
@@ -46,6 +47,8 @@ pub struct Setup<'a> {
     pub pulls: bool,
     /// Of the whole graph: what packets carry the numbers of in `Meta::hop`.
     pub gateways: &'a Arc<Gateways>,
+    /// Set by an element to end the router.
+    pub stop: &'a Arc<AtomicBool>,
     pub(crate) devices: &'a mut Devices,
 }
 

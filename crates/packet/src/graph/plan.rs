@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::class::{Codes, Processing};
 use super::flat::{Configuration, Connection, Declared};
@@ -92,6 +93,7 @@ pub struct Plan {
     entries: Vec<Option<NodeId>>,
     /// Where those of other ports do.
     rest: Option<NodeId>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Plan {
@@ -132,6 +134,12 @@ impl Plan {
         &self.devices
     }
 
+    /// Whether an element asked for the end.
+    pub fn is_stopped(&self) -> bool {
+        // Relaxed: whoever looks does so again and again.
+        self.stop.load(Relaxed)
+    }
+
     /// Where packets enter that this port received.
     pub fn entry(&self, port: u16) -> Option<NodeId> {
         self.entries.get(usize::from(port)).copied().flatten().or(self.rest)
@@ -143,6 +151,7 @@ struct Planner<'a> {
     problems: &'a mut Problems,
     devices: Devices,
     gateways: Arc<Gateways>,
+    stop: Arc<AtomicBool>,
     nodes: Vec<Node>,
     entries: Vec<Option<NodeId>>,
     rest: Option<NodeId>,
@@ -165,6 +174,7 @@ impl<'a> Planner<'a> {
             problems,
             devices: Devices::default(),
             gateways: Arc::default(),
+            stop: Arc::default(),
             nodes: Vec::with_capacity(elements.len()),
             entries: Vec::new(),
             rest: None,
@@ -188,8 +198,8 @@ impl<'a> Planner<'a> {
         planner.wire();
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
-        let Self { nodes, entries, rest, .. } = planner;
-        Some(Plan { nodes, devices, entries, rest })
+        let Self { nodes, entries, rest, stop, .. } = planner;
+        Some(Plan { nodes, devices, entries, rest, stop })
     }
 
     fn node(
@@ -205,6 +215,7 @@ impl<'a> Planner<'a> {
             outputs: element.outputs,
             pulls,
             gateways: &self.gateways,
+            stop: &self.stop,
             devices: &mut self.devices,
         };
         let Ok(made) = (class.configure)(&mut setup) else { return };

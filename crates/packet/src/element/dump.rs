@@ -1,0 +1,148 @@
+//! Packets from a capture file, and into one.
+//!
+//! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, from its Ethernet header on. Of
+//! several workers one reads the file; all write to the same.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Context, Element, ElementClass, Inputs, Made};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED};
+use crate::counters::{Count, PerWorker};
+use crate::device::Port;
+use crate::device::pcap::Pcap;
+use crate::graph::ClassSpec;
+use crate::handler::Handler;
+
+pub(crate) const FROM: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "FromDump",
+        ports: "0/1",
+        processing: "h/h",
+        flow: "x/y",
+        output_names: &[],
+    },
+    summary: "the packets of a capture file, a burst a round",
+    configure: |setup| {
+        let file = setup.args.optional_arg("FILENAME")?;
+        let stop = setup.args.keyword("STOP");
+        let burst = setup.args.keyword("BURST");
+        let Some(file) = file else {
+            return Err(setup.args.refuse_all("argument FILENAME is missing"));
+        };
+        setup.args.finish()?;
+        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let burst: usize = burst?.unwrap_or(32);
+        let name: String = setup.args.read(&file, "FILENAME")?;
+        let reader =
+            Pcap::new(&name, "").map_err(|error| setup.args.refuse(&file, &error.to_string()))?;
+        let reader = Mutex::new(Some(reader));
+        let counts = PerWorker::<Count>::default();
+        let each = counts.clone();
+        let made = Made::new(move || FromDump {
+            reader: reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            stop: stop.clone(),
+            burst,
+            count: each.add(),
+        });
+        Ok(made
+            .polled()
+            .handler(Handler::read("count", move || counts.sum(Count::read).to_string())))
+    },
+};
+
+pub(crate) const TO: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "ToDump",
+        ports: "1/0-1",
+        processing: "a/a",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "writes packets to a capture file; they end there, or go on",
+    configure: |setup| {
+        let file = setup.args.optional_arg("FILENAME")?;
+        let Some(file) = file else {
+            return Err(setup.args.refuse_all("argument FILENAME is missing"));
+        };
+        setup.args.finish()?;
+        let name: String = setup.args.read(&file, "FILENAME")?;
+        let writer =
+            Pcap::new("", &name).map_err(|error| setup.args.refuse(&file, &error.to_string()))?;
+        let writer = Arc::new(Mutex::new(Writer { file: writer, failed: None }));
+        let (shown, failed) = (writer.clone(), writer.clone());
+        let ends = setup.outputs == 0;
+        let made = Made::new(move || ToDump { writer: writer.clone(), ends })
+            .handler(Handler::read("count", move || lock(&shown).file.written().to_string()))
+            .handler(Handler::read("error", move || {
+                lock(&failed).failed.clone().unwrap_or_default()
+            }));
+        Ok(if ends && setup.pulls { made.polled() } else { made })
+    },
+};
+
+struct FromDump {
+    /// Until the end of the file.
+    reader: Option<Pcap>,
+    stop: Option<Arc<AtomicBool>>,
+    burst: usize,
+    count: Arc<Count>,
+}
+
+impl Element for FromDump {
+    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
+
+    fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let Some(reader) = &mut self.reader else { return };
+        // Without free frames there is nothing to read into: later.
+        batch.set_limit(self.burst.min(cx.pool.free()));
+        let wanted = batch.room();
+        let read = reader.recv(batch);
+        batch.set_limit(BATCH);
+        cx.counters.packets_in.add(batch.len() as u64);
+        self.count.add(batch.len() as u64);
+        if read.is_err() || batch.len() < wanted {
+            self.reader = None;
+            if let Some(stop) = &self.stop {
+                // Relaxed: whoever stops the router looks now and then.
+                stop.store(true, Relaxed);
+            }
+        }
+    }
+}
+
+struct Writer {
+    file: Pcap,
+    /// Why no more is written.
+    failed: Option<String>,
+}
+
+fn lock(writer: &Mutex<Writer>) -> std::sync::MutexGuard<'_, Writer> {
+    // A panic between two records leaves both whole.
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct ToDump {
+    writer: Arc<Mutex<Writer>>,
+    ends: bool,
+}
+
+impl Element for ToDump {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let mut writer = lock(&self.writer);
+        if writer.failed.is_none() {
+            writer.failed = writer.file.write(batch).err().map(|error| error.to_string());
+        }
+        if self.ends {
+            let ours = batch.meta().iter().filter(|meta| meta.flags & FLAG_GENERATED != 0).count();
+            cx.counters.packets_out.add((batch.len() - ours) as u64);
+            cx.counters.generated_sent.add(ours as u64);
+            batch.clear();
+        }
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        inputs.pull(0, batch, cx);
+        self.process(0, batch, cx);
+    }
+}

@@ -116,6 +116,11 @@ fn what_cannot_be_run_is_told() {
     assert!(told.contains("too many arguments"), "{told}");
     let told = errors("a :: RoundRobinSched -> b :: RoundRobinSched -> [1] a; Idle -> Queue -> a");
     assert!(told.contains("asks for packets in a circle"), "{told}");
+    let told = errors(
+        "FromDevice(a, METHOD pcap) -> ToDevice(a, METHOD memory); FromDevice(b, METHOD x) -> Discard",
+    );
+    assert!(told.contains("a is driven by pcap elsewhere, by memory here"), "{told}");
+    assert!(told.contains("METHOD: no driver `x`; there are memory, pcap, afxdp"), "{told}");
     let told = errors("Idle -> t :: Tee(3) -> Discard");
     assert!(told.contains("3 outputs announced, 1 connected"), "{told}");
 }

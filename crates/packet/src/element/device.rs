@@ -1,6 +1,7 @@
 //! Where packets enter and leave the graph.
 //!
-//! `FromDevice(NAME)` and `ToDevice(NAME)` name one device; whoever runs the graph opens it. `FromPorts` takes in
+//! `FromDevice(NAME)` and `ToDevice(NAME)` name one device; whoever runs the graph opens it, with the driver that
+//! `METHOD` names. `FromPorts` takes in
 //! what any other port receives, and `ToPorts` sends each packet by the port that its note names: so the built-in
 //! router is one graph for any number of interfaces.
 //!
@@ -8,6 +9,7 @@
 
 use super::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
 use crate::buf::{BATCH, Batch};
+use crate::device::DRIVERS;
 use crate::graph::{ClassSpec, ConfigError};
 
 pub(crate) const FROM: ElementClass = ElementClass {
@@ -53,8 +55,17 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
 
 fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     let name = setup.args.positional::<String>("DEVNAME");
+    let driver = setup.args.keyword::<String>("METHOD");
     setup.args.finish()?;
-    Ok(setup.device(&name?))
+    let (name, driver) = (name?, driver?);
+    if let Some(driver) = &driver
+        && !DRIVERS.iter().any(|known| known.name == driver)
+    {
+        let known: Vec<&str> = DRIVERS.iter().map(|known| known.name).collect();
+        let words = format!("METHOD: no driver `{driver}`; there are {}", known.join(", "));
+        return Err(setup.args.refuse_all(&words));
+    }
+    setup.device(&name, driver)
 }
 
 /// The worker hands received batches to it; what there is to know of them is known already.

@@ -53,9 +53,24 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// The number of the port that drives this device.
-    pub fn device(&mut self, name: &str) -> u16 {
-        self.devices.number(name)
+    /// The number of the port that drives this device, by that driver if one is named.
+    ///
+    /// # Errors
+    /// Another element named another driver for it.
+    pub fn device(&mut self, name: &str, driver: Option<String>) -> Result<u16, ConfigError> {
+        let number = self.devices.number(name);
+        let device = &mut self.devices.list[usize::from(number)];
+        match (&device.driver, driver) {
+            (Some(one), Some(other)) if *one != other => {
+                let words = format!("{name} is driven by {one} elsewhere, by {other} here");
+                Err(self.args.refuse_all(&words))
+            }
+            (_, None) => Ok(number),
+            (_, named) => {
+                device.driver = named;
+                Ok(number)
+            }
+        }
     }
 
     /// Where packets go that cannot go on: by an output, if it is used, or to their end.
@@ -93,12 +108,14 @@ pub(crate) struct Devices {
 pub struct Device {
     /// Its name.
     pub name: String,
+    /// Name of its driver, where the configuration asks for one.
+    pub driver: Option<String>,
 }
 
 impl Devices {
     fn number(&mut self, name: &str) -> u16 {
         let at = self.list.iter().position(|device| device.name == name).unwrap_or_else(|| {
-            self.list.push(Device { name: name.to_owned() });
+            self.list.push(Device { name: name.to_owned(), driver: None });
             self.list.len() - 1
         });
         // One element names one device, and a plan has no more nodes than that.

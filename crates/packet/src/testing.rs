@@ -410,8 +410,7 @@ impl Rig {
         let read = Language::new(ELEMENTS).read("test", text).unwrap_or_else(|errors| told(errors));
         let plan = Plan::of(&read, ELEMENTS).unwrap_or_else(|errors| told(errors));
         let bench = Bench::new(world);
-        let given = plan.nodes().iter().map(|node| node.handlers().to_vec()).collect();
-        let handlers = Handlers::new(Arc::new(read), given, ELEMENTS);
+        let handlers = plan.handlers(read);
         Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers }
     }
 

@@ -6,11 +6,14 @@ pub mod af_packet;
 pub mod afxdp;
 pub mod memory;
 pub mod pcap;
+mod queue_set;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::buf::{Batch, Pool};
+
+pub use queue_set::QueueSet;
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
 pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
@@ -70,6 +73,27 @@ pub trait Port: Send {
     /// Named counts of the device's own (ring overruns and the like).
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let _ = visit;
+    }
+}
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        (**self).recv(into)
+    }
+    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
+        (**self).send(from)
+    }
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        (**self).wait_fds(fds);
+    }
+    fn in_rings(&self) -> usize {
+        (**self).in_rings()
+    }
+    fn mode(&self) -> String {
+        (**self).mode()
+    }
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        (**self).stats(visit);
     }
 }
 

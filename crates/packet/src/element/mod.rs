@@ -1,5 +1,6 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
+mod control_socket;
 mod counter;
 mod device;
 mod discard;
@@ -31,6 +32,7 @@ pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[
+    control_socket::CLASS,
     counter::CLASS,
     device::FROM,
     device::FROM_ALL,

@@ -26,7 +26,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let capacity = setup.args.optional("CAPACITY");
         setup.args.finish()?;
         // Click's default.
-        let capacity = Arc::new(AtomicUsize::new(capacity?.unwrap_or(1000)));
+        let usual = capacity?.unwrap_or(1000);
+        let capacity = Arc::new(AtomicUsize::new(usual));
         let counts = PerWorker::<Counts>::default();
         let read = |name, value: fn(&Counts) -> u64| {
             let counts = counts.clone();
@@ -38,6 +39,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         });
         let shown = capacity.clone();
         Ok(made
+            .holds(usual)
             .handler(read("length", |counts| counts.length.read()))
             .handler(read("highwater_length", |counts| counts.highest.read()))
             .handler(read("drops", |counts| counts.drops.read()))

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::Element;
 use crate::buf::Batch;
+use crate::control_socket::{Listen, SessionOptions};
 use crate::drops::DropReason;
 use crate::gateways::Gateways;
 use crate::graph::{Args, ClassSpec, Classes, ConfigError};
@@ -145,6 +146,8 @@ pub struct Made {
     pub(crate) handlers: Vec<Handler>,
     pub(crate) polled: bool,
     pub(crate) receives: Receives,
+    pub(crate) holds: usize,
+    pub(crate) control_socket: Option<(Listen, SessionOptions)>,
 }
 
 impl Made {
@@ -155,6 +158,8 @@ impl Made {
             handlers: Vec::new(),
             polled: false,
             receives: Receives::Nothing,
+            holds: 0,
+            control_socket: None,
         }
     }
 
@@ -169,6 +174,20 @@ impl Made {
     #[must_use]
     pub fn receives(mut self, what: Receives) -> Self {
         self.receives = what;
+        self
+    }
+
+    /// An instance may keep so many packets.
+    #[must_use]
+    pub fn holds(mut self, packets: usize) -> Self {
+        self.holds = packets;
+        self
+    }
+
+    /// Its handlers and those of all others are to be reached there.
+    #[must_use]
+    pub fn control_socket(mut self, listen: Listen, options: SessionOptions) -> Self {
+        self.control_socket = Some((listen, options));
         self
     }
 

@@ -14,9 +14,10 @@ use super::class::{Codes, Processing};
 use super::flat::{Configuration, Connection, Declared};
 use super::language::Language;
 use super::source::{Errors, Problems, short};
-use crate::element::{Device, Devices, Element, ElementClass, Made, Receives, Setup};
+use crate::control_socket::{Listen, SessionOptions};
+use crate::element::{Device, Devices, ELEMENTS, Element, ElementClass, Made, Receives, Setup};
 use crate::gateways::Gateways;
-use crate::handler::Handler;
+use crate::handler::Handlers;
 
 /// A node's number in its plan.
 pub type NodeId = u16;
@@ -70,11 +71,6 @@ impl Node {
     /// It has a turn in each round.
     pub(super) fn polled(&self) -> bool {
         self.made.polled
-    }
-
-    /// Its own handlers.
-    pub fn handlers(&self) -> &[Handler] {
-        &self.made.handlers
     }
 }
 
@@ -132,6 +128,25 @@ impl Plan {
     /// The devices that it names, by the numbers of their ports.
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Packets that its elements may keep, in each worker.
+    pub fn holds(&self) -> usize {
+        self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.made.holds))
+    }
+
+    /// The control sockets that it asks for.
+    pub fn control_sockets(&self) -> impl Iterator<Item = &(Listen, SessionOptions)> {
+        self.nodes.iter().filter_map(|node| node.made.control_socket.as_ref())
+    }
+
+    /// Its handlers, as they are for `configuration`, which it was planned from.
+    ///
+    /// # Panics
+    /// When it was planned from another one.
+    pub fn handlers(&self, configuration: Configuration) -> Handlers {
+        let given = self.nodes.iter().map(|node| node.made.handlers.clone()).collect();
+        Handlers::new(Arc::new(configuration), given, ELEMENTS)
     }
 
     /// Whether an element asked for the end.

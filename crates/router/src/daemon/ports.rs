@@ -11,9 +11,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::UpdateError;
-use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
-use fingerpost_packet::device::{DeviceError, Port, af_packet};
+use fingerpost_packet::device::{DeviceError, Port, QueueSet, af_packet};
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
@@ -21,7 +20,7 @@ use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
 use fingerpost_route::{Control, LinkState, Mac};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::AsFd;
 
 use super::features::Asker;
 use super::survival::Survival;
@@ -403,7 +402,8 @@ impl Interfaces {
         };
         let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
         let mut said = String::new();
-        let mut sets: Vec<QueueSet> = workers.iter().map(|_| QueueSet::default()).collect();
+        let mut sets: Vec<QueueSet<AfxdpPort>> =
+            workers.iter().map(|_| QueueSet::default()).collect();
         for queue in 0..queues {
             let at = queue as usize % workers.len();
             let socket = afxdp::open(&afxdp::Spec {
@@ -411,7 +411,7 @@ impl Interfaces {
                 ifindex: link,
                 queue,
                 pool: &workers[at].pool,
-                shared: sets[at].queues.first(),
+                shared: sets[at].first(),
                 ring: afxdp::RING,
                 attached: &attached,
                 zero_copy: mode != Mode::Generic,
@@ -420,11 +420,11 @@ impl Interfaces {
             if said.is_empty() {
                 said = socket.mode();
             }
-            sets[at].queues.push(socket);
+            sets[at].push(socket);
         }
         for (worker, set) in workers.iter().zip(sets) {
             // A worker without a queue here sends through the kernel: slow, right, counted.
-            let port_of: Box<dyn Port> = if set.queues.is_empty() {
+            let port_of: Box<dyn Port> = if set.first().is_none() {
                 Box::new(af_packet::open(&state.name, link)?)
             } else {
                 Box::new(set)
@@ -634,47 +634,4 @@ enum OpenError {
         "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
     )]
     Mtu(u32),
-}
-
-/// The queues of one interface that one worker owns: it receives from all and sends by the first, so
-/// that a flow keeps its order.
-#[derive(Default)]
-struct QueueSet {
-    queues: Vec<AfxdpPort>,
-    next: usize,
-}
-
-impl Port for QueueSet {
-    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-        let count = self.queues.len();
-        let mut taken = 0;
-        for i in 0..count {
-            // Another one first each time, so that a full batch of one does not starve the rest.
-            taken += self.queues[(self.next + i) % count].recv(into)?;
-        }
-        self.next = self.next.wrapping_add(1);
-        Ok(taken)
-    }
-
-    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
-        self.queues.first_mut().map_or(Ok(0), |port| port.send(from))
-    }
-
-    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
-        self.queues.iter().for_each(|port| port.wait_fds(fds));
-    }
-
-    fn in_rings(&self) -> usize {
-        self.queues.iter().map(Port::in_rings).sum()
-    }
-
-    fn mode(&self) -> String {
-        self.queues.first().map(Port::mode).unwrap_or_default()
-    }
-
-    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        for port in &self.queues {
-            port.stats(visit);
-        }
-    }
 }

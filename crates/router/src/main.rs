@@ -4,8 +4,8 @@
 
 mod api;
 mod cli;
+mod click;
 mod config;
-#[cfg_attr(not(test), expect(dead_code, reason = "`run` does not take graphs from files yet"))]
 mod control;
 mod daemon;
 mod demo;

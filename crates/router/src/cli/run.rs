@@ -1,9 +1,12 @@
-//! `fingerpost run`: takes forwarding over from the kernel until it is told to stop.
+//! `fingerpost run`: takes forwarding over from the kernel until it is told to stop, or runs the graph of a file.
+
+mod click;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fingerpost_packet::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, message};
@@ -11,6 +14,7 @@ use crate::api::client::At;
 use crate::api::questions;
 use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
+use crate::click::Stand;
 use crate::config::{Config, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
 use crate::sys;
@@ -24,18 +28,23 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost run router.toml --only eth0,eth1
   $ fingerpost run --ignore nftables --json > report.json
   $ fingerpost run --survive 60
+  $ fingerpost run router.click -p 1234
+  $ fingerpost run router.click --device eth0=pcap:in.pcap,out.pcap
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
 kernel and prints a report; so does a crash, without the report. With --survive drivers forward on
-by what they know, until another daemon takes over, the time is up, or `fingerpost release`.",
+by what they know, until another daemon takes over, the time is up, or `fingerpost release`.
+
+A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and
+control sockets that it names.",
     arguments: Arguments::augment_args,
     run: |matches, output| run(&parsed(matches)?, output),
 };
 
 #[derive(Args, Debug)]
 struct Arguments {
-    /// Configuration (TOML); without one everything has its default
+    /// Configuration (TOML); without one everything has its default. Or a graph (.click)
     file: Option<PathBuf>,
     /// Say what would be done with each interface, and do nothing
     #[arg(long)]
@@ -54,11 +63,25 @@ struct Arguments {
     /// By which way packets go
     #[arg(long, value_name = "PATH", value_enum, default_value_t)]
     path: PacketPath,
+    /// With a graph: open its handlers at this TCP port of this host (1234+: or the next free one)
+    #[arg(short, long, value_name = "PORT", value_parser = click::port)]
+    port: Vec<Listen>,
+    /// With a graph: what a device of the file stands for
+    #[arg(long, value_name = "NAME=DRIVER:WHAT")]
+    device: Vec<Stand>,
     #[command(flatten)]
     at: At,
 }
 
 fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.file {
+        Some(file) if crate::click::is_one(file) => return click::run(file, arguments, output),
+        _ if !arguments.port.is_empty() || !arguments.device.is_empty() => {
+            let words = "--port and --device are for a graph: fingerpost run FILE.click";
+            return Err(Failure::new(Exit::Usage, words));
+        }
+        _ => {}
+    }
     let mut config = match &arguments.file {
         Some(path) => Config::read(path).map_err(|errors| {
             errors.iter().for_each(message);

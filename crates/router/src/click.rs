@@ -1,0 +1,361 @@
+//! A router that a file in Click's language describes: read, planned, opened, run until it is told to stop.
+//!
+//! Nothing is opened but what the file names. The elements work in one thread; handlers are called by those of the
+//! control sockets.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::registry;
+use fingerpost_packet::control_socket::{Listen, SessionOptions};
+use fingerpost_packet::device::afxdp::{self, PollWait, Waker};
+use fingerpost_packet::device::{DRIVERS, DeviceError, DeviceSpec, Port, QueueSet};
+use fingerpost_packet::element::Device;
+use fingerpost_packet::graph::{Configuration, Errors, Language, NodeCounters};
+use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
+use fingerpost_packet::{DropReason, ELEMENTS, Plan, Pool, WorkerCounters};
+use fingerpost_route::{Control, ControlOptions};
+use serde::Serialize;
+
+use crate::control::{ControlServer, Installed, ListenError};
+
+/// Frames besides those that ports and elements may hold.
+const SPARE_FRAMES: usize = 4096;
+/// No more than so many, whatever the elements may hold: 256 MiB.
+const MOST_FRAMES: usize = 1 << 17;
+const FRAME_BYTES: u16 = 2048;
+/// Until the next look at what happened.
+const TICK: Duration = Duration::from_millis(10);
+/// For what elements hold to leave, once one of them asked for the end.
+const LONGEST_DRAIN: Duration = Duration::from_secs(1);
+
+/// A device of the file, and what it stands for here.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    /// What the file calls it.
+    pub(crate) name: String,
+    /// The driver that opens it.
+    pub(crate) driver: String,
+    /// What that driver opens.
+    pub(crate) what: String,
+}
+
+/// Why there is no such router.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClickError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+    /// What is wrong with it.
+    #[error("{0}")]
+    Wrong(#[from] Errors),
+    /// A device cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A control socket cannot be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The file names no such device.
+    #[error("--device {0}: the file names no such device")]
+    NoDevice(String),
+    /// No such driver.
+    #[error("device {device}: no driver `{driver}`; there are {known}")]
+    NoDriver { device: String, driver: String, known: String },
+    /// No thread, or no file descriptors.
+    #[error("worker: {0}")]
+    Thread(io::Error),
+}
+
+impl ClickError {
+    /// Whether a privilege is missing.
+    pub(crate) fn is_permission(&self) -> bool {
+        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        match self {
+            Self::File { source, .. } | Self::Device(DeviceError::System { source, .. }) => {
+                denied(source)
+            }
+            Self::Listen(ListenError::Tcp(_, source) | ListenError::Start(source)) => {
+                denied(source)
+            }
+            Self::Listen(ListenError::Unix(error)) => error.is_permission(),
+            _ => false,
+        }
+    }
+}
+
+/// A configuration that can be run.
+pub(crate) struct Planned {
+    configuration: Configuration,
+    plan: Plan,
+}
+
+/// Reads a file, and those that it requires from its own folder.
+///
+/// # Errors
+/// It cannot be read, or all that is wrong with it.
+pub(crate) fn read(path: &Path) -> Result<Planned, ClickError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ClickError::File { path: name.clone(), source })?;
+    let configuration = Language::new(ELEMENTS).library(library).read(&name, &text)?;
+    let plan = Plan::of(&configuration, ELEMENTS)?;
+    Ok(Planned { configuration, plan })
+}
+
+/// The file that `require(library FILE)` means: beside the one that asks.
+pub(crate) fn library(wanted: &str, asking: &str) -> Result<(String, String), String> {
+    let folder = Path::new(asking).parent().unwrap_or(Path::new(""));
+    let path = folder.join(wanted);
+    let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    Ok((path.display().to_string(), text))
+}
+
+/// A router at work.
+pub(crate) struct Running {
+    plan: Plan,
+    modes: BTreeMap<String, String>,
+    servers: Vec<ControlServer>,
+    counters: Arc<WorkerCounters>,
+    nodes: Arc<[NodeCounters]>,
+    commands: Sender<Command>,
+    events: Receiver<Event>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+    started: Instant,
+    // The worker's view of the router's own routes, of which such a router has none.
+    _control: Control,
+}
+
+impl Running {
+    /// Opens the devices and control sockets, and starts.
+    ///
+    /// # Errors
+    /// Something cannot be opened; nothing is left open then.
+    pub(crate) fn start(
+        planned: Planned,
+        stands: &[Stand],
+        sockets: &[Listen],
+    ) -> Result<Self, ClickError> {
+        let Planned { configuration, plan } = planned;
+        let devices = plan.devices();
+        if let Some(stand) =
+            stands.iter().find(|stand| devices.iter().all(|d| d.name != stand.name))
+        {
+            return Err(ClickError::NoDevice(stand.name.clone()));
+        }
+        let rings = devices.len() * afxdp::frames_needed(afxdp::RING) as usize;
+        let frames = plan.holds().saturating_add(rings + SPARE_FRAMES).min(MOST_FRAMES);
+        let frames = u32::try_from(frames).expect("bounded above");
+        let pool = Pool::new(frames, FRAME_BYTES);
+        let mut ports = Vec::new();
+        let mut modes = BTreeMap::new();
+        for device in devices {
+            let port = open(device, stands, &pool)?;
+            modes.insert(device.name.clone(), port.mode());
+            ports.push(port);
+        }
+        let installed = Installed::default();
+        let own = plan.control_sockets().cloned();
+        let asked = sockets.iter().map(|listen| (listen.clone(), SessionOptions::default()));
+        let servers: Result<Vec<_>, _> = own
+            .chain(asked)
+            .map(|(listen, options)| ControlServer::start(&listen, options, installed.clone()))
+            .collect();
+        let servers = servers?;
+        let control = Control::new(ControlOptions {
+            v4: registry::v4().collect(),
+            v6: registry::v6().collect(),
+            connected_from_addresses: false,
+        })
+        .expect("tables without routes are built");
+        let counters = Arc::new(WorkerCounters::new(devices.len(), 1));
+        let (wait, waker) = PollWait::new().map_err(ClickError::Thread)?;
+        let (commands, orders) = channel();
+        let (asks, _) = sync_channel(1);
+        let (told, events) = channel();
+        let mut worker = Worker::new(WorkerOptions {
+            plan: &plan,
+            pool,
+            reader: control.reader(),
+            counters: counters.clone(),
+            commands: orders,
+            asks,
+            events: told,
+            flow_seed: 0,
+        });
+        let nodes = worker.graph().counters();
+        for (number, port) in (0..).zip(ports) {
+            worker.add_port(number, port);
+        }
+        installed.install(Arc::new(plan.handlers(configuration)));
+        let mut wait = wait;
+        let thread = std::thread::Builder::new()
+            .name("fingerpost".into())
+            .spawn(move || worker.run(&mut wait))
+            .map_err(ClickError::Thread)?;
+        Ok(Self {
+            plan,
+            modes,
+            servers,
+            counters,
+            nodes,
+            commands,
+            events,
+            waker,
+            thread: Some(thread),
+            started: Instant::now(),
+            _control: control,
+        })
+    }
+
+    /// What it uses, a line each.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = String> {
+        let devices = self.modes.iter().map(|(name, mode)| format!("{name}: {mode}"));
+        let sockets = self.servers.iter().map(|s| format!("control socket {}", s.place()));
+        devices.chain(sockets)
+    }
+
+    /// Works until `stop` says so, or an element of the file; what happens is told to `tell`.
+    pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool, tell: &mut dyn FnMut(String)) {
+        let mut ending: Option<Instant> = None;
+        while !stop() {
+            std::thread::sleep(TICK);
+            while let Ok(event) = self.events.try_recv() {
+                if let Event::PortFailed(port, error, _) = event {
+                    tell(format!("{}: {error}", self.plan.devices()[usize::from(port)].name));
+                }
+            }
+            if self.plan.is_stopped() {
+                let since = *ending.get_or_insert_with(Instant::now);
+                let held = self.counters.held.read() + self.counters.generated_held.read();
+                // A round after the last packet has counted what waits.
+                if held == 0 && since.elapsed() > TICK || since.elapsed() > LONGEST_DRAIN {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends it, and says what it did.
+    pub(crate) fn stop(mut self) -> ClickReport {
+        // It may have ended by itself, as one whose thread panicked has.
+        let _ = self.commands.send(Command::Stop);
+        self.waker.wake();
+        let crashed = self.thread.take().is_some_and(|thread| thread.join().is_err());
+        self.servers.clear();
+        let counters = &self.counters;
+        let count = |of: &[fingerpost_packet::counters::Count]| {
+            let each = DropReason::ALL.iter().map(|&why| (why.name(), of[why as usize].read()));
+            each.filter(|(_, count)| *count > 0).collect()
+        };
+        let elements =
+            self.plan.nodes().iter().zip(self.nodes.iter()).map(|(node, counts)| Element {
+                name: node.name.to_string(),
+                class: node.class.spec.name,
+                packets: counts.packets.read(),
+                batches: counts.batches.read(),
+                dropped: counts.drops.read(),
+            });
+        ClickReport {
+            crashed,
+            packets_in: counters.packets_in.read(),
+            packets_out: counters.packets_out.read(),
+            dropped: count(&counters.dropped),
+            originated: counters.generated.read(),
+            originated_sent: counters.generated_sent.read(),
+            originated_dropped: count(&counters.generated_dropped),
+            elements: elements.collect(),
+            seconds: self.started.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// The port of a device: what stands for it, or the interface of its name.
+fn open(device: &Device, stands: &[Stand], pool: &Pool) -> Result<Box<dyn Port>, ClickError> {
+    let stand = stands.iter().find(|stand| stand.name == device.name);
+    let (driver, name) = match (stand, &device.driver) {
+        (Some(stand), _) => (stand.driver.as_str(), stand.what.as_str()),
+        (None, Some(driver)) => (driver.as_str(), device.name.as_str()),
+        (None, None) => ("afxdp", device.name.as_str()),
+    };
+    let Some(row) = DRIVERS.iter().find(|row| row.name == driver) else {
+        return Err(ClickError::NoDriver {
+            device: device.name.clone(),
+            driver: driver.to_owned(),
+            known: DRIVERS.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+        });
+    };
+    // A device of another kind has one queue, or does not say.
+    let queues = afxdp::queues(name).unwrap_or(1);
+    let mut ports = QueueSet::default();
+    for port in (row.open)(&DeviceSpec { name, queues: (0, queues), pool })? {
+        ports.push(port);
+    }
+    Ok(Box::new(ports))
+}
+
+/// What such a router did.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClickReport {
+    #[serde(skip)]
+    pub(crate) crashed: bool,
+    pub(crate) packets_in: u64,
+    pub(crate) packets_out: u64,
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    pub(crate) originated: u64,
+    pub(crate) originated_sent: u64,
+    pub(crate) originated_dropped: BTreeMap<&'static str, u64>,
+    pub(crate) elements: Vec<Element>,
+    pub(crate) seconds: f64,
+}
+
+/// What one element saw.
+#[derive(Debug, Serialize)]
+pub(crate) struct Element {
+    pub(crate) name: String,
+    pub(crate) class: &'static str,
+    pub(crate) packets: u64,
+    pub(crate) batches: u64,
+    pub(crate) dropped: u64,
+}
+
+/// What the file would open.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClickPlan {
+    pub(crate) elements: usize,
+    pub(crate) devices: Vec<String>,
+    pub(crate) control_sockets: usize,
+}
+
+impl Planned {
+    /// What it would open.
+    pub(crate) fn outline(&self) -> ClickPlan {
+        ClickPlan {
+            elements: self.plan.nodes().len(),
+            devices: self.plan.devices().iter().map(|device| device.name.clone()).collect(),
+            control_sockets: self.plan.control_sockets().count(),
+        }
+    }
+}
+
+/// A file of this kind.
+pub(crate) fn is_one(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "click")
+}
+
+/// `NAME=DRIVER:WHAT`, as it is given on the command line.
+impl std::str::FromStr for Stand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not NAME=DRIVER:WHAT, as eth0=pcap:in.pcap,out.pcap");
+        let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+        let (driver, what) = rest.split_once(':').ok_or_else(wrong)?;
+        Ok(Self { name: name.to_owned(), driver: driver.to_owned(), what: what.to_owned() })
+    }
+}

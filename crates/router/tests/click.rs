@@ -1,0 +1,150 @@
+//! `fingerpost run FILE.click`: graphs of files, by the program itself.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A folder of one test, gone when it ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fingerpost-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn fingerpost(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fingerpost"));
+    command.args(arguments);
+    command
+}
+
+fn ran(arguments: &[&str]) -> Output {
+    fingerpost(arguments).output().unwrap()
+}
+
+#[test]
+fn packets_cross_from_file_to_file_and_it_ends() {
+    let folder = Folder::new("click-files");
+    let (made, copied) = (folder.path("made.pcap"), folder.path("copied.pcap"));
+    let make = format!("InfiniteSource(LIMIT 300, BURST 40) -> ToDump({made}); Idle -> Discard");
+    let make = folder.write("make.click", &make);
+    // Without an end of its own: until it is told to stop.
+    let child = fingerpost(&["run", &make, "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let soon = std::time::Instant::now();
+    while fs::metadata(&made).map_or(0, |file| file.len()) < 24 + 300 * (16 + 60) {
+        assert!(soon.elapsed().as_secs() < 20, "300 packets are not written");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let report = stopped(child);
+    assert_eq!((&report["originated"], &report["originated_sent"]), (&300.into(), &300.into()));
+
+    folder.write("way.inc", "elementclass Way { input -> c :: Counter -> output }");
+    let copy = format!(
+        "require(library way.inc); way :: Way;
+         FromDump({made}, STOP true) -> way -> Queue(50) -> ToDump({copied});"
+    );
+    let copy = folder.write("copy.click", &copy);
+    let output = ran(&["run", &copy, "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["packets_in"], &report["packets_out"]), (&300.into(), &300.into()));
+    assert_eq!(report["dropped"], serde_json::json!({}));
+    assert_eq!(report["elements"][0]["name"], "way/c");
+    assert_eq!(fs::read(&made).unwrap(), fs::read(&copied).unwrap());
+}
+
+fn stopped(child: Child) -> Value {
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn handlers_are_reached_by_the_port_asked_for() {
+    let folder = Folder::new("click-port");
+    let file = folder.write("a.click", "s :: InfiniteSource(LIMIT 7) -> c :: Counter -> Discard");
+    let mut child = fingerpost(&["run", &file, "--json", "-p", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let place = line.trim().rsplit(' ').next().unwrap();
+    let mut client = TcpStream::connect(place).unwrap();
+    let mut all = Vec::new();
+    while !all.ends_with(b"DATA 1\r\n7") {
+        all.clear();
+        client = TcpStream::connect(place).unwrap();
+        client.write_all(b"read c.count\r\nquit\r\n").unwrap();
+        client.read_to_end(&mut all).unwrap();
+        let end = all.windows(3).position(|bytes| bytes == b"200").map_or(0, |at| at);
+        let end = all[end..].windows(12).position(|bytes| bytes == b"200 Goodbye!").unwrap() + end;
+        all.truncate(end);
+    }
+    drop(client);
+    let report = stopped(child);
+    assert_eq!(report["originated_dropped"], serde_json::json!({"discarded": 7}));
+}
+
+#[test]
+fn what_is_wrong_is_told_and_nothing_runs() {
+    let folder = Folder::new("click-wrong");
+    let wrong = folder.write("wrong.click", "FromDevice(nowhere0) -> Discrad; Queue(x) -> Discard");
+    let output = ran(&["run", &wrong]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        told.contains("wrong.click:1:25") && told.contains("did you mean `Discard`?"),
+        "{told}"
+    );
+
+    let good = folder.write("good.click", "FromDevice(nowhere0) -> Discard");
+    let output = ran(&["run", &good, "--check", "--json"]);
+    let outline: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        outline,
+        serde_json::json!({"elements": 2, "devices": ["nowhere0"], "control_sockets": 0})
+    );
+    for (arguments, code, words) in [
+        (&["run", &good][..], 1, "nowhere0: if_nametoindex: No such device"),
+        (&["run", &good, "--device", "a=memory:x"], 1, "--device a: the file names no such device"),
+        (&["run", &good, "--device", "nowhere0=magic:x"], 1, "no driver `magic`; there are memory"),
+        (&["run", &good, "--device", "nowhere0"], 2, "is not NAME=DRIVER:WHAT"),
+        (&["run", &good, "--only", "a"], 2, "--only is for a router that takes interfaces over"),
+        (&["run", "-p", "1"], 2, "--port and --device are for a graph"),
+        (&["run", &good, "-p", "x"], 2, "`x` is no TCP port"),
+        (&["run", &folder.path("none.click")], 1, "none.click: No such file"),
+    ] {
+        let output = ran(arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            told.contains(words) && output.status.code() == Some(code),
+            "{arguments:?}: {told}"
+        );
+    }
+}

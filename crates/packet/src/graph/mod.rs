@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod class;
+mod draw;
 mod expand;
 mod flat;
 mod language;
@@ -23,6 +24,7 @@ mod vars;
 
 pub use args::{Arg, Args, ConfigError};
 pub use class::{ClassSpec, Classes, Processing};
+pub use draw::TooLarge;
 pub use flat::{Configuration, Connection, Declared};
 pub use language::Language;
 pub use plan::Plan;

@@ -338,7 +338,7 @@ fn mark_back_edges(nodes: &mut [Node]) {
 
 /// The edges that close cycles, as node and number of the edge: those which a walk, depth first, finds to lead
 /// to a node that is still being walked. `next` gives where an edge leads, and `None` past the last.
-fn closing(
+pub(super) fn closing(
     nodes: usize,
     next: impl Fn(usize, usize) -> Option<Option<usize>>,
 ) -> Vec<(usize, usize)> {

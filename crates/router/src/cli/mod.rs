@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod feed;
 mod fib;
+mod graph;
 mod group;
 mod interface;
 mod list;
@@ -42,6 +43,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     lookup::COMMAND,
     table::COMMAND,
     algorithms::COMMAND,
+    graph::COMMAND,
     bench::COMMAND,
     completions::COMMAND,
 ];

@@ -1,0 +1,122 @@
+//! `fingerpost graph check`: all that is wrong with a configuration, in one run.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use fingerpost_packet::graph::Errors;
+use fingerpost_packet::{ELEMENTS, Plan};
+use serde::Serialize;
+
+use crate::cli::command::{Exit, Failure};
+use crate::cli::output::{Output, Report};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost graph check router.click
+  $ fingerpost graph check router.click --json | jq -r '.errors[] | \"\\(.line): \\(.message)\"'
+
+Exits with 1 when something is wrong.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Configuration in Click's language
+    file: PathBuf,
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let read = super::read(&arguments.file)?;
+    let checked = read.and_then(|graph| {
+        Plan::of(&graph, ELEMENTS)?;
+        Ok((graph.elements().len(), graph.connections().len()))
+    });
+    let file = arguments.file.display().to_string();
+    match checked {
+        Ok((elements, connections)) => {
+            let right = Right { file, elements, connections };
+            Ok(output.print(&Found { errors: Vec::new(), more: 0, told: Told::Right(right) })?)
+        }
+        Err(errors) => {
+            output.print(&Found::of(errors))?;
+            Err(Failure::Told(Exit::Failed))
+        }
+    }
+}
+
+/// The JSON of this command.
+#[derive(Serialize)]
+struct Found {
+    errors: Vec<Wrong>,
+    /// How many more there are.
+    more: usize,
+    #[serde(skip)]
+    told: Told,
+}
+
+/// The text of this command.
+enum Told {
+    Right(Right),
+    Wrong(Errors),
+}
+
+struct Right {
+    file: String,
+    elements: usize,
+    connections: usize,
+}
+
+#[derive(Serialize)]
+struct Wrong {
+    /// The file itself, or a library that it requires.
+    file: String,
+    line: u32,
+    column: u32,
+    message: String,
+    /// The text that is meant.
+    token: String,
+    hint: Option<String>,
+    /// Other places that have to do with it.
+    notes: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct Note {
+    file: String,
+    line: u32,
+    column: u32,
+    message: String,
+}
+
+impl Found {
+    fn of(errors: Errors) -> Self {
+        let wrong = errors.reports.iter().map(|report| Wrong {
+            file: report.place.file.to_string(),
+            line: report.place.line,
+            column: report.place.column,
+            message: report.message.clone(),
+            token: report.token.clone(),
+            hint: report.hint.clone(),
+            notes: report
+                .notes
+                .iter()
+                .map(|(place, words)| Note {
+                    file: place.file.to_string(),
+                    line: place.line,
+                    column: place.column,
+                    message: words.clone(),
+                })
+                .collect(),
+        });
+        Self { errors: wrong.collect(), more: errors.more, told: Told::Wrong(errors) }
+    }
+}
+
+impl Report for Found {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        match &self.told {
+            Told::Wrong(errors) => writeln!(to, "{errors}"),
+            Told::Right(Right { file, elements, connections }) => {
+                writeln!(to, "{file}: {elements} elements, {connections} connections, no errors")
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `fingerpost graph`: configurations of a packet graph in Click's language.
+
+mod check;
+mod show;
+
+use std::fs;
+use std::path::Path;
+
+use clap::{ArgMatches, Args, Subcommand};
+use fingerpost_packet::ELEMENTS;
+use fingerpost_packet::graph::{Configuration, Errors, Language};
+
+use super::command::{Command, Failure, parsed};
+use super::output::Output;
+
+pub(super) const COMMAND: Command = Command {
+    name: "graph",
+    summary: "Check a packet graph in Click's language, or draw it",
+    examples: "",
+    // Nothing named is a mistake, in one line, and not a call for help.
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Tell all that is wrong with a configuration
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Arguments),
+    /// Print a configuration with its compounds expanded, or draw it
+    #[command(after_help = show::EXAMPLES)]
+    Show(show::Arguments),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Check(arguments) => check::run(&arguments, output),
+        What::Show(arguments) => show::run(&arguments, output),
+    }
+}
+
+/// A configuration from a file; what it requires as a library is found beside the file that asks.
+fn read(path: &Path) -> Result<Result<Configuration, Errors>, Failure> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
+    let library = |wanted: &str, asks: &str| {
+        let path = Path::new(asks).parent().unwrap_or(Path::new("")).join(wanted);
+        let name = path.display().to_string();
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok((name, text)),
+            Err(error) => Err(format!("{name}: {error}")),
+        }
+    };
+    Ok(Language::new(ELEMENTS).library(library).read(&name, &text))
+}

@@ -1,0 +1,1 @@
+Idle -> q :: Queue(many) -> Unqueue(BRUST 2) -> Discard;

@@ -1,0 +1,1 @@
+elementclass Named { input -> Counter -> output }

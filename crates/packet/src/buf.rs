@@ -252,8 +252,20 @@ pub struct Meta {
 pub const FLAG_GENERATED: u8 = 1;
 /// Arrived in a broadcast or multicast frame.
 pub const FLAG_LINK_MULTICAST: u8 = 2;
+/// Its source is to become that of the port by which it leaves.
+pub const FLAG_FIX_SOURCE: u8 = 4;
+/// A copy of a received packet: made here, but what is wrong with it is its sender's doing.
+pub const FLAG_COPY: u8 = 8;
 /// Times it went round inside the router, in the top four bits.
 pub const ROUNDS_SHIFT: u8 = 4;
+
+impl Meta {
+    /// Whether it speaks for the router itself: made here, and no copy of a received packet.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.flags & (FLAG_GENERATED | FLAG_COPY) == FLAG_GENERATED
+    }
+}
 
 /// One packet. Its frame returns to the pool when it is dropped.
 pub struct Packet {
@@ -503,13 +515,17 @@ impl Batch {
         Packet { pool: self.pool.clone(), slot: self.slots[i], meta: self.meta[i] }
     }
 
-    /// A packet with the same bytes and metadata; `None` when no frame is free.
+    /// A packet with the same bytes and metadata, flagged as a copy of a received one where it is that; `None` when
+    /// no frame is free.
     pub fn copy(&self, i: usize) -> Option<Packet> {
         let mut packet = self.pool.alloc()?;
         packet.slot.start = self.slots[..self.len][i].start;
         packet.slot.len = self.slots[i].len;
         packet.bytes_mut().copy_from_slice(self.bytes(i));
         packet.meta = self.meta[i];
+        if !packet.meta.is_ours() {
+            packet.meta.flags |= FLAG_COPY;
+        }
         Some(packet)
     }
 

@@ -295,11 +295,35 @@ pub fn element(class: &ElementClass, config: &str) -> Box<dyn Element> {
     made(class, config).make.as_ref()()
 }
 
+/// What becomes of a batch of frames, whose network header is at this offset, in an element of this class.
+///
+/// # Panics
+/// When the arguments are wrong.
+pub fn run(class: &ElementClass, config: &str, network: u8, frames: &[&[u8]]) -> Box<Batch> {
+    let bench = &mut Bench::new(&World::new());
+    let mut batch = batch(&bench.pool, 0, frames.iter().copied());
+    batch.meta_mut().iter_mut().for_each(|meta| meta.network = network);
+    element(class, config).process(0, &mut batch, &mut bench.context());
+    batch
+}
+
+/// What is told of wrong arguments.
+///
+/// # Panics
+/// When they are right.
+pub fn refused(class: &ElementClass, config: &str) -> String {
+    configured(class, config).map_or_else(|words| words, |made| panic!("{made:?}"))
+}
+
 /// What the class makes of these arguments.
 ///
 /// # Panics
 /// When they are wrong.
 pub fn made(class: &ElementClass, config: &str) -> Made {
+    configured(class, config).unwrap_or_else(|words| panic!("{words}"))
+}
+
+fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
     let mut sources = Sources::default();
     let source = sources.add("test", config).expect("a short text");
     let end = u32::try_from(config.len()).expect("a short text");
@@ -315,7 +339,7 @@ pub fn made(class: &ElementClass, config: &str) -> Made {
         devices: &mut Devices::default(),
     };
     let made = (class.configure)(&mut setup);
-    made.unwrap_or_else(|_| panic!("{}", problems.errors(&sources)))
+    made.map_err(|_| problems.errors(&sources).to_string())
 }
 
 /// Everything around an element or a graph: counters, frames, questions, a place to send to.

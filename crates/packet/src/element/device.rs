@@ -7,17 +7,19 @@
 //!
 //! Source: Click's `FromDevice` and `ToDevice`. Differs: `ToDevice` also takes what is pushed to it.
 
+use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
-use crate::buf::{BATCH, Batch};
+use crate::buf::{BATCH, Batch, FLAG_LINK_MULTICAST};
 use crate::device::DRIVERS;
 use crate::graph::{ClassSpec, ConfigError};
+use crate::wire::Ether;
 
 pub(crate) const FROM: ElementClass = ElementClass {
     spec: spec("FromDevice", "0/1", "h/h"),
     summary: "the packets that a device receives",
     configure: |setup| {
         let port = device(setup)?;
-        Ok(Made::new(|| Pass).receives(Receives::Port(port)))
+        Ok(Made::new(|| FromDevice).receives(Receives::Port(port)))
     },
 };
 
@@ -68,7 +70,24 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     setup.device(&name, driver)
 }
 
-/// The worker hands received batches to it; what there is to know of them is known already.
+/// The worker hands received batches to it. Notes which arrived for a group of stations.
+struct FromDevice;
+
+impl Element for FromDevice {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..AHEAD {
+            batch.prefetch(i);
+        }
+        for i in 0..batch.len() {
+            batch.prefetch(i + AHEAD);
+            if Ether::of(batch.bytes(i)).is_some_and(Ether::multicast) {
+                batch.meta_mut()[i].flags |= FLAG_LINK_MULTICAST;
+            }
+        }
+    }
+}
+
+/// The same, where what comes next looks for itself.
 struct Pass;
 
 impl Element for Pass {

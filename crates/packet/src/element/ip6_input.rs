@@ -76,8 +76,9 @@ impl Element for Ip6Input {
     }
 }
 
+/// What RFC 8200 says of the fixed header.
 #[inline]
-fn check_header(frame: &[u8], at: usize) -> Result<Ip6<'_>, DropReason> {
+pub(super) fn check_header(frame: &[u8], at: usize) -> Result<Ip6<'_>, DropReason> {
     let ip = Ip6::at(frame, at).ok_or(DropReason::TooShort)?;
     if ip.version() != 6 {
         return Err(DropReason::BadVersion);
@@ -95,7 +96,7 @@ fn check_header(frame: &[u8], at: usize) -> Result<Ip6<'_>, DropReason> {
 
 /// `::/96` (unspecified, loopback, IPv4-compatible) and `::ffff:0:0/96` (IPv4-mapped).
 #[inline]
-fn is_martian(addr: u128) -> bool {
+pub(super) fn is_martian(addr: u128) -> bool {
     let high = addr >> 32;
     high == 0 || high == 0xffff
 }

@@ -1,13 +1,19 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
+mod check_ip_header;
+mod classifier;
 mod control_socket;
 mod counter;
+mod dec_ttl;
 mod device;
 mod discard;
+mod drop_broadcasts;
 mod drop_cause;
 mod dump;
 mod ether_input;
 mod fill_checksum;
+mod fix_ip_src;
+mod front;
 mod hold;
 mod icmp4_error;
 mod icmp6_error;
@@ -16,11 +22,14 @@ mod ip4_fragment;
 mod ip4_input;
 mod ip4_options;
 mod ip6_input;
+mod ip_filter;
 mod ip_lookup;
 mod next_hop;
+mod paint;
 mod queue;
 mod sched;
 mod seam;
+mod setting;
 mod setup;
 mod source;
 mod tee;
@@ -32,18 +41,28 @@ pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[
+    check_ip_header::CLASS4,
+    check_ip_header::CLASS6,
+    classifier::CLASS,
     control_socket::CLASS,
     counter::CLASS,
+    dec_ttl::CLASS4,
+    dec_ttl::CLASS6,
     device::FROM,
     device::FROM_ALL,
     device::TO,
     device::TO_ALL,
     discard::CLASS,
+    drop_broadcasts::CLASS,
     drop_cause::CLASS,
     dump::FROM,
     dump::TO,
     ether_input::CLASS,
     fill_checksum::CLASS,
+    fix_ip_src::CLASS,
+    front::ETHER_ENCAP,
+    front::STRIP,
+    front::UNSTRIP,
     hold::CLASS,
     icmp4_error::CLASS,
     icmp6_error::CLASS,
@@ -52,10 +71,15 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip4_input::CLASS,
     ip4_options::CLASS,
     ip6_input::CLASS,
+    ip_filter::CLASSIFIER,
+    ip_filter::FILTER,
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,
     next_hop::CLASS4,
     next_hop::CLASS6,
+    paint::PAINT,
+    paint::SWITCH,
+    paint::TEE,
     queue::CLASS,
     sched::ROUND_ROBIN,
     sched::PRIORITY,

@@ -12,7 +12,7 @@ use crate::buf::Batch;
 use crate::control_socket::{Listen, SessionOptions};
 use crate::drops::DropReason;
 use crate::gateways::Gateways;
-use crate::graph::{Args, ClassSpec, Classes, ConfigError};
+use crate::graph::{Args, ClassSpec, Classes, ConfigError, Value};
 use crate::handler::Handler;
 
 /// Registry row, plain data: all that is known of an element without making it.
@@ -72,6 +72,16 @@ impl Setup<'_> {
                 Ok(number)
             }
         }
+    }
+
+    /// The values between the spaces of a keyword argument, where it is given.
+    ///
+    /// # Errors
+    /// One says something else; all that do are told.
+    pub fn list<T: Value>(&mut self, name: &'static str) -> Result<Option<Vec<T>>, ConfigError> {
+        let Some(arg) = self.args.keyword_arg(name)? else { return Ok(None) };
+        let values: Vec<_> = arg.words().map(|word| self.args.read(&word, name)).collect();
+        values.into_iter().collect::<Result<_, _>>().map(Some)
     }
 
     /// Where packets go that cannot go on: by an output, if it is used, or to their end.

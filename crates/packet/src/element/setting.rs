@@ -1,0 +1,91 @@
+//! A number or switch of an element that its workers read and its handlers change.
+
+use std::marker::PhantomData;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::Made;
+use crate::graph::Value;
+use crate::handler::Handler;
+
+/// What fits a word of 32 bits.
+pub(super) trait Word: Value + ToString + Copy + 'static {
+    fn to_word(self) -> u32;
+    /// Of a word that [`Word::to_word`] made.
+    fn of_word(word: u32) -> Self;
+}
+
+impl Word for bool {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        word != 0
+    }
+}
+
+impl Word for u8 {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        word.to_le_bytes()[0]
+    }
+}
+
+impl Word for u16 {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        let [low, high, ..] = word.to_le_bytes();
+        Self::from_le_bytes([low, high])
+    }
+}
+
+impl Word for Ipv4Addr {
+    fn to_word(self) -> u32 {
+        self.to_bits()
+    }
+    fn of_word(word: u32) -> Self {
+        Self::from_bits(word)
+    }
+}
+
+/// The setting. Clones share it.
+pub(super) struct Setting<T>(Arc<AtomicU32>, PhantomData<fn() -> T>);
+
+impl<T> Clone for Setting<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+impl<T: Word> Setting<T> {
+    /// Begins with this value.
+    pub(super) fn new(value: T) -> Self {
+        Self(Arc::new(AtomicU32::new(value.to_word())), PhantomData)
+    }
+
+    /// The present value.
+    #[inline]
+    pub(super) fn get(&self) -> T {
+        // Relaxed: no other memory depends on it.
+        T::of_word(self.0.load(Relaxed))
+    }
+
+    /// Adds the handlers that read and write it.
+    pub(super) fn handled(&self, made: Made, name: &'static str) -> Made {
+        let (shown, set) = (self.clone(), self.clone());
+        made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
+            name,
+            move |text| {
+                let value = T::read(text.trim())
+                    .map_err(|words| format!("`{}` is {words}", text.trim()))?;
+                set.0.store(value.to_word(), Relaxed);
+                Ok(())
+            },
+        ))
+    }
+}

@@ -104,7 +104,7 @@ impl Icmp4Error {
             self.counts.forbidden += 1;
             return None;
         };
-        if !may_answer(offender, ip, meta, &cx.forwarding.ports) {
+        if !may_answer_v4(offender, ip, meta, &cx.forwarding.ports) {
             self.counts.forbidden += 1;
             return None;
         }
@@ -116,30 +116,13 @@ impl Icmp4Error {
             self.counts.no_buffer += 1;
             return None;
         };
-        let quoted = offender.len().min(ip.total_len()).min(MAX_ERROR - IP4_BYTES - ERROR_HEADER);
-        let total = IP4_BYTES + ERROR_HEADER + quoted;
-        // A pool's frame has room for far more than 576 bytes.
-        if !packet.set_len(ETHER_BYTES + total) {
+        if !compose_v4(&mut packet, ETHER_BYTES, header, offender, MAX_ERROR, self.id) {
             self.counts.no_buffer += 1;
             return None;
         }
         let dst = ip.src();
         let bytes = packet.bytes_mut();
-        bytes[..ETHER_BYTES + IP4_BYTES].fill(0);
         EtherMut::of(bytes)?.set_kind(TYPE_IP4);
-        let mut out = Ip4Mut::at(bytes, ETHER_BYTES)?;
-        out.set_header_len(20);
-        out.set_traffic_class(PRECEDENCE);
-        out.set_total_len(u16::try_from(total).expect("at most 576"));
-        out.set_id(self.id);
-        out.set_ttl(TTL);
-        out.set_protocol(PROTOCOL_ICMP);
-        out.set_dst(dst);
-        let icmp = &mut bytes[ETHER_BYTES + IP4_BYTES..];
-        icmp[..ERROR_HEADER].copy_from_slice(&header);
-        icmp[ERROR_HEADER..].copy_from_slice(&offender[..quoted]);
-        let sum = checksum(icmp);
-        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         // The flow hash of an error depends on what it quotes and not on its source.
         let hash = || flow::of_ip4(cx.flow_seed, &bytes[ETHER_BYTES..]);
         let source = egress_v4(cx.forwarding, meta.port, dst, hash)
@@ -148,10 +131,7 @@ impl Icmp4Error {
             self.counts.no_source += 1;
             return None;
         };
-        let mut out = Ip4Mut::at(bytes, ETHER_BYTES)?;
-        out.set_src(source);
-        let sum = checksum(&bytes[ETHER_BYTES..ETHER_BYTES + IP4_BYTES]);
-        Ip4Mut::at(bytes, ETHER_BYTES)?.set_checksum(sum);
+        sign_v4(bytes, ETHER_BYTES, source);
         packet.meta = Meta {
             port: meta.port,
             network: u8::try_from(ETHER_BYTES).expect("14"),
@@ -185,6 +165,52 @@ impl Element for Icmp4Error {
     }
 }
 
+/// Writes an error about `offender` behind `link` bytes, which become 0: its first 8 bytes, and as much of the
+/// offender as a whole of at most `max` bytes has room for. What depends on its source is left open. Whether it fits.
+pub(super) fn compose_v4(
+    packet: &mut Packet,
+    link: usize,
+    header: [u8; ERROR_HEADER],
+    offender: &[u8],
+    max: usize,
+    id: u16,
+) -> bool {
+    let Some(ip) = Ip4::at(offender, 0) else { return false };
+    let (start, room) = (link + IP4_BYTES, max.saturating_sub(IP4_BYTES + ERROR_HEADER));
+    let quoted = offender.len().min(ip.total_len()).min(room);
+    let total = IP4_BYTES + ERROR_HEADER + quoted;
+    // A pool's frame has room for far more than 576 bytes.
+    if !packet.set_len(link + total) {
+        return false;
+    }
+    let bytes = packet.bytes_mut();
+    bytes[..start].fill(0);
+    let Some(mut out) = Ip4Mut::at(bytes, link) else { return false };
+    out.set_header_len(20);
+    out.set_traffic_class(PRECEDENCE);
+    out.set_total_len(u16::try_from(total).expect("a frame is shorter"));
+    out.set_id(id);
+    out.set_ttl(TTL);
+    out.set_protocol(PROTOCOL_ICMP);
+    out.set_dst(ip.src());
+    let icmp = &mut bytes[start..];
+    icmp[..ERROR_HEADER].copy_from_slice(&header);
+    icmp[ERROR_HEADER..].copy_from_slice(&offender[..quoted]);
+    let sum = checksum(icmp);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    true
+}
+
+/// Fills in the source of what [`compose_v4`] wrote.
+pub(super) fn sign_v4(frame: &mut [u8], link: usize, source: u32) {
+    let Some(mut out) = Ip4Mut::at(frame, link) else { return };
+    out.set_src(source);
+    let sum = checksum(&frame[link..link + IP4_BYTES]);
+    if let Some(mut out) = Ip4Mut::at(frame, link) {
+        out.set_checksum(sum);
+    }
+}
+
 /// The first 8 bytes of the error, its checksum 0; `None` for a cause that IPv4 has no error for.
 fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
     let (kind, code) = match cause {
@@ -213,8 +239,8 @@ pub(super) fn class(cause: Cause) -> ErrorClass {
 }
 
 /// RFC 1812, 4.3.2.7, and never about a packet of our own making.
-fn may_answer(packet: &[u8], ip: Ip4<'_>, meta: Meta, ports: &PortTable) -> bool {
-    if meta.flags & (FLAG_GENERATED | FLAG_LINK_MULTICAST) != 0 {
+pub(super) fn may_answer_v4(packet: &[u8], ip: Ip4<'_>, meta: Meta, ports: &PortTable) -> bool {
+    if meta.is_ours() || meta.flags & FLAG_LINK_MULTICAST != 0 {
         return false;
     }
     if ip.fragment() & FRAGMENT_OFFSET != 0 {

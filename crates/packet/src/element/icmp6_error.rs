@@ -46,7 +46,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 /// Every link carries this much (RFC 8200, 5): the whole error packet is at most this long
 /// (RFC 4443, 2.4 c), and a smaller MTU is never reported.
-const MIN_MTU: u16 = 1280;
+pub(super) const MIN_MTU: u16 = 1280;
 
 const HOP_LIMIT: u8 = 64;
 
@@ -80,8 +80,8 @@ impl Icmp6Error {
             self.counts.forbidden += 1;
             return None;
         };
-        let offender = &offender[..offender.len().min(IP6_BYTES + ip.payload_len())];
-        if !may_answer(offender, ip, meta, cause, &cx.forwarding.ports) {
+        let too_big = matches!(cause, Cause::TooBig(_));
+        if !may_answer_v6(offender, ip, meta, too_big, &cx.forwarding.ports) {
             self.counts.forbidden += 1;
             return None;
         }
@@ -93,27 +93,13 @@ impl Icmp6Error {
             self.counts.no_buffer += 1;
             return None;
         };
-        let quoted = offender.len().min(usize::from(MIN_MTU) - IP6_BYTES - ERROR_HEADER);
-        let len = ERROR_HEADER + quoted;
-        // A pool's frame has room for more than 1,280 bytes.
-        if !packet.set_len(ETHER_BYTES + IP6_BYTES + len) {
+        if !compose_v6(&mut packet, ETHER_BYTES, header, offender, MIN_MTU.into()) {
             self.counts.no_buffer += 1;
             return None;
         }
         let dst = ip.src();
-        let len = u16::try_from(len).expect("at most 1,280");
         let bytes = packet.bytes_mut();
-        bytes[..ETHER_BYTES + IP6_BYTES].fill(0);
         EtherMut::of(bytes)?.set_kind(TYPE_IP6);
-        let mut out = Ip6Mut::at(bytes, ETHER_BYTES)?;
-        out.set_first(0, 0);
-        out.set_payload_len(len);
-        out.set_next_header(PROTOCOL_ICMPV6);
-        out.set_hop_limit(HOP_LIMIT);
-        out.set_dst(dst);
-        let icmp = &mut bytes[ETHER_BYTES + IP6_BYTES..];
-        icmp[..ERROR_HEADER].copy_from_slice(&header);
-        icmp[ERROR_HEADER..].copy_from_slice(&offender[..quoted]);
 
         let ports = &cx.forwarding.ports;
         let port = if is_link_local(dst) {
@@ -130,11 +116,7 @@ impl Icmp6Error {
             self.counts.no_source += 1;
             return None;
         };
-        Ip6Mut::at(bytes, ETHER_BYTES)?.set_src(source);
-        let sum = pseudo_v6(&source.to_be_bytes(), &dst.to_be_bytes(), PROTOCOL_ICMPV6, len.into())
-            .bytes(&bytes[ETHER_BYTES + IP6_BYTES..])
-            .finish();
-        bytes[ETHER_BYTES + IP6_BYTES + 2..][..2].copy_from_slice(&sum.to_be_bytes());
+        sign_v6(bytes, ETHER_BYTES, source);
         packet.meta = Meta {
             port: meta.port,
             network: u8::try_from(ETHER_BYTES).expect("14"),
@@ -178,6 +160,49 @@ impl Element for Icmp6Error {
     }
 }
 
+/// Writes an error about `offender` behind `link` bytes, which become 0: its first 8 bytes, and as much of the
+/// offender as a whole of at most `max` bytes has room for. What depends on its source is left open. Whether it fits.
+pub(super) fn compose_v6(
+    packet: &mut Packet,
+    link: usize,
+    header: [u8; ERROR_HEADER],
+    offender: &[u8],
+    max: usize,
+) -> bool {
+    let Some(ip) = Ip6::at(offender, 0) else { return false };
+    let (start, room) = (link + IP6_BYTES, max.saturating_sub(IP6_BYTES + ERROR_HEADER));
+    let quoted = offender.len().min(IP6_BYTES + ip.payload_len()).min(room);
+    let len = ERROR_HEADER + quoted;
+    // A pool's frame has room for more than 1,280 bytes.
+    if !packet.set_len(start + len) {
+        return false;
+    }
+    let bytes = packet.bytes_mut();
+    bytes[..start].fill(0);
+    let Some(mut out) = Ip6Mut::at(bytes, link) else { return false };
+    out.set_first(0, 0);
+    out.set_payload_len(u16::try_from(len).expect("a frame is shorter"));
+    out.set_next_header(PROTOCOL_ICMPV6);
+    out.set_hop_limit(HOP_LIMIT);
+    out.set_dst(ip.src());
+    let icmp = &mut bytes[start..];
+    icmp[..ERROR_HEADER].copy_from_slice(&header);
+    icmp[ERROR_HEADER..].copy_from_slice(&offender[..quoted]);
+    true
+}
+
+/// Fills in the source of what [`compose_v6`] wrote, and the checksum, which covers it.
+pub(super) fn sign_v6(frame: &mut [u8], link: usize, source: u128) {
+    let Some(mut out) = Ip6Mut::at(frame, link) else { return };
+    out.set_src(source);
+    let dst = out.view().dst().to_be_bytes();
+    let icmp = &mut frame[link + IP6_BYTES..];
+    let len = u32::try_from(icmp.len()).expect("a frame is shorter");
+    let pseudo = pseudo_v6(&source.to_be_bytes(), &dst, PROTOCOL_ICMPV6, len);
+    let sum = pseudo.bytes(icmp).finish();
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// The first 8 bytes of the error, its checksum 0; `None` for a cause that IPv6 has no error for.
 fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
     let (kind, code) = match cause {
@@ -197,13 +222,20 @@ fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
 }
 
 /// RFC 4443, 2.4 (e), and never about a packet of our own making.
-fn may_answer(packet: &[u8], ip: Ip6<'_>, meta: Meta, cause: Cause, ports: &PortTable) -> bool {
-    if meta.flags & FLAG_GENERATED != 0 {
+pub(super) fn may_answer_v6(
+    packet: &[u8],
+    ip: Ip6<'_>,
+    meta: Meta,
+    too_big: bool,
+    ports: &PortTable,
+) -> bool {
+    let packet = &packet[..packet.len().min(IP6_BYTES + ip.payload_len())];
+    if meta.is_ours() {
         return false;
     }
     // Path MTU discovery works for multicast too (e.3).
     let to_many = meta.flags & FLAG_LINK_MULTICAST != 0 || is_multicast(ip.dst());
-    if to_many && !matches!(cause, Cause::TooBig(_)) {
+    if to_many && !too_big {
         return false;
     }
     let src = ip.src();

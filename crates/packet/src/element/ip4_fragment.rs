@@ -5,15 +5,24 @@
 //! of our own making. All of a datagram's fragments leave, or none: a part of them is of no use to
 //! anybody. Whether a packet may be cut (don't-fragment) is the sender's business.
 //!
+//! `IPFragmenter(MTU)` is the same for a graph with ports of its own, after Click's element of that name. It looks at
+//! don't-fragment itself: such a packet goes to its second output, with [`Cause::TooBig`] as its note.
+//!
 //! Cost: a copy of all payload but the first fragment's, a header checksum a fragment; 140 ns for
 //! 1,428 bytes in two.
 
-use super::{Context, Element, ElementClass, Made};
+use std::sync::Arc;
+
+use super::setting::Setting;
+use super::{Context, Element, ElementClass, Exit, Made};
 use crate::buf::{Batch, FLAG_GENERATED, Packet};
+use crate::cause::Cause;
+use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
+use crate::handler::Handler;
 use crate::wire::checksum::checksum;
-use crate::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
+use crate::wire::ip4::{DONT_FRAGMENT, FRAGMENT_OFFSET, MORE_FRAGMENTS};
 use crate::wire::{IP4_BYTES, Ip4, Ip4Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -31,6 +40,43 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     },
 };
 
+pub(crate) const FRAGMENTER: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "IPFragmenter",
+        ports: "1/1-2",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &["out", "too_big"],
+    },
+    summary: "cuts IPv4 packets to an MTU, unless they forbid it",
+    configure: |setup| {
+        let mtu = setup.args.positional("MTU");
+        let honor_df = setup.args.keyword("HONOR_DF");
+        // Frames of a pool have the same room before them, whatever is asked for.
+        let headroom = setup.args.keyword::<u32>("HEADROOM");
+        setup.args.finish()?;
+        headroom?;
+        let mtu = Setting::<u16>::new(mtu?);
+        let honor_df: bool = honor_df?.unwrap_or(true);
+        let exit = setup.exit(1, DropReason::TooBig);
+        let (drops, counts) = (PerWorker::<Count>::default(), PerWorker::<Counts>::default());
+        let (each, shown) = (mtu.clone(), (drops.clone(), counts.clone()));
+        let made = Made::new(move || IpFragmenter {
+            mtu: each.clone(),
+            honor_df,
+            exit,
+            id: 0,
+            drops: drops.add(),
+            cutter: Cutter { later: Vec::new(), counts: counts.add() },
+        });
+        let (drops, counts) = shown;
+        let drops = Handler::read("drops", move || drops.sum(Count::read).to_string());
+        let fragments = move || counts.sum(|counts| counts.fragments.read()).to_string();
+        let made = made.handler(drops).handler(Handler::read("fragments", fragments));
+        Ok(mtu.handled(made, "mtu"))
+    },
+};
+
 /// Bytes of the longest IPv4 header.
 const MAX_HEADER: usize = 60;
 
@@ -44,25 +90,43 @@ const OPTION_COPIED: u8 = 0x80;
 /// The element.
 #[derive(Default)]
 struct Ip4Fragment {
-    /// The later fragments of the present datagram, kept for its memory.
-    later: Vec<Packet>,
-    datagrams: u64,
-    fragments: u64,
+    cutter: Cutter,
 }
 
-impl Ip4Fragment {
-    /// Cuts `packet`, leaving the first fragment in it and the rest in `self.later`.
-    fn cut(&mut self, packet: &mut Packet, cx: &Context<'_>) -> Result<(), DropReason> {
-        let network = usize::from(packet.meta.network);
-        // The next hop counts down the TTL of all fragments, since the later ones of a forwarded
-        // datagram are flagged as ours as well. One that is ours altogether gets its step back.
-        if packet.meta.flags & FLAG_GENERATED != 0
-            && let Some(mut ip) = Ip4Mut::at(packet.bytes_mut(), network)
-        {
-            let ttl = ip.view().ttl();
-            ip.set_ttl(ttl.saturating_add(1));
+#[derive(Default)]
+struct Counts {
+    datagrams: Count,
+    fragments: Count,
+}
+
+/// What cuts.
+#[derive(Default)]
+struct Cutter {
+    /// The later fragments of the present datagram, kept for its memory.
+    later: Vec<Packet>,
+    counts: Arc<Counts>,
+}
+
+impl Cutter {
+    /// Sends `packet` to output 0 in as many fragments as an MTU needs.
+    fn send(&mut self, mut packet: Packet, mtu: usize, cx: &mut Context<'_>) {
+        match self.cut(&mut packet, mtu, cx) {
+            Ok(()) => {
+                cx.emit(0, packet);
+                for next in self.later.drain(..) {
+                    cx.originate(0, next);
+                }
+            }
+            Err(reason) => {
+                self.later.clear();
+                cx.drop_packet(packet, reason);
+            }
         }
-        let mtu = packet.meta.note as usize;
+    }
+
+    /// Cuts `packet`, leaving the first fragment in it and the rest in `self.later`.
+    fn cut(&mut self, packet: &mut Packet, mtu: usize, cx: &Context<'_>) -> Result<(), DropReason> {
+        let network = usize::from(packet.meta.network);
         let whole = packet.bytes();
         let ip = Ip4::at(whole, network).ok_or(DropReason::TooShort)?;
         let (len, header_len) = (ip.total_len(), ip.header_len());
@@ -111,8 +175,8 @@ impl Ip4Fragment {
             return Err(DropReason::BadLength);
         }
         finish(packet.bytes_mut(), network, word | MORE_FRAGMENTS);
-        self.datagrams += 1;
-        self.fragments += 1 + self.later.len() as u64;
+        self.counts.datagrams.add(1);
+        self.counts.fragments.add(1 + self.later.len() as u64);
         Ok(())
     }
 }
@@ -122,24 +186,74 @@ impl Element for Ip4Fragment {
         for i in 0..batch.len() {
             // Taken out, so that its fragments follow each other and those of the next follow them.
             let mut packet = batch.take(i);
-            match self.cut(&mut packet, cx) {
-                Ok(()) => {
-                    cx.emit(0, packet);
-                    for next in self.later.drain(..) {
-                        cx.originate(0, next);
-                    }
-                }
-                Err(reason) => {
-                    self.later.clear();
-                    cx.drop_packet(packet, reason);
-                }
+            let (network, mtu) = (usize::from(packet.meta.network), packet.meta.note as usize);
+            // The next hop counts down the TTL of all fragments, since the later ones of a forwarded
+            // datagram are flagged as ours as well. One that is ours altogether gets its step back.
+            if packet.meta.flags & FLAG_GENERATED != 0
+                && let Some(mut ip) = Ip4Mut::at(packet.bytes_mut(), network)
+            {
+                let ttl = ip.view().ttl();
+                ip.set_ttl(ttl.saturating_add(1));
             }
+            self.cutter.send(packet, mtu, cx);
         }
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("datagrams", self.datagrams);
-        visit("fragments", self.fragments);
+        visit("datagrams", self.cutter.counts.datagrams.read());
+        visit("fragments", self.cutter.counts.fragments.read());
+    }
+}
+
+/// The element of graphs with an MTU of their own.
+struct IpFragmenter {
+    mtu: Setting<u16>,
+    /// What forbids it is not cut.
+    honor_df: bool,
+    exit: Exit,
+    /// Identification of the next packet that is cut although it forbids it: it may have none (RFC 6864).
+    id: u16,
+    drops: Arc<Count>,
+    cutter: Cutter,
+}
+
+impl Element for IpFragmenter {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let mtu = usize::from(self.mtu.get());
+        let ip = |batch: &Batch, i: usize| {
+            let ip = Ip4::at(batch.bytes(i), batch.meta()[i].network.into())?;
+            Some((ip.total_len(), ip.fragment() & DONT_FRAGMENT != 0))
+        };
+        let mut cutting = false;
+        for i in 0..batch.len() {
+            let Some((len, whole)) = ip(batch, i) else {
+                batch.discard(i, DropReason::TooShort);
+                continue;
+            };
+            if len > mtu && whole && self.honor_df {
+                self.drops.add(1);
+                batch.meta_mut()[i].note = Cause::TooBig(self.mtu.get()).note();
+                self.exit.take(batch, i);
+                continue;
+            }
+            // Behind the first that is cut all are taken out, so that none overtakes another.
+            cutting |= len > mtu;
+            if !cutting {
+                continue;
+            }
+            let mut packet = batch.take(i);
+            let network = usize::from(packet.meta.network);
+            if len > mtu
+                && whole
+                && let Some(mut ip) = Ip4Mut::at(packet.bytes_mut(), network)
+            {
+                let word = ip.view().fragment();
+                ip.set_fragment(word & !DONT_FRAGMENT);
+                ip.set_id(self.id);
+                self.id = self.id.wrapping_add(1);
+            }
+            self.cutter.send(packet, mtu, cx);
+        }
     }
 }
 
@@ -348,5 +462,45 @@ mod tests {
             prop_assert_eq!(together, payload);
             prop_assert_eq!(stage.pool.free(), stage.pool.frames());
         }
+    }
+
+    fn fragmenter(stage: &mut Stage, config: &str, packets: &[&str]) -> Vec<Left> {
+        let packets = packets.iter().map(|text| {
+            let frame = stage.frame(&format!("{HEAD} {text}"));
+            stage.packet("wide", &frame, 0)
+        });
+        let packets = packets.collect();
+        stage.run(&mut *crate::testing::element(&FRAGMENTER, config), packets)
+    }
+
+    #[test]
+    fn a_graph_states_the_mtu() {
+        let mut stage = Stage::default();
+        let texts =
+            ["\nbytes 100", "\nbytes 1000", "\nbytes 101", "df\nbytes 1000", "df\nbytes 10"];
+        let left = fragmenter(&mut stage, "576", &texts);
+        let seen: Vec<_> = left.iter().map(|l| (l.output, l.frame.len() - 34)).collect();
+        assert_eq!(seen, [(0, 100), (1, 1000), (0, 552), (0, 448), (0, 101), (0, 10)]);
+        let too_big = left[1].clone();
+        assert_eq!(too_big.meta.note, Cause::TooBig(576).note());
+        assert_eq!(too_big.frame, stage.frame(&format!("{HEAD} df\nbytes 1000")), "as it came");
+        let ip = Ip4::at(&left[3].frame, 14).unwrap();
+        assert_eq!((ip.ttl(), ip.fragment()), (7, 69), "hops were counted before");
+        assert!(stage.drops().is_empty());
+    }
+
+    #[test]
+    fn dont_fragment_may_be_overruled() {
+        let mut stage = Stage::default();
+        let texts = ["df\nbytes 1000", "df\nbytes 1000"];
+        let left = fragmenter(&mut stage, "HONOR_DF false, MTU 576", &texts);
+        let ips: Vec<_> = left.iter().map(|l| Ip4::at(&l.frame, 14).unwrap()).collect();
+        assert!(ips.iter().all(|ip| ip.fragment() & DONT_FRAGMENT == 0));
+        assert_eq!(ips.iter().map(|ip| ip.id()).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        assert_eq!(shape(&left).len(), 4);
+        // What has no header ends.
+        let packet = stage.packet("wide", &[0; 30], 0);
+        let left = stage.run(&mut *crate::testing::element(&FRAGMENTER, "576"), vec![packet]);
+        assert_eq!((left, stage.drops()), (vec![], vec![(DropReason::TooShort, 1)]));
     }
 }

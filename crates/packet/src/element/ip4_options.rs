@@ -7,17 +7,24 @@
 //! offset from the start of the header of the byte that is wrong. All others pass as they are, router
 //! alert too: what it alerts is the control side's own traffic, which does not come by here.
 //!
+//! `IPGWOptions` is the same for a graph with tables of its own: it stands behind the lookup, on the way to one port,
+//! and is told the address of that port and others of the router.
+//!
 //! Cost: a walk over at most 40 bytes, 10 ns; where something is written a lookup and a full header
 //! checksum, 45 ns.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Context, Element, ElementClass, Made};
+use super::{Context, Element, ElementClass, Exit, Made};
 use crate::buf::Batch;
 use crate::cause::Cause;
+use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::flow;
-use crate::graph::ClassSpec;
+use crate::graph::{Arg, ClassSpec};
+use crate::handler::Handler;
 use crate::source_addr::{egress_v4, source_v4};
 use crate::wire::checksum::checksum;
 use crate::wire::{IP4_BYTES, Ip4, Ip4Mut};
@@ -33,7 +40,36 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks IPv4 options, records route and time, drops source routes",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(Ip4Options::default))
+        let exit = setup.exit(ERROR, DropReason::BadOption);
+        Ok(Made::new(move || Ip4Options::new(Speaks::Egress, exit, Arc::default())))
+    },
+};
+
+pub(crate) const GATEWAY: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "IPGWOptions",
+        ports: "1/1-2",
+        processing: "a/ah",
+        flow: "x/x",
+        output_names: &["out", "bad"],
+    },
+    summary: "records route and time in IPv4 options, checks them, drops source routes",
+    configure: |setup| {
+        let own = setup.args.positional::<Ipv4Addr>("MYADDR");
+        let others = setup.args.optional_arg("OTHERADDRS")?;
+        let others: Vec<_> = others.iter().flat_map(Arg::words).collect();
+        let others: Vec<Result<Ipv4Addr, _>> =
+            others.iter().map(|word| setup.args.read(word, "OTHERADDRS")).collect();
+        setup.args.finish()?;
+        let all = std::iter::once(own).chain(others).map(|addr| addr.map(Ipv4Addr::to_bits));
+        let all: Arc<[u32]> = all.collect::<Result<_, _>>()?;
+        let exit = setup.exit(ERROR, DropReason::BadOption);
+        let counts = PerWorker::<Counts>::default();
+        let (drops, recorded) = (counts.clone(), counts.clone());
+        let make = move || Ip4Options::new(Speaks::As(all.clone()), exit, counts.add());
+        let drops = Handler::read("drops", move || drops.sum(|c| c.bad.read()).to_string());
+        let count = move || recorded.sum(|c| c.recorded.read()).to_string();
+        Ok(Made::new(make).handler(drops).handler(Handler::read("recorded", count)))
     },
 };
 
@@ -52,16 +88,31 @@ const STRICT_SOURCE_ROUTE: u8 = 137;
 /// Milliseconds since midnight UTC.
 type Clock = fn() -> u32;
 
+/// Who the router is in an option.
+enum Speaks {
+    /// The port by which the packet will leave, which is looked up.
+    Egress,
+    /// The first of these addresses; all are the router's.
+    As(Arc<[u32]>),
+}
+
+#[derive(Default)]
+struct Counts {
+    recorded: Count,
+    bad: Count,
+}
+
 /// The element.
 struct Ip4Options {
     clock: Clock,
-    recorded: u64,
-    bad: u64,
+    speaks: Speaks,
+    exit: Exit,
+    counts: Arc<Counts>,
 }
 
-impl Default for Ip4Options {
-    fn default() -> Self {
-        Self { clock: utc_ms, recorded: 0, bad: 0 }
+impl Ip4Options {
+    fn new(speaks: Speaks, exit: Exit, counts: Arc<Counts>) -> Self {
+        Self { clock: utc_ms, speaks, exit, counts }
     }
 }
 
@@ -173,13 +224,19 @@ fn free(option: &[u8], pointer: u8, first: u8, bytes: usize) -> Result<Option<us
 
 impl Ip4Options {
     /// Carries the edits out. `packet` begins with its header and came in by `port`.
-    fn write(&mut self, packet: &mut [u8], port: u16, edits: Edits, cx: &Context<'_>) {
+    fn write(&self, packet: &mut [u8], port: u16, edits: Edits, cx: &Context<'_>) {
         let Some(ip) = Ip4::at(packet, 0) else { return };
         let (dst, header_len) = (ip.dst(), ip.header_len());
         let ports = &cx.forwarding.ports;
         // None when it goes to the host itself, or nowhere: then there is nothing to record.
-        let own = egress_v4(cx.forwarding, port, dst, || flow::of_ip4(cx.flow_seed, packet))
-            .and_then(|port| source_v4(ports, port, dst));
+        let own = match &self.speaks {
+            Speaks::As(addrs) => addrs.first().copied(),
+            Speaks::Egress => {
+                let hash = || flow::of_ip4(cx.flow_seed, packet);
+                egress_v4(cx.forwarding, port, dst, hash)
+                    .and_then(|port| source_v4(ports, port, dst))
+            }
+        };
         let Some(own) = own else { return };
         let mut written = false;
         if let Some((pointer, slot)) = edits.route {
@@ -201,7 +258,11 @@ impl Ip4Options {
                 }
                 Stamp::IfOurs(slot) => {
                     let named = packet[slot..].first_chunk().map(|&b| u32::from_be_bytes(b));
-                    if named.is_some_and(|addr| ports.own_v4.binary_search(&addr).is_ok()) {
+                    let is_ours = |addr| match &self.speaks {
+                        Speaks::As(addrs) => addrs.contains(&addr),
+                        Speaks::Egress => ports.own_v4.binary_search(&addr).is_ok(),
+                    };
+                    if named.is_some_and(is_ours) {
                         time(packet, slot + 4, 8);
                     }
                 }
@@ -217,7 +278,7 @@ impl Ip4Options {
             if let Some(mut ip) = Ip4Mut::at(packet, 0) {
                 ip.set_checksum(sum);
             }
-            self.recorded += 1;
+            self.counts.recorded.add(1);
         }
     }
 }
@@ -243,17 +304,17 @@ impl Element for Ip4Options {
                 }
                 Err(Refused::SourceRouted) => batch.discard(i, DropReason::SourceRouted),
                 Err(Refused::Bad(at)) => {
-                    self.bad += 1;
+                    self.counts.bad.add(1);
                     batch.meta_mut()[i].note = Cause::BadOption(at).note();
-                    batch.output(i, ERROR);
+                    self.exit.take(batch, i);
                 }
             }
         }
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("recorded", self.recorded);
-        visit("bad", self.bad);
+        visit("recorded", self.counts.recorded.read());
+        visit("bad", self.counts.bad.read());
     }
 }
 
@@ -264,7 +325,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn element() -> Ip4Options {
-        Ip4Options { clock: || 0x0102_0304, ..Ip4Options::default() }
+        let exit = Exit::by(ERROR, DropReason::BadOption);
+        Ip4Options {
+            clock: || 0x0102_0304,
+            ..Ip4Options::new(Speaks::Egress, exit, Arc::default())
+        }
     }
 
     /// Options in, what became of them: their bytes, or the cause, or the drop.
@@ -372,5 +437,31 @@ mod tests {
             let hex: String = options.iter().map(|b| format!("{b:02x}")).collect();
             go(FAR, &hex);
         }
+    }
+
+    #[test]
+    fn a_graph_tells_its_addresses() {
+        let mut stage = Stage::default();
+        let run = |stage: &mut Stage, config: &str, options: &str| {
+            let text =
+                format!("eth lan.host > lan\nip4 10.1.0.2 > 192.0.2.9 opts {options}\nudp 1 > 2");
+            let frame = stage.frame(&text);
+            let packet = stage.packet("lan", &frame, 0);
+            stage.run(&mut *crate::testing::element(&GATEWAY, config), vec![packet]).remove(0)
+        };
+        let own = "198.51.100.1, 203.0.113.1 203.0.113.9";
+        let left = run(&mut stage, own, "07070400000000");
+        assert_eq!((left.output, &left.frame[34..41]), (0, &[7, 7, 8, 198, 51, 100, 1][..]));
+        assert_eq!(checksum(&left.frame[14..42]), 0);
+        // A timestamp that names one of the others, and one that names nobody here.
+        let left = run(&mut stage, own, "440c0503cb00710900000000");
+        assert_eq!((left.output, left.frame[36]), (0, 13));
+        assert_ne!(left.frame[42..46], [0; 4]);
+        let left =
+            run(&mut stage, "OTHERADDRS 203.0.113.1, 198.51.100.1", "440c0503cb00710900000000");
+        assert_eq!((left.output, left.frame[36]), (0, 5));
+        let left = run(&mut stage, own, "07070300000000");
+        assert_eq!((left.output, left.meta.note), (1, Cause::BadOption(22).note()));
+        assert!(crate::testing::refused(&GATEWAY, "1.2.3.4, 5.6.7.8 x").contains("`x`"));
     }
 }

@@ -17,6 +17,7 @@ mod front;
 mod hold;
 mod icmp4_error;
 mod icmp6_error;
+mod icmp_error;
 mod idle;
 mod ip4_fragment;
 mod ip4_input;
@@ -66,10 +67,14 @@ pub static ELEMENTS: &[ElementClass] = &[
     hold::CLASS,
     icmp4_error::CLASS,
     icmp6_error::CLASS,
+    icmp_error::CLASS4,
+    icmp_error::CLASS6,
     idle::CLASS,
     ip4_fragment::CLASS,
+    ip4_fragment::FRAGMENTER,
     ip4_input::CLASS,
     ip4_options::CLASS,
+    ip4_options::GATEWAY,
     ip6_input::CLASS,
     ip_filter::CLASSIFIER,
     ip_filter::FILTER,

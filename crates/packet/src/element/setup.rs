@@ -98,6 +98,11 @@ pub struct Exit {
 }
 
 impl Exit {
+    #[cfg(test)]
+    pub(super) fn by(output: u16, reason: DropReason) -> Self {
+        Self { output: Some(output), reason }
+    }
+
     /// Sends packet `i` there.
     #[inline]
     pub fn take(self, batch: &mut Batch, i: usize) {

@@ -8,6 +8,8 @@ pub const PROTOCOL_ICMPV6: u8 = 58;
 
 /// ICMP: destination unreachable.
 pub const V4_UNREACHABLE: u8 = 3;
+/// ICMP: redirect.
+pub const V4_REDIRECT: u8 = 5;
 /// ICMP: time exceeded.
 pub const V4_TIME_EXCEEDED: u8 = 11;
 /// ICMP: parameter problem.
@@ -19,6 +21,9 @@ pub const V6_UNREACHABLE: u8 = 1;
 pub const V6_TOO_BIG: u8 = 2;
 /// ICMPv6: time exceeded.
 pub const V6_TIME_EXCEEDED: u8 = 3;
+
+/// ICMPv6: parameter problem.
+pub const V6_PARAMETER: u8 = 4;
 
 /// Length of an error's own header, before the quoted packet.
 pub const ERROR_HEADER: usize = 8;

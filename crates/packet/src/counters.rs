@@ -35,25 +35,24 @@ impl Count {
 
 /// Counts that each worker has its own of, and readers see the sum of.
 #[derive(Debug)]
-pub struct PerWorker<T>(Arc<Mutex<Vec<Arc<T>>>>);
-
-impl<T> Clone for PerWorker<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
+pub struct PerWorker<T>(Mutex<Vec<Arc<T>>>);
 
 impl<T> Default for PerWorker<T> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Mutex::default())
     }
 }
 
 impl<T: Default> PerWorker<T> {
-    /// One more worker's. It goes on counting in the sum when the worker has ended.
+    /// One more worker's. They stay in the sum when the worker has ended, and another one goes on with them.
     pub fn add(&self) -> Arc<T> {
+        let mut list = self.list();
+        // Alone in the list: nobody writes to it any more, and nobody else can find it.
+        if let Some(left) = list.iter().find(|counts| Arc::strong_count(counts) == 1) {
+            return left.clone();
+        }
         let counts = Arc::<T>::default();
-        self.list().push(counts.clone());
+        list.push(counts.clone());
         counts
     }
 

@@ -68,7 +68,7 @@ reasons! {
     Unwired = "unwired", "The graph has nothing at this output.";
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";
     Discarded = "discarded", "Reached an element whose purpose is to drop.";
-    Shutdown = "shutdown", "Still held when the worker stopped.";
+    Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";
 }
 
 /// How many reasons there are.

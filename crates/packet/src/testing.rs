@@ -337,6 +337,8 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         gateways: &Arc::default(),
         stop: &Arc::default(),
         devices: &mut Devices::default(),
+        before: None,
+        kept: None,
     };
     let made = (class.configure)(&mut setup);
     made.map_err(|_| problems.errors(&sources).to_string())
@@ -436,6 +438,22 @@ impl Rig {
         let bench = Bench::new(world);
         let handlers = plan.handlers(read);
         Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers }
+    }
+
+    /// Replaces the configuration, as a worker does between two rounds.
+    ///
+    /// # Errors
+    /// What is wrong with the new one; the old one goes on then.
+    pub fn replace(&mut self, text: &str) -> Result<(), Errors> {
+        let read = Language::new(ELEMENTS).read("test", text)?;
+        let plan = Plan::after(Some(&self.plan), &read, ELEMENTS)?;
+        let mut graph = Graph::after(&self.plan, &plan, &self.bench.pool);
+        std::mem::swap(&mut self.graph, &mut graph);
+        self.graph.take_over(&mut graph);
+        graph.stop(&mut self.bench.round());
+        self.handlers = plan.handlers(read);
+        self.plan = plan;
+        Ok(())
     }
 
     /// Lets the device that the configuration names receive frames; what was sent since, by device.

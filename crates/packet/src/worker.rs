@@ -41,6 +41,8 @@ pub enum Command {
     AddPort(u16, Box<dyn Port>),
     /// Give the port of this number back.
     RemovePort(u16),
+    /// Run this graph, which was made to replace the present one ([`Graph::after`]).
+    Replace(Box<Graph>),
     /// End what is held, give all ports back, and return.
     Stop,
 }
@@ -54,6 +56,8 @@ pub enum Event {
     PortFailed(u16, DeviceError, Option<Box<dyn Port>>),
     /// A port left as told, or because the worker ends; `None` where there was none.
     PortClosed(u16, Option<Box<dyn Port>>),
+    /// The graph was replaced by the next one; this is the old one, which keeps nothing.
+    Replaced(Box<Graph>),
 }
 
 impl fmt::Debug for Event {
@@ -63,6 +67,7 @@ impl fmt::Debug for Event {
             Self::PortClosed(number, port) => {
                 write!(f, "PortClosed({number}, {})", if port.is_some() { "port" } else { "none" })
             }
+            Self::Replaced(_) => f.write_str("Replaced"),
         }
     }
 }
@@ -281,6 +286,24 @@ impl Worker {
         self.counters.generated_held.set(0);
     }
 
+    /// Between two rounds: no packet is under way.
+    fn replace(&mut self, mut graph: Box<Graph>) {
+        std::mem::swap(&mut self.graph, &mut *graph);
+        self.graph.take_over(&mut graph);
+        let now_ns = self.now_ns();
+        let forwarding = self.reader.pin();
+        graph.stop(&mut Round {
+            now_ns,
+            forwarding,
+            counters: &self.counters,
+            flow_seed: self.flow_seed,
+            asks: &mut self.pending,
+            transmit: &mut self.outlets,
+        });
+        // Nobody is left to take it when the router ends.
+        let _ = self.events.send(Event::Replaced(graph));
+    }
+
     fn held(&self) -> crate::element::Held {
         let mut held = self.graph.held();
         held += self.outlets.queued();
@@ -301,6 +324,7 @@ impl Worker {
                     let port = self.outlets.remove(number, DropReason::PortDown);
                     self.give_back(number, port);
                 }
+                Ok(Command::Replace(graph)) => self.replace(graph),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return true,
                 Err(TryRecvError::Empty) => return false,
             }

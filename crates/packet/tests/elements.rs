@@ -152,3 +152,52 @@ fn captures_are_read_and_written() {
     let told = errors(&format!("FromDump({one}) -> Discard; Idle -> ToDump"));
     assert!(told.contains("open: No such file") && told.contains("FILENAME is missing"), "{told}");
 }
+
+#[test]
+fn a_new_configuration_goes_on_where_the_old_one_ends() {
+    let mut rig = rig("FromDevice(a) -> c :: Counter -> q :: Queue(10) -> ToDevice(b)");
+    rig.receive("a", &[&[1], &[2], &[3]]);
+    // Another graph around a counter and a queue of the same names; devices in another order.
+    rig.replace(
+        "i :: Idle -> ToDevice(b); q :: Queue(20) -> u :: Unqueue -> d :: Counter -> [0] x :: Tee;
+        x -> ToDevice(c); FromDevice(a) -> e :: Counter -> c :: Counter -> q",
+    )
+    .unwrap();
+    assert_eq!(
+        (rig.read("c.count"), rig.read("q.length"), rig.read("e.count")),
+        ("3".into(), "3".into(), "0".into())
+    );
+    assert_eq!(rig.graph.held().received, 3);
+    rig.receive("a", &[&[4]]);
+    assert_eq!(seen(&rig.poll()), "c:1 c:2 c:3 c:4");
+    assert_eq!(
+        (rig.read("c.count"), rig.read("d.count"), rig.read("q.capacity")),
+        ("4".into(), "4".into(), "20".into())
+    );
+    let devices: Vec<_> = rig.plan.devices().iter().map(|d| (d.name.as_str(), d.used)).collect();
+    assert_eq!(devices, [("a", true), ("b", true), ("c", true)]);
+
+    // What has no heir ends, and is counted.
+    rig.receive("a", &[&[5], &[6]]);
+    let wrong = rig.replace("FromDevice(a) -> q :: Queue(x) -> ToDevice(c)").unwrap_err();
+    assert!(wrong.to_string().contains("no whole number"));
+    assert_eq!(rig.read("q.length"), "2", "a refused configuration changes nothing");
+    rig.replace("FromDevice(a) -> q :: Counter -> c :: Counter -> ToDevice(a)").unwrap();
+    assert_eq!((rig.dropped(DropReason::Shutdown), rig.graph.held().total()), (2, 0));
+    assert_eq!((rig.read("q.count"), rig.read("c.count")), ("0".into(), "6".into()));
+    assert_eq!(seen(&rig.receive("a", &[&[7]])), "a:7");
+    let unused = rig.plan.devices().iter().filter(|d| !d.used).count();
+    assert_eq!(unused, 2);
+}
+
+#[test]
+fn counts_of_replaced_instances_are_used_again() {
+    let mut rig = rig("FromDevice(a) -> c :: Counter -> d :: Discard");
+    for n in 1..100 {
+        rig.receive("a", &[&[1]]);
+        rig.replace("FromDevice(a) -> c :: Counter -> d :: Discard").unwrap();
+        assert_eq!((rig.read("c.count"), rig.read("d.count")), (n.to_string(), n.to_string()));
+        let node = rig.plan.find("c").unwrap();
+        assert_eq!(rig.graph.counters()[usize::from(node)].packets.read(), n);
+    }
+}

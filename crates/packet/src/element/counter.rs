@@ -23,13 +23,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "counts packets and bytes",
     configure: |setup| {
         setup.args.finish()?;
-        let counts = PerWorker::<Counts>::default();
-        let shared = Arc::new(Shared { counts: counts.clone(), marks: Mutex::new(Marks::new()) });
+        let shared = setup.keep::<Shared>();
+        let each = shared.clone();
         let read = |name, value: fn(&Shared) -> String| {
             let shared = shared.clone();
             Handler::read(name, move || value(&shared))
         };
-        let made = Made::new(move || Counter(counts.add()))
+        let made = Made::new(move || Counter(each.counts.add()))
             .handler(read("count", |shared| shared.since_reset().packets.to_string()))
             .handler(read("byte_count", |shared| shared.since_reset().bytes.to_string()))
             .handler(read("rate", |shared| per_second(shared.rate(RATE).packets)))
@@ -65,6 +65,7 @@ struct Rates {
 }
 
 /// What handlers reach.
+#[derive(Default)]
 struct Shared {
     counts: PerWorker<Counts>,
     marks: Mutex<Marks>,
@@ -76,8 +77,8 @@ struct Marks {
     asked: [(Instant, Totals); 3],
 }
 
-impl Marks {
-    fn new() -> Self {
+impl Default for Marks {
+    fn default() -> Self {
         Self { reset: Totals::default(), asked: [(Instant::now(), Totals::default()); 3] }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops every packet",
     configure: |setup| {
         setup.args.finish()?;
-        let counts = PerWorker::<Count>::default();
+        let counts = setup.keep::<PerWorker<Count>>();
         let (each, read) = (counts.clone(), counts);
         let made = Made::new(move || Discard { count: each.add() })
             .handler(Handler::read("count", move || read.sum(Count::read).to_string()));

@@ -3,6 +3,7 @@
 //! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, from its Ethernet header on. Of
 //! several workers one reads the file; all write to the same.
 
+use std::fs::OpenOptions;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +12,7 @@ use crate::buf::{BATCH, Batch, FLAG_GENERATED};
 use crate::counters::{Count, PerWorker};
 use crate::device::Port;
 use crate::device::pcap::Pcap;
+use crate::drops::DropReason;
 use crate::graph::ClassSpec;
 use crate::handler::Handler;
 
@@ -37,7 +39,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let reader =
             Pcap::new(&name, "").map_err(|error| setup.args.refuse(&file, &error.to_string()))?;
         let reader = Mutex::new(Some(reader));
-        let counts = PerWorker::<Count>::default();
+        let counts = setup.keep::<PerWorker<Count>>();
         let each = counts.clone();
         let made = Made::new(move || FromDump {
             reader: reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
@@ -67,13 +69,19 @@ pub(crate) const TO: ElementClass = ElementClass {
         };
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
-        let writer =
-            Pcap::new("", &name).map_err(|error| setup.args.refuse(&file, &error.to_string()))?;
-        let writer = Arc::new(Mutex::new(Writer { file: writer, failed: None }));
+        // Not yet emptied: the configuration may be refused for something else.
+        if let Err(error) = OpenOptions::new().create(true).append(true).open(&name) {
+            return Err(setup.args.refuse(&file, &format!("{name}: {error}")));
+        }
+        let writer = setup.keep::<Mutex<Writer>>();
         let (shown, failed) = (writer.clone(), writer.clone());
         let ends = setup.outputs == 0;
-        let made = Made::new(move || ToDump { writer: writer.clone(), ends })
-            .handler(Handler::read("count", move || lock(&shown).file.written().to_string()))
+        let made = Made::new(move || {
+            lock(&writer).open(&name);
+            ToDump { writer: writer.clone(), ends }
+        });
+        let made = made
+            .handler(Handler::read("count", move || lock(&shown).written().to_string()))
             .handler(Handler::read("error", move || {
                 lock(&failed).failed.clone().unwrap_or_default()
             }));
@@ -111,10 +119,40 @@ impl Element for FromDump {
     }
 }
 
+/// The file that all instances write to.
+#[derive(Default)]
 struct Writer {
-    file: Pcap,
+    name: String,
+    file: Option<Pcap>,
     /// Why no more is written.
     failed: Option<String>,
+}
+
+impl Writer {
+    /// Begins a file, or goes on with the one of that name.
+    fn open(&mut self, name: &str) {
+        if self.file.is_some() && self.name == name {
+            return;
+        }
+        name.clone_into(&mut self.name);
+        match Pcap::new("", name) {
+            Ok(file) => (self.file, self.failed) = (Some(file), None),
+            Err(error) => (self.file, self.failed) = (None, Some(error.to_string())),
+        }
+    }
+
+    /// Whether the packets are in the file.
+    fn write(&mut self, batch: &Batch) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        if let Err(error) = file.write(batch) {
+            (self.file, self.failed) = (None, Some(error.to_string()));
+        }
+        self.file.is_some()
+    }
+
+    fn written(&self) -> u64 {
+        self.file.as_ref().map_or(0, Pcap::written)
+    }
 }
 
 fn lock(writer: &Mutex<Writer>) -> std::sync::MutexGuard<'_, Writer> {
@@ -129,16 +167,18 @@ struct ToDump {
 
 impl Element for ToDump {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let mut writer = lock(&self.writer);
-        if writer.failed.is_none() {
-            writer.failed = writer.file.write(batch).err().map(|error| error.to_string());
+        let written = lock(&self.writer).write(batch);
+        if !self.ends {
+            return;
         }
-        if self.ends {
-            let ours = batch.meta().iter().filter(|meta| meta.flags & FLAG_GENERATED != 0).count();
-            cx.counters.packets_out.add((batch.len() - ours) as u64);
-            cx.counters.generated_sent.add(ours as u64);
-            batch.clear();
+        if !written {
+            (0..batch.len()).for_each(|i| batch.discard(i, DropReason::TransmitError));
+            return;
         }
+        let ours = batch.meta().iter().filter(|meta| meta.flags & FLAG_GENERATED != 0).count();
+        cx.counters.packets_out.add((batch.len() - ours) as u64);
+        cx.counters.generated_sent.add(ours as u64);
+        batch.clear();
     }
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {

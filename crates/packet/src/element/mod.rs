@@ -37,8 +37,8 @@ mod tee;
 mod unqueue;
 
 pub use seam::{Context, Element, Held, Inputs, Transmit};
-pub(crate) use setup::Devices;
 pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
+pub(crate) use setup::{Devices, Kept};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[

@@ -3,6 +3,7 @@
 //! Source: Click's `Queue`. Packets that find it full are dropped. Each worker has a queue of its own, of the
 //! whole capacity.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -28,7 +29,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         // Click's default.
         let usual = capacity?.unwrap_or(1000);
         let capacity = Arc::new(AtomicUsize::new(usual));
-        let counts = PerWorker::<Counts>::default();
+        let counts = setup.keep::<PerWorker<Counts>>();
         let read = |name, value: fn(&Counts) -> u64| {
             let counts = counts.clone();
             Handler::read(name, move || counts.sum(value).to_string())
@@ -112,6 +113,20 @@ impl Element for Queue {
 
     fn held(&self) -> Held {
         self.held
+    }
+
+    fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
+        let packets = std::mem::replace(&mut self.packets, PacketQueue::with_room(0));
+        let held = std::mem::take(&mut self.held);
+        self.count_length();
+        Some(Box::new((packets, held)))
+    }
+
+    fn take_over(&mut self, state: Box<dyn Any + Send>) {
+        if let Ok(state) = state.downcast::<(PacketQueue, Held)>() {
+            (self.packets, self.held) = *state;
+            self.count_length();
+        }
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {

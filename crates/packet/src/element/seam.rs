@@ -1,5 +1,7 @@
 //! What an element is: a packet step, and what it may use while it works.
 
+use std::any::Any;
+
 use fingerpost_route::{Ask, Forwarding};
 
 use crate::buf::{Batch, FLAG_GENERATED, Packet, Pool};
@@ -34,6 +36,15 @@ pub trait Element: Send {
     /// Named counts of its own.
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let _ = visit;
+    }
+    /// The configuration is replaced: gives what the element of the same name and class is to go on with, packets
+    /// that it keeps and the like. What it does not give it drops when it is stopped.
+    fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+    /// Goes on with what the one before gave, before any packet comes.
+    fn take_over(&mut self, state: Box<dyn Any + Send>) {
+        let _ = state;
     }
     /// Drops what it keeps, telling each packet to `cx`, because the worker stops.
     fn stop(&mut self, cx: &mut Context<'_>) {

@@ -3,6 +3,7 @@
 //! A class reads the arguments and gives what it makes ([`Made`]): a way to make an instance for each worker, and the
 //! handlers, which run on a control thread. What instances and handlers share lies behind an `Arc`.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,9 +52,25 @@ pub struct Setup<'a> {
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
     pub(crate) devices: &'a mut Devices,
+    /// What the element of this name and class kept before.
+    pub(crate) before: Option<&'a Kept>,
+    /// What it keeps.
+    pub(crate) kept: Option<Kept>,
 }
 
+/// What instances and handlers of an element share, and its successor goes on with.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
 impl Setup<'_> {
+    /// What the instances and handlers of this element share: that of the element of the same name and class, where
+    /// the configuration replaces another one, so that counts go on. Once an element.
+    pub fn keep<T: Default + Send + Sync + 'static>(&mut self) -> Arc<T> {
+        let before = self.before.cloned().and_then(|kept| kept.downcast::<T>().ok());
+        let kept = before.unwrap_or_default();
+        self.kept = Some(kept.clone());
+        kept
+    }
+
     /// The number of the port that drives this device, by that driver if one is named.
     ///
     /// # Errors
@@ -119,9 +136,11 @@ pub(crate) struct Devices {
     pub(crate) list: Vec<Device>,
 }
 
-/// A device that a configuration names.
+/// A device that a configuration names, or that one before it named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
+    /// This configuration names it.
+    pub used: bool,
     /// Its name.
     pub name: String,
     /// Name of its driver, where the configuration asks for one.
@@ -129,11 +148,18 @@ pub struct Device {
 }
 
 impl Devices {
+    /// Those of an earlier configuration, under the same numbers, so that their ports stay.
+    pub(crate) fn after(before: &[Device]) -> Self {
+        let unused = |device: &Device| Device { used: false, driver: None, ..device.clone() };
+        Self { list: before.iter().map(unused).collect() }
+    }
+
     fn number(&mut self, name: &str) -> u16 {
         let at = self.list.iter().position(|device| device.name == name).unwrap_or_else(|| {
-            self.list.push(Device { name: name.to_owned(), driver: None });
+            self.list.push(Device { used: true, name: name.to_owned(), driver: None });
             self.list.len() - 1
         });
+        self.list[at].used = true;
         // One element names one device, and a plan has no more nodes than that.
         u16::try_from(at).expect("elements are fewer than port numbers")
     }

@@ -32,7 +32,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let active = Arc::new(AtomicBool::new(active?.unwrap_or(true)));
         let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
         let data = padded(&data, length?);
-        let counts = PerWorker::<Count>::default();
+        let counts = setup.keep::<PerWorker<Count>>();
         let made = Made::new({
             let (active, counts) = (active.clone(), counts.clone());
             move || Source {

@@ -28,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         }
         setup.args.finish()?;
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
-        let failed = PerWorker::<Count>::default();
+        let failed = setup.keep::<PerWorker<Count>>();
         let each = failed.clone();
         Ok(Made::new(move || Tee { outputs, failed: each.add() })
             .handler(Handler::read("failed", move || failed.sum(Count::read).to_string())))

@@ -15,7 +15,9 @@ use super::flat::{Configuration, Connection, Declared};
 use super::language::Language;
 use super::source::{Errors, Problems, short};
 use crate::control_socket::{Listen, SessionOptions};
-use crate::element::{Device, Devices, ELEMENTS, Element, ElementClass, Made, Receives, Setup};
+use crate::element::{
+    Device, Devices, ELEMENTS, Element, ElementClass, Kept, Made, Receives, Setup,
+};
 use crate::gateways::Gateways;
 use crate::handler::Handlers;
 
@@ -60,6 +62,7 @@ pub struct Node {
     /// By input number, those that pull.
     pub inputs: Vec<Option<Ask>>,
     made: Made,
+    kept: Option<Kept>,
 }
 
 impl Node {
@@ -101,8 +104,21 @@ impl Plan {
         configuration: &Configuration,
         classes: &'static [ElementClass],
     ) -> Result<Self, Errors> {
+        Self::after(None, configuration, classes)
+    }
+
+    /// The same for one that is to replace `before`: devices keep their numbers, and elements of the same name and
+    /// class what they share with their handlers.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
+    pub fn after(
+        before: Option<&Self>,
+        configuration: &Configuration,
+        classes: &'static [ElementClass],
+    ) -> Result<Self, Errors> {
         let mut problems = Problems::default();
-        let planned = Planner::plan(configuration, classes, &mut problems);
+        let planned = Planner::plan(before, configuration, classes, &mut problems);
         planned.filter(|_| problems.is_empty()).ok_or_else(|| configuration.errors(problems))
     }
 
@@ -117,6 +133,22 @@ impl Plan {
     /// The nodes, by number.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Nodes of this plan and of the one that it replaces, for each pair of the same name and class.
+    pub(super) fn heirs(&self, before: &Self) -> Vec<(NodeId, NodeId)> {
+        let names: HashMap<&str, usize> =
+            before.nodes.iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
+        let heir = |(at, node): (usize, &Node)| {
+            let old = *names.get(&*node.name)?;
+            let same = before.nodes[old].class.spec.name == node.class.spec.name;
+            same.then(|| (numbered(at), numbered(old)))
+        };
+        self.nodes.iter().enumerate().filter_map(heir).collect()
+    }
+
+    fn names(&self) -> HashMap<&str, &Node> {
+        self.nodes.iter().map(|node| (&*node.name, node)).collect()
     }
 
     /// The node of a name.
@@ -162,6 +194,8 @@ impl Plan {
 }
 
 struct Planner<'a> {
+    /// Nodes of the plan before this one.
+    before: HashMap<&'a str, &'a Node>,
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     devices: Devices,
@@ -174,6 +208,7 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn plan(
+        before: Option<&'a Plan>,
         configuration: &'a Configuration,
         classes: &'static [ElementClass],
         problems: &'a mut Problems,
@@ -187,7 +222,8 @@ impl<'a> Planner<'a> {
         let mut planner = Self {
             configuration,
             problems,
-            devices: Devices::default(),
+            devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
+            before: before.map(|plan| plan.names()).unwrap_or_default(),
             gateways: Arc::default(),
             stop: Arc::default(),
             nodes: Vec::with_capacity(elements.len()),
@@ -232,8 +268,15 @@ impl<'a> Planner<'a> {
             gateways: &self.gateways,
             stop: &self.stop,
             devices: &mut self.devices,
+            before: self
+                .before
+                .get(&*element.name)
+                .filter(|node| node.class.spec.name == class.spec.name)
+                .and_then(|node| node.kept.as_ref()),
+            kept: None,
         };
         let Ok(made) = (class.configure)(&mut setup) else { return };
+        let kept = setup.kept.take();
         let slot = match made.receives {
             Receives::Nothing => None,
             Receives::Rest => Some(&mut self.rest),
@@ -260,6 +303,7 @@ impl<'a> Planner<'a> {
             outputs: vec![None; element.outputs as usize],
             inputs: vec![None; element.inputs as usize],
             made,
+            kept,
         });
     }
 

@@ -57,6 +57,8 @@ pub struct Round<'a> {
 /// A plan at work. Belongs to one worker.
 pub struct Graph {
     plan: Plan,
+    /// Nodes of this graph and of the one before that go on as these.
+    heirs: Vec<(NodeId, NodeId)>,
     nodes: Vec<Node>,
     /// Those that have a turn in each round.
     polled: Vec<usize>,
@@ -109,6 +111,7 @@ impl Graph {
         Self {
             polled: polled.map(|(at, _)| at).collect(),
             plan: plan.clone(),
+            heirs: Vec::new(),
             counters: nodes.iter().map(|_| NodeCounters::default()).collect(),
             nodes,
             pool: pool.clone(),
@@ -121,6 +124,27 @@ impl Graph {
                 active: false,
             },
             emitted: Vec::new(),
+        }
+    }
+
+    /// The same, to replace a graph of the plan `before`.
+    pub fn after(before: &Plan, plan: &Plan, pool: &Pool) -> Self {
+        Self { heirs: plan.heirs(before), ..Self::new(plan, pool) }
+    }
+
+    /// Goes on where `old` ends, element by element of the same name and class; what `old` still keeps is for
+    /// [`Graph::stop`].
+    pub fn take_over(&mut self, old: &mut Self) {
+        for (new, before) in
+            self.heirs.drain(..).map(|(new, old)| (usize::from(new), usize::from(old)))
+        {
+            if let Some(state) = old.nodes[before].element.hand_over() {
+                self.nodes[new].element.take_over(state);
+            }
+            let (to, from) = (&self.counters[new], &old.counters[before]);
+            to.packets.set(from.packets.read());
+            to.batches.set(from.batches.read());
+            to.drops.set(from.drops.read());
         }
     }
 

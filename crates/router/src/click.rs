@@ -1,7 +1,9 @@
 //! A router that a file in Click's language describes: read, planned, opened, run until it is told to stop.
 //!
 //! Nothing is opened but what the file names. The elements work in one thread; handlers are called by those of the
-//! control sockets.
+//! control sockets. Who writes `hotconfig` replaces the configuration: first all that is new is opened, then the graph
+//! is exchanged between two rounds, then what nobody needs any more is closed. Where something fails before, nothing
+//! has changed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +18,8 @@ use fingerpost_packet::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::device::afxdp::{self, PollWait, Waker};
 use fingerpost_packet::device::{DRIVERS, DeviceError, DeviceSpec, Port, QueueSet};
 use fingerpost_packet::element::Device;
-use fingerpost_packet::graph::{Configuration, Errors, Language, NodeCounters};
+use fingerpost_packet::graph::{Configuration, Errors, Graph, Language, NodeCounters};
+use fingerpost_packet::handler::Handler;
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{DropReason, ELEMENTS, Plan, Pool, WorkerCounters};
 use fingerpost_route::{Control, ControlOptions};
@@ -31,6 +34,10 @@ const MOST_FRAMES: usize = 1 << 17;
 const FRAME_BYTES: u16 = 2048;
 /// Until the next look at what happened.
 const TICK: Duration = Duration::from_millis(10);
+/// Ports that are counted, whatever the first configuration has.
+const COUNTED_PORTS: usize = 256;
+/// For the worker to end a round and take another graph.
+const LONGEST_REPLACING: Duration = Duration::from_secs(30);
 /// For what elements hold to leave, once one of them asked for the end.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
@@ -102,8 +109,12 @@ pub(crate) fn read(path: &Path) -> Result<Planned, ClickError> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|source| ClickError::File { path: name.clone(), source })?;
-    let configuration = Language::new(ELEMENTS).library(library).read(&name, &text)?;
-    let plan = Plan::of(&configuration, ELEMENTS)?;
+    Ok(planned(None, &name, &text)?)
+}
+
+fn planned(before: Option<&Plan>, name: &str, text: &str) -> Result<Planned, Errors> {
+    let configuration = Language::new(ELEMENTS).library(library).read(name, text)?;
+    let plan = Plan::after(before, &configuration, ELEMENTS)?;
     Ok(Planned { configuration, plan })
 }
 
@@ -115,11 +126,32 @@ pub(crate) fn library(wanted: &str, asking: &str) -> Result<(String, String), St
     Ok((path.display().to_string(), text))
 }
 
+/// A configuration that a client wants to be run, and where to say what came of it.
+type Request = (String, Sender<Result<(), String>>);
+
+/// A control socket, and what asked for it.
+type Socket = ((Listen, SessionOptions), ControlServer);
+
+/// A port under the number of its device.
+type NumberedPort = (u16, Box<dyn Port>);
+
 /// A router at work.
 pub(crate) struct Running {
+    /// Of the file, for messages and for what it requires.
+    name: String,
     plan: Plan,
-    modes: BTreeMap<String, String>,
-    servers: Vec<ControlServer>,
+    stands: Vec<Stand>,
+    /// Control sockets that are there whatever the file says.
+    always: Vec<(Listen, SessionOptions)>,
+    /// How each open port is driven.
+    modes: BTreeMap<u16, String>,
+    sockets: Vec<Socket>,
+    /// Nobody needs these any more, but who asked for that may be their client.
+    closing: Vec<Socket>,
+    installed: Installed,
+    ask: Sender<Request>,
+    requests: Receiver<Request>,
+    pool: Pool,
     counters: Arc<WorkerCounters>,
     nodes: Arc<[NodeCounters]>,
     commands: Sender<Command>,
@@ -137,50 +169,42 @@ impl Running {
     /// # Errors
     /// Something cannot be opened; nothing is left open then.
     pub(crate) fn start(
+        name: &Path,
         planned: Planned,
         stands: &[Stand],
         sockets: &[Listen],
     ) -> Result<Self, ClickError> {
         let Planned { configuration, plan } = planned;
         let devices = plan.devices();
-        if let Some(stand) =
-            stands.iter().find(|stand| devices.iter().all(|d| d.name != stand.name))
-        {
+        let missing = |stand: &&Stand| devices.iter().all(|device| device.name != stand.name);
+        if let Some(stand) = stands.iter().find(missing) {
             return Err(ClickError::NoDevice(stand.name.clone()));
         }
         let rings = devices.len() * afxdp::frames_needed(afxdp::RING) as usize;
         let frames = plan.holds().saturating_add(rings + SPARE_FRAMES).min(MOST_FRAMES);
         let frames = u32::try_from(frames).expect("bounded above");
         let pool = Pool::new(frames, FRAME_BYTES);
-        let mut ports = Vec::new();
-        let mut modes = BTreeMap::new();
-        for device in devices {
-            let port = open(device, stands, &pool)?;
-            modes.insert(device.name.clone(), port.mode());
-            ports.push(port);
-        }
+        let ports = open_ports(&plan, stands, &pool, &BTreeMap::new())?;
+        let modes = ports.iter().map(|(number, port)| (*number, port.mode())).collect();
         let installed = Installed::default();
-        let own = plan.control_sockets().cloned();
-        let asked = sockets.iter().map(|listen| (listen.clone(), SessionOptions::default()));
-        let servers: Result<Vec<_>, _> = own
-            .chain(asked)
-            .map(|(listen, options)| ControlServer::start(&listen, options, installed.clone()))
-            .collect();
-        let servers = servers?;
+        let always: Vec<_> =
+            sockets.iter().map(|listen| (listen.clone(), SessionOptions::default())).collect();
+        let sockets = open_sockets(&plan, &always, &[], &installed)?;
         let control = Control::new(ControlOptions {
             v4: registry::v4().collect(),
             v6: registry::v6().collect(),
             connected_from_addresses: false,
         })
         .expect("tables without routes are built");
-        let counters = Arc::new(WorkerCounters::new(devices.len(), 1));
-        let (wait, waker) = PollWait::new().map_err(ClickError::Thread)?;
+        let counters = Arc::new(WorkerCounters::new(devices.len().max(COUNTED_PORTS), 1));
+        let (mut wait, waker) = PollWait::new().map_err(ClickError::Thread)?;
         let (commands, orders) = channel();
         let (asks, _) = sync_channel(1);
         let (told, events) = channel();
+        let (ask, requests) = channel();
         let mut worker = Worker::new(WorkerOptions {
             plan: &plan,
-            pool,
+            pool: pool.clone(),
             reader: control.reader(),
             counters: counters.clone(),
             commands: orders,
@@ -189,19 +213,24 @@ impl Running {
             flow_seed: 0,
         });
         let nodes = worker.graph().counters();
-        for (number, port) in (0..).zip(ports) {
+        for (number, port) in ports {
             worker.add_port(number, port);
         }
-        installed.install(Arc::new(plan.handlers(configuration)));
-        let mut wait = wait;
         let thread = std::thread::Builder::new()
             .name("fingerpost".into())
             .spawn(move || worker.run(&mut wait))
             .map_err(ClickError::Thread)?;
-        Ok(Self {
-            plan,
+        let running = Self {
+            name: name.display().to_string(),
+            stands: stands.to_vec(),
+            always,
             modes,
-            servers,
+            sockets,
+            closing: Vec::new(),
+            installed,
+            ask,
+            requests,
+            pool,
             counters,
             nodes,
             commands,
@@ -209,14 +238,31 @@ impl Running {
             waker,
             thread: Some(thread),
             started: Instant::now(),
+            plan,
             _control: control,
-        })
+        };
+        running.install(configuration);
+        Ok(running)
+    }
+
+    /// Lets the handlers of the present plan be called, and one that replaces it.
+    fn install(&self, configuration: Configuration) {
+        let ask = self.ask.clone();
+        let hotconfig = Handler::write("hotconfig", move |text| {
+            let (reply, answer) = channel();
+            let gone = |_| "the router ends".to_owned();
+            ask.send((text.to_owned(), reply)).map_err(|_| "the router ends".to_owned())?;
+            answer.recv_timeout(LONGEST_REPLACING).map_err(gone)?
+        });
+        let handlers = self.plan.handlers(configuration).global(hotconfig);
+        self.installed.install(Arc::new(handlers));
     }
 
     /// What it uses, a line each.
     pub(crate) fn opened(&self) -> impl Iterator<Item = String> {
-        let devices = self.modes.iter().map(|(name, mode)| format!("{name}: {mode}"));
-        let sockets = self.servers.iter().map(|s| format!("control socket {}", s.place()));
+        let name = |port: &u16| &self.plan.devices()[usize::from(*port)].name;
+        let devices = self.modes.iter().map(move |(port, mode)| format!("{}: {mode}", name(port)));
+        let sockets = self.sockets.iter().map(|(_, s)| format!("control socket {}", s.place()));
         devices.chain(sockets)
     }
 
@@ -225,10 +271,17 @@ impl Running {
         let mut ending: Option<Instant> = None;
         while !stop() {
             std::thread::sleep(TICK);
+            self.closing.clear();
             while let Ok(event) = self.events.try_recv() {
-                if let Event::PortFailed(port, error, _) = event {
-                    tell(format!("{}: {error}", self.plan.devices()[usize::from(port)].name));
+                self.hear(event, tell);
+            }
+            while let Ok((text, reply)) = self.requests.try_recv() {
+                let replaced = self.replace(&text, tell);
+                if replaced.is_ok() {
+                    tell("the configuration was replaced".to_owned());
                 }
+                // Who asked may have gone.
+                let _ = reply.send(replaced.map_err(|error| error.to_string()));
             }
             if self.plan.is_stopped() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -241,13 +294,66 @@ impl Running {
         }
     }
 
+    fn hear(&mut self, event: Event, tell: &mut dyn FnMut(String)) {
+        if let Event::PortFailed(port, error, _) = event {
+            self.modes.remove(&port);
+            tell(format!("{}: {error}", self.plan.devices()[usize::from(port)].name));
+        }
+    }
+
+    /// Runs another configuration from now on.
+    fn replace(&mut self, text: &str, tell: &mut dyn FnMut(String)) -> Result<(), ClickError> {
+        let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text)?;
+        let ports = open_ports(&plan, &self.stands, &self.pool, &self.modes)?;
+        let opened = open_sockets(&plan, &self.always, &self.sockets, &self.installed)?;
+        let graph = Box::new(Graph::after(&self.plan, &plan, &self.pool));
+        // From here on nothing fails.
+        self.nodes = graph.counters();
+        for (number, port) in ports {
+            self.modes.insert(number, port.mode());
+            self.tell_worker(Command::AddPort(number, port));
+        }
+        self.tell_worker(Command::Replace(graph));
+        self.plan = plan;
+        self.wait_for_worker(tell);
+        let unused = |(number, device): (u16, &Device)| (!device.used).then_some(number);
+        let unused: Vec<u16> = (0..).zip(self.plan.devices()).filter_map(unused).collect();
+        for number in unused {
+            if self.modes.remove(&number).is_some() {
+                self.tell_worker(Command::RemovePort(number));
+            }
+        }
+        let wanted = wanted_sockets(&self.plan, &self.always);
+        let (stay, go) = std::mem::take(&mut self.sockets)
+            .into_iter()
+            .partition(|(asked, _)| wanted.contains(asked));
+        (self.sockets, self.closing) = (stay, go);
+        self.sockets.extend(opened);
+        self.install(configuration);
+        Ok(())
+    }
+
+    fn tell_worker(&self, command: Command) {
+        // It may have ended by itself, as one whose thread panicked has: `stop` tells.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+
+    /// Until it runs the new graph.
+    fn wait_for_worker(&mut self, tell: &mut dyn FnMut(String)) {
+        while let Ok(event) = self.events.recv_timeout(LONGEST_REPLACING) {
+            if matches!(event, Event::Replaced(_)) {
+                break;
+            }
+            self.hear(event, tell);
+        }
+    }
+
     /// Ends it, and says what it did.
     pub(crate) fn stop(mut self) -> ClickReport {
-        // It may have ended by itself, as one whose thread panicked has.
-        let _ = self.commands.send(Command::Stop);
-        self.waker.wake();
+        self.tell_worker(Command::Stop);
         let crashed = self.thread.take().is_some_and(|thread| thread.join().is_err());
-        self.servers.clear();
+        self.sockets.clear();
         let counters = &self.counters;
         let count = |of: &[fingerpost_packet::counters::Count]| {
             let each = DropReason::ALL.iter().map(|&why| (why.name(), of[why as usize].read()));
@@ -275,8 +381,44 @@ impl Running {
     }
 }
 
+/// The ports of a plan's devices that are not open.
+fn open_ports(
+    plan: &Plan,
+    stands: &[Stand],
+    pool: &Pool,
+    open: &BTreeMap<u16, String>,
+) -> Result<Vec<NumberedPort>, ClickError> {
+    let missing = (0..).zip(plan.devices());
+    let missing = missing.filter(|(number, device)| device.used && !open.contains_key(number));
+    missing.map(|(number, device)| Ok((number, open_port(device, stands, pool)?))).collect()
+}
+
+/// The control sockets that a plan and others ask for.
+fn wanted_sockets(
+    plan: &Plan,
+    always: &[(Listen, SessionOptions)],
+) -> Vec<(Listen, SessionOptions)> {
+    plan.control_sockets().chain(always).cloned().collect()
+}
+
+/// Those of them that are not `open`.
+fn open_sockets(
+    plan: &Plan,
+    always: &[(Listen, SessionOptions)],
+    open: &[Socket],
+    installed: &Installed,
+) -> Result<Vec<Socket>, ListenError> {
+    let is_open = |asked: &(Listen, SessionOptions)| open.iter().any(|(known, _)| known == asked);
+    let missing = wanted_sockets(plan, always).into_iter().filter(|asked| !is_open(asked));
+    let start = |asked: (Listen, SessionOptions)| {
+        let server = ControlServer::start(&asked.0, asked.1, installed.clone())?;
+        Ok((asked, server))
+    };
+    missing.map(start).collect()
+}
+
 /// The port of a device: what stands for it, or the interface of its name.
-fn open(device: &Device, stands: &[Stand], pool: &Pool) -> Result<Box<dyn Port>, ClickError> {
+fn open_port(device: &Device, stands: &[Stand], pool: &Pool) -> Result<Box<dyn Port>, ClickError> {
     let stand = stands.iter().find(|stand| stand.name == device.name);
     let (driver, name) = match (stand, &device.driver) {
         (Some(stand), _) => (stand.driver.as_str(), stand.what.as_str()),

@@ -95,20 +95,76 @@ fn handlers_are_reached_by_the_port_asked_for() {
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     let place = line.trim().rsplit(' ').next().unwrap();
-    let mut client = TcpStream::connect(place).unwrap();
-    let mut all = Vec::new();
-    while !all.ends_with(b"DATA 1\r\n7") {
-        all.clear();
-        client = TcpStream::connect(place).unwrap();
-        client.write_all(b"read c.count\r\nquit\r\n").unwrap();
-        client.read_to_end(&mut all).unwrap();
-        let end = all.windows(3).position(|bytes| bytes == b"200").map_or(0, |at| at);
-        let end = all[end..].windows(12).position(|bytes| bytes == b"200 Goodbye!").unwrap() + end;
-        all.truncate(end);
+    let started = std::time::Instant::now();
+    while !asked(place, b"read c.count\r\n").contains("DATA 1\r\n7") {
+        assert!(started.elapsed().as_secs() < 20);
     }
-    drop(client);
     let report = stopped(child);
     assert_eq!(report["originated_dropped"], serde_json::json!({"discarded": 7}));
+}
+
+/// What the control socket says to commands.
+fn asked(place: &str, commands: &[u8]) -> String {
+    let mut client = TcpStream::connect(place).unwrap();
+    client.write_all(commands).unwrap();
+    client.write_all(b"quit\r\n").unwrap();
+    let mut all = String::new();
+    client.read_to_string(&mut all).unwrap();
+    all
+}
+
+#[test]
+fn a_configuration_is_replaced_by_another_or_stays() {
+    let folder = Folder::new("click-replace");
+    let file = folder.write(
+        "a.click",
+        "s :: InfiniteSource(LIMIT 7) -> c :: Counter -> q :: Queue; q -> Idle -> Discard",
+    );
+    let mut child = fingerpost(&["run", &file, "--json", "-p", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    let place = line.trim().rsplit(' ').next().unwrap();
+    let started = std::time::Instant::now();
+    while !asked(place, b"read c.count\n").contains("\r\n7") {
+        assert!(started.elapsed().as_secs() < 20);
+    }
+    let sent =
+        |text: &str| asked(place, format!("writedata hotconfig {}\n{text}", text.len()).as_bytes());
+    let refused = sent("c :: Counter -> Discrad");
+    assert!(
+        refused.contains("520-Write handler 'hotconfig' error:")
+            && refused.contains("did you mean"),
+        "{refused}"
+    );
+    assert!(asked(place, b"read q.length\n").contains("\r\n7"));
+    let path = folder.path("sock");
+    let taken = sent(&format!(
+        "ControlSocket(UNIX, {path}); Idle -> c :: Counter -> q :: Queue -> d :: Discard;
+         FromDevice(x, METHOD memory) -> e :: Discard"
+    ));
+    assert!(taken.contains("200 Write handler 'hotconfig' OK"), "{taken}");
+    while !asked(place, b"read d.count\n").contains("\r\n7") {
+        assert!(started.elapsed().as_secs() < 20);
+    }
+    let all = asked(place, b"read c.count\nread list\nread e.count\n");
+    assert!(all.contains("\r\n7") && all.contains("ControlSocket@1\nIdle@2\nc\nq\nd\n"), "{all}");
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    // Without the second socket and the device.
+    assert!(sent("Idle -> d :: Discard").contains("200 Write"));
+    while std::os::unix::net::UnixStream::connect(&path).is_ok() {
+        assert!(started.elapsed().as_secs() < 20);
+    }
+    let report = stopped(child);
+    assert_eq!(
+        (&report["originated"], &report["originated_dropped"]),
+        (&7.into(), &serde_json::json!({"discarded": 7}))
+    );
+    assert_eq!(report["elements"][1]["packets"], 7);
 }
 
 #[test]

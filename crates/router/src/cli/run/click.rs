@@ -27,7 +27,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         return Ok(output.print(&planned.outline())?);
     }
     sys::catch_signals();
-    let mut running = Running::start(planned, &arguments.device, &arguments.port)?;
+    let mut running = Running::start(file, planned, &arguments.device, &arguments.port)?;
     running.opened().for_each(message);
     running.run(&mut sys::stop_asked, &mut |words| message(words));
     let report = running.stop();

@@ -100,8 +100,8 @@ const REASONS: [(DropReason, &str); 7] = [
 #[derive(Default)]
 struct Counts([Count; REASONS.len()]);
 
-fn made<C: Check>(setup: &Setup<'_>, offset: u8, check: C) -> Made {
-    let counts = PerWorker::<Counts>::default();
+fn made<C: Check>(setup: &mut Setup<'_>, offset: u8, check: C) -> Made {
+    let counts = setup.keep::<PerWorker<Counts>>();
     let (all, details) = (counts.clone(), counts.clone());
     let used = setup.outputs > 1;
     let check = Arc::new(check);

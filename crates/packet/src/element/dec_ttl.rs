@@ -40,7 +40,7 @@ fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigErro
     let active = Setting::<bool>::new(active?.unwrap_or(true));
     let multicast: bool = multicast?.unwrap_or(true);
     let exit = setup.exit(1, DropReason::TtlExpired);
-    let drops = PerWorker::<Count>::default();
+    let drops = setup.keep::<PerWorker<Count>>();
     let (each, counts) = (active.clone(), drops.clone());
     let made = Made::new(move || DecTtl::<FAMILY> {
         active: each.clone(),

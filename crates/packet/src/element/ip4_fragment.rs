@@ -59,19 +59,18 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
         let mtu = Setting::<u16>::new(mtu?);
         let honor_df: bool = honor_df?.unwrap_or(true);
         let exit = setup.exit(1, DropReason::TooBig);
-        let (drops, counts) = (PerWorker::<Count>::default(), PerWorker::<Counts>::default());
-        let (each, shown) = (mtu.clone(), (drops.clone(), counts.clone()));
+        let kept = setup.keep::<(PerWorker<Count>, PerWorker<Counts>)>();
+        let (each, shown, cut) = (mtu.clone(), kept.clone(), kept.clone());
         let made = Made::new(move || IpFragmenter {
             mtu: each.clone(),
             honor_df,
             exit,
             id: 0,
-            drops: drops.add(),
-            cutter: Cutter { later: Vec::new(), counts: counts.add() },
+            drops: kept.0.add(),
+            cutter: Cutter { later: Vec::new(), counts: kept.1.add() },
         });
-        let (drops, counts) = shown;
-        let drops = Handler::read("drops", move || drops.sum(Count::read).to_string());
-        let fragments = move || counts.sum(|counts| counts.fragments.read()).to_string();
+        let drops = Handler::read("drops", move || shown.0.sum(Count::read).to_string());
+        let fragments = move || cut.1.sum(|counts| counts.fragments.read()).to_string();
         let made = made.handler(drops).handler(Handler::read("fragments", fragments));
         Ok(mtu.handled(made, "mtu"))
     },

@@ -33,7 +33,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
-        let failed = PerWorker::<Count>::default();
+        let failed = setup.keep::<PerWorker<Count>>();
         let counts = failed.clone();
         let made = Made::new(move || PaintTee { color: each.clone(), failed: counts.add() });
         let made =

@@ -1,0 +1,218 @@
+//! What holds for every element of the registry: how packets are divided into batches changes nothing, and none is
+//! lost. Each graph below is run twice with the same packets, once as one batch and once in pieces.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fingerpost_packet::buf::FLAG_GENERATED;
+use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
+use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
+use fingerpost_route::Leg;
+use proptest::prelude::*;
+
+/// A graph, and whether an output may get its packets in another order: where packets are made, they follow those
+/// of the batch that only pass.
+struct Subject {
+    text: &'static str,
+    any_order: bool,
+}
+
+const fn ordered(text: &'static str) -> Subject {
+    Subject { text, any_order: false }
+}
+
+const fn makes(text: &'static str) -> Subject {
+    Subject { text, any_order: true }
+}
+
+const GRAPHS: &[Subject] = &[
+    makes(router_graph::TEXT),
+    ordered("FromDevice(a) -> c :: Counter -> ToDevice(b)"),
+    ordered("FromDevice(a) -> Queue(2000) -> Counter -> ToDevice(b)"),
+    ordered("FromDevice(a) -> Queue(2000) -> Unqueue(7) -> ToDevice(b)"),
+    ordered("FromDevice(a) -> Queue(2000) -> Discard; Idle -> ControlSocket@9 :: Idle -> Discard"),
+    ordered("FromDevice(a) -> c :: Classifier(12/0806, 12/0800, 12/86dd, -);
+        c [0] -> Queue(2000) -> [0] r :: RoundRobinSched -> ToDevice(b); c [1] -> Queue(2000) -> [1] r;
+        c [2] -> Queue(2000) -> [0] p :: PrioSched -> ToDevice(c); c [3] -> Queue(2000) -> [1] p"),
+    makes("FromDevice(a) -> t :: Tee(3); t [0] -> ToDevice(b); t [1] -> Discard; t [2] -> ToDevice(c)"),
+    ordered("InfiniteSource(LIMIT 0) -> Discard; FromDevice(a) -> Discard"),
+    ordered("FromDevice(a) -> DropCause; ControlSocket(TCP, 0)"),
+    ordered("FromDevice(a) -> Strip(14) -> CheckIPHeader(INTERFACES 10.0.0.1/24 10.0.1.1/24) -> d :: DecIPTTL
+        -> EtherEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2) -> ToDevice(b); d [expired] -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> x :: CheckIP6Header -> d :: DecIP6HLIM -> Unstrip(14) -> ToDevice(b);
+        d [expired] -> ToDevice(c); x [1] -> ToDevice(d)"),
+    makes("FromDevice(a) -> Strip(14) -> CheckIPHeader -> FixIPSrc(10.0.0.1) -> o :: IPGWOptions(10.0.1.1)
+        -> f :: IPFragmenter(576) -> ToDevice(b);
+        o [1] -> ICMPError(10.0.0.1, parameterproblem) -> ToDevice(c);
+        f [1] -> ICMPError(10.0.0.1, unreachable, needfrag) -> ToDevice(c)"),
+    makes("FromDevice(a) -> Strip(14) -> CheckIP6Header -> d :: DecIP6HLIM -> Discard;
+        d [1] -> ICMP6Error(2001:db8::1, timeexceeded) -> ToDevice(b)"),
+    ordered("FromDevice(a) -> DropBroadcasts -> Paint(3) -> s :: PaintSwitch; s [0] -> Discard; s [1] -> Discard;
+        s [2] -> Discard; s [3] -> ToDevice(b)"),
+    makes("FromDevice(a) -> Paint(3) -> t :: PaintTee(3) -> ToDevice(b); t [1] -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> MarkIPHeader@9 :: CheckIPHeader
+        -> c :: IPClassifier(icmp, udp port 53, src net 10.0.0.0/8 and tcp, -);
+        c [0] -> ToDevice(b); c [1] -> ToDevice(c); c [2] -> ToDevice(d);
+        c [3] -> f :: IPFilter(deny ip ttl < 5, 1 udp, allow all) -> ToDevice(e); f [1] -> ToDevice(f)"),
+];
+
+/// Classes that read or write files: `tests/elements.rs` has them.
+const ELSEWHERE: &[&str] = &["FromDump", "ToDump"];
+
+fn world() -> World {
+    let mut world = World::new();
+    world.neighbor(4, 1);
+    world.neighbor(5, 0);
+    world.neighbor(6, 2);
+    world.leg("10.0.0.0/24", Leg::Adjacency(5));
+    world.leg("192.0.2.0/24", Leg::Adjacency(4));
+    world.leg("198.51.100.0/24", Leg::Adjacency(6));
+    world.leg("203.0.113.0/24", Leg::Glean(1));
+    world.leg("2001:db8::/64", Leg::Adjacency(5));
+    world.leg("2001:db8:5::/48", Leg::Adjacency(6));
+    world.leg("2001:db8:6::/48", Leg::Blackhole);
+    world
+}
+
+/// Frames of all kinds, and all that are bad.
+fn corpus() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for dst in ["192.0.2.1", "198.51.100.9", "203.0.113.5", "10.0.0.1", "8.8.8.8", "224.0.0.5"] {
+        for (ttl, protocol, len) in
+            [(64, 17, 30), (1, 6, 40), (2, 1, 1480), (64, 17, 1300), (3, 17, 0)]
+        {
+            let mut payload = vec![u8::try_from(len % 250).unwrap(); len];
+            if len > 4 {
+                payload[..4].copy_from_slice(&[0, 53, 0, 53]);
+            }
+            let mut frame = frame_v4("10.0.0.9", dst, ttl, protocol, &payload);
+            if len == 1300 {
+                frame[20] |= 0x40;
+                fill_ip4_checksum(&mut frame);
+            }
+            frames.push(frame);
+        }
+    }
+    for dst in ["2001:db8:5::1", "2001:db8:6::1", "2001:db8:7::1", "ff02::1", "fe80::1"] {
+        for (hops, next, len) in [(64, 17, 30), (1, 6, 40), (64, 58, 1440)] {
+            frames.push(frame_v6("2001:db8::9", dst, hops, next, &vec![7; len]));
+        }
+    }
+    // With a record route option that has room, and one that is cut short.
+    for option in [[7, 7, 4, 0, 0, 0, 0, 0], [7, 9, 4, 0, 0, 0, 0, 0]] {
+        let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &option);
+        frame[14] = 0x47;
+        fill_ip4_checksum(&mut frame);
+        frames.push(frame);
+    }
+    // To everybody, and to nobody here.
+    for mac in [[0xff; 6], [1, 0, 0x5e, 0, 0, 5], [2, 0, 0, 0, 7, 7]] {
+        let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]);
+        frame[..6].copy_from_slice(&mac);
+        frames.push(frame);
+    }
+    let mut arp = vec![0; 60];
+    arp[..14].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 9, 9, 8, 6]);
+    arp[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+    frames.push(arp);
+    let bad = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/packets/bad.pcap");
+    let file = std::fs::File::open(bad).unwrap();
+    let mut reader = pcap_file::pcap::PcapReader::new(file).unwrap();
+    while let Some(record) = reader.next_packet() {
+        frames.push(record.unwrap().data.into_owned());
+    }
+    frames
+}
+
+/// What came out, by port, and what was dropped, by reason.
+#[derive(PartialEq, Debug)]
+struct Outcome {
+    sent: BTreeMap<u16, Vec<Vec<u8>>>,
+    dropped: Vec<(&'static str, u64)>,
+    held: usize,
+}
+
+/// Runs frames that come in by the first device, in batches of these sizes.
+fn run(subject: &Subject, frames: &[&[u8]], sizes: &[usize]) -> Outcome {
+    let mut rig = Rig::new(&world(), subject.text);
+    let mut rest = frames;
+    let mut sizes = sizes.iter().cycle();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at((*sizes.next().unwrap()).clamp(1, 256).min(rest.len()));
+        let batch = batch(&rig.bench.pool, 0, now.iter().copied());
+        rig.graph.receive(0, batch, &mut rig.bench.round());
+        rest = later;
+    }
+    while rig.graph.poll(&mut rig.bench.round()) {}
+    let held = rig.graph.held();
+    let counters = &rig.bench.counters;
+    let dropped: u64 = DropReason::ALL.iter().map(|&reason| rig.dropped(reason)).sum();
+    let made = usize::try_from(counters.generated.read()).unwrap();
+    let ended = rig.bench.sent.frames.len() + usize::try_from(dropped).unwrap() + held.total();
+    assert_eq!(frames.len() + made, ended, "in + made = out + dropped + held: {}", subject.text);
+    assert_eq!(rig.bench.pool.free() + held.total(), rig.bench.pool.frames(), "{}", subject.text);
+    let mut sent: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
+    for (port, mut frame, meta) in rig.bench.sent.frames.drain(..) {
+        let at = usize::from(meta.network);
+        if meta.flags & FLAG_GENERATED != 0 && frame.get(at).is_some_and(|first| first >> 4 == 4) {
+            // Numbered as they are made: identification, and with it the checksum.
+            frame[at + 4..at + 6].fill(0);
+            frame[at + 10..at + 12].fill(0);
+        }
+        sent.entry(port).or_default().push(frame);
+    }
+    if subject.any_order {
+        sent.values_mut().for_each(|frames| frames.sort());
+    }
+    let dropped = DropReason::ALL.iter().map(|&reason| (reason.name(), rig.dropped(reason)));
+    Outcome { sent, dropped: dropped.filter(|(_, n)| *n > 0).collect(), held: held.total() }
+}
+
+/// Where two outcomes part, in words.
+fn difference(whole: &Outcome, parts: &Outcome) -> String {
+    let mut text = format!("dropped {:?}\nand     {:?}\n", whole.dropped, parts.dropped);
+    for (port, frames) in &whole.sent {
+        let others = parts.sent.get(port).map_or(&[][..], |frames| frames);
+        let at = frames.iter().zip(others).position(|(one, other)| one != other);
+        text += &format!("port {port}: {} and {} frames", frames.len(), others.len());
+        if let Some(at) = at {
+            text += &format!(", number {at}:\n{:02x?}\n{:02x?}", frames[at], others[at]);
+        }
+        text += "\n";
+    }
+    text
+}
+
+#[test]
+fn no_element_is_left_out() {
+    let mut seen: BTreeSet<&str> = ELSEWHERE.iter().copied().collect();
+    for subject in GRAPHS {
+        seen.extend(
+            Rig::new(&world(), subject.text).plan.nodes().iter().map(|n| n.class.spec.name),
+        );
+    }
+    let missing: Vec<_> =
+        ELEMENTS.iter().map(|class| class.spec.name).filter(|name| !seen.contains(name)).collect();
+    assert!(missing.is_empty(), "no graph here has {missing:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn batches_may_be_divided_anywhere(
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..200),
+        sizes in prop::collection::vec(1..40_usize, 1..20),
+    ) {
+        let corpus = corpus();
+        let frames: Vec<&[u8]> = picks.iter().map(|pick| &pick.get(&corpus)[..]).collect();
+        for subject in GRAPHS {
+            let whole = run(subject, &frames, &[256]);
+            for sizes in [&sizes[..], &[1]] {
+                let parts = run(subject, &frames, sizes);
+                prop_assert!(whole == parts, "{}\n{}", subject.text, difference(&whole, &parts));
+            }
+        }
+    }
+}

@@ -25,6 +25,7 @@ const UNSAFE: &[&str] = &[
     "crates/packet/src/buf.rs",
     "crates/packet/src/device/afxdp/",
     "crates/packet/src/device/af_packet.rs",
+    "crates/packet/src/device/tap.rs",
     "crates/packet/src/xdp/",
     "crates/router/src/sys.rs",
     // Programs of their own, in their own workspaces; the shipped one links none of them.

@@ -7,6 +7,8 @@ pub mod afxdp;
 pub mod memory;
 pub mod pcap;
 mod queue_set;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+mod tap;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -16,7 +18,8 @@ use crate::buf::{Batch, Pool};
 pub use queue_set::QueueSet;
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
-pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+pub static DRIVERS: &[Driver] =
+    &[memory::DRIVER, pcap::DRIVER, tap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
 
 /// Registry row, plain data: all that is known of a driver without opening a device.
 #[derive(Debug)]

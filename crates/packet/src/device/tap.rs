@@ -1,0 +1,233 @@
+//! TAP interfaces: frames to and from the host's own network stack.
+//!
+//! Source: the kernel's `Documentation/networking/tuntap.rst`. Opening makes the interface where there is none, brings
+//! it up, and takes its only queue; one that this made goes with the port.
+//!
+//! Shape: a descriptor; a frame each read and write. Offloads are off, so that frames have their checksums.
+//! Cost:  a system call and a copy a packet, some 2 us: for what is for the host itself, and for demonstrations.
+//!
+//! Invariants that the unsafe code of this file relies on:
+//! 1. Structures handed to the kernel are the C ones, zero where not set, and live through the call.
+//! 2. A descriptor that the kernel returns is new and ours alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use super::{DeviceError, Driver, Port};
+use crate::buf::Batch;
+
+pub(crate) const DRIVER: Driver = Driver {
+    name: "tap",
+    summary: "a TAP interface, made if there is none: frames to and from this host; needs root",
+    open: |spec| Ok(vec![Box::new(Tap::open(spec.name)?)]),
+};
+
+/// A TAP interface.
+#[derive(Debug)]
+struct Tap {
+    file: File,
+    name: String,
+    /// Frames lost because none was free to read into.
+    no_buffer: u64,
+    /// Frames that the interface, being down, would not take.
+    down: u64,
+}
+
+impl Tap {
+    fn open(name: &str) -> Result<Self, DeviceError> {
+        let failed = |call| {
+            move |source: io::Error| {
+                let hint = match source.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => " (needs root, or CAP_NET_ADMIN)",
+                    Some(libc::EBUSY) => " (another program has it open)",
+                    Some(libc::EINVAL) => " (not a TAP interface)",
+                    _ => "",
+                };
+                DeviceError::System { device: name.into(), call, source, hint }
+            }
+        };
+        let mut request = request(name).map_err(failed("ioctl(TUNSETIFF)"))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(failed("open of /dev/net/tun"))?;
+        #[allow(clippy::cast_possible_truncation, reason = "both are below 2^15")]
+        let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        request.ifr_ifru.ifru_flags = flags;
+        ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request)
+            .map_err(failed("ioctl(TUNSETIFF)"))?;
+        up(&mut request).map_err(failed("ioctl(SIOCSIFFLAGS)"))?;
+        Ok(Self { file, name: name.into(), no_buffer: 0, down: 0 })
+    }
+
+    fn failed(&self, call: &'static str, source: io::Error) -> DeviceError {
+        DeviceError::System { device: self.name.clone(), call, source, hint: "" }
+    }
+}
+
+/// A request about the interface of that name.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: integers and pointers: all bits zero are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.is_empty() || name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
+}
+
+fn ioctl(fd: RawFd, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: invariant 1.
+    let done = unsafe { libc::ioctl(fd, call, std::ptr::from_mut(request)) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Brings the interface up.
+fn up(request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: invariant 2.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, request)?;
+    #[allow(clippy::cast_possible_truncation, reason = "1")]
+    let is_up = libc::IFF_UP as libc::c_short;
+    // SAFETY: the call succeeded, so the kernel has filled in this part of the union.
+    unsafe { request.ifr_ifru.ifru_flags |= is_up };
+    ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, request)
+}
+
+impl Port for Tap {
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        let mut count = 0;
+        while into.room() > 0 {
+            let Some(mut packet) = into.pool().alloc() else {
+                // Left in the kernel's queue, which drops what is too much.
+                self.no_buffer += 1;
+                break;
+            };
+            packet.set_len(into.pool().max_len().into());
+            match self.file.read(packet.bytes_mut()) {
+                Ok(len) => {
+                    packet.set_len(len);
+                    into.push(packet).expect("there is room");
+                    count += 1;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed("read", error)),
+            }
+        }
+        Ok(count)
+    }
+
+    fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
+        let mut sent = 0;
+        let mut failed = None;
+        while sent < from.len() {
+            match self.file.write(from.bytes(sent)) {
+                Ok(_) => sent += 1,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // While the interface is down, and for frames that it finds too short.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.down += 1;
+                    sent += 1;
+                }
+                Err(error) => {
+                    failed = Some(self.failed("write", error));
+                    break;
+                }
+            }
+        }
+        from.free_front(sent);
+        failed.map_or(Ok(sent), Err)
+    }
+
+    fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+        fds.push(self.file.as_raw_fd());
+    }
+
+    fn mode(&self) -> String {
+        "TAP interface".into()
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("no_buffer", self.no_buffer);
+        visit("down", self.down);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::buf::Pool;
+    use crate::testing::frame_v4;
+    use crate::xdp::lab;
+
+    /// What comes, until there is a frame that begins so from its 12th byte on.
+    fn await_frame(tap: &mut Tap, pool: &Pool, begins: &[u8]) -> Vec<u8> {
+        let start = Instant::now();
+        loop {
+            let mut batch = Batch::new(pool);
+            tap.recv(&mut batch).unwrap();
+            let found = (0..batch.len()).find(|&i| batch.bytes(i)[12..].starts_with(begins));
+            if let Some(i) = found {
+                return batch.bytes(i).to_vec();
+            }
+            assert!(start.elapsed() < Duration::from_secs(5), "no such frame came");
+        }
+    }
+
+    #[test]
+    fn frames_go_to_the_host_and_come_from_it() {
+        lab::in_namespace(|| {
+            let pool = Pool::new(64, 2048);
+            let mut tap = Tap::open("fp0").unwrap();
+            lab::ip("addr add 10.9.0.1/24 dev fp0");
+            lab::ip("link set fp0 address 02:00:00:00:00:01");
+            lab::ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev fp0");
+            let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.send_to(b"hello", "10.9.0.2:4001").unwrap();
+            let frame = await_frame(&mut tap, &pool, &[8, 0, 0x45]);
+            assert_eq!(
+                (&frame[..6], &frame[6..12]),
+                (&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 1][..])
+            );
+            assert_eq!(&frame[frame.len() - 5..], b"hello");
+
+            // No checksum of UDP: 0 says so.
+            let udp = [&[0x0f, 0xa1, 0x0f, 0xa0, 0, 13, 0, 0][..], b"world"].concat();
+            let mut answer = frame_v4("10.9.0.2", "10.9.0.1", 64, 17, &udp);
+            answer[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            let mut batch = crate::testing::batch(&pool, 0, [&answer[..]]);
+            assert_eq!(tap.send(&mut batch).unwrap(), 1);
+            let mut bytes = [0; 16];
+            let (len, from) = socket.recv_from(&mut bytes).unwrap();
+            assert_eq!((&bytes[..len], from.to_string()), (&b"world"[..], "10.9.0.2:4001".into()));
+
+            lab::ip("link set fp0 down");
+            let mut batch = crate::testing::batch(&pool, 0, [&answer[..]]);
+            assert_eq!((tap.send(&mut batch).unwrap(), tap.down), (1, 1));
+            assert_eq!(pool.free(), 64);
+            let told = Tap::open("fp0").unwrap_err().to_string();
+            assert!(told.contains("another program has it open"), "{told}");
+            let told = Tap::open("lo").unwrap_err().to_string();
+            assert!(told.starts_with("lo: ioctl(TUNSETIFF): "), "{told}");
+            drop(tap);
+            assert!(!lab::ip("-o link").contains("fp0"), "it goes with the port");
+        });
+    }
+}

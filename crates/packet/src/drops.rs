@@ -66,6 +66,7 @@ reasons! {
     ErrorSuppressed = "error_suppressed", "An ICMP error that may not be sent, or not this often.";
     LoopGuard = "loop_guard", "Went round inside the router too often.";
     Unwired = "unwired", "The graph has nothing at this output.";
+    Consumed = "consumed", "Told an element what it had to say: an ARP reply.";
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";
     Discarded = "discarded", "Reached an element whose purpose is to drop.";
     Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";

@@ -48,6 +48,9 @@ const GRAPHS: &[Subject] = &[
         f [1] -> ICMPError(10.0.0.1, unreachable, needfrag) -> ToDevice(c)"),
     makes("FromDevice(a) -> Strip(14) -> CheckIP6Header -> d :: DecIP6HLIM -> Discard;
         d [1] -> ICMP6Error(2001:db8::1, timeexceeded) -> ToDevice(b)"),
+    makes("FromDevice(a) -> c :: Classifier(12/0806, -) -> r :: ARPResponder(0/0 2:0:0:0:0:1) -> ToDevice(b);
+        c [1] -> Strip(14) -> CheckIPHeader -> q :: ARPQuerier(10.0.0.1/24, 2:0:0:0:0:1) -> ToDevice(c);
+        r [1] -> [1] q; q [1] -> ToDevice(d); q [2] -> ToDevice(e)"),
     ordered("FromDevice(a) -> DropBroadcasts -> Paint(3) -> s :: PaintSwitch; s [0] -> Discard; s [1] -> Discard;
         s [2] -> Discard; s [3] -> ToDevice(b)"),
     makes("FromDevice(a) -> Paint(3) -> t :: PaintTee(3) -> ToDevice(b); t [1] -> ToDevice(c)"),

@@ -1,8 +1,7 @@
 //! Keeps packets whose next hop has no link address yet, and asks for it (dataplane 7).
 //!
-//! Packets wait by what they wait for: an adjacency, or a station on the link of a port. Each such key
-//! keeps [`PER_KEY`] packets in order, a worker [`PACKETS`] of [`KEYS`] keys; more are dropped. The
-//! control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
+//! Packets wait by what they wait for: an adjacency, or a station on the link of a port. How many may is said
+//! by [`super::waiting`]; more are dropped. The control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
 //! address is known, packets go back to the lookup, since their route may have changed meanwhile; when
 //! it is known that the station is silent, or after 3 seconds, each goes where an ICMP error is made
 //! of it (RFC 1812 3.3.2). A silent neighbor is asked for again as long as packets come for it.
@@ -10,14 +9,14 @@
 //! Cost: a hash table, for packets that have to wait anyway; nothing is allocated after the start. A
 //! round looks at [`TURNS`] keys, in turn.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use fingerpost_lpm::Addr;
 use fingerpost_route::{Ask, Leg};
 
+use super::waiting::{ASK_NS, PATIENCE_NS, Waiting};
 use super::{Context, Element, ElementClass, Held, Inputs, Made};
-use crate::buf::{Batch, FLAG_GENERATED, Packet};
+use crate::buf::Batch;
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
@@ -41,44 +40,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 /// Added to the output of a family for packets that cannot go on.
 const ERROR: u16 = 2;
 
-/// Packets that wait for one key. RFC 1122 asks for one at least; 16 are a small TCP window.
-const PER_KEY: u8 = 16;
 /// Packets that a worker keeps.
 const PACKETS: u16 = 1024;
-/// Keys that a worker keeps: a sweep through a subnet must not grow without end (RFC 6583).
-const KEYS: usize = 1024;
 /// Keys looked at in a round.
 const TURNS: usize = 16;
-/// Between two questions for one key.
-const ASK_NS: u64 = 1_000_000_000;
-/// After this long a packet's sender is told.
-const PATIENCE_NS: u64 = 3_000_000_000;
-
-/// No slot.
-const NIL: u16 = u16::MAX;
 
 struct Hold {
-    /// Linked by `next`: one list a key, and one of the free ones.
-    slots: Box<[Slot]>,
-    free: u16,
-    waits: HashMap<Ask, Wait>,
-    /// The keys, the one to be looked at next in front.
-    turns: VecDeque<Ask>,
-    held: Held,
-}
-
-struct Slot {
-    packet: Option<Packet>,
-    next: u16,
-}
-
-/// What waits for one key. Without packets it only remembers when it was asked for.
-struct Wait {
-    head: u16,
-    tail: u16,
-    count: u8,
-    since_ns: u64,
-    asked_ns: u64,
+    waiting: Waiting<Ask>,
 }
 
 /// Whether packets may go on.
@@ -90,73 +58,7 @@ enum State {
 
 impl Hold {
     fn new() -> Self {
-        let slot = |i| Slot { packet: None, next: if i + 1 < PACKETS { i + 1 } else { NIL } };
-        Self {
-            slots: (0..PACKETS).map(slot).collect(),
-            free: 0,
-            waits: HashMap::with_capacity(KEYS),
-            turns: VecDeque::with_capacity(KEYS),
-            held: Held::default(),
-        }
-    }
-
-    /// The list of a key, made if there is room, with the question asked if it is time.
-    fn wait(&mut self, key: Ask, cx: &mut Context<'_>) -> Option<&mut Wait> {
-        if !self.waits.contains_key(&key) {
-            if self.waits.len() == KEYS {
-                return None;
-            }
-            self.turns.push_back(key);
-            let wait = Wait { head: NIL, tail: NIL, count: 0, since_ns: 0, asked_ns: cx.now_ns };
-            self.waits.insert(key, wait);
-            cx.ask(key);
-        }
-        let wait = self.waits.get_mut(&key)?;
-        if wait.count == 0 {
-            wait.since_ns = cx.now_ns;
-        }
-        ask_again(key, wait, cx);
-        Some(wait)
-    }
-
-    /// Keeps a packet of a key that is there and has room.
-    fn keep(&mut self, key: Ask, packet: Packet) {
-        let wait = self.waits.get_mut(&key).expect("the caller made it");
-        let at = self.free;
-        let slot = &mut self.slots[usize::from(at)];
-        self.free = std::mem::replace(&mut slot.next, NIL);
-        self.held.add(packet.meta.flags & FLAG_GENERATED != 0);
-        slot.packet = Some(packet);
-        if wait.count == 0 {
-            wait.head = at;
-        } else {
-            self.slots[usize::from(wait.tail)].next = at;
-        }
-        wait.tail = at;
-        wait.count += 1;
-    }
-
-    /// Lets all packets of a key go, in order.
-    fn release(&mut self, key: Ask, mut each: impl FnMut(Packet)) {
-        let Some(wait) = self.waits.get_mut(&key) else { return };
-        let mut at = wait.head;
-        (wait.head, wait.tail, wait.count) = (NIL, NIL, 0);
-        while at != NIL {
-            let slot = &mut self.slots[usize::from(at)];
-            let packet = slot.packet.take().expect("a listed slot holds a packet");
-            let next = std::mem::replace(&mut slot.next, self.free);
-            self.free = at;
-            at = next;
-            self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
-            each(packet);
-        }
-    }
-}
-
-fn ask_again(key: Ask, wait: &mut Wait, cx: &mut Context<'_>) {
-    if cx.now_ns.saturating_sub(wait.asked_ns) >= ASK_NS {
-        wait.asked_ns = cx.now_ns;
-        cx.ask(key);
+        Self { waiting: Waiting::new(PACKETS) }
     }
 }
 
@@ -219,76 +121,78 @@ impl Element for Hold {
                 batch.discard(i, DropReason::Unresolved);
                 continue;
             };
-            let room = self.free != NIL;
-            let Some(wait) = self.wait(key, cx).filter(|wait| room && wait.count < PER_KEY) else {
+            let Some((wait, ask)) = self.waiting.wait(key, cx.now_ns) else {
                 batch.discard(i, DropReason::HoldFull);
                 continue;
             };
-            if wait.count == 0 && matches!(state(key, cx), State::Failed) {
+            let empty = wait.is_empty();
+            if ask {
+                cx.ask(key);
+            }
+            if !self.waiting.has_room(key) {
+                batch.discard(i, DropReason::HoldFull);
+                continue;
+            }
+            if empty && matches!(state(key, cx), State::Failed) {
                 batch.meta_mut()[i].note = Cause::HostUnreachable.note();
                 let output = ERROR + family(batch.bytes(i));
                 batch.output(i, output);
                 continue;
             }
             let packet = batch.take(i);
-            self.keep(key, packet);
+            self.waiting.keep(key, packet);
         }
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        for _ in 0..self.turns.len().min(TURNS) {
-            let Some(key) = self.turns.pop_front() else { return };
-            let Some(wait) = self.waits.get_mut(&key) else { continue };
-            if wait.count == 0 {
+        for _ in 0..self.waiting.keys().min(TURNS) {
+            let Some((key, wait)) = self.waiting.turn() else { return };
+            if wait.is_empty() {
                 if cx.now_ns.saturating_sub(wait.asked_ns) >= ASK_NS {
-                    self.waits.remove(&key);
-                    continue;
+                    self.waiting.forget();
                 }
-            } else {
-                let mut state = state(key, cx);
-                if matches!(state, State::Waiting) {
-                    if cx.now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
-                        state = State::Failed;
-                    } else {
-                        ask_again(key, wait, cx);
-                    }
-                }
-                match state {
-                    State::Waiting => {}
-                    State::Ready => {
-                        self.release(key, |packet| cx.emit(family(packet.bytes()), packet));
-                    }
-                    State::Failed => self.release(key, |mut packet| {
-                        packet.meta.note = Cause::HostUnreachable.note();
-                        cx.emit(ERROR + family(packet.bytes()), packet);
-                    }),
+                continue;
+            }
+            let mut state = state(key, cx);
+            if matches!(state, State::Waiting) {
+                if cx.now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
+                    state = State::Failed;
+                } else if wait.asks(cx.now_ns) {
+                    cx.ask(key);
                 }
             }
-            self.turns.push_back(key);
+            match state {
+                State::Waiting => {}
+                State::Ready => {
+                    self.waiting.release(key, |packet| cx.emit(family(packet.bytes()), packet));
+                }
+                State::Failed => self.waiting.release(key, |mut packet| {
+                    packet.meta.note = Cause::HostUnreachable.note();
+                    cx.emit(ERROR + family(packet.bytes()), packet);
+                }),
+            }
         }
     }
 
     fn held(&self) -> Held {
-        self.held
+        self.waiting.held()
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("packets", self.held.total() as u64);
-        visit("keys", self.waits.len() as u64);
+        visit("packets", self.waiting.held().total() as u64);
+        visit("keys", self.waiting.keys() as u64);
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {
-        while let Some(key) = self.turns.pop_front() {
-            self.release(key, |packet| cx.drop_packet(packet, DropReason::Shutdown));
-            self.waits.remove(&key);
-        }
+        self.waiting.stop(|packet| cx.drop_packet(packet, DropReason::Shutdown));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Decision;
+    use crate::buf::{Decision, FLAG_GENERATED};
+    use crate::element::waiting::{KEYS, PER_KEY};
     use crate::testing::{Bench, NoInputs, World, frame_v4, frame_v6};
 
     const SECOND: u64 = 1_000_000_000;
@@ -378,7 +282,7 @@ mod tests {
         // What nobody waits for is forgotten.
         bench.now_ns = 7 * SECOND;
         poll(&mut bench, &mut hold);
-        assert!(hold.waits.is_empty() && hold.turns.is_empty());
+        assert_eq!(hold.waiting.keys(), 0);
     }
 
     #[test]
@@ -397,8 +301,7 @@ mod tests {
             assert_eq!(out == full, !room, "{index}");
         }
         assert_eq!(hold.held().total(), usize::from(PACKETS));
-        assert_eq!(hold.waits.len(), KEYS);
-        assert!(hold.waits.capacity() < 4 * KEYS && bench.asks.len() == KEYS);
+        assert_eq!((hold.waiting.keys(), bench.asks.len()), (KEYS, KEYS));
         hold.stop(&mut bench.context());
         let counters = &bench.counters;
         assert_eq!(counters.dropped[DropReason::Shutdown as usize].read(), PACKETS.into());

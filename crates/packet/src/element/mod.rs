@@ -1,5 +1,7 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
+mod arp_querier;
+mod arp_responder;
 mod check_ip_header;
 mod classifier;
 mod control_socket;
@@ -25,6 +27,7 @@ mod ip4_options;
 mod ip6_input;
 mod ip_filter;
 mod ip_lookup;
+mod neighbors;
 mod next_hop;
 mod paint;
 mod queue;
@@ -35,6 +38,7 @@ mod setup;
 mod source;
 mod tee;
 mod unqueue;
+mod waiting;
 
 pub use seam::{Context, Element, Held, Inputs, Transmit};
 pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
@@ -42,6 +46,8 @@ pub(crate) use setup::{Devices, Kept};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[
+    arp_querier::CLASS,
+    arp_responder::CLASS,
     check_ip_header::CLASS4,
     check_ip_header::CLASS6,
     classifier::CLASS,

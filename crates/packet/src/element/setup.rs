@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::Element;
-use crate::buf::Batch;
+use super::{Context, Element};
+use crate::buf::{Batch, Packet};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::drops::DropReason;
 use crate::gateways::Gateways;
@@ -126,6 +126,14 @@ impl Exit {
         match self.output {
             Some(output) => batch.output(i, output),
             None => batch.discard(i, self.reason),
+        }
+    }
+
+    /// Sends a packet there that was taken out of its batch.
+    pub(crate) fn emit(self, packet: Packet, cx: &mut Context<'_>) {
+        match self.output {
+            Some(output) => cx.emit(output, packet),
+            None => cx.drop_packet(packet, self.reason),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A view holds a reference to an array of the header's fixed size, so the length is checked once,
 //! when it is made; after that no access can fail. Addresses come out as integers in host order.
 
+pub mod arp;
 pub mod checksum;
 pub mod ether;
 pub mod icmp;
@@ -10,6 +11,7 @@ pub mod ip4;
 pub mod ip6;
 pub mod ports;
 
+pub use arp::Arp;
 pub use ether::{ETHER_BYTES, Ether, EtherMut};
 pub use ip4::{IP4_BYTES, Ip4, Ip4Mut};
 pub use ip6::{IP6_BYTES, Ip6, Ip6Mut};

@@ -1,0 +1,268 @@
+//! Link addresses that were learned: one table for all workers, of which each has its own copy.
+//!
+//! What changes is written to the table under a lock, and to a log; a worker looks once a batch whether there is
+//! something new, and takes it over from there, or the whole table when it was away for long. So packets ask a
+//! table that nobody else touches. Entries are bounded in number, and so is the log. Times are given from outside.
+//!
+//! Cost: a lookup is one in a hash table; a change is a lock in the worker that learns and one in each other.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fingerpost_route::Mac;
+
+/// Changes that are remembered for workers that have not seen them.
+const LOG: usize = 1024;
+
+/// When an entry was last confirmed that never grows old.
+pub(super) const FOREVER: u64 = u64::MAX;
+
+/// What is known of a station.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Neighbor {
+    pub(super) mac: Mac,
+    /// When it was heard of, or [`FOREVER`].
+    pub(super) heard_ns: u64,
+}
+
+impl Neighbor {
+    /// How long it was not heard of.
+    pub(super) fn age_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.heard_ns)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<u32, Neighbor>,
+    log: VecDeque<(u32, Option<Neighbor>)>,
+    /// Number of the first change in the log.
+    first: u64,
+}
+
+/// The table.
+#[derive(Default)]
+pub(super) struct Neighbors {
+    state: Mutex<State>,
+    /// Changes in all.
+    changes: AtomicU64,
+    /// Entries at most.
+    capacity: AtomicUsize,
+}
+
+impl Neighbors {
+    /// Room for so many entries; more that are there stay.
+    pub(super) fn set_capacity(&self, entries: usize) {
+        // Relaxed: no other memory depends on it.
+        self.capacity.store(entries, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // An entry is whole whatever panicked beside it, and the log only repeats them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, state: &mut State, addr: u32, entry: Option<Neighbor>) {
+        state.log.push_back((addr, entry));
+        if state.log.len() > LOG {
+            state.log.pop_front();
+            state.first += 1;
+        }
+        let changes = state.first + state.log.len() as u64;
+        // Release pairs with the acquire in `follow`.
+        self.changes.store(changes, Ordering::Release);
+    }
+
+    /// Learns an address. Where all room is taken, what is older than `life_ns` goes first; `false` when nothing is.
+    pub(super) fn learn(&self, addr: u32, entry: Neighbor, now_ns: u64, life_ns: u64) -> bool {
+        let mut state = self.lock();
+        if state.entries.get(&addr) == Some(&entry) {
+            return true;
+        }
+        let full = state.entries.len() >= self.capacity.load(Ordering::Relaxed);
+        if full && !state.entries.contains_key(&addr) {
+            let old = |entry: &Neighbor| entry.age_ns(now_ns) >= life_ns;
+            let gone: Vec<u32> =
+                state.entries.iter().filter(|(_, e)| old(e)).map(|(addr, _)| *addr).collect();
+            if gone.is_empty() {
+                return false;
+            }
+            for addr in gone {
+                state.entries.remove(&addr);
+                self.note(&mut state, addr, None);
+            }
+        }
+        state.entries.insert(addr, entry);
+        self.note(&mut state, addr, Some(entry));
+        true
+    }
+
+    /// Forgets an address; whether it was known.
+    pub(super) fn forget(&self, addr: u32) -> bool {
+        let mut state = self.lock();
+        let known = state.entries.remove(&addr).is_some();
+        if known {
+            self.note(&mut state, addr, None);
+        }
+        known
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&self) {
+        let mut state = self.lock();
+        let all: Vec<u32> = state.entries.drain().map(|(addr, _)| addr).collect();
+        for addr in all {
+            self.note(&mut state, addr, None);
+        }
+    }
+
+    /// All entries, by address.
+    pub(super) fn all(&self) -> Vec<(u32, Neighbor)> {
+        let mut all: Vec<_> = self.lock().entries.iter().map(|(addr, e)| (*addr, *e)).collect();
+        all.sort_unstable_by_key(|entry| entry.0);
+        all
+    }
+
+    /// Whether an address is known.
+    pub(super) fn knows(&self, addr: u32) -> bool {
+        self.lock().entries.contains_key(&addr)
+    }
+}
+
+/// A worker's copy.
+pub(super) struct View {
+    table: Arc<Neighbors>,
+    entries: HashMap<u32, Neighbor>,
+    /// Changes seen.
+    seen: u64,
+}
+
+impl View {
+    pub(super) fn new(table: Arc<Neighbors>) -> Self {
+        Self { table, entries: HashMap::new(), seen: 0 }
+    }
+
+    /// Takes over what has changed; `learned` is told of each address that is known now.
+    #[inline]
+    pub(super) fn follow(&mut self, learned: &mut dyn FnMut(u32)) {
+        // Acquire pairs with the release in `note`; the lock orders the rest.
+        if self.table.changes.load(Ordering::Acquire) != self.seen {
+            self.take_over(learned);
+        }
+    }
+
+    #[cold]
+    fn take_over(&mut self, learned: &mut dyn FnMut(u32)) {
+        let table = self.table.clone();
+        let state = table.lock();
+        let end = state.first + state.log.len() as u64;
+        match self.seen.checked_sub(state.first).and_then(|missed| usize::try_from(missed).ok()) {
+            Some(from) => {
+                for &(addr, entry) in state.log.iter().skip(from) {
+                    match entry {
+                        Some(entry) => {
+                            self.entries.insert(addr, entry);
+                            learned(addr);
+                        }
+                        None => {
+                            self.entries.remove(&addr);
+                        }
+                    }
+                }
+            }
+            None => {
+                self.entries.clone_from(&state.entries);
+                self.entries.keys().for_each(|&addr| learned(addr));
+            }
+        }
+        self.seen = end;
+    }
+
+    #[inline]
+    pub(super) fn get(&self, addr: u32) -> Option<Neighbor> {
+        self.entries.get(&addr).copied()
+    }
+
+    pub(super) fn table(&self) -> &Neighbors {
+        &self.table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(n: u8, heard_ns: u64) -> Neighbor {
+        Neighbor { mac: Mac([2, 0, 0, 0, 0, n]), heard_ns }
+    }
+
+    #[test]
+    fn room_is_for_the_young() {
+        let table = Neighbors::default();
+        table.set_capacity(2);
+        assert!(table.learn(1, entry(1, 10), 10, 100) && table.learn(2, entry(2, 20), 20, 100));
+        assert!(!table.learn(3, entry(3, 50), 50, 100), "nothing is old");
+        assert!(table.learn(2, entry(4, 60), 60, 100), "one more of the same is none more");
+        assert!(table.learn(3, entry(3, 110), 110, 100));
+        assert_eq!(table.all(), [(2, entry(4, 60)), (3, entry(3, 110))]);
+        assert!(
+            table.learn(2, entry(4, FOREVER), 120, 100)
+                && table.learn(3, entry(3, FOREVER), 120, 100)
+        );
+        assert!(!table.learn(4, entry(4, u64::MAX - 1), u64::MAX - 1, 100), "these never are");
+        assert!(table.forget(2) && !table.forget(2) && table.knows(3) && !table.knows(2));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Learn(u32, u8),
+        Forget(u32),
+        Clear,
+        Follow(usize),
+    }
+
+    proptest! {
+        #[test]
+        fn views_become_the_table(ops in prop::collection::vec(
+            prop_oneof![
+                5 => (0..30_u32, any::<u8>()).prop_map(|(addr, n)| Op::Learn(addr, n)),
+                3 => (0..30_u32).prop_map(Op::Forget),
+                1 => Just(Op::Clear),
+                2 => (0..2_usize).prop_map(Op::Follow),
+            ],
+            0..200,
+        ), many in any::<bool>()) {
+            let table = Arc::new(Neighbors::default());
+            table.set_capacity(20);
+            let mut views = [View::new(table.clone()), View::new(table.clone())];
+            // So many that the log has forgotten what one of them missed.
+            let times = if many { 40 } else { 1 };
+            for op in ops.iter().cycle().take(ops.len() * times) {
+                match *op {
+                    Op::Learn(addr, n) => {
+                        table.learn(addr, entry(n, 0), 0, 1);
+                    }
+                    Op::Forget(addr) => {
+                        table.forget(addr);
+                    }
+                    Op::Clear => table.clear(),
+                    Op::Follow(n) if n == 0 || !many => views[n].follow(&mut |_| ()),
+                    Op::Follow(_) => {}
+                }
+                prop_assert!(table.all().len() <= 20 && table.lock().log.len() <= LOG);
+            }
+            for view in &mut views {
+                let before = view.entries.clone();
+                let mut told = Vec::new();
+                view.follow(&mut |addr| told.push(addr));
+                let mut seen: Vec<_> = view.entries.clone().into_iter().collect();
+                seen.sort_unstable_by_key(|entry| entry.0);
+                prop_assert_eq!(&seen, &table.all());
+                let new = seen.iter().filter(|(addr, entry)| before.get(addr) != Some(entry));
+                prop_assert!(new.clone().all(|(addr, _)| told.contains(addr)));
+            }
+        }
+    }
+}

@@ -10,8 +10,8 @@ ether_input [ip6] -> ip6_input :: IP6Input;
 ether_input [fill4] -> fill4 :: FillChecksum -> ip4_input;
 ether_input [fill6] -> fill6 :: FillChecksum -> ip6_input;
 
-ip4_input [forward] -> ip4_lookup :: IP4Lookup -> ip4_next_hop :: IP4NextHop;
-ip6_input [forward] -> ip6_lookup :: IP6Lookup -> ip6_next_hop :: IP6NextHop;
+ip4_input [forward] -> ip4_lookup :: IP4FIBLookup -> ip4_next_hop :: IP4NextHop;
+ip6_input [forward] -> ip6_lookup :: IP6FIBLookup -> ip6_next_hop :: IP6NextHop;
 
 ip4_next_hop [out] -> transmit :: ToPorts;
 ip6_next_hop [out] -> transmit;

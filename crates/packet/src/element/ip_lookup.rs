@@ -18,7 +18,7 @@ use crate::wire::{Ip4, Ip6};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: ClassSpec {
-        name: "IP4Lookup",
+        name: "IP4FIBLookup",
         ports: "1/1",
         processing: "h/h",
         flow: "x/x",
@@ -33,7 +33,7 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
     spec: ClassSpec {
-        name: "IP6Lookup",
+        name: "IP6FIBLookup",
         ports: "1/1",
         processing: "h/h",
         flow: "x/x",

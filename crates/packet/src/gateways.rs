@@ -4,27 +4,22 @@
 //! addresses reads it there: the destination address annotation of Click, for both families in four bytes. Number 0
 //! is no gateway: the packet's own destination is meant.
 //!
-//! Shape: blocks of doubling size that never move, so that readers need no lock; a number is given out when its
-//! address is in place. Numbers are never taken back: a gateway is 16 bytes here, and a router has hundreds.
-//!
-//! Cost: a read is two loads, and those of the address.
+//! Shape: [`Blocks`], so that readers need no lock. Numbers are never taken back: a gateway is 16 bytes here, and a
+//! router has hundreds.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use fingerpost_lpm::NextHopId;
 
-/// Gateways in the first block.
-const FIRST: u32 = 256;
-/// Blocks: 2^24 gateways.
-const BLOCKS: usize = 16;
+use crate::blocks::Blocks;
 
 /// The gateways of a graph.
 #[derive(Debug, Default)]
 pub struct Gateways {
-    blocks: [OnceLock<Box<[Slot]>>; BLOCKS],
+    slots: Blocks<Slot>,
     numbers: Mutex<HashMap<IpAddr, u32>>,
 }
 
@@ -34,7 +29,7 @@ struct Slot([AtomicU64; 2]);
 
 /// More gateways than there are numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("limit exceeded: {} gateways", (FIRST << BLOCKS) - FIRST - 1)]
+#[error("limit exceeded: {} gateways", Blocks::<Slot>::MOST - 1)]
 pub struct TooMany;
 
 impl Gateways {
@@ -49,9 +44,7 @@ impl Gateways {
             return Ok(NextHopId(number));
         }
         let number = u32::try_from(numbers.len() + 1).map_err(|_| TooMany)?;
-        let (block, at) = place(number);
-        let slots = self.blocks.get(block).ok_or(TooMany)?;
-        let slots = slots.get_or_init(|| (0..FIRST << block).map(|_| Slot::default()).collect());
+        let slot = self.slots.make(number).ok_or(TooMany)?;
         let bits = match addr {
             IpAddr::V4(addr) => addr.to_ipv6_mapped(),
             IpAddr::V6(addr) => addr,
@@ -59,8 +52,8 @@ impl Gateways {
         let [a, b, c, d, e, f, g, h] = bits.segments().map(u64::from);
         let (high, low) = (a << 48 | b << 32 | c << 16 | d, e << 48 | f << 32 | g << 16 | h);
         // Relaxed: nobody has the number yet, and whoever passes it on publishes what was before.
-        slots[at].0[0].store(high, Relaxed);
-        slots[at].0[1].store(low, Relaxed);
+        slot.0[0].store(high, Relaxed);
+        slot.0[1].store(low, Relaxed);
         numbers.insert(addr, number);
         Ok(NextHopId(number))
     }
@@ -71,8 +64,7 @@ impl Gateways {
         if number.is_none() {
             return None;
         }
-        let (block, at) = place(number.0);
-        let slot = self.blocks.get(block)?.get()?.get(at)?;
+        let slot = self.slots.get(number.0)?;
         let (high, low) = (slot.0[0].load(Relaxed), slot.0[1].load(Relaxed));
         let addr = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
         if addr.is_unspecified() {
@@ -80,13 +72,6 @@ impl Gateways {
         }
         Some(addr.to_ipv4_mapped().map_or(IpAddr::V6(addr), IpAddr::V4))
     }
-}
-
-/// Block of a number, and where in it: the first has numbers 0 to 255, the next 256 to 767, and so on.
-#[inline]
-fn place(number: u32) -> (usize, usize) {
-    let block = (number.saturating_add(FIRST) / FIRST).ilog2();
-    (block as usize, (number - ((FIRST << block) - FIRST)) as usize)
 }
 
 #[cfg(test)]
@@ -113,13 +98,5 @@ mod tests {
         assert_eq!(gateways.get(NextHopId::NONE), None);
         assert_eq!(gateways.get(NextHopId(3000)), None);
         assert_eq!(gateways.get(NextHopId(u32::MAX)), None);
-    }
-
-    #[test]
-    fn blocks_follow_one_another() {
-        assert_eq!((place(0), place(255), place(256)), ((0, 0), (0, 255), (1, 0)));
-        assert_eq!((place(767), place(768)), ((1, 511), (2, 0)));
-        assert_eq!(place((FIRST << BLOCKS) - FIRST - 1).0, BLOCKS - 1);
-        assert_eq!(place((FIRST << BLOCKS) - FIRST).0, BLOCKS);
     }
 }

@@ -1,5 +1,6 @@
 //! Packets in, elements, packets out.
 
+mod blocks;
 #[allow(unsafe_code, reason = "frames are owned by number; its invariants are numbered there")]
 pub mod buf;
 #[cfg(any(test, feature = "testing"))]
@@ -18,6 +19,7 @@ pub mod handler;
 mod outlets;
 mod own_addrs;
 pub mod rate_limit;
+mod route_table;
 pub mod router_graph;
 mod source_addr;
 #[cfg(any(test, feature = "testing"))]

@@ -58,10 +58,19 @@ const GRAPHS: &[Subject] = &[
         -> c :: IPClassifier(icmp, udp port 53, src net 10.0.0.0/8 and tcp, -);
         c [0] -> ToDevice(b); c [1] -> ToDevice(c); c [2] -> ToDevice(d);
         c [3] -> f :: IPFilter(deny ip ttl < 5, 1 udp, allow all) -> ToDevice(e); f [1] -> ToDevice(f)"),
+    ordered("FromDevice(a) -> Strip(14) -> CheckIPHeader -> a :: StaticIPLookup(0/0 0, 198.51.100.0/24 1)
+        -> b :: LinearIPLookup(192/2 0, 10/8 1, 8/8 - 0) -> c :: RadixIPLookup(0/0 192.0.2.9 0, 8.8.8.8/32 1)
+        -> d :: DirectIPLookup(192.0.2.0/24 198.51.100.3 0) -> e :: RangeIPLookup(198.51.100.3/32 0)
+        -> f :: DXRIPLookup(0/0 0, 198.51.100.0/28 1) -> Discard; f [1] -> g :: BSDIPLookup(0/0 0)
+        -> h :: IPLookup(0/0 0, ALGORITHM bc18) -> ToDevice(b);
+        a [1] -> ToDevice(c); b [1] -> ToDevice(d); c [1] -> ToDevice(e)"),
+    ordered("FromDevice(a) -> Strip(14) -> CheckIP6Header -> a :: BSDIP6Lookup(2001:db8:5::/48 fe80::7 0, ::/0 1)
+        -> b :: IP6Lookup(fe80::/10 0) -> ToDevice(b); a [1] -> ToDevice(c)"),
 ];
 
-/// Classes that read or write files: `tests/elements.rs` has them.
-const ELSEWHERE: &[&str] = &["FromDump", "ToDump"];
+/// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose
+/// element is that of the other route tables.
+const ELSEWHERE: &[&str] = &["FromDump", "ToDump", "PoptrieIPLookup"];
 
 fn world() -> World {
     let mut world = World::new();

@@ -18,7 +18,7 @@ use fingerpost_packet::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::device::afxdp::{self, PollWait, Waker};
 use fingerpost_packet::device::{DRIVERS, DeviceError, DeviceSpec, Port, QueueSet};
 use fingerpost_packet::element::Device;
-use fingerpost_packet::graph::{Configuration, Errors, Graph, Language, NodeCounters};
+use fingerpost_packet::graph::{Configuration, Errors, Graph, Language, NodeCounters, Report};
 use fingerpost_packet::handler::Handler;
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{DropReason, ELEMENTS, Plan, Pool, WorkerCounters};
@@ -475,6 +475,12 @@ pub(crate) struct ClickPlan {
 }
 
 impl Planned {
+    /// What may not be meant as it is written, a line each.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        let line = |report: &Report| format!("{}: warning: {}", report.place, report.message);
+        self.plan.warnings().iter().map(line)
+    }
+
     /// What it would open.
     pub(crate) fn outline(&self) -> ClickPlan {
         ClickPlan {

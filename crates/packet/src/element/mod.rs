@@ -31,6 +31,7 @@ mod neighbors;
 mod next_hop;
 mod paint;
 mod queue;
+mod route_lookup;
 mod sched;
 mod seam;
 mod setting;
@@ -92,6 +93,17 @@ pub static ELEMENTS: &[ElementClass] = &[
     paint::SWITCH,
     paint::TEE,
     queue::CLASS,
+    route_lookup::STATIC,
+    route_lookup::LINEAR,
+    route_lookup::RADIX,
+    route_lookup::DIRECT,
+    route_lookup::RANGE,
+    route_lookup::DXR,
+    route_lookup::BSD,
+    route_lookup::BSD6,
+    route_lookup::POPTRIE,
+    route_lookup::ANY,
+    route_lookup::ANY6,
     sched::ROUND_ROBIN,
     sched::PRIORITY,
     source::CLASS,

@@ -204,6 +204,12 @@ impl<'a> Args<'a> {
         self.tell(self.text.whole_span(), words, None)
     }
 
+    /// Tells what is right, but may not be meant, of the arguments as a whole.
+    pub fn warn_all(&mut self, words: &str) {
+        let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
+        self.problems.warn(self.text.whole_span(), message);
+    }
+
     /// Says that this was all: what was not asked for is wrong.
     ///
     /// # Errors

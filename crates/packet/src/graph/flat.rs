@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::args::Args;
 use super::class::{ClassSpec, Processing};
 use super::lex::{PieceKind, Pieces, is_blank};
-use super::source::{Errors, Place, Problems, Sources, Span};
+use super::source::{Errors, Place, Problems, Report, Sources, Span};
 use super::text::Text;
 
 /// An element of a configuration.
@@ -99,6 +99,11 @@ impl Configuration {
     /// Where something stands, as people count.
     pub fn place(&self, span: Span) -> Place {
         self.sources.place(span)
+    }
+
+    /// In words, what was warned of since.
+    pub fn warnings(&self, problems: &Problems) -> Vec<Report> {
+        problems.warnings(&self.sources)
     }
 
     /// In words, what was told since.

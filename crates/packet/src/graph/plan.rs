@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::class::{Codes, Processing};
 use super::flat::{Configuration, Connection, Declared};
 use super::language::Language;
-use super::source::{Errors, Problems, short};
+use super::source::{Errors, Problems, Report, short};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::element::{
     Device, Devices, ELEMENTS, Element, ElementClass, Kept, Made, Receives, Setup,
@@ -93,6 +93,7 @@ pub struct Plan {
     /// Where those of other ports do.
     rest: Option<NodeId>,
     stop: Arc<AtomicBool>,
+    warnings: Vec<Report>,
 }
 
 impl Plan {
@@ -119,7 +120,10 @@ impl Plan {
     ) -> Result<Self, Errors> {
         let mut problems = Problems::default();
         let planned = Planner::plan(before, configuration, classes, &mut problems);
-        planned.filter(|_| problems.is_empty()).ok_or_else(|| configuration.errors(problems))
+        match planned.filter(|_| problems.is_empty()) {
+            Some(plan) => Ok(Self { warnings: configuration.warnings(&problems), ..plan }),
+            None => Err(configuration.errors(problems)),
+        }
     }
 
     /// Reads a configuration and plans it. `name` is what messages call it.
@@ -128,6 +132,11 @@ impl Plan {
     /// All that is wrong with it.
     pub fn read(name: &str, text: &str, classes: &'static [ElementClass]) -> Result<Self, Errors> {
         Self::of(&Language::new(classes).read(name, text)?, classes)
+    }
+
+    /// What may not be meant as it is written.
+    pub fn warnings(&self) -> &[Report] {
+        &self.warnings
     }
 
     /// The nodes, by number.
@@ -250,7 +259,7 @@ impl<'a> Planner<'a> {
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
         let Self { nodes, entries, rest, stop, .. } = planner;
-        Some(Plan { nodes, devices, entries, rest, stop })
+        Some(Plan { nodes, devices, entries, rest, stop, warnings: Vec::new() })
     }
 
     fn node(

@@ -196,6 +196,8 @@ pub struct Problems {
     /// What was told: compounds are read once for each use.
     told: HashSet<(Span, String)>,
     more: usize,
+    /// What is right, but may not be meant.
+    warned: Vec<Problem>,
     compared: usize,
     /// Takes what is said of a problem that is not kept.
     unkept: Problem,
@@ -215,6 +217,18 @@ impl Problems {
         }
         self.kept.push(Problem { at, message, ..Problem::default() });
         self.kept.last_mut().expect("just added")
+    }
+
+    /// Tells what is right, but may not be meant; no more than are shown.
+    pub fn warn(&mut self, at: Span, message: String) {
+        if self.warned.len() < MOST_SHOWN {
+            self.warned.push(Problem { at, message, ..Problem::default() });
+        }
+    }
+
+    /// What may not be meant, in words.
+    pub fn warnings(&self, sources: &Sources) -> Vec<Report> {
+        self.warned.iter().map(|problem| Report::new(problem, sources)).collect()
     }
 
     /// None was told.

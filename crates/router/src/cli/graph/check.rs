@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use fingerpost_packet::graph::Errors;
+use fingerpost_packet::graph::{self, Errors, Place};
 use fingerpost_packet::{ELEMENTS, Plan};
 use serde::Serialize;
 
@@ -26,14 +26,15 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let read = super::read(&arguments.file)?;
     let checked = read.and_then(|graph| {
-        Plan::of(&graph, ELEMENTS)?;
-        Ok((graph.elements().len(), graph.connections().len()))
+        let warnings = Plan::of(&graph, ELEMENTS)?.warnings().to_vec();
+        Ok((graph.elements().len(), graph.connections().len(), warnings))
     });
     let file = arguments.file.display().to_string();
     match checked {
-        Ok((elements, connections)) => {
-            let right = Right { file, elements, connections };
-            Ok(output.print(&Found { errors: Vec::new(), more: 0, told: Told::Right(right) })?)
+        Ok((elements, connections, warned)) => {
+            let warnings = warned.iter().map(Wrong::of).collect();
+            let told = Told::Right(Right { file, elements, connections, warned });
+            Ok(output.print(&Found { errors: Vec::new(), more: 0, warnings, told })?)
         }
         Err(errors) => {
             output.print(&Found::of(errors))?;
@@ -48,6 +49,8 @@ struct Found {
     errors: Vec<Wrong>,
     /// How many more there are.
     more: usize,
+    /// What is right, but may not be meant.
+    warnings: Vec<Wrong>,
     #[serde(skip)]
     told: Told,
 }
@@ -62,6 +65,7 @@ struct Right {
     file: String,
     elements: usize,
     connections: usize,
+    warned: Vec<graph::Report>,
 }
 
 #[derive(Serialize)]
@@ -88,25 +92,29 @@ struct Note {
 
 impl Found {
     fn of(errors: Errors) -> Self {
-        let wrong = errors.reports.iter().map(|report| Wrong {
+        let wrong = errors.reports.iter().map(Wrong::of).collect();
+        let (more, warnings) = (errors.more, Vec::new());
+        Self { errors: wrong, more, warnings, told: Told::Wrong(errors) }
+    }
+}
+
+impl Wrong {
+    fn of(report: &graph::Report) -> Self {
+        let note = |(place, words): &(Place, String)| Note {
+            file: place.file.to_string(),
+            line: place.line,
+            column: place.column,
+            message: words.clone(),
+        };
+        Self {
             file: report.place.file.to_string(),
             line: report.place.line,
             column: report.place.column,
             message: report.message.clone(),
             token: report.token.clone(),
             hint: report.hint.clone(),
-            notes: report
-                .notes
-                .iter()
-                .map(|(place, words)| Note {
-                    file: place.file.to_string(),
-                    line: place.line,
-                    column: place.column,
-                    message: words.clone(),
-                })
-                .collect(),
-        });
-        Self { errors: wrong.collect(), more: errors.more, told: Told::Wrong(errors) }
+            notes: report.notes.iter().map(note).collect(),
+        }
     }
 }
 
@@ -114,7 +122,10 @@ impl Report for Found {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         match &self.told {
             Told::Wrong(errors) => writeln!(to, "{errors}"),
-            Told::Right(Right { file, elements, connections }) => {
+            Told::Right(Right { file, elements, connections, warned }) => {
+                for report in warned {
+                    writeln!(to, "{}: warning: {}", report.place, report.message)?;
+                }
                 writeln!(to, "{file}: {elements} elements, {connections} connections, no errors")
             }
         }

@@ -12,6 +12,7 @@ use fingerpost_packet::graph::{Configuration, Errors, Language};
 
 use super::command::{Command, Failure, parsed};
 use super::output::Output;
+use crate::click;
 
 pub(super) const COMMAND: Command = Command {
     name: "graph",
@@ -50,13 +51,5 @@ fn read(path: &Path) -> Result<Result<Configuration, Errors>, Failure> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
-    let library = |wanted: &str, asks: &str| {
-        let path = Path::new(asks).parent().unwrap_or(Path::new("")).join(wanted);
-        let name = path.display().to_string();
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok((name, text)),
-            Err(error) => Err(format!("{name}: {error}")),
-        }
-    };
-    Ok(Language::new(ELEMENTS).library(library).read(&name, &text))
+    Ok(Language::new(ELEMENTS).library(click::library).read(&name, &text))
 }

@@ -23,6 +23,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         return Err(Failure::new(Exit::Usage, words));
     }
     let planned = click::read(file)?;
+    planned.warnings().for_each(message);
     if arguments.check {
         return Ok(output.print(&planned.outline())?);
     }

@@ -1,0 +1,346 @@
+//! A route table of a graph: changed by handlers on a control thread, asked by workers in batches.
+//!
+//! Source: Click's `IPRouteTable`, the one interface of all its lookup elements. Every algorithm of the registry of
+//! `fingerpost_lpm` has this one type; a class of elements is a name and a choice of algorithm. What a prefix leads to,
+//! gateway and output, is a way with a small number, since structures hold numbers; ways are interned and never taken
+//! back: there are no more than gateways times outputs.
+//!
+//! Cost: a change is one of the store and one of the structure; many at once are built anew, so a full table loads in
+//! the time that reading it takes.
+
+mod report;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{
+    Algorithm, LpmReader, LpmTable, NextHopId, Prefix, RouteStore, Rows, UpdateError,
+};
+
+use crate::blocks::Blocks;
+use crate::gateways::{Gateways, TooMany};
+use crate::graph::{Around, Value};
+use crate::wire::{Ip4, Ip6};
+
+pub(crate) use report::Test;
+pub(crate) use text::{Removal, Route};
+
+/// Addresses of a family: how they are written, and where packets have them.
+pub(crate) trait Family: Rows {
+    /// Reads a prefix, host bits cleared.
+    fn prefix(text: &str) -> Result<Prefix<Self>, String>;
+    /// Destination of the packet whose network header begins there.
+    fn dst(frame: &[u8], at: usize) -> Option<Self>;
+    /// Any address that a table may be asked for, out of 64 random bits.
+    fn key(random: u64) -> Self;
+}
+
+impl Family for u32 {
+    fn prefix(text: &str) -> Result<Prefix<Self>, String> {
+        Around::read(text).map(|around| around.prefix)
+    }
+    #[inline]
+    fn dst(frame: &[u8], at: usize) -> Option<Self> {
+        Some(Ip4::at(frame, at)?.dst())
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "the upper half is as random")]
+    fn key(random: u64) -> Self {
+        (random >> 32) as Self
+    }
+}
+
+impl Family for u128 {
+    fn prefix(text: &str) -> Result<Prefix<Self>, String> {
+        Around::read(text).map(|around| around.prefix)
+    }
+    #[inline]
+    fn dst(frame: &[u8], at: usize) -> Option<Self> {
+        Some(Ip6::at(frame, at)?.dst())
+    }
+    /// In 2000::/3, where addresses are given out.
+    fn key(random: u64) -> Self {
+        Self::from(random >> 3 | 1 << 61) << 64 | Self::from(random)
+    }
+}
+
+/// Where packets of a prefix go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Way {
+    /// Number of the gateway, or that of none.
+    pub(crate) gateway: NextHopId,
+    /// The output to leave by.
+    pub(crate) output: u16,
+}
+
+/// A change of one prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change<A: Family> {
+    /// Adds a route to a prefix that has none.
+    Add(Route<A>),
+    /// Sets the route of a prefix, whatever it was.
+    Set(Route<A>),
+    /// Removes a route.
+    Remove(Removal<A>),
+}
+
+/// Why a table is not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    /// There is a route to the prefix; as text.
+    #[error("conflict with existing route `{0}`")]
+    Exists(String),
+    /// There is none.
+    #[error("no route to {0}")]
+    Missing(String),
+    /// The route to the prefix is another one; as text.
+    #[error("the route is `{0}`")]
+    Differs(String),
+    /// The element has no such output.
+    #[error("output {output} is not connected: there are {outputs}")]
+    Output { output: u16, outputs: u32 },
+    /// The algorithm does not take it.
+    #[error("{0}")]
+    Refused(UpdateError),
+    /// Too many gateways.
+    #[error(transparent)]
+    Gateways(#[from] TooMany),
+}
+
+/// A route table.
+pub(crate) struct RouteTable<A: Family> {
+    class: &'static str,
+    outputs: u32,
+    gateways: Arc<Gateways>,
+    ways: Ways,
+    writer: Mutex<Writer<A>>,
+}
+
+struct Writer<A: Family> {
+    table: LpmTable<A>,
+    numbers: HashMap<Way, NextHopId>,
+    version: u64,
+    last: Duration,
+    test: Test,
+}
+
+/// Ways by number, for workers.
+#[derive(Default)]
+struct Ways(Blocks<AtomicU64>);
+
+impl Ways {
+    fn set(&self, number: u32, way: Way) -> Result<(), TooMany> {
+        let slot = self.0.make(number).ok_or(TooMany)?;
+        // Relaxed: nobody has the number yet, and the table that gives it out publishes what was before.
+        slot.store(u64::from(way.gateway.0) << 16 | u64::from(way.output), Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "they were put together of these")]
+    fn get(&self, number: NextHopId) -> Option<Way> {
+        if number.is_none() {
+            return None;
+        }
+        let word = self.0.get(number.0)?.load(Relaxed);
+        Some(Way { gateway: NextHopId((word >> 16) as u32), output: word as u16 })
+    }
+}
+
+impl<A: Family> RouteTable<A> {
+    /// A table by the fittest of `rows`, by no other if it is a single one, with these routes, the later one
+    /// where a prefix has several (those are told by number); `outputs` is how many outputs the element has.
+    ///
+    /// # Errors
+    /// Which of the routes cannot be had and why, or that the algorithm cannot hold them all.
+    pub(crate) fn new(
+        class: &'static str,
+        rows: Vec<&'static Algorithm<A>>,
+        outputs: u32,
+        gateways: Arc<Gateways>,
+        routes: &[Route<A>],
+    ) -> Result<(Self, Vec<usize>), (Option<usize>, TableError)> {
+        let begin = Instant::now();
+        let (ways, mut numbers) = (Ways::default(), HashMap::new());
+        let (mut store, mut twice) = (RouteStore::new(), Vec::new());
+        let mut last: Option<(Route<A>, NextHopId)> = None;
+        for (at, route) in routes.iter().enumerate() {
+            // Most routes of a full table lead where the one before leads.
+            let same = last
+                .filter(|(last, _)| (last.gateway, last.output) == (route.gateway, route.output));
+            let number = match same {
+                Some((_, number)) => number,
+                None => number_of(route, outputs, &gateways, &ways, &mut numbers)
+                    .map_err(|error| (Some(at), error))?,
+            };
+            last = Some((*route, number));
+            if store.insert(route.prefix, number).is_some() {
+                twice.push(at);
+            }
+        }
+        let table = LpmTable::build_with(rows, store)
+            .map_err(|error| (None, TableError::Refused(error)))?;
+        let (version, test) = (1, Test::default());
+        let writer = Mutex::new(Writer { table, numbers, version, last: begin.elapsed(), test });
+        Ok((Self { class, outputs, gateways, ways, writer }, twice))
+    }
+
+    /// For a worker.
+    pub(crate) fn reader(&self) -> LpmReader<A> {
+        self.writer().table.reader()
+    }
+
+    /// What a number that a reader gave stands for.
+    #[inline]
+    pub(crate) fn way(&self, number: NextHopId) -> Option<Way> {
+        self.ways.get(number)
+    }
+
+    /// Gateways of the graph.
+    pub(crate) fn gateways(&self) -> &Gateways {
+        &self.gateways
+    }
+
+    /// Carries out all changes, in order, or none; the number of the state that they make.
+    ///
+    /// # Errors
+    /// Which change cannot be carried out, where it is one of them, and why.
+    pub(crate) fn apply(&self, changes: &[Change<A>]) -> Result<u64, (Option<usize>, TableError)> {
+        let begin = Instant::now();
+        let mut guard = self.writer();
+        let writer = &mut *guard;
+        let mut wanted = Vec::with_capacity(changes.len());
+        let mut new: HashMap<Prefix<A>, NextHopId> = HashMap::new();
+        for (at, change) in changes.iter().enumerate() {
+            let prefix = change.prefix();
+            let now = new.get(&prefix).copied().or_else(|| writer.table.get(prefix));
+            let now = now.filter(|number| !number.is_none());
+            let number =
+                self.after(change, now, &mut writer.numbers).map_err(|error| (Some(at), error))?;
+            // Further changes are judged by what these make.
+            if changes.len() > 1 {
+                new.insert(prefix, number);
+            }
+            wanted.push((prefix, number));
+        }
+        let refused = |error| (None, TableError::Refused(error));
+        writer.table.apply(&wanted).map_err(refused)?;
+        writer.version += 1;
+        writer.last = begin.elapsed();
+        Ok(writer.version)
+    }
+
+    /// What a prefix leads to after a change, where it led to `now` before.
+    fn after(
+        &self,
+        change: &Change<A>,
+        now: Option<NextHopId>,
+        numbers: &mut HashMap<Way, NextHopId>,
+    ) -> Result<NextHopId, TableError> {
+        let route = match change {
+            Change::Add(route) => match now {
+                Some(now) => return Err(TableError::Exists(self.text(route.prefix, now))),
+                None => route,
+            },
+            Change::Set(route) => route,
+            Change::Remove(removal) => {
+                let prefix = removal.prefix;
+                let now = now.ok_or_else(|| TableError::Missing(prefix.to_string()))?;
+                let is = self.route(prefix, now);
+                let same = |output| is.output == output && is.gateway == removal.gateway;
+                if removal.output.is_some_and(|output| !same(output)) {
+                    return Err(TableError::Differs(is.to_string()));
+                }
+                return Ok(NextHopId::NONE);
+            }
+        };
+        number_of(route, self.outputs, &self.gateways, &self.ways, numbers)
+    }
+
+    /// Removes all routes.
+    ///
+    /// # Errors
+    /// No memory for an empty table.
+    pub(crate) fn flush(&self) -> Result<(), TableError> {
+        let begin = Instant::now();
+        let mut writer = self.writer();
+        let all: Vec<_> =
+            writer.table.iter().map(|(prefix, _)| (prefix, NextHopId::NONE)).collect();
+        writer.table.apply(&all).map_err(TableError::Refused)?;
+        writer.version += 1;
+        writer.last = begin.elapsed();
+        Ok(())
+    }
+
+    /// The route of exactly this prefix.
+    #[cfg(test)]
+    pub(crate) fn lookup_exact(&self, prefix: Prefix<A>) -> Option<Route<A>> {
+        let number = self.writer().table.get(prefix)?;
+        Some(self.route(prefix, number))
+    }
+
+    /// The way of an address.
+    pub(crate) fn lookup(&self, addr: A) -> Option<Way> {
+        self.way(self.writer().table.lookup(addr))
+    }
+
+    /// Every route, by address, then length.
+    pub(crate) fn dump(&self) -> Vec<Route<A>> {
+        let writer = self.writer();
+        writer.table.iter().map(|(prefix, &number)| self.route(prefix, number)).collect()
+    }
+
+    fn route(&self, prefix: Prefix<A>, number: NextHopId) -> Route<A> {
+        let way = self.way(number).expect("tables hold numbers of ways");
+        let gateway = self.gateways.get(way.gateway).and_then(A::from_ip);
+        Route { prefix, gateway, output: way.output }
+    }
+
+    fn text(&self, prefix: Prefix<A>, number: NextHopId) -> String {
+        self.route(prefix, number).to_string()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer<A>> {
+        // A change is whole or not at all, whatever panicked beside it.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Family> Change<A> {
+    fn prefix(&self) -> Prefix<A> {
+        match self {
+            Self::Add(route) | Self::Set(route) => route.prefix,
+            Self::Remove(removal) => removal.prefix,
+        }
+    }
+}
+
+/// The number of a route's way, given now or before.
+fn number_of<A: Family>(
+    route: &Route<A>,
+    outputs: u32,
+    gateways: &Gateways,
+    ways: &Ways,
+    numbers: &mut HashMap<Way, NextHopId>,
+) -> Result<NextHopId, TableError> {
+    let Route { gateway, output, .. } = *route;
+    if u32::from(output) >= outputs {
+        return Err(TableError::Output { output, outputs });
+    }
+    let gateway = match gateway {
+        None => NextHopId::NONE,
+        Some(gateway) => gateways.number(gateway.to_ip())?,
+    };
+    let way = Way { gateway, output };
+    if let Some(&number) = numbers.get(&way) {
+        return Ok(number);
+    }
+    let number = u32::try_from(numbers.len() + 1).map_err(|_| TooMany)?;
+    ways.set(number, way)?;
+    numbers.insert(way, NextHopId(number));
+    Ok(NextHopId(number))
+}

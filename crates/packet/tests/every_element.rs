@@ -48,6 +48,10 @@ const GRAPHS: &[Subject] = &[
         f [1] -> ICMPError(10.0.0.1, unreachable, needfrag) -> ToDevice(c)"),
     makes("FromDevice(a) -> Strip(14) -> CheckIP6Header -> d :: DecIP6HLIM -> Discard;
         d [1] -> ICMP6Error(2001:db8::1, timeexceeded) -> ToDevice(b)"),
+    makes("FromDevice(a) -> i :: IPInputCombo(1, INTERFACES 10.0.0.1/24) -> SetIPDSCP(10)
+        -> Print(x, ACTIVE false) -> o :: IPOutputCombo(1, 10.0.0.1, 576) -> ToDevice(b);
+        i [1] -> ToDevice(c); o [1] -> ToDevice(d); o [2] -> ToDevice(e); o [3] -> ToDevice(f); o [4] -> ToDevice(g)"),
+    ordered("FromDevice(a) -> Strip(14) -> p :: ICMPPingResponder -> ToDevice(b); p [1] -> ToDevice(c)"),
     makes("FromDevice(a) -> c :: Classifier(12/0806, -) -> r :: ARPResponder(0/0 2:0:0:0:0:1) -> ToDevice(b);
         c [1] -> Strip(14) -> CheckIPHeader -> q :: ARPQuerier(10.0.0.1/24, 2:0:0:0:0:1) -> ToDevice(c);
         r [1] -> [1] q; q [1] -> ToDevice(d); q [2] -> ToDevice(e)"),

@@ -9,6 +9,8 @@
 //! 10.0.0.1 on the other. IPv6 refuses what nobody may send from or to (RFC 4291, 2.5 to 2.8) and those that are
 //! listed; `::` may ask groups for an address (RFC 4862). Destinations are left to routes.
 //!
+//! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
+//!
 //! `VERBOSE` and `DETAILS` are taken, and change nothing: drops are counted by reason in any case, and the path
 //! of packets writes no lines.
 //!
@@ -18,6 +20,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::ether_input::AHEAD;
+use super::front::{HEADER, cut};
 use super::{Context, Element, ElementClass, Made, Setup, ip4_input, ip6_input};
 use crate::buf::Batch;
 use crate::counters::{Count, PerWorker};
@@ -31,33 +34,50 @@ use fingerpost_lpm::NextHopId;
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: spec("CheckIPHeader"),
     summary: "checks IPv4 headers and sources",
+    configure: |setup| configure4(setup, None),
+};
+
+pub(crate) const COMBO: ElementClass = ElementClass {
+    spec: spec("IPInputCombo"),
+    summary: "Paint, Strip(14) and CheckIPHeader in one",
     configure: |setup| {
-        let interfaces = setup.list::<Around<u32>>("INTERFACES");
-        let bad = setup.list::<Ipv4Addr>("BADSRC");
-        let good = setup.list::<Ipv4Addr>("GOODDST");
-        let checksum = setup.args.keyword("CHECKSUM");
-        let offset = common(setup)?;
-        let mut check =
-            Check4 { checksum: checksum?.unwrap_or(true), bad: Vec::new(), good: Vec::new() };
-        let (interfaces, bad) = (interfaces?, bad?);
-        // Click's, unless others are named.
-        if bad.is_none() {
-            check.bad = vec![0, u32::MAX];
-        }
-        check.bad.extend(bad.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
-        check.good.extend(good?.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
-        for own in interfaces.unwrap_or_default() {
-            check.good.push(own.addr);
-            // Of two addresses or one there is no broadcast (RFC 3021).
-            if own.prefix.len() < 31 {
-                check.bad.push(own.prefix.last());
-            }
-        }
-        check.bad.sort_unstable();
-        check.bad.dedup();
-        Ok(made(setup, offset, check))
+        let color = setup.args.positional("COLOR");
+        configure4(setup, Some(color))
     },
 };
+
+/// With the color, which may be wrong, where there is an Ethernet header to be cut off.
+fn configure4(
+    setup: &mut Setup<'_>,
+    combo: Option<Result<u8, ConfigError>>,
+) -> Result<Made, ConfigError> {
+    let interfaces = setup.list::<Around<u32>>("INTERFACES");
+    let bad = setup.list::<Ipv4Addr>("BADSRC");
+    let good = setup.list::<Ipv4Addr>("GOODDST");
+    let checksum = setup.args.keyword("CHECKSUM");
+    let offset = common(setup)?;
+    let mut check =
+        Check4 { checksum: checksum?.unwrap_or(true), bad: Vec::new(), good: Vec::new() };
+    let (interfaces, bad) = (interfaces?, bad?);
+    // Click's, unless others are named.
+    if bad.is_none() {
+        check.bad = vec![0, u32::MAX];
+    }
+    check.bad.extend(bad.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
+    check.good.extend(good?.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
+    for own in interfaces.unwrap_or_default() {
+        check.good.push(own.addr);
+        // Of two addresses or one there is no broadcast (RFC 3021).
+        if own.prefix.len() < 31 {
+            check.bad.push(own.prefix.last());
+        }
+    }
+    check.bad.sort_unstable();
+    check.bad.dedup();
+    let combo = combo.transpose()?;
+    let offset = if combo.is_some() { HEADER } else { offset };
+    Ok(made(setup, Place { offset, combo }, check))
+}
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
     spec: spec("CheckIP6Header"),
@@ -66,7 +86,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
         let bad = setup.list::<Ipv6Addr>("BADADDRS");
         let offset = common(setup)?;
         let bad = bad?.unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
-        Ok(made(setup, offset, Check6 { bad }))
+        Ok(made(setup, Place { offset, combo: None }, Check6 { bad }))
     },
 };
 
@@ -100,12 +120,20 @@ const REASONS: [(DropReason, &str); 7] = [
 #[derive(Default)]
 struct Counts([Count; REASONS.len()]);
 
-fn made<C: Check>(setup: &mut Setup<'_>, offset: u8, check: C) -> Made {
+/// Where the header begins, and what `IPInputCombo` does besides.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u8,
+    /// A color, and what is before the header is cut off.
+    combo: Option<u8>,
+}
+
+fn made<C: Check>(setup: &mut Setup<'_>, place: Place, check: C) -> Made {
     let counts = setup.keep::<PerWorker<Counts>>();
     let (all, details) = (counts.clone(), counts.clone());
     let used = setup.outputs > 1;
     let check = Arc::new(check);
-    Made::new(move || CheckHeader { offset, check: check.clone(), used, counts: counts.add() })
+    Made::new(move || CheckHeader { place, check: check.clone(), used, counts: counts.add() })
         .handler(Handler::read("drops", move || {
             all.sum(|counts| counts.0.iter().map(Count::read).sum()).to_string()
         }))
@@ -162,8 +190,7 @@ impl Check for Check6 {
 }
 
 struct CheckHeader<C> {
-    /// Where the header begins.
-    offset: u8,
+    place: Place,
     check: Arc<C>,
     /// There is an output for what is wrong.
     used: bool,
@@ -174,12 +201,16 @@ impl<C: Check> Element for CheckHeader<C> {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
             batch.prefetch(i + AHEAD);
-            match self.check.end(batch.bytes(i), self.offset.into()) {
+            match self.check.end(batch.bytes(i), self.place.offset.into()) {
                 Ok(end) => {
                     batch.truncate(i, end);
                     let meta = &mut batch.meta_mut()[i];
-                    meta.network = self.offset;
+                    meta.network = self.place.offset;
                     meta.hop = NextHopId::NONE;
+                    if let Some(color) = self.place.combo {
+                        meta.paint = color;
+                        cut(batch, i, self.place.offset);
+                    }
                 }
                 Err(reason) => {
                     if let Some(at) = REASONS.iter().position(|known| known.0 == reason) {
@@ -302,6 +333,18 @@ mod tests {
         for words in ["`10.0.0.1/33` is no", "`x` is no", "BADSRC: `1`", "OFFSET: `300`"] {
             assert!(told.contains(words), "{told}");
         }
+    }
+
+    #[test]
+    fn the_combo_takes_frames() {
+        let frame = frame_v4("10.0.0.255", "192.0.2.1", 64, 17, &[1, 2]);
+        let batch = run(&COMBO, "7", 0, &[&frame, &frame[..33]]);
+        let meta = batch.meta()[0];
+        assert_eq!((batch.bytes(0), meta.network, meta.paint), (&frame[14..], 0, 7));
+        assert_eq!((batch.decision(1), batch.bytes(1)), (Decision::Output(1), &frame[..33]));
+        let batch = run(&COMBO, "7, INTERFACES 10.0.0.1/24", 0, &[&frame]);
+        assert_eq!(batch.decision(0), Decision::Output(1));
+        assert!(refused(&COMBO, "256, BADSRC x").contains("COLOR: `256`"));
     }
 
     #[test]

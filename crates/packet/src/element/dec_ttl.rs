@@ -52,7 +52,7 @@ fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigErro
     Ok(active.handled(made, "active"))
 }
 
-struct DecTtl<const FAMILY: u8> {
+pub(super) struct DecTtl<const FAMILY: u8> {
     active: Setting<bool>,
     /// Packets to groups are counted down as well.
     multicast: bool,
@@ -68,6 +68,27 @@ enum Step {
 }
 
 impl<const FAMILY: u8> DecTtl<FAMILY> {
+    /// One that counts for itself.
+    pub(super) fn new(exit: Exit) -> Self {
+        Self { active: Setting::new(true), multicast: true, exit, drops: Arc::default() }
+    }
+
+    /// Counts packet `i` down; whether it goes on.
+    #[inline]
+    pub(super) fn pass(&self, batch: &mut Batch, i: usize) -> bool {
+        let network = usize::from(batch.meta()[i].network);
+        match self.step(batch.bytes_mut(i), network) {
+            Step::Done => return true,
+            Step::Expired => {
+                self.drops.add(1);
+                batch.meta_mut()[i].note = Cause::TtlExpired.note();
+                self.exit.take(batch, i);
+            }
+            Step::NoHeader => batch.discard(i, DropReason::TooShort),
+        }
+        false
+    }
+
     #[inline]
     fn step(&self, frame: &mut [u8], network: usize) -> Step {
         if FAMILY == 4 {
@@ -99,16 +120,7 @@ impl<const FAMILY: u8> Element for DecTtl<FAMILY> {
             return;
         }
         for i in 0..batch.len() {
-            let network = usize::from(batch.meta()[i].network);
-            match self.step(batch.bytes_mut(i), network) {
-                Step::Done => {}
-                Step::Expired => {
-                    self.drops.add(1);
-                    batch.meta_mut()[i].note = Cause::TtlExpired.note();
-                    self.exit.take(batch, i);
-                }
-                Step::NoHeader => batch.discard(i, DropReason::TooShort),
-            }
+            self.pass(batch, i);
         }
     }
 }

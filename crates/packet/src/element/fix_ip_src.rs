@@ -9,8 +9,8 @@ use super::setting::Setting;
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_FIX_SOURCE};
 use crate::graph::ClassSpec;
+use crate::wire::Ip4Mut;
 use crate::wire::checksum::update_long;
-use crate::wire::{Ip4, Ip4Mut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -37,30 +37,31 @@ struct FixIpSrc {
 impl Element for FixIpSrc {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let meta = &mut batch.meta_mut()[i];
-            if meta.flags & FLAG_FIX_SOURCE == 0 {
-                continue;
-            }
-            meta.flags &= !FLAG_FIX_SOURCE;
-            let network = usize::from(meta.network);
-            let frame = batch.bytes_mut(i);
-            let Some((old, sum)) = Ip4::at(frame, network).map(|ip| (ip.src(), ip.checksum()))
-            else {
-                continue;
-            };
-            if let Some(mut ip) = Ip4Mut::at(frame, network) {
-                let new = self.addr.get().to_bits();
-                ip.set_src(new);
-                ip.set_checksum(update_long(sum, old, new));
-            }
+            fix(batch, i, self.addr.get().to_bits());
         }
     }
+}
+
+/// Gives packet `i` this source, if it asks for one.
+#[inline]
+pub(super) fn fix(batch: &mut Batch, i: usize, addr: u32) {
+    let meta = &mut batch.meta_mut()[i];
+    if meta.flags & FLAG_FIX_SOURCE == 0 {
+        return;
+    }
+    meta.flags &= !FLAG_FIX_SOURCE;
+    let network = usize::from(meta.network);
+    let Some(mut ip) = Ip4Mut::at(batch.bytes_mut(i), network) else { return };
+    let (old, sum) = (ip.view().src(), ip.view().checksum());
+    ip.set_src(addr);
+    ip.set_checksum(update_long(sum, old, addr));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Bench, World, batch, element, frame_v4, refused};
+    use crate::wire::Ip4;
     use crate::wire::ip4::sum_is_valid;
 
     #[test]

@@ -56,7 +56,7 @@ const fn spec(name: &'static str) -> ClassSpec {
 }
 
 /// Cuts bytes off the front of packet `i`, or ends it where there are fewer.
-fn cut(batch: &mut Batch, i: usize, bytes: u8) {
+pub(super) fn cut(batch: &mut Batch, i: usize, bytes: u8) {
     if batch.pull_front(i, bytes.into()) {
         let network = &mut batch.meta_mut()[i].network;
         *network = network.saturating_sub(bytes);

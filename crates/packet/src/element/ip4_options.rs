@@ -73,8 +73,6 @@ pub(crate) const GATEWAY: ElementClass = ElementClass {
     },
 };
 
-/// To the lookup.
-const FORWARD: u16 = 0;
 /// To the sender.
 const ERROR: u16 = 1;
 
@@ -103,7 +101,7 @@ struct Counts {
 }
 
 /// The element.
-struct Ip4Options {
+pub(super) struct Ip4Options {
     clock: Clock,
     speaks: Speaks,
     exit: Exit,
@@ -283,32 +281,46 @@ impl Ip4Options {
     }
 }
 
+impl Ip4Options {
+    /// One that counts for itself, and speaks for these addresses.
+    pub(super) fn speaking(addrs: Arc<[u32]>, exit: Exit) -> Self {
+        Self::new(Speaks::As(addrs), exit, Arc::default())
+    }
+
+    /// Does what the options of packet `i` ask for; whether it goes on.
+    #[inline]
+    pub(super) fn pass(&self, batch: &mut Batch, i: usize, cx: &Context<'_>) -> bool {
+        let network = usize::from(batch.meta()[i].network);
+        let frame = batch.bytes(i);
+        let header = Ip4::at(frame, network)
+            .and_then(|ip| frame.get(network..network + ip.header_len().max(IP4_BYTES)));
+        let Some(header) = header else {
+            batch.discard(i, DropReason::BadHeaderLength);
+            return false;
+        };
+        match read(header) {
+            Ok(edits) => {
+                if edits != Edits::default() {
+                    let port = batch.meta()[i].port;
+                    self.write(&mut batch.bytes_mut(i)[network..], port, edits, cx);
+                }
+                return true;
+            }
+            Err(Refused::SourceRouted) => batch.discard(i, DropReason::SourceRouted),
+            Err(Refused::Bad(at)) => {
+                self.counts.bad.add(1);
+                batch.meta_mut()[i].note = Cause::BadOption(at).note();
+                self.exit.take(batch, i);
+            }
+        }
+        false
+    }
+}
+
 impl Element for Ip4Options {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let network = usize::from(batch.meta()[i].network);
-            let frame = batch.bytes(i);
-            let header = Ip4::at(frame, network)
-                .and_then(|ip| frame.get(network..network + ip.header_len().max(IP4_BYTES)));
-            let Some(header) = header else {
-                batch.discard(i, DropReason::BadHeaderLength);
-                continue;
-            };
-            match read(header) {
-                Ok(edits) => {
-                    if edits != Edits::default() {
-                        let port = batch.meta()[i].port;
-                        self.write(&mut batch.bytes_mut(i)[network..], port, edits, cx);
-                    }
-                    batch.output(i, FORWARD);
-                }
-                Err(Refused::SourceRouted) => batch.discard(i, DropReason::SourceRouted),
-                Err(Refused::Bad(at)) => {
-                    self.counts.bad.add(1);
-                    batch.meta_mut()[i].note = Cause::BadOption(at).note();
-                    self.exit.take(batch, i);
-                }
-            }
+            self.pass(batch, i, cx);
         }
     }
 

@@ -25,15 +25,19 @@ mod ip4_fragment;
 mod ip4_input;
 mod ip4_options;
 mod ip6_input;
+mod ip_combo;
 mod ip_filter;
 mod ip_lookup;
 mod neighbors;
 mod next_hop;
 mod paint;
+mod ping_responder;
+mod print;
 mod queue;
 mod route_lookup;
 mod sched;
 mod seam;
+mod set_ip_dscp;
 mod setting;
 mod setup;
 mod source;
@@ -49,6 +53,7 @@ pub(crate) use setup::{Devices, Kept};
 pub static ELEMENTS: &[ElementClass] = &[
     arp_querier::CLASS,
     arp_responder::CLASS,
+    check_ip_header::COMBO,
     check_ip_header::CLASS4,
     check_ip_header::CLASS6,
     classifier::CLASS,
@@ -83,6 +88,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip4_options::CLASS,
     ip4_options::GATEWAY,
     ip6_input::CLASS,
+    ip_combo::CLASS,
     ip_filter::CLASSIFIER,
     ip_filter::FILTER,
     ip_lookup::CLASS4,
@@ -92,6 +98,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     paint::PAINT,
     paint::SWITCH,
     paint::TEE,
+    ping_responder::CLASS,
+    print::CLASS,
     queue::CLASS,
     route_lookup::STATIC,
     route_lookup::LINEAR,
@@ -106,6 +114,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     route_lookup::ANY6,
     sched::ROUND_ROBIN,
     sched::PRIORITY,
+    set_ip_dscp::CLASS,
     source::CLASS,
     tee::CLASS,
     unqueue::CLASS,

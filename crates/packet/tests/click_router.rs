@@ -1,0 +1,183 @@
+//! Click's IPv4 router of two ports (`examples/graphs/ip-router-2.click`), packet by packet: ARP, forwarding, errors
+//! and redirects.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+
+use fingerpost_packet::testing::{Rig, World, fill_ip4_checksum, frame_v4};
+use fingerpost_packet::wire::arp::{ARP_BYTES, Arp, End, REPLY, REQUEST, write_arp};
+use fingerpost_packet::wire::ip4::sum_is_valid;
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, EtherMut, Ip4, ether};
+use fingerpost_packet::{DropReason, wire};
+use fingerpost_route::Mac;
+
+/// The router's ports, and a station behind each.
+const OURS: [End; 2] = [end(1, [198, 51, 100, 1]), end(2, [203, 0, 113, 1])];
+const PEERS: [End; 2] = [end(0x11, [198, 51, 100, 9]), end(0x22, [203, 0, 113, 9])];
+const DEVICES: [&str; 2] = ["eth0", "eth1"];
+
+const fn end(n: u8, addr: [u8; 4]) -> End {
+    End { mac: Mac([2, 0, 0, 0, 0, n]), addr: u32::from_be_bytes(addr) }
+}
+
+fn router() -> Rig {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs/ip-router-2.click");
+    let text = fs::read_to_string(path).unwrap();
+    // What is for the router itself is only counted here.
+    let text = text.replace("host :: ToHost;", "host :: Discard;");
+    let mut world = World::new();
+    world.ports.ports.clear();
+    Rig::new(&world, &text)
+}
+
+fn arp(operation: u16, sender: End, target: End) -> Vec<u8> {
+    let mut frame = vec![0; ETHER_BYTES + ARP_BYTES];
+    let mut header = EtherMut::of(&mut frame).unwrap();
+    let to = if target.mac == Mac([0; 6]) { Mac([0xff; 6]) } else { target.mac };
+    header.set_addrs(to, sender.mac);
+    header.set_kind(ether::TYPE_ARP);
+    assert!(write_arp(&mut frame, ETHER_BYTES, operation, sender, target));
+    frame
+}
+
+fn text(addr: u32) -> String {
+    std::net::Ipv4Addr::from_bits(addr).to_string()
+}
+
+/// A frame from the station at a port.
+fn from(port: usize, dst: u32, ttl: u8, len: usize) -> Vec<u8> {
+    let mut frame = frame_v4(&text(PEERS[port].addr), &text(dst), ttl, 17, &vec![7; len]);
+    EtherMut::of(&mut frame).unwrap().set_addrs(OURS[port].mac, PEERS[port].mac);
+    frame
+}
+
+/// Receives a frame, and lets all go that waits in queues.
+fn through(rig: &mut Rig, port: usize, frame: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut sent = rig.receive(DEVICES[port], &[frame]);
+    sent.extend(rig.poll());
+    sent
+}
+
+/// Lets the router learn both stations.
+fn learned() -> Rig {
+    let mut rig = router();
+    for port in [0, 1] {
+        let question = through(&mut rig, 1 - port, &from(1 - port, PEERS[port].addr, 9, 10));
+        assert_eq!(question.len(), 1);
+        assert_eq!(question[0].0, DEVICES[port]);
+        let asked = Arp::at(&question[0].1, ETHER_BYTES).unwrap();
+        assert_eq!((asked.operation(), asked.sender()), (REQUEST, OURS[port]));
+        assert_eq!(asked.target().addr, PEERS[port].addr);
+        let sent = through(&mut rig, port, &arp(REPLY, PEERS[port], OURS[port]));
+        assert_eq!(sent.len(), 1, "what waited");
+        assert_eq!(sent[0].0, DEVICES[port]);
+    }
+    rig
+}
+
+#[test]
+fn requests_are_answered() {
+    let mut rig = router();
+    for port in [0, 1] {
+        let target = End { mac: Mac([0; 6]), addr: OURS[port].addr };
+        let sent = through(&mut rig, port, &arp(REQUEST, PEERS[port], target));
+        assert_eq!(sent, [(DEVICES[port].to_owned(), arp(REPLY, OURS[port], PEERS[port]))]);
+    }
+}
+
+#[test]
+fn packets_are_forwarded() {
+    let mut rig = learned();
+    for port in [0, 1] {
+        let other = 1 - port;
+        let mut frame = from(port, PEERS[other].addr, 64, 20);
+        let sent = through(&mut rig, port, &frame);
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].0, DEVICES[other]);
+        let header = Ether::of(&sent[0].1).unwrap();
+        assert_eq!((header.dst(), header.src()), (PEERS[other].mac, OURS[other].mac));
+        let ip = Ip4::at(&sent[0].1, ETHER_BYTES).unwrap();
+        assert_eq!((ip.ttl(), sum_is_valid(ip.raw_sum())), (63, true));
+        // Padding of a short frame goes no further.
+        frame.resize(80, 0xee);
+        assert_eq!(through(&mut rig, port, &frame)[0].1.len(), ETHER_BYTES + 40);
+    }
+    // Beyond the networks: by the gateway, which is asked for.
+    let asked = through(&mut rig, 0, &from(0, 0x0808_0808, 64, 20));
+    let gateway = end(0x44, [203, 0, 113, 254]);
+    assert_eq!(Arp::at(&asked[0].1, ETHER_BYTES).unwrap().target().addr, gateway.addr);
+    let sent = through(&mut rig, 1, &arp(REPLY, gateway, OURS[1]));
+    assert_eq!((Ether::of(&sent[0].1).unwrap().dst(), sent[0].0.as_str()), (gateway.mac, "eth1"));
+    // To the router itself, whatever the TTL.
+    assert!(through(&mut rig, 0, &from(0, OURS[1].addr, 1, 20)).is_empty());
+    assert_eq!(rig.read("host.count"), "4", "and the three ARP replies");
+}
+
+#[test]
+fn errors_come_from_the_port_they_leave_by() {
+    let mut rig = learned();
+    let expired = from(0, PEERS[1].addr, 1, 20);
+    let mut whole = from(0, PEERS[1].addr, 64, 1580);
+    whole[20] = 0x40;
+    fill_ip4_checksum(&mut whole);
+    for (frame, kind, word) in [(expired, [11, 0], 0), (whole, [3, 4], 1500)] {
+        let sent = through(&mut rig, 0, &frame);
+        assert_eq!(sent.len(), 1);
+        let (device, error) = &sent[0];
+        assert_eq!(device, "eth0");
+        assert_eq!(Ether::of(error).unwrap().dst(), PEERS[0].mac);
+        let ip = Ip4::at(error, ETHER_BYTES).unwrap();
+        // Made with the address of the port behind which it happened; sent with that of the way back.
+        assert_eq!((ip.src(), ip.dst()), (OURS[0].addr, PEERS[0].addr));
+        assert_eq!((ip.ttl(), sum_is_valid(ip.raw_sum())), (63, true));
+        assert_eq!(error[34..36], kind);
+        assert_eq!(u32::from_be_bytes(error[38..42].try_into().unwrap()), word);
+        assert_eq!(wire::checksum::checksum(&error[34..]), 0);
+        assert_eq!(error[54..62], frame[26..34], "the addresses of the offender");
+    }
+    assert_eq!(rig.dropped(DropReason::TtlExpired), 1);
+    assert_eq!(rig.dropped(DropReason::TooBig), 1);
+}
+
+#[test]
+fn what_leaves_where_it_came_in_causes_a_redirect() {
+    let mut rig = learned();
+    // To another station of the same network, which answers to the router as well.
+    let other = end(0x33, [198, 51, 100, 33]);
+    let asked = through(&mut rig, 0, &from(0, other.addr, 64, 20));
+    let redirect = asked.iter().find(|sent| sent.1[12..14] == [8, 0]).expect("a redirect");
+    assert_eq!((redirect.0.as_str(), &redirect.1[34..36]), ("eth0", &[5, 1][..]));
+    assert_eq!(redirect.1[38..42], other.addr.to_be_bytes(), "go there yourself");
+    let sent = through(&mut rig, 0, &arp(REPLY, other, OURS[0]));
+    assert_eq!(Ether::of(&sent[0].1).unwrap().dst(), other.mac, "and this once we do");
+}
+
+#[test]
+fn broadcasts_and_nonsense_go_nowhere() {
+    let mut rig = learned();
+    let mut broadcast = from(0, PEERS[1].addr, 64, 20);
+    broadcast[..6].fill(0xff);
+    let mut damaged = from(0, PEERS[1].addr, 64, 20);
+    damaged[24] ^= 1;
+    let mut other = from(0, PEERS[1].addr, 64, 20);
+    other[12..14].copy_from_slice(&[0x88, 0xcc]);
+    let mut silent = from(0, PEERS[1].addr, 1, 20);
+    silent[26..30].copy_from_slice(&[198, 51, 100, 255]);
+    fill_ip4_checksum(&mut silent);
+    for frame in [&broadcast[..], &damaged, &other, &silent, &broadcast[..30], &[]] {
+        assert!(through(&mut rig, 0, frame).is_empty());
+    }
+    let reasons = [DropReason::LinkBroadcast, DropReason::BadChecksum, DropReason::MartianSource];
+    assert_eq!(reasons.map(|reason| rig.dropped(reason)), [1, 1, 1]);
+}
+
+#[test]
+fn a_large_packet_is_cut() {
+    let mut rig = learned();
+    let sent = through(&mut rig, 0, &from(0, PEERS[1].addr, 64, 1580));
+    let lens: Vec<_> = sent.iter().map(|(_, frame)| frame.len() - ETHER_BYTES).collect();
+    assert_eq!(lens, [1500, 120]);
+    assert!(sent.iter().all(|(device, frame)| device == "eth1" && frame[22] == 63));
+}

@@ -62,7 +62,9 @@ ip :: Strip(14)
     -> rt;
 in0, in1 -> ip;
 
-host :: ToHost;
+// What is for the router itself: pings are answered, and the answers routed; the rest is counted.
+host :: ICMPPingResponder -> rt;
+host [1] -> rest :: Discard;
 rt => host, out0, out1;
 
 // Errors are packets of this router, and need no check.

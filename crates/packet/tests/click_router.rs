@@ -1,5 +1,5 @@
-//! Click's IPv4 router of two ports (`examples/graphs/ip-router-2.click`), packet by packet: ARP, forwarding, errors
-//! and redirects.
+//! Click's IPv4 router of two and of four ports (`examples/graphs/ip-router-2.click`), packet by packet: ARP,
+//! forwarding, errors and redirects.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -13,20 +13,27 @@ use fingerpost_packet::{DropReason, wire};
 use fingerpost_route::Mac;
 
 /// The router's ports, and a station behind each.
-const OURS: [End; 2] = [end(1, [198, 51, 100, 1]), end(2, [203, 0, 113, 1])];
-const PEERS: [End; 2] = [end(0x11, [198, 51, 100, 9]), end(0x22, [203, 0, 113, 9])];
-const DEVICES: [&str; 2] = ["eth0", "eth1"];
+const OURS: [End; 4] = [
+    end(1, [198, 51, 100, 1]),
+    end(2, [203, 0, 113, 1]),
+    end(3, [192, 0, 2, 1]),
+    end(4, [198, 18, 0, 1]),
+];
+const PEERS: [End; 4] = [
+    end(0x11, [198, 51, 100, 9]),
+    end(0x22, [203, 0, 113, 9]),
+    end(0x33, [192, 0, 2, 9]),
+    end(0x44, [198, 18, 0, 9]),
+];
+const DEVICES: [&str; 4] = ["eth0", "eth1", "eth2", "eth3"];
 
 const fn end(n: u8, addr: [u8; 4]) -> End {
     End { mac: Mac([2, 0, 0, 0, 0, n]), addr: u32::from_be_bytes(addr) }
 }
 
-fn router() -> Rig {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs/ip-router-2.click");
-    let text = fs::read_to_string(path).unwrap();
-    // What is for the router itself is only counted here.
-    let text = text.replace("host :: ToHost;", "host :: Discard;");
+fn router(ports: usize) -> Rig {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs");
+    let text = fs::read_to_string(folder.join(format!("ip-router-{ports}.click"))).unwrap();
     let mut world = World::new();
     world.ports.ports.clear();
     Rig::new(&world, &text)
@@ -60,11 +67,12 @@ fn through(rig: &mut Rig, port: usize, frame: &[u8]) -> Vec<(String, Vec<u8>)> {
     sent
 }
 
-/// Lets the router learn both stations.
-fn learned() -> Rig {
-    let mut rig = router();
-    for port in [0, 1] {
-        let question = through(&mut rig, 1 - port, &from(1 - port, PEERS[port].addr, 9, 10));
+/// Lets a router learn all stations.
+fn learned(ports: usize) -> Rig {
+    let mut rig = router(ports);
+    for port in 0..ports {
+        let other = (port + 1) % ports;
+        let question = through(&mut rig, other, &from(other, PEERS[port].addr, 9, 10));
         assert_eq!(question.len(), 1);
         assert_eq!(question[0].0, DEVICES[port]);
         let asked = Arp::at(&question[0].1, ETHER_BYTES).unwrap();
@@ -79,7 +87,7 @@ fn learned() -> Rig {
 
 #[test]
 fn requests_are_answered() {
-    let mut rig = router();
+    let mut rig = router(2);
     for port in [0, 1] {
         let target = End { mac: Mac([0; 6]), addr: OURS[port].addr };
         let sent = through(&mut rig, port, &arp(REQUEST, PEERS[port], target));
@@ -89,7 +97,7 @@ fn requests_are_answered() {
 
 #[test]
 fn packets_are_forwarded() {
-    let mut rig = learned();
+    let mut rig = learned(2);
     for port in [0, 1] {
         let other = 1 - port;
         let mut frame = from(port, PEERS[other].addr, 64, 20);
@@ -112,12 +120,44 @@ fn packets_are_forwarded() {
     assert_eq!((Ether::of(&sent[0].1).unwrap().dst(), sent[0].0.as_str()), (gateway.mac, "eth1"));
     // To the router itself, whatever the TTL.
     assert!(through(&mut rig, 0, &from(0, OURS[1].addr, 1, 20)).is_empty());
-    assert_eq!(rig.read("host.count"), "4", "and the three ARP replies");
+    assert_eq!(rig.read("rest.count"), "4", "and the three ARP replies");
+}
+
+#[test]
+fn four_ports_reach_each_other() {
+    let mut rig = learned(4);
+    for port in 0..4 {
+        for other in (0..4).filter(|&other| other != port) {
+            let sent = through(&mut rig, port, &from(port, PEERS[other].addr, 64, 20));
+            let header = Ether::of(&sent[0].1).unwrap();
+            assert_eq!((sent.len(), sent[0].0.as_str()), (1, DEVICES[other]));
+            assert_eq!((header.dst(), header.src()), (PEERS[other].mac, OURS[other].mac));
+        }
+    }
+    // One port has a smaller MTU than the others.
+    let sent = through(&mut rig, 3, &from(3, PEERS[2].addr, 64, 1300));
+    let lens: Vec<_> = sent.iter().map(|(_, frame)| frame.len() - ETHER_BYTES).collect();
+    assert_eq!(lens, [1276, 64]);
+}
+
+#[test]
+fn the_router_answers_pings() {
+    let mut rig = learned(2);
+    let mut ping =
+        frame_v4(&text(PEERS[0].addr), &text(OURS[1].addr), 1, 1, &[8, 0, 0, 0, 1, 2, 3, 4]);
+    let sum = wire::checksum::checksum(&ping[34..]).to_be_bytes();
+    ping[36..38].copy_from_slice(&sum);
+    let sent = through(&mut rig, 0, &ping);
+    let (device, reply) = &sent[0];
+    assert_eq!((sent.len(), device.as_str()), (1, "eth0"));
+    let ip = Ip4::at(reply, ETHER_BYTES).unwrap();
+    assert_eq!((ip.src(), ip.dst(), ip.ttl()), (OURS[1].addr, PEERS[0].addr, 63));
+    assert_eq!((reply[34], wire::checksum::checksum(&reply[34..])), (0, 0));
 }
 
 #[test]
 fn errors_come_from_the_port_they_leave_by() {
-    let mut rig = learned();
+    let mut rig = learned(2);
     let expired = from(0, PEERS[1].addr, 1, 20);
     let mut whole = from(0, PEERS[1].addr, 64, 1580);
     whole[20] = 0x40;
@@ -143,7 +183,7 @@ fn errors_come_from_the_port_they_leave_by() {
 
 #[test]
 fn what_leaves_where_it_came_in_causes_a_redirect() {
-    let mut rig = learned();
+    let mut rig = learned(2);
     // To another station of the same network, which answers to the router as well.
     let other = end(0x33, [198, 51, 100, 33]);
     let asked = through(&mut rig, 0, &from(0, other.addr, 64, 20));
@@ -156,7 +196,7 @@ fn what_leaves_where_it_came_in_causes_a_redirect() {
 
 #[test]
 fn broadcasts_and_nonsense_go_nowhere() {
-    let mut rig = learned();
+    let mut rig = learned(2);
     let mut broadcast = from(0, PEERS[1].addr, 64, 20);
     broadcast[..6].fill(0xff);
     let mut damaged = from(0, PEERS[1].addr, 64, 20);
@@ -175,7 +215,7 @@ fn broadcasts_and_nonsense_go_nowhere() {
 
 #[test]
 fn a_large_packet_is_cut() {
-    let mut rig = learned();
+    let mut rig = learned(2);
     let sent = through(&mut rig, 0, &from(0, PEERS[1].addr, 64, 1580));
     let lens: Vec<_> = sent.iter().map(|(_, frame)| frame.len() - ETHER_BYTES).collect();
     assert_eq!(lens, [1500, 120]);

@@ -35,6 +35,7 @@ pub const CLASSES: &[ClassSpec] = &[
     row("EtherSwitch", "1-/=", "a/a", "#/[^#]"),
     row("FixIPSrc", "1/1", "a/a", "x/x"),
     row("FromDevice", "0/1", "h/h", "x/y"),
+    row("ICMPPingResponder", "1/1-2", "a/ah", "x/x"),
     row("ICMPError", "1/1", "a/ah", "x/x"),
     named(row("IPFragmenter", "1/1-2", "h/h", "x/x"), &["out", "too_big"]),
     row("IPGWOptions", "1/1-2", "a/ah", "x/x"),

@@ -269,7 +269,7 @@ mod tests {
         let svg = router.svg().unwrap();
         assert_eq!(svg.matches("<rect ").count(), 1 + router.elements().len());
         assert_eq!(svg.matches("fill=\"none\"").count(), router.connections().len());
-        assert_eq!(svg.matches("stroke=\"#b5541c\"").count(), 8, "errors go back to the lookup");
+        assert_eq!(svg.matches("stroke=\"#b5541c\"").count(), 9, "errors and answers go back");
         assert_eq!(svg.matches("stroke-dasharray").count(), 2, "devices ask queues");
         let size = |name: &str| -> f64 {
             let text = &svg[svg.find(name).unwrap() + name.len()..];

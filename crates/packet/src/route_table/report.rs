@@ -81,13 +81,15 @@ impl<A: Family> RouteTable<A> {
         let mut counts = Vec::new();
         table.structure().stats(&mut |name, count| counts.push((name, count)));
         let bytes = table.structure().bytes() as u64;
-        let each = per(bytes, prefixes);
         match direct_bits(table.algorithm().name) {
             Some(bits) => {
                 let count =
                     |name: &str| counts.iter().find(|(is, _)| *is == name).map_or(0, |c| c.1);
                 let direct = 4_u64 << bits;
-                let ranges = bytes.saturating_sub(direct);
+                // Without the counts beside them, as the DXR elements count.
+                let ranges =
+                    2 * count("physical_short_fragments") + 4 * count("physical_long_fragments");
+                let each = per(direct + ranges, prefixes);
                 let chunks = count("aggregated_short_chunks") + count("aggregated_long_chunks");
                 let resolved = 100.0 * (1.0 - per(chunks, 1 << bits));
                 let _ = write!(
@@ -107,6 +109,7 @@ impl<A: Family> RouteTable<A> {
                 }
             }
             None => {
+                let each = per(bytes, prefixes);
                 let _ = writeln!(text, "Lookup structure: {bytes} bytes ({each:.1} bytes/prefix)");
                 for (name, count) in counts.iter().filter(|count| count.0 != "prefixes") {
                     let _ = writeln!(text, "{}: {count}", name.replace('_', " "));

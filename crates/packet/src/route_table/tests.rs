@@ -280,6 +280,40 @@ Last update duration: 909.6 ms
     assert!(stat.contains("\nLookup structure: ") && stat.contains("\nLast update duration: "));
 }
 
+/// What the authors' own figures keep to.
+#[test]
+fn statistics_fit_together() {
+    let texts: Vec<String> = (0..3000_u32)
+        .map(|n| {
+            let addr = std::net::Ipv4Addr::from(n.wrapping_mul(0x9e37_79b1) & 0x0fff_ff80);
+            format!("{addr}/{} {}", [12, 22, 25][(n % 3) as usize], n % OUTPUTS)
+        })
+        .collect();
+    let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+    let stat = v4(&texts).read_stat();
+    let numbers: Vec<f64> = stat
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // D20R is one of them, and IPv4.
+    let [_, prefixes, ways, direct, ranges, each, resolved, _, longest, rest @ ..] = &numbers[..]
+    else {
+        panic!("{stat}")
+    };
+    let [short, long, short_ranges, long_ranges, all_short, all_long, all_ranges, more, _] = rest
+    else {
+        panic!("{stat}")
+    };
+    assert_eq!((*ways, *direct), (4.0, 4.0 * f64::from(1 << 20)), "{stat}");
+    assert!((each - (direct + ranges) / prefixes).abs() <= 0.05, "{stat}");
+    assert!((ranges - (2.0 * short_ranges + 4.0 * long_ranges)).abs() < 0.5, "{stat}");
+    let share = 100.0 * (all_short + all_long) / f64::from(1 << 20);
+    assert!((resolved + share - 100.0).abs() <= 0.05 && share > 0.0, "{stat}");
+    assert!(short + long > 0.0 && short + long <= all_short + all_long, "{stat}");
+    assert!(short_ranges + long_ranges <= all_ranges + more, "{stat}");
+    assert!(*longest > 2.0 && *longest <= short_ranges + long_ranges, "{stat}");
+}
+
 #[test]
 fn benches_have_the_form_of_the_dxr_elements() {
     let table = v4(&["10/8 1"]);

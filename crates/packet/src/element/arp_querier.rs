@@ -352,8 +352,11 @@ impl ArpQuerier {
         if arp.target().addr != own && !table.knows(sender.addr) {
             return;
         }
-        // An entry by hand stays what it is.
-        if self.view.get(sender.addr).is_some_and(|entry| entry.heard_ns == FOREVER) {
+        // An entry by hand stays what it is; and what was heard just now is no news to all workers.
+        let settled = |entry: Neighbor| {
+            entry.heard_ns == FOREVER || entry.mac == sender.mac && entry.age_ns(now_ns) < ASK_NS
+        };
+        if self.view.get(sender.addr).is_some_and(settled) {
             return;
         }
         let entry = Neighbor { mac: sender.mac, heard_ns: now_ns };

@@ -15,6 +15,9 @@ use fingerpost_route::Mac;
 /// Changes that are remembered for workers that have not seen them.
 const LOG: usize = 1024;
 
+/// Between two looks through a full table: a flood of new addresses must not cost one each.
+const SWEEP_NS: u64 = 1_000_000_000;
+
 /// When an entry was last confirmed that never grows old.
 pub(super) const FOREVER: u64 = u64::MAX;
 
@@ -39,6 +42,8 @@ struct State {
     log: VecDeque<(u32, Option<Neighbor>)>,
     /// Number of the first change in the log.
     first: u64,
+    /// When old entries were last looked for.
+    swept_ns: u64,
 }
 
 /// The table.
@@ -82,6 +87,10 @@ impl Neighbors {
         }
         let full = state.entries.len() >= self.capacity.load(Ordering::Relaxed);
         if full && !state.entries.contains_key(&addr) {
+            if now_ns.saturating_sub(state.swept_ns) < SWEEP_NS {
+                return false;
+            }
+            state.swept_ns = now_ns;
             let old = |entry: &Neighbor| entry.age_ns(now_ns) >= life_ns;
             let gone: Vec<u32> =
                 state.entries.iter().filter(|(_, e)| old(e)).map(|(addr, _)| *addr).collect();
@@ -202,16 +211,16 @@ mod tests {
     fn room_is_for_the_young() {
         let table = Neighbors::default();
         table.set_capacity(2);
-        assert!(table.learn(1, entry(1, 10), 10, 100) && table.learn(2, entry(2, 20), 20, 100));
-        assert!(!table.learn(3, entry(3, 50), 50, 100), "nothing is old");
-        assert!(table.learn(2, entry(4, 60), 60, 100), "one more of the same is none more");
-        assert!(table.learn(3, entry(3, 110), 110, 100));
-        assert_eq!(table.all(), [(2, entry(4, 60)), (3, entry(3, 110))]);
-        assert!(
-            table.learn(2, entry(4, FOREVER), 120, 100)
-                && table.learn(3, entry(3, FOREVER), 120, 100)
-        );
-        assert!(!table.learn(4, entry(4, u64::MAX - 1), u64::MAX - 1, 100), "these never are");
+        const S: u64 = 1_000_000_000;
+        let learn = |addr, entry: Neighbor, at| table.learn(addr, entry, at * S, 100 * S);
+        assert!(learn(1, entry(1, 10 * S), 10) && learn(2, entry(2, 20 * S), 20));
+        assert!(!learn(3, entry(3, 50 * S), 50), "nothing is old");
+        assert!(learn(2, entry(4, 60 * S), 60), "one more of the same is none more");
+        assert!(learn(3, entry(3, 110 * S), 110));
+        assert_eq!(table.all(), [(2, entry(4, 60 * S)), (3, entry(3, 110 * S))]);
+        assert!(!table.learn(4, entry(4, 0), 110 * S + 1, 1), "looked for a moment ago");
+        assert!(learn(2, entry(4, FOREVER), 120) && learn(3, entry(3, FOREVER), 120));
+        assert!(!learn(4, entry(4, 0), 10_000_000_000), "these never grow old");
         assert!(table.forget(2) && !table.forget(2) && table.knows(3) && !table.knows(2));
     }
 

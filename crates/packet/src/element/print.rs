@@ -4,6 +4,7 @@
 //! more than a router should do for a packet; it is not for graphs that carry load.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use super::setting::Setting;
 use super::{Context, Element, ElementClass, Made};
@@ -56,7 +57,9 @@ impl Element for Print {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         if self.active.get() {
             for i in 0..batch.len() {
-                eprintln!("{}", line(&self.label, batch.bytes(i), self.most));
+                let line = line(&self.label, batch.bytes(i), self.most);
+                // Where nobody reads it there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "{line}");
             }
         }
     }

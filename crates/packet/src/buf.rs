@@ -574,6 +574,38 @@ impl Batch {
         self.remove_front(count);
     }
 
+    /// Moves packet `i` to the end of another batch, leaving a hole that [`Batch::free_rest`] closes.
+    ///
+    /// # Panics
+    /// When `to` is full or of another pool, or the packet was taken before.
+    #[inline]
+    pub fn move_to(&mut self, i: usize, to: &mut Self) {
+        let label = &mut self.labels[..self.len][i];
+        assert!(to.len < BATCH && to.pool.same(&self.pool) && *label != TAKEN);
+        *label = TAKEN;
+        to.slots[to.len] = self.slots[i];
+        to.meta[to.len] = self.meta[i];
+        to.labels[to.len] = 0;
+        to.len += 1;
+    }
+
+    /// Frees the packets that were not taken or moved, and is empty then.
+    pub fn free_rest(&mut self) {
+        let mut freed: [u32; BATCH] = [0; BATCH];
+        let mut count = 0;
+        for (slot, &label) in self.slots[..self.len].iter().zip(&self.labels) {
+            if label != TAKEN {
+                freed[count] = slot.frame;
+                count += 1;
+            }
+        }
+        self.len = 0;
+        self.labeled = false;
+        if count > 0 {
+            self.pool.lock().extend_from_slice(&freed[..count]);
+        }
+    }
+
     /// Gives up to `count` packets from the front back to the pool.
     pub fn free_front(&mut self, count: usize) {
         let count = count.min(self.len);

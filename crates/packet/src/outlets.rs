@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Pool, RawFrame};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Pool};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port};
 use crate::drops::DropReason;
@@ -138,36 +138,30 @@ impl Outlets {
         let port = self.remove(number, DropReason::PortDown);
         Some(Event::PortFailed(number, error, port))
     }
-
-    #[cold]
-    fn drop_frame(&mut self, frame: RawFrame, generated: bool, reason: DropReason) {
-        self.counters.drop_packet(reason, generated);
-        self.pool.give_raw(frame);
-    }
 }
 
 impl Transmit for Outlets {
     #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
     fn transmit(&mut self, batch: &mut Batch) {
-        let count = batch.len();
-        batch.take_front_raw(count, |frame, offset, len, meta| {
-            let start = (offset - frame.offset()) as u16;
+        for i in 0..batch.len() {
+            let meta = batch.meta()[i];
             let generated = meta.flags & FLAG_GENERATED != 0;
             let Some(Some(slot)) = self.slots.get_mut(usize::from(meta.note as u16)) else {
-                self.drop_frame(frame, generated, DropReason::PortDown);
-                return;
+                self.counters.drop_packet(DropReason::PortDown, generated);
+                continue;
             };
             if slot.queue.room() == 0
                 && !slot.make_room(self.now_ns, &self.counters, &mut self.queued)
             {
-                self.drop_frame(frame, generated, DropReason::TransmitFull);
-                return;
+                self.counters.drop_packet(DropReason::TransmitFull, generated);
+                continue;
             }
-            slot.bytes += u64::from(len);
+            slot.bytes += batch.frame_len(i) as u64;
             slot.generated += usize::from(generated);
             self.queued.add(generated);
-            slot.queue.push_raw(frame, start, len, *meta);
-        });
+            batch.move_to(i, &mut slot.queue);
+        }
+        batch.free_rest();
         for slot in self.slots.iter_mut().flatten() {
             if slot.queue.len() >= SEND_AT {
                 slot.flush(self.now_ns, &self.counters, &mut self.queued);

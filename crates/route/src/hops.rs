@@ -93,6 +93,12 @@ impl Leg {
         kind << KIND_SHIFT | value
     }
 
+    /// The adjacency that a word names, if it stands for one.
+    #[inline]
+    pub fn adjacency_of(word: u32) -> Option<u32> {
+        (word >> KIND_SHIFT == 1).then_some(word & VALUE_MASK)
+    }
+
     /// A word that no leg has reads as `NoRoute`.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a glean leg holds a port, 16 bits")]
@@ -201,10 +207,12 @@ impl HopTable {
         [&self.hops, &self.slots, &self.adjacencies]
     }
 
-    /// Whether `id` is a group, so that a flow hash is needed.
+    /// The word that stands for the only leg of `id`; `None` when it is a group.
     #[inline]
-    pub fn is_group(&self, id: NextHopId) -> bool {
-        self.word(id) >> 32 != 0
+    #[allow(clippy::cast_possible_truncation, reason = "the upper half is 0")]
+    pub fn only_leg(&self, id: NextHopId) -> Option<u32> {
+        let word = self.word(id);
+        (word >> 32 == 0).then_some(word as u32)
     }
 
     /// What happens to a packet of flow `hash` with next hop `id`.
@@ -430,7 +438,9 @@ mod tests {
         let bigger = HopTable::new(64, 64, 64).unwrap();
         table.copy_to(&bigger);
         for table in [table, bigger] {
-            assert!(table.is_group(NextHopId(3)) && !table.is_group(NextHopId(1)));
+            assert!(
+                table.only_leg(NextHopId(3)).is_none() && table.only_leg(NextHopId(1)).is_some()
+            );
             assert_eq!(table.group(NextHopId(3)), Some((2, 5)));
             assert_eq!(table.group(NextHopId(1)), None);
             let mut seen = [0; 5];

@@ -10,7 +10,6 @@
 use fingerpost_lpm::{Addr, Lookup, NextHopId};
 use fingerpost_route::Forwarding;
 
-use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch};
 use crate::graph::ClassSpec;
@@ -77,7 +76,6 @@ impl<A: Addr + Default> Arrays<A> {
         }
         let len = batch.len();
         for i in 0..len {
-            batch.prefetch(i + AHEAD);
             let at = usize::from(batch.meta()[i].network);
             self.addrs[i] = addr(batch.bytes(i), at).unwrap_or_default();
         }

@@ -17,7 +17,6 @@
 use fingerpost_lpm::NextHopId;
 use fingerpost_route::{Adjacency, HopTable, Leg};
 
-use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta};
 use crate::cause::Cause;
@@ -26,7 +25,7 @@ use crate::flow;
 use crate::graph::ClassSpec;
 use crate::wire::ip4::DONT_FRAGMENT;
 use crate::wire::ip6::is_link_local;
-use crate::wire::{EtherMut, Ip4, Ip4Mut, Ip6, Ip6Mut};
+use crate::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -66,12 +65,13 @@ const FRAGMENT: u16 = 3;
 const FRAGMENTS: u16 = 1;
 
 struct NextHop<const FAMILY: u8> {
-    legs: Box<[Leg; BATCH]>,
+    /// As words: nearly all name an adjacency, and only the others are worth decoding.
+    legs: Box<[u32; BATCH]>,
 }
 
 impl<const FAMILY: u8> NextHop<FAMILY> {
     fn new() -> Self {
-        Self { legs: Box::new([Leg::NoRoute; BATCH]) }
+        Self { legs: Box::new([0; BATCH]) }
     }
 
     /// Which of the legs of a group a packet takes.
@@ -96,24 +96,23 @@ enum Verdict {
 impl<const FAMILY: u8> Element for NextHop<FAMILY> {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let hops = &*cx.forwarding.hops;
-        let len = batch.len();
-        for (i, leg) in self.legs.iter_mut().enumerate().take(len) {
-            let meta = &batch.meta()[i];
+        for (i, (leg, meta)) in self.legs.iter_mut().zip(batch.meta()).enumerate() {
             *leg = if input == FRAGMENTS {
-                Leg::decode(meta.hop.0)
-            } else if hops.is_group(meta.hop) {
-                Self::choose(hops, meta, batch.bytes(i), cx.flow_seed)
+                meta.hop.0
             } else {
-                hops.leg(meta.hop, 0)
+                hops.only_leg(meta.hop).unwrap_or_else(|| {
+                    Self::choose(hops, meta, batch.bytes(i), cx.flow_seed).encode()
+                })
             };
         }
-        for (i, &leg) in self.legs.iter().enumerate().take(len) {
-            batch.prefetch(i + AHEAD);
-            let meta = batch.meta()[i];
-            let verdict = match leg {
-                Leg::Adjacency(index) => {
+        let len = batch.len();
+        for (i, &leg) in self.legs[..len].iter().enumerate() {
+            let verdict = match Leg::adjacency_of(leg) {
+                None => elsewhere(Leg::decode(leg)),
+                Some(index) => {
                     let adjacency = hops.adjacency(index);
                     if adjacency.resolved() {
+                        let meta = batch.meta()[i];
                         let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
                         let frame = batch.bytes_mut(i);
                         let verdict = if FAMILY == 4 {
@@ -131,15 +130,22 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                         Verdict::Hold
                     }
                 }
-                Leg::Glean(_) => Verdict::Hold,
-                Leg::NoRoute => Verdict::Error(Cause::NoRoute),
-                Leg::Unreachable => Verdict::Error(Cause::Unreachable),
-                Leg::Prohibit => Verdict::Error(Cause::Prohibit),
-                Leg::Blackhole => Verdict::Drop(DropReason::Blackhole),
-                Leg::Local => Verdict::Drop(DropReason::Local),
             };
-            divert(batch, i, leg, &verdict);
+            divert(batch, i, Leg::decode(leg), &verdict);
         }
+    }
+}
+
+/// What becomes of a packet whose leg has no adjacency.
+#[cold]
+fn elsewhere(leg: Leg) -> Verdict {
+    match leg {
+        Leg::Adjacency(_) | Leg::Glean(_) => Verdict::Hold,
+        Leg::NoRoute => Verdict::Error(Cause::NoRoute),
+        Leg::Unreachable => Verdict::Error(Cause::Unreachable),
+        Leg::Prohibit => Verdict::Error(Cause::Prohibit),
+        Leg::Blackhole => Verdict::Drop(DropReason::Blackhole),
+        Leg::Local => Verdict::Drop(DropReason::Local),
     }
 }
 
@@ -169,8 +175,13 @@ fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
 
 #[inline]
 fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
-    let at = usize::from(meta.network);
-    let len = frame.len() - at.min(frame.len());
+    let len = frame.len();
+    // The link header is written right before the packet: there it must have been.
+    let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
+        return Verdict::Drop(DropReason::TooShort);
+    };
+    let frame: &mut [u8; ETHER_BYTES + IP4_BYTES] = frame;
+    let (len, at) = (len - ETHER_BYTES, ETHER_BYTES);
     let Some(ip) = Ip4::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
     if len > usize::from(adjacency.mtu) {
         return if ip.fragment() & DONT_FRAGMENT != 0 {
@@ -188,8 +199,12 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
 
 #[inline]
 fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
-    let at = usize::from(meta.network);
-    let len = frame.len() - at.min(frame.len());
+    let len = frame.len();
+    let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
+        return Verdict::Drop(DropReason::TooShort);
+    };
+    let frame: &mut [u8; ETHER_BYTES + IP6_BYTES] = frame;
+    let (len, at) = (len - ETHER_BYTES, ETHER_BYTES);
     let Some(ip) = Ip6::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
     // RFC 4007 9: a packet with a link-local source stays on its link.
     if is_link_local(ip.src()) && adjacency.port != meta.port {

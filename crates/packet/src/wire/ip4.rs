@@ -32,6 +32,12 @@ impl<'a> Ip4<'a> {
         self.0[0] >> 4
     }
 
+    /// Version 4, and a header without options.
+    #[inline]
+    pub fn is_plain(self) -> bool {
+        self.0[0] == 0x45
+    }
+
     /// Length of the header in bytes, as it states it: 0 to 60.
     #[inline]
     pub fn header_len(self) -> usize {
@@ -112,13 +118,11 @@ impl<'a> Ip4<'a> {
 /// Whether a header of this [`Ip4::raw_sum`] (plus that of its options) carries a right checksum.
 #[inline]
 pub fn sum_is_valid(sum: u64) -> bool {
-    // Fold 64 to 16 bits. A header is never all zeros (its version is not), so a right one gives
-    // 0xffff and never 0.
+    // Fold 64 to 32 bits and those to 17. A header is never all zeros (its version is not), so a right one gives
+    // 0xffff, or twice that, and never 0.
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum == 0xffff
+    matches!(sum, 0xffff | 0x1_fffe)
 }
 
 /// An IPv4 header, for writing. Nothing but [`Ip4Mut::decrement_ttl`] keeps the checksum right.

@@ -167,6 +167,19 @@ impl Router {
         words: &str,
         interfaces: usize,
     ) -> Self {
+        let router = Self::begin(command, namespace, words);
+        router.wait_for("to forward", |said| {
+            said.iter().any(|line| line.contains("forwarding on"))
+                && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
+        });
+        router
+    }
+
+    /// The same without waiting for anything.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn begin(command: fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
         let program = program().expect("the line was made with it");
         let words = format!("{} run --json {words}", program.display());
         let mut child = command(namespace, words.trim_end())
@@ -182,12 +195,7 @@ impl Router {
                 lines.lock().expect("no panic while holding it").push(line);
             }
         });
-        let router = Self { namespace: namespace.to_owned(), child, said };
-        router.wait_for("to forward", |said| {
-            said.iter().any(|line| line.contains("forwarding on"))
-                && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
-        });
-        router
+        Self { namespace: namespace.to_owned(), child, said }
     }
 
     /// What it answers to `fingerpost` with these words, as JSON.

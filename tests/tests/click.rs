@@ -1,0 +1,187 @@
+//! Graphs in Click's language at work: between real hosts, and with a full table behind the control socket.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fingerpost_tests::netns::{Line, Router, command, exec, ip, run};
+use fingerpost_tests::{program, quick, root, skip, tables};
+
+/// The router of two ports from the examples, with the addresses of the line.
+fn router_of_two_ports() -> String {
+    let file = root().join("examples/graphs/ip-router-2.click");
+    let text = std::fs::read_to_string(file).expect("the example is there");
+    let text = text.replace("203.0.113.254", "10.0.2.2");
+    text.replace("198.51.100.", "10.0.1.").replace("203.0.113.", "10.0.2.")
+}
+
+#[test]
+fn clicks_router_stands_between_two_hosts() {
+    let Some(line) = Line::new(&["ping", "traceroute"]) else { return };
+    // The graph has the addresses: the kernel beside it must not answer for them.
+    for link in ["r0", "r1"] {
+        ip(&format!("-n {} addr flush dev {link}", line.router));
+    }
+    let file = std::env::temp_dir().join(format!("{}.click", line.router));
+    std::fs::write(&file, router_of_two_ports()).expect("the temporary folder can be written");
+    let words = format!("{} --device eth0=afxdp:r0 --device eth1=afxdp:r1", file.display());
+    let router = Router::begin(command, &line.router, &words);
+    router.wait_for("to open its devices", |said| {
+        ["eth0: ", "eth1: "].iter().all(|name| said.iter().any(|line| line.contains(name)))
+    });
+    run(&line.source, "ping -c 10 -i 0.05 -W 2 10.0.2.2");
+    run(&line.destination, "ping -c 5 -i 0.05 -s 1400 -W 2 10.0.1.2");
+    // The router itself, by the near address and by the far one.
+    run(&line.source, "ping -c 2 -i 0.05 -W 2 10.0.1.1");
+    run(&line.source, "ping -c 2 -i 0.05 -W 2 10.0.2.1");
+    let path = run(&line.source, "traceroute -I -n -q 1 -w 2 10.0.2.2");
+    let hop = |n: usize| path.lines().nth(n).unwrap_or_default().to_owned();
+    assert!(hop(1).contains("10.0.1.1") && hop(2).contains("10.0.2.2"), "{path}");
+    // A packet that may not be cut: the far link takes less from here on.
+    let smaller = router_of_two_ports().replace("MTU 1500", "MTU 1000");
+    assert!(smaller.contains("MTU 1000"), "the example has an MTU");
+    let report = router.stop();
+    assert!(report["packets_out"].as_u64() >= Some(34), "{report}");
+    assert_eq!(report["dropped"].get("queue_full"), None, "{report}");
+
+    std::fs::write(&file, smaller).expect("the temporary folder can be written");
+    let router = Router::begin(command, &line.router, &words);
+    router.wait_for("to open its devices", |said| said.iter().any(|l| l.contains("eth1: ")));
+    run(&line.source, "ping -c 2 -i 0.05 -s 1400 -M dont -W 2 10.0.2.2");
+    let told = exec(&line.source, "ping -c 2 -i 0.05 -s 1400 -M do -W 2 10.0.2.2");
+    let told =
+        String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+    assert!(told.contains("mtu = 1000") || told.contains("mtu=1000"), "{told}");
+    drop(router.stop());
+    let _ = std::fs::remove_file(file);
+}
+
+/// A program that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A client of the control socket.
+struct Telnet(BufReader<TcpStream>);
+
+impl Telnet {
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("it answers in text");
+        line.trim_end_matches("\r\n").to_owned()
+    }
+
+    /// What a handler says; checks the lines before it.
+    fn read(&mut self, handler: &str) -> String {
+        write!(self.0.get_mut(), "read {handler}\r\n").expect("it is there");
+        assert_eq!(self.line(), format!("200 Read handler '{handler}' OK"));
+        let length = self.line();
+        let length = length.strip_prefix("DATA ").expect("a length").parse().expect("a number");
+        let mut data = vec![0; length];
+        self.0.read_exact(&mut data).expect("as many bytes as were announced");
+        String::from_utf8(data).expect("text")
+    }
+
+    fn write(&mut self, handler: &str, text: &str) {
+        write!(self.0.get_mut(), "write {handler} {text}\r\n").expect("it is there");
+        assert_eq!(self.line(), format!("200 Write handler '{handler}' OK"));
+    }
+}
+
+/// Whether `text` has the form of `like`: the same words, with any numbers.
+fn same_form(text: &str, like: &str) -> bool {
+    let words = |text: &str| {
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        text.replace(number, " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    words(text) == words(like)
+}
+
+/// Of the session that the authors of DXR show (2014), without its numbers.
+const STAT: [&str; 8] = [
+    "DXRIPLookup (D20R): 513644 prefixes, 239 unique nexthops",
+    "Lookup tables: 4194304 bytes direct, 512148 bytes range (9.1 bytes/prefix)",
+    "Direct table resolves 93.8% of IPv4 address space",
+    "Longest range chunk contains 176 fragments",
+    "Physical chunks: 40247 short, 1416 long",
+    "Physical fragments: 237728 short, 9173 long",
+    "Aggregated chunks: 63313 short, 1477 long",
+    "Aggregated fragments: 306484 short, 9354 long",
+];
+
+#[test]
+fn a_full_table_is_loaded_and_asked_by_telnet() {
+    if quick() {
+        return skip("time (FINGERPOST_QUICK is set)");
+    }
+    let Some(program) = program() else { return skip("a release build of fingerpost") };
+    let routes = tables::read::<u32>(&tables::shipped().join("v4-tier1-nh496.txt.xz"));
+    assert!(routes.len() > 850_000, "{} routes", routes.len());
+    let mut text = String::from("ControlSocket(TCP, 0);\nrt :: DXRIPLookup(\n");
+    for (prefix, hop) in &routes {
+        let _ = writeln!(text, "{prefix} {},", hop.0 % 200);
+    }
+    text += ");\nIdle -> rt;\n";
+    for output in 0..200 {
+        let _ = writeln!(text, "rt[{output}] -> Discard;");
+    }
+    let file = std::env::temp_dir().join(format!("fingerpost-{}.click", std::process::id()));
+    std::fs::write(&file, text).expect("the temporary folder can be written");
+    // The best of three: the machine does other things as well.
+    let mut best = Duration::MAX;
+    let mut session = None;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let child = Command::new(&program)
+            .arg("run")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it was built");
+        let mut running = Running(child);
+        let said = BufReader::new(running.0.stderr.take().expect("it is piped"));
+        let place = said.lines().map_while(Result::ok).find(|line| line.contains("control socket"));
+        let place = place.expect("it opens its control socket");
+        let place = place.rsplit(' ').next().expect("where").to_owned();
+        let mut telnet = Telnet(BufReader::new(TcpStream::connect(place).expect("it listens")));
+        assert_eq!(telnet.line(), "Click::ControlSocket/1.3");
+        best = best.min(start.elapsed());
+        session = Some((running, telnet));
+    }
+    let _ = std::fs::remove_file(file);
+    println!("{} routes and 200 outputs from a file: {best:?}", routes.len());
+    assert!(best < Duration::from_secs(2), "{best:?}");
+
+    let (_running, mut telnet) = session.expect("there were three");
+    let stat = telnet.read("rt.stat");
+    let lines: Vec<&str> = stat.lines().collect();
+    for (line, like) in lines.iter().zip(STAT) {
+        assert!(same_form(line, like), "{line}\n{like}");
+    }
+    assert!(lines[0].contains(&format!("{} prefixes", routes.len())), "{stat}");
+    for (number, name) in [("0", "SEQ"), ("1", "RND"), ("2", "REP")] {
+        telnet.write("rt.bench_sel", number);
+        let bench = telnet.read("rt.bench");
+        let mut lines = bench.lines();
+        let first = lines.next().unwrap_or_default();
+        assert!(first.contains(&format!("{name} test")), "{bench}");
+        let second = lines.next().unwrap_or_default();
+        assert!(same_form(second, "268435456 lookups in 1.4 s (190.9 M lookups/s)"), "{bench}");
+    }
+    // A route comes and goes.
+    telnet.write("rt.add", "192.0.2.77/32 5");
+    write!(telnet.0.get_mut(), "read rt.lookup 192.0.2.77\r\n").expect("it is there");
+    assert_eq!([telnet.line(), telnet.line()], ["200 Read handler 'rt.lookup' OK", "DATA 1"]);
+    let mut port = [0; 1];
+    telnet.0.read_exact(&mut port).expect("one byte");
+    assert_eq!(port, *b"5");
+    telnet.write("rt.remove", "192.0.2.77/32 5");
+}

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,47 @@ fn clicks_router_stands_between_two_hosts() {
     let _ = std::fs::remove_file(file);
 }
 
+#[test]
+fn a_configuration_is_exchanged_and_no_packet_is_lost() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    for link in ["r0", "r1"] {
+        ip(&format!("-n {} addr flush dev {link}", line.router));
+    }
+    let folder = std::env::temp_dir();
+    let (file, socket) = (
+        folder.join(format!("{}-swap.click", line.router)),
+        folder.join(format!("{}-swap.sock", line.router)),
+    );
+    let plain = format!("ControlSocket(UNIX, {});\n{}", socket.display(), router_of_two_ports());
+    // The same with something between, and longer queues.
+    let other = plain.replacen("-> rt;", "-> between :: Counter -> rt;", 1);
+    let other = other.replace("Queue(200)", "Queue(500)");
+    assert!(other.contains("between"), "the example leads to `rt`");
+    std::fs::write(&file, &plain).expect("the temporary folder can be written");
+    let words = format!("{} --device eth0=afxdp:r0 --device eth1=afxdp:r1", file.display());
+    let router = Router::begin(command, &line.router, &words);
+    router.wait_for("to listen", |said| said.iter().any(|l| l.contains("control socket")));
+    run(&line.source, "ping -c 2 -i 0.05 -W 2 10.0.2.2");
+    let mut ping = command(&line.source, "ping -q -c 300 -i 0.01 -W 2 10.0.2.2");
+    let ping = ping.stdout(Stdio::piped()).spawn().expect("it was found before");
+    let mut exchanged = 0;
+    let client = UnixStream::connect(&socket).expect("it listens");
+    let mut telnet = Telnet(BufReader::new(client));
+    assert_eq!(telnet.line(), "Click::ControlSocket/1.3");
+    for text in [&other, &plain].into_iter().cycle().take(10) {
+        write!(telnet.0.get_mut(), "writedata hotconfig {}\r\n{text}", text.len()).expect("open");
+        assert_eq!(telnet.line(), "200 Write handler 'hotconfig' OK");
+        exchanged += 1;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let said = ping.wait_with_output().expect("it was started");
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("300 received, 0% packet loss"), "{exchanged} exchanges: {said}");
+    let report = router.stop();
+    assert_eq!(report["dropped"].get("shutdown"), None, "{report}");
+    let _ = std::fs::remove_file(file);
+}
+
 /// A program that ends with this.
 struct Running(Child);
 
@@ -69,9 +111,9 @@ impl Drop for Running {
 }
 
 /// A client of the control socket.
-struct Telnet(BufReader<TcpStream>);
+struct Telnet<S>(BufReader<S>);
 
-impl Telnet {
+impl<S: Read + std::io::Write> Telnet<S> {
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("it answers in text");

@@ -75,6 +75,82 @@ fn packets_cross_from_file_to_file_and_it_ends() {
     assert_eq!(fs::read(&made).unwrap(), fs::read(&copied).unwrap());
 }
 
+/// A capture file of these frames.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file =
+        vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+    for frame in frames {
+        let len = u32::try_from(frame.len()).unwrap().to_le_bytes();
+        file.extend([&[0; 8][..], &len, &len, frame].concat());
+    }
+    file
+}
+
+/// The frames of a capture file, as far as it is written.
+fn captured(path: &str) -> Vec<Vec<u8>> {
+    let file = fs::read(path).unwrap_or_default();
+    let mut rest = file.get(24..).unwrap_or_default();
+    let mut frames = Vec::new();
+    while let Some(len) = rest.get(8..12) {
+        let len = u32::from_le_bytes(len.try_into().unwrap()) as usize;
+        let Some(frame) = rest.get(16..16 + len) else { break };
+        frames.push(frame.to_vec());
+        rest = &rest[16 + len..];
+    }
+    frames
+}
+
+#[test]
+fn clicks_router_runs_from_capture_to_capture() {
+    let folder = Folder::new("click-captures");
+    let (left, right) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (near, far) = ([2, 0, 0, 0, 9, 1], [2, 0, 0, 0, 9, 2]);
+    // 198.51.100.7 to 203.0.113.9, TTL 64, with a right checksum: a header and nothing else.
+    let mut packet =
+        vec![0x45, 0, 0, 20, 0, 1, 0, 0, 64, 17, 0, 0, 198, 51, 100, 7, 203, 0, 113, 9];
+    let sum: u32 = packet.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let ether = |to: [u8; 6], from: [u8; 6], kind: [u8; 2], rest: &[u8]| {
+        [&to[..], &from, &kind, rest].concat()
+    };
+    let reply = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &far, &[203, 0, 113, 9], &right, &[203, 0, 113, 1]];
+    let reply = ether(right, far, [8, 6], &reply.concat());
+    let name = |file: &str| folder.path(file);
+    fs::write(name("in0"), capture(&[ether(left, near, [8, 0], &packet)])).unwrap();
+    fs::write(name("in1"), capture(&[reply])).unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/graphs/ip-router-2.click");
+    let device =
+        |n: u8| format!("eth{n}=pcap:{},{}", name(&format!("in{n}")), name(&format!("out{n}")));
+    let child =
+        fingerpost(&["run", example, "--json", "--device", &device(0), "--device", &device(1)])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let started = std::time::Instant::now();
+    while captured(&name("out1")).len() < 2 {
+        assert!(started.elapsed().as_secs() < 20, "{:02x?}", captured(&name("out1")));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let report = stopped(child);
+    let sent = captured(&name("out1"));
+    // First it asks who has the address, then the packet goes there, a hop older.
+    assert_eq!(
+        (&sent[0][..6], &sent[0][12..14], &sent[0][38..42]),
+        (&[255; 6][..], &[8, 6][..], &[203, 0, 113, 9][..])
+    );
+    assert_eq!(sent[1][..14], ether(far, right, [8, 0], &[]));
+    let header = &sent[1][14..34];
+    let sum: u32 = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    assert_eq!((header[8], (sum & 0xffff) + (sum >> 16)), (63, 0xffff));
+    assert_eq!(header[12..], packet[12..]);
+    assert_eq!(
+        (report["packets_in"].as_u64(), captured(&name("out0")).len()),
+        (Some(2), 0),
+        "{report}"
+    );
+}
+
 fn stopped(child: Child) -> Value {
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());

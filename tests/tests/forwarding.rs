@@ -158,3 +158,41 @@ fn an_interface_left_to_the_kernel_is_still_sent_by() {
     conserved(&report);
     assert!(report["packets_out"].as_u64() >= Some(6), "{report}");
 }
+
+/// CPU time that a process has used, in milliseconds.
+fn cpu_ms(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    // Behind the name, which may hold anything: user and system time are the 12th and 13th, in ticks of 10 ms.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number") * 10).sum()
+}
+
+/// How long a ping took, in milliseconds.
+fn ping_ms(line: &Line) -> f64 {
+    let said = run(&line.source, "ping -c 1 -W 2 10.0.2.2");
+    let time = said.split("time=").nth(1).and_then(|rest| rest.split(' ').next());
+    time.and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+}
+
+#[test]
+fn an_idle_router_costs_next_to_nothing_and_wakes_at_once() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    let router = Router::start(&line.router, "--path graph", 2);
+    ping_ms(&line);
+    std::thread::sleep(Duration::from_millis(500));
+    let before = cpu_ms(router.pid());
+    std::thread::sleep(Duration::from_secs(5));
+    let used = cpu_ms(router.pid()) - before;
+    // A ping is two packets through the router, and two hosts; each finds all of them asleep.
+    let mut times: Vec<f64> = (0..9)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(300));
+            ping_ms(&line)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("idle: {used} ms of CPU in 5 s; pings after 0.3 s of silence: {times:?} ms");
+    assert!(used < 100, "2 % of a core: {used} ms in 5 s");
+    assert!(times[4] < 1.0, "{times:?}");
+    conserved(&router.stop());
+}

@@ -52,7 +52,7 @@ impl Default for FibOptions {
             at_once_us: 1000,
             trial_ms: 2000,
             trial_mib: 1024,
-            audit_share_bp: 100,
+            audit_share_bp: 50,
         }
     }
 }

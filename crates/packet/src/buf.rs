@@ -364,6 +364,8 @@ impl Slot {
 pub type Label = u16;
 
 const DROP: Label = 0xff00;
+/// The greatest number of an output: what lies above are reasons to drop.
+pub(crate) const MOST_OUTPUT: u16 = DROP - 1;
 const TAKEN: Label = 0xffff;
 
 /// Up to [`BATCH`] packets of one pool, in order.

@@ -156,6 +156,10 @@ impl Transmit for Outlets {
                 self.counters.drop_packet(DropReason::TransmitFull, generated);
                 continue;
             }
+            if slot.queue.is_empty() {
+                // Its patience begins with the first packet that waits.
+                slot.moved_ns = self.now_ns;
+            }
             slot.bytes += batch.frame_len(i) as u64;
             slot.generated += usize::from(generated);
             self.queued.add(generated);

@@ -201,3 +201,29 @@ fn counts_of_replaced_instances_are_used_again() {
         assert_eq!(rig.graph.counters()[usize::from(node)].packets.read(), n);
     }
 }
+
+#[test]
+fn packets_that_wait_keep_their_gateway_and_a_queue_its_mark() {
+    let before = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rt :: StaticIPLookup(192.0.2.0/24 10.0.0.9 0)
+        -> q :: Queue -> Idle -> Discard";
+    let after = "rt :: StaticIPLookup(203.0.113.0/24 10.0.0.77 0, 192.0.2.0/24 10.0.0.9 0); Idle -> rt -> q :: Queue
+        -> Unqueue -> arp :: ARPQuerier(10.0.0.1/24, 2:0:0:0:0:1) -> ToDevice(b); Idle -> [1] arp";
+    let mut rig = rig(before);
+    let frame = fingerpost_packet::testing::frame_v4("10.0.0.7", "192.0.2.1", 9, 17, &[0; 30]);
+    rig.receive("a", &[&frame]);
+    assert_eq!((rig.read("q.length"), rig.read("q.highwater_length")), ("1".into(), "1".into()));
+    rig.replace(after).unwrap();
+    assert_eq!((rig.read("q.length"), rig.read("q.highwater_length")), ("1".into(), "1".into()));
+    let asked = rig.poll();
+    assert_eq!((asked.len(), &asked[0].1[38..42]), (1, &[10, 0, 0, 9][..]));
+}
+
+#[test]
+fn outputs_and_lengths_have_bounds() {
+    let told = errors(
+        "InfiniteSource -> Paint(0) -> rt :: StaticIPLookup(0.0.0.0/0 0); rt [65280] -> Discard",
+    );
+    assert!(told.contains("no port 65280: at most 65279"), "{told}");
+    let told = errors("InfiniteSource(LENGTH 18446744073709551615) -> Discard");
+    assert!(told.contains("packets have at most 1792 bytes"), "{told}");
+}

@@ -73,6 +73,9 @@ pub(crate) enum ClickError {
     /// No such driver.
     #[error("device {device}: no driver `{driver}`; there are {known}")]
     NoDriver { device: String, driver: String, known: String },
+    /// The worker takes no commands any more.
+    #[error("the worker has ended, or does not answer")]
+    Worker,
     /// No thread, or no file descriptors.
     #[error("worker: {0}")]
     Thread(io::Error),
@@ -269,9 +272,13 @@ impl Running {
     /// Works until `stop` says so, or an element of the file; what happens is told to `tell`.
     pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool, tell: &mut dyn FnMut(String)) {
         let mut ending: Option<Instant> = None;
-        while !stop() {
+        while !stop() && !self.has_ended() {
             std::thread::sleep(TICK);
-            self.closing.clear();
+            let closing = std::mem::take(&mut self.closing);
+            if !closing.is_empty() {
+                // It waits for their clients, and one of them may wait for an answer of this thread.
+                std::thread::spawn(move || drop(closing));
+            }
             while let Ok(event) = self.events.try_recv() {
                 self.hear(event, tell);
             }
@@ -294,6 +301,11 @@ impl Running {
         }
     }
 
+    /// Whether the worker ended by itself, as one does that panicked.
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     fn hear(&mut self, event: Event, tell: &mut dyn FnMut(String)) {
         if let Event::PortFailed(port, error, _) = event {
             self.modes.remove(&port);
@@ -307,7 +319,7 @@ impl Running {
         let ports = open_ports(&plan, &self.stands, &self.pool, &self.modes)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.installed)?;
         let graph = Box::new(Graph::after(&self.plan, &plan, &self.pool));
-        // From here on nothing fails.
+        // From here on nothing fails but the worker itself.
         self.nodes = graph.counters();
         for (number, port) in ports {
             self.modes.insert(number, port.mode());
@@ -315,7 +327,7 @@ impl Running {
         }
         self.tell_worker(Command::Replace(graph));
         self.plan = plan;
-        self.wait_for_worker(tell);
+        self.wait_for_worker(tell)?;
         let unused = |(number, device): (u16, &Device)| (!device.used).then_some(number);
         let unused: Vec<u16> = (0..).zip(self.plan.devices()).filter_map(unused).collect();
         for number in unused {
@@ -340,20 +352,23 @@ impl Running {
     }
 
     /// Until it runs the new graph.
-    fn wait_for_worker(&mut self, tell: &mut dyn FnMut(String)) {
+    fn wait_for_worker(&mut self, tell: &mut dyn FnMut(String)) -> Result<(), ClickError> {
         while let Ok(event) = self.events.recv_timeout(LONGEST_REPLACING) {
             if matches!(event, Event::Replaced(_)) {
-                break;
+                return Ok(());
             }
             self.hear(event, tell);
         }
+        Err(ClickError::Worker)
     }
 
     /// Ends it, and says what it did.
     pub(crate) fn stop(mut self) -> ClickReport {
         self.tell_worker(Command::Stop);
+        // Who waits for an answer is told that there will be none.
+        drop(self.requests);
         let crashed = self.thread.take().is_some_and(|thread| thread.join().is_err());
-        self.sockets.clear();
+        drop((self.sockets, self.closing));
         let counters = &self.counters;
         let count = |of: &[fingerpost_packet::counters::Count]| {
             let each = DropReason::ALL.iter().map(|&why| (why.name(), of[why as usize].read()));

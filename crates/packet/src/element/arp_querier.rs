@@ -80,14 +80,18 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         };
         // What was learned stays known to a configuration that follows.
         let kept = setup.keep::<Shared>();
-        kept.1.set_capacity(entries?.unwrap_or(ENTRIES));
+        let entries = entries?.unwrap_or(ENTRIES);
         let (shown, addr) = (kept.clone(), settings.addr.clone());
-        let made = Made::new(move || ArpQuerier {
-            settings: settings.clone(),
-            view: View::new(kept.1.clone()),
-            waiting: Waiting::new(capacity),
-            counts: kept.0.add(),
-            learned: Vec::new(),
+        let made = Made::new(move || {
+            // Only now the configuration is taken.
+            kept.1.set_capacity(entries);
+            ArpQuerier {
+                settings: settings.clone(),
+                view: View::new(kept.1.clone()),
+                waiting: Waiting::new(capacity),
+                counts: kept.0.add(),
+                learned: Vec::new(),
+            }
         });
         let made = made.polled().holds(capacity.into());
         Ok(addr.handled(handled(made, &shown), "ipaddr"))

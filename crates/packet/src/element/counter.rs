@@ -95,21 +95,23 @@ impl Shared {
     }
 
     fn since_reset(&self) -> Totals {
-        let (now, then) = (self.totals(), self.marks().reset);
+        // Locked first: what is reset in between would be more than what was counted before.
+        let marks = self.marks();
+        let (now, then) = (self.totals(), marks.reset);
         Totals { packets: now.packets - then.packets, bytes: now.bytes - then.bytes }
     }
 
     fn reset(&self) {
+        let mut marks = self.marks();
         let totals = self.totals();
-        let asked = [(Instant::now(), totals); 3];
-        *self.marks() = Marks { reset: totals, asked };
+        *marks = Marks { reset: totals, asked: [(Instant::now(), totals); 3] };
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate is not exact")]
     fn rate(&self, asker: usize) -> Rates {
+        let mut marks = self.marks();
         let (now, totals) = (Instant::now(), self.totals());
-        let mark = &mut self.marks().asked[asker];
-        let (then, before) = std::mem::replace(mark, (now, totals));
+        let (then, before) = std::mem::replace(&mut marks.asked[asker], (now, totals));
         let seconds = (now - then).as_secs_f64().max(1e-9);
         Rates {
             packets: (totals.packets - before.packets) as f64 / seconds,

@@ -190,6 +190,11 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
             Verdict::Fragment(adjacency.mtu)
         };
     }
+    // The check before the lookup lets packets to our own addresses pass; in another table than that of the address
+    // such a packet finds a way out.
+    if count_down && ip.ttl() <= 1 {
+        return Verdict::Error(Cause::TtlExpired);
+    }
     if count_down && let Some(mut ip) = Ip4Mut::at(frame, at) {
         ip.decrement_ttl();
     }
@@ -212,6 +217,9 @@ fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
     }
     if len > usize::from(adjacency.mtu) {
         return Verdict::Error(Cause::TooBig(adjacency.mtu));
+    }
+    if count_down && ip.hop_limit() <= 1 {
+        return Verdict::Error(Cause::TtlExpired);
     }
     if count_down && let Some(mut ip) = Ip6Mut::at(frame, at) {
         ip.decrement_hop_limit();
@@ -381,6 +389,23 @@ mod tests {
                 m.flags = FLAG_GENERATED;
             });
             assert_eq!((batch.decision(0), batch.bytes(0)[at]), (Decision::Output(0), 64));
+        }
+    }
+
+    #[test]
+    fn none_leaves_with_a_ttl_that_is_used_up() {
+        let (world, hops) = world();
+        for ttl in [0, 1] {
+            for frame in [
+                frame_v4("10.0.0.9", "192.0.2.1", ttl, 17, &[]),
+                frame_v6("2001:db8::9", "2001:db8:5::1", ttl, 17, &[]),
+            ] {
+                let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+                assert_eq!(
+                    (batch.decision(0), batch.meta()[0].note),
+                    (Decision::Output(ERROR), Cause::TtlExpired.note())
+                );
+            }
         }
     }
 

@@ -118,13 +118,17 @@ impl Element for Queue {
     fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
         let packets = std::mem::replace(&mut self.packets, PacketQueue::with_room(0));
         let held = std::mem::take(&mut self.held);
+        let highest = self.counts.highest.read();
+        self.counts.highest.set(0);
         self.count_length();
-        Some(Box::new((packets, held)))
+        Some(Box::new((packets, held, highest)))
     }
 
     fn take_over(&mut self, state: Box<dyn Any + Send>) {
-        if let Ok(state) = state.downcast::<(PacketQueue, Held)>() {
-            (self.packets, self.held) = *state;
+        if let Ok(state) = state.downcast::<(PacketQueue, Held, u64)>() {
+            let highest;
+            (self.packets, self.held, highest) = *state;
+            self.counts.highest.set(highest);
             self.count_length();
         }
     }

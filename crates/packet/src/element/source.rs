@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{Context, Element, ElementClass, Inputs, Made};
-use crate::buf::{BATCH, Batch, FLAG_GENERATED};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::counters::{Count, PerWorker};
 use crate::graph::{Arg, ClassSpec, Value};
 use crate::handler::Handler;
@@ -31,7 +31,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = burst?.unwrap_or(1);
         let active = Arc::new(AtomicBool::new(active?.unwrap_or(true)));
         let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
-        let data = padded(&data, length?);
+        let longest = usize::from(LONGEST);
+        let length = length?;
+        if length.unwrap_or(data.len()) > longest {
+            let words = format!("packets have at most {longest} bytes");
+            return Err(setup.args.refuse_all(&words));
+        }
+        let data = padded(&data, length);
         let counts = setup.keep::<PerWorker<Count>>();
         let made = Made::new({
             let (active, counts) = (active.clone(), counts.clone());
@@ -57,6 +63,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             })))
     },
 };
+
+/// What the smallest frames hold behind their headroom.
+const LONGEST: u16 = 2048 - HEADROOM;
 
 /// What a packet holds unless told otherwise; Click's is a sentence of this length.
 const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";

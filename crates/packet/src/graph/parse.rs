@@ -10,12 +10,13 @@ use std::collections::HashSet;
 use super::lex::{Kind, Token, lex};
 use super::source::{Problems, Sources, Span, short};
 use super::text::Text;
+use crate::buf::MOST_OUTPUT;
 
 /// How deep `{ }` may stand in each other, and libraries require each other.
 pub(super) const MOST_DEPTH: usize = 64;
 
 /// Highest number of a port.
-pub(super) const MOST_PORT: u32 = 65_535;
+pub(super) const MOST_PORT: u32 = MOST_OUTPUT as u32;
 
 /// Finds a library: gets what `require` names and the name of the requiring file; gives the name that
 /// identifies the file and its text, or in words why not.
@@ -801,7 +802,7 @@ mod tests {
             ("define :: A", "expected `(` after `define`"),
             ("a :: define", "`define` is a word of the language"),
             ("A :: { __REST__ $x | }", "`__REST__` is not supported"),
-            ("a [65536] -> b", "no port 65536: at most 65535"),
+            ("a [65536] -> b", "no port 65536: at most 65279"),
             ("a [3-1] -> b", "ports 3 to 1 go backwards"),
             ("A :: { $x b }", "expected `|` after the parameters, found `b`"),
             ("a ::", "expected a class, found the end of the file"),

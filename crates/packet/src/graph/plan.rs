@@ -93,6 +93,7 @@ pub struct Plan {
     /// Where those of other ports do.
     rest: Option<NodeId>,
     stop: Arc<AtomicBool>,
+    gateways: Arc<Gateways>,
     warnings: Vec<Report>,
 }
 
@@ -233,7 +234,8 @@ impl<'a> Planner<'a> {
             problems,
             devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
             before: before.map(|plan| plan.names()).unwrap_or_default(),
-            gateways: Arc::default(),
+            // Packets that go on into the new graph carry numbers of the old one.
+            gateways: before.map(|plan| plan.gateways.clone()).unwrap_or_default(),
             stop: Arc::default(),
             nodes: Vec::with_capacity(elements.len()),
             entries: Vec::new(),
@@ -258,8 +260,8 @@ impl<'a> Planner<'a> {
         planner.wire();
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
-        let Self { nodes, entries, rest, stop, .. } = planner;
-        Some(Plan { nodes, devices, entries, rest, stop, warnings: Vec::new() })
+        let Self { nodes, entries, rest, stop, gateways, .. } = planner;
+        Some(Plan { nodes, devices, entries, rest, stop, gateways, warnings: Vec::new() })
     }
 
     fn node(

@@ -289,8 +289,8 @@ fn numbers_of_ports_are_what_classes_declare() {
         "1:9 output 1 of `s` (Suppressor) is not connected"
     );
     assert_eq!(
-        told("Idle -> t :: Tee [65535] -> Discard"),
-        "1:9 outputs 0 to 65534 of `t` (Tee) are not connected"
+        told("Idle -> t :: Tee [65279] -> Discard"),
+        "1:9 outputs 0 to 65278 of `t` (Tee) are not connected"
     );
 }
 
@@ -406,10 +406,10 @@ fn sizes_are_bounded_before_anything_grows() {
         levels += &format!(" elementclass C{n} {{ C{} }}", n - 1);
     }
     assert!(told(&levels).contains("65 levels of compounds, at most 64"), "{}", told(&levels));
-    let wide = "Idle [0-65535] -> Tee; ".repeat(100);
+    let wide = "Idle [0-65279] -> Tee; ".repeat(100);
     assert!(told(&wide).contains("more than 262144 connections"));
     assert!(
-        told("a :: Idle; a [0-65535,0-65535,0-65535,0-65535,0-65535] -> Discard")
+        told("a :: Idle; a [0-65279,0-65279,0-65279,0-65279,0-65279] -> Discard")
             .contains("more than 262144 ports")
     );
     // Many to many through one port.

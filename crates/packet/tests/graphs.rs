@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fingerpost_packet::graph::testing::{CLASSES, check, same_again};
+use fingerpost_packet::ELEMENTS;
+use fingerpost_packet::graph::testing::{check, same_again};
 use fingerpost_packet::graph::{Configuration, Errors, Language};
 use proptest::prelude::*;
 
@@ -15,7 +16,7 @@ fn root() -> PathBuf {
 }
 
 fn read(name: &str, text: &str) -> Result<Configuration, Errors> {
-    Language::new(CLASSES).read(name, text)
+    Language::new(ELEMENTS).read(name, text)
 }
 
 /// The configurations of a folder, by name.
@@ -60,7 +61,7 @@ fn examples_are_right() {
     for (name, path) in files("examples/graphs") {
         let text = fs::read_to_string(&path).unwrap();
         let first = read(&name, &text).unwrap_or_else(|errors| panic!("\n{errors}"));
-        same_again(&first);
+        same_again(&first, ELEMENTS);
         seen.push(name);
     }
     assert!(seen.contains(&"ip-router-2.click".to_owned()), "{seen:?}");
@@ -241,6 +242,6 @@ proptest! {
     fn what_is_right_reads_as_the_same_again(text in sensible()) {
         let graph = read("a.click", &text);
         prop_assert!(graph.is_ok(), "{text}\n{}", graph.unwrap_err());
-        same_again(&graph.unwrap());
+        same_again(&graph.unwrap(), ELEMENTS);
     }
 }

@@ -4,4 +4,4 @@ elementclass Limit { $n | input -> Queue($m) -> output }
 Idle -> Limit() -> ToDevice(eth0);
 Idle -> -> Discard;
 x -> Discard;
-FromDevice(eth1) -> ToDevice(eth1);
+FromDevice(eth1) -> Unqueue -> Discard;

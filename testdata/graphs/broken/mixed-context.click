@@ -1,1 +1,1 @@
-FromDevice(eth0) -> c :: Counter -> ToDevice(eth1);
+FromDevice(eth0) -> c :: Counter -> Unqueue -> Discard;

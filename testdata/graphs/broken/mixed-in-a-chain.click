@@ -1,1 +1,1 @@
-FromDevice(eth0) -> Counter -> Print -> Counter -> ToDevice(eth1);
+FromDevice(eth0) -> Counter -> Print -> Counter -> Unqueue -> Discard;

@@ -1,1 +1,1 @@
-FromDevice(eth0) -> Queue -> ToHost;
+FromDevice(eth0) -> Queue -> ToPorts;

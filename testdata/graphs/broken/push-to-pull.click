@@ -1,1 +1,1 @@
-FromDevice(eth0) -> ToDevice(eth1);
+FromDevice(eth0) -> Unqueue -> Discard;

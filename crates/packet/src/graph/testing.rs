@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::class::ClassSpec;
+use super::class::{ClassSpec, Classes};
 use super::flat::{Configuration, Declared};
 use super::language::Language;
 use super::value::unquote;
@@ -64,13 +64,13 @@ fn arguments(element: &Declared) -> Vec<Vec<u8>> {
     config.arguments().into_iter().map(of).collect()
 }
 
-/// The flat form of `first` reads as the same graph.
+/// The flat form of `first`, which was read with `classes`, reads as the same graph.
 ///
 /// # Panics
 /// Where it does not.
-pub fn same_again(first: &Configuration) {
+pub fn same_again<C: Classes + ?Sized>(first: &Configuration, classes: &C) {
     let text = first.flatconfig();
-    let again = Language::new(CLASSES)
+    let again = Language::new(classes)
         .read("flat", &text)
         .unwrap_or_else(|errors| panic!("{text}\n{errors}"));
     assert_eq!(again.flatconfig(), text);
@@ -96,7 +96,7 @@ pub fn same_again(first: &Configuration) {
 /// Where it does not hold.
 pub fn check(text: &str) {
     match Language::new(CLASSES).read("a.click", text) {
-        Ok(graph) => same_again(&graph),
+        Ok(graph) => same_again(&graph, CLASSES),
         Err(errors) => {
             assert!(!errors.reports.is_empty() && errors.reports.len() <= 50);
             let lines: Vec<&str> = text.split('\n').collect();

@@ -1,3 +1,0 @@
-s :: Suppressor;
-Idle -> s -> Discard;
-Idle -> [1] s;

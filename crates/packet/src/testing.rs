@@ -333,7 +333,6 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         args: Args::new("e", class.spec.name, &text, &mut problems),
         inputs: 1,
         outputs: 8,
-        pulls: false,
         gateways: &Arc::default(),
         stop: &Arc::default(),
         devices: &mut Devices::default(),

@@ -107,6 +107,14 @@ fn discard_takes_what_is_pushed_and_what_waits() {
 }
 
 #[test]
+fn idle_asks_for_nothing() {
+    let mut rig = rig("FromDevice(a) -> q :: Queue -> Idle");
+    rig.receive("a", &[&[1], &[2]]);
+    rig.poll();
+    assert_eq!((rig.read("q.length"), rig.dropped(DropReason::Discarded)), ("2".into(), 0));
+}
+
+#[test]
 fn what_cannot_be_run_is_told() {
     let told = errors("FromDevice(a) -> Discard; b :: FromDevice(a) -> Discard");
     assert!(told.contains("`b`: `FromDevice@1` receives the same packets"), "{told}");

@@ -3,8 +3,7 @@
 //! Source: Click's `ControlSocket`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to
 //! all, since who reaches it can change the router.
 
-use super::{Context, Element, ElementClass, Made, Setup};
-use crate::buf::Batch;
+use super::{Element, ElementClass, Made, Setup};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::graph::{ClassSpec, ConfigError};
 
@@ -56,6 +55,4 @@ fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
 
 struct Nothing;
 
-impl Element for Nothing {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-}
+impl Element for Nothing {}

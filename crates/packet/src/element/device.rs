@@ -37,8 +37,7 @@ pub(crate) const TO: ElementClass = ElementClass {
     summary: "sends packets by a device",
     configure: |setup| {
         let port = device(setup)?;
-        let made = Made::new(move || ToDevice { port });
-        Ok(if setup.pulls { made.polled() } else { made })
+        Ok(Made::new(move || ToDevice { port }))
     },
 };
 
@@ -90,9 +89,7 @@ impl Element for FromDevice {
 /// The same, where what comes next looks for itself.
 struct Pass;
 
-impl Element for Pass {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-}
+impl Element for Pass {}
 
 struct ToDevice {
     port: u16,

@@ -1,6 +1,6 @@
 //! Drops every packet. For outputs whose packets are unwanted, so that they are counted as such.
 
-use super::{Context, Element, ElementClass, Inputs, Made};
+use super::{Context, Element, ElementClass, Made};
 use crate::buf::Batch;
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
@@ -20,9 +20,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let counts = setup.keep::<PerWorker<Count>>();
         let (each, read) = (counts.clone(), counts);
-        let made = Made::new(move || Discard { count: each.add() })
-            .handler(Handler::read("count", move || read.sum(Count::read).to_string()));
-        Ok(if setup.pulls { made.polled() } else { made })
+        Ok(Made::new(move || Discard { count: each.add() })
+            .handler(Handler::read("count", move || read.sum(Count::read).to_string())))
     },
 };
 
@@ -36,10 +35,5 @@ impl Element for Discard {
         for i in 0..batch.len() {
             batch.discard(i, DropReason::Discarded);
         }
-    }
-
-    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        inputs.pull(0, batch, cx);
-        self.process(0, batch, cx);
     }
 }

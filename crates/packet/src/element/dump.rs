@@ -80,12 +80,11 @@ pub(crate) const TO: ElementClass = ElementClass {
             lock(&writer).open(&name);
             ToDump { writer: writer.clone(), ends }
         });
-        let made = made
+        Ok(made
             .handler(Handler::read("count", move || lock(&shown).written().to_string()))
             .handler(Handler::read("error", move || {
                 lock(&failed).failed.clone().unwrap_or_default()
-            }));
-        Ok(if ends && setup.pulls { made.polled() } else { made })
+            })))
     },
 };
 
@@ -98,8 +97,6 @@ struct FromDump {
 }
 
 impl Element for FromDump {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         let Some(reader) = &mut self.reader else { return };
         // Without free frames there is nothing to read into: later.
@@ -179,10 +176,5 @@ impl Element for ToDump {
         cx.counters.packets_out.add((batch.len() - ours) as u64);
         cx.counters.generated_sent.add(ours as u64);
         batch.clear();
-    }
-
-    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        inputs.pull(0, batch, cx);
-        self.process(0, batch, cx);
     }
 }

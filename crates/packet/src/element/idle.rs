@@ -1,7 +1,7 @@
 //! Does nothing: has no packets to give, and drops those it gets. Closes ports that a configuration leaves
 //! unused.
 
-use super::{Context, Element, ElementClass, Made};
+use super::{Context, Element, ElementClass, Inputs, Made};
 use crate::buf::Batch;
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
@@ -29,4 +29,6 @@ impl Element for Idle {
             batch.discard(i, DropReason::Discarded);
         }
     }
+
+    fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, _: &mut Context<'_>) {}
 }

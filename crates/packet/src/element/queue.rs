@@ -5,13 +5,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::setting::Setting;
 use super::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::buf::{Batch, FLAG_GENERATED, PacketQueue};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
-use crate::graph::{ClassSpec, Value};
+use crate::graph::ClassSpec;
 use crate::handler::Handler;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -28,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         // Click's default.
         let usual = capacity?.unwrap_or(1000);
-        let capacity = Arc::new(AtomicUsize::new(usual));
+        let capacity = Setting::new(usual);
         let counts = setup.keep::<PerWorker<Counts>>();
         let read = |name, value: fn(&Counts) -> u64| {
             let counts = counts.clone();
@@ -38,20 +38,12 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             let (capacity, counts) = (capacity.clone(), counts.clone());
             move || Queue::new(capacity.clone(), counts.add())
         });
-        let shown = capacity.clone();
-        Ok(made
-            .holds(usual)
+        let made = made
+            .holds(usual as usize)
             .handler(read("length", |counts| counts.length.read()))
             .handler(read("highwater_length", |counts| counts.highest.read()))
-            .handler(read("drops", |counts| counts.drops.read()))
-            .handler(Handler::read("capacity", move || shown.load(Relaxed).to_string()))
-            .handler(Handler::write("capacity", move |text| {
-                let new = usize::read(text.trim())
-                    .map_err(|words| format!("`{}` is {words}", text.trim()))?;
-                // Relaxed: no other memory depends on it.
-                capacity.store(new, Relaxed);
-                Ok(())
-            })))
+            .handler(read("drops", |counts| counts.drops.read()));
+        Ok(capacity.handled(made, "capacity"))
     },
 };
 
@@ -67,14 +59,14 @@ struct Counts {
 
 struct Queue {
     packets: PacketQueue,
-    capacity: Arc<AtomicUsize>,
+    capacity: Setting<u32>,
     counts: Arc<Counts>,
     held: Held,
 }
 
 impl Queue {
-    fn new(capacity: Arc<AtomicUsize>, counts: Arc<Counts>) -> Self {
-        let packets = PacketQueue::with_room(capacity.load(Relaxed).min(FIRST_ROOM));
+    fn new(capacity: Setting<u32>, counts: Arc<Counts>) -> Self {
+        let packets = PacketQueue::with_room((capacity.get() as usize).min(FIRST_ROOM));
         Self { packets, capacity, counts, held: Held::default() }
     }
 
@@ -89,7 +81,7 @@ impl Queue {
 
 impl Element for Queue {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        let room = self.capacity.load(Relaxed).saturating_sub(self.packets.len());
+        let room = (self.capacity.get() as usize).saturating_sub(self.packets.len());
         let fit = room.min(batch.len());
         for i in fit..batch.len() {
             batch.discard(i, DropReason::QueueFull);

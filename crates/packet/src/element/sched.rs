@@ -37,8 +37,6 @@ struct RoundRobin {
 }
 
 impl Element for RoundRobin {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-
     fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         let wanted = into.len() + into.room();
         let mut without = 0;
@@ -58,8 +56,6 @@ struct Priority {
 }
 
 impl Element for Priority {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-
     fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         for input in 0..self.inputs {
             if into.room() > 0 {

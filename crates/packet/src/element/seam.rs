@@ -11,8 +11,10 @@ use crate::drops::DropReason;
 /// A packet step. One instance a worker; what instances share is an `Arc`.
 pub trait Element: Send {
     /// Labels packets with an output or a drop reason; unlabeled ones take output 0. An element keeps a
-    /// packet only by [`Batch::take`], so none is lost by forgetting.
-    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>);
+    /// packet only by [`Batch::take`], so none is lost by forgetting. All packets go to output 0 by default.
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let _ = (input, batch, cx);
+    }
     /// Fills `into` for an output that is asked, as far as there is room, from what it keeps or from its
     /// own inputs. Only for classes whose output pulls.
     fn pull(
@@ -24,10 +26,12 @@ pub trait Element: Send {
     ) {
         let _ = (output, into, inputs, cx);
     }
-    /// Timers, sources, and those that pull by themselves: called once a round where `Made::polled` said
-    /// so, with an empty batch. What is put into it leaves by its labels, before what is emitted.
+    /// Timers and sources: called once a round where `Made::polled` said so, with an empty batch. Also where an
+    /// input asks for packets and nobody asks the element in turn; by default it asks and processes what comes.
+    /// What is put into the batch leaves by its labels, before what is emitted.
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let _ = (batch, inputs, cx);
+        inputs.pull(0, batch, cx);
+        self.process(0, batch, cx);
     }
     /// Packets that it keeps at the moment.
     fn held(&self) -> Held {

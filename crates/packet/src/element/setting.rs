@@ -44,6 +44,15 @@ impl Word for u16 {
     }
 }
 
+impl Word for u32 {
+    fn to_word(self) -> u32 {
+        self
+    }
+    fn of_word(word: u32) -> Self {
+        word
+    }
+}
+
 impl Word for Ipv4Addr {
     fn to_word(self) -> u32 {
         self.to_bits()

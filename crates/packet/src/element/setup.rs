@@ -45,8 +45,6 @@ pub struct Setup<'a> {
     pub inputs: u32,
     /// How many outputs are used.
     pub outputs: u32,
-    /// An input asks for packets.
-    pub pulls: bool,
     /// Of the whole graph: what packets carry the numbers of in `Meta::hop`.
     pub gateways: &'a Arc<Gateways>,
     /// Set by an element to end the router.

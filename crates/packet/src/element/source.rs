@@ -3,12 +3,12 @@
 //! Source: Click's `InfiniteSource`. Its packets count as packets of our own making.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::setting::Setting;
 use super::{Context, Element, ElementClass, Inputs, Made};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::counters::{Count, PerWorker};
-use crate::graph::{Arg, ClassSpec, Value};
+use crate::graph::{Arg, ClassSpec};
 use crate::handler::Handler;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -29,7 +29,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let limit: i64 = limit?.unwrap_or(-1);
         let burst = burst?.unwrap_or(1);
-        let active = Arc::new(AtomicBool::new(active?.unwrap_or(true)));
+        let active = Setting::new(active?.unwrap_or(true));
         let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
         let longest = usize::from(LONGEST);
         let length = length?;
@@ -49,18 +49,10 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 count: counts.add(),
             }
         });
-        let shown = active.clone();
-        Ok(made
+        let made = made
             .polled()
-            .handler(Handler::read("count", move || counts.sum(Count::read).to_string()))
-            .handler(Handler::read("active", move || shown.load(Relaxed).to_string()))
-            .handler(Handler::write("active", move |text| {
-                let on = bool::read(text.trim())
-                    .map_err(|words| format!("`{}` is {words}", text.trim()))?;
-                // Relaxed: no other memory depends on it.
-                active.store(on, Relaxed);
-                Ok(())
-            })))
+            .handler(Handler::read("count", move || counts.sum(Count::read).to_string()));
+        Ok(active.handled(made, "active"))
     },
 };
 
@@ -82,15 +74,13 @@ struct Source {
     data: Arc<[u8]>,
     left: u64,
     burst: usize,
-    active: Arc<AtomicBool>,
+    active: Setting<bool>,
     count: Arc<Count>,
 }
 
 impl Element for Source {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        if self.left == 0 || !self.active.load(Relaxed) {
+        if self.left == 0 || !self.active.get() {
             return;
         }
         let wanted = self.burst.min(BATCH).min(usize::try_from(self.left).unwrap_or(usize::MAX));

@@ -19,7 +19,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = setup.args.optional("BURST");
         setup.args.finish()?;
         let burst = burst?.unwrap_or(BATCH);
-        Ok(Made::new(move || Unqueue { burst }).polled())
+        Ok(Made::new(move || Unqueue { burst }))
     },
 };
 
@@ -28,8 +28,6 @@ struct Unqueue {
 }
 
 impl Element for Unqueue {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         batch.set_limit(self.burst);
         inputs.pull(0, batch, cx);

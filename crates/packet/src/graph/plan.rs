@@ -5,7 +5,7 @@
 //! else: every cycle has at least one such edge. A cycle of elements that ask each other would never end, and is
 //! refused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -241,17 +241,13 @@ impl<'a> Planner<'a> {
             entries: Vec::new(),
             rest: None,
         };
-        let mut pulls = vec![false; elements.len()];
-        for wire in configuration.connections() {
-            pulls[wire.to as usize] |= wire.kind == Processing::Pull;
-        }
         for (number, element) in elements.iter().enumerate() {
             let Some(class) = classes.get(element.class.name) else {
                 let words = format!("class `{}` cannot be run", element.class.name);
                 planner.problems.add(element.place, words);
                 continue;
             };
-            planner.node(number, element, class, pulls[number]);
+            planner.node(number, element, class);
         }
         // With all numbers right, or not at all.
         if planner.nodes.len() < elements.len() {
@@ -264,18 +260,11 @@ impl<'a> Planner<'a> {
         Some(Plan { nodes, devices, entries, rest, stop, gateways, warnings: Vec::new() })
     }
 
-    fn node(
-        &mut self,
-        number: usize,
-        element: &Declared,
-        class: &'static ElementClass,
-        pulls: bool,
-    ) {
+    fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
         let mut setup = Setup {
             args: self.configuration.args(number, self.problems),
             inputs: element.inputs,
             outputs: element.outputs,
-            pulls,
             gateways: &self.gateways,
             stop: &self.stop,
             devices: &mut self.devices,
@@ -336,6 +325,11 @@ impl<'a> Planner<'a> {
                 through: None,
             };
             self.nodes[wire.to as usize].inputs[wire.input as usize] = Some(ask);
+        }
+        // Who asks and is not asked begins by itself, in a turn of each round.
+        let asked: HashSet<u32> = connections.iter().filter(pulled).map(|wire| wire.from).collect();
+        for wire in connections.iter().filter(pulled).filter(|wire| !asked.contains(&wire.to)) {
+            self.nodes[wire.to as usize].made.polled = true;
         }
         // Only now it is known which inputs pull.
         for wire in connections.iter().filter(pulled) {

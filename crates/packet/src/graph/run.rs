@@ -214,7 +214,9 @@ impl Graph {
     pub fn stop(&mut self, round: &mut Round<'_>) {
         for (node, counters) in self.nodes.iter_mut().zip(self.counters.iter()) {
             let cx = &mut context(&self.pool, &mut self.emitted, round);
+            let ended = cx.counters.dropped_total();
             node.element.stop(cx);
+            counters.drops.add(cx.counters.dropped_total() - ended);
             for (_, packet) in cx.emitted.drain(..) {
                 counters.drops.add(1);
                 let generated = packet.meta.flags & FLAG_GENERATED != 0;
@@ -271,9 +273,7 @@ impl Graph {
 /// Stands for an element that is at work, and so cannot be asked.
 struct Away;
 
-impl Element for Away {
-    fn process(&mut self, _: u16, _: &mut Batch, _: &mut Context<'_>) {}
-}
+impl Element for Away {}
 
 /// The inputs of one node.
 struct Puller<'a> {
@@ -305,7 +305,8 @@ impl Inputs for Puller<'_> {
                 let cx = &mut cx.inner(&mut emitted);
                 element.process(input, &mut batch, cx);
                 let (node, counts) = (&self.nodes[at], &self.counters[at]);
-                self.work.divide(node, batch, asked.output, into, counts, cx.counters);
+                let answer = Some((asked.output, &mut *into));
+                self.work.scatter(node, batch, answer, counts, cx.counters);
                 self.work.emitted(node, cx.emitted, counts, cx.counters);
             }
         }
@@ -366,27 +367,15 @@ impl Work {
             self.task(*edge, batch, counts, counters);
             return;
         }
-        let Self { outs, store, pool, .. } = self;
-        batch.scatter(
-            |reason, meta| drop_counted(reason, meta, counts, counters),
-            |output, put| {
-                if let Some(Some(_)) = node.outputs.get(usize::from(output)) {
-                    put(outs[usize::from(output)]
-                        .get_or_insert_with(|| store.pop().unwrap_or_else(|| Batch::new(pool))));
-                }
-            },
-        );
-        self.store.push(batch);
-        self.flush(node, counts, counters);
+        self.scatter(node, batch, None, counts, counters);
     }
 
-    /// Puts the packets of `batch` for `output` into `into`, and makes tasks of the others.
-    fn divide(
+    /// Puts the packets of `batch` for the output that was asked into that batch, and makes tasks of the others.
+    fn scatter(
         &mut self,
         node: &Node,
         mut batch: Box<Batch>,
-        output: u16,
-        into: &mut Batch,
+        mut answer: Option<(u16, &mut Batch)>,
         counts: &NodeCounters,
         counters: &WorkerCounters,
     ) {
@@ -394,7 +383,9 @@ impl Work {
         batch.scatter(
             |reason, meta| drop_counted(reason, meta, counts, counters),
             |to, put| {
-                if to == output {
+                if let Some((output, into)) = &mut answer
+                    && to == *output
+                {
                     put(into);
                 } else if let Some(Some(_)) = node.outputs.get(usize::from(to)) {
                     put(outs[usize::from(to)]

@@ -695,12 +695,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let mut free = self.pool.lock();
-        for (slot, &label) in self.slots[..self.len].iter().zip(&self.labels) {
-            if label != TAKEN {
-                free.push(slot.frame);
-            }
-        }
+        self.free_rest();
     }
 }
 

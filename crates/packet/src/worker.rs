@@ -257,24 +257,15 @@ impl Worker {
         let held = self.held();
         self.counters.held.set(held.received as u64);
         self.counters.generated_held.set(held.generated as u64);
-        let rounds =
-            if received > 0 { &self.counters.busy_rounds } else { &self.counters.idle_rounds };
+        let busy = received > 0 || self.active;
+        let rounds = if busy { &self.counters.busy_rounds } else { &self.counters.idle_rounds };
         rounds.add(1);
         received
     }
 
     /// Ends what waits inside: sends what the ports still take, drops the rest.
     pub fn stop(&mut self) {
-        let now_ns = self.now_ns();
-        let forwarding = self.reader.pin();
-        self.graph.stop(&mut Round {
-            now_ns,
-            forwarding,
-            counters: &self.counters,
-            flow_seed: self.flow_seed,
-            asks: &mut self.pending,
-            transmit: &mut self.outlets,
-        });
+        self.end_graph(None);
         self.reader.sleep();
         self.outlets.flush();
         let numbers: Vec<u16> = self.outlets.ports().map(|(number, _)| number).collect();
@@ -290,9 +281,16 @@ impl Worker {
     fn replace(&mut self, mut graph: Box<Graph>) {
         std::mem::swap(&mut self.graph, &mut *graph);
         self.graph.take_over(&mut graph);
+        self.end_graph(Some(&mut graph));
+        // Nobody is left to take it when the router ends.
+        let _ = self.events.send(Event::Replaced(graph));
+    }
+
+    /// Ends what the present graph keeps, or what one before it kept.
+    fn end_graph(&mut self, before: Option<&mut Graph>) {
         let now_ns = self.now_ns();
         let forwarding = self.reader.pin();
-        graph.stop(&mut Round {
+        before.unwrap_or(&mut self.graph).stop(&mut Round {
             now_ns,
             forwarding,
             counters: &self.counters,
@@ -300,8 +298,6 @@ impl Worker {
             asks: &mut self.pending,
             transmit: &mut self.outlets,
         });
-        // Nobody is left to take it when the router ends.
-        let _ = self.events.send(Event::Replaced(graph));
     }
 
     fn held(&self) -> crate::element::Held {

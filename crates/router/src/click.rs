@@ -116,13 +116,21 @@ pub(crate) fn read(path: &Path) -> Result<Planned, ClickError> {
 }
 
 fn planned(before: Option<&Plan>, name: &str, text: &str) -> Result<Planned, Errors> {
-    let configuration = Language::new(ELEMENTS).library(library).read(name, text)?;
+    let configuration = configuration(name, text)?;
     let plan = Plan::after(before, &configuration, ELEMENTS)?;
     Ok(Planned { configuration, plan })
 }
 
+/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that asks.
+///
+/// # Errors
+/// All that is wrong with it.
+pub(crate) fn configuration(name: &str, text: &str) -> Result<Configuration, Errors> {
+    Language::new(ELEMENTS).library(library).read(name, text)
+}
+
 /// The file that `require(library FILE)` means: beside the one that asks.
-pub(crate) fn library(wanted: &str, asking: &str) -> Result<(String, String), String> {
+fn library(wanted: &str, asking: &str) -> Result<(String, String), String> {
     let folder = Path::new(asking).parent().unwrap_or(Path::new(""));
     let path = folder.join(wanted);
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;

@@ -7,8 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::{ArgMatches, Args, Subcommand};
-use fingerpost_packet::ELEMENTS;
-use fingerpost_packet::graph::{Configuration, Errors, Language};
+use fingerpost_packet::graph::{Configuration, Errors};
 
 use super::command::{Command, Failure, parsed};
 use super::output::Output;
@@ -46,10 +45,10 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     }
 }
 
-/// A configuration from a file; what it requires as a library is found beside the file that asks.
+/// A configuration from a file.
 fn read(path: &Path) -> Result<Result<Configuration, Errors>, Failure> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
-    Ok(Language::new(ELEMENTS).library(click::library).read(&name, &text))
+    Ok(click::configuration(&name, &text))
 }

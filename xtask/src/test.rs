@@ -1,4 +1,5 @@
-//! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before.
+//! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before. One that only builds
+//! works beside others until it is needed.
 //!
 //! The last line of standard output is `N passed, N failed, N skipped`, alone; the exit status is 1
 //! when anything failed. A step that is no test, such as the linter, counts as one. All that the
@@ -6,10 +7,11 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
 use crate::sh;
@@ -33,6 +35,9 @@ struct Step {
     command: &'static str,
     /// Also without namespaces and release builds.
     quick: bool,
+    /// Begins before all others, and works beside those that stand before it: the last crates of a release build
+    /// keep one core alone.
+    ahead: bool,
 }
 
 const STEPS: &[Step] = &[
@@ -49,13 +54,14 @@ const STEPS: &[Step] = &[
         ..gate("docs", "cargo doc --workspace --all-features --no-deps")
     },
     // The tests in namespaces start the program as it is shipped.
-    Step { quick: false, ..gate("release", "cargo build --release --bin fingerpost") },
+    Step { quick: false, ahead: true, ..gate("release", "cargo build --release --bin fingerpost") },
     Step {
         name: "tests",
         kind: Kind::Tests,
         env: &[],
         command: "cargo test --workspace --all-features --no-fail-fast -- --show-output",
         quick: true,
+        ahead: false,
     },
     // Every interleaving of publishing and reading. `--cfg loom` swaps the atomics of the whole
     // crate, so it has a target folder of its own; tests for it are named `loom_`.
@@ -65,11 +71,12 @@ const STEPS: &[Step] = &[
         env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
         command: "cargo test --package fingerpost-route --lib --no-fail-fast loom_ -- --show-output",
         quick: false,
+        ahead: false,
     },
 ];
 
 const fn gate(name: &'static str, command: &'static str) -> Step {
-    Step { name, kind: Kind::Gate, env: &[], command, quick: true }
+    Step { name, kind: Kind::Gate, env: &[], command, quick: true, ahead: false }
 }
 
 /// All of it.
@@ -89,7 +96,13 @@ fn all(quick: bool) -> Result<()> {
     let log = sh::scratch("")?.join("test.log");
     let mut log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut tally = Tally::default();
-    for step in STEPS.iter().filter(|step| step.quick || !quick) {
+    let steps = || STEPS.iter().filter(|step| step.quick || !quick);
+    let mut ahead: Vec<_> = steps().filter(|step| step.ahead).map(begin).collect();
+    for step in steps() {
+        if let Some(at) = ahead.iter().position(|begun| begun.step.name == step.name) {
+            end(ahead.swap_remove(at), &mut tally, &mut log)?;
+            continue;
+        }
         if let Some(needs) = component_missing(step.name) {
             println!("skipped: needs {needs}");
             tally.skip(step.name, needs);
@@ -112,6 +125,41 @@ fn all(quick: bool) -> Result<()> {
         // Not an error to print: the sums stay the last line, also where both outputs are one.
         std::process::exit(1);
     }
+    Ok(())
+}
+
+/// A gate that works beside others.
+struct Begun {
+    step: &'static Step,
+    work: JoinHandle<(Result<ExitStatus>, Vec<String>, u64)>,
+}
+
+fn begin(step: &'static Step) -> Begun {
+    let work = thread::spawn(|| {
+        let (began, mut said) = (Instant::now(), Vec::new());
+        let mut command = sh::command(step.command);
+        let done = sh::lines(command.envs(step.env.iter().copied()), |line| said.push(line.into()));
+        (done, said, began.elapsed().as_secs())
+    });
+    Begun { step, work }
+}
+
+/// Waits for it; what it said comes all at once, in its place.
+fn end(begun: Begun, tally: &mut Tally, log: &mut File) -> Result<()> {
+    let Begun { step, work } = begun;
+    let began = Instant::now();
+    let (done, said, seconds) = work.join().map_err(|_| anyhow!("{}: lost", step.name))?;
+    writeln!(log, "$ {}", step.command)?;
+    for line in said {
+        println!("{line}");
+        writeln!(log, "{line}")?;
+    }
+    if let Err(error) = &done {
+        println!("{error:#}");
+    }
+    tally.gate(step.name, done.is_ok_and(|status| status.success()));
+    let waited = began.elapsed().as_secs();
+    println!("{}: {seconds} s, {waited} of them waited for\n", step.name);
     Ok(())
 }
 
@@ -168,6 +216,20 @@ mod tests {
         let formats = ["format", "format of peers", "format of fuzz"];
         assert_eq!(quick, [&formats[..], &["lint", "no_std", "tests"]].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
+    }
+
+    #[test]
+    fn only_gates_work_beside_others() {
+        assert!(STEPS.iter().filter(|step| step.ahead).all(|step| step.kind == Kind::Gate));
+        let step = STEPS.iter().find(|step| step.name == "format").unwrap();
+        let (mut tally, mut log) = (Tally::default(), log_file());
+        let begun = Begun { step, work: thread::spawn(|| (Err(anyhow!("no")), Vec::new(), 0)) };
+        end(begun, &mut tally, &mut log).unwrap();
+        assert!(!tally.ok() && tally.report().contains("failed: format"));
+    }
+
+    fn log_file() -> File {
+        File::create(sh::scratch("unit").unwrap().join("ahead.log")).unwrap()
     }
 
     #[test]

@@ -25,6 +25,8 @@ const UNSAFE: &[&str] = &[
     "crates/packet/src/buf.rs",
     "crates/packet/src/device/afxdp/",
     "crates/packet/src/device/af_packet.rs",
+    "crates/packet/src/device/ring/handover.rs",
+    "crates/packet/src/device/shared_ring.rs",
     "crates/packet/src/device/tap.rs",
     "crates/packet/src/xdp/",
     "crates/router/src/sys.rs",

@@ -75,6 +75,32 @@ fn packets_cross_from_file_to_file_and_it_ends() {
     assert_eq!(fs::read(&made).unwrap(), fs::read(&copied).unwrap());
 }
 
+#[test]
+fn two_processes_exchange_frames_by_shared_memory() {
+    let folder = Folder::new("click-ring");
+    let (socket, file) = (folder.path("socket"), folder.path("came.pcap"));
+    let receive = format!("FromDevice({socket}, METHOD ring) -> c :: Counter -> ToDump({file})");
+    let receive = folder.write("receive.click", &receive);
+    let receiver = fingerpost(&["run", &receive, "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    // More than the ring holds: they wait where they are scheduled.
+    let send = format!(
+        "InfiniteSource(LIMIT 5000, BURST 256) -> q :: Queue(5000) -> ToDevice({socket}, METHOD ring)"
+    );
+    let send = folder.write("send.click", &send);
+    let sender = fingerpost(&["run", &send, "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while captured(&file).len() < 5000 {
+        assert!(begun.elapsed().as_secs() < 30, "{} frames came", captured(&file).len());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let (sent, came) = (stopped(sender), stopped(receiver));
+    assert_eq!((&sent["originated_sent"], &came["packets_in"]), (&5000.into(), &5000.into()));
+    assert_eq!(
+        (&sent["dropped"], &came["dropped"]),
+        (&serde_json::json!({}), &serde_json::json!({}))
+    );
+}
+
 /// A capture file of these frames.
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file =

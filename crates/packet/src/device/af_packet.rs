@@ -1,9 +1,10 @@
-//! Packet sockets: sending by a device that has no AF_XDP (VLAN, tunnel, WireGuard, PPP).
+//! Packet sockets: for devices that have no AF_XDP.
 //!
-//! Source: packet(7). The Ethernet header that the router has written is taken off again and the kernel
-//! builds what the device needs, tag and all: from the link address on Ethernet-like devices, from
-//! nothing on those that carry bare IP packets.
-//! Shape: send only; what arrives by such a device is the kernel's.
+//! Source: packet(7). In two forms. The driver of a graph's device sends whole Ethernet frames and receives them from a
+//! ring (`block_ring.rs`); the kernel gets each of them as well, so that the interface should have no addresses. The
+//! built-in router ([`open`]) only sends, by VLAN, tunnel, WireGuard or PPP: the Ethernet header that it has written is
+//! taken off again and the kernel builds what the device needs, tag and all, from the link address on Ethernet-like
+//! devices, from nothing on those that carry bare IP packets; what arrives there is the kernel's.
 //! Cost:  a copy and some 2.5 us a packet, a system call per 64.
 //!
 //! Invariants that the unsafe code of this file relies on:
@@ -12,9 +13,14 @@
 //! 2. A descriptor that the kernel returns is new and ours alone.
 //! 3. The kernel only reads what a message's parts point to, though the C type says `*mut`.
 
+mod block_ring;
+
+use std::cell::Cell;
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::{size_of, size_of_val};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use block_ring::BlockRing;
 
 use super::afxdp::index_of;
 use super::{DeviceError, Driver, Port};
@@ -22,7 +28,7 @@ use crate::buf::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "af_packet",
-    summary: "sends by a network interface without AF_XDP, receives nothing; needs root",
+    summary: "a network interface by a packet socket, beside the kernel, which gets what is received as well; needs root",
     open: |spec| {
         let ifindex = index_of(spec.name).map_err(|source| DeviceError::System {
             device: spec.name.into(),
@@ -30,7 +36,7 @@ pub(crate) const DRIVER: Driver = Driver {
             source,
             hint: "",
         })?;
-        Ok(vec![Box::new(open(spec.name, ifindex)?)])
+        Ok(vec![Box::new(open_as(spec.name, ifindex, Wants::Frames)?)])
     },
 };
 
@@ -55,6 +61,8 @@ const MESSAGES: usize = 64;
 enum LinkHeader {
     /// An Ethernet header, for which it needs the destination's address.
     Ethernet,
+    /// Nothing: it gets whole frames.
+    Ready,
     /// Nothing that we must know: one peer, or found by the kernel.
     None,
 }
@@ -75,10 +83,20 @@ pub struct AfPacketPort {
     name: String,
     ifindex: i32,
     header: LinkHeader,
+    received: Option<BlockRing>,
     counts: Counts,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// What a port is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// Whole Ethernet frames both ways, where the device has such.
+    Frames,
+    /// To send what the kernel puts a header in front of.
+    ToSend,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Counts {
     /// Times that the device or the socket's account was full.
     full: u64,
@@ -86,6 +104,8 @@ struct Counts {
     down: u64,
     /// Packets that the device would not send, dropped.
     errors: u64,
+    /// Frames that found the ring full.
+    lost: Cell<u64>,
 }
 
 /// Opens a sender on a device of the present network namespace.
@@ -94,6 +114,10 @@ struct Counts {
 /// `System` without the right to, or without the device; `Unfit` for a device of a kind that is
 /// neither Ethernet nor bare IP.
 pub fn open(name: &str, ifindex: u32) -> Result<AfPacketPort, DeviceError> {
+    open_as(name, ifindex, Wants::ToSend)
+}
+
+fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, DeviceError> {
     let error = |call, source: io::Error| {
         let hint = match source.raw_os_error() {
             Some(libc::EPERM) => " (needs root, or CAP_NET_RAW)",
@@ -101,16 +125,8 @@ pub fn open(name: &str, ifindex: u32) -> Result<AfPacketPort, DeviceError> {
         };
         DeviceError::System { device: name.into(), call, source, hint }
     };
-    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // Protocol 0: it receives nothing.
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if fd < 0 {
-        return Err(error("socket(AF_PACKET)", io::Error::last_os_error()));
-    }
-    // SAFETY: invariant 2.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let header = match hardware(&fd, name).map_err(|e| error("ioctl(SIOCGIFHWADDR)", e))? {
+    let mut fd = socket(libc::SOCK_DGRAM).map_err(|e| error("socket(AF_PACKET)", e))?;
+    let mut header = match hardware(&fd, name).map_err(|e| error("ioctl(SIOCGIFHWADDR)", e))? {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkHeader::Ethernet,
         libc::ARPHRD_NONE
         | ARPHRD_RAWIP
@@ -129,7 +145,76 @@ pub fn open(name: &str, ifindex: u32) -> Result<AfPacketPort, DeviceError> {
     };
     let ifindex = i32::try_from(ifindex)
         .map_err(|_| error("sendmmsg", io::Error::from_raw_os_error(libc::ENODEV)))?;
-    Ok(AfPacketPort { fd, name: name.into(), ifindex, header, counts: Counts::default() })
+    let mut received = None;
+    if wants == Wants::Frames && header == LinkHeader::Ethernet {
+        header = LinkHeader::Ready;
+        fd = socket(libc::SOCK_RAW).map_err(|e| error("socket(AF_PACKET)", e))?;
+        received = Some(BlockRing::new(&fd).map_err(|e| error("setsockopt(PACKET_RX_RING)", e))?);
+        for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
+            set_option(&fd, option, &1_i32).map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
+        }
+        // From here on frames come.
+        bind(&fd, ifindex).map_err(|e| error("bind", e))?;
+    }
+    Ok(AfPacketPort { fd, name: name.into(), ifindex, header, received, counts: Counts::default() })
+}
+
+/// A packet socket that receives nothing yet: its protocol is 0.
+fn socket(kind: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: invariant 2.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option of a packet socket; `value` is the C structure that it takes.
+fn set_option<T>(socket: &impl AsFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: invariant 1.
+    let done = unsafe {
+        libc::setsockopt(fd, libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), bytes)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives all that comes by this device.
+fn bind(fd: &OwnedFd, ifindex: i32) -> io::Result<()> {
+    let all = u16::try_from(libc::ETH_P_ALL).map_err(io::Error::other)?;
+    let address = libc::sockaddr_ll {
+        sll_family: AF_PACKET,
+        sll_protocol: all.to_be(),
+        sll_ifindex: ifindex,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let bytes = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
+    // SAFETY: invariant 1.
+    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Frames that the ring had no room for, since this was asked last.
+fn lost(fd: &OwnedFd) -> u64 {
+    let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+    let Ok(mut bytes) = libc::socklen_t::try_from(size_of_val(&stats)) else { return 0 };
+    // SAFETY: invariant 1.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut bytes,
+        )
+    };
+    if done < 0 { 0 } else { stats.tp_drops.into() }
 }
 
 /// The device's hardware type (`ARPHRD_...`).
@@ -183,7 +268,8 @@ impl AfPacketPort {
         let mut addresses: [Address; MESSAGES] = unsafe { std::mem::zeroed() };
         for i in 0..count {
             let frame = from.bytes(i);
-            let packet = &frame[ETHERNET..];
+            let whole = self.header == LinkHeader::Ready;
+            let packet = if whole { frame } else { &frame[ETHERNET..] };
             addresses[i] = self.address(frame);
             parts[i] =
                 libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
@@ -207,8 +293,8 @@ impl AfPacketPort {
 }
 
 impl Port for AfPacketPort {
-    fn recv(&mut self, _into: &mut Batch) -> Result<usize, DeviceError> {
-        Ok(0)
+    fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        Ok(self.received.as_mut().map_or(0, |ring| ring.receive(into)))
     }
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
@@ -256,13 +342,14 @@ impl Port for AfPacketPort {
         Ok(before - from.len())
     }
 
-    /// It never becomes readable; naming it keeps the worker from looking again and again.
+    /// One that only sends never becomes readable; naming it keeps the worker from looking again and again.
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
         fds.push(self.fd.as_raw_fd());
     }
 
     fn mode(&self) -> String {
         match self.header {
+            LinkHeader::Ready => "packet socket, frames from a ring".into(),
             LinkHeader::Ethernet => "packet socket, Ethernet; sends only".into(),
             LinkHeader::None => "packet socket, bare IP; sends only".into(),
         }
@@ -272,6 +359,13 @@ impl Port for AfPacketPort {
         visit("tx_full", self.counts.full);
         visit("tx_down", self.counts.down);
         visit("tx_errors", self.counts.errors);
+        if let Some(ring) = &self.received {
+            // The kernel counts from zero each time.
+            self.counts.lost.set(self.counts.lost.get() + lost(&self.fd));
+            visit("rx_lost", self.counts.lost.get());
+            visit("rx_too_long", ring.too_long);
+            visit("no_buffer", ring.no_buffer);
+        }
     }
 }
 
@@ -351,6 +445,86 @@ mod tests {
             ports[0].wait_fds(&mut fds);
             assert_eq!((ports.len(), fds.len()), (1, 1));
             assert!((DRIVER.open)(&spec("t1")).is_err());
+        });
+    }
+
+    /// Frames come whole and go whole: in order, of every length, with the tag that the kernel took off, and not
+    /// our own ones.
+    #[test]
+    fn whole_frames_come_from_the_ring() {
+        lab::in_namespace(|| {
+            let mut far = tunnel("e0", libc::IFF_TAP);
+            let pool = Pool::new(512, 2048);
+            let mut port = open_as("e0", lab::ifindex("e0"), Wants::Frames).unwrap();
+            assert_eq!(port.mode(), "packet socket, frames from a ring");
+            let frame = |len: usize, number: u8| {
+                let mut frame = vec![number; len];
+                frame[12..14].copy_from_slice(&[8, 0]);
+                frame
+            };
+            let mut sent: Vec<_> = (0..200).map(|i| frame(60 + usize::from(i) * 6, i)).collect();
+            let mut tagged = frame(64, 201);
+            tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 8, 0]);
+            sent.push(tagged);
+            for frame in &sent {
+                std::io::Write::write_all(&mut far, frame).unwrap();
+            }
+            let mut batch = Batch::new(&pool);
+            put(&mut batch, 0x0800, 90);
+            port.send(&mut batch).unwrap();
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            let mut came: Vec<Vec<u8>> = Vec::new();
+            while came.len() < sent.len() {
+                assert!(std::time::Instant::now() < until, "{} of {}", came.len(), sent.len());
+                batch.set_limit(7);
+                port.recv(&mut batch).unwrap();
+                came.extend((0..batch.len()).map(|i| batch.bytes(i).to_vec()));
+                batch.clear();
+            }
+            assert_eq!(came, sent);
+            assert_eq!(read(&mut far).map(|frame| frame.len()), Some(104));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            assert_eq!(port.recv(&mut batch).unwrap(), 0, "what we sent does not come back");
+            let counts = ["rx_lost", "rx_too_long", "no_buffer"].map(|name| stat(&port, name));
+            assert_eq!((counts, pool.free()), ([0; 3], 512));
+        });
+    }
+
+    /// Many times what the ring holds: blocks are used again and again, and what finds none is counted.
+    #[test]
+    fn blocks_go_round_and_losses_are_counted() {
+        lab::in_namespace(|| {
+            let mut far = tunnel("e0", libc::IFF_TAP);
+            let pool = Pool::new(16, 2048);
+            let mut port = open_as("e0", lab::ifindex("e0"), Wants::Frames).unwrap();
+            let mut batch = Batch::new(&pool);
+            let (mut came, mut next) = (0_u64, 0_u64);
+            let mut frame = [0x11; 1500];
+            for turn in 0..6_000_u64 {
+                frame[20..28].copy_from_slice(&turn.to_be_bytes());
+                std::io::Write::write_all(&mut far, &frame).unwrap();
+                // Nobody reads for a while, which is more than the ring holds.
+                if (2_000..4_000).contains(&turn) {
+                    continue;
+                }
+                while port.recv(&mut batch).unwrap() > 0 {
+                    for i in 0..batch.len() {
+                        let number = u64::from_be_bytes(batch.bytes(i)[20..28].try_into().unwrap());
+                        assert!(number >= next, "in order");
+                        next = number + 1;
+                    }
+                    came += batch.len() as u64;
+                    batch.clear();
+                }
+            }
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while came + stat(&port, "rx_lost") < 6_000 {
+                assert!(std::time::Instant::now() < until, "{came} of 6000");
+                came += port.recv(&mut batch).unwrap() as u64;
+                batch.clear();
+            }
+            assert_eq!(came + stat(&port, "rx_lost"), 6_000);
+            assert!(stat(&port, "rx_lost") > 0 && came > 4_000, "{came} came");
         });
     }
 

@@ -7,6 +7,9 @@ pub mod afxdp;
 pub mod memory;
 pub mod pcap;
 mod queue_set;
+mod ring;
+#[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
+mod shared_ring;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod tap;
 
@@ -19,7 +22,7 @@ pub use queue_set::QueueSet;
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
 pub static DRIVERS: &[Driver] =
-    &[memory::DRIVER, pcap::DRIVER, tap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+    &[memory::DRIVER, pcap::DRIVER, ring::DRIVER, tap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
 
 /// Registry row, plain data: all that is known of a driver without opening a device.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ mod lent;
 mod live;
 #[cfg(test)]
 mod rate;
-mod ring;
+
 mod socket;
 mod wait;
 
@@ -30,10 +30,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
+use super::shared_ring::Desc;
 pub(crate) use driver::DRIVER;
 pub use ethtool::{index_of, keep_tags, name_of, queues};
 use lent::Lent;
-use ring::Desc;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};
 

@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
 use crate::buf::Pool;
+use crate::device::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
 
 /// Since Linux 6.18; `libc` does not know it yet.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;

@@ -1,11 +1,11 @@
-//! The rings of AF_XDP: a producer and a consumer that share memory, one of them the kernel.
+//! Rings of a producer and a consumer that share memory: one of them is the kernel (AF_XDP), or another process.
 //!
 //! Source: the kernel's `Documentation/networking/af_xdp.rst` and `net/xdp/xsk_queue.h`.
 //! Shape: two counters that only grow (modulo 2^32) and a power of two of slots; a counter's low bits
 //!        are a place, the difference of the two is what lies in the ring.
 //! Cost:  a load of the other side's counter a batch, a store of our own a batch.
 //!
-//! Orderings, each with its partner in `xsk_queue.h`:
+//! Orderings, each with its partner in `xsk_queue.h`, or in this file:
 //!
 //! | here | there |
 //! |---|---|
@@ -31,30 +31,31 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 /// A descriptor of a receive or transmit ring: `struct xdp_desc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub(super) struct Desc {
+pub(in crate::device) struct Desc {
     /// Offset from the start of the pool's memory.
-    pub(super) address: u64,
+    pub(in crate::device) address: u64,
     /// Bytes.
-    pub(super) len: u32,
+    pub(in crate::device) len: u32,
     /// `XDP_PKT_CONTD` and the like; 0 here.
-    pub(super) options: u32,
+    pub(in crate::device) options: u32,
 }
 
 /// What a slot may be: any bit pattern is one.
-pub(super) trait Entry: Copy + Send + 'static {}
+pub(in crate::device) trait Entry: Copy + Send + 'static {}
 impl Entry for Desc {}
 impl Entry for u64 {}
 
 /// Memory that is mapped until it is dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(in crate::device) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -66,7 +67,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// A ring of a socket, `offset` being its place in the kernel's list (`XDP_PGOFF_RX_RING`).
-    pub(super) fn of_socket(
+    pub(in crate::device) fn of_socket(
         socket: BorrowedFd<'_>,
         offset: libc::off_t,
         bytes: usize,
@@ -89,6 +90,63 @@ impl Mapping {
         }
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at 0");
         Ok(Self { base, bytes })
+    }
+
+    /// Memory that is shared with another process, by its descriptor; the caller made sure that it cannot shrink.
+    pub(in crate::device) fn of_file(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::new(libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), 0, bytes)
+    }
+
+    /// Bytes from `offset` on, as words.
+    fn words(&self, offset: usize, bytes: usize) -> &[AtomicU64] {
+        assert!(offset.is_multiple_of(8) && bytes <= self.bytes - self.bytes.min(offset));
+        // SAFETY: inside the mapping, as just checked.
+        let first = unsafe { self.base.add(offset) }.cast::<AtomicU64>();
+        // SAFETY: invariant 1; any bits are a word, and others may write it at the same time, for it is atomic.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes.div_ceil(8)) }
+    }
+
+    /// Copies bytes to `offset`, a multiple of 8, and up to seven more behind them.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    pub(in crate::device) fn write(&self, offset: usize, from: &[u8]) {
+        let words = self.words(offset, from.len().next_multiple_of(8));
+        for (word, bytes) in words.iter().zip(from.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            // Relaxed: the counters hand it over.
+            word.store(u64::from_ne_bytes(whole), Relaxed);
+        }
+    }
+
+    /// Copies bytes from `offset`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub(in crate::device) fn read(&self, offset: usize, to: &mut [u8]) {
+        let (aligned, skip) = (offset.next_multiple_of(8), offset % 8);
+        let (head, to) = to.split_at_mut(to.len().min(aligned - offset));
+        if !head.is_empty() {
+            let word = self.words(offset - skip, 8)[0].load(Relaxed).to_ne_bytes();
+            head.copy_from_slice(&word[skip..skip + head.len()]);
+        }
+        let words = self.words(aligned, to.len().next_multiple_of(8));
+        for (word, bytes) in words.iter().zip(to.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..bytes.len()]);
+        }
+    }
+
+    /// A word that the other side wrote, and all that it wrote before.
+    pub(in crate::device) fn load(&self, offset: usize) -> u32 {
+        // SAFETY: invariant 1.
+        unsafe { self.counter(offset).as_ref() }.load(Acquire)
+    }
+
+    /// Tells the other side a word, and that all before it is done.
+    pub(in crate::device) fn store(&self, offset: usize, word: u32) {
+        // SAFETY: invariant 1.
+        unsafe { self.counter(offset).as_ref() }.store(word, Release);
     }
 
     fn counter(&self, offset: usize) -> NonNull<AtomicU32> {
@@ -114,16 +172,16 @@ impl Drop for Mapping {
 
 /// Where the parts of a ring lie in its mapping: `struct xdp_ring_offset`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offsets {
-    pub(super) producer: usize,
-    pub(super) consumer: usize,
-    pub(super) flags: usize,
-    pub(super) slots: usize,
+pub(in crate::device) struct Offsets {
+    pub(in crate::device) producer: usize,
+    pub(in crate::device) consumer: usize,
+    pub(in crate::device) flags: usize,
+    pub(in crate::device) slots: usize,
 }
 
 impl Offsets {
     /// Bytes to map for a ring of that many entries.
-    pub(super) fn bytes<T: Entry>(&self, entries: u32) -> usize {
+    pub(in crate::device) fn bytes<T: Entry>(&self, entries: u32) -> usize {
         self.slots + entries as usize * size_of::<T>()
     }
 }
@@ -183,7 +241,7 @@ impl<T: Entry> Shared<T> {
 
 /// The writing end: of a fill or transmit ring.
 #[derive(Debug)]
-pub(super) struct Producer<T> {
+pub(in crate::device) struct Producer<T> {
     shared: Shared<T>,
     /// Slots written so far, also those not yet submitted.
     written: u32,
@@ -193,7 +251,7 @@ pub(super) struct Producer<T> {
 
 impl<T: Entry> Producer<T> {
     /// The writing end of a ring, which must have no other.
-    pub(super) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
+    pub(in crate::device) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
         let shared = Shared::new(memory, offsets, entries);
         let written = shared.producer().load(Relaxed); // ours alone
         let consumed = shared.consumer().load(Acquire);
@@ -202,7 +260,7 @@ impl<T: Entry> Producer<T> {
 
     /// Free slots, at least `wanted` if there are; looks at the consumer only when it must.
     #[inline]
-    pub(super) fn free(&mut self, wanted: u32) -> u32 {
+    pub(in crate::device) fn free(&mut self, wanted: u32) -> u32 {
         let free =
             |consumed| self.shared.entries().saturating_sub(self.written.wrapping_sub(consumed));
         let known = free(self.consumed);
@@ -215,7 +273,7 @@ impl<T: Entry> Producer<T> {
 
     /// Slots written and not yet taken by the consumer.
     #[inline]
-    pub(super) fn waiting(&mut self) -> u32 {
+    pub(in crate::device) fn waiting(&mut self) -> u32 {
         self.consumed = self.shared.consumer().load(Acquire);
         self.written.wrapping_sub(self.consumed)
     }
@@ -225,7 +283,7 @@ impl<T: Entry> Producer<T> {
     /// # Panics
     /// When there is none: ask `free` first.
     #[inline]
-    pub(super) fn put(&mut self, entry: T) {
+    pub(in crate::device) fn put(&mut self, entry: T) {
         assert!(self.written.wrapping_sub(self.consumed) <= self.shared.mask, "ring is full");
         let slot = self.shared.slot(self.written);
         // SAFETY: invariants 2 and 4: the slot is free and ours.
@@ -235,20 +293,34 @@ impl<T: Entry> Producer<T> {
 
     /// Passes what was written to the consumer.
     #[inline]
-    pub(super) fn submit(&mut self) {
+    pub(in crate::device) fn submit(&mut self) {
         self.shared.producer().store(self.written, Release);
+    }
+
+    /// Number of the slot that is written next.
+    pub(in crate::device) fn place(&self) -> usize {
+        (self.written & self.shared.mask) as usize
+    }
+
+    /// Passes on what was written; whether the other process sleeps and must be woken.
+    #[inline]
+    pub(in crate::device) fn submit_and_ask(&mut self) -> bool {
+        self.submit();
+        // Either we see that it sleeps, or it sees what came when it looks once more: its partner is in `sleeps`.
+        fence(SeqCst);
+        self.needs_wakeup()
     }
 
     /// Whether the kernel sleeps and must be called.
     #[inline]
-    pub(super) fn needs_wakeup(&self) -> bool {
+    pub(in crate::device) fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
     }
 }
 
 /// The reading end: of a receive or completion ring.
 #[derive(Debug)]
-pub(super) struct Consumer<T> {
+pub(in crate::device) struct Consumer<T> {
     shared: Shared<T>,
     /// Slots read so far, also those not yet released.
     read: u32,
@@ -258,15 +330,30 @@ pub(super) struct Consumer<T> {
 
 impl<T: Entry> Consumer<T> {
     /// The reading end of a ring, which must have no other.
-    pub(super) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
+    pub(in crate::device) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
         let shared = Shared::new(memory, offsets, entries);
         let read = shared.consumer().load(Relaxed); // ours alone
         Self { shared, read, produced: read }
     }
 
+    /// Number of the slot that is read next.
+    pub(in crate::device) fn place(&self) -> usize {
+        (self.read & self.shared.mask) as usize
+    }
+
+    /// Asks the producer for a wakeup from now on, or no longer. Returns whether there is something to read.
+    pub(in crate::device) fn sleeps(&self, on: bool) -> bool {
+        // SAFETY: invariants 1 and 2.
+        let flags = unsafe { self.shared.flags.as_ref() };
+        flags.store(if on { libc::XDP_RING_NEED_WAKEUP } else { 0 }, Relaxed);
+        // Its partner is in `submit_and_ask`.
+        fence(SeqCst);
+        self.shared.producer().load(Acquire) != self.read
+    }
+
     /// Filled slots; looks at the producer only when none is known of.
     #[inline]
-    pub(super) fn filled(&mut self) -> u32 {
+    pub(in crate::device) fn filled(&mut self) -> u32 {
         if self.produced == self.read {
             self.produced = self.shared.producer().load(Acquire);
         }
@@ -279,7 +366,7 @@ impl<T: Entry> Consumer<T> {
     /// # Panics
     /// When there is none: ask `filled` first.
     #[inline]
-    pub(super) fn take(&mut self) -> T {
+    pub(in crate::device) fn take(&mut self) -> T {
         assert!(self.read != self.produced, "ring is empty");
         let slot = self.shared.slot(self.read);
         self.read = self.read.wrapping_add(1);
@@ -289,7 +376,7 @@ impl<T: Entry> Consumer<T> {
 
     /// Passes what was read back to the producer.
     #[inline]
-    pub(super) fn release(&mut self) {
+    pub(in crate::device) fn release(&mut self) {
         self.shared.consumer().store(self.read, Release);
     }
 }
@@ -307,6 +394,20 @@ mod tests {
         shared.producer().store(start, Relaxed);
         shared.consumer().store(start, Relaxed);
         (Producer::new(memory.clone(), OFFSETS, entries), Consumer::new(memory, OFFSETS, entries))
+    }
+
+    #[test]
+    fn bytes_are_copied_wherever_they_begin() {
+        let memory = Mapping::private(4096).unwrap();
+        let bytes: Vec<u8> = (1..=100).collect();
+        memory.write(16, &bytes);
+        for (skip, len) in [(0, 100), (1, 99), (2, 3), (3, 5), (7, 1), (7, 9), (8, 8), (13, 0)] {
+            let mut seen = vec![0; len];
+            memory.read(16 + skip, &mut seen);
+            assert_eq!(seen, bytes[skip..skip + len]);
+        }
+        memory.store(4092, 7);
+        assert_eq!((memory.load(4092), memory.load(120)), (7, 0));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! Tests of the ring: two ends of it in one process.
+
 use super::*;
 use crate::buf::Pool;
 

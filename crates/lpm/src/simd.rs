@@ -147,6 +147,20 @@ impl Ticks {
         (out, self.last().wrapping_sub(before))
     }
 
+    /// The clock now, without fences: for pieces of work of some hundred instructions and more, one after
+    /// the other, where what the processor does ahead for the next piece does not matter.
+    #[inline(always)]
+    #[allow(unsafe_code, reason = "an instruction that CPUID must allow first")]
+    pub fn now(self) -> u64 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            // SAFETY: invariant 2: `self` is the proof.
+            unsafe { core::arch::x86_64::_rdtsc() }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        unreachable!("there is no proof on this machine")
+    }
+
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     #[allow(unsafe_code, reason = "instructions that CPUID must allow first")]
@@ -269,6 +283,9 @@ mod tests {
         let least = |count| (0..20).map(|_| sum(count).1).min().expect("some");
         assert!(least(0) < 2_000 && least(100_000) > 20 * least(0).max(1));
         assert_eq!(sum(4).0, 1 ^ 2 ^ 3);
+        let start = ticks.now();
+        sum(1000);
+        assert!(ticks.now() - start >= 250, "four steps a tick are too many");
     }
 
     #[test]

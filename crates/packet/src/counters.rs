@@ -110,6 +110,10 @@ pub struct WorkerCounters {
     pub path_ns: Count,
     /// Nanoseconds in the ports' `send`.
     pub send_ns: Count,
+    /// Ticks of the processor's clock in the ports' `recv`, while the worker is timed.
+    pub receive_ticks: Count,
+    /// Ticks at the end of rounds, when what gathered for ports is sent, while the worker is timed.
+    pub send_ticks: Count,
     /// Rounds of the worker that found packets.
     pub busy_rounds: Count,
     /// Rounds that found none.
@@ -133,6 +137,8 @@ impl WorkerCounters {
             adjacencies: (0..adjacencies.max(1)).map(|_| Count::default()).collect(),
             path_ns: Count::default(),
             send_ns: Count::default(),
+            receive_ticks: Count::default(),
+            send_ticks: Count::default(),
             busy_rounds: Count::default(),
             idle_rounds: Count::default(),
         }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use fingerpost_lpm::simd::Ticks;
 use fingerpost_route::{Ask, Forwarding, Reader};
 
 use crate::buf::{BATCH, Batch, Pool};
@@ -118,6 +119,8 @@ pub struct Worker {
     /// In the last round the graph had packets of its own to move.
     active: bool,
     start: Instant,
+    /// While it is timed.
+    clock: Option<Ticks>,
 }
 
 impl Worker {
@@ -138,6 +141,7 @@ impl Worker {
             burst: BURST,
             active: false,
             start: Instant::now(),
+            clock: None,
         }
     }
 
@@ -156,6 +160,14 @@ impl Worker {
     /// Takes at most that many packets from a port at once, instead of [`BURST`].
     pub fn set_burst(&mut self, packets: usize) {
         self.burst = packets.clamp(1, BATCH);
+    }
+
+    /// Counts from now on, or no longer, the ticks that each element and the ports take. `false` where there
+    /// is no clock to count by.
+    pub fn set_timed(&mut self, timed: bool) -> bool {
+        self.clock = if timed { Ticks::detect() } else { None };
+        self.graph.set_clock(self.clock);
+        self.clock.is_some() == timed
     }
 
     /// Adds a port at once, as the command does.
@@ -208,7 +220,8 @@ impl Worker {
 
     /// One round at a time of the caller's choice, in nanoseconds. Commands are not looked at.
     pub fn round_at(&mut self, now_ns: u64) -> usize {
-        let Self { graph, reader, counters, outlets, pending, flow_seed, active, .. } = self;
+        let Self { graph, reader, counters, outlets, pending, flow_seed, active, clock, .. } = self;
+        let ticks = || clock.map_or(0, Ticks::now);
         let forwarding = reader.pin();
         outlets.begin(now_ns);
         *active = graph.poll(&mut Round {
@@ -227,11 +240,13 @@ impl Worker {
             }
             let mut batch = graph.batch();
             batch.set_limit(self.burst);
+            let start = ticks();
             let result = port.recv(&mut batch);
             batch.set_limit(BATCH);
             if !batch.is_empty() {
                 received += batch.len();
                 count_received(&mut batch, number, counters);
+                counters.receive_ticks.add(ticks().wrapping_sub(start));
                 let round = &mut Round {
                     now_ns,
                     forwarding,
@@ -252,7 +267,9 @@ impl Worker {
                 outlets.fail(number, error);
             }
         }
+        let start = ticks();
         outlets.flush();
+        counters.send_ticks.add(ticks().wrapping_sub(start));
         self.report();
         let held = self.held();
         self.counters.held.set(held.received as u64);
@@ -281,6 +298,7 @@ impl Worker {
     fn replace(&mut self, mut graph: Box<Graph>) {
         std::mem::swap(&mut self.graph, &mut *graph);
         self.graph.take_over(&mut graph);
+        self.graph.set_clock(self.clock);
         self.end_graph(Some(&mut graph));
         // Nobody is left to take it when the router ends.
         let _ = self.events.send(Event::Replaced(graph));

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use fingerpost_lpm::simd::Ticks;
 use fingerpost_route::{Ask, Forwarding};
 
 use super::plan::{Ask as Upstream, Edge, NodeId, Plan};
@@ -36,6 +37,9 @@ pub struct NodeCounters {
     pub batches: Count,
     /// Packets that ended at it.
     pub drops: Count,
+    /// Ticks of the processor's clock that it worked, dividing its batches included; only while the graph
+    /// is timed. What it asks other elements for is in it.
+    pub ticks: Count,
 }
 
 /// What the elements may use in one round of a worker.
@@ -66,6 +70,8 @@ pub struct Graph {
     pool: Pool,
     work: Work,
     emitted: Vec<(u16, Packet)>,
+    /// While the graph is timed.
+    clock: Option<Ticks>,
 }
 
 struct Node {
@@ -124,7 +130,14 @@ impl Graph {
                 active: false,
             },
             emitted: Vec::new(),
+            clock: None,
         }
+    }
+
+    /// Counts the ticks of each node from now on, or no longer. Costs two looks at the processor's clock a
+    /// batch and node, and nothing while it is off; counts nothing where there is no such clock.
+    pub fn set_clock(&mut self, clock: Option<Ticks>) {
+        self.clock = clock;
     }
 
     /// The same, to replace a graph of the plan `before`.
@@ -145,6 +158,7 @@ impl Graph {
             to.packets.set(from.packets.read());
             to.batches.set(from.batches.read());
             to.drops.set(from.drops.read());
+            to.ticks.set(from.ticks.read());
         }
     }
 
@@ -192,6 +206,7 @@ impl Graph {
         self.work.active = false;
         for turn in 0..self.polled.len() {
             let at = self.polled[turn];
+            let mut watch = Watch::new(self.clock);
             let Self { nodes, counters, pool, work, emitted, .. } = self;
             let mut batch = work.batch();
             let cx = &mut context(pool, emitted, round);
@@ -202,6 +217,7 @@ impl Graph {
             let counts = &counters[at];
             work.regroup(&nodes[at], batch, counts, cx.counters);
             work.emitted(&nodes[at], cx.emitted, counts, cx.counters);
+            watch.lap(counts);
             if !work.ready.is_empty() {
                 work.stack_ready();
                 self.finish(round);
@@ -241,7 +257,8 @@ impl Graph {
 
     /// Works until the stack is empty.
     fn finish(&mut self, round: &mut Round<'_>) {
-        let Self { nodes, counters, pool, work, emitted, .. } = self;
+        let Self { nodes, counters, pool, work, emitted, clock, .. } = self;
+        let mut watch = Watch::new(*clock);
         while let Some(Task { node: at, mut input, mut batch }) = work.stack.pop() {
             let mut at = usize::from(at);
             // Stays in here as long as there is one way to go.
@@ -259,13 +276,38 @@ impl Graph {
                 {
                     batch.unlabel();
                     (at, input) = (edge.node.into(), edge.input);
+                    watch.lap(counts);
                     continue;
                 }
                 work.regroup(node, batch, counts, cx.counters);
                 work.emitted(node, cx.emitted, counts, cx.counters);
                 work.stack_ready();
+                watch.lap(counts);
                 break;
             }
+        }
+    }
+}
+
+/// Takes the time between two nodes, if anybody wants it: each look ends one and begins the next, so that
+/// nothing falls in between.
+struct Watch {
+    clock: Option<Ticks>,
+    last: u64,
+}
+
+impl Watch {
+    #[inline]
+    fn new(clock: Option<Ticks>) -> Self {
+        Self { clock, last: clock.map_or(0, Ticks::now) }
+    }
+
+    #[inline]
+    fn lap(&mut self, counts: &NodeCounters) {
+        if let Some(clock) = self.clock {
+            let now = clock.now();
+            counts.ticks.add(now.wrapping_sub(self.last));
+            self.last = now;
         }
     }
 }
@@ -607,6 +649,26 @@ mod tests {
         }
         assert_eq!(bench.counters.dropped[DropReason::Unwired as usize].read(), 4);
         assert_eq!(bench.pool.free(), bench.pool.frames());
+    }
+
+    #[test]
+    fn ticks_are_counted_while_the_graph_is_timed() {
+        let mut bench = Bench::new(&World::new());
+        let (mut graph, plan) = graph(&bench.pool);
+        let counters = graph.counters();
+        let mut ticks = |clock| {
+            graph.set_clock(clock);
+            let frames = batch(&bench.pool, 0, [&[0, 1][..], &[1, 2]]);
+            graph.run(plan.find("fork").unwrap(), 0, frames, &mut bench.round());
+            counters.iter().map(|c| c.ticks.read()).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(None), [0; 3]);
+        let Some(clock) = Ticks::detect() else { return };
+        let start = clock.now();
+        let timed = ticks(Some(clock));
+        assert!(timed.iter().all(|&ticks| ticks > 0), "{timed:?}");
+        assert!(timed.iter().sum::<u64>() <= clock.now() - start);
+        assert_eq!(ticks(None), timed);
     }
 
     #[test]

@@ -8,8 +8,11 @@
 //!     valgrind --tool=callgrind --toggle-collect='*counted_section*' \
 //!         target/release/examples/forward --table ... --routes 20000 --instructions 20000
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use fingerpost_bench::forward::Stream;
+use fingerpost_bench::peer::find_loops;
 use fingerpost_bench::table::Tables;
 use fingerpost_bench::{ForwardOptions, forward};
 
@@ -33,6 +36,9 @@ fn main() -> Result<()> {
             "--burst" => options.burst = value()?.parse()?,
             "--seconds" => options.seconds = value()?.parse()?,
             "--repeat" => options.samples = value()?.parse()?,
+            "--peers" => options.peers = find_loops(&value()?)?,
+            "--peer-seconds" => options.load_limit = Duration::from_secs(value()?.parse()?),
+            "--no-elements" => options.elements = false,
             "--seed" => options.seed = value()?.parse()?,
             "--instructions" => options.instructions = Some(value()?.parse()?),
             other => bail!("what is {other}?"),
@@ -51,7 +57,7 @@ fn main() -> Result<()> {
     for run in &document.runs {
         let (low, high) = (run.min.unwrap_or(0.0), run.max.unwrap_or(0.0));
         eprintln!(
-            "{:10} {:8} {:6.1} ({low:.1} to {high:.1}) {:?} {}",
+            "{:24} {:8} {:6.1} ({low:.1} to {high:.1}) {:?} {}",
             run.name,
             run.stream,
             run.median.unwrap_or(0.0),

@@ -2,6 +2,7 @@
 #include <rte_common.h>
 #include <rte_fib.h>
 
+#include "loop.h"
 #include "peer.h"
 
 static struct rte_fib *fib;
@@ -112,10 +113,32 @@ static const struct function functions[] = {
 	{ "avx512", { bulk, single, dependent }, avx512, hop },
 };
 
+static inline void in_bulk(const uint32_t *addrs, uint32_t *hops, unsigned n)
+{
+	uint64_t found[MOST_BURST];
+	call(addrs, found, (int)n);
+	for (unsigned i = 0; i < n; i++)
+		hops[i] = (uint32_t)found[i];
+}
+
+static void forward(struct router *router, struct rte_mbuf **frames, unsigned n)
+{
+	forward_burst(router, frames, n, in_bulk);
+}
+
+static const struct forward forwards[] = {
+	{ "macro", forward, macro },
+	{ "inline", forward, inlined },
+	{ "uni", forward, uni },
+	{ "avx512", forward, avx512 },
+};
+
 const struct engine fib2b_engine = {
 	"rte_fib_2b", 4, 0, functions, RTE_DIM(functions), create_2b, add, del, bytes_2b,
+	forwards, RTE_DIM(forwards), NULL,
 };
 
 const struct engine fib4b_engine = {
 	"rte_fib_4b", 4, 0, functions, RTE_DIM(functions), create_4b, add, del, bytes_4b,
+	forwards, RTE_DIM(forwards), NULL,
 };

@@ -95,4 +95,5 @@ static const struct function functions[] = {
 
 const struct engine fib6_engine = {
 	"rte_fib6", 6, 0, functions, RTE_DIM(functions), create, add, del, bytes,
+	NULL, 0, NULL,
 };

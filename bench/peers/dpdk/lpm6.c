@@ -83,4 +83,5 @@ static const struct function functions[] = {
 
 const struct engine lpm6_engine = {
 	"rte_lpm6", 6, 1, functions, RTE_DIM(functions), create, add, del, bytes,
+	NULL, 0, NULL,
 };

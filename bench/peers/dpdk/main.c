@@ -35,11 +35,11 @@
 volatile uint64_t peer_zero;
 
 static const struct engine *const engines[] = {
-	&lpm_engine, &fib2b_engine, &fib4b_engine, &lpm6_engine, &fib6_engine,
+	&lpm_engine, &lpm_filled_engine, &fib2b_engine, &fib4b_engine, &lpm6_engine, &fib6_engine,
 };
 static const char *const mode_names[MODES] = { "batch", "single", "dependent" };
 
-static const struct engine *engine;
+const struct engine *engine;
 static struct table table, changes;
 static size_t change_at;
 static FILE *replies;
@@ -49,7 +49,7 @@ static size_t key_count, key_at, key_size;
 static uint64_t out[CHUNK];
 static const struct function *chosen[MODES];
 
-static void reply(const char *format, ...)
+void reply(const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -59,7 +59,7 @@ static void reply(const char *format, ...)
 	fflush(replies);
 }
 
-static uint64_t now(clockid_t clock)
+uint64_t now(clockid_t clock)
 {
 	struct timespec t;
 	clock_gettime(clock, &t);
@@ -146,6 +146,8 @@ static size_t load(int socket)
 	size_t refused = 0;
 	if (engine->create(&table, socket) != 0)
 		return SIZE_MAX;
+	if (engine->fill)
+		return engine->fill(&table) == 0 ? 0 : SIZE_MAX;
 	for (size_t i = 0; i < table.count; i++)
 		refused += change(engine->add, &table.routes[i]) != 0;
 	return refused;
@@ -348,13 +350,14 @@ static void rest(void)
 	reply("{\"ok\":true,\"failed\":%lu}", failed);
 }
 
-static void serve(const char *fixed)
+static void serve(const char *fixed, int socket)
 {
 	char *line = NULL;
 	size_t room = 0;
 	while (getline(&line, &room, stdin) > 0) {
 		char file[4096], mode[16];
 		unsigned long ms;
+		unsigned len;
 		if (sscanf(line, "keys %4095s", file) == 1)
 			set_keys(file, fixed);
 		else if (sscanf(line, "answers %4095s", file) == 1)
@@ -365,6 +368,16 @@ static void serve(const char *fixed)
 			set_changes(file);
 		else if (sscanf(line, "update %lu %4095s", &ms, file) == 2)
 			update(ms, file);
+		else if (sscanf(line, "leaves %4095s", file) == 1)
+			loop_leaves(file, socket);
+		else if (sscanf(line, "frames %u %4095s", &len, file) == 2)
+			loop_frames(file, len, socket);
+		else if (sscanf(line, "forwarded %4095s", file) == 1)
+			loop_forwarded(file);
+		else if (sscanf(line, "forward %lu", &ms) == 1)
+			loop_turn(1, ms);
+		else if (sscanf(line, "generate %lu", &ms) == 1)
+			loop_turn(0, ms);
 		else if (!strcmp(line, "rest\n"))
 			rest();
 		else if (!strcmp(line, "bytes\n"))
@@ -407,7 +420,7 @@ int main(int argc, char **argv)
 	}
 	int socket;
 	/* Enough for every structure with its route store, which takes some 500 bytes a route. */
-	const size_t heap = ((family == 4 ? 256ul : 512ul) << 20) + table.count * 704;
+	const size_t heap = ((family == 4 ? 288ul : 512ul) << 20) + table.count * 704;
 	if (start_dpdk() != 0 || (socket = make_heap(heap)) < 0) {
 		reply("{\"error\":\"DPDK does not start: %s\"}", rte_strerror(rte_errno));
 		return 1;
@@ -423,6 +436,6 @@ int main(int argc, char **argv)
 	      "\"bytes\":%lu,\"note\":\"%lu MiB on 2 MiB pages%s\"}",
 	      engine->name, rte_version(), table.count, refused, build_ms, engine->bytes(&table),
 	      huge_kib() >> 10, engine->no_default ? "; a default route goes in as two /1" : "");
-	serve(fixed);
+	serve(fixed, socket);
 	return 0;
 }

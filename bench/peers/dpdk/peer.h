@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 struct route {
 	uint8_t addr[16]; /* network order; IPv4 in the first four bytes */
@@ -36,6 +37,8 @@ struct function {
 	uint32_t (*hop)(const void *out, unsigned i);
 };
 
+struct forward;
+
 struct engine {
 	const char *name;
 	int family;
@@ -46,9 +49,28 @@ struct engine {
 	int (*add)(const struct route *route);
 	int (*del)(const struct route *route);
 	uint64_t (*bytes)(const struct table *table);
+	/* Lookups in the loop of loop.h, where it is a router too. */
+	const struct forward *forwards;
+	unsigned forward_count;
+	/* The whole table at once, where there is a faster way than route by route. */
+	int (*fill)(const struct table *table);
 };
 
-extern const struct engine lpm_engine, lpm6_engine, fib2b_engine, fib4b_engine, fib6_engine;
+extern const struct engine lpm_engine, lpm_filled_engine, lpm6_engine, fib2b_engine, fib4b_engine, fib6_engine;
+
+/* The one that was asked for. */
+extern const struct engine *engine;
+
+/* Answers a command: one line. */
+void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Nanoseconds by a clock. */
+uint64_t now(clockid_t clock);
+
+/* The commands of loop.c; memory is of this socket. */
+void loop_leaves(const char *file, int socket);
+void loop_frames(const char *file, unsigned len, int socket);
+void loop_forwarded(const char *file);
+void loop_turn(int whole, uint64_t ms);
 
 /* Zero, but the compiler cannot know: what makes one lookup wait for another. */
 extern volatile uint64_t peer_zero;

@@ -3,14 +3,19 @@
 //! A generator port, the graph of the built-in router, two sink ports; 64-byte packets to many distinct
 //! destinations; one thread. The generator is measured alone as well (`generator`): a device would have
 //! put the packet there. Before anything is timed, every destination crosses once and what arrives is
-//! compared with the oracle: way out, MACs, TTL, checksum.
+//! compared with the oracle: way out, MACs, TTL, checksum. Routers of others do the same in turns with
+//! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
+mod elements;
+mod outside;
 pub(crate) mod stream;
 pub(crate) mod world;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fingerpost_lpm::oracle::Oracle;
@@ -18,6 +23,7 @@ use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::buf::{Batch, Pool};
 use fingerpost_packet::counters::WorkerCounters;
 use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
+use fingerpost_packet::graph::Plan as GraphPlan;
 use fingerpost_packet::worker::{BURST, Worker, WorkerOptions};
 use fingerpost_packet::{Port, router_graph};
 use fingerpost_route::{Control, Forwarding, Reader};
@@ -25,7 +31,8 @@ use fingerpost_route::{Control, Forwarding, Reader};
 pub use stream::Stream;
 
 use crate::document::{BenchDocument, Kind, Run, Unit};
-use crate::measure::{Measured, Plan, alternate};
+use crate::measure::{Clock, Measured, Plan, Turn, alternate_told, sample};
+use crate::peer::{LOAD_LIMIT, Row};
 use crate::table::{Table, Tables};
 
 /// What to measure.
@@ -49,6 +56,12 @@ pub struct ForwardOptions {
     pub samples: usize,
     /// Of the destinations.
     pub seed: u64,
+    /// Whether what each element takes is measured too.
+    pub elements: bool,
+    /// Routers of others, of [`crate::peer::find_loops`].
+    pub peers: Vec<&'static Row>,
+    /// How long each of them may take to load the table.
+    pub load_limit: Duration,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
     pub instructions: Option<u64>,
@@ -66,6 +79,9 @@ impl Default for ForwardOptions {
             seconds: 2.0,
             samples: 9,
             seed: 1,
+            elements: true,
+            peers: Vec::new(),
+            load_limit: LOAD_LIMIT,
             instructions: None,
         }
     }
@@ -84,23 +100,38 @@ pub(crate) fn worker(
     reader: Reader<Forwarding>,
     commands: mpsc::Receiver<fingerpost_packet::Command>,
 ) -> Result<Worker> {
-    let plan = router_graph::plan()?;
+    Ok(worker_of(&router_graph::plan()?, pool, reader, counters(), commands))
+}
+
+fn counters() -> Arc<WorkerCounters> {
+    Arc::new(WorkerCounters::new(8, 65_536))
+}
+
+fn worker_of(
+    plan: &GraphPlan,
+    pool: Pool,
+    reader: Reader<Forwarding>,
+    counters: Arc<WorkerCounters>,
+    commands: mpsc::Receiver<fingerpost_packet::Command>,
+) -> Worker {
     let (asks, _) = mpsc::sync_channel(1);
     let (events, _) = mpsc::channel();
-    Ok(Worker::new(WorkerOptions {
-        plan: &plan,
+    Worker::new(WorkerOptions {
+        plan,
         pool,
         reader,
-        counters: Arc::new(WorkerCounters::new(8, 65_536)),
+        counters,
         commands,
         asks,
         events,
         flow_seed: 0,
-    }))
+    })
 }
 
 /// A worker between a generator and two sinks.
 struct Path {
+    plan: GraphPlan,
+    counters: Arc<WorkerCounters>,
     worker: Worker,
     ports: world::Ports,
     pool: Pool,
@@ -120,9 +151,10 @@ impl Path {
     ) -> Result<Self> {
         let pool = Pool::new(FRAMES, 2048);
         let (commands, orders) = mpsc::channel();
-        let mut worker = worker(pool.clone(), reader, orders)?;
+        let (plan, counters) = (router_graph::plan()?, counters());
+        let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
         worker.set_burst(burst);
-        Ok(Self { worker, ports, pool, headers, family, _commands: commands })
+        Ok(Self { plan, counters, worker, ports, pool, headers, family, _commands: commands })
     }
 
     fn generator(&self) -> Generator {
@@ -208,20 +240,28 @@ pub fn counted_section(worker: &mut Worker, packets: u64) -> u64 {
     done
 }
 
-/// One family's share of the measurement.
+/// A router of another with one stream.
+type Loop = outside::Outside<u32>;
+
+/// What is to be measured.
+#[derive(Default)]
 struct Prepared {
-    run: Run,
-    path: Path,
+    paths: Vec<(Run, Path)>,
+    loops: Vec<(Run, RefCell<Loop>)>,
+    /// What cannot be, with the reason.
+    left_out: Vec<Run>,
 }
 
+/// Draws the destinations of each stream, prepares our path and asks it for all of them; `loops` are
+/// handed the same frames.
 fn prepare<A: Addr>(
     table: &Table<A>,
     options: &ForwardOptions,
     control: &Control,
     ports: world::Ports,
     (algorithm, wanted): (&str, Option<&str>),
-    out: &mut Vec<Prepared>,
-    left_out: &mut Vec<Run>,
+    prepared: &mut Prepared,
+    loops: &mut dyn FnMut(&str, &[(A, NextHopId)], &[[u8; HEADER_BYTES]], &mut Prepared),
 ) -> Result<()> {
     let name = format!("graph-v{}", A::FAMILY);
     if let Some(wanted) = wanted.filter(|wanted| *wanted != algorithm) {
@@ -230,7 +270,7 @@ fn prepare<A: Addr>(
             let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
             run.family = Some(A::FAMILY);
             run.note = format!("limit exceeded: {wanted} cannot hold the table");
-            left_out.push(run);
+            prepared.left_out.push(run);
         }
         return Ok(());
     }
@@ -247,9 +287,9 @@ fn prepare<A: Addr>(
             let [.., a, b] = flows.next().to_be_bytes();
             world::header(d.0, u16::from_be_bytes([a, b]))
         });
-        let headers = headers.collect();
+        let headers: Arc<[_]> = headers.collect();
         let reader = control.reader();
-        let mut path = Path::new(reader, ports, A::FAMILY, headers, options.burst)?;
+        let mut path = Path::new(reader, ports, A::FAMILY, headers.clone(), options.burst)?;
         let (checked, wrong) = path.check(&found);
         let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
         run.family = Some(A::FAMILY);
@@ -260,7 +300,8 @@ fn prepare<A: Addr>(
             world::frame_len(A::FAMILY) + 4
         );
         path.free_run();
-        out.push(Prepared { run, path });
+        prepared.paths.push((run, path));
+        loops(stream.name(), &found, &headers, prepared);
     }
     Ok(())
 }
@@ -273,49 +314,102 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
     let tables = &options.tables;
     let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
     let (control, ports) = world::build(tables, v4, v6, None)?;
-    let (mut prepared, mut left_out) = (Vec::new(), Vec::new());
+    let mut prepared = Prepared::default();
     if let Some(table) = &tables.v4 {
         let algorithm = (control.fib_v4().algorithm(), v4);
-        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
+        let mut loops = |stream: &str,
+                         found: &[(u32, NextHopId)],
+                         headers: &[[u8; HEADER_BYTES]],
+                         prepared: &mut Prepared| {
+            for row in options.peers.iter().filter(|row| row.family == 4) {
+                match Loop::start(row, table, stream, found, headers, options.load_limit) {
+                    (run, Some(at_work)) => prepared.loops.push((run, RefCell::new(at_work))),
+                    (run, None) => prepared.left_out.push(run),
+                }
+            }
+        };
+        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut loops)?;
     }
     if let Some(table) = &tables.v6 {
         let algorithm = (control.fib_v6().algorithm(), v6);
-        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut left_out)?;
+        prepare(table, options, &control, ports, algorithm, &mut prepared, &mut |_, _, _, _| ())?;
     }
-    let Some(first) = prepared.first() else {
-        return tables.document(left_out);
-    };
-
-    let mut ceiling = Run::new("generator", Kind::Ceiling, &first.run.stream, Unit::NsPerPacket);
-    ceiling.note = "makes the packets and frees them: what a device would do".to_owned();
-    let mut alone = Alone {
-        generator: first.path.generator(),
-        batch: Batch::new(&first.path.pool),
-        burst: options.burst,
-    };
-    let (mut runs, mut paths): (Vec<Run>, Vec<Path>) =
-        prepared.into_iter().map(|p| (p.run, p.path)).unzip();
-
-    if let Some(packets) = options.instructions {
-        for (run, path) in runs.iter_mut().zip(&mut paths) {
-            // Once before, so that nothing is done for the first time while it counts.
-            path.work();
-            let done = counted_section(&mut path.worker, packets);
-            run.note = format!("{done} packets in the counted section");
-        }
-    } else {
-        let plan = Plan::new(options.seconds, options.samples);
-        let mut measured: Vec<&mut dyn Measured> = vec![&mut alone];
-        measured.extend(paths.iter_mut().map(|path| path as &mut dyn Measured));
-        let mut samples = alternate(&mut measured, plan).into_iter();
-        ceiling.set_samples(samples.next().unwrap_or_default());
-        for (run, samples) in runs.iter_mut().zip(samples) {
-            run.set_samples(samples);
-        }
-        runs.push(ceiling);
+    if prepared.paths.is_empty() {
+        return tables.document(prepared.left_out);
     }
-    runs.extend(left_out);
+    let mut runs = match options.instructions {
+        Some(packets) => count_instructions(&mut prepared, packets),
+        None => measure(&mut prepared, options),
+    };
+    runs.append(&mut prepared.left_out);
     tables.document(runs)
+}
+
+fn count_instructions(prepared: &mut Prepared, packets: u64) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (mut run, mut path) in prepared.paths.drain(..) {
+        // Once before, so that nothing is done for the first time while it counts.
+        path.work();
+        let done = counted_section(&mut path.worker, packets);
+        run.note = format!("{done} packets in the counted section");
+        runs.push(run);
+    }
+    runs
+}
+
+/// Everything in turns: each path, its elements, the routers of others, and the generators alone.
+fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
+    let plan = Plan { clock: Clock::Thread, ..Plan::new(options.seconds, options.samples) };
+    let paths: Vec<(Run, RefCell<Path>)> =
+        prepared.paths.drain(..).map(|(run, path)| (run, RefCell::new(path))).collect();
+    let elements: Vec<_> = paths
+        .iter()
+        .map(|(run, path)| RefCell::new(elements::Elements::new(&path.borrow(), &run.stream)))
+        .collect();
+    let mut alone = {
+        let first = paths[0].1.borrow();
+        let (generator, batch) = (first.generator(), Batch::new(&first.pool));
+        Alone { generator, batch, burst: options.burst }
+    };
+    let (mut runs, mut turns): (Vec<Run>, Vec<Turn<'_>>) = (Vec::new(), Vec::new());
+    for (run, path) in &paths {
+        runs.push(run.clone());
+        turns.push(Box::new(move || Some(sample(&mut *path.borrow_mut(), plan))));
+    }
+    for (run, outside) in &prepared.loops {
+        runs.push(run.clone());
+        turns.push(Box::new(move || outside.borrow_mut().forward(plan).ok()));
+    }
+    let ceiling = |name: &str, stream: &str, note: &str| {
+        let mut run = Run::new(name, Kind::Ceiling, stream, Unit::NsPerPacket);
+        run.note = note.to_owned();
+        run
+    };
+    let note = "makes the packets and frees them: what a device would do";
+    runs.push(ceiling("generator", &paths[0].0.stream, note));
+    turns.push(Box::new(|| Some(sample(&mut alone, plan))));
+    if let Some((run, outside)) = prepared.loops.first() {
+        runs.push(ceiling("dpdk-generator", &run.stream, "the generator of the first DPDK loop"));
+        turns.push(Box::new(move || outside.borrow_mut().generate(plan).ok()));
+    }
+    if options.elements {
+        for ((_, path), elements) in paths.iter().zip(&elements) {
+            // Their samples stay with the elements.
+            turns.push(Box::new(move || {
+                elements.borrow_mut().turn(&mut path.borrow_mut(), plan).or(Some(0.0))
+            }));
+        }
+    }
+    let samples = alternate_told(&mut turns, plan.samples, &mut |_, _| ());
+    drop(turns);
+    for (run, samples) in runs.iter_mut().zip(samples) {
+        if samples.is_empty() {
+            run.note = format!("ended while it was measured; {}", run.note);
+        }
+        run.set_samples(samples);
+    }
+    runs.extend(elements.into_iter().flat_map(|elements| elements.into_inner().runs()));
+    runs
 }
 
 #[cfg(test)]
@@ -345,6 +439,7 @@ mod tests {
             tables: tables(),
             destinations: 1000,
             seconds: 0.01,
+            elements: false,
             ..ForwardOptions::default()
         };
         let document = forward(&options).unwrap();
@@ -373,6 +468,7 @@ mod tests {
             algorithm_v4: Some("dxr16".into()),
             destinations: 10,
             seconds: 0.01,
+            elements: false,
             ..ForwardOptions::default()
         };
         let document = forward(&options).unwrap();
@@ -387,6 +483,73 @@ mod tests {
             runs.iter().map(|run| (&run.name[..], run.median.is_some())).collect();
         let (v4, v6, alone) = ("graph-v4", "graph-v6", "generator");
         assert_eq!(measured, [(v6, true), (v6, true), (alone, true), (v4, false), (v4, false)]);
+    }
+
+    #[test]
+    fn elements_are_the_parts_of_the_whole() {
+        let options = ForwardOptions {
+            tables: Tables { v6: None, ..tables() },
+            streams: vec![Stream::Prefix],
+            destinations: 1000,
+            seconds: 0.2,
+            ..ForwardOptions::default()
+        };
+        let runs = forward(&options).unwrap().runs;
+        let parts: Vec<_> = runs.iter().filter(|run| run.name.starts_with("element:")).collect();
+        if fingerpost_lpm::simd::Ticks::detect().is_none() {
+            assert!(parts.is_empty());
+            return println!("skipped: needs a processor with a time-stamp counter");
+        }
+        let find = |name: &str| parts.iter().find(|run| run.name == format!("element:{name}"));
+        for name in ["ip4_input", "ip4_lookup", "ip4_next_hop", "transmit", "receive"] {
+            let run = find(name).unwrap_or_else(|| panic!("{name}: {parts:?}"));
+            assert_eq!((run.samples.len(), run.family, run.kind), (9, Some(4), Kind::Ours));
+        }
+        assert!(find("ip6_input").is_none() && find("icmp4_error").is_none());
+        // Each turn is divided among all. What no element and no port took is a twentieth in a release
+        // build on a machine of its own, and here is all that other tests took away.
+        let round = find("round").unwrap();
+        let mut left: Vec<f64> = (0..9)
+            .map(|i| round.samples[i] / parts.iter().map(|run| run.samples[i]).sum::<f64>())
+            .collect();
+        left.sort_by(f64::total_cmp);
+        assert!(left[0] > 0.0 && left[4] < 0.9, "{left:?}");
+    }
+
+    /// The frames of our generator cross DPDK's loop as the oracle says, whatever its lookup.
+    #[test]
+    fn loops_of_others_take_turns_with_ours() {
+        let peers = crate::peer::find_loops("dpdk-loop,dpdk-loop-add,dpdk-loop-fib").unwrap();
+        if !peers.iter().all(|row| row.is_built()) {
+            return println!("skipped: needs cargo xtask peers dpdk");
+        }
+        let mut tables = tables();
+        let v4 = tables.v4.as_mut().unwrap();
+        // Longer than /24, below routes and below none; and a default route.
+        for n in 0..300 {
+            v4.routes
+                .push((Prefix::masked(0x0100_0000 | n << 19 | n, 25 + (n % 8) as u8), n % 20 + 1));
+        }
+        v4.routes.push((Prefix::masked(0, 0), 7));
+        *v4 = Table::new("v4", std::mem::take(&mut v4.routes));
+        let options = ForwardOptions {
+            tables,
+            streams: vec![Stream::Prefix],
+            // No multiple of a burst.
+            destinations: 1001,
+            seconds: 0.05,
+            elements: false,
+            peers,
+            ..ForwardOptions::default()
+        };
+        let runs = forward(&options).unwrap().runs;
+        for name in ["dpdk-loop", "dpdk-loop-add", "dpdk-loop-fib"] {
+            let run = runs.iter().find(|run| run.name == name).unwrap();
+            assert_eq!((run.answers, run.samples.len(), run.family), (Answers::Ok, 9, Some(4)));
+            assert!(run.kind == Kind::Peer && run.median > Some(1.0), "{run:?}");
+        }
+        let alone = runs.iter().find(|run| run.name == "dpdk-generator").unwrap();
+        assert!(alone.kind == Kind::Ceiling && alone.median > Some(0.1), "{alone:?}");
     }
 
     #[test]

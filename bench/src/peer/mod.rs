@@ -12,7 +12,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub use process::{Functions, Info, LOAD_LIMIT, Peer, Turn, Updates};
+pub use process::{
+    Chosen, Forwarded, Functions, HEAD_BYTES, Info, LOAD_LIMIT, Leave, Peer, Turn, Updates,
+};
 
 /// A program under `bench/peers/`, by the folder that it has there and in `target/peers`.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +83,14 @@ static ROWS: &[Row] = &[
     row("py-radix", 6, &PYTHON, "py-radix"),
 ];
 
+/// Routers in one loop, for `bench forward`. rte_lpm's table is filled at once, since its own way takes
+/// minutes: the same table and the same lookups.
+static LOOPS: &[Row] = &[
+    row("dpdk-loop", 4, &DPDK, "rte_lpm_filled"),
+    row("dpdk-loop-add", 4, &DPDK, "rte_lpm"),
+    row("dpdk-loop-fib", 4, &DPDK, "rte_fib_2b"),
+];
+
 /// All peers, each family a row of its own.
 pub fn rows() -> &'static [Row] {
     ROWS
@@ -91,21 +101,33 @@ pub fn rows() -> &'static [Row] {
 /// # Errors
 /// When a name is none of any family; the message lists those that are.
 pub fn find(names: &str, family: u8) -> Result<Vec<&'static Row>> {
-    let of_family = ROWS.iter().filter(|row| row.family == family);
+    Ok(named(ROWS, names)?.into_iter().filter(|row| row.family == family).collect())
+}
+
+/// Routers by name, as `bench forward` takes them: `all`, `none`, or names with commas. `dpdk` stands for
+/// those of DPDK that load a full table in time.
+///
+/// # Errors
+/// When a name is none; the message lists those that are.
+pub fn find_loops(names: &str) -> Result<Vec<&'static Row>> {
+    named(LOOPS, if matches!(names, "dpdk" | "all") { "dpdk-loop,dpdk-loop-fib" } else { names })
+}
+
+fn named(rows: &'static [Row], names: &str) -> Result<Vec<&'static Row>> {
     match names {
         "none" => return Ok(Vec::new()),
-        "all" => return Ok(of_family.collect()),
+        "all" => return Ok(rows.iter().collect()),
         _ => {}
     }
     for name in names.split(',') {
-        if !ROWS.iter().any(|row| row.name == name) {
-            let mut known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+        if !rows.iter().any(|row| row.name == name) {
+            let mut known: Vec<_> = rows.iter().map(|row| row.name).collect();
             known.sort_unstable();
             known.dedup();
             bail!("no peer {name}: there are {}", known.join(", "));
         }
     }
-    Ok(of_family.filter(|row| names.split(',').any(|name| name == row.name)).collect())
+    Ok(rows.iter().filter(|row| names.split(',').any(|name| name == row.name)).collect())
 }
 
 /// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout that this was

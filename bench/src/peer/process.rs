@@ -5,6 +5,8 @@
 //! the error says so with the last line that it wrote to standard error. Whatever becomes of a [`Peer`],
 //! its program is ended and reaped when it is dropped; and it ends by itself when we are gone.
 
+mod router;
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::marker::PhantomData;
@@ -23,6 +25,8 @@ use serde::de::DeserializeOwned;
 use super::Row;
 use crate::document::Mode;
 use crate::table::Table;
+
+pub use router::{Chosen, Forwarded, HEAD_BYTES, Leave};
 
 /// How long a peer may take to read and build its table, unless it is told otherwise.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(60);
@@ -510,11 +514,11 @@ mod tests {
         Peer::launch("fake", command, &routes, limit)
     }
 
-    fn fake(script: &str) -> Peer<u32> {
+    pub(super) fn fake(script: &str) -> Peer<u32> {
         launch(&format!("{HELLO}; {script}"), LOAD_LIMIT).unwrap()
     }
 
-    fn text(error: &anyhow::Error) -> String {
+    pub(super) fn text(error: &anyhow::Error) -> String {
         format!("{error:#}")
     }
 

@@ -69,17 +69,22 @@ impl Subjects {
     /// The rows that `--peers` names; for `all` those that were never built are built.
     pub(super) fn peers(&self) -> Result<Vec<&'static peer::Row>, Failure> {
         let rows: Vec<_> = [peer::find(&self.peers, 4)?, peer::find(&self.peers, 6)?].concat();
-        let mut missing: Vec<_> = rows.iter().filter(|row| !row.is_built()).collect();
-        missing.dedup_by_key(|row| row.program.name);
-        if self.peers == "all" && !missing.is_empty() {
-            let programs: Vec<_> = missing.iter().map(|row| row.program.name).collect();
-            message(format_args!("building {}", programs.join(", ")));
-            if let Err(error) = peer::build(&programs) {
-                message(format_args!("{error:#}"));
-            }
-        }
-        Ok(rows)
+        Ok(built(&self.peers, rows))
     }
+}
+
+/// The rows that `names` stands for; for `all` those that were never built are built.
+pub(super) fn built(names: &str, rows: Vec<&'static peer::Row>) -> Vec<&'static peer::Row> {
+    let mut missing: Vec<_> = rows.iter().filter(|row| !row.is_built()).collect();
+    missing.dedup_by_key(|row| row.program.name);
+    if names == "all" && !missing.is_empty() {
+        let programs: Vec<_> = missing.iter().map(|row| row.program.name).collect();
+        message(format_args!("building {}", programs.join(", ")));
+        if let Err(error) = peer::build(&programs) {
+            message(format_args!("{error:#}"));
+        }
+    }
+    rows
 }
 
 /// Takes what `find` finds something by, as it is written.

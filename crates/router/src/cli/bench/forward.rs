@@ -1,9 +1,11 @@
 //! `bench forward`: its options.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
+use fingerpost_bench::peer::find_loops;
 use fingerpost_bench::table::Tables;
 use fingerpost_bench::xdp::LEAST_PACKETS;
 use fingerpost_bench::{BenchDocument, ForwardOptions, XdpOptions, forward};
@@ -11,7 +13,7 @@ use fingerpost_bench::{BenchDocument, ForwardOptions, XdpOptions, forward};
 use super::super::choice;
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};
-use super::arguments::{positive, seconds};
+use super::arguments::{built, found_by, positive, seconds};
 use super::print::print;
 
 /// Adds it to the benchmarks.
@@ -22,10 +24,14 @@ pub(super) fn command() -> clap::Command {
             "Examples:
   $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz
   $ fingerpost bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
+  $ fingerpost bench forward --table v4.txt.xz --peers dpdk
 
 64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
 crosses once and is compared with the oracle before anything is timed; runs take turns, and the
-generator is measured alone as the ceiling.",
+generator is measured alone as the ceiling. `element:NAME` is what one element of the graph takes,
+`element:receive` and `element:send` the ports, in turns of their own. `dpdk` stands for loops of
+DPDK that forward the same frames, by rte_lpm (`dpdk-loop`) and rte_fib (`dpdk-loop-fib`);
+`dpdk-loop-add` has its table route by route, which takes minutes.",
         )
 }
 
@@ -60,6 +66,12 @@ struct Forward {
     /// Packets taken at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = burst)]
     burst: usize,
+    /// Routers of others in the same turns: names, `dpdk`, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = found_by(find_loops))]
+    peers: String,
+    /// How long each of them may take to load the table
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
+    peer_seconds: f64,
     /// Measuring time of each run
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
@@ -127,6 +139,9 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         seconds: arguments.seconds,
         samples: arguments.repeat,
         seed: arguments.seed,
+        elements: true,
+        peers: built(&arguments.peers, find_loops(&arguments.peers)?),
+        load_limit: Duration::from_secs_f64(arguments.peer_seconds),
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));

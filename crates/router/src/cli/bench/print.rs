@@ -129,7 +129,8 @@ impl Document {
             let names: Vec<_> = peers.iter().map(|peer| who(peer)).collect();
             let headings: Vec<_> = [""].into_iter().chain(names.iter().map(|n| &n[..])).collect();
             let mut columns = Columns::new(&headings);
-            for run in of_group().filter(|run| run.kind != Kind::Peer) {
+            let part = |run: &Run| run.name.starts_with("element:");
+            for run in of_group().filter(|run| run.kind != Kind::Peer && !part(run)) {
                 let times = peers.iter().map(|peer| {
                     let (ours, theirs) = (run.median?, peer.median?);
                     let more = matches!(unit, Unit::UpdatesPerSecond | Unit::Mpps);

@@ -105,6 +105,33 @@ pub fn sample_beside<E: Send>(
     })
 }
 
+/// Millions of pieces of work a second of all together, each on a core of its own, over one sample.
+#[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+pub fn sample_together(runs: &mut [&mut (dyn Measured + Send)], plan: Plan) -> f64 {
+    let start = Barrier::new(runs.len());
+    std::thread::scope(|scope| {
+        let spawned: Vec<_> = runs
+            .iter_mut()
+            .enumerate()
+            .map(|(core, run)| {
+                let start = &start;
+                scope.spawn(move || {
+                    pin(core);
+                    start.wait();
+                    let (begun, mut done, mut elapsed) = (Clock::Wall.now(), 0, Duration::ZERO);
+                    while elapsed < plan.sample {
+                        done += run.work();
+                        elapsed = Clock::Wall.now().saturating_sub(begun);
+                    }
+                    run.rest();
+                    done as f64 / elapsed.as_secs_f64() / 1e6
+                })
+            })
+            .collect();
+        spawned.into_iter().map(|one| one.join().expect("the work goes on")).sum()
+    })
+}
+
 /// Takes one sample of a run; `None` when that failed, and then it has no further turn.
 pub type Turn<'a> = Box<dyn FnMut() -> Option<f64> + 'a>;
 

@@ -103,7 +103,14 @@ fn dpdk(source: &Path, target: &Path) -> Result<()> {
     let mut cc = sh::command("cc -O3 -Wall -Wextra");
     cc.args(flags.split_ascii_whitespace()).args(["-march=native", "-o"]).arg(target.join("peer"));
     cc.args(with_extension(source, "c")?);
-    sh::run(cc.args(["-lrte_fib", "-lrte_lpm", "-lrte_rib", "-lrte_mbuf", "-lrte_mempool", "-lrte_eal"]))
+    sh::run(cc.args([
+        "-lrte_fib",
+        "-lrte_lpm",
+        "-lrte_rib",
+        "-lrte_mbuf",
+        "-lrte_mempool",
+        "-lrte_eal",
+    ]))
 }
 
 fn bart(source: &Path, target: &Path) -> Result<()> {

@@ -89,10 +89,10 @@ impl Default for ForwardOptions {
 
 /// Frames of a path's pool: enough for what is under way, few enough to stay in the cache, as a device
 /// with a small ring would leave them.
-const FRAMES: u32 = 512;
+pub(crate) const FRAMES: u32 = 512;
 
 /// Rounds between two looks at the clock.
-const ROUNDS: usize = 64;
+pub(crate) const ROUNDS: usize = 64;
 
 /// A worker with the graph of the built-in router, and nobody who hears what it asks or tells.
 pub(crate) fn worker(
@@ -103,11 +103,11 @@ pub(crate) fn worker(
     Ok(worker_of(&router_graph::plan()?, pool, reader, counters(), commands))
 }
 
-fn counters() -> Arc<WorkerCounters> {
+pub(crate) fn counters() -> Arc<WorkerCounters> {
     Arc::new(WorkerCounters::new(8, 65_536))
 }
 
-fn worker_of(
+pub(crate) fn worker_of(
     plan: &GraphPlan,
     pool: Pool,
     reader: Reader<Forwarding>,

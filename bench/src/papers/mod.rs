@@ -10,6 +10,7 @@ mod freebsd;
 mod page;
 mod poptrie;
 mod published;
+mod routebricks;
 mod threads;
 mod updates;
 
@@ -91,6 +92,7 @@ pub fn papers(options: &PapersOptions, progress: &mut dyn Progress) -> Result<Pa
         cycles::section(&mut paper, table);
         threads::section(&mut paper, table)?;
         updates::section(&mut paper, table)?;
+        routebricks::section(&mut paper, table)?;
     }
     for table in &v6 {
         paper.heading(table);
@@ -252,7 +254,7 @@ mod tests {
     use crate::plot::well_formed;
     use crate::progress::Silent;
 
-    const SECTIONS: [&str; 11] = [
+    const SECTIONS: [&str; 14] = [
         "### DXR: SEQ, RND and REP",
         "### DXR: what D20R holds",
         "### DXR: lengths of chunks",
@@ -263,6 +265,9 @@ mod tests {
         "### Cycles of a lookup",
         "### Several threads",
         "### Updates",
+        "### RouteBricks: what is done to a packet",
+        "### RouteBricks: batches",
+        "### RouteBricks: cores and queues",
         "### Poptrie: IPv6",
     ];
 

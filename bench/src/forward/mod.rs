@@ -252,6 +252,9 @@ struct Prepared {
     left_out: Vec<Run>,
 }
 
+/// Prepares routers of others for the destinations of a stream, and the frames to them.
+type Loops<'a, A> = dyn FnMut(&str, &[(A, NextHopId)], &[[u8; HEADER_BYTES]], &mut Prepared) + 'a;
+
 /// Draws the destinations of each stream, prepares our path and asks it for all of them; `loops` are
 /// handed the same frames.
 fn prepare<A: Addr>(
@@ -261,7 +264,7 @@ fn prepare<A: Addr>(
     ports: world::Ports,
     (algorithm, wanted): (&str, Option<&str>),
     prepared: &mut Prepared,
-    loops: &mut dyn FnMut(&str, &[(A, NextHopId)], &[[u8; HEADER_BYTES]], &mut Prepared),
+    loops: &mut Loops<'_, A>,
 ) -> Result<()> {
     let name = format!("graph-v{}", A::FAMILY);
     if let Some(wanted) = wanted.filter(|wanted| *wanted != algorithm) {

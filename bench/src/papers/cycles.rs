@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_lpm::{Addr, HugePages, Lookup, NextHopId, Prefix, Region, Step};
@@ -65,12 +66,12 @@ struct Timed {
 }
 
 /// The section of one table.
-pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) {
+pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     let name = short(&of.file).to_owned();
     paper.say(&format!("### Cycles of a lookup ({name})"));
     let Some(ticks) = Ticks::detect() else {
         paper.say("skipped: needs a processor with a time-stamp counter (RDTSCP)");
-        return;
+        return Ok(());
     };
     paper.progress.tell(&format!("{name}: cycles"));
     let prefixes: Vec<_> = of.routes.iter().map(|route| route.0).collect();
@@ -103,6 +104,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) {
     by_depth(paper, &name, &timed, &depths);
     paper.runs.extend(timed.into_iter().map(|one| one.run));
     paper.runs.extend(refused);
+    Ok(())
 }
 
 /// Built and checked: first the one that does nothing.

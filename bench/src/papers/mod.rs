@@ -48,7 +48,30 @@ pub struct PapersOptions {
     pub seed: u64,
     /// Addresses of a stream.
     pub keys: usize,
+    /// Of [`SECTIONS`], by name; all where none is named.
+    pub sections: Vec<String>,
 }
+
+/// A part of the page, by whose work it is about; each is made for every table of IPv4.
+pub struct Section {
+    /// What options call it.
+    pub name: &'static str,
+    measure: fn(&mut Paper<'_>, &Table<u32>) -> Result<()>,
+}
+
+/// All of them, in their order on the page.
+pub const SECTIONS: &[Section] = &[
+    Section { name: "dxr", measure: dxr::sections },
+    Section { name: "freebsd", measure: freebsd::section },
+    Section { name: POPTRIE, measure: poptrie::sections },
+    Section { name: "cycles", measure: cycles::section },
+    Section { name: "threads", measure: threads::section },
+    Section { name: "updates", measure: updates::section },
+    Section { name: "routebricks", measure: routebricks::section },
+];
+
+/// The one that has a part for IPv6 as well.
+const POPTRIE: &str = "poptrie";
 
 /// What came of it.
 #[derive(Clone, Debug)]
@@ -66,6 +89,8 @@ pub struct Papers {
 pub fn papers(options: &PapersOptions, progress: &mut dyn Progress) -> Result<Papers> {
     let (v4, v6) = load(&options.tables)?;
     let machine = machine();
+    let named = &options.sections;
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|one| one == name);
     let mut paper =
         Paper { options, progress, runs: Vec::new(), files: Vec::new(), text: String::new() };
     paper.say(&format!(
@@ -86,15 +111,11 @@ pub fn papers(options: &PapersOptions, progress: &mut dyn Progress) -> Result<Pa
     ));
     for table in &v4 {
         paper.heading(table);
-        dxr::sections(&mut paper, table)?;
-        freebsd::section(&mut paper, table)?;
-        poptrie::sections(&mut paper, table)?;
-        cycles::section(&mut paper, table);
-        threads::section(&mut paper, table)?;
-        updates::section(&mut paper, table)?;
-        routebricks::section(&mut paper, table)?;
+        for section in SECTIONS.iter().filter(|section| wanted(section.name)) {
+            (section.measure)(&mut paper, table)?;
+        }
     }
-    for table in &v6 {
+    for table in v6.iter().filter(|_| wanted(POPTRIE)) {
         paper.heading(table);
         poptrie::ipv6(&mut paper, table)?;
     }
@@ -254,7 +275,7 @@ mod tests {
     use crate::plot::well_formed;
     use crate::progress::Silent;
 
-    const SECTIONS: [&str; 14] = [
+    const TITLES: [&str; 14] = [
         "### DXR: SEQ, RND and REP",
         "### DXR: what D20R holds",
         "### DXR: lengths of chunks",
@@ -288,18 +309,23 @@ mod tests {
             samples: 1,
             seed: 1,
             keys: 256,
+            sections: Vec::new(),
         };
         assert!(options.recorded.is_some());
         let made = papers(&options, &mut Silent);
         options.trace = Some(Trace { v4: vec![0x0a00_0001], v6: Vec::new() });
         options.recorded = None;
+        options.sections = vec!["routebricks".to_owned()];
+        let only = papers(&options, &mut Silent).unwrap().files;
+        assert!(only[0].1.contains(TITLES[13]) && !only[0].1.contains(TITLES[0]));
+        options.sections.clear();
         let with_trace = papers(&options, &mut Silent).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         let made = made.unwrap();
 
         let page = &made.files[0].1;
         let mut at = 0;
-        for title in SECTIONS {
+        for title in TITLES {
             let found = page[at..].find(title).unwrap_or_else(|| panic!("{title}:\n{page}"));
             at += found;
         }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args};
 use fingerpost_bench::lookup::trace::Trace;
-use fingerpost_bench::papers::recorded;
+use fingerpost_bench::papers::{SECTIONS, recorded};
 use fingerpost_bench::progress::Bar;
 use fingerpost_bench::update::changes::Recorded;
 use fingerpost_bench::{PapersOptions, papers};
@@ -25,8 +26,8 @@ pub(super) fn command() -> clap::Command {
 
 Of every table `v4*.txt*` of a folder: DXR's tests SEQ, RND and REP, what D20R holds and the lengths
 of chunks; FreeBSD's run_lps on a host's and a full table; Poptrie's extensions, rates, traffic
-patterns, SYN1 and SYN2; cycles of single lookups, whole and by depth; several threads; updates. Of
-every `v6*.txt*`: IPv6. `--out` writes papers.md and its drawings.",
+patterns, SYN1 and SYN2; cycles of single lookups, whole and by depth; several threads; updates;
+RouteBricks' forwarding, batches and placements. Of every `v6*.txt*`: IPv6. `--out` writes papers.md and its drawings.",
         )
 }
 
@@ -56,6 +57,9 @@ struct Papers {
     /// Addresses of a stream; IPv6 takes half as many
     #[arg(long, value_name = "N", default_value_t = 1 << 21, value_parser = positive)]
     keys: usize,
+    /// These sections alone
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = PossibleValuesParser::new(SECTIONS.iter().map(|section| section.name)))]
+    sections: Vec<String>,
 }
 
 /// Measures, writes the page and prints the document.
@@ -73,6 +77,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         samples: arguments.repeat,
         seed: arguments.seed,
         keys: arguments.keys,
+        sections: arguments.sections,
     };
     let made = papers(&options, &mut Bar::new())?;
     if let Some(folder) = &arguments.out {

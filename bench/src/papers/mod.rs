@@ -317,7 +317,7 @@ mod tests {
         options.recorded = None;
         options.sections = vec!["routebricks".to_owned()];
         let only = papers(&options, &mut Silent).unwrap().files;
-        assert!(only[0].1.contains(TITLES[13]) && !only[0].1.contains(TITLES[0]));
+        assert!(only[0].1.contains(TITLES[12]) && !only[0].1.contains(TITLES[0]));
         options.sections.clear();
         let with_trace = papers(&options, &mut Silent).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();

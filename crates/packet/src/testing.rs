@@ -423,6 +423,7 @@ pub struct Rig {
     pub graph: Graph,
     /// Its handlers.
     pub handlers: Handlers,
+    classes: &'static [ElementClass],
 }
 
 impl Rig {
@@ -431,12 +432,20 @@ impl Rig {
     /// # Panics
     /// When the configuration is wrong.
     pub fn new(world: &World, text: &str) -> Self {
+        Self::of(world, text, ELEMENTS)
+    }
+
+    /// The same with other classes.
+    ///
+    /// # Panics
+    /// When the configuration is wrong.
+    pub fn of(world: &World, text: &str, classes: &'static [ElementClass]) -> Self {
         let told = |errors: Errors| -> ! { panic!("\n{errors}") };
-        let read = Language::new(ELEMENTS).read("test", text).unwrap_or_else(|errors| told(errors));
-        let plan = Plan::of(&read, ELEMENTS).unwrap_or_else(|errors| told(errors));
+        let read = Language::new(classes).read("test", text).unwrap_or_else(|errors| told(errors));
+        let plan = Plan::of(&read, classes).unwrap_or_else(|errors| told(errors));
         let bench = Bench::new(world);
         let handlers = plan.handlers(read);
-        Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers }
+        Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers, classes }
     }
 
     /// Replaces the configuration, as a worker does between two rounds.
@@ -444,8 +453,8 @@ impl Rig {
     /// # Errors
     /// What is wrong with the new one; the old one goes on then.
     pub fn replace(&mut self, text: &str) -> Result<(), Errors> {
-        let read = Language::new(ELEMENTS).read("test", text)?;
-        let plan = Plan::after(Some(&self.plan), &read, ELEMENTS)?;
+        let read = Language::new(self.classes).read("test", text)?;
+        let plan = Plan::after(Some(&self.plan), &read, self.classes)?;
         let mut graph = Graph::after(&self.plan, &plan, &self.bench.pool);
         std::mem::swap(&mut self.graph, &mut graph);
         self.graph.take_over(&mut graph);

@@ -17,7 +17,7 @@ use crate::graph::{Args, ClassSpec, Classes, ConfigError, Value};
 use crate::handler::Handler;
 
 /// Registry row, plain data: all that is known of an element without making it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ElementClass {
     /// What configurations call it, and what it declares of its ports.
     pub spec: ClassSpec,

@@ -6,6 +6,7 @@
 pub mod netns;
 pub mod source;
 pub mod tables;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

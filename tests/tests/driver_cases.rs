@@ -8,131 +8,15 @@
 //! reason; it comes out as well.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_packet::cases::topology::{NeighborSpec, RouteSpec};
 use fingerpost_packet::cases::{Built, Case, cases, diff};
 use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{ETHER_BYTES, IP6_BYTES};
-use fingerpost_tests::netns::{Line, Router, batch, command, conserved, ip, run};
+use fingerpost_tests::netns::{Line, Router, conserved, run};
+use fingerpost_tests::world::{self, Listener, MACS};
 
 const FRAMES: &str = env!("CARGO_BIN_EXE_frames");
-
-/// Ethernet addresses, both.
-const MACS: usize = 12;
-
-/// The topology in two namespaces: `router` with the ports, `destination` with their other ends, whose names
-/// begin with an `h`.
-fn build(line: &Line, built: &Built) {
-    let (router, far) = (&line.router, &line.destination);
-    let topology = &built.topology;
-    run(far, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
-    for port in &topology.ports {
-        let (name, mac, mtu) = (&port.name, &port.mac, port.mtu);
-        ip(&format!("-n {router} link add name {name} type veth peer name h{name} netns {far}"));
-        ip(&format!("-n {router} link set {name} address {mac} mtu {mtu} addrgenmode none up"));
-        ip(&format!("-n {far} link set h{name} mtu {mtu}"));
-        if !port.down {
-            ip(&format!("-n {far} link set h{name} up"));
-        }
-        // A veth takes what programs send while its other end has this.
-        run(far, &format!("ethtool -K h{name} gro on"));
-        for addr in &port.addrs {
-            let nodad = if addr.contains(':') { " nodad" } else { "" };
-            ip(&format!("-n {router} addr add {addr} dev {name}{nodad}"));
-        }
-    }
-    let mut lines = String::new();
-    for addr in &topology.own {
-        writeln!(lines, "addr add {addr} dev lo").expect("a String");
-    }
-    for NeighborSpec { port, addrs, mac, .. } in &topology.neighbors {
-        for (addr, mac) in addrs.iter().zip(mac.iter().cycle()) {
-            writeln!(lines, "neigh replace {addr} lladdr {mac} dev {port} nud permanent")
-                .expect("a String");
-        }
-    }
-    for route in &topology.routes {
-        for to in &route.to {
-            writeln!(lines, "route add {}", words(built, route, to)).expect("a String");
-        }
-    }
-    // Routes by the port without carrier are refused.
-    batch(router, &lines);
-}
-
-/// A route in the words of `ip route add`.
-fn words(built: &Built, route: &RouteSpec, to: &str) -> String {
-    if let Some(kind) = &route.kind {
-        return format!("{kind} {to}");
-    }
-    let v6 = to.contains(':');
-    let way = |name: &String| {
-        let neighbors = &built.topology.neighbors;
-        let neighbor = neighbors.iter().find(|n| n.name == *name).expect("routes name neighbors");
-        let same = |addr: &&IpAddr| addr.is_ipv6() == v6;
-        let addr = neighbor.addrs.iter().find(same).unwrap_or(&neighbor.addrs[0]);
-        let family = if addr.is_ipv6() && !v6 { "inet6 " } else { "" };
-        (format!("via {family}{addr} dev {}", neighbor.port), neighbor.mtu)
-    };
-    let ways: Vec<_> = route.via.iter().map(way).collect();
-    match &ways[..] {
-        [(way, None)] => format!("{to} {way}"),
-        [(way, Some(mtu))] => format!("{to} {way} mtu {mtu}"),
-        many => many.iter().fold(to.to_owned(), |all, (way, _)| format!("{all} nexthop {way}")),
-    }
-}
-
-/// tcpdump on an interface, and the file that it writes.
-struct Listener {
-    child: Child,
-    file: std::path::PathBuf,
-}
-
-impl Listener {
-    fn start(namespace: &str, interface: &str) -> Self {
-        let file = std::env::temp_dir().join(format!("{namespace}-{interface}.pcap"));
-        let words = format!(
-            "tcpdump -i {interface} -Q in -U -n -Z root --immediate-mode -w {}",
-            file.display()
-        );
-        let child = command(namespace, &words).stderr(Stdio::null()).spawn();
-        let listener = Self { child: child.expect("it was found before"), file };
-        let until = Instant::now() + Duration::from_secs(10);
-        // Its header is written once it listens.
-        while std::fs::metadata(&listener.file).map_or(0, |file| file.len()) < 24 {
-            assert!(Instant::now() < until, "tcpdump on {interface} does not begin");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        listener
-    }
-
-    fn frames(&self) -> Vec<Vec<u8>> {
-        let bytes = std::fs::read(&self.file).expect("tcpdump writes it");
-        let (mut frames, mut at) = (Vec::new(), 24);
-        while let Some(record) = bytes.get(at..at + 16) {
-            let word =
-                |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().expect("4 bytes"));
-            assert_eq!(word(8), word(12), "cut off");
-            let len = word(8) as usize;
-            let Some(frame) = bytes.get(at + 16..at + 16 + len) else { break };
-            frames.push(frame.to_vec());
-            at += 16 + len;
-        }
-        frames
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.file);
-    }
-}
 
 /// A case, the frame that comes in, the port and frame that go out, and whether a group has to choose.
 struct Crossing {
@@ -155,13 +39,7 @@ fn crossings(built: &Built) -> Vec<Crossing> {
         }
         let input = case.input(built).expect("cases make sense");
         let want = case.outputs(built).expect("cases make sense").remove(0);
-        let hop = match input[12..14] {
-            [8, 0] => {
-                built.forwarding.v4.lookup(u32::from_be_bytes(input[30..34].try_into().ok()?))
-            }
-            _ => built.forwarding.v6.lookup(u128::from_be_bytes(input[38..54].try_into().ok()?)),
-        };
-        let chosen = built.forwarding.hops.group(hop).is_some();
+        let chosen = world::chosen(built, &input);
         Some(Crossing { name: case.name, port: case.port, input, want, chosen })
     };
     let mut all: Vec<_> = cases().into_iter().filter_map(one).collect();
@@ -211,18 +89,18 @@ fn fits(built: &Built, crossing: &Crossing, port: u16, frame: &[u8]) -> bool {
     if !crossing.chosen {
         return port == *want_port && frame == want;
     }
-    let name = built.port_name(port);
-    let mut behind = built.topology.neighbors.iter().filter(|n| n.port == name && n.mac.is_some());
-    frame[MACS..] == want[MACS..]
-        && frame[6..MACS] == built.mac(name).0
-        && behind.any(|neighbor| frame[..6] == built.mac(&neighbor.name).0)
+    frame[MACS..] == want[MACS..] && world::leads_on(built, port, frame)
 }
 
 #[test]
 fn packet_cases_cross_veths_in_the_driver() {
     let Some(line) = Line::new(&["ethtool", "tcpdump"]) else { return };
     let built = Built::of_cases();
-    build(&line, &built);
+    world::build(&line, &built);
+    for port in &built.topology.ports {
+        // A veth takes what programs send while its other end has this.
+        run(&line.destination, &format!("ethtool -K h{} gro on", port.name));
+    }
     let ports: Vec<_> = built.topology.ports.iter().filter(|port| !port.down).collect();
     let listeners: BTreeMap<u16, Listener> = ports
         .iter()
@@ -234,18 +112,11 @@ fn packet_cases_cross_veths_in_the_driver() {
     let crossings = crossings(&built);
     for port in &ports {
         let of_port = crossings.iter().filter(|crossing| crossing.port == port.name);
-        let lines = of_port.fold(String::new(), |mut all, crossing| {
-            crossing.input.iter().for_each(|byte| write!(all, "{byte:02x}").expect("a String"));
-            all + "\n"
-        });
-        let file = std::env::temp_dir().join(format!("{}-{}.hex", line.destination, port.name));
-        std::fs::write(&file, &lines).expect("the temporary folder can be written");
-        run(&line.destination, &format!("{FRAMES} h{} {}", port.name, file.display()));
-        let _ = std::fs::remove_file(&file);
+        world::send(FRAMES, &line, &port.name, of_port.map(|crossing| &crossing.input[..]), 2);
     }
     let arrived = || -> Vec<(u16, Vec<u8>)> {
         let of = |(port, listener): (&u16, &Listener)| {
-            listener.frames().into_iter().map(|frame| (*port, frame)).collect::<Vec<_>>()
+            listener.frames().into_iter().map(|(_, frame)| (*port, frame)).collect::<Vec<_>>()
         };
         listeners.iter().flat_map(of).collect()
     };

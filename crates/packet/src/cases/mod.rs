@@ -95,6 +95,9 @@ impl Case {
     }
 }
 
+/// What else lies beside the cases.
+const NO_CASES: [&str; 3] = ["topology.toml", "bad.toml", "kernel.toml"];
+
 /// All packet cases, each with the name of its file, in order of the files' names.
 ///
 /// # Panics
@@ -104,7 +107,7 @@ pub fn cases() -> Vec<(String, Case)> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         .map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".toml") && name != "topology.toml" && name != "bad.toml")
+        .filter(|name| name.ends_with(".toml") && !NO_CASES.contains(&name.as_str()))
         .collect();
     names.sort();
     let mut all = Vec::new();

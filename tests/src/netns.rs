@@ -33,34 +33,11 @@ impl Line {
     /// # Panics
     /// When a command of the set-up fails.
     pub fn new(tools: &[&str]) -> Option<Self> {
-        if quick() {
-            skip("time (FINGERPOST_QUICK is set)");
+        if !ready(tools) {
             return None;
         }
-        let id = Command::new("id").arg("-u").output().ok()?;
-        if id.stdout != b"0\n" {
-            skip("root");
-            return None;
-        }
-        for tool in ["ip"].iter().chain(tools) {
-            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-            if !found.is_ok_and(|found| found.status.success()) {
-                skip(tool);
-                return None;
-            }
-        }
-        if program().is_none() {
-            skip("a release build of fingerpost");
-            return None;
-        }
-        // Relaxed: only the number matters.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = |role: &str| format!("fp{role}{}x{number}", std::process::id());
-        let line = Self { source: name("s"), router: name("r"), destination: name("d") };
-        for namespace in [&line.source, &line.router, &line.destination] {
-            ip(&format!("netns add {namespace}"));
-            ip(&format!("-n {namespace} link set lo up"));
-        }
+        let [source, router, destination] = namespaces(["s", "r", "d"]);
+        let line = Self { source, router, destination };
         let (s, r, d) = (&line.source, &line.router, &line.destination);
         ip(&format!("-n {r} link add r0 type veth peer name s0 netns {s}"));
         ip(&format!("-n {r} link add r1 type veth peer name d0 netns {d}"));
@@ -90,9 +67,88 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        for namespace in [&self.source, &self.router, &self.destination] {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        delete([&self.source, &self.router, &self.destination]);
+    }
+}
+
+/// Four hosts around a router, each on a link of its own: host `i` has `hi`, the router `ri`. They are deleted when
+/// this is dropped.
+pub struct Star {
+    /// Where the router runs; its links have no addresses.
+    pub router: String,
+    /// Around it.
+    pub hosts: [String; 4],
+}
+
+impl Star {
+    /// Makes it, with for each host its IPv4 address (of a /24) and the router's. `None` as with [`Line::new`].
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn new(tools: &[&str], addrs: [(&str, &str); 4]) -> Option<Self> {
+        if !ready(tools) {
+            return None;
         }
+        let [router, hosts @ ..] = namespaces(["r", "a", "b", "c", "d"]);
+        let star = Self { router, hosts };
+        for (i, (host, (addr, gateway))) in star.hosts.iter().zip(addrs).enumerate() {
+            let router = &star.router;
+            ip(&format!("-n {router} link add r{i} type veth peer name h{i} netns {host}"));
+            ip(&format!("-n {router} link set r{i} up"));
+            ip(&format!("-n {host} addr add {addr}/24 dev h{i}"));
+            ip(&format!("-n {host} link set h{i} up"));
+            ip(&format!("-n {host} route add default via {gateway}"));
+        }
+        Some(star)
+    }
+}
+
+impl Drop for Star {
+    fn drop(&mut self) {
+        delete(self.hosts.iter().chain([&self.router]));
+    }
+}
+
+/// Whether there is all that namespaces need, and `tools`; says so where not.
+fn ready(tools: &[&str]) -> bool {
+    if quick() {
+        skip("time (FINGERPOST_QUICK is set)");
+        return false;
+    }
+    let id = Command::new("id").arg("-u").output();
+    if !id.is_ok_and(|id| id.stdout == b"0\n") {
+        skip("root");
+        return false;
+    }
+    for tool in ["ip"].iter().chain(tools) {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.is_ok_and(|found| found.status.success()) {
+            skip(tool);
+            return false;
+        }
+    }
+    if program().is_none() {
+        skip("a release build of fingerpost");
+        return false;
+    }
+    true
+}
+
+/// New namespaces, a role each, in which only the loopback is there.
+fn namespaces<const N: usize>(roles: [&str; N]) -> [String; N] {
+    // Relaxed: only the number matters.
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let names = roles.map(|role| format!("fp{role}{}x{number}", std::process::id()));
+    for namespace in &names {
+        ip(&format!("netns add {namespace}"));
+        ip(&format!("-n {namespace} link set lo up"));
+    }
+    names
+}
+
+fn delete<'a>(namespaces: impl IntoIterator<Item = &'a String>) {
+    for namespace in namespaces {
+        let _ = Command::new("ip").args(["netns", "del", namespace]).output();
     }
 }
 

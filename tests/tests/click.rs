@@ -7,16 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::netns::{Line, Router, command, exec, ip, run};
+use fingerpost_tests::click::{Telnet, router_of_two_ports};
+use fingerpost_tests::netns::{Line, Router, Star, command, exec, ip, run};
 use fingerpost_tests::{program, quick, root, skip, tables};
-
-/// The router of two ports from the examples, with the addresses of the line.
-fn router_of_two_ports() -> String {
-    let file = root().join("examples/graphs/ip-router-2.click");
-    let text = std::fs::read_to_string(file).expect("the example is there");
-    let text = text.replace("203.0.113.254", "10.0.2.2");
-    text.replace("198.51.100.", "10.0.1.").replace("203.0.113.", "10.0.2.")
-}
 
 #[test]
 fn clicks_router_stands_between_two_hosts() {
@@ -60,6 +53,83 @@ fn clicks_router_stands_between_two_hosts() {
 }
 
 #[test]
+fn clicks_router_of_four_ports_stands_between_four_hosts() {
+    // The addresses of the example: the hosts', and the router's on the same link.
+    let addrs = [
+        ("198.51.100.2", "198.51.100.1"),
+        ("203.0.113.254", "203.0.113.1"),
+        ("192.0.2.2", "192.0.2.1"),
+        ("198.18.0.2", "198.18.0.1"),
+    ];
+    let Some(star) = Star::new(&["ping", "traceroute"], addrs) else { return };
+    let file = root().join("examples/graphs/ip-router-4.click");
+    let devices: String = (0..4).map(|i| format!(" --device eth{i}=afxdp:r{i}")).collect();
+    let router = Router::begin(command, &star.router, &format!("{}{devices}", file.display()));
+    router.wait_for("to open its devices", |said| {
+        (0..4).all(|i| said.iter().any(|line| line.contains(&format!("eth{i}: "))))
+    });
+    let others = |at: usize| (0..4).filter(move |&other| other != at);
+    // Every host every other, all at once: ARP in all directions as well.
+    let ways: Vec<(usize, usize)> =
+        (0..4).flat_map(|from| others(from).map(move |to| (from, to))).collect();
+    let ping = |&(from, to): &(usize, usize)| {
+        let words = format!("ping -q -c 5 -i 0.05 -W 2 {}", addrs[to].0);
+        let mut ping = command(&star.hosts[from], &words);
+        ping.stdout(Stdio::piped()).spawn().expect("it was found before")
+    };
+    let pings: Vec<Child> = ways.iter().map(ping).collect();
+    for ((from, to), ping) in ways.iter().zip(pings) {
+        let said = ping.wait_with_output().expect("it was started").stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains(" 0% packet loss"), "{from} to {to}: {said}");
+    }
+    for (at, host) in star.hosts.iter().enumerate() {
+        // The router, by the near address and by those of its other ports.
+        run(host, &format!("ping -c 1 -W 2 {}", addrs[at].1));
+        run(host, &format!("ping -c 1 -W 2 {}", addrs[(at + 1) % 4].1));
+        let to = addrs[(at + 2) % 4].0;
+        let path = run(host, &format!("traceroute -I -n -q 1 -w 2 {to}"));
+        let hop = |n: usize| path.lines().nth(n).unwrap_or_default().to_owned();
+        assert!(hop(1).contains(addrs[at].1) && hop(2).contains(to), "{path}");
+        assert_eq!(path.lines().count(), 3, "{path}");
+    }
+    // A TTL that ends in the router.
+    let told = exec(&star.hosts[3], &format!("ping -c 1 -t 1 -W 2 {}", addrs[0].0));
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("From 198.18.0.1") && told.contains("Time to live exceeded"), "{told}");
+    // The third link takes 1,280 bytes: what may be cut arrives, the sender of what may not is told.
+    run(&star.hosts[0], &format!("ping -c 2 -i 0.05 -s 1400 -M dont -W 2 {}", addrs[2].0));
+    let told =
+        exec(&star.hosts[0], &format!("ping -c 2 -i 0.05 -s 1400 -M do -W 2 {}", addrs[2].0));
+    let told =
+        String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+    assert!(told.contains("mtu = 1280") || told.contains("mtu=1280"), "{told}");
+
+    let report = router.stop();
+    // Each host: 15 requests out and in, and as many replies; what is asked of the router comes on top.
+    let elements = report["elements"].as_array().expect("a row each");
+    for class in ["FromDevice", "ToDevice"] {
+        let counts: Vec<u64> = elements
+            .iter()
+            .filter(|element| element["class"] == class)
+            .filter_map(|element| element["packets"].as_u64())
+            .collect();
+        assert!(counts.len() == 4 && counts.iter().all(|&n| n >= 34), "{class} {counts:?}");
+    }
+    // Four paths and one ping met their end, one packet was too big; nobody takes the hosts' IPv6 frames.
+    let dropped = report["dropped"].as_object().expect("by reason");
+    for (reason, count) in dropped {
+        let most = match reason.as_str() {
+            "ttl_expired" => 5,
+            "too_big" => 1,
+            "discarded" => u64::MAX,
+            _ => 0,
+        };
+        assert!(count.as_u64() <= Some(most), "{reason}: {count}: {report}");
+    }
+}
+
+#[test]
 fn a_configuration_is_exchanged_and_no_packet_is_lost() {
     let Some(line) = Line::new(&["ping"]) else { return };
     for link in ["r0", "r1"] {
@@ -87,8 +157,7 @@ fn a_configuration_is_exchanged_and_no_packet_is_lost() {
     let mut telnet = Telnet(BufReader::new(client));
     assert_eq!(telnet.line(), "Click::ControlSocket/1.3");
     for text in [&other, &plain].into_iter().cycle().take(10) {
-        write!(telnet.0.get_mut(), "writedata hotconfig {}\r\n{text}", text.len()).expect("open");
-        assert_eq!(telnet.line(), "200 Write handler 'hotconfig' OK");
+        telnet.write_data("hotconfig", text);
         exchanged += 1;
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -107,33 +176,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// A client of the control socket.
-struct Telnet<S>(BufReader<S>);
-
-impl<S: Read + std::io::Write> Telnet<S> {
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("it answers in text");
-        line.trim_end_matches("\r\n").to_owned()
-    }
-
-    /// What a handler says; checks the lines before it.
-    fn read(&mut self, handler: &str) -> String {
-        write!(self.0.get_mut(), "read {handler}\r\n").expect("it is there");
-        assert_eq!(self.line(), format!("200 Read handler '{handler}' OK"));
-        let length = self.line();
-        let length = length.strip_prefix("DATA ").expect("a length").parse().expect("a number");
-        let mut data = vec![0; length];
-        self.0.read_exact(&mut data).expect("as many bytes as were announced");
-        String::from_utf8(data).expect("text")
-    }
-
-    fn write(&mut self, handler: &str, text: &str) {
-        write!(self.0.get_mut(), "write {handler} {text}\r\n").expect("it is there");
-        assert_eq!(self.line(), format!("200 Write handler '{handler}' OK"));
     }
 }
 

@@ -7,6 +7,7 @@ pub mod click;
 pub mod netns;
 pub mod source;
 pub mod tables;
+pub mod traffic;
 pub mod world;
 
 use std::path::{Path, PathBuf};

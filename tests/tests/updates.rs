@@ -1,11 +1,11 @@
 //! Routes, next hops and links change while traffic crosses: what did not change is not hurt.
 
 use std::fmt::Write as _;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::netns::{Line, Router, batch, command, conserved, ip, run};
+use fingerpost_tests::netns::{Line, Router, batch, conserved, ip, run};
 use fingerpost_tests::soak;
+use fingerpost_tests::traffic::{Counts, Traffic};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 /// Packets a second: little enough that a receiver that has to wait for its turn on a busy machine
@@ -16,37 +16,20 @@ const RATE: u64 = 2_000;
 const SLACK: u64 = 100;
 const FLOWS: u32 = 4;
 
-/// Sends for `seconds` while `disturb` runs again and again; returns what the receiver counted.
-fn traffic(line: &Line, seconds: u64, mut disturb: impl FnMut(u64)) -> (u64, u64, u64) {
-    let counting = format!("{TRANSFER} count 0.0.0.0:7100 {FLOWS} {}", seconds + 10);
-    let receiver = command(&line.destination, &counting)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the helper is built with the tests");
-    let addrs: Vec<String> = (0..FLOWS).map(|i| format!("10.9.{i}.1:7100")).collect();
-    let mut sender =
-        command(&line.source, &format!("{TRANSFER} blast {} {RATE} {seconds}", addrs.join(",")))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the helper is built with the tests");
+/// Sends for `seconds` while `disturb` runs again and again.
+fn traffic(line: &Line, seconds: u64, mut disturb: impl FnMut(u64)) -> Counts {
+    let addrs: Vec<String> = (0..FLOWS).map(|i| format!("10.9.{i}.1")).collect();
+    let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
+    let mut traffic = Traffic::begin(TRANSFER, line, &addrs, RATE, seconds);
     let began = Instant::now();
     let mut round = 0;
-    while sender.try_wait().expect("it was started").is_none() {
+    while traffic.goes_on() {
         assert!(began.elapsed() < Duration::from_secs(seconds + 30), "the sender hangs");
         disturb(round);
         round += 1;
         std::thread::sleep(Duration::from_millis(50));
     }
-    let sent = sender.wait_with_output().expect("it was started");
-    let received = receiver.wait_with_output().expect("it was started");
-    let number = |bytes: &[u8], word: &str| -> u64 {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let mut words = text.split_whitespace();
-        words.find(|w| *w == word).unwrap_or_else(|| panic!("no {word} in {text:?}"));
-        words.next().and_then(|n| n.parse().ok()).expect("a number")
-    };
-    let out = &received.stdout;
-    (number(&sent.stdout, "sent"), number(out, "received"), number(out, "reordered"))
+    traffic.end()
 }
 
 #[test]
@@ -71,8 +54,8 @@ fn no_packet_of_an_untouched_route_is_lost_while_others_change() {
     let router = Router::start(r, "", 4);
     run(&line.source, "ping -c 2 -i 0.1 -W 2 10.9.0.1");
     let seconds = soak(Duration::from_secs(6)).as_secs();
-    let (quiet_sent, quiet_received, _) = traffic(&line, 2, |_| {});
-    let (sent, received, reordered) = traffic(&line, seconds, |round| {
+    let quiet = traffic(&line, 2, |_| {});
+    let changing = traffic(&line, seconds, |round| {
         // Other routes by the hundred, above and below those in use; objects; a link.
         let mut lines = String::new();
         let action = if round % 2 == 0 { "replace" } else { "del" };
@@ -89,10 +72,8 @@ fn no_packet_of_an_untouched_route_is_lost_while_others_change() {
     });
     let report = router.stop();
     conserved(&report);
-    println!(
-        "quiet: {quiet_received} of {quiet_sent}; changing: {received} of {sent}, {reordered} reordered"
-    );
-    assert_eq!(reordered, 0);
+    println!("quiet: {quiet:?}; changing: {changing:?}");
+    assert_eq!(changing.reordered, 0);
     let of_no_account = ["unresolved", "hold_full"];
     for (reason, count) in report["dropped"].as_object().expect("drops by reason") {
         assert!(
@@ -107,9 +88,8 @@ fn no_packet_of_an_untouched_route_is_lost_while_others_change() {
     }
     // What was lost before the router or after it (a full ring or socket of a busy machine) may not
     // be more than without.
-    let lost = sent - received.min(sent);
-    let quiet_lost = (quiet_sent - quiet_received.min(quiet_sent)) * (seconds / 2).max(1);
-    assert!(lost <= quiet_lost + sent / SLACK, "lost {lost}, and {quiet_lost} without updates");
+    let (lost, usual) = (changing.lost(), quiet.lost() * (seconds / 2).max(1));
+    assert!(lost <= usual + changing.sent / SLACK, "lost {lost}, and {usual} without updates");
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! Numbered UDP packets across a line, and what became of them.
+
+use std::process::{Child, Stdio};
+
+use crate::netns::{Line, command, run};
+
+/// A sender at the one end and a receiver at the other.
+#[derive(Debug)]
+pub struct Traffic {
+    sender: Child,
+    receiver: Child,
+}
+
+/// What the two counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub received: u64,
+    /// Of these, such that came behind a later one of their flow.
+    pub reordered: u64,
+}
+
+impl Counts {
+    /// Packets that did not arrive.
+    pub const fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// Counts on.
+    pub const fn add(&mut self, more: Self) {
+        self.sent += more.sent;
+        self.received += more.received;
+        self.reordered += more.reordered;
+    }
+}
+
+impl Traffic {
+    /// Begins to send `rate` packets a second in all, in turn to these addresses of the destination, for so many
+    /// seconds. `program` is `transfer`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn begin(program: &str, line: &Line, addrs: &[&str], rate: u64, seconds: u64) -> Self {
+        let start = |namespace: &str, words: &str| {
+            let mut command = command(namespace, &format!("{program} {words}"));
+            command.stdout(Stdio::piped()).spawn().expect("the helper is built with the tests")
+        };
+        let counting = format!("count 0.0.0.0:7100 {} {}", addrs.len(), seconds + 10);
+        let receiver = start(&line.destination, &counting);
+        let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
+        let blast = format!("blast {} {rate} {seconds}", addrs.join(","));
+        Self { sender: start(&line.source, &blast), receiver }
+    }
+
+    /// Whether it still sends.
+    ///
+    /// # Panics
+    /// When that cannot be told.
+    pub fn goes_on(&mut self) -> bool {
+        self.sender.try_wait().expect("it was started").is_none()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When one of the two failed.
+    pub fn end(self) -> Counts {
+        let said = |child: Child| {
+            let output = child.wait_with_output().expect("it was started");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let number = |text: &str, word: &str| -> u64 {
+            let mut words = text.split_whitespace();
+            words.find(|w| *w == word).unwrap_or_else(|| panic!("no {word} in {text:?}"));
+            words.next().and_then(|n| n.parse().ok()).expect("a number")
+        };
+        let (sent, received) = (said(self.sender), said(self.receiver));
+        Counts {
+            sent: number(&sent, "sent"),
+            received: number(&received, "received"),
+            reordered: number(&received, "reordered"),
+        }
+    }
+}
+
+/// UDP packets that the sockets of a namespace had no room for so far.
+///
+/// # Panics
+/// When the kernel does not say.
+pub fn overflowed(namespace: &str) -> u64 {
+    let text = run(namespace, "cat /proc/net/snmp");
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (rows.next().expect("names"), rows.next().expect("values"));
+    let mut both = names.split(' ').zip(values.split(' '));
+    let (_, value) = both.find(|(name, _)| *name == "RcvbufErrors").expect("Linux has it");
+    value.parse().expect("a number")
+}

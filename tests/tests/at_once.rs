@@ -305,7 +305,7 @@ fn at_once_updates_configurations_and_lists_cost_no_packet() {
         // Lost before it: a full ring of a busy machine.
         let lost = |counts: Counts, full: u64| counts.lost().saturating_sub(full);
         let (usual, lost) = (lost(quiet, quiet_full), lost(busy, busy_full));
-        assert!(usual <= quiet.sent / SLACK, "{usual} lost in quiet");
+        assert!(usual <= quiet.sent / 50, "{usual} lost in quiet: nothing can be said here");
         let usual = usual * busy.sent.div_ceil(quiet.sent);
         assert!(lost <= usual + busy.sent / SLACK, "lost {lost}, and {usual} in quiet");
     }

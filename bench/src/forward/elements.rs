@@ -2,10 +2,13 @@
 //! timed, in turns of its own.
 //!
 //! The processor's clock is read once a batch and element, so figures are somewhat above those of the
-//! path that is not timed: their sum is to agree with it within some 15 %. An element's time is its part
-//! of the turn's ticks times what a packet took in the turn, so that other programs' time goes to
-//! nobody. `element:receive` and `element:send` are the ports' part, the generator and the sinks;
-//! `element:round` is what is left of the whole: the worker between them, with its look at the clock.
+//! path that is not timed: their sum is to agree with it within some 15 %. `element:receive` and
+//! `element:send` are the ports' part, the generator and the sinks; `element:round` is what is left of
+//! the thread's own time: the worker between them, with its looks at the clock. The processor's clock
+//! goes on while other programs have the core: where the parts come to more than the thread's own time,
+//! all are cut down alike.
+
+use std::time::Instant;
 
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_packet::counters::Count;
@@ -42,17 +45,22 @@ impl Elements {
         if !path.worker.set_timed(true) {
             return None;
         }
-        let before = ticks(path);
-        let start = clock.now();
+        let (before, packets) = (ticks(path), path.counters.packets_in.read());
+        let (wall, start) = (Instant::now(), clock.now());
         let took = sample(path, plan);
-        let whole = clock.now().wrapping_sub(start).max(1);
+        let passed = clock.now().wrapping_sub(start).max(1);
+        let tick_ns = wall.elapsed().as_nanos() as f64 / passed as f64;
+        let packets = (path.counters.packets_in.read() - packets).max(1);
         path.worker.set_timed(false);
         let parts = ticks(path).into_iter().zip(before).map(|(after, before)| after - before);
-        let parts: Vec<u64> = parts.collect();
-        let rest = whole.saturating_sub(parts.iter().sum());
+        let mut parts: Vec<f64> = parts.map(|n| n as f64 * tick_ns / packets as f64).collect();
+        let sum: f64 = parts.iter().sum();
+        let own = (took / sum.max(f64::MIN_POSITIVE)).min(1.0);
+        parts.iter_mut().for_each(|ns| *ns *= own);
+        let rest = (took - sum).max(0.0);
         if self.turns > 0 {
-            for (samples, ticks) in self.samples.iter_mut().zip(parts.into_iter().chain([rest])) {
-                samples.push(took * ticks as f64 / whole as f64);
+            for (samples, ns) in self.samples.iter_mut().zip(parts.into_iter().chain([rest])) {
+                samples.push(ns);
             }
         }
         self.turns += 1;

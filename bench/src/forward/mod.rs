@@ -91,6 +91,10 @@ impl Default for ForwardOptions {
 /// with a small ring would leave them.
 pub(crate) const FRAMES: u32 = 512;
 
+/// An odd number of cache lines, as pools of DPDK have it: frames of 2,048 bytes all begin in two of the 64 sets of
+/// a first-level cache, which then holds 16 of them.
+const FRAME_BYTES: u16 = 2048 + 64;
+
 /// Rounds between two looks at the clock.
 pub(crate) const ROUNDS: usize = 64;
 
@@ -149,7 +153,7 @@ impl Path {
         headers: Arc<[[u8; HEADER_BYTES]]>,
         burst: usize,
     ) -> Result<Self> {
-        let pool = Pool::new(FRAMES, 2048);
+        let pool = Pool::new(FRAMES, FRAME_BYTES);
         let (commands, orders) = mpsc::channel();
         let (plan, counters) = (router_graph::plan()?, counters());
         let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
@@ -509,14 +513,13 @@ mod tests {
             assert_eq!((run.samples.len(), run.family, run.kind), (9, Some(4), Kind::Ours));
         }
         assert!(find("ip6_input").is_none() && find("icmp4_error").is_none());
-        // Each turn is divided among all. What no element and no port took is a twentieth in a release
-        // build on a machine of its own, and here is all that other tests took away.
-        let round = find("round").unwrap();
+        // What no element and no port took is little; builds without optimization look at the clock for longer.
+        let whole = |i: usize| parts.iter().map(|run| run.samples[i]).sum::<f64>();
         let mut left: Vec<f64> = (0..9)
-            .map(|i| round.samples[i] / parts.iter().map(|run| run.samples[i]).sum::<f64>())
+            .map(|i| find("round").map_or(0.0, |round| round.samples[i]) / whole(i))
             .collect();
         left.sort_by(f64::total_cmp);
-        assert!(left[0] > 0.0 && left[4] < 0.9, "{left:?}");
+        assert!(left[4] < 0.5, "{left:?}");
     }
 
     /// The frames of our generator cross DPDK's loop as the oracle says, whatever its lookup.

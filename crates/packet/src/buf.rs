@@ -72,13 +72,15 @@ impl Drop for Block {
 pub struct Pool(Arc<Block>);
 
 impl Pool {
-    /// `frames` frames of `frame_bytes` bytes, a power of two of at least 2,048 (AF_XDP's rule).
+    /// `frames` frames of `frame_bytes` bytes, at least 2,048 and whole cache lines. AF_XDP takes powers of two
+    /// only; any odd number of lines is better for the caches, since then the beginnings of frames do not
+    /// lie in the same few sets of them.
     ///
     /// # Panics
     /// On other sizes, and when the memory cannot be had.
     pub fn new(frames: u32, frame_bytes: u16) -> Self {
         assert!(
-            frame_bytes.is_power_of_two() && frame_bytes >= 2048,
+            frame_bytes.is_multiple_of(64) && frame_bytes >= 2048,
             "frame of {frame_bytes} bytes"
         );
         let bytes = frames as usize * usize::from(frame_bytes);
@@ -186,10 +188,30 @@ impl Pool {
         self.0.free.lock().expect("no panic while holding the free list")
     }
 
+    #[inline(always)]
     fn slice(&self, slot: Slot) -> *mut u8 {
-        let at = slot.frame as usize * usize::from(self.0.frame_bytes) + usize::from(slot.start);
+        self.place().of(slot)
+    }
+
+    #[inline(always)]
+    fn place(&self) -> Place {
+        Place { base: self.0.base, frame_bytes: self.0.frame_bytes.into() }
+    }
+}
+
+/// Where a pool's frames are: read once for a whole batch. Used only while the pool is held.
+#[derive(Clone, Copy)]
+struct Place {
+    base: NonNull<u8>,
+    frame_bytes: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(self, slot: Slot) -> *mut u8 {
+        let at = slot.frame as usize * self.frame_bytes + usize::from(slot.start);
         // SAFETY: invariants 1 to 3: the offset lies in the block.
-        unsafe { self.0.base.as_ptr().add(at) }
+        unsafe { self.base.as_ptr().add(at) }
     }
 }
 
@@ -368,6 +390,66 @@ const DROP: Label = 0xff00;
 pub(crate) const MOST_OUTPUT: u16 = DROP - 1;
 const TAKEN: Label = 0xffff;
 
+/// Where the packets of a batch go that is distributed.
+pub trait Places {
+    /// The batch for a packet, if there is one; it has room.
+    fn place(&mut self, meta: &Meta) -> Option<&mut Batch>;
+}
+
+/// Frames ahead for which [`Batch::each_ahead`] asks.
+const FRAMES_AHEAD: usize = 4;
+
+#[inline(always)]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch(at.cast::<i8>(), core::arch::x86_64::_MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// One packet of a batch, while a pass goes over it.
+pub struct View<'a> {
+    /// The frame.
+    pub frame: &'a mut [u8],
+    /// What is known of it.
+    pub meta: &'a mut Meta,
+    len: &'a mut u16,
+    label: &'a mut Label,
+    labeled: &'a mut bool,
+}
+
+impl View<'_> {
+    /// As [`Batch::truncate`].
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        *self.len = (*self.len).min(u16::try_from(len).unwrap_or(u16::MAX));
+    }
+
+    /// As [`Batch::output`].
+    #[inline]
+    pub fn output(&mut self, output: u16) {
+        debug_assert!(output < DROP);
+        *self.label = output;
+        *self.labeled |= output != 0;
+    }
+
+    /// As [`Batch::discard`].
+    #[inline]
+    pub fn discard(&mut self, reason: DropReason) {
+        *self.label = DROP + reason as Label;
+        *self.labeled = true;
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({} bytes, {:?})", self.frame.len(), self.meta)
+    }
+}
+
 /// Up to [`BATCH`] packets of one pool, in order.
 pub struct Batch {
     pool: Pool,
@@ -457,18 +539,83 @@ impl Batch {
         unsafe { std::slice::from_raw_parts_mut(self.pool.slice(slot), slot.len.into()) }
     }
 
+    /// Shows each packet to `visit`, in order, with its number: what a pass over a whole batch is to use,
+    /// since nothing is looked up or checked twice for a packet.
+    #[inline(always)]
+    pub fn each(&mut self, visit: impl FnMut(usize, View<'_>)) {
+        self.walk::<false>(0, visit);
+    }
+
+    /// The same, and asks for the line in which the frame of a later packet begins: for the first who
+    /// looks into them.
+    #[inline(always)]
+    pub fn each_ahead(&mut self, visit: impl FnMut(usize, View<'_>)) {
+        self.walk::<true>(0, visit);
+    }
+
+    #[inline(always)]
+    fn walk<const AHEAD: bool>(&mut self, first: usize, mut visit: impl FnMut(usize, View<'_>)) {
+        let place = self.pool.place();
+        // At most `BATCH`, but the compiler does not know it.
+        let len = self.len.min(BATCH);
+        for i in first..len {
+            if AHEAD {
+                // Past the end there is an older frame, which does no harm.
+                prefetch(place.of(self.slots[(i + FRAMES_AHEAD) % BATCH]));
+            }
+            let slot = &mut self.slots[i];
+            let at = place.of(*slot);
+            // SAFETY: invariants 1 to 4: the batch is borrowed as a whole, and this is the frame's one slot.
+            let frame = unsafe { std::slice::from_raw_parts_mut(at, slot.len.into()) };
+            visit(
+                i,
+                View {
+                    frame,
+                    meta: &mut self.meta[i],
+                    len: &mut slot.len,
+                    label: &mut self.labels[i],
+                    labeled: &mut self.labeled,
+                },
+            );
+        }
+    }
+
+    /// Appends free frames of the pool with `len` bytes each, up to `count` of them and as far as there is
+    /// room, and shows each to `visit`, which writes those bytes. Returns how many came.
+    ///
+    /// # Panics
+    /// When frames of that length do not fit the pool's.
+    #[inline(always)]
+    pub fn fill(&mut self, count: usize, len: u16, mut visit: impl FnMut(&mut [u8])) -> usize {
+        assert!(len <= self.pool.max_len(), "{len} bytes behind the headroom");
+        let (first, room) = (self.len, self.room());
+        {
+            let mut free = self.pool.0.free.lock().expect("no panic while holding the free list");
+            let count = count.min(room).min(free.len());
+            let at = free.len() - count;
+            let slots = &mut self.slots[first..first + count];
+            for (slot, frame) in slots.iter_mut().zip(free.drain(at..)) {
+                *slot = Slot { frame, start: HEADROOM, len };
+            }
+            self.len += count;
+        }
+        self.meta[first..self.len].fill(Meta::default());
+        self.labels[first..self.len].fill(0);
+        self.walk::<false>(first, |_, one| visit(one.frame));
+        self.len - first
+    }
+
+    /// Bytes of all frames together.
+    #[inline]
+    pub fn total_bytes(&self) -> u64 {
+        self.slots[..self.len].iter().map(|slot| u64::from(slot.len)).sum()
+    }
+
     /// Asks for the cache line in which the frame of packet `i` begins; nothing past the end.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
         if i < self.len {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch reads nothing that the program can see.
-            unsafe {
-                core::arch::x86_64::_mm_prefetch(
-                    self.pool.slice(self.slots[i]).cast::<i8>(),
-                    core::arch::x86_64::_MM_HINT_T0,
-                );
-            }
+            prefetch(self.pool.slice(self.slots[i]));
         }
     }
 
@@ -591,21 +738,47 @@ impl Batch {
         to.len += 1;
     }
 
-    /// Frees the packets that were not taken or moved, and is empty then.
-    pub fn free_rest(&mut self) {
+    /// Moves each packet to the end of the batch that is its place and frees those that have none; order is
+    /// kept.
+    ///
+    /// # Panics
+    /// When a place is full or of another pool, or a packet was taken before.
+    #[inline(always)]
+    pub fn distribute<P: Places>(&mut self, places: &mut P) {
+        assert!(!self.labeled, "regroup before distributing");
         let mut freed: [u32; BATCH] = [0; BATCH];
         let mut count = 0;
-        for (slot, &label) in self.slots[..self.len].iter().zip(&self.labels) {
-            if label != TAKEN {
+        for i in 0..self.len.min(BATCH) {
+            let (slot, meta) = (self.slots[i], self.meta[i]);
+            if let Some(to) = places.place(&meta) {
+                assert!(to.len < BATCH && to.pool.same(&self.pool));
+                to.slots[to.len] = slot;
+                to.meta[to.len] = meta;
+                to.labels[to.len] = 0;
+                to.len += 1;
+            } else {
                 freed[count] = slot.frame;
                 count += 1;
             }
         }
         self.len = 0;
-        self.labeled = false;
         if count > 0 {
             self.pool.lock().extend_from_slice(&freed[..count]);
         }
+    }
+
+    /// Frees the packets that were not taken or moved, and is empty then.
+    pub fn free_rest(&mut self) {
+        let packets = self.slots[..self.len].iter().zip(&self.labels);
+        let mut left = packets.filter(|&(_, &label)| label != TAKEN).map(|(slot, _)| slot.frame);
+        // Usually there are none, and the pool need not be asked.
+        if let Some(first) = left.next() {
+            let mut free = self.pool.lock();
+            free.push(first);
+            free.extend(left);
+        }
+        self.len = 0;
+        self.labeled = false;
     }
 
     /// Gives up to `count` packets from the front back to the pool.
@@ -622,13 +795,14 @@ impl Batch {
     }
 
     fn remove_front(&mut self, count: usize) {
+        if count == self.len {
+            (self.len, self.labeled) = (0, false);
+            return;
+        }
         self.slots.copy_within(count..self.len, 0);
         self.meta.copy_within(count..self.len, 0);
         self.labels.copy_within(count..self.len, 0);
         self.len -= count;
-        if self.len == 0 {
-            self.labeled = false;
-        }
     }
 
     /// The label that all packets share, if they do: then nothing has to move. An empty batch
@@ -688,8 +862,10 @@ impl Batch {
     /// Forgets the labels: all packets go to output 0 of the next element.
     pub fn unlabel(&mut self) {
         debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before unlabeling");
-        self.labels[..self.len].fill(0);
-        self.labeled = false;
+        if self.labeled {
+            self.labels[..self.len].fill(0);
+            self.labeled = false;
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Pool};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta, Places, Pool};
 use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port};
 use crate::drops::DropReason;
@@ -38,8 +38,7 @@ struct Slot {
     number: u16,
     port: Box<dyn Port>,
     queue: Box<Batch>,
-    /// Bytes and packets of our own making in the queue.
-    bytes: u64,
+    /// Packets of our own making in the queue.
     generated: usize,
     /// When the port last took something, or the queue was empty.
     moved_ns: u64,
@@ -62,7 +61,6 @@ impl Outlets {
             number,
             port,
             queue: Batch::new(&self.pool),
-            bytes: 0,
             generated: 0,
             moved_ns: self.now_ns,
             failed: None,
@@ -140,32 +138,35 @@ impl Outlets {
     }
 }
 
-impl Transmit for Outlets {
+impl Places for Outlets {
+    #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
-    fn transmit(&mut self, batch: &mut Batch) {
-        for i in 0..batch.len() {
-            let meta = batch.meta()[i];
-            let generated = meta.flags & FLAG_GENERATED != 0;
-            let Some(Some(slot)) = self.slots.get_mut(usize::from(meta.note as u16)) else {
-                self.counters.drop_packet(DropReason::PortDown, generated);
-                continue;
-            };
-            if slot.queue.room() == 0
-                && !slot.make_room(self.now_ns, &self.counters, &mut self.queued)
-            {
-                self.counters.drop_packet(DropReason::TransmitFull, generated);
-                continue;
-            }
-            if slot.queue.is_empty() {
-                // Its patience begins with the first packet that waits.
-                slot.moved_ns = self.now_ns;
-            }
-            slot.bytes += batch.frame_len(i) as u64;
-            slot.generated += usize::from(generated);
-            self.queued.add(generated);
-            batch.move_to(i, &mut slot.queue);
+    fn place(&mut self, meta: &Meta) -> Option<&mut Batch> {
+        let generated = meta.flags & FLAG_GENERATED != 0;
+        let Some(Some(slot)) = self.slots.get_mut(usize::from(meta.note as u16)) else {
+            self.counters.drop_packet(DropReason::PortDown, generated);
+            return None;
+        };
+        if slot.queue.room() == 0 && !slot.make_room(self.now_ns, &self.counters, &mut self.queued)
+        {
+            self.counters.drop_packet(DropReason::TransmitFull, generated);
+            return None;
         }
-        batch.free_rest();
+        if slot.queue.is_empty() {
+            // Its patience begins with the first packet that waits.
+            slot.moved_ns = self.now_ns;
+        }
+        if generated {
+            slot.generated += 1;
+        }
+        self.queued.add(generated);
+        Some(&mut slot.queue)
+    }
+}
+
+impl Transmit for Outlets {
+    fn transmit(&mut self, batch: &mut Batch) {
+        batch.distribute(self);
         for slot in self.slots.iter_mut().flatten() {
             if slot.queue.len() >= SEND_AT {
                 slot.flush(self.now_ns, &self.counters, &mut self.queued);
@@ -189,19 +190,17 @@ impl Slot {
             self.drop_queue(DropReason::PortDown, counters, queued);
             return;
         }
-        let before = self.queue.len();
+        let (before, bytes) = (self.queue.len(), self.queue.total_bytes());
         let start = Instant::now();
         let result = self.port.send(&mut self.queue);
         counters.send_ns.add(nanoseconds(start));
         let sent = before - self.queue.len();
         if sent > 0 {
-            let (mut bytes, mut generated) = (0, 0);
-            for i in 0..self.queue.len() {
-                bytes += self.queue.frame_len(i) as u64;
-                generated += usize::from(self.queue.meta()[i].flags & FLAG_GENERATED != 0);
-            }
-            let (sent_bytes, sent_generated) = (self.bytes - bytes, self.generated - generated);
-            (self.bytes, self.generated) = (bytes, generated);
+            let left = self.queue.meta().iter().filter(|meta| meta.flags & FLAG_GENERATED != 0);
+            let generated = left.count();
+            let sent_bytes = bytes - self.queue.total_bytes();
+            let sent_generated = self.generated - generated;
+            self.generated = generated;
             if let Some(port) = counters.ports.get(usize::from(self.number)) {
                 port.tx_packets.add(sent as u64);
                 port.tx_bytes.add(sent_bytes);
@@ -239,6 +238,6 @@ impl Slot {
             queued.remove(generated);
         }
         self.queue.clear();
-        (self.bytes, self.generated) = (0, 0);
+        self.generated = 0;
     }
 }

@@ -375,11 +375,8 @@ impl Worker {
 
 /// Marks and counts what a port received.
 fn count_received(batch: &mut Batch, number: u16, counters: &WorkerCounters) {
-    let mut bytes = 0;
-    for i in 0..batch.len() {
-        bytes += batch.frame_len(i) as u64;
-        batch.meta_mut()[i].port = number;
-    }
+    let bytes = batch.total_bytes();
+    batch.meta_mut().iter_mut().for_each(|meta| meta.port = number);
     let packets = batch.len() as u64;
     counters.packets_in.add(packets);
     if let Some(port) = counters.ports.get(usize::from(number)) {

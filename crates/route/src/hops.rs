@@ -159,6 +159,43 @@ impl Adjacency {
     }
 }
 
+/// An adjacency as two words: what a packet needs of it is taken out as it is, or copied as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PackedAdjacency {
+    low: u64,
+    high: u64,
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "takes the fields of a word")]
+impl PackedAdjacency {
+    /// As [`Adjacency::resolved`].
+    #[inline]
+    pub fn resolved(self) -> bool {
+        self.mtu() != 0
+    }
+
+    /// By which port.
+    #[inline]
+    pub fn port(self) -> u16 {
+        (self.high >> 32) as u16
+    }
+
+    /// Largest IP packet in bytes; 0 while the neighbor's address is not known.
+    #[inline]
+    pub fn mtu(self) -> u16 {
+        (self.high >> 48) as u16
+    }
+
+    /// The neighbor's address and the port's own, as a frame begins.
+    #[inline]
+    pub fn link_addrs(self) -> [u8; 12] {
+        let mut addrs = [0; 12];
+        addrs[..8].copy_from_slice(&self.low.to_le_bytes());
+        addrs[8..].copy_from_slice(&(self.high as u32).to_le_bytes());
+        addrs
+    }
+}
+
 /// Stands where a destination MAC would, in an unresolved adjacency whose neighbor is silent.
 const FAILED: Mac = Mac([1, 0, 0, 0, 0, 0]);
 
@@ -251,23 +288,24 @@ impl HopTable {
 
     /// The adjacency of an index; an index past the end is unresolved.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "takes the fields of a word")]
     pub fn adjacency(&self, index: u32) -> Adjacency {
+        let packed = self.packed_adjacency(index);
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = packed.link_addrs();
+        let (dst, src) = (Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l]));
+        Adjacency { dst, src, port: packed.port(), mtu: packed.mtu() }
+    }
+
+    /// The same, as it lies in the table.
+    #[inline]
+    pub fn packed_adjacency(&self, index: u32) -> PackedAdjacency {
         let words = self.adjacencies.u64s();
         let at = index as usize * 2;
         let (Some(low), Some(high)) = (words.get(at), words.get(at + 1)) else {
-            return Adjacency::default();
+            return PackedAdjacency { low: 0, high: 0 };
         };
         // High first: its MTU says whether the low half can be used. Pairs with `set_adjacency`.
         let high = high.load(Acquire);
-        let low = low.load(Relaxed);
-        let (a, b) = (low.to_le_bytes(), high.to_le_bytes());
-        Adjacency {
-            dst: Mac([a[0], a[1], a[2], a[3], a[4], a[5]]),
-            src: Mac([a[6], a[7], b[0], b[1], b[2], b[3]]),
-            port: (high >> 32) as u16,
-            mtu: (high >> 48) as u16,
-        }
+        PackedAdjacency { low: low.load(Relaxed), high }
     }
 
     /// Writer: a single leg.

@@ -25,4 +25,4 @@ pub use event::{
 };
 pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
 pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable};
-pub use hops::{Adjacency, HopTable, Leg, MemoryMaker};
+pub use hops::{Adjacency, HopTable, Leg, MemoryMaker, PackedAdjacency};

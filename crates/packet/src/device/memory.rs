@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::{DeviceError, DeviceSpec, Driver, Port, Ports};
-use crate::buf::{Batch, HEADROOM, Meta, Pool};
+use crate::buf::{Batch, Meta, Pool};
 use crate::counters::Count;
 
 pub(crate) const DRIVER: Driver = Driver {
@@ -71,19 +71,14 @@ impl Generator {
 
 impl Port for Generator {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
+        assert!(into.pool().same(&self.pool), "a batch of the generator's pool");
         let left = usize::try_from(self.limit - self.made).unwrap_or(usize::MAX);
         let first = into.len();
-        let count = self.pool.take_raw(into.room().min(left), |frame| {
-            into.push_raw(frame, HEADROOM, self.frame_len, Meta::default());
+        let Self { headers, next, .. } = self;
+        let count = into.fill(left, self.frame_len, |frame| {
+            begin(frame, &headers[*next]);
+            *next = if *next + 1 == headers.len() { 0 } else { *next + 1 };
         });
-        let len = usize::from(self.frame_len).min(HEADER_BYTES);
-        for i in first..first + count {
-            into.bytes_mut(i)[..len].copy_from_slice(&self.headers[self.next][..len]);
-            self.next += 1;
-            if self.next == self.headers.len() {
-                self.next = 0;
-            }
-        }
         if let Some(stamp) = &mut self.stamp {
             for i in 0..count {
                 stamp(self.made + i as u64, into.bytes_mut(first + i));
@@ -106,6 +101,26 @@ impl Port for Generator {
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("made", self.made);
+    }
+}
+
+/// Copies the header to the front, as far as there is room.
+#[inline(always)]
+fn begin(frame: &mut [u8], header: &[u8; HEADER_BYTES]) {
+    const HALF: usize = HEADER_BYTES / 2;
+    if let Some(whole) = frame.first_chunk_mut::<HEADER_BYTES>() {
+        *whole = *header;
+    } else if frame.len() >= HALF {
+        // Two pieces of a fixed size, which overlap: a call costs more than the copy.
+        let at = frame.len() - HALF;
+        let (mut first, mut last) = ([0; HALF], [0; HALF]);
+        first.copy_from_slice(&header[..HALF]);
+        last.copy_from_slice(&header[at..at + HALF]);
+        frame[..HALF].copy_from_slice(&first);
+        frame[at..].copy_from_slice(&last);
+    } else {
+        let len = frame.len();
+        frame.copy_from_slice(&header[..len]);
     }
 }
 
@@ -158,10 +173,7 @@ impl Port for Sink {
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         let count = from.len();
-        let mut bytes = 0;
-        for i in 0..count {
-            bytes += from.frame_len(i) as u64;
-        }
+        let bytes = from.total_bytes();
         if let Some((every, check)) = &mut self.check {
             let mut at = self.until;
             while at < count as u64 {

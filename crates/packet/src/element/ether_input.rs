@@ -9,7 +9,7 @@
 use fingerpost_route::Mac;
 
 use super::{Context, Element, ElementClass, Made};
-use crate::buf::{Batch, FLAG_LINK_MULTICAST};
+use crate::buf::{BATCH, Batch, FLAG_LINK_MULTICAST};
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
 use crate::wire::{ETHER_BYTES, Ether, ether};
@@ -25,7 +25,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks the destination MAC, tells IPv4 from IPv6",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| EtherInput))
+        Ok(Made::new(|| EtherInput { special: Vec::with_capacity(BATCH) }))
     },
 };
 
@@ -39,7 +39,10 @@ const _: () = assert!(NETWORK as usize == ETHER_BYTES);
 /// Added to an output's number for ports that need their checksums filled.
 const FILL: u16 = 2;
 
-struct EtherInput;
+struct EtherInput {
+    /// Frames of the batch that are to be looked at more closely.
+    special: Vec<usize>,
+}
 
 /// What matters of the port that a frame came in by.
 #[derive(Clone, Copy)]
@@ -57,48 +60,62 @@ impl From {
     }
 }
 
+/// Any frame, step by step.
+#[cold]
+fn look(batch: &mut Batch, i: usize, cx: &Context<'_>) {
+    let Some(from) = From::port(batch.meta()[i].port, cx) else {
+        return batch.discard(i, DropReason::PortDown);
+    };
+    let Some(ether) = Ether::of(batch.bytes(i)) else {
+        return batch.discard(i, DropReason::TooShort);
+    };
+    let output = match ether.kind() {
+        ether::TYPE_IP4 => 0,
+        ether::TYPE_IP6 => 1,
+        _ => return batch.discard(i, DropReason::BadEtherType),
+    };
+    let multicast = ether.multicast();
+    if !multicast && from.mac.is_some_and(|mac| mac != ether.dst()) {
+        return batch.discard(i, DropReason::NotForUs);
+    }
+    let meta = &mut batch.meta_mut()[i];
+    meta.network = NETWORK;
+    if multicast {
+        meta.flags |= FLAG_LINK_MULTICAST;
+    }
+    batch.output(i, if from.fill { output + FILL } else { output });
+}
+
 impl Element for EtherInput {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let mut from: Option<From> = None;
         for i in 0..AHEAD {
             batch.prefetch(i);
         }
-        for i in 0..batch.len() {
-            batch.prefetch(i + AHEAD);
-            let number = batch.meta()[i].port;
-            if from.is_none_or(|from| from.number != number) {
-                from = From::port(number, cx);
-            }
-            let Some(from) = from else {
-                batch.discard(i, DropReason::PortDown);
-                continue;
-            };
-            let Some(ether) = Ether::of(batch.bytes(i)) else {
-                batch.discard(i, DropReason::TooShort);
-                continue;
-            };
-            let output = match ether.kind() {
-                ether::TYPE_IP4 => 0,
-                ether::TYPE_IP6 => 1,
-                _ => {
-                    batch.discard(i, DropReason::BadEtherType);
-                    continue;
+        // Nearly always a batch is of one port, and all of it for us.
+        let first = batch.meta().first().and_then(|meta| From::port(meta.port, cx));
+        let Some(From { number, mac: Some(mac), fill }) = first else {
+            return (0..batch.len()).for_each(|i| look(batch, i, cx));
+        };
+        let [v4, v6] = if fill { [FILL, FILL + 1] } else { [0, 1] };
+        let special = &mut self.special;
+        batch.each_ahead(|i, mut one| {
+            let kind = match Ether::of(one.frame) {
+                Some(ether)
+                    if one.meta.port == number && ether.dst() == mac && !ether.multicast() =>
+                {
+                    ether.kind()
                 }
+                _ => return special.push(i),
             };
-            let multicast = ether.multicast();
-            if !multicast && from.mac.is_some_and(|mac| mac != ether.dst()) {
-                batch.discard(i, DropReason::NotForUs);
-                continue;
+            one.meta.network = NETWORK;
+            match kind {
+                ether::TYPE_IP4 => one.output(v4),
+                ether::TYPE_IP6 => one.output(v6),
+                _ => special.push(i),
             }
-            let meta = &mut batch.meta_mut()[i];
-            meta.network = NETWORK;
-            if multicast {
-                meta.flags |= FLAG_LINK_MULTICAST;
-            }
-            let output = if from.fill { output + FILL } else { output };
-            if output != 0 {
-                batch.output(i, output);
-            }
+        });
+        while let Some(i) = self.special.pop() {
+            look(batch, i, cx);
         }
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! Cost: one line of the frame, one read of a filter for each address.
 
-use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
 use crate::cause::Cause;
@@ -48,31 +47,27 @@ enum Verdict {
 impl Element for Ip6Input {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.own.follow(&cx.forwarding.ports);
-        for i in 0..batch.len() {
-            batch.prefetch(i + AHEAD);
-            let meta = batch.meta()[i];
-            let at = usize::from(meta.network);
-            let frame = batch.bytes(i);
-            let len = frame.len();
-            match check_header(frame, at) {
-                Err(reason) => batch.discard(i, reason),
+        batch.each(|_, mut one| {
+            let at = usize::from(one.meta.network);
+            match check_header(one.frame, at) {
+                Err(reason) => one.discard(reason),
                 Ok(ip) => {
                     let total = at + IP6_BYTES + ip.payload_len();
-                    let verdict = self.check_packet(ip, &meta);
-                    if total != len {
-                        batch.truncate(i, total);
+                    let verdict = self.check_packet(ip, one.meta);
+                    if total != one.frame.len() {
+                        one.truncate(total);
                     }
                     match verdict {
                         Verdict::Forward => {}
                         Verdict::Expired => {
-                            batch.meta_mut()[i].note = Cause::TtlExpired.note();
-                            batch.output(i, ERROR);
+                            one.meta.note = Cause::TtlExpired.note();
+                            one.output(ERROR);
                         }
-                        Verdict::Drop(reason) => batch.discard(i, reason),
+                        Verdict::Drop(reason) => one.discard(reason),
                     }
                 }
             }
-        }
+        });
     }
 }
 

@@ -75,10 +75,9 @@ impl<A: Addr + Default> Arrays<A> {
             return self.run_tables(batch, forwarding, addr, lookup);
         }
         let len = batch.len();
-        for i in 0..len {
-            let at = usize::from(batch.meta()[i].network);
-            self.addrs[i] = addr(batch.bytes(i), at).unwrap_or_default();
-        }
+        batch.each(|i, one| {
+            self.addrs[i] = addr(one.frame, one.meta.network.into()).unwrap_or_default();
+        });
         lookup(0).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
         for (meta, hop) in batch.meta_mut().iter_mut().zip(self.hops.iter()) {
             meta.hop = *hop;

@@ -15,7 +15,7 @@
 //! by now.
 
 use fingerpost_lpm::NextHopId;
-use fingerpost_route::{Adjacency, HopTable, Leg};
+use fingerpost_route::{HopTable, Leg, PackedAdjacency};
 
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta};
@@ -25,7 +25,7 @@ use crate::flow;
 use crate::graph::ClassSpec;
 use crate::wire::ip4::DONT_FRAGMENT;
 use crate::wire::ip6::is_link_local;
-use crate::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
+use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -67,11 +67,38 @@ const FRAGMENTS: u16 = 1;
 struct NextHop<const FAMILY: u8> {
     /// As words: nearly all name an adjacency, and only the others are worth decoding.
     legs: Box<[u32; BATCH]>,
+    /// Packets of the batch that are to be looked at more closely.
+    special: Vec<usize>,
 }
 
 impl<const FAMILY: u8> NextHop<FAMILY> {
     fn new() -> Self {
-        Self { legs: Box::new([0; BATCH]) }
+        Self { legs: Box::new([0; BATCH]), special: Vec::with_capacity(BATCH) }
+    }
+
+    /// A packet that does not simply go on, or is of our own making.
+    #[cold]
+    fn send_special(&self, i: usize, input: u16, batch: &mut Batch, cx: &Context<'_>) {
+        let leg = self.legs[i];
+        let verdict = match Leg::adjacency_of(leg) {
+            None => elsewhere(Leg::decode(leg)),
+            Some(index) => {
+                let adjacency = cx.forwarding.hops.packed_adjacency(index);
+                let meta = batch.meta()[i];
+                let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
+                if !adjacency.resolved() {
+                    Verdict::Hold
+                } else {
+                    let verdict = send::<FAMILY>(batch.bytes_mut(i), &meta, adjacency, count_down);
+                    if let Verdict::Send = verdict {
+                        batch.meta_mut()[i].note = adjacency.port().into();
+                        return cx.counters.use_adjacency(index);
+                    }
+                    verdict
+                }
+            }
+        };
+        divert(batch, i, Leg::decode(leg), &verdict);
     }
 
     /// Which of the legs of a group a packet takes.
@@ -105,33 +132,22 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                 })
             };
         }
-        let len = batch.len();
-        for (i, &leg) in self.legs[..len].iter().enumerate() {
-            let verdict = match Leg::adjacency_of(leg) {
-                None => elsewhere(Leg::decode(leg)),
-                Some(index) => {
-                    let adjacency = hops.adjacency(index);
-                    if adjacency.resolved() {
-                        let meta = batch.meta()[i];
-                        let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
-                        let frame = batch.bytes_mut(i);
-                        let verdict = if FAMILY == 4 {
-                            send_v4(frame, &meta, &adjacency, count_down)
-                        } else {
-                            send_v6(frame, &meta, &adjacency, count_down)
-                        };
-                        if let Verdict::Send = verdict {
-                            batch.meta_mut()[i].note = adjacency.port.into();
-                            cx.counters.use_adjacency(index);
-                            continue;
-                        }
-                        verdict
-                    } else {
-                        Verdict::Hold
-                    }
-                }
-            };
-            divert(batch, i, Leg::decode(leg), &verdict);
+        let Self { legs, special } = self;
+        batch.each(|i, one| {
+            if let Some(index) = Leg::adjacency_of(legs[i])
+                && let adjacency = hops.packed_adjacency(index)
+                && adjacency.resolved()
+                && one.meta.flags & FLAG_GENERATED == 0
+                && let Verdict::Send = send::<FAMILY>(one.frame, one.meta, adjacency, true)
+            {
+                one.meta.note = adjacency.port().into();
+                cx.counters.use_adjacency(index);
+            } else {
+                special.push(i);
+            }
+        });
+        while let Some(i) = self.special.pop() {
+            self.send_special(i, input, batch, cx);
         }
     }
 }
@@ -173,8 +189,23 @@ fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
     batch.output(i, output);
 }
 
-#[inline]
-fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
+/// Writes the headers of a packet that can leave, and nothing of one that cannot.
+#[inline(always)]
+fn send<const FAMILY: u8>(
+    frame: &mut [u8],
+    meta: &Meta,
+    adjacency: PackedAdjacency,
+    count_down: bool,
+) -> Verdict {
+    if FAMILY == 4 {
+        send_v4(frame, meta, adjacency, count_down)
+    } else {
+        send_v6(frame, meta, adjacency, count_down)
+    }
+}
+
+#[inline(always)]
+fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down: bool) -> Verdict {
     let len = frame.len();
     // The link header is written right before the packet: there it must have been.
     let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
@@ -183,11 +214,11 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
     let frame: &mut [u8; ETHER_BYTES + IP4_BYTES] = frame;
     let (len, at) = (len - ETHER_BYTES, ETHER_BYTES);
     let Some(ip) = Ip4::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
-    if len > usize::from(adjacency.mtu) {
+    if len > usize::from(adjacency.mtu()) {
         return if ip.fragment() & DONT_FRAGMENT != 0 {
-            Verdict::Error(Cause::TooBig(adjacency.mtu))
+            Verdict::Error(Cause::TooBig(adjacency.mtu()))
         } else {
-            Verdict::Fragment(adjacency.mtu)
+            Verdict::Fragment(adjacency.mtu())
         };
     }
     // The check before the lookup lets packets to our own addresses pass; in another table than that of the address
@@ -202,8 +233,8 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
     Verdict::Send
 }
 
-#[inline]
-fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: bool) -> Verdict {
+#[inline(always)]
+fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down: bool) -> Verdict {
     let len = frame.len();
     let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
         return Verdict::Drop(DropReason::TooShort);
@@ -212,11 +243,11 @@ fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
     let (len, at) = (len - ETHER_BYTES, ETHER_BYTES);
     let Some(ip) = Ip6::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
     // RFC 4007 9: a packet with a link-local source stays on its link.
-    if is_link_local(ip.src()) && adjacency.port != meta.port {
+    if is_link_local(ip.src()) && adjacency.port() != meta.port {
         return Verdict::Error(Cause::Scope);
     }
-    if len > usize::from(adjacency.mtu) {
-        return Verdict::Error(Cause::TooBig(adjacency.mtu));
+    if len > usize::from(adjacency.mtu()) {
+        return Verdict::Error(Cause::TooBig(adjacency.mtu()));
     }
     if count_down && ip.hop_limit() <= 1 {
         return Verdict::Error(Cause::TtlExpired);
@@ -229,9 +260,9 @@ fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: &Adjacency, count_down: boo
 }
 
 #[inline]
-fn write_link(frame: &mut [u8], adjacency: &Adjacency) {
-    if let Some(mut ether) = EtherMut::of(frame) {
-        ether.set_addrs(adjacency.dst, adjacency.src);
+fn write_link(frame: &mut [u8], adjacency: PackedAdjacency) {
+    if let Some(addrs) = frame.first_chunk_mut() {
+        *addrs = adjacency.link_addrs();
     }
 }
 

@@ -93,7 +93,7 @@ pub fn open(spec: &Spec<'_>) -> Result<AfxdpPort, DeviceError> {
     if !spec.ring.is_power_of_two() || !(64..=16_384).contains(&spec.ring) {
         return unfit(format!("a ring of {} entries: need a power of two, 64 to 16384", spec.ring));
     }
-    if spec.pool.frame_bytes() > 4096 {
+    if !matches!(spec.pool.frame_bytes(), 2048 | 4096) {
         return unfit(format!(
             "frames of {} bytes: AF_XDP needs 2048 or 4096",
             spec.pool.frame_bytes()

@@ -154,7 +154,7 @@ impl<A: Addr> LpmTable<A> {
         hop: NextHopId,
     ) -> Result<Option<NextHopId>, UpdateError> {
         let change = self.store(prefix, hop);
-        self.carry_out(&[change])?;
+        self.carry_out(&[change], false)?;
         Ok(Some(change.old).filter(|old| !old.is_none()))
     }
 
@@ -173,7 +173,18 @@ impl<A: Addr> LpmTable<A> {
     /// As [`LpmTable::insert`].
     pub fn apply(&mut self, wanted: &[(Prefix<A>, NextHopId)]) -> Result<(), UpdateError> {
         let changes: Vec<_> = wanted.iter().map(|&(prefix, hop)| self.store(prefix, hop)).collect();
-        self.carry_out(&changes)
+        let many = changes.len() > (self.routes.len() / BUILD_SHARE).max(BUILD_LEAST);
+        self.carry_out(&changes, many)
+    }
+
+    /// The same as one step for readers too: a structure is built aside, whatever could be changed in place, and
+    /// takes the other's place, so that no reader finds some of the changes without the rest.
+    ///
+    /// # Errors
+    /// As [`LpmTable::insert`].
+    pub fn apply_at_once(&mut self, wanted: &[(Prefix<A>, NextHopId)]) -> Result<(), UpdateError> {
+        let changes: Vec<_> = wanted.iter().map(|&(prefix, hop)| self.store(prefix, hop)).collect();
+        self.carry_out(&changes, true)
     }
 
     /// The next hop of exactly this prefix.
@@ -275,10 +286,9 @@ impl<A: Addr> LpmTable<A> {
         Change { prefix, old: old.unwrap_or_default(), new }
     }
 
-    /// Brings the structure up to the store, or the store back.
-    fn carry_out(&mut self, changes: &[Change<A>]) -> Result<(), UpdateError> {
-        let many = changes.len() > (self.routes.len() / BUILD_SHARE).max(BUILD_LEAST);
-        let in_place = if many {
+    /// Brings the structure up to the store, anew if told so, or the store back.
+    fn carry_out(&mut self, changes: &[Change<A>], anew: bool) -> Result<(), UpdateError> {
+        let in_place = if anew {
             Err(UpdateError::Rebuild)
         } else {
             self.table.apply(changes, &self.routes, &mut self.readers)

@@ -44,6 +44,8 @@ fn check<A: Rows>(mut table: LpmTable<A>, steps: &[Step]) {
             let was = model.get(&prefix).copied();
             let got = if hop.is_none() { table.remove(prefix) } else { table.insert(prefix, hop) };
             assert_eq!(got, Ok(was));
+        } else if wanted.len() % 2 == 0 {
+            table.apply_at_once(&wanted).unwrap();
         } else {
             table.apply(&wanted).unwrap();
         }
@@ -265,6 +267,20 @@ fn readers_beside_a_writer_v4() {
 #[test]
 fn readers_beside_a_writer_v6() {
     beside_a_writer::<u128>("radix");
+}
+
+#[test]
+fn what_is_applied_at_once_is_seen_at_once() {
+    let mut table = LpmTable::<u32>::new();
+    let prefix = |n: u32| Prefix::masked(n << 8, 24);
+    let all = |hop: u32| (0..1000).map(|n| (prefix(n), NextHopId(hop))).collect::<Vec<_>>();
+    table.apply(&all(1)).unwrap();
+    let mut reader = table.reader();
+    let held = reader.pin();
+    table.apply_at_once(&all(2)[..3]).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|n| held.lookup(n << 8 | 7).0), [1; 4], "as it was when it began");
+    drop(held);
+    assert_eq!([0, 1, 2, 3].map(|n| reader.lookup(n << 8 | 7).0), [2, 2, 2, 1]);
 }
 
 #[test]

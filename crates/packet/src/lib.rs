@@ -18,6 +18,7 @@ pub mod graph;
 pub mod handler;
 mod outlets;
 mod own_addrs;
+mod prefix_sets;
 pub mod rate_limit;
 mod route_table;
 pub mod router_graph;

@@ -70,6 +70,9 @@ const GRAPHS: &[Subject] = &[
         a [1] -> ToDevice(c); b [1] -> ToDevice(d); c [1] -> ToDevice(e)"),
     ordered("FromDevice(a) -> Strip(14) -> CheckIP6Header -> a :: BSDIP6Lookup(2001:db8:5::/48 fe80::7 0, ::/0 1)
         -> b :: IP6Lookup(fe80::/10 0) -> ToDevice(b); a [1] -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> SourceFilter(own pass 10.0.0.0/24, lan mark 4 10.0.0.0/8 2001:db8::/32)
+        -> s :: SourceFilter(bad drop 10.0.0.0/8 2001:db8::9, all count 0/0 ::/0, DEFAULT drop) -> ToDevice(b);
+        s [drop] -> SourceFilter(x drop 10.0.0.9) -> ToDevice(c)"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose

@@ -41,6 +41,7 @@ mod set_ip_dscp;
 mod setting;
 mod setup;
 mod source;
+mod source_filter;
 mod tee;
 mod unqueue;
 mod waiting;
@@ -116,6 +117,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     sched::PRIORITY,
     set_ip_dscp::CLASS,
     source::CLASS,
+    source_filter::CLASS,
     tee::CLASS,
     unqueue::CLASS,
 ];

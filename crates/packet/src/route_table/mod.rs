@@ -36,6 +36,8 @@ pub(crate) trait Family: Rows {
     fn prefix(text: &str) -> Result<Prefix<Self>, String>;
     /// Destination of the packet whose network header begins there.
     fn dst(frame: &[u8], at: usize) -> Option<Self>;
+    /// Its source.
+    fn src(frame: &[u8], at: usize) -> Option<Self>;
     /// Any address that a table may be asked for, out of 64 random bits.
     fn key(random: u64) -> Self;
 }
@@ -47,6 +49,10 @@ impl Family for u32 {
     #[inline]
     fn dst(frame: &[u8], at: usize) -> Option<Self> {
         Some(Ip4::at(frame, at)?.dst())
+    }
+    #[inline]
+    fn src(frame: &[u8], at: usize) -> Option<Self> {
+        Some(Ip4::at(frame, at)?.src())
     }
     #[allow(clippy::cast_possible_truncation, reason = "the upper half is as random")]
     fn key(random: u64) -> Self {
@@ -61,6 +67,10 @@ impl Family for u128 {
     #[inline]
     fn dst(frame: &[u8], at: usize) -> Option<Self> {
         Some(Ip6::at(frame, at)?.dst())
+    }
+    #[inline]
+    fn src(frame: &[u8], at: usize) -> Option<Self> {
+        Some(Ip6::at(frame, at)?.src())
     }
     /// In 2000::/3, where addresses are given out.
     fn key(random: u64) -> Self {

@@ -1,0 +1,604 @@
+//! `SourceFilter`: lets packets pass, drops, counts or marks them by lists of prefixes that their source is on.
+//!
+//! Source: "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic, IEEE Access 10, 2022): lists of a
+//! million prefixes, each asked for every packet. Here all lists of an element are one lookup ([`PrefixSets`]); several
+//! elements in a row ask each its own, as there.
+//!
+//! What decides, whatever the order of the arguments: a set that lets pass, else one that drops, else DEFAULT. Sets
+//! that count or mark do so for every packet; of several colors the first set's is taken. What is neither IPv4 nor
+//! IPv6 is DEFAULT's.
+//!
+//! Cost: the lookup's for a batch, the source of each header, and for packets on a list two counts.
+
+use std::sync::{Arc, OnceLock};
+
+use fingerpost_lpm::NextHopId;
+use fingerpost_route::AnyPrefix;
+
+use super::ether_input::AHEAD;
+use super::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::buf::{BATCH, Batch};
+use crate::counters::{Count, PerWorker};
+use crate::drops::DropReason;
+use crate::graph::{Arg, ClassSpec, ConfigError};
+use crate::handler::Handler;
+use crate::prefix_sets::{
+    List, MOST_SETS, Mask, PrefixSets, SetsReader, mask, read_file, read_prefix,
+};
+use crate::route_table::Family;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "SourceFilter",
+        ports: "1/1-2",
+        processing: "a/ah",
+        flow: "x/x",
+        output_names: &["pass", "drop"],
+    },
+    summary: "lets packets pass, drops, counts or marks them by lists of source prefixes",
+    configure,
+};
+
+/// What becomes of packets whose source is in a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Action {
+    Pass,
+    Drop,
+    Count,
+    Mark(u8),
+}
+
+/// A set as the arguments give it.
+struct Argued {
+    name: Box<str>,
+    action: Action,
+    given: Vec<Given>,
+}
+
+/// Where prefixes of a set come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Given {
+    Prefix(AnyPrefix),
+    File(String),
+}
+
+/// What the next configuration goes on with.
+struct Shared {
+    sets: PrefixSets,
+    given: Vec<Vec<Given>>,
+    hits: PerWorker<Hits>,
+    /// What sets of other numbers had counted before.
+    before: Vec<Totals>,
+}
+
+/// Counts of one worker, by mask.
+#[derive(Default)]
+struct Hits {
+    masks: OnceLock<Box<[Hit]>>,
+    drops: Count,
+}
+
+#[derive(Default)]
+struct Hit {
+    packets: Count,
+    bytes: Count,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Totals {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Hits {
+    fn masks(&self, sets: usize) -> &[Hit] {
+        self.masks.get_or_init(|| (0..1_usize << sets).map(|_| Hit::default()).collect())
+    }
+}
+
+impl Shared {
+    fn new(
+        sets: Vec<Argued>,
+        old: Option<&Self>,
+        setup: &mut Setup<'_>,
+    ) -> Result<Self, ConfigError> {
+        let (mut made, mut given, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wrong = None;
+        for set in sets {
+            let known = old.and_then(|old| {
+                old.sets.names().iter().position(|name| *name == set.name).map(|at| (old, at))
+            });
+            before.push(known.map_or(Totals::default(), |(old, at)| old.total(at)));
+            let list = match known.filter(|(old, at)| old.given[*at] == set.given) {
+                Some((old, at)) => Ok(old.sets.list(at)),
+                None => gather(&set.given),
+            };
+            match list {
+                Ok(list) => made.push((set.name, list)),
+                Err(words) => wrong = Some(setup.args.refuse_all(&words)),
+            }
+            given.push(set.given);
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        let sets =
+            PrefixSets::new(made).map_err(|error| setup.args.refuse_all(&error.to_string()))?;
+        Ok(Self { sets, given, hits: PerWorker::default(), before })
+    }
+
+    /// What a set has counted.
+    fn total(&self, set: usize) -> Totals {
+        let sum = |of: fn(&Hit) -> &Count| {
+            self.hits.sum(|hits| {
+                let masks = hits.masks(self.given.len()).iter().enumerate();
+                masks.filter(|(mask, _)| mask & 1 << set != 0).map(|(_, hit)| of(hit).read()).sum()
+            })
+        };
+        let before = self.before[set];
+        Totals {
+            packets: before.packets.wrapping_add(sum(|hit| &hit.packets)),
+            bytes: before.bytes.wrapping_add(sum(|hit| &hit.bytes)),
+        }
+    }
+
+    fn read_count(&self) -> String {
+        let line = |(set, name): (usize, &Box<str>)| {
+            let Totals { packets, bytes } = self.total(set);
+            format!("{name} {packets} {bytes}\n")
+        };
+        self.sets.names().iter().enumerate().map(line).collect()
+    }
+
+    fn read_stat(&self, actions: &[Action]) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for (set, (name, action)) in self.sets.names().iter().zip(actions).enumerate() {
+            let [v4, v6] = self.sets.count(set);
+            let action = match action {
+                Action::Pass => "pass".to_owned(),
+                Action::Drop => "drop".to_owned(),
+                Action::Count => "count".to_owned(),
+                Action::Mark(color) => format!("mark {color}"),
+            };
+            let _ = writeln!(text, "{name}: {action}, {v4} IPv4 and {v6} IPv6 prefixes");
+        }
+        for structure in self.sets.structures() {
+            let _ = writeln!(
+                text,
+                "IPv{}: {} distinct prefixes, {} bytes ({})",
+                structure.family, structure.prefixes, structure.bytes, structure.algorithm
+            );
+        }
+        text
+    }
+}
+
+/// All prefixes that are given.
+fn gather(given: &[Given]) -> Result<List, String> {
+    let mut list = List::default();
+    for given in given {
+        match given {
+            Given::Prefix(prefix) => list.push(*prefix),
+            Given::File(name) => {
+                let more = read_file(name)?;
+                list.v4.extend(more.v4);
+                list.v6.extend(more.v6);
+            }
+        }
+    }
+    Ok(list)
+}
+
+fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let default = setup.args.keyword_arg("DEFAULT");
+    let mut sets: Vec<Argued> = Vec::new();
+    for arg in setup.args.rest() {
+        match read_set(&arg) {
+            Ok(set) if sets.iter().any(|other| other.name == set.name) => {
+                setup.args.refuse(&arg, &format!("there are two sets `{}`", set.name));
+            }
+            Ok(_) if sets.len() == MOST_SETS => {
+                setup.args.refuse(&arg, &format!("limit exceeded: {MOST_SETS} sets"));
+                break;
+            }
+            Ok(set) => sets.push(set),
+            Err(words) => {
+                setup.args.refuse(&arg, &words);
+            }
+        }
+    }
+    let open = match default? {
+        None => true,
+        Some(arg) => match arg.raw() {
+            "pass" => true,
+            "drop" => false,
+            _ => return Err(setup.args.refuse(&arg, "DEFAULT is `pass` or `drop`")),
+        },
+    };
+    setup.args.finish()?;
+    let actions: Arc<[Action]> = sets.iter().map(|set| set.action).collect();
+    let verdicts: Arc<[Verdict]> =
+        (0..1 << actions.len()).map(|mask| Verdict::of(mask, &actions, open)).collect();
+    let before = setup.before.cloned().and_then(|kept| kept.downcast::<Shared>().ok());
+    let same = |shared: &Arc<Shared>| {
+        let names = shared.sets.names().iter().eq(sets.iter().map(|set| &set.name));
+        names && shared.given.iter().eq(sets.iter().map(|set| &set.given))
+    };
+    let shared = match before {
+        Some(shared) if same(&shared) => shared,
+        before => Arc::new(Shared::new(sets, before.as_deref(), setup)?),
+    };
+    setup.kept = Some(shared.clone());
+    let exit = setup.exit(1, DropReason::SourceFilter);
+    Ok(handled(&shared, &actions, &verdicts, move |shared, verdicts| SourceFilter {
+        reader: shared.sets.reader(),
+        hits: shared.hits.add(),
+        sets: shared.given.len(),
+        idle: verdicts[0] == Verdict::PASS,
+        verdicts,
+        exit,
+        v4: Questions::new(),
+        v6: Questions::new(),
+    }))
+}
+
+/// The element's handlers.
+fn handled(
+    shared: &Arc<Shared>,
+    actions: &Arc<[Action]>,
+    verdicts: &Arc<[Verdict]>,
+    make: impl Fn(&Shared, Arc<[Verdict]>) -> SourceFilter + Send + Sync + 'static,
+) -> Made {
+    let (each, judged) = (shared.clone(), verdicts.clone());
+    let made = Made::new(move || make(&each, judged.clone()));
+    let of = || shared.clone();
+    let (count, drops, stat, table, lookup) = (of(), of(), of(), of(), of());
+    let (add, remove, ctrl, set, load) = (of(), of(), of(), of(), of());
+    let (actions, judged) = (actions.clone(), verdicts.clone());
+    made.handler(Handler::read("count", move || count.read_count()))
+        .handler(Handler::read("drops", move || {
+            drops.hits.sum(|hits| hits.drops.read()).to_string()
+        }))
+        .handler(Handler::read("stat", move || stat.read_stat(&actions)))
+        .handler(Handler::read_with("table", move |text| table.sets.read_table(text)))
+        .handler(Handler::read_with("lookup", move |text| {
+            let mask = lookup.sets.read_lookup(text)?;
+            let verdict = if judged[usize::from(mask)].drop { "drop" } else { "pass" };
+            Ok(format!("{verdict} {}", lookup.sets.text(mask)))
+        }))
+        .handler(Handler::write_warned("add", move |text| add.sets.write_edit(true, text)))
+        .handler(Handler::write_warned("remove", move |text| remove.sets.write_edit(false, text)))
+        .handler(Handler::write_warned("ctrl", move |text| ctrl.sets.write_ctrl(text)))
+        .handler(Handler::write("set", move |text| set.sets.write_set(text)))
+        .handler(Handler::write("load", move |text| load.sets.write_load(text)))
+}
+
+/// `NAME ACTION [PREFIX | FILE name] ..`.
+fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
+    let words: Result<Vec<String>, String> = arg.words().map(|word| word.value()).collect();
+    let words = words?;
+    let mut words = words.iter().map(String::as_str);
+    let form = "a set is NAME pass|drop|count|mark COLOR [PREFIX | FILE name] ..";
+    let (Some(name), Some(action)) = (words.next(), words.next()) else { return Err(form.into()) };
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
+        return Err(format!("`{name}` is no name of a set: letters, digits, `_`, `-` and `.`"));
+    }
+    let action = match action {
+        "pass" => Action::Pass,
+        "drop" => Action::Drop,
+        "count" => Action::Count,
+        "mark" => {
+            let color = words.next().ok_or(form)?;
+            let number = color.parse().map_err(|_| format!("`{color}` is no color: 0 to 255"))?;
+            Action::Mark(number)
+        }
+        _ => return Err(format!("`{action}`: {form}")),
+    };
+    let mut given = Vec::new();
+    while let Some(word) = words.next() {
+        given.push(match word {
+            "FILE" => Given::File(words.next().ok_or(form)?.to_owned()),
+            word => Given::Prefix(read_prefix(word)?),
+        });
+    }
+    Ok(Argued { name: name.into(), action, given })
+}
+
+/// What becomes of packets with a mask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Verdict {
+    drop: bool,
+    color: Option<u8>,
+}
+
+impl Verdict {
+    const PASS: Self = Self { drop: false, color: None };
+
+    fn of(mask: usize, actions: &[Action], open: bool) -> Self {
+        let sets = actions.iter().enumerate().filter(|(set, _)| mask & 1 << set != 0);
+        let sets: Vec<Action> = sets.map(|(_, action)| *action).collect();
+        let drop = !sets.contains(&Action::Pass) && (sets.contains(&Action::Drop) || !open);
+        let color = sets.iter().find_map(|action| match action {
+            Action::Mark(color) => Some(*color),
+            _ => None,
+        });
+        Self { drop, color }
+    }
+}
+
+/// Sources of one family in a batch, and where they stand in it.
+struct Questions<A> {
+    len: usize,
+    addrs: Box<[A; BATCH]>,
+    places: Box<[u16; BATCH]>,
+    answers: Box<[NextHopId; BATCH]>,
+}
+
+impl<A: Family> Questions<A> {
+    fn new() -> Self {
+        Self {
+            len: 0,
+            addrs: Box::new([A::default(); BATCH]),
+            places: Box::new([0; BATCH]),
+            answers: Box::new([NextHopId::NONE; BATCH]),
+        }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a batch has 256 packets")]
+    fn push(&mut self, addr: A, place: usize) {
+        self.addrs[self.len] = addr;
+        self.places[self.len] = place as u16;
+        self.len += 1;
+    }
+}
+
+struct SourceFilter {
+    reader: SetsReader,
+    hits: Arc<Hits>,
+    sets: usize,
+    verdicts: Arc<[Verdict]>,
+    /// Nothing is to be done for sources that no set has.
+    idle: bool,
+    exit: Exit,
+    v4: Questions<u32>,
+    v6: Questions<u128>,
+}
+
+impl Element for SourceFilter {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        (self.v4.len, self.v6.len) = (0, 0);
+        let len = batch.len();
+        for i in 0..len {
+            batch.prefetch(i + AHEAD);
+            let at = usize::from(batch.meta()[i].network);
+            let frame = batch.bytes(i);
+            match frame.get(at).map_or(0, |first| first >> 4) {
+                4 if let Some(src) = u32::src(frame, at) => self.v4.push(src, i),
+                6 if let Some(src) = u128::src(frame, at) => self.v6.push(src, i),
+                _ => {}
+            }
+        }
+        if self.v4.len + self.v6.len < len && !self.idle {
+            self.others(batch);
+        }
+        let Self { reader, hits, sets, verdicts, idle, exit, v4, v6 } = self;
+        let judge = Judge { hits, masks: hits.masks(*sets), verdicts, idle: *idle, exit: *exit };
+        if v4.len > 0 {
+            reader.v4.lookup_batch(&v4.addrs[..v4.len], &mut v4.answers[..v4.len]);
+            judge.all(&v4.answers[..v4.len], &v4.places[..v4.len], batch);
+        }
+        if v6.len > 0 {
+            reader.v6.lookup_batch(&v6.addrs[..v6.len], &mut v6.answers[..v6.len]);
+            judge.all(&v6.answers[..v6.len], &v6.places[..v6.len], batch);
+        }
+    }
+}
+
+impl SourceFilter {
+    /// What is no IP packet has no source.
+    #[cold]
+    fn others(&mut self, batch: &mut Batch) {
+        let mut asked = [false; BATCH];
+        let v4 = &self.v4.places[..self.v4.len];
+        for &place in v4.iter().chain(&self.v6.places[..self.v6.len]) {
+            asked[usize::from(place)] = true;
+        }
+        for i in (0..batch.len()).filter(|&i| !asked[i]) {
+            self.hits.drops.add(1);
+            self.exit.take(batch, i);
+        }
+    }
+}
+
+struct Judge<'a> {
+    hits: &'a Hits,
+    masks: &'a [Hit],
+    verdicts: &'a [Verdict],
+    idle: bool,
+    exit: Exit,
+}
+
+impl Judge<'_> {
+    #[inline]
+    fn all(&self, answers: &[NextHopId], places: &[u16], batch: &mut Batch) {
+        for (&answer, &place) in answers.iter().zip(places) {
+            if !(answer.is_none() && self.idle) {
+                self.one(mask(answer), usize::from(place), batch);
+            }
+        }
+    }
+
+    #[inline]
+    fn one(&self, mask: Mask, i: usize, batch: &mut Batch) {
+        let hit = &self.masks[usize::from(mask)];
+        hit.packets.add(1);
+        hit.bytes.add(batch.frame_len(i) as u64);
+        let verdict = self.verdicts[usize::from(mask)];
+        if let Some(color) = verdict.color {
+            batch.meta_mut()[i].paint = color;
+        }
+        if verdict.drop {
+            self.hits.drops.add(1);
+            self.exit.take(batch, i);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::Decision;
+    use crate::testing::{Rig, World, frame_v4, frame_v6, refused, run};
+
+    const BLOCK: Option<DropReason> = Some(DropReason::SourceFilter);
+
+    /// For each source why it is dropped, if it is, and its color.
+    fn judged(config: &str, sources: &[&str]) -> Vec<(Option<DropReason>, u8)> {
+        let frame = |src: &&str| match src.contains(':') {
+            true => frame_v6(src, "2001:db8::9", 64, 17, &[]),
+            false => frame_v4(src, "192.0.2.1", 64, 17, &[]),
+        };
+        let frames: Vec<Vec<u8>> = sources.iter().map(frame).collect();
+        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        // In tests all outputs are used.
+        let batch = run(&CLASS, config, 14, &frames);
+        let of = |i| match batch.decision(i) {
+            Decision::Output(0) => (None, batch.meta()[i].paint),
+            Decision::Output(1) => (BLOCK, batch.meta()[i].paint),
+            other => panic!("{other:?}"),
+        };
+        (0..batch.len()).map(of).collect()
+    }
+
+    #[test]
+    fn what_lets_pass_comes_before_what_drops_and_both_before_the_default() {
+        let sets = "bad drop 10.0.0.0/8 2001:db8::/32, good pass 10.1.0.0/16, seen count 0.0.0.0/0,
+            one mark 3 10.0.0.0/9, two mark 4 10.0.0.0/8 192.0.2.0/24";
+        let sources =
+            ["10.9.0.1", "10.1.2.3", "10.200.0.1", "192.0.2.7", "8.8.8.8", "2001:db8::1", "::2"];
+        let (pass, drop) = (None, BLOCK);
+        let colors = [3, 3, 4, 4, 0, 0, 0];
+        let open = [drop, pass, drop, pass, pass, drop, pass];
+        let shut = [drop, pass, drop, drop, drop, drop, drop];
+        for (config, want) in [
+            (sets.to_owned(), open),
+            (format!("{sets}, DEFAULT pass"), open),
+            (format!("{sets}, DEFAULT drop"), shut),
+        ] {
+            let got = judged(&config, &sources);
+            assert_eq!(got, want.into_iter().zip(colors).collect::<Vec<_>>(), "{config}");
+        }
+        assert_eq!(judged("", &["10.0.0.1"]), [(pass, 0)], "no sets at all");
+        assert_eq!(judged("DEFAULT drop", &["10.0.0.1"]), [(drop, 0)]);
+    }
+
+    #[test]
+    fn what_is_no_packet_of_ip_is_the_defaults() {
+        let short = &frame_v4("10.0.0.1", "10.0.0.2", 1, 1, &[])[..24];
+        let frames = [&[0; 60][..], short, &[]];
+        for (config, output) in [("a drop 0.0.0.0/0 ::/0", 0), ("DEFAULT drop", 1)] {
+            let batch = run(&CLASS, config, 14, &frames);
+            assert!((0..3).all(|i| batch.decision(i) == Decision::Output(output)), "{config}");
+        }
+    }
+
+    const GRAPH: &str = "FromDevice(a) -> f :: SourceFilter(good pass 10.1.0.0/16, bad drop 10.0.0.0/8) -> ToDevice(b)";
+
+    fn from(src: &str) -> Vec<u8> {
+        let mut frame = frame_v4(src, "192.0.2.1", 64, 17, &[7; 8]);
+        frame.drain(..14);
+        frame
+    }
+
+    #[test]
+    fn sets_change_between_packets_and_count_what_they_hit() {
+        let mut rig = Rig::new(&World::new(), GRAPH);
+        let mut sent = |rig: &mut Rig, src: &str| rig.receive("a", &[&from(src)]).len();
+        assert_eq!(["10.0.0.1", "10.1.0.1", "11.0.0.1"].map(|src| sent(&mut rig, src)), [0, 1, 1]);
+        assert_eq!(rig.read("f.count"), "good 1 28\nbad 2 56\n");
+        rig.write("f.add", "bad 11.0.0.0/8");
+        rig.write("f.ctrl", "remove good 10.1.0.0/16\nadd good 10.0.0.1");
+        assert_eq!(["10.0.0.1", "10.1.0.1", "11.0.0.1"].map(|src| sent(&mut rig, src)), [1, 0, 0]);
+        rig.write("f.set", "bad 1.0.0.0/8");
+        assert_eq!(["10.1.0.1", "1.1.1.1"].map(|src| sent(&mut rig, src)), [1, 0]);
+        assert_eq!((rig.read("f.drops"), rig.dropped(DropReason::SourceFilter)), ("4".into(), 4));
+        assert_eq!(rig.read("f.table"), "good\t10.0.0.1/32\nbad\t1.0.0.0/8\n");
+        assert!(
+            rig.read("f.stat").starts_with("good: pass, 1 IPv4 and 0 IPv6 prefixes\nbad: drop")
+        );
+    }
+
+    #[test]
+    fn a_later_configuration_goes_on_with_what_is_given_as_before() {
+        let mut rig = Rig::new(&World::new(), GRAPH);
+        rig.receive("a", &[&from("10.0.0.1")]);
+        rig.write("f.add", "bad 11.0.0.0/8");
+        rig.replace(GRAPH).unwrap();
+        assert_eq!(rig.read("f.count"), "good 0 0\nbad 1 28\n");
+        assert!(rig.receive("a", &[&from("11.0.0.1")]).is_empty());
+        // Another set before it, another action, other prefixes of the first.
+        let other = "FromDevice(a) -> f :: SourceFilter(new count 11.0.0.0/8, bad count 10.0.0.0/8, good drop 8.0.0.0/8)
+            -> ToDevice(b)";
+        rig.replace(other).unwrap();
+        assert_eq!(
+            rig.read("f.table"),
+            "new\t11.0.0.0/8\nbad\t10.0.0.0/8\nbad\t11.0.0.0/8\ngood\t8.0.0.0/8\n"
+        );
+        assert_eq!(rig.receive("a", &[&from("11.0.0.1"), &from("8.0.0.1")]).len(), 1);
+        assert_eq!(rig.read("f.count"), "new 1 28\nbad 3 84\ngood 1 28\n");
+        // One that is refused takes nothing along.
+        assert!(
+            rig.replace(
+                "FromDevice(a) -> f :: SourceFilter(bad drop FILE /nowhere) -> ToDevice(b)"
+            )
+            .is_err()
+        );
+        assert_eq!(rig.read("f.count"), "new 1 28\nbad 3 84\ngood 1 28\n");
+    }
+
+    #[test]
+    fn files_are_read_and_loaded_whole() {
+        let path = std::env::temp_dir().join(format!("fingerpost-filter-{}", std::process::id()));
+        let name = path.display().to_string();
+        std::fs::write(&path, "# bad\n10.0.0.0/8\n2001:db8::/32\n").unwrap();
+        let mut rig = Rig::new(
+            &World::new(),
+            &format!(
+                "FromDevice(a) -> f :: SourceFilter(bad drop 9.9.9.9 FILE {name}) -> ToDevice(b)"
+            ),
+        );
+        assert_eq!(rig.read("f.table"), "bad\t9.9.9.9/32\nbad\t10.0.0.0/8\nbad\t2001:db8::/32\n");
+        std::fs::write(&path, "11.0.0.0/8\nnonsense\n").unwrap();
+        let told = rig.handlers.write("f.load", &format!("bad {name}")).unwrap_err().to_string();
+        assert!(told.contains(&format!("{name}:2: `nonsense` is no IPv4 prefix")), "{told}");
+        assert!(rig.receive("a", &[&from("10.0.0.1")]).is_empty(), "it stays as it is");
+        std::fs::write(&path, "11.0.0.0/8\n").unwrap();
+        rig.write("f.load", &format!("bad {name}"));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(rig.read("f.table"), "bad\t11.0.0.0/8\n");
+        assert_eq!(rig.receive("a", &[&from("10.0.0.1"), &from("11.0.0.1")]).len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (config, want) in [
+            ("a drop 10.0.0.0/33", "`10.0.0.0/33` is no IPv4 prefix"),
+            ("a drop FILE /nowhere", "/nowhere: "),
+            ("a drop FILE", "a set is NAME"),
+            ("a", "a set is NAME"),
+            ("a burn 10.0.0.0/8", "`burn`: a set is NAME"),
+            ("a mark x 10.0.0.0/8", "`x` is no color"),
+            ("a/b drop", "`a/b` is no name of a set"),
+            ("a drop, a pass", "there are two sets `a`"),
+            ("DEFAULT maybe", "DEFAULT is `pass` or `drop`"),
+            ("DEFAUL drop", "unknown keyword"),
+        ] {
+            let told = refused(&CLASS, config);
+            assert!(told.contains(want), "{config}: {told}");
+        }
+        let many: Vec<String> = (0..=MOST_SETS).map(|set| format!("s{set} count")).collect();
+        assert!(refused(&CLASS, &many.join(", ")).contains("limit exceeded: 15 sets"));
+    }
+}

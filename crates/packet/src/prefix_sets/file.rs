@@ -1,0 +1,146 @@
+//! Files of prefixes: one a line, plain or compressed.
+//!
+//! A line is a prefix or an address of either family; `#` and `;` begin a comment, as the lists that are handed around
+//! have it. A file is taken whole or, with the first line that makes no sense, not at all: half a list of whom to drop
+//! is no list. Host bits are cleared, as everywhere in graphs.
+//!
+//! Cost: some 100 ns a line; memory is that of the prefixes and of one line.
+
+use std::fs::File;
+
+use fingerpost_route::source::table::decompress::Decoded;
+
+use super::{List, read_prefix};
+
+/// Prefixes of a file at most: bounds the memory, and the time of the control thread.
+const MOST_PREFIXES: usize = 1 << 24;
+/// Bytes of a line at most: what is longer is no list of prefixes.
+const MOST_LINE: usize = 4096;
+/// Bytes read at once.
+const READ_BYTES: usize = 1 << 16;
+
+/// The prefixes of a file.
+///
+/// # Errors
+/// What is wrong with it, with its name and the number of the line.
+pub(crate) fn read_file(name: &str) -> Result<List, String> {
+    let words = |error: std::io::Error| format!("{name}: {error}");
+    let file = File::open(name).map_err(words)?;
+    // What is none may never end, or wait for somebody.
+    if !file.metadata().map_err(words)?.is_file() {
+        return Err(format!("{name}: no file"));
+    }
+    read(name, Decoded::new(name, Box::new(file)).map_err(|error| error.to_string())?)
+}
+
+fn read(name: &str, mut input: Decoded) -> Result<List, String> {
+    let mut lines = Lines { name, list: List::default(), number: 0, rest: Vec::new() };
+    let mut room = vec![0; READ_BYTES];
+    loop {
+        let len = input.read_some(&mut room).map_err(|error| error.to_string())?;
+        if len == 0 {
+            let last = std::mem::take(&mut lines.rest);
+            return lines.line(&last).map(|()| lines.list);
+        }
+        lines.bytes(&room[..len])?;
+    }
+}
+
+struct Lines<'a> {
+    name: &'a str,
+    list: List,
+    number: usize,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+}
+
+impl Lines<'_> {
+    fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            let line = &bytes[..end];
+            if self.rest.is_empty() {
+                self.line(line)?;
+            } else {
+                let mut whole = std::mem::take(&mut self.rest);
+                whole.extend_from_slice(line);
+                self.line(&whole)?;
+            }
+            bytes = &bytes[end + 1..];
+        }
+        if self.rest.len() + bytes.len() > MOST_LINE {
+            self.number += 1;
+            return Err(self.wrong(&format!("longer than {MOST_LINE} bytes")));
+        }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        self.number += 1;
+        let end = line.iter().position(|byte| matches!(byte, b'#' | b';')).unwrap_or(line.len());
+        let line = std::str::from_utf8(&line[..end]).map_err(|_| self.wrong("no text"))?;
+        let mut words = line.split_ascii_whitespace();
+        let Some(word) = words.next() else { return Ok(()) };
+        let prefix = read_prefix(word).map_err(|words| self.wrong(&words))?;
+        if let Some(more) = words.next() {
+            return Err(self.wrong(&format!("`{more}` is one word too many: one prefix a line")));
+        }
+        if self.list.len() == MOST_PREFIXES {
+            return Err(self.wrong(&format!("limit exceeded: {MOST_PREFIXES} prefixes")));
+        }
+        self.list.push(prefix);
+        Ok(())
+    }
+
+    fn wrong(&self, words: &str) -> String {
+        format!("{}:{}: {words}", self.name, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(bytes: &[u8]) -> Result<String, String> {
+        let list =
+            read("x", Decoded::new("x", Box::new(std::io::Cursor::new(bytes.to_vec()))).unwrap())?;
+        let v4 = list.v4.iter().map(ToString::to_string);
+        Ok(v4.chain(list.v6.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn lines_are_prefixes_and_comments() {
+        let text = b"# a list\n\n 10.0.0.0/8 # ours\r\n192.0.2.1\n1.10.16.9/20 ; SBL256894\n2001:db8::/32\n::1";
+        assert_eq!(
+            list(text).unwrap(),
+            "10.0.0.0/8 192.0.2.1/32 1.10.16.0/20 2001:db8::/32 ::1/128"
+        );
+        assert_eq!(list(b"").unwrap(), "");
+    }
+
+    #[test]
+    fn a_line_may_lie_across_two_reads() {
+        let mut text = vec![b'\n'; READ_BYTES - 4];
+        text.extend_from_slice(b"10.1.0.0/16\n10.2.0.0/16");
+        assert_eq!(list(&text).unwrap(), "10.1.0.0/16 10.2.0.0/16");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_its_line() {
+        for (text, want) in [
+            (&b"10.0.0.0/8\n10.0.0.0/33\n"[..], "x:2: `10.0.0.0/33` is no IPv4 prefix"),
+            (b"\n\nhello", "x:3: `hello` is no IPv4 prefix"),
+            (b"fe80::/129", "x:1: `fe80::/129` is no IPv6 prefix"),
+            (b"10.0.0.0/8 192.0.2.1", "x:1: `192.0.2.1` is one word too many"),
+            (b"10.0.0.0/8\n\xff\xfe", "x:2: no text"),
+            (&[b'1'; MOST_LINE + 2], "x:1: longer than 4096 bytes"),
+        ] {
+            let told = list(text).unwrap_err();
+            assert!(told.starts_with(want), "{told}");
+        }
+        // A gzip file that ends in its header.
+        assert!(list(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap_err().contains("cut short"));
+        assert!(read_file("/nowhere/at/all").unwrap_err().starts_with("/nowhere/at/all: "));
+        assert!(read_file("/dev/null").unwrap_err().ends_with("no file"));
+    }
+}

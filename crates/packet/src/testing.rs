@@ -1,6 +1,7 @@
 //! What tests of elements and graphs need: a small world to forward in, frames, and somewhere to
 //! send them. Public behind the feature `testing`, for elements that live elsewhere.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::buf::{BATCH, Batch, Meta, Packet, Pool};
 use crate::counters::WorkerCounters;
 use crate::drops::DropReason;
 use crate::element::{
-    Context, Devices, ELEMENTS, Element, ElementClass, Inputs, Made, Setup, Transmit,
+    Around, Context, Devices, ELEMENTS, Element, ElementClass, Inputs, Made, Setup, Transmit,
 };
 use crate::graph::{Args, Errors, Graph, Language, Plan, Problems, Round, Sources, Span, Text};
 use crate::handler::Handlers;
@@ -336,6 +337,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         gateways: &Arc::default(),
         stop: &Arc::default(),
         devices: &mut Devices::default(),
+        around: Around { configuration: None, number: 0, tables: &mut HashMap::new() },
         before: None,
         kept: None,
     };

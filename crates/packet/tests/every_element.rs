@@ -73,6 +73,10 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> SourceFilter(own pass 10.0.0.0/24, lan mark 4 10.0.0.0/8 2001:db8::/32)
         -> s :: SourceFilter(bad drop 10.0.0.0/8 2001:db8::9, all count 0/0 ::/0, DEFAULT drop) -> ToDevice(b);
         s [drop] -> SourceFilter(x drop 10.0.0.9) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> Paint(1) -> u :: UrpfCheck(rt more rt6, MODE feasible, BLACKHOLE 2) -> ToDevice(b);
+        u [fail] -> UrpfCheck(rt, MODE loose) -> ToDevice(c); rt :: DXRIPLookup(10.0.0.0/24 1, 0/0 0);
+        more :: IPLookup(10.0.0.0/8 2); rt6 :: IP6Lookup(2001:db8::/32 0);
+        Idle -> rt => Discard, Discard; Idle -> more => Discard, Discard, Discard; Idle -> rt6 -> Discard"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose

@@ -44,11 +44,12 @@ mod source;
 mod source_filter;
 mod tee;
 mod unqueue;
+mod urpf_check;
 mod waiting;
 
 pub use seam::{Context, Element, Held, Inputs, Transmit};
+pub(crate) use setup::{Around, Devices, Kept, Shown};
 pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
-pub(crate) use setup::{Devices, Kept};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[
@@ -120,4 +121,5 @@ pub static ELEMENTS: &[ElementClass] = &[
     source_filter::CLASS,
     tee::CLASS,
     unqueue::CLASS,
+    urpf_check::CLASS,
 ];

@@ -48,7 +48,12 @@ macro_rules! classes {
             summary: $summary,
             configure: |setup| configure::<$family>(setup, $name, $by, $changes),
         };
-    )*};
+    )*
+        /// Whether elements of that class have a route table that others may ask for.
+        pub(super) fn is_table(class: &str) -> bool {
+            [$($name),*].contains(&class)
+        }
+    };
 }
 
 classes! {
@@ -72,6 +77,7 @@ fn configure<A: Family>(
     changes: bool,
 ) -> Result<Made, ConfigError> {
     let table = Arc::new(read::<A>(setup, class, by)?);
+    setup.show(A::any_table(Arc::clone(&table)));
     let read = |name, read: fn(&RouteTable<A>) -> String| {
         let table = Arc::clone(&table);
         Handler::read(name, move || read(&table))

@@ -4,17 +4,20 @@
 //! handlers, which run on a control thread. What instances and handlers share lies behind an `Arc`.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
+use super::route_lookup::is_table;
 use super::{Context, Element};
 use crate::buf::{Batch, Packet};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::drops::DropReason;
 use crate::gateways::Gateways;
-use crate::graph::{Args, ClassSpec, Classes, ConfigError, Value};
+use crate::graph::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Value};
 use crate::handler::Handler;
+use crate::route_table::AnyTable;
 
 /// Registry row, plain data: all that is known of an element without making it.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +53,30 @@ pub struct Setup<'a> {
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
     pub(crate) devices: &'a mut Devices,
+    /// The elements around it, and their route tables.
+    pub(crate) around: Around<'a>,
     /// What the element of this name and class kept before.
     pub(crate) before: Option<&'a Kept>,
     /// What it keeps.
     pub(crate) kept: Option<Kept>,
+}
+
+/// A route table that an element shows to others, as soon as it is configured.
+pub(crate) type Shown = Arc<OnceLock<AnyTable>>;
+
+/// The configuration that an element is of.
+pub(crate) struct Around<'a> {
+    pub(crate) configuration: Option<&'a Configuration>,
+    /// Which element it is there.
+    pub(crate) number: usize,
+    /// By element.
+    pub(crate) tables: &'a mut HashMap<usize, Shown>,
+}
+
+impl Around<'_> {
+    fn slot(&mut self, number: usize) -> Shown {
+        self.tables.entry(number).or_default().clone()
+    }
 }
 
 /// What instances and handlers of an element share, and its successor goes on with.
@@ -86,6 +109,32 @@ impl Setup<'_> {
                 device.driver = named;
                 Ok(number)
             }
+        }
+    }
+
+    /// Other elements may ask for this route table by the element's name.
+    pub(crate) fn show(&mut self, table: AnyTable) {
+        // A later one would be another table of the same element, of which there are none.
+        let _ = self.around.slot(self.around.number).set(table);
+    }
+
+    /// Where the route table of an element is to be found when all are configured.
+    ///
+    /// # Errors
+    /// There is no such element, or it has no table.
+    pub(crate) fn table(&mut self, arg: &Arg<'_>) -> Result<Shown, ConfigError> {
+        let name: String = self.args.read(arg, "TABLE")?;
+        let elements = self.around.configuration.map_or(&[][..], Configuration::elements);
+        let found =
+            self.around.configuration.and_then(|all| all.find_from(self.around.number, &name));
+        match found {
+            Some(at) if is_table(elements[at].class.name) => Ok(self.around.slot(at)),
+            Some(at) => {
+                let words =
+                    format!("`{name}` is a {}, and no route table", elements[at].class.name);
+                Err(self.args.refuse(arg, &words))
+            }
+            None => Err(self.args.refuse(arg, &format!("there is no element `{name}`"))),
         }
     }
 

@@ -515,7 +515,7 @@ mod tests {
     #[test]
     fn sets_change_between_packets_and_count_what_they_hit() {
         let mut rig = Rig::new(&World::new(), GRAPH);
-        let mut sent = |rig: &mut Rig, src: &str| rig.receive("a", &[&from(src)]).len();
+        let sent = |rig: &mut Rig, src: &str| rig.receive("a", &[&from(src)]).len();
         assert_eq!(["10.0.0.1", "10.1.0.1", "11.0.0.1"].map(|src| sent(&mut rig, src)), [0, 1, 1]);
         assert_eq!(rig.read("f.count"), "good 1 28\nbad 2 56\n");
         rig.write("f.add", "bad 11.0.0.0/8");

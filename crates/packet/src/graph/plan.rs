@@ -16,7 +16,7 @@ use super::language::Language;
 use super::source::{Errors, Problems, Report, short};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::element::{
-    Device, Devices, ELEMENTS, Element, ElementClass, Kept, Made, Receives, Setup,
+    Around, Device, Devices, ELEMENTS, Element, ElementClass, Kept, Made, Receives, Setup, Shown,
 };
 use crate::gateways::Gateways;
 use crate::handler::Handlers;
@@ -209,6 +209,8 @@ struct Planner<'a> {
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     devices: Devices,
+    /// By element.
+    tables: HashMap<usize, Shown>,
     gateways: Arc<Gateways>,
     stop: Arc<AtomicBool>,
     nodes: Vec<Node>,
@@ -233,6 +235,7 @@ impl<'a> Planner<'a> {
             configuration,
             problems,
             devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
+            tables: HashMap::new(),
             before: before.map(|plan| plan.names()).unwrap_or_default(),
             // Packets that go on into the new graph carry numbers of the old one.
             gateways: before.map(|plan| plan.gateways.clone()).unwrap_or_default(),
@@ -268,6 +271,11 @@ impl<'a> Planner<'a> {
             gateways: &self.gateways,
             stop: &self.stop,
             devices: &mut self.devices,
+            around: Around {
+                configuration: Some(self.configuration),
+                number,
+                tables: &mut self.tables,
+            },
             before: self
                 .before
                 .get(&*element.name)

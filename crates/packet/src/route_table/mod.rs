@@ -40,6 +40,15 @@ pub(crate) trait Family: Rows {
     fn src(frame: &[u8], at: usize) -> Option<Self>;
     /// Any address that a table may be asked for, out of 64 random bits.
     fn key(random: u64) -> Self;
+    /// The table as one of either family.
+    fn any_table(table: Arc<RouteTable<Self>>) -> AnyTable;
+}
+
+/// A table of either family.
+#[derive(Clone)]
+pub(crate) enum AnyTable {
+    V4(Arc<RouteTable<u32>>),
+    V6(Arc<RouteTable<u128>>),
 }
 
 impl Family for u32 {
@@ -57,6 +66,9 @@ impl Family for u32 {
     #[allow(clippy::cast_possible_truncation, reason = "the upper half is as random")]
     fn key(random: u64) -> Self {
         (random >> 32) as Self
+    }
+    fn any_table(table: Arc<RouteTable<Self>>) -> AnyTable {
+        AnyTable::V4(table)
     }
 }
 
@@ -76,6 +88,9 @@ impl Family for u128 {
     fn key(random: u64) -> Self {
         Self::from(random >> 3 | 1 << 61) << 64 | Self::from(random)
     }
+    fn any_table(table: Arc<RouteTable<Self>>) -> AnyTable {
+        AnyTable::V6(table)
+    }
 }
 
 /// Where packets of a prefix go.
@@ -85,7 +100,13 @@ pub(crate) struct Way {
     pub(crate) gateway: NextHopId,
     /// The output to leave by.
     pub(crate) output: u16,
+    /// It is that of the default route. A number of its own tells where nothing longer covers an address, whatever
+    /// other routes lead the same way.
+    pub(crate) default: bool,
 }
+
+/// Marks the way of the default route among [`Ways`].
+const DEFAULT: u64 = 1 << 63;
 
 /// A change of one prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,7 +167,8 @@ impl Ways {
     fn set(&self, number: u32, way: Way) -> Result<(), TooMany> {
         let slot = self.0.make(number).ok_or(TooMany)?;
         // Relaxed: nobody has the number yet, and the table that gives it out publishes what was before.
-        slot.store(u64::from(way.gateway.0) << 16 | u64::from(way.output), Relaxed);
+        let default = if way.default { DEFAULT } else { 0 };
+        slot.store(default | u64::from(way.gateway.0) << 16 | u64::from(way.output), Relaxed);
         Ok(())
     }
 
@@ -157,7 +179,8 @@ impl Ways {
             return None;
         }
         let word = self.0.get(number.0)?.load(Relaxed);
-        Some(Way { gateway: NextHopId((word >> 16) as u32), output: word as u16 })
+        let (gateway, default) = (NextHopId((word >> 16) as u32), word & DEFAULT != 0);
+        Some(Way { gateway, output: word as u16, default })
     }
 }
 
@@ -181,7 +204,8 @@ impl<A: Family> RouteTable<A> {
         for (at, route) in routes.iter().enumerate() {
             // Most routes of a full table lead where the one before leads.
             let same = last
-                .filter(|(last, _)| (last.gateway, last.output) == (route.gateway, route.output));
+                .filter(|(last, _)| (last.gateway, last.output) == (route.gateway, route.output))
+                .filter(|(last, _)| last.is_default() == route.is_default());
             let number = match same {
                 Some((_, number)) => number,
                 None => number_of(route, outputs, &gateways, &ways, &mut numbers)
@@ -345,7 +369,7 @@ fn number_of<A: Family>(
         None => NextHopId::NONE,
         Some(gateway) => gateways.number(gateway.to_ip())?,
     };
-    let way = Way { gateway, output };
+    let way = Way { gateway, output, default: route.is_default() };
     if let Some(&number) = numbers.get(&way) {
         return Ok(number);
     }

@@ -3,6 +3,7 @@
 //! Source: the `stat`, `bench_sel` and `bench` handlers of the DXR elements, whose form this is; bench.md of the DXR
 //! page for the three tests.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,10 @@ impl<A: Family> RouteTable<A> {
         let table = &writer.table;
         let mut used = vec![false; writer.numbers.len() + 1];
         table.iter().for_each(|(_, number)| used[number.index()] = true);
-        let ways = used.iter().filter(|used| **used).count();
+        // That of the default route may be one of the others besides.
+        let used = writer.numbers.iter().filter(|(_, number)| used[number.index()]);
+        let ways: HashSet<_> = used.map(|(way, _)| (way.gateway, way.output)).collect();
+        let ways = ways.len();
         let prefixes = table.len() as u64;
         let title = self.title(table);
         let mut text = format!("{title}: {prefixes} prefixes, {ways} unique nexthops\n");

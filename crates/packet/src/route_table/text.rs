@@ -35,6 +35,11 @@ impl<A: Family> Route<A> {
         let output = output.ok_or("a route is ADDR/MASK [GATEWAY] OUTPUT")?;
         Ok(Self { prefix, gateway, output })
     }
+
+    /// It covers everything.
+    pub(crate) fn is_default(&self) -> bool {
+        self.prefix.len() == 0
+    }
 }
 
 impl<A: Family> fmt::Display for Route<A> {

@@ -39,6 +39,8 @@ fn main() -> Result<()> {
             "--peers" => options.peers = find_loops(&value()?)?,
             "--peer-seconds" => options.load_limit = Duration::from_secs(value()?.parse()?),
             "--no-elements" => options.elements = false,
+            "--filters" => options.filters = value()?.parse()?,
+            "--listed" => options.listed = value()?.parse()?,
             "--seed" => options.seed = value()?.parse()?,
             "--instructions" => options.instructions = Some(value()?.parse()?),
             other => bail!("what is {other}?"),

@@ -7,6 +7,7 @@
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
 mod elements;
+mod filters;
 mod outside;
 pub(crate) mod stream;
 pub(crate) mod world;
@@ -62,6 +63,10 @@ pub struct ForwardOptions {
     pub peers: Vec<&'static Row>,
     /// How long each of them may take to load the table.
     pub load_limit: Duration,
+    /// Lists of source prefixes that packets pass besides, in runs of their own.
+    pub filters: usize,
+    /// Prefixes of each.
+    pub listed: usize,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
     pub instructions: Option<u64>,
@@ -82,6 +87,8 @@ impl Default for ForwardOptions {
             elements: true,
             peers: Vec::new(),
             load_limit: LOAD_LIMIT,
+            filters: 0,
+            listed: 1_000_000,
             instructions: None,
         }
     }
@@ -153,9 +160,21 @@ impl Path {
         headers: Arc<[[u8; HEADER_BYTES]]>,
         burst: usize,
     ) -> Result<Self> {
+        Self::of(&router_graph::plan()?, reader, ports, family, headers, burst)
+    }
+
+    /// The same with another graph.
+    fn of(
+        plan: &GraphPlan,
+        reader: Reader<Forwarding>,
+        ports: world::Ports,
+        family: u8,
+        headers: Arc<[[u8; HEADER_BYTES]]>,
+        burst: usize,
+    ) -> Result<Self> {
         let pool = Pool::new(FRAMES, FRAME_BYTES);
         let (commands, orders) = mpsc::channel();
-        let (plan, counters) = (router_graph::plan()?, counters());
+        let (plan, counters) = (plan.clone(), counters());
         let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
         worker.set_burst(burst);
         Ok(Self { plan, counters, worker, ports, pool, headers, family, _commands: commands })
@@ -176,6 +195,11 @@ impl Path {
     /// Sends every destination once and looks at all that arrives: how many arrived, and how many of
     /// them were wrong or did not arrive at all.
     fn check<A: Addr>(&mut self, destinations: &[(A, NextHopId)]) -> (u64, u64) {
+        self.check_of(destinations, destinations.len() as u64)
+    }
+
+    /// The same of so many packets, of which only those to `destinations` may arrive.
+    fn check_of<A: Addr>(&mut self, destinations: &[(A, NextHopId)], sent: u64) -> (u64, u64) {
         let left: HashMap<A, u32> = destinations.iter().map(|d| (d.0, d.1.0)).collect();
         let left = Arc::new(Mutex::new(left));
         let (seen, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -197,10 +221,11 @@ impl Path {
             self.worker.add_port(port, Box::new(sink));
         }
         let count = destinations.len() as u64;
-        self.worker.add_port(self.ports.input, Box::new(self.generator().limit(count)));
+        self.worker.add_port(self.ports.input, Box::new(self.generator().limit(sent)));
         while self.worker.round() > 0 {}
-        let wrong = count - right.load(Relaxed);
-        (seen.load(Relaxed).max(wrong), wrong)
+        let (seen, missing) = (seen.load(Relaxed), count - right.load(Relaxed));
+        let wrong = missing.max(seen.saturating_sub(right.load(Relaxed)));
+        (seen.max(wrong), wrong)
     }
 }
 
@@ -336,10 +361,12 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
             }
         };
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut loops)?;
+        filters::prepare(table, options, &control, ports, &mut prepared)?;
     }
     if let Some(table) = &tables.v6 {
         let algorithm = (control.fib_v6().algorithm(), v6);
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut |_, _, _, _| ())?;
+        filters::prepare(table, options, &control, ports, &mut prepared)?;
     }
     if prepared.paths.is_empty() {
         return tables.document(prepared.left_out);
@@ -369,8 +396,9 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     let plan = Plan { clock: Clock::Thread, ..Plan::new(options.seconds, options.samples) };
     let paths: Vec<(Run, RefCell<Path>)> =
         prepared.paths.drain(..).map(|(run, path)| (run, RefCell::new(path))).collect();
-    let elements: Vec<_> = paths
-        .iter()
+    // Filters are elements of their own graphs, beside which the others are the same again.
+    let graphs = || paths.iter().filter(|(run, _)| run.name.starts_with("graph-"));
+    let elements: Vec<_> = graphs()
         .map(|(run, path)| RefCell::new(elements::Elements::new(&path.borrow(), &run.stream)))
         .collect();
     let mut alone = {
@@ -400,7 +428,7 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         turns.push(Box::new(move || outside.borrow_mut().generate(plan).ok()));
     }
     if options.elements {
-        for ((_, path), elements) in paths.iter().zip(&elements) {
+        for ((_, path), elements) in graphs().zip(&elements) {
             // Their samples stay with the elements.
             turns.push(Box::new(move || {
                 elements.borrow_mut().turn(&mut path.borrow_mut(), plan).or(Some(0.0))

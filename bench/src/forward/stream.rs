@@ -91,7 +91,7 @@ pub(crate) fn destinations<A: Addr>(
 }
 
 /// Whether a router forwards to this address at all.
-fn forwardable<A: Addr>(addr: A) -> bool {
+pub(super) fn forwardable<A: Addr>(addr: A) -> bool {
     let bits = addr.to_u128();
     if A::FAMILY == 4 {
         let octet = bits >> 24;

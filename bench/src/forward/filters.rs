@@ -1,0 +1,253 @@
+//! The same path with lists of source prefixes in it: what filters by source cost beside forwarding.
+//!
+//! Three lists of a million prefixes each are what "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic,
+//! IEEE Access 10, 2022) asked for each packet. `filters-v4` has an element a list, so as many lookups, as there;
+//! `filters-v4-merged` has all lists in one element and one lookup. Every list drops; a tenth of the sources are on one.
+//!
+//! No list of addresses to drop is at hand that may be handed on, so they are drawn by seed: lengths as often as the
+//! route table has them, of those longer than 16 bits, for IPv6 32 (a list of random short
+//! prefixes would cover most addresses), places where the table has routes. Sources are as many distinct ones as
+//! there are destinations.
+//!
+//! Before anything is timed every packet crosses once: those whose source is on a list, by a hash map a length, must
+//! end at a filter, and all others arrive as they must without filters.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Addr, NextHopId, Prefix};
+use fingerpost_packet::device::memory::HEADER_BYTES;
+use fingerpost_packet::graph::Language;
+use fingerpost_packet::handler::Handlers;
+use fingerpost_packet::wire::checksum::checksum;
+use fingerpost_packet::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut, Ip6Mut};
+use fingerpost_packet::{ELEMENTS, Plan, router_graph};
+use fingerpost_route::Control;
+
+use super::{ForwardOptions, Path, Prepared, stream, world};
+use crate::document::{Kind, Run, Unit};
+use crate::table::Table;
+
+/// Of so many sources one is on a list.
+const LISTED_EACH: usize = 10;
+
+/// Draws at most for each that is wanted.
+const DRAWS: usize = 64;
+
+/// The runs of a family, with the elements in a row and with one for all lists. None without filters.
+pub(super) fn prepare<A: Addr>(
+    table: &Table<A>,
+    options: &ForwardOptions,
+    control: &Control,
+    ports: world::Ports,
+    prepared: &mut Prepared,
+) -> Result<()> {
+    if options.filters == 0 {
+        return Ok(());
+    }
+    let lists: Vec<Vec<Prefix<A>>> = (0..options.filters)
+        .map(|at| list(table, options.listed, options.seed + at as u64))
+        .collect();
+    let mut listed = Oracle::new();
+    for &prefix in lists.iter().flatten() {
+        listed.set(prefix, NextHopId(1));
+    }
+    let mut oracle = Oracle::new();
+    for &(prefix, hop) in &table.routes {
+        oracle.set(prefix, NextHopId(hop));
+    }
+    for merged in [false, true] {
+        let (plan, handlers, elements) = graph(&lists, merged)?;
+        let name = format!("filters-v{}{}", A::FAMILY, if merged { "-merged" } else { "" });
+        for &stream in &options.streams {
+            let found =
+                stream::destinations(table, &oracle, stream, options.destinations, options.seed);
+            ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+            let sources = sources(table, &lists, &listed, found.len(), options.seed);
+            let mut flows = stream::Random(options.seed);
+            let mut headers = Vec::with_capacity(found.len());
+            let mut arriving = Vec::with_capacity(found.len());
+            for (destination, &source) in found.iter().zip(&sources) {
+                let [.., a, b] = flows.next().to_be_bytes();
+                let mut header = world::header(destination.0, u16::from_be_bytes([a, b]));
+                set_source(&mut header, source);
+                headers.push(header);
+                if listed.lookup(source).is_none() {
+                    arriving.push(*destination);
+                }
+            }
+            let (all, ending) = (headers.len(), headers.len() - arriving.len());
+            let before = dropped(&handlers, &elements)?;
+            let mut path =
+                Path::of(&plan, control.reader(), ports, A::FAMILY, headers.into(), options.burst)?;
+            let (checked, mut wrong) = path.check_of(&arriving, all as u64);
+            let ended = dropped(&handlers, &elements)? - before;
+            wrong = wrong.max(ended.abs_diff(ending as u64));
+            let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
+            run.family = Some(A::FAMILY);
+            run.set_answers(checked + ended, wrong);
+            run.note = format!(
+                "{} lists of {} prefixes, {} lookups a packet, {all} sources of which {ending} are dropped",
+                lists.len(),
+                lists.iter().map(Vec::len).max().unwrap_or(0),
+                elements.len(),
+            );
+            path.free_run();
+            prepared.paths.push((run, path));
+        }
+    }
+    Ok(())
+}
+
+/// Lists have no prefix as short as this or shorter.
+fn longer_than<A: Addr>() -> u8 {
+    if A::FAMILY == 4 { 16 } else { 32 }
+}
+
+/// Draws up to `count` distinct prefixes.
+fn list<A: Addr>(table: &Table<A>, count: usize, seed: u64) -> Vec<Prefix<A>> {
+    let long: Vec<u8> = table.routes.iter().map(|(prefix, _)| prefix.len()).collect();
+    let long: Vec<u8> = long.into_iter().filter(|&len| len > longer_than::<A>()).collect();
+    // Not the numbers that destinations are drawn by.
+    let mut random = stream::Random(seed ^ 0x5ea1_15f5);
+    let mut seen = HashSet::with_capacity(count);
+    let mut drawn = Vec::with_capacity(count);
+    for _ in 0..count.saturating_mul(DRAWS) {
+        if drawn.len() == count || long.is_empty() {
+            break;
+        }
+        let (addr, len) = (address(table, &mut random), long[below(&mut random, long.len())]);
+        let prefix = Prefix::masked(addr, len);
+        if seen.insert(prefix) {
+            drawn.push(prefix);
+        }
+    }
+    drawn
+}
+
+/// Distinct sources, a tenth of which are on a list, in random order.
+fn sources<A: Addr>(
+    table: &Table<A>,
+    lists: &[Vec<Prefix<A>>],
+    listed: &Oracle<A>,
+    count: usize,
+    seed: u64,
+) -> Vec<A> {
+    let mut random = stream::Random(seed ^ 0x50_0ce5);
+    let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(count));
+    for _ in 0..count.saturating_mul(DRAWS) {
+        if drawn.len() == count {
+            break;
+        }
+        let on_list = below(&mut random, LISTED_EACH) == 0;
+        let addr = if on_list {
+            let list = &lists[below(&mut random, lists.len())];
+            match list.get(below(&mut random, list.len().max(1))) {
+                Some(&prefix) => within(prefix, &mut random),
+                None => continue,
+            }
+        } else {
+            address(table, &mut random)
+        };
+        if stream::forwardable(addr)
+            && listed.lookup(addr).is_none() != on_list
+            && seen.insert(addr)
+        {
+            drawn.push(addr);
+        }
+    }
+    drawn
+}
+
+/// An address that some route covers, every route alike.
+fn address<A: Addr>(table: &Table<A>, random: &mut stream::Random) -> A {
+    let (prefix, _) = table.routes[below(random, table.routes.len())];
+    within(prefix, random)
+}
+
+fn within<A: Addr>(prefix: Prefix<A>, random: &mut stream::Random) -> A {
+    let bits = u128::from(random.next()) << 64 | u128::from(random.next());
+    prefix.addr() | (A::from_u128(bits) & !A::mask(prefix.len()))
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "it is below a usize")]
+fn below(random: &mut stream::Random, bound: usize) -> usize {
+    (u128::from(random.next()) * bound as u128 >> 64) as usize
+}
+
+/// The built-in router with filters between the check of a packet and its lookup; its handlers; and the filters' names.
+fn graph<A: Addr>(lists: &[Vec<Prefix<A>>], merged: bool) -> Result<(Plan, Handlers, Vec<String>)> {
+    let files: Vec<ListFile> = lists
+        .iter()
+        .enumerate()
+        .map(|(at, list)| ListFile::write(at, list))
+        .collect::<Result<_>>()?;
+    let sets = files.iter().enumerate();
+    let sets: Vec<String> =
+        sets.map(|(at, file)| format!("list{at} drop FILE \"{}\"", file.0.display())).collect();
+    let sets = if merged { vec![sets.join(", ")] } else { sets };
+    let names: Vec<String> = (0..sets.len()).map(|at| format!("filter{at}")).collect();
+    let entry = format!("ip{}_input [forward] -> ", A::FAMILY);
+    let mut chain = entry.clone();
+    for (name, sets) in names.iter().zip(&sets) {
+        write!(chain, "{name} :: SourceFilter({sets}) -> ")?;
+    }
+    let text = router_graph::TEXT.replacen(&entry, &chain, 1);
+    ensure!(text != router_graph::TEXT, "the built-in router's graph has another form");
+    let told = |errors: fingerpost_packet::graph::Errors| anyhow!("{errors}");
+    let configuration = Language::new(ELEMENTS).read("filters", &text).map_err(told)?;
+    let plan = Plan::of(&configuration, ELEMENTS).map_err(told)?;
+    let handlers = plan.handlers(configuration);
+    Ok((plan, handlers, names))
+}
+
+/// Packets that the filters have dropped so far.
+fn dropped(handlers: &Handlers, elements: &[String]) -> Result<u64> {
+    let mut sum = 0;
+    for name in elements {
+        let count =
+            handlers.read(&format!("{name}.drops"), "").map_err(|error| anyhow!("{error}"))?;
+        sum += count.trim().parse::<u64>().context("a count")?;
+    }
+    Ok(sum)
+}
+
+/// A list in a file, which goes with it.
+struct ListFile(PathBuf);
+
+impl ListFile {
+    fn write<A: Addr>(at: usize, list: &[Prefix<A>]) -> Result<Self> {
+        let name = format!("fingerpost-list-{}-v{}-{at}", std::process::id(), A::FAMILY);
+        let file = Self(std::env::temp_dir().join(name));
+        let mut out = std::io::BufWriter::new(std::fs::File::create(&file.0)?);
+        for prefix in list {
+            writeln!(out, "{prefix}")?;
+        }
+        out.flush()?;
+        Ok(file)
+    }
+}
+
+impl Drop for ListFile {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the folder for such files.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn set_source<A: Addr>(frame: &mut [u8; HEADER_BYTES], source: A) {
+    let room = "a header has 64 bytes";
+    if A::FAMILY == 4 {
+        let mut ip = Ip4Mut::at(frame, ETHER_BYTES).expect(room);
+        ip.set_src(u32::try_from(source.to_u128()).expect("an IPv4 address"));
+        ip.set_checksum(0);
+        let sum = checksum(&frame[ETHER_BYTES..ETHER_BYTES + IP4_BYTES]);
+        Ip4Mut::at(frame, ETHER_BYTES).expect(room).set_checksum(sum);
+    } else {
+        Ip6Mut::at(frame, ETHER_BYTES).expect(room).set_src(source.to_u128());
+    }
+}

@@ -5,7 +5,7 @@
 //! `filters-v4-merged` has all lists in one element and one lookup. Every list drops; a tenth of the sources are on one.
 //!
 //! No list of addresses to drop is at hand that may be handed on, so they are drawn by seed: lengths as often as the
-//! route table has them, of those longer than 16 bits, for IPv6 32 (a list of random short
+//! route table has them, but longer than 16 bits, for IPv6 32 (a list of random short
 //! prefixes would cover most addresses), places where the table has routes. Sources are as many distinct ones as
 //! there are destinations.
 //!
@@ -49,9 +49,10 @@ pub(super) fn prepare<A: Addr>(
     if options.filters == 0 {
         return Ok(());
     }
-    let lists: Vec<Vec<Prefix<A>>> = (0..options.filters)
-        .map(|at| list(table, options.listed, options.seed + at as u64))
-        .collect();
+    ensure!(!table.routes.is_empty(), "{}: no routes", table.file);
+    let space = Space::new(table);
+    let seeds = (0..options.filters).map(|at| options.seed.wrapping_add(at as u64));
+    let lists: Vec<Vec<Prefix<A>>> = seeds.map(|seed| space.list(options.listed, seed)).collect();
     let mut listed = Oracle::new();
     for &prefix in lists.iter().flatten() {
         listed.set(prefix, NextHopId(1));
@@ -67,7 +68,7 @@ pub(super) fn prepare<A: Addr>(
             let found =
                 stream::destinations(table, &oracle, stream, options.destinations, options.seed);
             ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
-            let sources = sources(table, &lists, &listed, found.len(), options.seed);
+            let sources = space.sources(&lists, &listed, found.len(), options.seed)?;
             let mut flows = stream::Random(options.seed);
             let mut headers = Vec::with_capacity(found.len());
             let mut arriving = Vec::with_capacity(found.len());
@@ -108,65 +109,79 @@ fn longer_than<A: Addr>() -> u8 {
     if A::FAMILY == 4 { 16 } else { 32 }
 }
 
-/// Draws up to `count` distinct prefixes.
-fn list<A: Addr>(table: &Table<A>, count: usize, seed: u64) -> Vec<Prefix<A>> {
-    let long: Vec<u8> = table.routes.iter().map(|(prefix, _)| prefix.len()).collect();
-    let long: Vec<u8> = long.into_iter().filter(|&len| len > longer_than::<A>()).collect();
-    // Not the numbers that destinations are drawn by.
-    let mut random = stream::Random(seed ^ 0x5ea1_15f5);
-    let mut seen = HashSet::with_capacity(count);
-    let mut drawn = Vec::with_capacity(count);
-    for _ in 0..count.saturating_mul(DRAWS) {
-        if drawn.len() == count || long.is_empty() {
-            break;
-        }
-        let (addr, len) = (address(table, &mut random), long[below(&mut random, long.len())]);
-        let prefix = Prefix::masked(addr, len);
-        if seen.insert(prefix) {
-            drawn.push(prefix);
-        }
-    }
-    drawn
+/// Where a table has routes.
+struct Space<'a, A: Addr> {
+    table: &'a Table<A>,
+    /// Up to each route, how much of the address space all before it and itself have.
+    sums: Vec<f64>,
 }
 
-/// Distinct sources, a tenth of which are on a list, in random order.
-fn sources<A: Addr>(
-    table: &Table<A>,
-    lists: &[Vec<Prefix<A>>],
-    listed: &Oracle<A>,
-    count: usize,
-    seed: u64,
-) -> Vec<A> {
-    let mut random = stream::Random(seed ^ 0x50_0ce5);
-    let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(count));
-    for _ in 0..count.saturating_mul(DRAWS) {
-        if drawn.len() == count {
-            break;
-        }
-        let on_list = below(&mut random, LISTED_EACH) == 0;
-        let addr = if on_list {
-            let list = &lists[below(&mut random, lists.len())];
-            match list.get(below(&mut random, list.len().max(1))) {
-                Some(&prefix) => within(prefix, &mut random),
-                None => continue,
-            }
-        } else {
-            address(table, &mut random)
+impl<'a, A: Addr> Space<'a, A> {
+    fn new(table: &'a Table<A>) -> Self {
+        let mut sum = 0.0;
+        let share = |(prefix, _): &(Prefix<A>, u32)| {
+            sum += (-f64::from(prefix.len())).exp2();
+            sum
         };
-        if stream::forwardable(addr)
-            && listed.lookup(addr).is_none() != on_list
-            && seen.insert(addr)
-        {
-            drawn.push(addr);
-        }
+        Self { table, sums: table.routes.iter().map(share).collect() }
     }
-    drawn
-}
 
-/// An address that some route covers, every route alike.
-fn address<A: Addr>(table: &Table<A>, random: &mut stream::Random) -> A {
-    let (prefix, _) = table.routes[below(random, table.routes.len())];
-    within(prefix, random)
+    /// An address that some route covers, each of them alike.
+    fn address(&self, random: &mut stream::Random) -> A {
+        let at = random.unit() * self.sums.last().copied().unwrap_or_default();
+        let at = self.sums.partition_point(|&sum| sum <= at).min(self.sums.len() - 1);
+        within(self.table.routes[at].0, random)
+    }
+
+    /// Draws up to `count` distinct prefixes.
+    fn list(&self, count: usize, seed: u64) -> Vec<Prefix<A>> {
+        let long = self.table.routes.iter().map(|(prefix, _)| prefix.len());
+        let long: Vec<u8> = long.filter(|&len| len > longer_than::<A>()).collect();
+        // Not the numbers that destinations are drawn by.
+        let mut random = stream::Random(seed ^ 0x5ea1_15f5);
+        let mut seen = HashSet::with_capacity(count);
+        let mut drawn = Vec::with_capacity(count);
+        for _ in 0..count.saturating_mul(DRAWS) {
+            if drawn.len() == count || long.is_empty() {
+                break;
+            }
+            let addr = self.address(&mut random);
+            let prefix = Prefix::masked(addr, long[below(&mut random, long.len())]);
+            if seen.insert(prefix) {
+                drawn.push(prefix);
+            }
+        }
+        drawn
+    }
+
+    /// Distinct sources, a tenth of which are on a list, in random order.
+    fn sources(
+        &self,
+        lists: &[Vec<Prefix<A>>],
+        listed: &Oracle<A>,
+        count: usize,
+        seed: u64,
+    ) -> Result<Vec<A>> {
+        let mut random = stream::Random(seed ^ 0x0050_0ce5);
+        let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(count));
+        while drawn.len() < count {
+            let on_list = below(&mut random, LISTED_EACH) == 0;
+            let fits = (0..DRAWS).find_map(|_| {
+                let addr = if on_list {
+                    let list = &lists[below(&mut random, lists.len())];
+                    within(*list.get(below(&mut random, list.len().max(1)))?, &mut random)
+                } else {
+                    self.address(&mut random)
+                };
+                let fits = listed.lookup(addr).is_none() != on_list && stream::forwardable(addr);
+                (fits && seen.insert(addr)).then_some(addr)
+            });
+            drawn.push(
+                fits.with_context(|| format!("no more sources like the first {}", drawn.len()))?,
+            );
+        }
+        Ok(drawn)
+    }
 }
 
 fn within<A: Addr>(prefix: Prefix<A>, random: &mut stream::Random) -> A {
@@ -249,5 +264,77 @@ fn set_source<A: Addr>(frame: &mut [u8; HEADER_BYTES], source: A) {
         Ip4Mut::at(frame, ETHER_BYTES).expect(room).set_checksum(sum);
     } else {
         Ip6Mut::at(frame, ETHER_BYTES).expect(room).set_src(source.to_u128());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Answers;
+    use crate::forward::{Stream, forward, tests::tables};
+
+    fn options() -> ForwardOptions {
+        ForwardOptions {
+            tables: tables(),
+            streams: vec![Stream::Prefix],
+            destinations: 500,
+            seconds: 0.01,
+            filters: 3,
+            listed: 2000,
+            ..ForwardOptions::default()
+        }
+    }
+
+    #[test]
+    fn listed_sources_end_and_others_arrive() {
+        let document = forward(&options()).unwrap();
+        let seen: Vec<_> = document
+            .runs
+            .iter()
+            .map(|run| (&run.name[..], run.answers, run.samples.len()))
+            .collect();
+        let ours = ["graph-v4", "filters-v4", "filters-v4-merged", "graph-v6", "filters-v6"];
+        let ours = ours.into_iter().chain(["filters-v6-merged"]).map(|name| (name, Answers::Ok, 9));
+        assert_eq!(seen, ours.chain([("generator", Answers::Unchecked, 9)]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_tenth_of_the_sources_are_on_a_list_by_a_search_of_all() {
+        let tables = tables();
+        let space = Space::new(tables.v4.as_ref().unwrap());
+        let lists: Vec<_> = (0..3).map(|seed| space.list(1000, seed)).collect();
+        let mut listed = Oracle::new();
+        lists.iter().flatten().for_each(|&prefix| drop(listed.set(prefix, NextHopId(1))));
+        let sources = space.sources(&lists, &listed, 1000, 1).unwrap();
+        let on_list =
+            |source: &&u32| lists.iter().flatten().any(|prefix| prefix.contains(**source));
+        assert!((60..140).contains(&sources.iter().filter(on_list).count()));
+        assert!(lists.iter().all(|list| list.len() == 1000 && list.iter().all(|p| p.len() > 16)));
+        assert_ne!(lists[0], lists[1]);
+    }
+
+    #[test]
+    fn a_filter_that_lets_a_source_pass_is_seen() {
+        let tables = tables();
+        let table = tables.v4.as_ref().unwrap();
+        let (control, ports) = world::build(&tables, None, None, None).unwrap();
+        let mut oracle = Oracle::new();
+        for &(prefix, hop) in &table.routes {
+            oracle.set(prefix, NextHopId(hop));
+        }
+        let found = stream::destinations(table, &oracle, Stream::Prefix, 100, 3);
+        let headers: Vec<_> = found.iter().map(|found| world::header(found.0, 1)).collect();
+        let lists = [vec![Prefix::masked(0xc633_6400, 24)]];
+        let (plan, handlers, elements) = graph::<u32>(&lists, true).unwrap();
+        let path = |headers: &[[u8; HEADER_BYTES]]| {
+            Path::of(&plan, control.reader(), ports, 4, headers.into(), 64).unwrap()
+        };
+        assert_eq!(path(&headers).check_of(&found[..0], 100), (0, 0), "all end");
+        assert_eq!(dropped(&handlers, &elements).unwrap(), 100);
+        // As if the lists had one source less.
+        let mut headers = headers;
+        set_source(&mut headers[7], 0xc633_6309_u32);
+        assert_eq!(path(&headers).check_of(&found[..0], 100), (1, 1));
+        assert_eq!(path(&headers).check_of(&found[7..8], 100), (1, 0));
     }
 }

@@ -453,7 +453,7 @@ mod tests {
     use crate::document::Answers;
     use fingerpost_lpm::Prefix;
 
-    fn tables() -> Tables {
+    pub(super) fn tables() -> Tables {
         let mut random = stream::Random(7);
         let mut v4 = Vec::new();
         let mut v6 = Vec::new();

@@ -48,7 +48,7 @@ impl Random {
 
     /// 0 to 1, without 1.
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
-    fn unit(&mut self) -> f64 {
+    pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

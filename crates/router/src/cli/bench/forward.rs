@@ -25,6 +25,7 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz
   $ fingerpost bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
   $ fingerpost bench forward --table v4.txt.xz --peers dpdk
+  $ fingerpost bench forward --table v4.txt.xz --filters 3
 
 64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
 crosses once and is compared with the oracle before anything is timed; runs take turns, and the
@@ -78,6 +79,12 @@ struct Forward {
     /// Samples of each run
     #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
     repeat: usize,
+    /// Measure the path with so many lists of source prefixes in it as well
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    filters: u8,
+    /// Prefixes of each list
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive)]
+    listed: usize,
     /// Of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
@@ -142,6 +149,8 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         elements: true,
         peers: built(&arguments.peers, find_loops(&arguments.peers)?),
         load_limit: Duration::from_secs_f64(arguments.peer_seconds),
+        filters: arguments.filters.into(),
+        listed: arguments.listed,
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));

@@ -816,6 +816,47 @@ impl Batch {
         self.labels[..self.len].iter().all(|&l| l == first).then(|| Decision::of(first))
     }
 
+    /// The output that all packets share which are not dropped, if there is one and none was taken: then the others can
+    /// close up.
+    #[inline]
+    pub fn shared_output(&self) -> Option<u16> {
+        let mut shared = None;
+        for &label in &self.labels[..self.len] {
+            match label {
+                TAKEN => return None,
+                label if label >= DROP => {}
+                label if *shared.get_or_insert(label) != label => return None,
+                _ => {}
+            }
+        }
+        shared
+    }
+
+    /// Tells the dropped packets to `dropped` and frees them; the others close up in order, where they are, for output 0
+    /// of the next element. What a filter does to most batches: cheaper than [`Batch::scatter`], which moves them all.
+    pub fn close_up(&mut self, mut dropped: impl FnMut(DropReason, &Meta)) {
+        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before closing up");
+        let Some(first) = self.labels[..self.len].iter().position(|&label| label >= DROP) else {
+            return self.unlabel();
+        };
+        let mut freed: [u32; BATCH] = [0; BATCH];
+        let (mut kept, mut count) = (first, 0);
+        for i in first..self.len {
+            if let Decision::Drop(reason) = Decision::of(self.labels[i]) {
+                dropped(reason, &self.meta[i]);
+                freed[count] = self.slots[i].frame;
+                count += 1;
+            } else {
+                self.slots[kept] = self.slots[i];
+                self.meta[kept] = self.meta[i];
+                kept += 1;
+            }
+        }
+        self.len = kept;
+        self.unlabel();
+        self.pool.lock().extend_from_slice(&freed[..count]);
+    }
+
     /// Empties the batch by label: packets for an output go to the batch that `to` names (which must
     /// have room), dropped ones are told to `dropped` and freed. Order is kept.
     pub fn scatter(
@@ -916,6 +957,35 @@ mod tests {
             batch.push(packet).unwrap();
         }
         batch
+    }
+
+    #[test]
+    fn what_goes_on_closes_up() {
+        let pool = Pool::new(64, 2048);
+        let mut batch = filled(&pool, 10);
+        (0..10).for_each(|i| batch.output(i, 3));
+        assert_eq!(batch.shared_output(), Some(3));
+        for i in [0, 4, 5, 9] {
+            batch.discard(i, DropReason::NoRoute);
+        }
+        batch.meta_mut()[8].paint = 7;
+        assert_eq!(batch.shared_output(), Some(3));
+        let mut told = 0;
+        batch.close_up(|reason, _| told += usize::from(reason == DropReason::NoRoute));
+        let left: Vec<u8> = (0..batch.len()).map(|i| batch.bytes(i)[0]).collect();
+        assert_eq!((told, &left[..], pool.free()), (4, &[1, 2, 3, 6, 7, 8][..], 58));
+        assert_eq!((batch.meta()[5].paint, batch.uniform()), (7, Some(Decision::Output(0))));
+        batch.output(1, 1);
+        assert_eq!(batch.shared_output(), None, "two outputs");
+        batch.output(1, 0);
+        let taken = batch.take(2);
+        assert_eq!(batch.shared_output(), None, "one is away");
+        drop(taken);
+        let mut batch = filled(&pool, 2);
+        batch.close_up(|_, _| panic!("none is dropped"));
+        assert_eq!(batch.len(), 2);
+        (0..2).for_each(|i| batch.discard(i, DropReason::NoRoute));
+        assert_eq!(batch.shared_output(), None, "none goes on");
     }
 
     #[test]

@@ -409,6 +409,13 @@ impl Work {
             self.task(*edge, batch, counts, counters);
             return;
         }
+        if let Some(output) = batch.shared_output()
+            && let Some(Some(edge)) = node.outputs.get(usize::from(output))
+        {
+            batch.close_up(|reason, meta| drop_counted(reason, meta, counts, counters));
+            self.task(*edge, batch, counts, counters);
+            return;
+        }
         self.scatter(node, batch, None, counts, counters);
     }
 

@@ -1,5 +1,5 @@
 //! Click's IPv4 router of two and of four ports (`examples/graphs/ip-router-2.click`), packet by packet: ARP,
-//! forwarding, errors and redirects.
+//! forwarding, errors and redirects; and that of two ports with checks of sources (`scrubbing.click`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -32,8 +32,12 @@ const fn end(n: u8, addr: [u8; 4]) -> End {
 }
 
 fn router(ports: usize) -> Rig {
+    example(&format!("ip-router-{ports}.click"))
+}
+
+fn example(name: &str) -> Rig {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs");
-    let text = fs::read_to_string(folder.join(format!("ip-router-{ports}.click"))).unwrap();
+    let text = fs::read_to_string(folder.join(name)).unwrap();
     let mut world = World::new();
     world.ports.ports.clear();
     Rig::new(&world, &text)
@@ -69,7 +73,10 @@ fn through(rig: &mut Rig, port: usize, frame: &[u8]) -> Vec<(String, Vec<u8>)> {
 
 /// Lets a router learn all stations.
 fn learned(ports: usize) -> Rig {
-    let mut rig = router(ports);
+    learn(router(ports), ports)
+}
+
+fn learn(mut rig: Rig, ports: usize) -> Rig {
     for port in 0..ports {
         let other = (port + 1) % ports;
         let question = through(&mut rig, other, &from(other, PEERS[port].addr, 9, 10));
@@ -121,6 +128,45 @@ fn packets_are_forwarded() {
     // To the router itself, whatever the TTL.
     assert!(through(&mut rig, 0, &from(0, OURS[1].addr, 1, 20)).is_empty());
     assert_eq!(rig.read("rest.count"), "4", "and the three ARP replies");
+}
+
+#[test]
+fn a_scrubbing_router_ends_what_is_wrong_with_sources() {
+    let mut rig = learn(example("scrubbing.click"), 2);
+    let sent = |rig: &mut Rig, port: usize, src: &str| {
+        let mut frame = frame_v4(src, &text(PEERS[1 - port].addr), 64, 17, &[7; 20]);
+        EtherMut::of(&mut frame).unwrap().set_addrs(OURS[port].mac, PEERS[port].mac);
+        let before =
+            [DropReason::ReversePath, DropReason::SourceFilter].map(|why| rig.dropped(why));
+        let sent = through(rig, port, &frame);
+        let after = [DropReason::ReversePath, DropReason::SourceFilter].map(|why| rig.dropped(why));
+        match (sent.len(), after[0] - before[0], after[1] - before[1]) {
+            (1, 0, 0) => "forwarded",
+            (0, 1, 0) => "reverse_path",
+            (0, 0, 1) => "source_filter",
+            other => panic!("{src}: {other:?}"),
+        }
+    };
+    for (port, src, want) in [
+        (0, "198.51.100.9", "forwarded"),
+        (0, "192.0.2.77", "forwarded"),
+        (0, "203.0.113.9", "reverse_path"),
+        (0, "8.8.8.8", "reverse_path"),
+        (1, "8.8.8.8", "forwarded"),
+        (1, "45.0.9.9", "source_filter"),
+        (1, "45.0.2.9", "forwarded"),
+        (1, "10.1.1.1", "source_filter"),
+        (1, "193.0.0.1", "forwarded"),
+        (1, "192.88.99.1", "reverse_path"),
+    ] {
+        assert_eq!(sent(&mut rig, port, src), want, "{src}");
+    }
+    rig.write("lists.add", "attack 9.9.0.0/16");
+    rig.write("rt.add", "8.8.8.8/32 3");
+    let seen = ["9.9.1.1", "8.8.8.8", "8.8.4.4"].map(|src| sent(&mut rig, 1, src));
+    assert_eq!(seen, ["source_filter", "reverse_path", "forwarded"]);
+    let count = rig.read("lists.count");
+    assert_eq!(count, "partners 1 40\nattack 3 120\nbogons 1 40\nwatched 1 40\n");
 }
 
 #[test]

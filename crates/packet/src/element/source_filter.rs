@@ -143,11 +143,11 @@ impl Shared {
     }
 
     fn read_count(&self) -> String {
-        let line = |(set, name): (usize, &Box<str>)| {
+        let line = |set: usize| {
             let Totals { packets, bytes } = self.total(set);
-            format!("{name} {packets} {bytes}\n")
+            format!("{} {packets} {bytes}\n", self.sets.names()[set])
         };
-        self.sets.names().iter().enumerate().map(line).collect()
+        (0..self.given.len()).map(line).collect()
     }
 
     fn read_stat(&self, actions: &[Action]) -> String {

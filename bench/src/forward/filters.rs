@@ -191,7 +191,7 @@ fn within<A: Addr>(prefix: Prefix<A>, random: &mut stream::Random) -> A {
 
 #[allow(clippy::cast_possible_truncation, reason = "it is below a usize")]
 fn below(random: &mut stream::Random, bound: usize) -> usize {
-    (u128::from(random.next()) * bound as u128 >> 64) as usize
+    ((u128::from(random.next()) * bound as u128) >> 64) as usize
 }
 
 /// The built-in router with filters between the check of a packet and its lookup; its handlers; and the filters' names.
@@ -304,7 +304,9 @@ mod tests {
         let space = Space::new(tables.v4.as_ref().unwrap());
         let lists: Vec<_> = (0..3).map(|seed| space.list(1000, seed)).collect();
         let mut listed = Oracle::new();
-        lists.iter().flatten().for_each(|&prefix| drop(listed.set(prefix, NextHopId(1))));
+        for &prefix in lists.iter().flatten() {
+            listed.set(prefix, NextHopId(1));
+        }
         let sources = space.sources(&lists, &listed, 1000, 1).unwrap();
         let on_list =
             |source: &&u32| lists.iter().flatten().any(|prefix| prefix.contains(**source));

@@ -23,6 +23,7 @@ const UNSAFE: &[&str] = &[
     "crates/lpm/src/mem/map.rs",
     "crates/lpm/src/simd.rs",
     "crates/packet/src/buf.rs",
+    "crates/packet/src/buf/tests.rs",
     "crates/packet/src/device/afxdp/",
     "crates/packet/src/device/af_packet.rs",
     "crates/packet/src/device/ring/handover.rs",

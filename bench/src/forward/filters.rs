@@ -281,6 +281,7 @@ mod tests {
             seconds: 0.01,
             filters: 3,
             listed: 2000,
+            elements: false,
             ..ForwardOptions::default()
         }
     }

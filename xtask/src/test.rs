@@ -53,6 +53,11 @@ const STEPS: &[Step] = &[
         quick: false,
         ..gate("docs", "cargo doc --workspace --all-features --no-deps")
     },
+    // Before the release build is waited for, which keeps one core alone for minutes.
+    Step {
+        quick: false,
+        ..gate("test programs", "cargo test --workspace --all-features --no-run")
+    },
     // The tests in namespaces start the program as it is shipped.
     Step { quick: false, ahead: true, ..gate("release", "cargo build --release --bin fingerpost") },
     Step {

@@ -33,6 +33,7 @@ mod next_hop;
 mod paint;
 mod ping_responder;
 mod print;
+mod questions;
 mod queue;
 mod route_lookup;
 mod sched;

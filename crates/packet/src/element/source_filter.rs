@@ -16,6 +16,7 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::AnyPrefix;
 
 use super::ether_input::AHEAD;
+use super::questions::Questions;
 use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};
@@ -324,33 +325,6 @@ impl Verdict {
             _ => None,
         });
         Self { drop, color }
-    }
-}
-
-/// Sources of one family in a batch, and where they stand in it.
-struct Questions<A> {
-    len: usize,
-    addrs: Box<[A; BATCH]>,
-    places: Box<[u16; BATCH]>,
-    answers: Box<[NextHopId; BATCH]>,
-}
-
-impl<A: Family> Questions<A> {
-    fn new() -> Self {
-        Self {
-            len: 0,
-            addrs: Box::new([A::default(); BATCH]),
-            places: Box::new([0; BATCH]),
-            answers: Box::new([NextHopId::NONE; BATCH]),
-        }
-    }
-
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "a batch has 256 packets")]
-    fn push(&mut self, addr: A, place: usize) {
-        self.addrs[self.len] = addr;
-        self.places[self.len] = place as u16;
-        self.len += 1;
     }
 }
 

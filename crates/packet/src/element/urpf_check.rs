@@ -15,11 +15,12 @@
 
 use std::sync::Arc;
 
-use fingerpost_lpm::{LpmReader, NextHopId};
+use fingerpost_lpm::LpmReader;
 
 use super::ether_input::AHEAD;
+use super::questions::Questions;
 use super::{Context, Element, ElementClass, Exit, Made, Setup, Shown};
-use crate::buf::{BATCH, Batch};
+use crate::buf::Batch;
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::{ClassSpec, ConfigError};
@@ -126,21 +127,12 @@ type Family6 = Sources<u128>;
 /// Tables of a family, and the sources of a batch to be asked for.
 struct Sources<A: Family> {
     tables: Vec<(Arc<RouteTable<A>>, LpmReader<A>)>,
-    len: usize,
-    addrs: Box<[A; BATCH]>,
-    places: Box<[u16; BATCH]>,
-    answers: Box<[NextHopId; BATCH]>,
+    questions: Questions<A>,
 }
 
 impl<A: Family> Sources<A> {
     fn new() -> Self {
-        Self {
-            tables: Vec::new(),
-            len: 0,
-            addrs: Box::new([A::default(); BATCH]),
-            places: Box::new([0; BATCH]),
-            answers: Box::new([NextHopId::NONE; BATCH]),
-        }
+        Self { tables: Vec::new(), questions: Questions::new() }
     }
 
     /// Strict knows the first table alone.
@@ -150,38 +142,29 @@ impl<A: Family> Sources<A> {
         }
     }
 
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "a batch has 256 packets")]
-    fn push(&mut self, addr: A, place: usize) {
-        self.addrs[self.len] = addr;
-        self.places[self.len] = place as u16;
-        self.len += 1;
-    }
-
     /// Asks for all that were pushed, table by table; those that no table takes fail.
     fn check(&mut self, rule: &Rule, batch: &mut Batch, fail: impl Fn(&mut Batch, usize)) {
         if self.tables.is_empty() {
             return;
         }
-        for (table, reader) in &mut self.tables {
-            let len = self.len;
-            reader.lookup_batch(&self.addrs[..len], &mut self.answers[..len]);
+        let Self { tables, questions } = self;
+        for (table, reader) in tables {
+            let len = questions.len;
+            reader.lookup_batch(&questions.addrs[..len], &mut questions.answers[..len]);
             // Who is not taken moves up, to be asked for in the next table.
-            let mut left = 0;
+            questions.len = 0;
             for k in 0..len {
-                let place = self.places[k];
-                let color = batch.meta()[usize::from(place)].paint;
-                if !rule.takes(table.way(self.answers[k]), color) {
-                    (self.addrs[left], self.places[left]) = (self.addrs[k], place);
-                    left += 1;
+                let place = usize::from(questions.places[k]);
+                let color = batch.meta()[place].paint;
+                if !rule.takes(table.way(questions.answers[k]), color) {
+                    questions.push(questions.addrs[k], place);
                 }
             }
-            self.len = left;
-            if left == 0 {
+            if questions.len == 0 {
                 return;
             }
         }
-        for &place in &self.places[..self.len] {
+        for &place in &questions.places[..questions.len] {
             fail(batch, usize::from(place));
         }
     }
@@ -197,7 +180,7 @@ struct UrpfCheck {
 
 impl Element for UrpfCheck {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        (self.v4.len, self.v6.len) = (0, 0);
+        (self.v4.questions.len, self.v6.questions.len) = (0, 0);
         for i in 0..batch.len() {
             batch.prefetch(i + AHEAD);
             let meta = batch.meta()[i];
@@ -206,12 +189,12 @@ impl Element for UrpfCheck {
                 4 if let (Some(src), Some(dst)) = (u32::src(frame, at), u32::dst(frame, at))
                     && !(meta.is_ours() || is_of_link_v4(src, dst)) =>
                 {
-                    self.v4.push(src, i);
+                    self.v4.questions.push(src, i);
                 }
                 6 if let (Some(src), Some(dst)) = (u128::src(frame, at), u128::dst(frame, at))
                     && !(meta.is_ours() || is_of_link_v6(src, dst)) =>
                 {
-                    self.v6.push(src, i);
+                    self.v6.questions.push(src, i);
                 }
                 // Whether it is a packet at all is for others to find out.
                 _ => {}
@@ -222,10 +205,10 @@ impl Element for UrpfCheck {
             failed.add(1);
             exit.take(batch, i);
         };
-        if v4.len > 0 {
+        if v4.questions.len > 0 {
             v4.check(rule, batch, fail);
         }
-        if v6.len > 0 {
+        if v6.questions.len > 0 {
             v6.check(rule, batch, fail);
         }
     }

@@ -122,6 +122,13 @@ fn main() {
 }
 
 #[test]
+fn a_graph_tells_of_it_as_of_any_class() {
+    let classes = [ELEMENTS, &[LATENCY_METER]].concat().leak();
+    let rig = Rig::of(&World::new(), "Idle -> LatencyMeter -> Discard", classes);
+    assert!(rig.read("classes").lines().any(|class| class == "LatencyMeter"));
+}
+
+#[test]
 fn the_latency_of_the_link_is_found_although_packets_are_lost() {
     let (mean, packets, lost) = measured();
     assert!((mean - 37.0).abs() < 0.001 && packets > 500, "{mean} us by {packets}");

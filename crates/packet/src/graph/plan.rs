@@ -16,7 +16,7 @@ use super::language::Language;
 use super::source::{Errors, Problems, Report, short};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::element::{
-    Around, Device, Devices, ELEMENTS, Element, ElementClass, Kept, Made, Receives, Setup, Shown,
+    Around, Device, Devices, Element, ElementClass, Kept, Made, Receives, Setup, Shown,
 };
 use crate::gateways::Gateways;
 use crate::handler::Handlers;
@@ -87,6 +87,8 @@ impl fmt::Debug for Node {
 #[derive(Clone, Debug)]
 pub struct Plan {
     nodes: Vec<Node>,
+    /// Those that it was planned with.
+    classes: &'static [ElementClass],
     devices: Vec<Device>,
     /// By port number: where its packets enter.
     entries: Vec<Option<NodeId>>,
@@ -188,7 +190,7 @@ impl Plan {
     /// When it was planned from another one.
     pub fn handlers(&self, configuration: Configuration) -> Handlers {
         let given = self.nodes.iter().map(|node| node.made.handlers.clone()).collect();
-        Handlers::new(Arc::new(configuration), given, ELEMENTS)
+        Handlers::new(Arc::new(configuration), given, self.classes)
     }
 
     /// Whether an element asked for the end.
@@ -230,7 +232,7 @@ impl<'a> Planner<'a> {
             problems.add(first.place, format!("more than {MAX_NODES} elements"));
             return None;
         }
-        let classes: HashMap<&str, _> = classes.iter().map(|row| (row.spec.name, row)).collect();
+        let known: HashMap<&str, _> = classes.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {
             configuration,
             problems,
@@ -245,7 +247,7 @@ impl<'a> Planner<'a> {
             rest: None,
         };
         for (number, element) in elements.iter().enumerate() {
-            let Some(class) = classes.get(element.class.name) else {
+            let Some(class) = known.get(element.class.name) else {
                 let words = format!("class `{}` cannot be run", element.class.name);
                 planner.problems.add(element.place, words);
                 continue;
@@ -260,7 +262,8 @@ impl<'a> Planner<'a> {
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
         let Self { nodes, entries, rest, stop, gateways, .. } = planner;
-        Some(Plan { nodes, devices, entries, rest, stop, gateways, warnings: Vec::new() })
+        let warnings = Vec::new();
+        Some(Plan { nodes, classes, devices, entries, rest, stop, gateways, warnings })
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {

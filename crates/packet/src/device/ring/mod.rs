@@ -80,7 +80,7 @@ struct Joined {
     asked: AtomicBool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Counts {
     /// Times that the other side took no more.
     full: u64,
@@ -161,20 +161,14 @@ impl Ring {
         Err(DeviceError::Unfit { device: path.into(), what })
     }
 
-    /// The other side, if there is one by now.
-    fn joined(&mut self) -> Result<Option<&mut Joined>, DeviceError> {
-        if !matches!(self.state, State::Joined(_)) {
-            // Not each time: it is a system call.
-            self.quiet += 1;
-            if self.quiet % LOOK_EVERY != 1 {
-                return Ok(None);
-            }
-            self.join()?;
+    /// Looks whether the other side is there, where it was not.
+    fn meet(&mut self) -> Result<(), DeviceError> {
+        if matches!(self.state, State::Joined(_)) {
+            return Ok(());
         }
-        match &mut self.state {
-            State::Joined(joined) => Ok(Some(joined)),
-            State::Alone | State::Asking(_) => Ok(None),
-        }
+        // Not each time: it is a system call.
+        self.quiet += 1;
+        if self.quiet % LOOK_EVERY == 1 { self.join() } else { Ok(()) }
     }
 
     fn join(&mut self) -> Result<(), DeviceError> {
@@ -327,15 +321,14 @@ impl Joined {
 
 impl Port for Ring {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-        let mut counts = self.counts;
-        let Some(joined) = self.joined()? else { return Ok(0) };
+        self.meet()?;
+        let State::Joined(joined) = &mut self.state else { return Ok(0) };
         // Relaxed: the worker alone asks and answers.
         let woken = joined.asked.swap(false, Relaxed);
         if woken {
             joined.from.sleeps(false);
         }
-        let count = joined.receive(into, &mut counts);
-        self.counts = Counts { peers: self.counts.peers, ..counts };
+        let count = joined.receive(into, &mut self.counts);
         self.quiet = if count > 0 { 0 } else { self.quiet + 1 };
         // What was sent before the other side went is still received.
         if count == 0 && (woken || self.quiet.is_multiple_of(LOOK_EVERY)) {
@@ -345,10 +338,9 @@ impl Port for Ring {
     }
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
-        let mut counts = self.counts;
-        let Some(joined) = self.joined()? else { return Ok(0) };
-        let count = joined.transmit(from, &mut counts);
-        self.counts = Counts { peers: self.counts.peers, ..counts };
+        self.meet()?;
+        let State::Joined(joined) = &mut self.state else { return Ok(0) };
+        let count = joined.transmit(from, &mut self.counts);
         if count == 0 && !from.is_empty() {
             self.look()?;
         }

@@ -83,8 +83,14 @@ pub(super) fn prepare<A: Addr>(
             }
             let (all, ending) = (headers.len(), headers.len() - arriving.len());
             let before = dropped(&handlers, &elements)?;
-            let mut path =
-                Path::of(&plan, control.reader(), ports, A::FAMILY, headers.into(), options.burst)?;
+            let mut path = Path::new(
+                plan.clone(),
+                control.reader(),
+                ports,
+                A::FAMILY,
+                headers.into(),
+                options.burst,
+            );
             let (checked, mut wrong) = path.check_of(&arriving, all as u64);
             let ended = dropped(&handlers, &elements)? - before;
             wrong = wrong.max(ended.abs_diff(ending as u64));
@@ -330,7 +336,7 @@ mod tests {
         let lists = [vec![Prefix::masked(0xc633_6400, 24)]];
         let (plan, handlers, elements) = graph::<u32>(&lists, true).unwrap();
         let path = |headers: &[[u8; HEADER_BYTES]]| {
-            Path::of(&plan, control.reader(), ports, 4, headers.into(), 64).unwrap()
+            Path::new(plan.clone(), control.reader(), ports, 4, headers.into(), 64)
         };
         assert_eq!(path(&headers).check_of(&found[..0], 100), (0, 0), "all end");
         assert_eq!(dropped(&handlers, &elements).unwrap(), 100);

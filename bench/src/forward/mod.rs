@@ -154,30 +154,19 @@ struct Path {
 
 impl Path {
     fn new(
+        plan: GraphPlan,
         reader: Reader<Forwarding>,
         ports: world::Ports,
         family: u8,
         headers: Arc<[[u8; HEADER_BYTES]]>,
         burst: usize,
-    ) -> Result<Self> {
-        Self::of(&router_graph::plan()?, reader, ports, family, headers, burst)
-    }
-
-    /// The same with another graph.
-    fn of(
-        plan: &GraphPlan,
-        reader: Reader<Forwarding>,
-        ports: world::Ports,
-        family: u8,
-        headers: Arc<[[u8; HEADER_BYTES]]>,
-        burst: usize,
-    ) -> Result<Self> {
+    ) -> Self {
         let pool = Pool::new(FRAMES, FRAME_BYTES);
         let (commands, orders) = mpsc::channel();
-        let (plan, counters) = (plan.clone(), counters());
+        let counters = counters();
         let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
         worker.set_burst(burst);
-        Ok(Self { plan, counters, worker, ports, pool, headers, family, _commands: commands })
+        Self { plan, counters, worker, ports, pool, headers, family, _commands: commands }
     }
 
     fn generator(&self) -> Generator {
@@ -320,8 +309,8 @@ fn prepare<A: Addr>(
             world::header(d.0, u16::from_be_bytes([a, b]))
         });
         let headers: Arc<[_]> = headers.collect();
-        let reader = control.reader();
-        let mut path = Path::new(reader, ports, A::FAMILY, headers.clone(), options.burst)?;
+        let (plan, reader) = (router_graph::plan()?, control.reader());
+        let mut path = Path::new(plan, reader, ports, A::FAMILY, headers.clone(), options.burst);
         let (checked, wrong) = path.check(&found);
         let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
         run.family = Some(A::FAMILY);
@@ -597,7 +586,8 @@ mod tests {
         }
         let mut found = stream::destinations(&table, &oracle, Stream::Prefix, 100, 3);
         let headers = found.iter().map(|d| world::header(d.0, 1)).collect();
-        let mut path = Path::new(control.reader(), ports, 4, headers, 64).unwrap();
+        let plan = router_graph::plan().unwrap();
+        let mut path = Path::new(plan, control.reader(), ports, 4, headers, 64);
         assert_eq!(path.check(&found), (100, 0));
         // As if the oracle said something else of three of them.
         for destination in &mut found[10..13] {

@@ -114,7 +114,7 @@ pub struct WorkerCounters {
     pub receive_ticks: Count,
     /// Ticks at the end of rounds, when what gathered for ports is sent, while the worker is timed.
     pub send_ticks: Count,
-    /// Rounds of the worker that found packets.
+    /// Rounds of the worker that found packets, or had some of its own to move.
     pub busy_rounds: Count,
     /// Rounds that found none.
     pub idle_rounds: Count,

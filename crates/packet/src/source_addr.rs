@@ -39,7 +39,7 @@ pub(crate) fn egress_v6(
 }
 
 fn egress(hops: &HopTable, id: NextHopId, hash: impl FnOnce() -> u32) -> Option<u16> {
-    let hash = if hops.only_leg(id).is_some() { 0 } else { hash() };
+    let hash = if hops.view().only_leg(id).is_some() { 0 } else { hash() };
     match hops.leg(id, hash) {
         Leg::Adjacency(index) => Some(hops.adjacency(index).port),
         Leg::Glean(port) => Some(port),

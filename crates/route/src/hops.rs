@@ -17,6 +17,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fingerpost_lpm::{Heap, Memory, NextHopId, UpdateError};
@@ -25,6 +27,8 @@ use fingerpost_lpm::{Heap, Memory, NextHopId, UpdateError};
 use cells::Region;
 #[cfg(not(loom))]
 use fingerpost_lpm::Region;
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
 
 use crate::event::Mac;
 
@@ -244,12 +248,11 @@ impl HopTable {
         [&self.hops, &self.slots, &self.adjacencies]
     }
 
-    /// The word that stands for the only leg of `id`; `None` when it is a group.
+    /// What a pass over a batch reads, found once for all of it.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "the upper half is 0")]
-    pub fn only_leg(&self, id: NextHopId) -> Option<u32> {
-        let word = self.word(id);
-        (word >> 32 == 0).then_some(word as u32)
+    pub fn view(&self) -> HopView<'_> {
+        let (adjacencies, _) = self.adjacencies.u64s().as_chunks();
+        HopView { hops: self.hops.u64s(), adjacencies }
     }
 
     /// What happens to a packet of flow `hash` with next hop `id`.
@@ -282,30 +285,16 @@ impl HopTable {
 
     #[inline]
     fn word(&self, id: NextHopId) -> u64 {
-        // Acquire pairs with the release of `set_group`: a group's slots are filled before it shows.
-        self.hops.u64s().get(id.index()).map_or(0, |w| w.load(Acquire))
+        self.view().word(id)
     }
 
     /// The adjacency of an index; an index past the end is unresolved.
     #[inline]
     pub fn adjacency(&self, index: u32) -> Adjacency {
-        let packed = self.packed_adjacency(index);
+        let packed = self.view().packed_adjacency(index);
         let [a, b, c, d, e, f, g, h, i, j, k, l] = packed.link_addrs();
         let (dst, src) = (Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l]));
         Adjacency { dst, src, port: packed.port(), mtu: packed.mtu() }
-    }
-
-    /// The same, as it lies in the table.
-    #[inline]
-    pub fn packed_adjacency(&self, index: u32) -> PackedAdjacency {
-        let words = self.adjacencies.u64s();
-        let at = index as usize * 2;
-        let (Some(low), Some(high)) = (words.get(at), words.get(at + 1)) else {
-            return PackedAdjacency { low: 0, high: 0 };
-        };
-        // High first: its MTU says whether the low half can be used. Pairs with `set_adjacency`.
-        let high = high.load(Acquire);
-        PackedAdjacency { low: low.load(Relaxed), high }
     }
 
     /// Writer: a single leg.
@@ -368,6 +357,40 @@ impl HopTable {
 }
 
 /// The same views over atomics that loom watches.
+/// The words of hops and adjacencies, borrowed from a [`HopTable`].
+#[derive(Clone, Copy, Debug)]
+pub struct HopView<'a> {
+    hops: &'a [AtomicU64],
+    adjacencies: &'a [[AtomicU64; 2]],
+}
+
+impl HopView<'_> {
+    /// The word that stands for the only leg of `id`; `None` when it is a group.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the upper half is 0")]
+    pub fn only_leg(self, id: NextHopId) -> Option<u32> {
+        let word = self.word(id);
+        (word >> 32 == 0).then_some(word as u32)
+    }
+
+    #[inline]
+    fn word(self, id: NextHopId) -> u64 {
+        // Acquire pairs with the release of `set_group`: a group's slots are filled before it shows.
+        self.hops.get(id.index()).map_or(0, |w| w.load(Acquire))
+    }
+
+    /// As [`HopTable::adjacency`], as it lies in the table.
+    #[inline]
+    pub fn packed_adjacency(self, index: u32) -> PackedAdjacency {
+        let Some([low, high]) = self.adjacencies.get(index as usize) else {
+            return PackedAdjacency { low: 0, high: 0 };
+        };
+        // High first: its MTU says whether the low half can be used. Pairs with `set_adjacency`.
+        let high = high.load(Acquire);
+        PackedAdjacency { low: low.load(Relaxed), high }
+    }
+}
+
 #[cfg(loom)]
 mod cells {
     use std::sync::Arc;
@@ -477,7 +500,7 @@ mod tests {
         table.copy_to(&bigger);
         for table in [table, bigger] {
             assert!(
-                table.only_leg(NextHopId(3)).is_none() && table.only_leg(NextHopId(1)).is_some()
+                table.view().only_leg(NextHopId(3)).is_none() && table.view().only_leg(NextHopId(1)).is_some()
             );
             assert_eq!(table.group(NextHopId(3)), Some((2, 5)));
             assert_eq!(table.group(NextHopId(1)), None);

@@ -1,9 +1,9 @@
 //! Does what the lookup's answer means: sends packets on their way with a new link header.
 //!
-//! Two passes over a batch. The first turns each hop into a leg, by the flow hash where the hop is a
-//! group; the second reads the adjacencies, compares the MTU, and writes the packet's header once:
-//! TTL or hop limit, checksum, MACs. Packets that cannot go on leave by other outputs, with their
-//! note set: `error` has a [`Cause`], `fragment` the MTU, `hold` the leg that has no link address.
+//! One pass over a batch: each hop is turned into a leg, by the flow hash where it is a group; the leg's
+//! adjacency says the MTU, and what to write into the packet's header: TTL or hop limit, checksum, MACs.
+//! Packets that cannot go on leave by other outputs, with their note set: `error` has a [`Cause`],
+//! `fragment` the MTU, `hold` the leg that has no link address.
 //!
 //! Fragments come back by the second input. The leg of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
@@ -65,25 +65,22 @@ const FRAGMENT: u16 = 3;
 const FRAGMENTS: u16 = 1;
 
 struct NextHop<const FAMILY: u8> {
-    /// As words: nearly all name an adjacency, and only the others are worth decoding.
-    legs: Box<[u32; BATCH]>,
-    /// Packets of the batch that are to be looked at more closely.
-    special: Vec<usize>,
+    /// Packets of the batch that are to be looked at more closely, and the words of their legs.
+    special: Vec<(usize, u32)>,
 }
 
 impl<const FAMILY: u8> NextHop<FAMILY> {
     fn new() -> Self {
-        Self { legs: Box::new([0; BATCH]), special: Vec::with_capacity(BATCH) }
+        Self { special: Vec::with_capacity(BATCH) }
     }
 
     /// A packet that does not simply go on, or is of our own making.
     #[cold]
-    fn send_special(&self, i: usize, input: u16, batch: &mut Batch, cx: &Context<'_>) {
-        let leg = self.legs[i];
+    fn send_special(i: usize, leg: u32, input: u16, batch: &mut Batch, cx: &Context<'_>) {
         let verdict = match Leg::adjacency_of(leg) {
             None => elsewhere(Leg::decode(leg)),
             Some(index) => {
-                let adjacency = cx.forwarding.hops.packed_adjacency(index);
+                let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
                 let meta = batch.meta()[i];
                 let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
                 if !adjacency.resolved() {
@@ -122,19 +119,18 @@ enum Verdict {
 
 impl<const FAMILY: u8> Element for NextHop<FAMILY> {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let hops = &*cx.forwarding.hops;
-        for (i, (leg, meta)) in self.legs.iter_mut().zip(batch.meta()).enumerate() {
-            *leg = if input == FRAGMENTS {
-                meta.hop.0
+        let table = &*cx.forwarding.hops;
+        let (hops, special) = (table.view(), &mut self.special);
+        batch.each(|i, one| {
+            // Nearly all legs name an adjacency, and only the others are worth decoding.
+            let leg = if input == FRAGMENTS {
+                one.meta.hop.0
             } else {
-                hops.only_leg(meta.hop).unwrap_or_else(|| {
-                    Self::choose(hops, meta, batch.bytes(i), cx.flow_seed).encode()
+                hops.only_leg(one.meta.hop).unwrap_or_else(|| {
+                    Self::choose(table, one.meta, one.frame, cx.flow_seed).encode()
                 })
             };
-        }
-        let Self { legs, special } = self;
-        batch.each(|i, one| {
-            if let Some(index) = Leg::adjacency_of(legs[i])
+            if let Some(index) = Leg::adjacency_of(leg)
                 && let adjacency = hops.packed_adjacency(index)
                 && adjacency.resolved()
                 && one.meta.flags & FLAG_GENERATED == 0
@@ -143,11 +139,11 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                 one.meta.note = adjacency.port().into();
                 cx.counters.use_adjacency(index);
             } else {
-                special.push(i);
+                special.push((i, leg));
             }
         });
-        while let Some(i) = self.special.pop() {
-            self.send_special(i, input, batch, cx);
+        while let Some((i, leg)) = self.special.pop() {
+            Self::send_special(i, leg, input, batch, cx);
         }
     }
 }

@@ -117,7 +117,6 @@ fn plain(own: &OwnAddrs, frame: &[u8], at: usize) -> Option<usize> {
     let (src, dst) = (ip.src(), ip.dst());
     // Bits that none of them has, gathered: fewer comparisons.
     let odd = u64::from(octet(src) as u8 | octet(dst) as u8)
-        | u64::from(ip.fragment() & FRAGMENT_OFFSET)
         | own.bit_of_v4(src)
         | own.bit_of_v4(dst)
         | (at ^ ETHER_BYTES) as u64;

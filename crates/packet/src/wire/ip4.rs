@@ -32,10 +32,21 @@ impl<'a> Ip4<'a> {
         self.0[0] >> 4
     }
 
-    /// Version 4, and a header without options.
+    /// Version 4, a header without options, and no fragment but a first one.
     #[inline]
     pub fn is_plain(self) -> bool {
-        self.0[0] == 0x45
+        // By the words that the sum reads as well.
+        const FIRST: u32 = u32::from_ne_bytes([0xff, 0, 0, 0]);
+        const PLAIN: u32 = u32::from_ne_bytes([0x45, 0, 0, 0]);
+        const OFFSET: u32 = u32::from_ne_bytes([0, 0, 0x1f, 0xff]);
+        (self.raw(0) & FIRST ^ PLAIN) | (self.raw(4) & OFFSET) == 0
+    }
+
+    /// Four bytes in the machine's order.
+    #[inline]
+    fn raw(self, at: usize) -> u32 {
+        let b = self.0;
+        u32::from_ne_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
     }
 
     /// Length of the header in bytes, as it states it: 0 to 60.
@@ -108,9 +119,7 @@ impl<'a> Ip4<'a> {
     /// does not care for byte order (RFC 1071 section 2 B), so neither does [`sum_is_valid`].
     #[inline]
     pub fn raw_sum(self) -> u64 {
-        let b = self.0;
-        let word =
-            |at: usize| u64::from(u32::from_ne_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]));
+        let word = |at| u64::from(self.raw(at));
         word(0) + word(4) + word(8) + word(12) + word(16)
     }
 }
@@ -118,11 +127,12 @@ impl<'a> Ip4<'a> {
 /// Whether a header of this [`Ip4::raw_sum`] (plus that of its options) carries a right checksum.
 #[inline]
 pub fn sum_is_valid(sum: u64) -> bool {
-    // Fold 64 to 32 bits and those to 17. A header is never all zeros (its version is not), so a right one gives
-    // 0xffff, or twice that, and never 0.
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    matches!(sum, 0xffff | 0x1_fffe)
+    // Folding keeps the remainder by 0xffff, since 2^16 leaves 1. Of a right header it is 0; the sum itself never is,
+    // because a header is not all zeros (its version is not). An odd number divides another without remainder when
+    // the product with its inverse stays small (Hacker's Delight, 10-17).
+    const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+    const { assert!(INVERSE.wrapping_mul(0xffff) == 1) };
+    sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
 /// An IPv4 header, for writing. Nothing but [`Ip4Mut::decrement_ttl`] keeps the checksum right.

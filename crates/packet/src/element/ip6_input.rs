@@ -8,14 +8,14 @@
 //! Cost: one line of the frame, one read of a filter for each address.
 
 use super::{Context, Element, ElementClass, Made};
-use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
 use crate::own_addrs::OwnAddrs;
 use crate::wire::icmp::NEXT_HOP_BY_HOP;
 use crate::wire::ip6::{is_link_local, is_multicast};
-use crate::wire::{IP6_BYTES, Ip6};
+use crate::wire::{ETHER_BYTES, IP6_BYTES, Ip6};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -28,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks IPv6 headers and addresses, and the hop limit",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Ip6Input { own: OwnAddrs::v6() }))
+        Ok(Made::new(|| Ip6Input { own: OwnAddrs::v6(), special: Vec::with_capacity(BATCH) }))
     },
 };
 
@@ -36,6 +36,8 @@ const ERROR: u16 = 1;
 
 struct Ip6Input {
     own: OwnAddrs,
+    /// Packets of the batch that are to be looked at more closely.
+    special: Vec<usize>,
 }
 
 enum Verdict {
@@ -47,27 +49,68 @@ enum Verdict {
 impl Element for Ip6Input {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.own.follow(&cx.forwarding.ports);
-        batch.each(|_, mut one| {
-            let at = usize::from(one.meta.network);
-            match check_header(one.frame, at) {
-                Err(reason) => one.discard(reason),
-                Ok(ip) => {
-                    let total = at + IP6_BYTES + ip.payload_len();
-                    let verdict = self.check_packet(ip, one.meta);
-                    if total != one.frame.len() {
-                        one.truncate(total);
-                    }
-                    match verdict {
-                        Verdict::Forward => {}
-                        Verdict::Expired => {
-                            one.meta.note = Cause::TtlExpired.note();
-                            one.output(ERROR);
-                        }
-                        Verdict::Drop(reason) => one.discard(reason),
-                    }
+        let Self { own, special } = self;
+        batch.each(|i, mut one| match plain(own, one.frame, one.meta.network.into()) {
+            Some(total) if one.meta.flags & FLAG_LINK_MULTICAST == 0 => {
+                if total != one.frame.len() {
+                    one.truncate(total);
                 }
             }
+            _ => special.push(i),
         });
+        while let Some(i) = self.special.pop() {
+            self.check(batch, i);
+        }
+    }
+}
+
+/// Where a packet behind an Ethernet header ends that is to be forwarded for certain: nothing about it is special.
+/// All conditions are taken together, since nearly every packet meets them. Whatever does not is checked one by one.
+#[inline(always)]
+fn plain(own: &OwnAddrs, frame: &[u8], at: usize) -> Option<usize> {
+    let head: &[u8; ETHER_BYTES + IP6_BYTES] = frame.first_chunk()?;
+    let ip = Ip6::at(head, ETHER_BYTES)?;
+    let (src, dst) = (ip.src(), ip.dst());
+    let end = ETHER_BYTES + IP6_BYTES + ip.payload_len();
+    let plain = (at == ETHER_BYTES)
+        & (ip.version() == 6)
+        & (ip.payload_len() != 0)
+        & (end <= frame.len())
+        & is_ordinary(src)
+        & is_ordinary(dst)
+        & !own.may_be_v6(src)
+        & (ip.hop_limit() > 1);
+    plain.then_some(end)
+}
+
+/// Neither of `::/8`, where the martians are, nor of `fe00::/7`: link-local and multicast.
+#[inline]
+fn is_ordinary(addr: u128) -> bool {
+    let first = (addr >> 120) as u8;
+    first.wrapping_add(2) > 2
+}
+
+impl Ip6Input {
+    #[cold]
+    fn check(&self, batch: &mut Batch, i: usize) {
+        let meta = batch.meta()[i];
+        let at = usize::from(meta.network);
+        match check_header(batch.bytes(i), at) {
+            Err(reason) => batch.discard(i, reason),
+            Ok(ip) => {
+                let total = at + IP6_BYTES + ip.payload_len();
+                let verdict = self.check_packet(ip, &meta);
+                batch.truncate(i, total);
+                match verdict {
+                    Verdict::Forward => {}
+                    Verdict::Expired => {
+                        batch.meta_mut()[i].note = Cause::TtlExpired.note();
+                        batch.output(i, ERROR);
+                    }
+                    Verdict::Drop(reason) => batch.discard(i, reason),
+                }
+            }
+        }
     }
 }
 

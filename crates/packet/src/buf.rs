@@ -558,6 +558,8 @@ impl Batch {
         let place = self.pool.place();
         // At most `BATCH`, but the compiler does not know it.
         let len = self.len.min(BATCH);
+        // A copy of its own can stay in a register: what is written into frames might else be it.
+        let mut labeled = self.labeled;
         for i in first..len {
             if AHEAD {
                 // Past the end there is an older frame, which does no harm.
@@ -574,10 +576,11 @@ impl Batch {
                     meta: &mut self.meta[i],
                     len: &mut slot.len,
                     label: &mut self.labels[i],
-                    labeled: &mut self.labeled,
+                    labeled: &mut labeled,
                 },
             );
         }
+        self.labeled = labeled;
     }
 
     /// Appends free frames of the pool with `len` bytes each, up to `count` of them and as far as there is

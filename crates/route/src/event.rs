@@ -47,6 +47,12 @@ impl Mac {
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
+
+    /// As a number, the first byte highest.
+    pub fn bits(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
 }
 
 impl fmt::Debug for Mac {

@@ -93,23 +93,21 @@ impl Element for EtherInput {
         }
         // Nearly always a batch is of one port, and all of it for us.
         let first = batch.meta().first().and_then(|meta| From::port(meta.port, cx));
-        let Some(From { number, mac: Some(mac), fill }) = first else {
+        let mac = first.and_then(|from| from.mac).filter(|mac| !mac.is_group());
+        let (Some(From { number, fill, .. }), Some(mac)) = (first, mac) else {
             return (0..batch.len()).for_each(|i| look(batch, i, cx));
         };
-        let [v4, v6] = if fill { [FILL, FILL + 1] } else { [0, 1] };
-        let special = &mut self.special;
+        let (special, mac, v6) = (&mut self.special, mac.bits(), if fill { 1 + FILL } else { 1 });
         batch.each_ahead(|i, mut one| {
             let kind = match Ether::of(one.frame) {
-                Some(ether)
-                    if one.meta.port == number && ether.dst() == mac && !ether.multicast() =>
-                {
-                    ether.kind()
-                }
+                Some(ether) if one.meta.port == number && ether.dst_bits() == mac => ether.kind(),
                 _ => return special.push(i),
             };
             one.meta.network = NETWORK;
             match kind {
-                ether::TYPE_IP4 => one.output(v4),
+                // Its label is that already.
+                ether::TYPE_IP4 if !fill => {}
+                ether::TYPE_IP4 => one.output(FILL),
                 ether::TYPE_IP6 => one.output(v6),
                 _ => special.push(i),
             }

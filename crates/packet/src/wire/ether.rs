@@ -30,6 +30,13 @@ impl<'a> Ether<'a> {
         Mac([b[0], b[1], b[2], b[3], b[4], b[5]])
     }
 
+    /// The same as a number, the first byte highest: faster to compare.
+    #[inline]
+    pub fn dst_bits(self) -> u64 {
+        let b = self.0;
+        u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) >> 16
+    }
+
     /// Source.
     #[inline]
     pub fn src(self) -> Mac {
@@ -88,6 +95,7 @@ mod tests {
         assert_eq!(frame[..14], [2, 1, 2, 3, 4, 5, 2, 9, 8, 7, 6, 5, 0x86, 0xdd]);
         let ether = Ether::of(&frame).unwrap();
         assert_eq!((ether.dst(), ether.src()), (Mac([2, 1, 2, 3, 4, 5]), Mac([2, 9, 8, 7, 6, 5])));
+        assert_eq!((ether.dst_bits(), ether.dst().bits()), (0x0201_0203_0405, 0x0201_0203_0405));
         assert_eq!((ether.kind(), ether.multicast()), (TYPE_IP6, false));
         assert!(Ether::of(&[0xff; 14]).unwrap().multicast());
         assert!(Ether::of(&[0; 13]).is_none() && EtherMut::of(&mut [0; 13]).is_none());

@@ -12,10 +12,10 @@ use crate::counters::WorkerCounters;
 use crate::device::{DeviceError, Port};
 use crate::drops::DropReason;
 use crate::element::{Held, Transmit};
-use crate::worker::{Event, nanoseconds};
+use crate::worker::{BURST, Event, nanoseconds};
 
 /// Packets in a queue that are sent without waiting for the end of the round.
-const SEND_AT: usize = 64;
+const SEND_AT: usize = BURST;
 
 /// A queue from which the port took nothing for so long is emptied: its packets are of no use to
 /// anybody any more, and their frames are missing elsewhere.
@@ -29,8 +29,6 @@ pub(crate) struct Outlets {
     slots: Vec<Option<Slot>>,
     counters: Arc<WorkerCounters>,
     pool: Pool,
-    /// Packets in all queues.
-    queued: Held,
     now_ns: u64,
 }
 
@@ -47,7 +45,7 @@ struct Slot {
 
 impl Outlets {
     pub(crate) fn new(counters: Arc<WorkerCounters>, pool: Pool) -> Self {
-        Self { slots: Vec::new(), counters, pool, queued: Held::default(), now_ns: 0 }
+        Self { slots: Vec::new(), counters, pool, now_ns: 0 }
     }
 
     /// Adds a port; one that had the number before comes back.
@@ -71,7 +69,7 @@ impl Outlets {
     /// Takes a port out; what its queue holds is dropped.
     pub(crate) fn remove(&mut self, number: u16, reason: DropReason) -> Option<Box<dyn Port>> {
         let mut slot = self.slots.get_mut(usize::from(number))?.take()?;
-        slot.drop_queue(reason, &self.counters, &mut self.queued);
+        slot.drop_queue(reason, &self.counters);
         Some(slot.port)
     }
 
@@ -100,12 +98,23 @@ impl Outlets {
 
     /// Packets in all queues.
     pub(crate) fn queued(&self) -> Held {
-        self.queued
+        let mut held = Held::default();
+        for slot in self.slots.iter().flatten() {
+            held.generated += slot.generated;
+            held.received += slot.queue.len() - slot.generated;
+        }
+        held
     }
 
     /// A round begins.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+        for slot in self.slots.iter_mut().flatten() {
+            if slot.queue.is_empty() {
+                // Its patience begins with the first packet that waits.
+                slot.moved_ns = now_ns;
+            }
+        }
     }
 
     /// Notes that a port's device failed: the end of the round takes it out.
@@ -122,9 +131,9 @@ impl Outlets {
             if slot.queue.is_empty() {
                 continue;
             }
-            slot.flush(now_ns, &self.counters, &mut self.queued);
+            slot.flush(now_ns, &self.counters);
             if !slot.queue.is_empty() && now_ns.saturating_sub(slot.moved_ns) >= PATIENCE_NS {
-                slot.drop_queue(DropReason::TransmitFull, &self.counters, &mut self.queued);
+                slot.drop_queue(DropReason::TransmitFull, &self.counters);
             }
         }
     }
@@ -142,25 +151,30 @@ impl Places for Outlets {
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
     fn place(&mut self, meta: &Meta) -> Option<&mut Batch> {
+        let at = usize::from(meta.note as u16);
+        let room = matches!(self.slots.get(at), Some(Some(slot)) if slot.queue.room() > 0);
+        if (room && meta.flags & FLAG_GENERATED == 0) || self.admit(at, meta) {
+            return Some(&mut *self.slots[at].as_mut()?.queue);
+        }
+        None
+    }
+}
+
+impl Outlets {
+    /// Whether a packet that does not simply join its queue can do so; counts it.
+    #[cold]
+    fn admit(&mut self, at: usize, meta: &Meta) -> bool {
         let generated = meta.flags & FLAG_GENERATED != 0;
-        let Some(Some(slot)) = self.slots.get_mut(usize::from(meta.note as u16)) else {
+        let Some(Some(slot)) = self.slots.get_mut(at) else {
             self.counters.drop_packet(DropReason::PortDown, generated);
-            return None;
+            return false;
         };
-        if slot.queue.room() == 0 && !slot.make_room(self.now_ns, &self.counters, &mut self.queued)
-        {
+        if slot.queue.room() == 0 && !slot.make_room(self.now_ns, &self.counters) {
             self.counters.drop_packet(DropReason::TransmitFull, generated);
-            return None;
+            return false;
         }
-        if slot.queue.is_empty() {
-            // Its patience begins with the first packet that waits.
-            slot.moved_ns = self.now_ns;
-        }
-        if generated {
-            slot.generated += 1;
-        }
-        self.queued.add(generated);
-        Some(&mut slot.queue)
+        slot.generated += usize::from(generated);
+        true
     }
 }
 
@@ -169,7 +183,7 @@ impl Transmit for Outlets {
         batch.distribute(self);
         for slot in self.slots.iter_mut().flatten() {
             if slot.queue.len() >= SEND_AT {
-                slot.flush(self.now_ns, &self.counters, &mut self.queued);
+                slot.flush(self.now_ns, &self.counters);
             }
         }
     }
@@ -185,9 +199,9 @@ impl Transmit for Outlets {
 
 impl Slot {
     /// Sends what the port takes.
-    fn flush(&mut self, now_ns: u64, counters: &WorkerCounters, queued: &mut Held) {
+    fn flush(&mut self, now_ns: u64, counters: &WorkerCounters) {
         if self.failed.is_some() {
-            self.drop_queue(DropReason::PortDown, counters, queued);
+            self.drop_queue(DropReason::PortDown, counters);
             return;
         }
         let (before, bytes) = (self.queue.len(), self.queue.total_bytes());
@@ -207,23 +221,21 @@ impl Slot {
             }
             counters.packets_out.add((sent - sent_generated) as u64);
             counters.generated_sent.add(sent_generated as u64);
-            queued.received -= sent - sent_generated;
-            queued.generated -= sent_generated;
         }
         if sent > 0 || self.queue.is_empty() {
             self.moved_ns = now_ns;
         }
         if let Err(error) = result {
             self.failed = Some(error);
-            self.drop_queue(DropReason::TransmitError, counters, queued);
+            self.drop_queue(DropReason::TransmitError, counters);
         }
     }
 
     /// Whether a full queue has room after a few tries.
     #[cold]
-    fn make_room(&mut self, now_ns: u64, counters: &WorkerCounters, queued: &mut Held) -> bool {
+    fn make_room(&mut self, now_ns: u64, counters: &WorkerCounters) -> bool {
         for _ in 0..TRIES {
-            self.flush(now_ns, counters, queued);
+            self.flush(now_ns, counters);
             if self.queue.room() > 0 {
                 return true;
             }
@@ -231,11 +243,10 @@ impl Slot {
         false
     }
 
-    fn drop_queue(&mut self, reason: DropReason, counters: &WorkerCounters, queued: &mut Held) {
+    fn drop_queue(&mut self, reason: DropReason, counters: &WorkerCounters) {
         for meta in self.queue.meta() {
             let generated = meta.flags & FLAG_GENERATED != 0;
             counters.drop_packet(reason, generated);
-            queued.remove(generated);
         }
         self.queue.clear();
         self.generated = 0;

@@ -26,7 +26,7 @@ use crate::outlets::Outlets;
 
 /// Packets taken from a port at once, unless asked otherwise: enough to overlap cache misses, few
 /// enough to stay in the first-level cache from the first element to the last.
-pub const BURST: usize = 64;
+pub const BURST: usize = 128;
 
 /// How long to look again before sleeping: waking costs about as much.
 const SPIN_NS: u64 = 50_000;
@@ -571,9 +571,9 @@ mod tests {
     #[test]
     fn a_broken_port_is_closed_and_told() {
         let mut rig = rig(&world());
-        let slow = Slow { takes: 64, ..Slow::default() };
+        let slow = Slow { takes: BURST, ..Slow::default() };
         let fails = slow.fails.clone();
-        rig.add(0, numbered(&rig.pool, 64 * 4));
+        rig.add(0, numbered(&rig.pool, 4 * BURST as u64));
         rig.add(1, slow);
         rig.worker.round();
         fails.store(true, atomic::Ordering::SeqCst);
@@ -586,9 +586,9 @@ mod tests {
         }
         rig.worker.round();
         rig.check_law();
-        assert_eq!(rig.counters.packets_out.read(), 64);
-        assert_eq!(rig.dropped(DropReason::TransmitError), 64);
-        assert_eq!(rig.dropped(DropReason::PortDown), 64);
+        assert_eq!(rig.counters.packets_out.read(), BURST as u64);
+        assert_eq!(rig.dropped(DropReason::TransmitError), BURST as u64);
+        assert_eq!(rig.dropped(DropReason::PortDown), BURST as u64);
     }
 
     #[test]

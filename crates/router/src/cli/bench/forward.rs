@@ -9,6 +9,7 @@ use fingerpost_bench::peer::find_loops;
 use fingerpost_bench::table::Tables;
 use fingerpost_bench::xdp::LEAST_PACKETS;
 use fingerpost_bench::{BenchDocument, ForwardOptions, XdpOptions, forward};
+use fingerpost_packet::worker::BURST;
 
 use super::super::choice;
 use super::super::command::{Failure, parsed};
@@ -65,7 +66,7 @@ struct Forward {
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = positive)]
     destinations: usize,
     /// Packets taken at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = burst)]
+    #[arg(long, value_name = "N", default_value_t = BURST, value_parser = burst)]
     burst: usize,
     /// Routers of others in the same turns: names, `dpdk`, `all`, or `none`
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = found_by(find_loops))]

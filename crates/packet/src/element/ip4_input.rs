@@ -2,8 +2,9 @@
 //!
 //! In this order: length, version, header length, total length, checksum; padding is cut off; then
 //! addresses that no router forwards, the link broadcast rule, and TTL. The TTL is tested before the
-//! lookup, as Linux does: cheaper under attack, and traceroute works toward addresses without a
-//! route. Packets to the host itself pass whatever their TTL: the lookup tells them apart.
+//! lookup, other than RFC 1812 5.2.1.2 and Linux have it: cheaper under attack, and traceroute works
+//! toward addresses without a route. Packets to the host itself pass whatever their TTL: the lookup
+//! tells them apart.
 //!
 //! Packets of our own making have no business here; should one come, what only strangers can do
 //! wrong is not held against it.

@@ -500,7 +500,8 @@ mod tests {
         table.copy_to(&bigger);
         for table in [table, bigger] {
             assert!(
-                table.view().only_leg(NextHopId(3)).is_none() && table.view().only_leg(NextHopId(1)).is_some()
+                table.view().only_leg(NextHopId(3)).is_none()
+                    && table.view().only_leg(NextHopId(1)).is_some()
             );
             assert_eq!(table.group(NextHopId(3)), Some((2, 5)));
             assert_eq!(table.group(NextHopId(1)), None);

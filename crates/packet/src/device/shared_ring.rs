@@ -112,11 +112,16 @@ impl Mapping {
     /// When they do not fit.
     pub(in crate::device) fn write(&self, offset: usize, from: &[u8]) {
         let words = self.words(offset, from.len().next_multiple_of(8));
-        for (word, bytes) in words.iter().zip(from.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
+        // Whole words apart: a copy of a length that is known only then is a call each.
+        let (whole, rest) = from.as_chunks();
+        for (word, bytes) in words.iter().zip(whole) {
             // Relaxed: the counters hand it over.
-            word.store(u64::from_ne_bytes(whole), Relaxed);
+            word.store(u64::from_ne_bytes(*bytes), Relaxed);
+        }
+        if let Some(word) = words.get(whole.len()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_ne_bytes(last), Relaxed);
         }
     }
 
@@ -132,8 +137,12 @@ impl Mapping {
             head.copy_from_slice(&word[skip..skip + head.len()]);
         }
         let words = self.words(aligned, to.len().next_multiple_of(8));
-        for (word, bytes) in words.iter().zip(to.chunks_mut(8)) {
-            bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..bytes.len()]);
+        let (whole, rest) = to.as_chunks_mut();
+        for (bytes, word) in whole.iter_mut().zip(words) {
+            *bytes = word.load(Relaxed).to_ne_bytes();
+        }
+        if let Some(word) = words.get(whole.len()) {
+            rest.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..rest.len()]);
         }
     }
 

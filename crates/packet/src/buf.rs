@@ -268,6 +268,8 @@ pub struct Meta {
     pub note: u32,
     /// Click's paint: a number that elements mark packets with.
     pub paint: u8,
+    /// Click's VLAN annotation: priority and number of a VLAN, as in a tag; 0 for none.
+    pub vlan: u16,
 }
 
 /// Made by the router: an ICMP error or a further fragment. Never causes an error.

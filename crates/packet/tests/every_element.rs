@@ -77,6 +77,9 @@ const GRAPHS: &[Subject] = &[
         u [fail] -> UrpfCheck(rt, MODE loose) -> ToDevice(c); rt :: DXRIPLookup(10.0.0.0/24 1, 0/0 0);
         more :: IPLookup(10.0.0.0/8 2); rt6 :: IP6Lookup(2001:db8::/32 0);
         Idle -> rt => Discard, Discard; Idle -> more => Discard, Discard, Discard; Idle -> rt6 -> Discard"),
+    ordered("FromDevice(a) -> d :: VLANDecap -> VLANEncap(VLAN_ID 9, VLAN_PCP 3) -> VLANEncap(ANNO, ETHERTYPE 0x88a8)
+        -> s :: StripEtherVLANHeader -> SetVLANAnno(0x6007) -> EtherVLANEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO)
+        -> ToDevice(b); s [untagged] -> StripEtherVLANHeader(3) -> ToDevice(c)"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose
@@ -139,6 +142,13 @@ fn corpus() -> Vec<Vec<u8>> {
     arp[..14].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 9, 9, 8, 6]);
     arp[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
     frames.push(arp);
+    // In a VLAN, and in a VLAN of a VLAN, that no host is in who looks for IP at the usual place.
+    let mut tagged = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]);
+    for kind in [[0x81, 0], [0x88, 0xa8]] {
+        tagged.splice(12..12, [kind[0], kind[1], 0x60, 7]);
+        frames.push(tagged.clone());
+    }
+    frames.push(tagged[..17].to_vec());
     let bad = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/packets/bad.pcap");
     let file = std::fs::File::open(bad).unwrap();
     let mut reader = pcap_file::pcap::PcapReader::new(file).unwrap();

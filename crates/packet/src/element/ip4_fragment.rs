@@ -314,6 +314,7 @@ mod tests {
         let mut packet = stage.packet("wide", &frame, mtu);
         packet.meta.hop = NextHopId(5);
         packet.meta.paint = 7;
+        packet.meta.vlan = 9;
         stage.run(&mut Ip4Fragment::default(), vec![packet])
     }
 
@@ -342,8 +343,15 @@ mod tests {
             let ip = Ip4::at(&l.frame, 14).unwrap();
             assert_eq!((ip.id(), ip.traffic_class(), ip.ttl(), ip.protocol()), (99, 0x2e, 7, 17));
             let flags = if i == 0 { 0 } else { FLAG_GENERATED };
-            let meta =
-                Meta { port: 3, network: 14, flags, hop: NextHopId(5), note: 1500, paint: 7 };
+            let meta = Meta {
+                port: 3,
+                network: 14,
+                flags,
+                hop: NextHopId(5),
+                note: 1500,
+                paint: 7,
+                vlan: 9,
+            };
             assert_eq!((l.output, l.meta), (0, meta));
             assert_eq!(l.frame[..14], left[0].frame[..14]);
         }

@@ -46,6 +46,7 @@ mod source_filter;
 mod tee;
 mod unqueue;
 mod urpf_check;
+mod vlan;
 mod waiting;
 
 pub use seam::{Context, Element, Held, Inputs, Transmit};
@@ -123,4 +124,9 @@ pub static ELEMENTS: &[ElementClass] = &[
     tee::CLASS,
     unqueue::CLASS,
     urpf_check::CLASS,
+    vlan::DECAP,
+    vlan::ENCAP,
+    vlan::ETHER_ENCAP,
+    vlan::SET,
+    vlan::STRIP,
 ];

@@ -84,6 +84,13 @@ impl<T: Word> Setting<T> {
         T::of_word(self.0.load(Relaxed))
     }
 
+    /// Makes another value of the present one, whoever else changes it meanwhile.
+    pub(super) fn change(&self, with: impl Fn(T) -> T) {
+        let change = |word| Some(with(T::of_word(word)).to_word());
+        // It always gives a value, so this cannot fail.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, change);
+    }
+
     /// Adds the handlers that read and write it.
     pub(super) fn handled(&self, made: Made, name: &'static str) -> Made {
         let (shown, set) = (self.clone(), self.clone());

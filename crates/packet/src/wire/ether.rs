@@ -11,6 +11,12 @@ pub const TYPE_IP4: u16 = 0x0800;
 pub const TYPE_ARP: u16 = 0x0806;
 /// IPv6.
 pub const TYPE_IP6: u16 = 0x86dd;
+/// A VLAN tag (IEEE 802.1Q): the packet's own type follows it.
+pub const TYPE_VLAN: u16 = 0x8100;
+/// The outer tag of a provider's network (IEEE 802.1ad), before one of [`TYPE_VLAN`].
+pub const TYPE_SERVICE_VLAN: u16 = 0x88a8;
+/// Bytes of a tag: its type, and priority and number of the VLAN.
+pub const TAG_BYTES: usize = 4;
 
 /// An Ethernet header, for reading.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,10 @@
 //!
 //! A bucket is kept as the time at which it will be full again (the virtual scheduling form of the
 //! leaky bucket, ITU-T I.371): one integer, no refill timer, no floats, the same answers for the same
-//! times. RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
+//! times. Elements that keep to a rate use the same bucket (`element/rated.rs`). RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
 //! configurable; RFC 1812, 4.3.2.8 asks for one for ICMP.
 //!
-//! Cost: two comparisons and two additions an error.
+//! Cost: two comparisons, an addition and a division an error.
 
 use crate::graph::{Args, ConfigError, Value};
 
@@ -38,38 +38,119 @@ impl Value for Limit {
     }
 }
 
-/// A token bucket over a monotonic clock.
+/// A token bucket over a monotonic clock. Exact: no part of a nanosecond is lost or given away.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    limit: Limit,
-    /// What a token costs.
-    token_ns: u64,
-    /// Room of the bucket beyond one token.
-    spare_ns: u64,
+    /// Tokens that come back a second; [`UNLIMITED`] is no limit.
+    rate: u64,
+    /// How far ahead of the time a taker may find the bucket's full time, and still take.
+    spare: Moment,
     /// When the bucket will be full.
-    full_at_ns: u64,
+    full_at: Moment,
+}
+
+/// A rate that is none.
+const UNLIMITED: u64 = u64::MAX;
+
+/// A time in nanoseconds, and a part of one over the bucket's rate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct Moment {
+    ns: u64,
+    part: u64,
+}
+
+impl Moment {
+    /// What so many tokens cost, behind a part of a nanosecond.
+    fn of(tokens: u64, part: u64, rate: u64) -> Self {
+        let rate = rate.max(1);
+        let cost = u128::from(tokens) * u128::from(SECOND_NS) + u128::from(part);
+        match u64::try_from(cost) {
+            Ok(cost) => Self { ns: cost / rate, part: cost % rate },
+            // More tokens than any packet costs.
+            Err(_) => {
+                Self { ns: u64::try_from(cost / u128::from(rate)).unwrap_or(u64::MAX), part: 0 }
+            }
+        }
+    }
 }
 
 impl Bucket {
     /// A full bucket.
     pub fn new(limit: Limit) -> Self {
-        // Rounded up, so that the rate is never exceeded.
-        let token_ns = SECOND_NS.div_ceil(u64::from(limit.rate_pps.max(1)));
-        let spare_ns = token_ns.saturating_mul(u64::from(limit.burst.max(1)) - 1);
-        Self { limit, token_ns, spare_ns, full_at_ns: 0 }
+        let rate = if limit == Limit::NONE { UNLIMITED } else { limit.rate_pps.into() };
+        Self::with_burst(rate, limit.burst.into())
+    }
+
+    /// A full bucket of this many tokens; at least 1 is assumed.
+    pub(crate) fn with_burst(rate: u64, burst: u64) -> Self {
+        let spare = Moment::of(burst.max(1) - 1, 0, rate);
+        Self { rate, spare, full_at: Moment::default() }
+    }
+
+    /// A full bucket for takers of many tokens at once, who may take while less than `debt` are owed.
+    pub(crate) fn with_debt(rate: u64, debt: u64) -> Self {
+        Self { rate, spare: Moment::of(debt, 0, rate), full_at: Moment::default() }
+    }
+
+    /// Tokens that come back a second.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Goes on as another bucket, of which as many tokens are taken as of this one, but not more than it has.
+    pub(crate) fn become_of(&mut self, other: Self, now_ns: u64) {
+        let owed = u128::from(self.ahead(now_ns).ns) * u128::from(self.rate);
+        let owed = u64::try_from(owed / u128::from(SECOND_NS)).unwrap_or(u64::MAX);
+        *self = other;
+        self.take_many(owed, now_ns);
+        let empty_ns = self.spare.ns.saturating_add(Moment::of(1, 0, self.rate).ns);
+        self.full_at.ns = self.full_at.ns.min(now_ns.saturating_add(empty_ns));
+    }
+
+    /// How far the time at which it is full is ahead.
+    #[inline]
+    fn ahead(&self, now_ns: u64) -> Moment {
+        match self.full_at.ns.checked_sub(now_ns) {
+            Some(ns) => Moment { ns, part: self.full_at.part },
+            None => Moment::default(),
+        }
     }
 
     /// Whether a token is there.
     #[inline]
     pub fn has_token(&self, now_ns: u64) -> bool {
-        self.limit == Limit::NONE
-            || (self.limit.rate_pps != 0 && self.full_at_ns.saturating_sub(now_ns) <= self.spare_ns)
+        self.rate == UNLIMITED || (self.rate != 0 && self.ahead(now_ns) <= self.spare)
+    }
+
+    /// Tokens that can be taken one by one before there is none; all that are there, and one on top.
+    pub(crate) fn tokens(&self, now_ns: u64) -> u64 {
+        if self.rate == UNLIMITED {
+            return u64::MAX;
+        }
+        if !self.has_token(now_ns) {
+            return 0;
+        }
+        let (spare, ahead, rate) = (self.spare, self.ahead(now_ns), u128::from(self.rate));
+        // In parts of a nanosecond: not negative, since there is a token.
+        let parts = |time: Moment| u128::from(time.ns) * rate + u128::from(time.part);
+        let tokens = (parts(spare) - parts(ahead)) / u128::from(SECOND_NS);
+        u64::try_from(tokens).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     /// Takes a token; call after [`Bucket::has_token`] said so.
     #[inline]
     pub fn take(&mut self, now_ns: u64) {
-        self.full_at_ns = self.full_at_ns.max(now_ns).saturating_add(self.token_ns);
+        self.take_many(1, now_ns);
+    }
+
+    /// Takes so many, some of which it may owe then.
+    #[inline]
+    pub(crate) fn take_many(&mut self, tokens: u64, now_ns: u64) {
+        if self.full_at.ns < now_ns {
+            self.full_at = Moment { ns: now_ns, part: 0 };
+        }
+        let cost = Moment::of(tokens, self.full_at.part, self.rate);
+        self.full_at = Moment { ns: self.full_at.ns.saturating_add(cost.ns), part: cost.part };
     }
 }
 
@@ -231,6 +312,45 @@ mod tests {
             2,
             "the end of time saturates"
         );
+    }
+
+    #[test]
+    fn no_part_of_a_nanosecond_is_lost() {
+        // 3 bytes a nanosecond: a packet of 100 costs 33 and a third.
+        let mut bucket = Bucket::with_debt(3 * SECOND_NS, 100);
+        let mut taken = 0_u64;
+        for now in 0..10_000 {
+            while bucket.has_token(now) {
+                bucket.take_many(100, now);
+                taken += 100;
+            }
+        }
+        // The rate, what may be owed, and what was taken at once beyond that.
+        assert_eq!(taken, 30_100);
+        assert_eq!(sent(&mut Bucket::with_burst(7, 3), std::iter::repeat_n(9, 10)), 3);
+    }
+
+    #[test]
+    fn tokens_are_those_that_can_be_taken() {
+        for (rate, burst) in [(7, 3), (10_000_000, 256), (3, 1), (0, 4)] {
+            let mut bucket = Bucket::with_burst(rate, burst);
+            for now in [5, 5, 90, 300_000_000, 300_000_001, 900_000_000] {
+                let tokens = bucket.tokens(now);
+                let all = sent(&mut bucket.clone(), std::iter::repeat_n(now, 1000));
+                assert_eq!(tokens, all as u64, "{rate} {burst} {now}");
+                bucket.take_many(tokens.min(2), now);
+            }
+        }
+        assert_eq!(Bucket::new(Limit::NONE).tokens(1), u64::MAX);
+        let mut bucket = Bucket::with_burst(10, 4);
+        bucket.take_many(4, SECOND_NS);
+        assert!(!bucket.has_token(SECOND_NS));
+        bucket.become_of(Bucket::with_burst(1_000, 4), SECOND_NS);
+        let tokens = [0, 1, 2, 9].map(|ms| bucket.tokens(SECOND_NS + ms * 1_000_000));
+        assert_eq!((bucket.rate(), tokens), (1_000, [0, 1, 2, 4]));
+        bucket.take_many(4, 2 * SECOND_NS);
+        bucket.become_of(Bucket::with_burst(1, 1), 2 * SECOND_NS);
+        assert_eq!((bucket.tokens(2 * SECOND_NS), bucket.tokens(3 * SECOND_NS)), (0, 1));
     }
 
     #[test]

@@ -80,6 +80,12 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> d :: VLANDecap -> VLANEncap(VLAN_ID 9, VLAN_PCP 3) -> VLANEncap(ANNO, ETHERTYPE 0x88a8)
         -> s :: StripEtherVLANHeader -> SetVLANAnno(0x6007) -> EtherVLANEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO)
         -> ToDevice(b); s [untagged] -> StripEtherVLANHeader(3) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> m :: Meter(10, 20) -> BandwidthMeter(1Mbps) -> s :: RatedSplitter(1000)
+        -> Queue(2000) -> RatedUnqueue(500) -> ToDevice(b); m [1] -> Discard; m [2] -> Discard;
+        s [1] -> t :: BandwidthRatedSplitter(200kBps, BURST_BYTES 9000) -> Queue(2000) -> BandwidthRatedUnqueue(8Mbps)
+        -> ToDevice(c); t [1] -> Queue(2000) -> Shaper(2000) -> BandwidthShaper(1MBps) -> ToDevice(d)"),
+    ordered("FromDevice(a) -> Queue(2000) -> DelayShaper(1ms, CAPACITY 9) -> DelayUnqueue(0) -> ToDevice(b);
+        RatedSource(LIMIT 5, RATE 1000) -> Discard"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose

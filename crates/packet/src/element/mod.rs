@@ -1,5 +1,6 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
+mod allowance;
 mod arp_querier;
 mod arp_responder;
 mod check_ip_header;
@@ -7,6 +8,7 @@ mod classifier;
 mod control_socket;
 mod counter;
 mod dec_ttl;
+mod delay;
 mod device;
 mod discard;
 mod drop_broadcasts;
@@ -28,6 +30,7 @@ mod ip6_input;
 mod ip_combo;
 mod ip_filter;
 mod ip_lookup;
+mod meter;
 mod neighbors;
 mod next_hop;
 mod paint;
@@ -35,6 +38,7 @@ mod ping_responder;
 mod print;
 mod questions;
 mod queue;
+mod rated;
 mod route_lookup;
 mod sched;
 mod seam;
@@ -65,6 +69,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     counter::CLASS,
     dec_ttl::CLASS4,
     dec_ttl::CLASS6,
+    delay::SHAPER,
+    delay::UNQUEUE,
     device::FROM,
     device::FROM_ALL,
     device::TO,
@@ -97,6 +103,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip_filter::FILTER,
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,
+    meter::BYTES,
+    meter::PACKETS,
     next_hop::CLASS4,
     next_hop::CLASS6,
     paint::PAINT,
@@ -105,6 +113,12 @@ pub static ELEMENTS: &[ElementClass] = &[
     ping_responder::CLASS,
     print::CLASS,
     queue::CLASS,
+    rated::BYTE_SHAPER,
+    rated::BYTE_SPLITTER,
+    rated::BYTE_UNQUEUE,
+    rated::SHAPER,
+    rated::SPLITTER,
+    rated::UNQUEUE,
     route_lookup::STATIC,
     route_lookup::LINEAR,
     route_lookup::RADIX,
@@ -120,6 +134,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     sched::PRIORITY,
     set_ip_dscp::CLASS,
     source::CLASS,
+    source::RATED,
     source_filter::CLASS,
     tee::CLASS,
     unqueue::CLASS,

@@ -1,24 +1,21 @@
-//! Makes packets of nothing: for tests and measurements.
+//! Makes packets of nothing: for tests and measurements. `InfiniteSource` as many as it can, `RatedSource` so many a
+//! second.
 //!
-//! Source: Click's `InfiniteSource`. Its packets count as packets of our own making.
+//! Source: Click's elements of these names. Their packets count as packets of our own making.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::allowance::{Allowance, Budget, Unit};
 use super::setting::Setting;
-use super::{Context, Element, ElementClass, Inputs, Made};
+use super::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::counters::{Count, PerWorker};
-use crate::graph::{Arg, ClassSpec};
+use crate::graph::{Arg, ClassSpec, ConfigError};
 use crate::handler::Handler;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "InfiniteSource",
-        ports: "0/1",
-        processing: "h/h",
-        flow: "x/y",
-        output_names: &[],
-    },
+    spec: spec("InfiniteSource"),
     summary: "makes packets of the same bytes, a burst a round",
     configure: |setup| {
         let data = setup.args.optional_arg("DATA")?;
@@ -27,34 +24,94 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let active = setup.args.optional("ACTIVE");
         let length = setup.args.keyword("LENGTH");
         setup.args.finish()?;
-        let limit: i64 = limit?.unwrap_or(-1);
+        let given = Given { data, limit: limit?, active: active?, length: length?, stop: false };
         let burst = burst?.unwrap_or(1);
-        let active = Setting::new(active?.unwrap_or(true));
-        let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
-        let longest = usize::from(LONGEST);
-        let length = length?;
-        if length.unwrap_or(data.len()) > longest {
-            let words = format!("packets have at most {longest} bytes");
-            return Err(setup.args.refuse_all(&words));
-        }
-        let data = padded(&data, length);
-        let counts = setup.keep::<PerWorker<Count>>();
-        let made = Made::new({
-            let (active, counts) = (active.clone(), counts.clone());
-            move || Source {
-                data: data.clone(),
-                left: u64::try_from(limit).unwrap_or(u64::MAX),
-                burst,
-                active: active.clone(),
-                count: counts.add(),
-            }
-        });
-        let made = made
-            .polled()
-            .handler(Handler::read("count", move || counts.sum(Count::read).to_string()));
-        Ok(active.handled(made, "active"))
+        configure(setup, given, move || Pace::Round(burst))
     },
 };
+
+pub(crate) const RATED: ElementClass = ElementClass {
+    spec: spec("RatedSource"),
+    summary: "makes packets of the same bytes, so many a second",
+    configure: |setup| {
+        let data = setup.args.optional_arg("DATA")?;
+        let allowance = Allowance::read(setup, Unit::Packets, Some(RATE));
+        let limit = setup.args.optional("LIMIT");
+        let active = setup.args.optional("ACTIVE");
+        let length = setup.args.keyword("LENGTH");
+        let least = setup.args.keyword::<usize>("DATASIZE");
+        let stop = setup.args.keyword("STOP");
+        setup.args.finish()?;
+        let bytes = data.as_ref().map_or(USUAL.len(), |data: &Arg<'_>| data.bytes().len());
+        // What is there is not cut for it.
+        let length = length?.or(least?.map(|least| least.max(bytes)));
+        let (limit, active, stop) = (limit?, active?, stop?.unwrap_or(false));
+        let allowance = allowance?;
+        let each = allowance.clone();
+        let given = Given { data, limit, active, length, stop };
+        Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
+    },
+};
+
+const fn spec(name: &'static str) -> ClassSpec {
+    ClassSpec { name, ports: "0/1", processing: "h/h", flow: "x/y", output_names: &[] }
+}
+
+/// What both take.
+struct Given<'a> {
+    data: Option<Arg<'a>>,
+    limit: Option<i64>,
+    active: Option<bool>,
+    length: Option<usize>,
+    /// The router ends when the last packet is made.
+    stop: bool,
+}
+
+fn configure(
+    setup: &mut Setup<'_>,
+    given: Given<'_>,
+    pace: impl Fn() -> Pace + Send + Sync + 'static,
+) -> Result<Made, ConfigError> {
+    let Given { data, limit, active, length, stop } = given;
+    // Negative is none.
+    let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(u64::MAX));
+    let active = Setting::new(active.unwrap_or(true));
+    let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
+    let longest = usize::from(LONGEST);
+    if length.unwrap_or(data.len()) > longest {
+        let words = format!("packets have at most {longest} bytes");
+        return Err(setup.args.refuse_all(&words));
+    }
+    let data = padded(&data, length);
+    let counts = setup.keep::<PerWorker<Count>>();
+    let resets = Setting::<u32>::new(0);
+    let stop = stop.then(|| setup.stop.clone());
+    let made = Made::new({
+        let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
+        move || Source {
+            data: data.clone(),
+            limit,
+            left: limit,
+            pace: pace(),
+            active: active.clone(),
+            count: counts.add(),
+            seen: resets.get(),
+            resets: resets.clone(),
+            stop: stop.clone(),
+        }
+    });
+    let made = made
+        .polled()
+        .handler(Handler::read("count", move || counts.sum(Count::read).to_string()))
+        .handler(Handler::write("reset", move |_| {
+            resets.change(|resets| resets.wrapping_add(1));
+            Ok(())
+        }));
+    Ok(active.handled(made, "active"))
+}
+
+/// Packets a second of `RatedSource`: Click's.
+const RATE: u64 = 10;
 
 /// What the smallest frames hold behind their headroom.
 const LONGEST: u16 = 2048 - HEADROOM;
@@ -70,20 +127,43 @@ fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {
     }
 }
 
+/// How many are made.
+enum Pace {
+    /// In each round.
+    Round(usize),
+    Rated(Budget),
+}
+
 struct Source {
     data: Arc<[u8]>,
+    limit: u64,
+    /// Of these.
     left: u64,
-    burst: usize,
+    pace: Pace,
     active: Setting<bool>,
     count: Arc<Count>,
+    /// How often it was told to begin again, and how often it did.
+    resets: Setting<u32>,
+    seen: u32,
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl Element for Source {
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let resets = self.resets.get();
+        if resets != self.seen {
+            self.seen = resets;
+            self.left = self.limit;
+            self.count.set(0);
+        }
         if self.left == 0 || !self.active.get() {
             return;
         }
-        let wanted = self.burst.min(BATCH).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let most = BATCH.min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let wanted = match &mut self.pace {
+            Pace::Round(burst) => most.min(*burst),
+            Pace::Rated(budget) => budget.grant(most, cx.now_ns),
+        };
         for _ in 0..wanted {
             let Some(mut packet) = cx.pool.alloc() else { break };
             if !packet.set_len(self.data.len()) {
@@ -97,5 +177,56 @@ impl Element for Source {
         cx.counters.generated.add(made);
         self.count.add(made);
         self.left -= made;
+        if self.left == 0
+            && let Some(stop) = &self.stop
+        {
+            // Relaxed: whoever looks acts on it a round later.
+            stop.store(true, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn packets_are_made_at_a_rate() {
+        let text = "s :: RatedSource(\\<07 08>, 1000, 1500, DATASIZE 5) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let after = |rig: &mut Rig, ms: u64| {
+            let mut all = Vec::new();
+            for _ in 0..ms {
+                rig.bench.now_ns += 1_000_000;
+                all.extend(rig.poll());
+            }
+            all.len()
+        };
+        rig.write("s.active", "false");
+        assert_eq!(after(&mut rig, 5), 0);
+        rig.write("s.active", "true");
+        let first = rig.poll();
+        assert_eq!((first.len(), &first[0].1[..]), (20, &[7, 8, 7, 8, 7][..]), "a burst of 20 ms");
+        assert_eq!(after(&mut rig, 1000), 1000);
+        rig.write("s.rate", "500");
+        assert_eq!(after(&mut rig, 100), 49, "the burst was used up");
+        assert_eq!((after(&mut rig, 2000), rig.read("s.count")), (431, "1500".into()), "the limit");
+        rig.write("s.reset", "");
+        rig.write("s.rate", "100000");
+        assert_eq!((after(&mut rig, 9), rig.read("s.count")), (1500, "1500".into()));
+    }
+
+    #[test]
+    fn the_last_packet_may_end_the_router() {
+        let mut rig =
+            Rig::new(&World::new(), "s :: RatedSource(LIMIT 2, STOP true) -> ToDevice(a)");
+        assert_eq!(rig.poll().len(), 1, "ten a second, unless told otherwise");
+        assert!(!rig.plan.is_stopped());
+        rig.bench.now_ns += 100_000_000;
+        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, true));
+        let told = refused(&RATED, "x, y, LENGTH 3000");
+        assert!(told.contains("RATE: `y` is no whole number"), "{told}");
+        assert!(refused(&RATED, "x, DATASIZE 2000").contains("packets have at most 1792 bytes"));
     }
 }

@@ -458,6 +458,22 @@ mod tests {
     }
 
     #[test]
+    fn a_trunk_is_divided_as_the_guide_has_it() {
+        let guide = include_str!("../../../../docs/guide/elements.md");
+        let lines = guide.lines().skip_while(|line| !line.contains("FromDevice(trunk)"));
+        let text: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
+        let mut rig = Rig::new(&World::new(), &text.join("\n"));
+        for (vlan, lan) in [(7, "lan7"), (8, "lan8")] {
+            let tagged = with_tag(&PLAIN, 0x8100, vlan);
+            assert_eq!(rig.receive("trunk", &[&tagged]), [(lan.to_owned(), PLAIN.to_vec())]);
+            rig.receive(lan, &[&PLAIN]);
+            assert_eq!(rig.poll(), [("trunk".to_owned(), tagged)]);
+        }
+        assert!(rig.receive("trunk", &[&with_tag(&PLAIN, 0x8100, 9), &PLAIN]).is_empty());
+        assert_eq!(rig.dropped(DropReason::Unmatched), 2);
+    }
+
+    #[test]
     fn what_does_not_fit_before_the_frame_ends() {
         let bench = &mut Bench::new(&World::new());
         let mut batch = batch(&bench.pool, 0, [&PLAIN[..]]);

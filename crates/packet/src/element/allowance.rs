@@ -1,0 +1,180 @@
+//! A rate that an element keeps to, in packets or in bytes: how it is given, changed and used up.
+//!
+//! Source: the arguments of Click's `RatedUnqueue` and its kin: `RATE`, and how much may come at once, as
+//! `BURST_DURATION` (20 ms unless told otherwise) or as `BURST_SIZE` packets, `BURST_BYTES` bytes. A packet may take
+//! more bytes than there are; the next one waits until they are paid. Each worker has the whole rate for itself.
+//!
+//! Cost: a comparison and a division a packet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::arp_responder::value;
+use super::{Context, Inputs, Made, Setup};
+use crate::buf::Batch;
+use crate::graph::{Bandwidth, ConfigError};
+use crate::handler::Handler;
+use crate::rate_limit::Bucket;
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    Packets,
+    Bytes,
+}
+
+/// How much may come at once.
+#[derive(Clone, Copy)]
+enum Burst {
+    /// What comes back in this time.
+    Of(Duration),
+    /// So many packets or bytes.
+    Tokens(u64),
+}
+
+/// Click's.
+const BURST: Burst = Burst::Of(Duration::from_millis(20));
+
+/// Bytes that a packet has at most, for how many to ask at once: jumbo frames are longer, and are owed.
+const USUAL_BYTES: u64 = 1518;
+
+/// The rate as it was given, and as handlers change it.
+#[derive(Clone)]
+pub(super) struct Allowance {
+    unit: Unit,
+    /// A second.
+    rate: Arc<AtomicU64>,
+    burst: Burst,
+}
+
+impl Allowance {
+    /// Reads the arguments, `RATE` as the next one in order; `usual` is for who may leave it out.
+    pub(super) fn read(
+        setup: &mut Setup<'_>,
+        unit: Unit,
+        usual: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        let args = &mut setup.args;
+        let rate = match (unit, usual) {
+            (Unit::Packets, None) => args.positional("RATE"),
+            (Unit::Packets, Some(usual)) => args.optional("RATE").map(|rate| rate.unwrap_or(usual)),
+            (Unit::Bytes, _) => args.positional("RATE").map(|rate: Bandwidth| rate.bytes_per_s),
+        };
+        let time = args.keyword("BURST_DURATION");
+        let name = if unit == Unit::Bytes { "BURST_BYTES" } else { "BURST_SIZE" };
+        let tokens = args.keyword(name);
+        let burst = match (time?, tokens?) {
+            (None, None) => BURST,
+            (Some(time), None) => Burst::Of(time),
+            (None, Some(tokens)) => Burst::Tokens(tokens),
+            (Some(_), Some(_)) => {
+                return Err(args.refuse_all(&format!("give one of BURST_DURATION and {name}")));
+            }
+        };
+        Ok(Self { unit, rate: Arc::new(AtomicU64::new(rate?)), burst })
+    }
+
+    /// Adds the handlers that read and write the rate.
+    pub(super) fn handled(&self, made: Made) -> Made {
+        let (read, write) = (self.clone(), self.clone());
+        // Relaxed: no other memory depends on it.
+        made.handler(Handler::read("rate", move || match (read.unit, read.rate.load(Relaxed)) {
+            (Unit::Packets, rate) => rate.to_string(),
+            (Unit::Bytes, rate) => format!("{rate}Bps"),
+        }))
+        .handler(Handler::write("rate", move |text| {
+            let rate = match write.unit {
+                Unit::Packets => value(text)?,
+                Unit::Bytes => value::<Bandwidth>(text)?.bytes_per_s,
+            };
+            write.rate.store(rate, Relaxed);
+            Ok(())
+        }))
+    }
+
+    /// A full bucket of the present rate.
+    fn bucket(&self) -> Bucket {
+        let rate = self.rate.load(Relaxed);
+        let tokens = match self.burst {
+            Burst::Tokens(tokens) => tokens,
+            Burst::Of(time) => {
+                let tokens = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
+                u64::try_from(tokens).unwrap_or(u64::MAX)
+            }
+        };
+        match self.unit {
+            Unit::Packets => Bucket::with_burst(rate, tokens),
+            Unit::Bytes => Bucket::with_debt(rate, tokens),
+        }
+    }
+
+    /// For an instance.
+    pub(super) fn budget(&self) -> Budget {
+        Budget { bucket: self.bucket(), allowance: self.clone() }
+    }
+}
+
+/// What one worker has of it.
+pub(super) struct Budget {
+    allowance: Allowance,
+    bucket: Bucket,
+}
+
+impl Budget {
+    /// Takes over a rate that a handler has changed; once a batch.
+    pub(super) fn refresh(&mut self, now_ns: u64) {
+        if self.allowance.rate.load(Relaxed) != self.bucket.rate() {
+            self.bucket.become_of(self.allowance.bucket(), now_ns);
+        }
+    }
+
+    /// Whether a packet of this length may go, which is noted as done.
+    pub(super) fn spend(&mut self, bytes: usize, now_ns: u64) -> bool {
+        let may = self.bucket.has_token(now_ns);
+        if may {
+            self.bucket.take_many(self.cost(bytes), now_ns);
+        }
+        may
+    }
+
+    fn cost(&self, bytes: usize) -> u64 {
+        if self.allowance.unit == Unit::Bytes { bytes as u64 } else { 1 }
+    }
+
+    /// Packets that may go for certain, without a look at them.
+    pub(super) fn packets(&self, now_ns: u64) -> usize {
+        let tokens = self.bucket.tokens(now_ns);
+        let packets = match self.allowance.unit {
+            Unit::Packets => tokens,
+            Unit::Bytes => tokens.div_ceil(USUAL_BYTES),
+        };
+        usize::try_from(packets).unwrap_or(usize::MAX)
+    }
+
+    /// How many packets may go, of so many that are wanted; they are noted as gone.
+    pub(super) fn grant(&mut self, wanted: usize, now_ns: u64) -> usize {
+        self.refresh(now_ns);
+        let granted = self.packets(now_ns).min(wanted);
+        self.bucket.take_many(granted as u64, now_ns);
+        granted
+    }
+
+    /// Asks an element's input for as many packets as may go.
+    pub(super) fn pull(&mut self, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.refresh(cx.now_ns);
+        let wanted = into.len() + into.room();
+        while into.len() < wanted {
+            let before = into.len();
+            into.set_limit(before.saturating_add(self.packets(cx.now_ns)).min(wanted));
+            inputs.pull(0, into, cx);
+            if into.len() == before {
+                break;
+            }
+            for i in before..into.len() {
+                self.bucket.take_many(self.cost(into.frame_len(i)), cx.now_ns);
+            }
+        }
+        into.set_limit(wanted);
+    }
+}

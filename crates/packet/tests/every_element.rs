@@ -73,6 +73,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> SourceFilter(own pass 10.0.0.0/24, lan mark 4 10.0.0.0/8 2001:db8::/32)
         -> s :: SourceFilter(bad drop 10.0.0.0/8 2001:db8::9, all count 0/0 ::/0, DEFAULT drop) -> ToDevice(b);
         s [drop] -> SourceFilter(x drop 10.0.0.9) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> s :: SourceFilter(all limit 1000 0/0 ::/0, some limit 1Mbps 10/8) -> ToDevice(b);
+        s [drop] -> ToDevice(c)"),
     ordered("FromDevice(a) -> Strip(14) -> Paint(1) -> u :: UrpfCheck(rt more rt6, MODE feasible, BLACKHOLE 2) -> ToDevice(b);
         u [fail] -> UrpfCheck(rt, MODE loose) -> ToDevice(c); rt :: DXRIPLookup(10.0.0.0/24 1, 0/0 0);
         more :: IPLookup(10.0.0.0/8 2); rt6 :: IP6Lookup(2001:db8::/32 0);

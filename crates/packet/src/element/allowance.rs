@@ -6,6 +6,7 @@
 //!
 //! Cost: a comparison and a division a packet.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use super::arp_responder::value;
 use super::{Context, Inputs, Made, Setup};
 use crate::buf::Batch;
-use crate::graph::{Bandwidth, ConfigError};
+use crate::graph::{Bandwidth, ConfigError, Value};
 use crate::handler::Handler;
 use crate::rate_limit::Bucket;
 
@@ -22,6 +23,31 @@ use crate::rate_limit::Bucket;
 pub(super) enum Unit {
     Packets,
     Bytes,
+}
+
+/// A rate that says itself whether it is of packets, `1000`, or of bytes, `8Mbps`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rate {
+    unit: Unit,
+    a_second: u64,
+}
+
+impl Value for Rate {
+    fn read(text: &str) -> Result<Self, String> {
+        if let Ok(a_second) = u64::read(text) {
+            return Ok(Self { unit: Unit::Packets, a_second });
+        }
+        let words = |_| "no rate: `1000` packets, `1Mbps` (bits), `125kBps` (bytes)".to_owned();
+        let bandwidth = Bandwidth::read(text).map_err(words)?;
+        Ok(Self { unit: Unit::Bytes, a_second: bandwidth.bytes_per_s })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.unit == Unit::Bytes { "Bps" } else { "" };
+        write!(f, "{}{unit}", self.a_second)
+    }
 }
 
 /// How much may come at once.
@@ -49,6 +75,31 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
+    /// Of this rate, and the usual burst.
+    pub(super) fn of(rate: Rate) -> Self {
+        let Rate { unit, a_second } = rate;
+        Self { unit, rate: Arc::new(AtomicU64::new(a_second)), burst: BURST }
+    }
+
+    /// The present rate.
+    pub(super) fn rate(&self) -> Rate {
+        Rate { unit: self.unit, a_second: self.rate.load(Relaxed) }
+    }
+
+    /// Changes the rate.
+    ///
+    /// # Errors
+    /// It is not of what is counted.
+    pub(super) fn set(&self, rate: Rate) -> Result<(), String> {
+        if rate.unit != self.unit {
+            let counted = if self.unit == Unit::Bytes { "bytes" } else { "packets" };
+            return Err(format!("`{rate}`: {counted} are counted here"));
+        }
+        // Relaxed: no other memory depends on it.
+        self.rate.store(rate.a_second, Relaxed);
+        Ok(())
+    }
+
     /// Reads the arguments, `RATE` as the next one in order; `usual` is for who may leave it out.
     pub(super) fn read(
         setup: &mut Setup<'_>,
@@ -78,19 +129,15 @@ impl Allowance {
     /// Adds the handlers that read and write the rate.
     pub(super) fn handled(&self, made: Made) -> Made {
         let (read, write) = (self.clone(), self.clone());
-        // Relaxed: no other memory depends on it.
-        made.handler(Handler::read("rate", move || match (read.unit, read.rate.load(Relaxed)) {
-            (Unit::Packets, rate) => rate.to_string(),
-            (Unit::Bytes, rate) => format!("{rate}Bps"),
-        }))
-        .handler(Handler::write("rate", move |text| {
-            let rate = match write.unit {
-                Unit::Packets => value(text)?,
-                Unit::Bytes => value::<Bandwidth>(text)?.bytes_per_s,
-            };
-            write.rate.store(rate, Relaxed);
-            Ok(())
-        }))
+        made.handler(Handler::read("rate", move || read.rate().to_string())).handler(
+            Handler::write("rate", move |text| {
+                let a_second = match write.unit {
+                    Unit::Packets => value(text)?,
+                    Unit::Bytes => value::<Bandwidth>(text)?.bytes_per_s,
+                };
+                write.set(Rate { unit: write.unit, a_second })
+            }),
+        )
     }
 
     /// A full bucket of the present rate.
@@ -131,11 +178,21 @@ impl Budget {
 
     /// Whether a packet of this length may go, which is noted as done.
     pub(super) fn spend(&mut self, bytes: usize, now_ns: u64) -> bool {
-        let may = self.bucket.has_token(now_ns);
+        let may = self.has_room(now_ns);
         if may {
-            self.bucket.take_many(self.cost(bytes), now_ns);
+            self.charge(bytes, now_ns);
         }
         may
+    }
+
+    /// Whether a packet may go.
+    pub(super) fn has_room(&self, now_ns: u64) -> bool {
+        self.bucket.has_token(now_ns)
+    }
+
+    /// Notes that a packet of this length goes.
+    pub(super) fn charge(&mut self, bytes: usize, now_ns: u64) {
+        self.bucket.take_many(self.cost(bytes), now_ns);
     }
 
     fn cost(&self, bytes: usize) -> u64 {
@@ -172,7 +229,7 @@ impl Budget {
                 break;
             }
             for i in before..into.len() {
-                self.bucket.take_many(self.cost(into.frame_len(i)), cx.now_ns);
+                self.charge(into.frame_len(i), cx.now_ns);
             }
         }
         into.set_limit(wanted);

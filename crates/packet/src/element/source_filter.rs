@@ -4,24 +4,27 @@
 //! million prefixes, each asked for every packet. Here all lists of an element are one lookup ([`PrefixSets`]); several
 //! elements in a row ask each its own, as there.
 //!
-//! What decides, whatever the order of the arguments: a set that lets pass, else one that drops, else DEFAULT. Sets
-//! that count or mark do so for every packet; of several colors the first set's is taken. What is neither IPv4 nor
-//! IPv6 is DEFAULT's.
+//! What decides, whatever the order of the arguments: a set that lets pass, else one that drops, else those that
+//! limit the rate of all their sources together, each of which must have room, else DEFAULT. Sets that count or mark
+//! do so for every packet; of several colors the first set's is taken. What is neither IPv4 nor IPv6 is DEFAULT's.
 //!
 //! Cost: the lookup's for a batch, the source of each header, and for packets on a list two counts.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use fingerpost_lpm::NextHopId;
 use fingerpost_route::AnyPrefix;
 
+use super::allowance::{Allowance, Budget, Rate};
+use super::arp_responder::value;
 use super::ether_input::AHEAD;
 use super::questions::Questions;
 use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
-use crate::graph::{Arg, ClassSpec, ConfigError};
+use crate::graph::{Arg, ClassSpec, ConfigError, Value};
 use crate::handler::Handler;
 use crate::prefix_sets::{
     List, MOST_SETS, Mask, PrefixSets, SetsReader, mask, read_file, read_prefix,
@@ -47,6 +50,20 @@ enum Action {
     Drop,
     Count,
     Mark(u8),
+    /// Lets pass so much a second.
+    Limit(Rate),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("pass"),
+            Self::Drop => f.write_str("drop"),
+            Self::Count => f.write_str("count"),
+            Self::Mark(color) => write!(f, "mark {color}"),
+            Self::Limit(rate) => write!(f, "limit {rate}"),
+        }
+    }
 }
 
 /// A set as the arguments give it.
@@ -151,17 +168,13 @@ impl Shared {
         (0..self.given.len()).map(line).collect()
     }
 
-    fn read_stat(&self, actions: &[Action]) -> String {
+    fn read_stat(&self, actions: &[Action], limits: &Limits) -> String {
         use std::fmt::Write;
         let mut text = String::new();
         for (set, (name, action)) in self.sets.names().iter().zip(actions).enumerate() {
             let [v4, v6] = self.sets.count(set);
-            let action = match action {
-                Action::Pass => "pass".to_owned(),
-                Action::Drop => "drop".to_owned(),
-                Action::Count => "count".to_owned(),
-                Action::Mark(color) => format!("mark {color}"),
-            };
+            // As handlers made it.
+            let action = limits[set].as_ref().map_or(*action, |limit| Action::Limit(limit.rate()));
             let _ = writeln!(text, "{name}: {action}, {v4} IPv4 and {v6} IPv6 prefixes");
         }
         for structure in self.sets.structures() {
@@ -232,16 +245,43 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     };
     setup.kept = Some(shared.clone());
     let exit = setup.exit(1, DropReason::SourceFilter);
-    Ok(handled(&shared, &actions, &verdicts, move |shared, verdicts| SourceFilter {
-        reader: shared.sets.reader(),
-        hits: shared.hits.add(),
-        sets: shared.given.len(),
-        idle: verdicts[0] == Verdict::PASS,
-        verdicts,
-        exit,
-        v4: Questions::new(),
-        v6: Questions::new(),
-    }))
+    let limits: Limits = actions.iter().map(|action| action.allowance()).collect();
+    let budgets = limits.clone();
+    let made =
+        handled(&shared, &actions, &verdicts, &limits, move |shared, verdicts| SourceFilter {
+            reader: shared.sets.reader(),
+            hits: shared.hits.add(),
+            sets: shared.given.len(),
+            idle: verdicts[0] == Verdict::PASS,
+            verdicts,
+            budgets: budgets.iter().map(|limit| limit.as_ref().map(Allowance::budget)).collect(),
+            limited: Box::new([0; BATCH]),
+            exit,
+            v4: Questions::new(),
+            v6: Questions::new(),
+        });
+    Ok(made)
+}
+
+/// Of each set that limits, how much.
+type Limits = Arc<[Option<Allowance>]>;
+
+impl Action {
+    fn allowance(&self) -> Option<Allowance> {
+        match self {
+            Self::Limit(rate) => Some(Allowance::of(*rate)),
+            _ => None,
+        }
+    }
+}
+
+/// `SET RATE`, of a set that limits.
+fn write_limit(shared: &Shared, limits: &Limits, text: &str) -> Result<(), String> {
+    let (name, rate) = text.trim().split_once(' ').ok_or("what is written is SET RATE")?;
+    let set = shared.sets.names().iter().position(|known| **known == *name);
+    let set = set.ok_or_else(|| format!("no set `{name}`"))?;
+    let limit = limits[set].as_ref().ok_or_else(|| format!("`{name}` limits no rate"))?;
+    limit.set(value(rate)?)
 }
 
 /// The element's handlers.
@@ -249,6 +289,7 @@ fn handled(
     shared: &Arc<Shared>,
     actions: &Arc<[Action]>,
     verdicts: &Arc<[Verdict]>,
+    limits: &Limits,
     make: impl Fn(&Shared, Arc<[Verdict]>) -> SourceFilter + Send + Sync + 'static,
 ) -> Made {
     let (each, judged) = (shared.clone(), verdicts.clone());
@@ -257,15 +298,21 @@ fn handled(
     let (count, drops, stat, table, lookup) = (of(), of(), of(), of(), of());
     let (add, remove, ctrl, set, load) = (of(), of(), of(), of(), of());
     let (actions, judged) = (actions.clone(), verdicts.clone());
+    let (limit, shown, limits) = (of(), limits.clone(), limits.clone());
     made.handler(Handler::read("count", move || count.read_count()))
         .handler(Handler::read("drops", move || {
             drops.hits.sum(|hits| hits.drops.read()).to_string()
         }))
-        .handler(Handler::read("stat", move || stat.read_stat(&actions)))
+        .handler(Handler::read("stat", move || stat.read_stat(&actions, &shown)))
+        .handler(Handler::write("limit", move |text| write_limit(&limit, &limits, text)))
         .handler(Handler::read_with("table", move |text| table.sets.read_table(text)))
         .handler(Handler::read_with("lookup", move |text| {
             let mask = lookup.sets.read_lookup(text)?;
-            let verdict = if judged[usize::from(mask)].drop { "drop" } else { "pass" };
+            let verdict = match judged[usize::from(mask)] {
+                Verdict { drop: true, .. } => "drop",
+                Verdict { limits: 0, .. } => "pass",
+                _ => "limit",
+            };
             Ok(format!("{verdict} {}", lookup.sets.text(mask)))
         }))
         .handler(Handler::write_warned("add", move |text| add.sets.write_edit(true, text)))
@@ -280,7 +327,7 @@ fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
     let words: Result<Vec<String>, String> = arg.words().map(|word| word.value()).collect();
     let words = words?;
     let mut words = words.iter().map(String::as_str);
-    let form = "a set is NAME pass|drop|count|mark COLOR [PREFIX | FILE name] ..";
+    let form = "a set is NAME pass|drop|count|mark COLOR|limit RATE [PREFIX | FILE name] ..";
     let (Some(name), Some(action)) = (words.next(), words.next()) else { return Err(form.into()) };
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
         return Err(format!("`{name}` is no name of a set: letters, digits, `_`, `-` and `.`"));
@@ -293,6 +340,10 @@ fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
             let color = words.next().ok_or(form)?;
             let number = color.parse().map_err(|_| format!("`{color}` is no color: 0 to 255"))?;
             Action::Mark(number)
+        }
+        "limit" => {
+            let rate = words.next().ok_or(form)?;
+            Action::Limit(Rate::read(rate).map_err(|words| format!("`{rate}` is {words}"))?)
         }
         _ => return Err(format!("`{action}`: {form}")),
     };
@@ -311,20 +362,27 @@ fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
 struct Verdict {
     drop: bool,
     color: Option<u8>,
+    /// The sets whose rate decides.
+    limits: Mask,
 }
 
 impl Verdict {
-    const PASS: Self = Self { drop: false, color: None };
+    const PASS: Self = Self { drop: false, color: None, limits: 0 };
 
     fn of(mask: usize, actions: &[Action], open: bool) -> Self {
         let sets = actions.iter().enumerate().filter(|(set, _)| mask & 1 << set != 0);
         let sets: Vec<Action> = sets.map(|(_, action)| *action).collect();
-        let drop = !sets.contains(&Action::Pass) && (sets.contains(&Action::Drop) || !open);
+        let bits = |set: usize| mask & 1 << set;
+        let limits = (0..actions.len()).filter(|&set| matches!(actions[set], Action::Limit(_)));
+        let limits = Mask::try_from(limits.map(bits).sum::<usize>()).expect("a bit a set");
+        let (pass, drop) = (sets.contains(&Action::Pass), sets.contains(&Action::Drop));
+        let limits = if pass || drop { 0 } else { limits };
+        let drop = !pass && (drop || limits == 0 && !open);
         let color = sets.iter().find_map(|action| match action {
             Action::Mark(color) => Some(*color),
             _ => None,
         });
-        Self { drop, color }
+        Self { drop, color, limits }
     }
 }
 
@@ -333,6 +391,10 @@ struct SourceFilter {
     hits: Arc<Hits>,
     sets: usize,
     verdicts: Arc<[Verdict]>,
+    /// Of sets that limit, by number.
+    budgets: Box<[Option<Budget>]>,
+    /// By packet, the sets that limit it, until that is decided: in order, whatever family they are of.
+    limited: Box<[Mask; BATCH]>,
     /// Nothing is to be done for sources that no set has.
     idle: bool,
     exit: Exit,
@@ -341,7 +403,7 @@ struct SourceFilter {
 }
 
 impl Element for SourceFilter {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         (self.v4.len, self.v6.len) = (0, 0);
         let len = batch.len();
         for i in 0..len {
@@ -357,8 +419,9 @@ impl Element for SourceFilter {
         if self.v4.len + self.v6.len < len && !self.idle {
             self.others(batch);
         }
-        let Self { reader, hits, sets, verdicts, idle, exit, v4, v6 } = self;
-        let judge = Judge { hits, masks: hits.masks(*sets), verdicts, idle: *idle, exit: *exit };
+        let Self { reader, hits, sets, verdicts, limited, idle, exit, v4, v6, .. } = self;
+        let (masks, idle, exit) = (hits.masks(*sets), *idle, *exit);
+        let judge = &mut Judge { hits, masks, verdicts, limited, any: false, idle, exit };
         if v4.len > 0 {
             reader.v4.lookup_batch(&v4.addrs[..v4.len], &mut v4.answers[..v4.len]);
             judge.all(&v4.answers[..v4.len], &v4.places[..v4.len], batch);
@@ -367,10 +430,38 @@ impl Element for SourceFilter {
             reader.v6.lookup_batch(&v6.addrs[..v6.len], &mut v6.answers[..v6.len]);
             judge.all(&v6.answers[..v6.len], &v6.places[..v6.len], batch);
         }
+        if judge.any {
+            self.limit(batch, cx.now_ns);
+        }
     }
 }
 
 impl SourceFilter {
+    /// Ends packets of a rate that is used up.
+    fn limit(&mut self, batch: &mut Batch, now_ns: u64) {
+        self.budgets.iter_mut().flatten().for_each(|budget| budget.refresh(now_ns));
+        for i in 0..batch.len() {
+            let limits = std::mem::take(&mut self.limited[i]);
+            if limits == 0 {
+                continue;
+            }
+            let meant = |set: &usize| limits & 1_u16 << set != 0;
+            let mut sets = (0..self.budgets.len()).filter(meant);
+            // All are asked before any is charged.
+            if sets.all(|set| self.budgets[set].as_ref().is_none_or(|b| b.has_room(now_ns))) {
+                let bytes = batch.frame_len(i);
+                for set in (0..self.budgets.len()).filter(meant) {
+                    if let Some(budget) = &mut self.budgets[set] {
+                        budget.charge(bytes, now_ns);
+                    }
+                }
+            } else {
+                self.hits.drops.add(1);
+                self.exit.take(batch, i);
+            }
+        }
+    }
+
     /// What is no IP packet has no source.
     #[cold]
     fn others(&mut self, batch: &mut Batch) {
@@ -390,13 +481,16 @@ struct Judge<'a> {
     hits: &'a Hits,
     masks: &'a [Hit],
     verdicts: &'a [Verdict],
+    limited: &'a mut [Mask; BATCH],
+    /// Whether there are such.
+    any: bool,
     idle: bool,
     exit: Exit,
 }
 
 impl Judge<'_> {
     #[inline]
-    fn all(&self, answers: &[NextHopId], places: &[u16], batch: &mut Batch) {
+    fn all(&mut self, answers: &[NextHopId], places: &[u16], batch: &mut Batch) {
         for (&answer, &place) in answers.iter().zip(places) {
             if !(answer.is_none() && self.idle) {
                 self.one(mask(answer), usize::from(place), batch);
@@ -405,13 +499,17 @@ impl Judge<'_> {
     }
 
     #[inline]
-    fn one(&self, mask: Mask, i: usize, batch: &mut Batch) {
+    fn one(&mut self, mask: Mask, i: usize, batch: &mut Batch) {
         let hit = &self.masks[usize::from(mask)];
         hit.packets.add(1);
         hit.bytes.add(batch.frame_len(i) as u64);
         let verdict = self.verdicts[usize::from(mask)];
         if let Some(color) = verdict.color {
             batch.meta_mut()[i].paint = color;
+        }
+        if verdict.limits != 0 {
+            self.limited[i] = verdict.limits;
+            self.any = true;
         }
         if verdict.drop {
             self.hits.drops.add(1);
@@ -574,5 +672,55 @@ mod tests {
         }
         let many: Vec<String> = (0..=MOST_SETS).map(|set| format!("s{set} count")).collect();
         assert!(refused(&CLASS, &many.join(", ")).contains("limit exceeded: 15 sets"));
+    }
+
+    #[test]
+    fn the_rate_of_listed_sources_is_limited() {
+        let text = "FromDevice(a) -> s :: SourceFilter(far limit 1000 10.0.0.0/8 2001:db8::/32,
+            big limit 800kbps 10.1.0.0/16, own pass 10.9.0.0/16, bad drop 10.8.0.0/16, DEFAULT drop) -> ToDevice(b)";
+        // Without Ethernet headers, as behind a check of IP headers.
+        let mut rig =
+            Rig::new(&World::new(), &text.replace("FromDevice(a)", "FromDevice(a) -> Strip(14)"));
+        let frames = |src: &str| {
+            let frame = match src.contains(':') {
+                true => frame_v6(src, "2001:db8::9", 64, 17, &[0; 60]),
+                false => frame_v4(src, "192.0.2.1", 64, 17, &[0; 80]),
+            };
+            vec![frame; 30]
+        };
+        let passed = |rig: &mut Rig, sources: &[&str]| {
+            rig.bench.now_ns += 1_000_000_000;
+            let each: Vec<_> = sources.iter().map(|src| frames(src)).collect();
+            // By turns.
+            let frames: Vec<_> =
+                (0..30).flat_map(|n| each.iter().map(move |of| &of[n][..])).collect();
+            rig.receive("a", &frames).len()
+        };
+        // A burst of 20 ms, in packets; of 2,000 bytes, and the packet with which they are used up.
+        assert_eq!(passed(&mut rig, &["10.0.0.1"]), 20);
+        assert_eq!(passed(&mut rig, &["10.0.0.1", "2001:db8::1"]), 20, "both families together");
+        assert_eq!(passed(&mut rig, &["10.1.0.1"]), 20, "both sets have room for these");
+        assert_eq!((passed(&mut rig, &["10.9.0.1"]), passed(&mut rig, &["10.8.0.1"])), (30, 0));
+        assert_eq!(passed(&mut rig, &["192.0.2.1"]), 0);
+        rig.write("s.limit", "far 10000");
+        assert_eq!((passed(&mut rig, &["10.0.0.1"]), passed(&mut rig, &["10.1.0.1"])), (30, 21));
+        assert_eq!(rig.handlers.read("s.lookup", "10.1.0.1").unwrap(), "limit far,big");
+        assert!(
+            rig.read("s.stat")
+                .starts_with("far: limit 10000, 1 IPv4 and 1 IPv6 prefixes\nbig: limit 100000Bps,")
+        );
+        assert_eq!(rig.read("s.drops"), rig.dropped(DropReason::SourceFilter).to_string());
+        for (text, words) in [
+            ("far 8Mbps", "packets are counted here"),
+            ("big 5", "bytes are counted here"),
+            ("own 5", "`own` limits no rate"),
+            ("none 5", "no set `none`"),
+            ("far", "SET RATE"),
+            ("far x", "`x` is no rate"),
+        ] {
+            let told = rig.handlers.write("s.limit", text).unwrap_err().to_string();
+            assert!(told.contains(words), "{text}: {told}");
+        }
+        assert!(refused(&CLASS, "x limit fast 10/8").contains("`fast` is no rate"));
     }
 }

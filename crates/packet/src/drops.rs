@@ -68,7 +68,9 @@ reasons! {
     ErrorSuppressed = "error_suppressed", "An ICMP error that may not be sent, or not this often.";
     LoopGuard = "loop_guard", "Went round inside the router too often.";
     Unwired = "unwired", "The graph has nothing at this output.";
-    Consumed = "consumed", "Told an element what it had to say: an ARP reply.";
+    Consumed = "consumed", "Told an element what it had to say, as an ARP reply, or became part of another packet.";
+    BadFragment = "bad_fragment", "A fragment that contradicts others of its packet, or makes no sense (RFC 5722).";
+    Incomplete = "incomplete", "Of a packet whose fragments did not all come in time, or do not fit a frame.";
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";
     Discarded = "discarded", "Reached an element whose purpose is to drop.";
     Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";

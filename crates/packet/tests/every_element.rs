@@ -75,6 +75,9 @@ const GRAPHS: &[Subject] = &[
         s [drop] -> SourceFilter(x drop 10.0.0.9) -> ToDevice(c)"),
     ordered("FromDevice(a) -> Strip(14) -> s :: SourceFilter(all limit 1000 0/0 ::/0, some limit 1Mbps 10/8) -> ToDevice(b);
         s [drop] -> ToDevice(c)"),
+    makes("FromDevice(a) -> Strip(14) -> CheckIPHeader -> IPFragmenter(300, HONOR_DF false) -> r :: IPReassembler(HIMEM 9000)
+        -> ToDevice(b); r [incomplete] -> ToDevice(c)"),
+    makes("FromDevice(a) -> Strip(14) -> CheckIPHeader -> r :: IPReassembler -> ToDevice(b)"),
     ordered("FromDevice(a) -> Strip(14) -> Paint(1) -> u :: UrpfCheck(rt more rt6, MODE feasible, BLACKHOLE 2) -> ToDevice(b);
         u [fail] -> UrpfCheck(rt, MODE loose) -> ToDevice(c); rt :: DXRIPLookup(10.0.0.0/24 1, 0/0 0);
         more :: IPLookup(10.0.0.0/8 2); rt6 :: IP6Lookup(2001:db8::/32 0);
@@ -150,6 +153,14 @@ fn corpus() -> Vec<Vec<u8>> {
     arp[..14].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 9, 9, 8, 6]);
     arp[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
     frames.push(arp);
+    // Fragments of two packets, one of which they do not make whole.
+    for (id, word) in [(1, 0x2000_u16), (1, 10), (2, 0x2000), (2, 9), (3, 20)] {
+        let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[id; 80]);
+        frame[19] = id;
+        frame[20..22].copy_from_slice(&word.to_be_bytes());
+        fill_ip4_checksum(&mut frame);
+        frames.push(frame);
+    }
     // In a VLAN, and in a VLAN of a VLAN, that no host is in who looks for IP at the usual place.
     let mut tagged = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]);
     for kind in [[0x81, 0], [0x88, 0xa8]] {

@@ -30,6 +30,7 @@ mod ip6_input;
 mod ip_combo;
 mod ip_filter;
 mod ip_lookup;
+mod ip_reassembler;
 mod meter;
 mod neighbors;
 mod next_hop;
@@ -103,6 +104,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip_filter::FILTER,
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,
+    ip_reassembler::CLASS,
     meter::BYTES,
     meter::PACKETS,
     next_hop::CLASS4,

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use fingerpost_packet::buf::FLAG_GENERATED;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
+use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
-use fingerpost_route::Leg;
+use fingerpost_route::{Leg, Mac};
 use proptest::prelude::*;
 
 /// A graph, and whether an output may get its packets in another order: where packets are made, they follow those
@@ -55,6 +56,10 @@ const GRAPHS: &[Subject] = &[
     makes("FromDevice(a) -> c :: Classifier(12/0806, -) -> r :: ARPResponder(0/0 2:0:0:0:0:1) -> ToDevice(b);
         c [1] -> Strip(14) -> CheckIPHeader -> q :: ARPQuerier(10.0.0.1/24, 2:0:0:0:0:1) -> ToDevice(c);
         r [1] -> [1] q; q [1] -> ToDevice(d); q [2] -> ToDevice(e)"),
+    makes("FromDevice(a) -> c :: Classifier(12/86dd 20/3aff 54/87, 12/86dd, -)
+        -> n :: NDAdvertiser(2001:db8::/32 2:0:0:0:0:1) -> ToDevice(b); n [1] -> [1] q; c [2] -> Discard;
+        c [1] -> Strip(14) -> CheckIP6Header -> CheckLength(1400) -> q :: NDSolicitor(2001:db8::1/32, 2:0:0:0:0:1) -> ToDevice(c);
+        q [1] -> ToDevice(d); q [2] -> ToDevice(e)"),
     ordered("FromDevice(a) -> DropBroadcasts -> Paint(3) -> s :: PaintSwitch; s [0] -> Discard; s [1] -> Discard;
         s [2] -> Discard; s [3] -> ToDevice(b)"),
     makes("FromDevice(a) -> Paint(3) -> t :: PaintTee(3) -> ToDevice(b); t [1] -> ToDevice(c)"),
@@ -153,6 +158,16 @@ fn corpus() -> Vec<Vec<u8>> {
     arp[..14].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 9, 9, 8, 6]);
     arp[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
     frames.push(arp);
+    // Solicitations of an address and by nobody, and an advertisement.
+    for (kind, src, dst) in [(135, 0, 0xff02 << 112 | 0x1_ff00_0007), (135, 1, 2), (136, 1, 2)] {
+        let host = |n: u128| if n > 0 && n < 9 { (0x2001_0db8 << 96) | n } else { n };
+        let (src, dst, target) = (host(src), host(dst), host(7));
+        let link = (src > 0).then_some(Mac([2, 0, 0, 0, 9, 9]));
+        let nd = Nd { kind, flags: 0x60, src, dst, target, link };
+        let mut frame = frame_v6("::", "::", 255, 58, &[0; 32]);
+        assert!(nd.write(&mut frame, 14));
+        frames.push(frame);
+    }
     // Fragments of two packets, one of which they do not make whole.
     for (id, word) in [(1, 0x2000_u16), (1, 10), (2, 0x2000), (2, 9), (3, 20)] {
         let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[id; 80]);

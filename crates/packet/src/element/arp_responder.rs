@@ -6,91 +6,120 @@
 //!
 //! Handlers change the entries while workers answer; a worker looks once a batch whether there are others.
 
-use std::net::Ipv4Addr;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fingerpost_lpm::Prefix;
+use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::{Mac, Publisher, Reader};
 
 use super::front::HEADER;
-use super::{Context, Element, ElementClass, Exit, Made};
+use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{Batch, FLAG_LINK_MULTICAST};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
-use crate::graph::{Arg, Args, ClassSpec, ConfigError, Value};
+use crate::graph::{Arg, Args, Around, ClassSpec, ConfigError, Value};
 use crate::handler::Handler;
 use crate::wire::arp::{Arp, End, REPLY, REQUEST, write_arp};
 use crate::wire::{ETHER_BYTES, EtherMut};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ARPResponder",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["replies", "others"],
-    },
+    spec: spec("ARPResponder"),
     summary: "answers ARP requests for addresses",
     configure: |setup| {
-        let args: Vec<Arg<'_>> = setup.args.rest().collect();
-        let read: Vec<_> = args.iter().map(|arg| entries(&mut setup.args, arg)).collect();
+        let table = read_entries::<u32>(setup);
         setup.args.finish()?;
-        let all: Result<Vec<_>, _> = read.into_iter().collect();
-        let mut table = Table::default();
-        all?.into_iter().flatten().for_each(|(prefix, mac)| table.add(prefix, mac));
-        let exit = setup.exit(1, DropReason::Unmatched);
-        let publisher = Publisher::new(table);
-        let subscribe = publisher.subscribe();
-        let tables = Tables(Arc::new(Mutex::new(publisher)));
-        let counts = setup.keep::<PerWorker<Count>>();
-        let replies = counts.clone();
-        let made = Made::new(move || ArpResponder {
-            table: subscribe.reader(),
+        Ok(Tables::made(table?, setup, |table, exit, replies| ArpResponder {
+            table,
             exit,
-            replies: counts.add(),
-        });
-        Ok(tables
-            .handled(made)
-            .handler(Handler::read("count", move || replies.sum(Count::read).to_string())))
+            replies,
+        }))
     },
 };
 
-/// Reads an entry: prefixes, and the link address that they are at.
-fn entries(args: &mut Args<'_>, arg: &Arg<'_>) -> Result<Vec<(Prefix<u32>, Mac)>, ConfigError> {
+pub(super) const fn spec(name: &'static str) -> ClassSpec {
+    let output_names = &["replies", "others"];
+    ClassSpec { name, ports: "1/1-2", processing: "a/ah", flow: "x/x", output_names }
+}
+
+/// Reads the entries: each is prefixes, and the link address that they are at.
+pub(super) fn read_entries<A: Addr>(setup: &mut Setup<'_>) -> Result<Table<A>, ConfigError>
+where
+    Prefix<A>: Value,
+{
+    let args: Vec<Arg<'_>> = setup.args.rest().collect();
+    let mut table = Table(Vec::new());
+    let mut wrong = None;
+    for arg in &args {
+        match entry(&mut setup.args, arg) {
+            Ok((prefixes, mac)) => prefixes.into_iter().for_each(|prefix| table.add(prefix, mac)),
+            Err(error) => wrong = Some(error),
+        }
+    }
+    wrong.map_or(Ok(table), Err)
+}
+
+fn entry<A: Addr>(args: &mut Args<'_>, arg: &Arg<'_>) -> Result<(Vec<Prefix<A>>, Mac), ConfigError>
+where
+    Prefix<A>: Value,
+{
     let mut words: Vec<_> = arg.words().collect();
     let last = words.pop().filter(|_| !words.is_empty());
     let Some(last) = last else {
         return Err(args.refuse(arg, "an entry is addresses, and an Ethernet address behind them"));
     };
     let mac = args.read::<Mac>(&last, "entry");
-    let prefixes: Vec<_> =
-        words.iter().map(|word| args.read::<Prefix<u32>>(word, "entry")).collect();
-    let mac = mac?;
-    prefixes.into_iter().map(|prefix| prefix.map(|prefix| (prefix, mac))).collect()
+    let prefixes: Vec<_> = words.iter().map(|word| args.read(word, "entry")).collect();
+    Ok((prefixes.into_iter().collect::<Result<_, _>>()?, mac?))
 }
 
 /// Prefixes, the longest first, and their link addresses.
-#[derive(Clone, Default)]
-struct Table(Vec<(Prefix<u32>, Mac)>);
+#[derive(Clone)]
+pub(super) struct Table<A: Addr>(Vec<(Prefix<A>, Mac)>);
 
-impl Table {
-    fn add(&mut self, prefix: Prefix<u32>, mac: Mac) {
+impl<A: Addr> Table<A> {
+    fn add(&mut self, prefix: Prefix<A>, mac: Mac) {
         self.0.retain(|entry| entry.0 != prefix);
         let at = self.0.partition_point(|entry| entry.0.len() >= prefix.len());
         self.0.insert(at, (prefix, mac));
     }
 
-    fn find(&self, addr: u32) -> Option<(Prefix<u32>, Mac)> {
+    pub(super) fn find(&self, addr: A) -> Option<(Prefix<A>, Mac)> {
         self.0.iter().find(|entry| entry.0.contains(addr)).copied()
     }
 }
 
 /// The entries as handlers change them.
-#[derive(Clone)]
-struct Tables(Arc<Mutex<Publisher<Table>>>);
+pub(super) struct Tables<A: Addr>(Arc<Mutex<Publisher<Table<A>>>>);
 
-impl Tables {
-    fn lock(&self) -> MutexGuard<'_, Publisher<Table>> {
+impl<A: Addr> Clone for Tables<A> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<A: Addr> Tables<A>
+where
+    Prefix<A>: Value + Display,
+    Around<A>: Value,
+{
+    /// The element that answers by a table, with its handlers.
+    pub(super) fn made<E: Element + 'static>(
+        table: Table<A>,
+        setup: &mut Setup<'_>,
+        with: impl Fn(Reader<Table<A>>, Exit, Arc<Count>) -> E + Send + Sync + 'static,
+    ) -> Made {
+        let exit = setup.exit(1, DropReason::Unmatched);
+        let publisher = Publisher::new(table);
+        let subscribe = publisher.subscribe();
+        let tables = Self(Arc::new(Mutex::new(publisher)));
+        let counts = setup.keep::<PerWorker<Count>>();
+        let replies = counts.clone();
+        let made = Made::new(move || with(subscribe.reader(), exit, counts.add()));
+        let count = move || replies.sum(Count::read).to_string();
+        tables.handled(made).handler(Handler::read("count", count))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Publisher<Table<A>>> {
         // A table is replaced as a whole, whatever panicked beside it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +131,7 @@ impl Tables {
             table.0.iter().map(|(prefix, mac)| format!("{prefix} {mac}\n")).collect()
         }))
         .handler(Handler::read_with("lookup", move |text| {
-            let addr = value::<Ipv4Addr>(text)?.to_bits();
+            let addr = value::<Around<A>>(text)?.addr;
             let found = lookup.lock().value().find(addr);
             Ok(found.map_or_else(String::new, |(_, mac)| mac.to_string()))
         }))
@@ -117,7 +146,7 @@ impl Tables {
             Ok(())
         }))
         .handler(Handler::write("remove", move |text| {
-            let prefix = value::<Prefix<u32>>(text)?;
+            let prefix = value::<Prefix<A>>(text)?;
             let mut tables = remove.lock();
             let mut table = Table::clone(&tables.value());
             let before = table.0.len();
@@ -137,13 +166,13 @@ pub(super) fn value<T: Value>(text: &str) -> Result<T, String> {
 }
 
 struct ArpResponder {
-    table: Reader<Table>,
+    table: Reader<Table<u32>>,
     exit: Exit,
     replies: Arc<Count>,
 }
 
 /// Who asks and whom it gets in answer, if the request is for somebody here.
-fn answer(table: &Table, frame: &[u8]) -> Option<(End, End)> {
+fn answer(table: &Table<u32>, frame: &[u8]) -> Option<(End, End)> {
     let arp = Arp::at(frame, HEADER.into()).filter(|arp| arp.operation() == REQUEST)?;
     let (sender, target) = (arp.sender(), arp.target());
     if sender.mac.0[0] & 1 != 0 {

@@ -2,15 +2,15 @@
 //!
 //! Source: Click's `IPReassembler`; RFC 791, 3.2, RFC 1122, 3.3.2; what has come is noted in a map of units of 8 bytes
 //! rather than in RFC 815's list of holes, so that its size is known. Whole packets pass. The fragment of a packet
-//! that comes first keeps its frame, and gets the payload of the others; when all is there the packet leaves by output 0
-//! with the header of its first fragment, and what is known of that. A packet must fit a frame.
+//! that comes first keeps its frame, and gets the payload of the others; when all is there the packet leaves by
+//! output 0 with the header of its first fragment, and what is known of that. A packet must fit a frame.
 //!
 //! A packet that is not complete after `TIMEOUT` (30 seconds) leaves by output 1, where it is used, as its first
-//! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it ends. At most `HIMEM` bytes
-//! (262,144, of which each packet takes 2,048) are kept; the oldest packet gives way.
+//! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it ends. At most `HIMEM`
+//! bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet gives way.
 //!
 //! A fragment that overlaps others ends its packet, and all that comes of it later (RFC 5722, which Linux applies to
-//! IPv4 as well); one that is there already is ignored. Congestion that one fragment met the packet met (RFC 3168, 5.3).
+//! IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC 3168, 5.3).
 //!
 //! Cost: a hash table, a copy of each fragment's payload but one; nothing is allocated after the start.
 

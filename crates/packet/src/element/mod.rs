@@ -4,6 +4,7 @@ mod allowance;
 mod arp_querier;
 mod arp_responder;
 mod check_ip_header;
+mod check_length;
 mod classifier;
 mod control_socket;
 mod counter;
@@ -32,11 +33,14 @@ mod ip_filter;
 mod ip_lookup;
 mod ip_reassembler;
 mod meter;
+mod nd_advertiser;
+mod nd_solicitor;
 mod neighbors;
 mod next_hop;
 mod paint;
 mod ping_responder;
 mod print;
+mod querier;
 mod questions;
 mod queue;
 mod rated;
@@ -65,6 +69,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     check_ip_header::COMBO,
     check_ip_header::CLASS4,
     check_ip_header::CLASS6,
+    check_length::CLASS,
     classifier::CLASS,
     control_socket::CLASS,
     counter::CLASS,
@@ -107,6 +112,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip_reassembler::CLASS,
     meter::BYTES,
     meter::PACKETS,
+    nd_advertiser::CLASS,
+    nd_solicitor::CLASS,
     next_hop::CLASS4,
     next_hop::CLASS6,
     paint::PAINT,

@@ -7,6 +7,7 @@
 //! Cost: a lookup is one in a hash table; a change is a lock in the worker that learns and one in each other.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,10 +37,16 @@ impl Neighbor {
     }
 }
 
+/// An address that a station has.
+pub(super) trait Station: Copy + Eq + Hash + Ord + Default + Send + Sync + 'static {}
+
+impl Station for u32 {}
+impl Station for u128 {}
+
 #[derive(Default)]
-struct State {
-    entries: HashMap<u32, Neighbor>,
-    log: VecDeque<(u32, Option<Neighbor>)>,
+struct State<A> {
+    entries: HashMap<A, Neighbor>,
+    log: VecDeque<(A, Option<Neighbor>)>,
     /// Number of the first change in the log.
     first: u64,
     /// When old entries were last looked for.
@@ -48,27 +55,27 @@ struct State {
 
 /// The table.
 #[derive(Default)]
-pub(super) struct Neighbors {
-    state: Mutex<State>,
+pub(super) struct Neighbors<A> {
+    state: Mutex<State<A>>,
     /// Changes in all.
     changes: AtomicU64,
     /// Entries at most.
     capacity: AtomicUsize,
 }
 
-impl Neighbors {
+impl<A: Station> Neighbors<A> {
     /// Room for so many entries; more that are there stay.
     pub(super) fn set_capacity(&self, entries: usize) {
         // Relaxed: no other memory depends on it.
         self.capacity.store(entries, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<A>> {
         // An entry is whole whatever panicked beside it, and the log only repeats them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, state: &mut State, addr: u32, entry: Option<Neighbor>) {
+    fn note(&self, state: &mut State<A>, addr: A, entry: Option<Neighbor>) {
         state.log.push_back((addr, entry));
         if state.log.len() > LOG {
             state.log.pop_front();
@@ -80,7 +87,7 @@ impl Neighbors {
     }
 
     /// Learns an address. Where all room is taken, what is older than `life_ns` goes first; `false` when nothing is.
-    pub(super) fn learn(&self, addr: u32, entry: Neighbor, now_ns: u64, life_ns: u64) -> bool {
+    pub(super) fn learn(&self, addr: A, entry: Neighbor, now_ns: u64, life_ns: u64) -> bool {
         let mut state = self.lock();
         if state.entries.get(&addr) == Some(&entry) {
             return true;
@@ -92,7 +99,7 @@ impl Neighbors {
             }
             state.swept_ns = now_ns;
             let old = |entry: &Neighbor| entry.age_ns(now_ns) >= life_ns;
-            let gone: Vec<u32> =
+            let gone: Vec<A> =
                 state.entries.iter().filter(|(_, e)| old(e)).map(|(addr, _)| *addr).collect();
             if gone.is_empty() {
                 return false;
@@ -108,7 +115,7 @@ impl Neighbors {
     }
 
     /// Forgets an address; whether it was known.
-    pub(super) fn forget(&self, addr: u32) -> bool {
+    pub(super) fn forget(&self, addr: A) -> bool {
         let mut state = self.lock();
         let known = state.entries.remove(&addr).is_some();
         if known {
@@ -120,41 +127,41 @@ impl Neighbors {
     /// Forgets all.
     pub(super) fn clear(&self) {
         let mut state = self.lock();
-        let all: Vec<u32> = state.entries.drain().map(|(addr, _)| addr).collect();
+        let all: Vec<A> = state.entries.drain().map(|(addr, _)| addr).collect();
         for addr in all {
             self.note(&mut state, addr, None);
         }
     }
 
     /// All entries, by address.
-    pub(super) fn all(&self) -> Vec<(u32, Neighbor)> {
+    pub(super) fn all(&self) -> Vec<(A, Neighbor)> {
         let mut all: Vec<_> = self.lock().entries.iter().map(|(addr, e)| (*addr, *e)).collect();
         all.sort_unstable_by_key(|entry| entry.0);
         all
     }
 
     /// Whether an address is known.
-    pub(super) fn knows(&self, addr: u32) -> bool {
+    pub(super) fn knows(&self, addr: A) -> bool {
         self.lock().entries.contains_key(&addr)
     }
 }
 
 /// A worker's copy.
-pub(super) struct View {
-    table: Arc<Neighbors>,
-    entries: HashMap<u32, Neighbor>,
+pub(super) struct View<A> {
+    table: Arc<Neighbors<A>>,
+    entries: HashMap<A, Neighbor>,
     /// Changes seen.
     seen: u64,
 }
 
-impl View {
-    pub(super) fn new(table: Arc<Neighbors>) -> Self {
+impl<A: Station> View<A> {
+    pub(super) fn new(table: Arc<Neighbors<A>>) -> Self {
         Self { table, entries: HashMap::new(), seen: 0 }
     }
 
     /// Takes over what has changed; `learned` is told of each address that is known now.
     #[inline]
-    pub(super) fn follow(&mut self, learned: &mut dyn FnMut(u32)) {
+    pub(super) fn follow(&mut self, learned: &mut dyn FnMut(A)) {
         // Acquire pairs with the release in `note`; the lock orders the rest.
         if self.table.changes.load(Ordering::Acquire) != self.seen {
             self.take_over(learned);
@@ -162,7 +169,7 @@ impl View {
     }
 
     #[cold]
-    fn take_over(&mut self, learned: &mut dyn FnMut(u32)) {
+    fn take_over(&mut self, learned: &mut dyn FnMut(A)) {
         let table = self.table.clone();
         let state = table.lock();
         let end = state.first + state.log.len() as u64;
@@ -189,11 +196,11 @@ impl View {
     }
 
     #[inline]
-    pub(super) fn get(&self, addr: u32) -> Option<Neighbor> {
+    pub(super) fn get(&self, addr: A) -> Option<Neighbor> {
         self.entries.get(&addr).copied()
     }
 
-    pub(super) fn table(&self) -> &Neighbors {
+    pub(super) fn table(&self) -> &Neighbors<A> {
         &self.table
     }
 }
@@ -209,7 +216,7 @@ mod tests {
 
     #[test]
     fn room_is_for_the_young() {
-        let table = Neighbors::default();
+        let table = Neighbors::<u32>::default();
         table.set_capacity(2);
         const S: u64 = 1_000_000_000;
         let learn = |addr, entry: Neighbor, at| table.learn(addr, entry, at * S, 100 * S);
@@ -243,7 +250,7 @@ mod tests {
             ],
             0..200,
         ), many in any::<bool>()) {
-            let table = Arc::new(Neighbors::default());
+            let table = Arc::new(Neighbors::<u32>::default());
             table.set_capacity(20);
             let mut views = [View::new(table.clone()), View::new(table.clone())];
             // So many that the log has forgotten what one of them missed.

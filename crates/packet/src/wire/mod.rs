@@ -9,6 +9,7 @@ pub mod ether;
 pub mod icmp;
 pub mod ip4;
 pub mod ip6;
+pub mod nd;
 pub mod ports;
 
 pub use arp::Arp;

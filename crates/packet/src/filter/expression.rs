@@ -13,9 +13,13 @@
 //!            | "tcp" "opt" [relation] ("syn" | "ack" | "fin" | "rst" | "psh" | "urg")
 //!            | "ip" ("vers" | "hl" | "tos" | "dscp" | "ttl" | "len" | "id") [relation] NUMBER
 //!            | "ip" ("frag" | "unfrag" | "ect" | "ce")
+//!            | LAYER "[" OFFSET [ ":" LENGTH ] "]" ["&" MASK] [relation] NUMBER      ip[6:2] & 0x1fff = 0
 //! direction  = "src" | "dst" | "src or dst" | "src and dst"     without one: src or dst
 //! relation   = "=" | "==" | "!=" | "<" | ">" | "<=" | ">="      without one: =
 //! ```
+//!
+//! Bytes at an offset are those of `ip` (IPv4), `ip6`, `tcp`, `udp`, `icmp` and `icmp6` headers and what is behind them, or
+//! of any transport header (`transp`); `LENGTH` is 1, 2 or 4, and 1 unless it is given.
 //!
 //! A value that says nothing of itself takes what the primitive before it said: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
@@ -26,13 +30,13 @@
 //! fragment header; `ip ect` all that can be told of congestion, and those that were.
 //!
 //! Source: the manual page of Click's IPFilter. Differs: addresses of IPv6, whose
-//! packets have all these fields but the two; no field as `ip[6:2]`, no `? :`, no factors side by side.
+//! packets have all these fields but the two, and bytes of their own (`ip6[7]`); no `? :`, no factors side by side.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use fingerpost_lpm::Prefix;
 
-use super::field::{Field, part};
+use super::field::{Field, Layer, part};
 use super::names::{
     ICMP_TYPES, ICMP6_TYPES, Names, PORTS, PROTOCOLS, TCP_FLAGS, number as number_of,
 };
@@ -207,6 +211,12 @@ impl<'a> Parser<'a> {
                 && let Some(word) = self.next_is(&["tcp", "udp", "icmp", "icmp6"])
             {
                 said.transport = Some(word);
+            } else if let Some((kind, transport)) = self.at_offset()? {
+                if let Some(word) = said.transport {
+                    let what = "another word here: it does not go with what follows";
+                    return Err(self.expected_at(word, what));
+                }
+                (said.kind, said.transport) = (Some(kind), transport);
             } else if self.next_is(&["ip"]).is_some() {
                 if let Some(expr) = self.ip_flag() {
                     return self.settle(said, expr);
@@ -306,6 +316,36 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// `ip[6:2] & 0x1fff` and the like: the field, and the protocol that a packet must be of.
+    fn at_offset(&mut self) -> Result<Option<(Kind, Option<&'a str>)>, FilterError> {
+        let Some(token) = self.peek() else { return Ok(None) };
+        let Some((name, rest)) = token.split_once('[') else { return Ok(None) };
+        let (layer, transport) = match name {
+            "ip" => (Layer::V4, None),
+            "ip6" => (Layer::V6, None),
+            "transp" => (Layer::Transport, None),
+            "tcp" | "udp" | "icmp" | "icmp6" => (Layer::Transport, Some(name)),
+            _ => {
+                return Err(self.expected("ip, ip6, tcp, udp, icmp, icmp6 or transp before `[`"));
+            }
+        };
+        let what = "an offset, and a length of 1, 2 or 4, as `[6:2]`";
+        let inside = rest.strip_suffix(']').ok_or_else(|| self.expected(what))?;
+        let (at, len) = inside.split_once(':').unwrap_or((inside, "1"));
+        let len = u8::read(len).ok().filter(|len| matches!(len, 1 | 2 | 4));
+        let (Ok(at), Some(len)) = (u16::read(at), len) else { return Err(self.expected(what)) };
+        self.at += 1;
+        let all = u32::MAX >> (32 - 8 * u32::from(len));
+        let mut mask = all;
+        if self.next_is(&["&"]).is_some() {
+            let given = self.peek().and_then(|token| u32::read(token).ok());
+            let given = given.filter(|&mask| mask <= all && mask != 0);
+            mask = given.ok_or_else(|| self.expected(&format!("a mask of 1 to {all:#x}")))?;
+            self.at += 1;
+        }
+        Ok(Some((Kind::Number(Field::At(layer, at, len), mask, 0), transport)))
+    }
+
     fn relation(&mut self) -> Option<(Relation, &'a str)> {
         let sign = self.next_is(&["=", "==", "!=", "<", ">", "<=", ">="])?;
         let relation = match sign {
@@ -342,7 +382,10 @@ impl<'a> Parser<'a> {
                 said.transport = said.transport.or(last.transport);
                 return Ok(Kind::TcpFlag);
             }
-            Some(kind @ Kind::Number(..)) if number => return Ok(kind),
+            Some(kind @ Kind::Number(..)) if number => {
+                said.transport = said.transport.or(last.transport);
+                return Ok(kind);
+            }
             Some(Kind::Proto) if number => return Ok(Kind::Proto),
             _ => {}
         }
@@ -372,6 +415,7 @@ impl<'a> Parser<'a> {
             Kind::Port => &["tcp", "udp"],
             Kind::IcmpType => &["icmp", "icmp6"],
             Kind::TcpFlag => &["tcp"],
+            Kind::Number(Field::At(..), ..) => &["tcp", "udp", "icmp", "icmp6"],
             _ => &[],
         };
         let needed = matches!(kind, Kind::IcmpType | Kind::TcpFlag);
@@ -451,7 +495,19 @@ impl<'a> Parser<'a> {
             }
             Kind::Number(field, mask, shift) => {
                 let most = if field == Field::Len { 0xf_ffff } else { mask >> shift };
-                number(field, mask, relation, number_in(&[], most)? << shift)
+                let bits = number_in(&[], most)? << shift;
+                let ordered = !matches!(relation, Relation::Equal | Relation::Differs);
+                if bits & !mask != 0 && !ordered {
+                    return Err(self.expected_at(value, "a number of the mask's bits"));
+                }
+                let test = number(field, mask, relation, bits);
+                match said.transport {
+                    Some("tcp") => Expr::all([is_protocol(protocol::TCP), test]),
+                    Some("udp") => Expr::all([is_protocol(protocol::UDP), test]),
+                    Some("icmp") => Expr::all([is_protocol(PROTOCOL_ICMP), test]),
+                    Some(_) => Expr::all([is_protocol(PROTOCOL_ICMPV6), test]),
+                    None => test,
+                }
             }
         })
     }

@@ -40,11 +40,26 @@ pub(super) enum Field {
     IcmpType,
     /// The byte of flags.
     TcpFlags,
+    /// One to four bytes at an offset.
+    At(Layer, u16, u8),
+}
+
+/// What an offset counts from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Layer {
+    /// The IPv4 header.
+    V4,
+    /// The IPv6 header.
+    V6,
+    /// The transport header, whatever the protocol.
+    Transport,
 }
 
 /// A packet, taken apart.
 pub(super) struct Headers<'a> {
     ip: Ip<'a>,
+    /// As long as it says it is.
+    packet: &'a [u8],
     protocol: Option<u8>,
     fragment: bool,
     /// Empty where there is none.
@@ -68,6 +83,7 @@ impl<'a> Headers<'a> {
         }
         .unwrap_or(Self {
             ip: Ip::Neither,
+            packet: &[],
             protocol: None,
             fragment: false,
             transport: &[],
@@ -80,7 +96,7 @@ impl<'a> Headers<'a> {
         let first = ip.fragment() & FRAGMENT_OFFSET == 0 && ip.header_len() >= IP4_BYTES;
         let transport = packet.get(ip.header_len()..end).filter(|_| first).unwrap_or_default();
         let (protocol, fragment) = (Some(ip.protocol()), ip.is_fragment());
-        Self { ip: Ip::V4(ip), protocol, fragment, transport }
+        Self { ip: Ip::V4(ip), packet: &packet[..end], protocol, fragment, transport }
     }
 
     #[inline]
@@ -91,7 +107,7 @@ impl<'a> Headers<'a> {
         let first = upper.filter(|_| fragment.unwrap_or(0) == 0);
         let transport = first.and_then(|upper| packet.get(upper.at..)).unwrap_or_default();
         let protocol = upper.map(|upper| upper.protocol);
-        Self { ip: Ip::V6(ip), protocol, fragment: fragment.is_some(), transport }
+        Self { ip: Ip::V6(ip), packet, protocol, fragment: fragment.is_some(), transport }
     }
 
     /// A field of it.
@@ -130,13 +146,17 @@ impl<'a> Headers<'a> {
                 let tcp = self.protocol == Some(protocol::TCP);
                 self.transport.get(13).copied().filter(|_| tcp)?.into()
             }
+            (Field::At(Layer::V4, at, len), Ip::V4(_))
+            | (Field::At(Layer::V6, at, len), Ip::V6(_)) => word(self.packet, at, len)?,
+            (Field::At(Layer::Transport, at, len), _) => word(self.transport, at, len)?,
             (
                 Field::HeaderWords
                 | Field::Id
                 | Field::Src4
                 | Field::Dst4
                 | Field::Src6(_)
-                | Field::Dst6(_),
+                | Field::Dst6(_)
+                | Field::At(..),
                 _,
             ) => return None,
         })
@@ -153,6 +173,13 @@ impl<'a> Headers<'a> {
         let icmp = matches!(protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6);
         self.transport.first().copied().filter(|_| icmp)
     }
+}
+
+/// One to four bytes as a number.
+fn word(bytes: &[u8], at: u16, len: u8) -> Option<u32> {
+    let at = usize::from(at);
+    let bytes = bytes.get(at..at + usize::from(len))?;
+    Some(bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte)))
 }
 
 /// One of the four words of an IPv6 address, the first of which is 0.

@@ -1,7 +1,8 @@
 //! Keeps packets until they are asked for: where push ends and pull begins.
 //!
 //! Source: Click's `Queue`. Packets that find it full are dropped. Each worker has a queue of its own, of the
-//! whole capacity.
+//! whole capacity. `reset` empties it and `reset_counts` forgets its highest length and its drops, each when a worker
+//! next comes to it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -34,15 +35,24 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             let counts = counts.clone();
             Handler::read(name, move || counts.sum(value).to_string())
         };
+        let resets = Resets { packets: Setting::new(0), counts: Setting::new(0) };
         let made = Made::new({
-            let (capacity, counts) = (capacity.clone(), counts.clone());
-            move || Queue::new(capacity.clone(), counts.add())
+            let (capacity, counts, resets) = (capacity.clone(), counts.clone(), resets.clone());
+            move || Queue::new(capacity.clone(), counts.add(), resets.clone())
         });
+        let once_more = |name, times: Setting<u32>| {
+            Handler::write(name, move |_| {
+                times.change(|times| times.wrapping_add(1));
+                Ok(())
+            })
+        };
         let made = made
             .holds(usual as usize)
             .handler(read("length", |counts| counts.length.read()))
             .handler(read("highwater_length", |counts| counts.highest.read()))
-            .handler(read("drops", |counts| counts.drops.read()));
+            .handler(read("drops", |counts| counts.drops.read()))
+            .handler(once_more("reset", resets.packets))
+            .handler(once_more("reset_counts", resets.counts));
         Ok(capacity.handled(made, "capacity"))
     },
 };
@@ -57,17 +67,57 @@ struct Counts {
     drops: Count,
 }
 
+/// How often handlers asked for it.
+#[derive(Clone)]
+struct Resets {
+    packets: Setting<u32>,
+    counts: Setting<u32>,
+}
+
 struct Queue {
     packets: PacketQueue,
+    resets: Resets,
+    /// How often of each it was done.
+    done: [u32; 2],
     capacity: Setting<u32>,
     counts: Arc<Counts>,
     held: Held,
 }
 
 impl Queue {
-    fn new(capacity: Setting<u32>, counts: Arc<Counts>) -> Self {
+    fn new(capacity: Setting<u32>, counts: Arc<Counts>, resets: Resets) -> Self {
         let packets = PacketQueue::with_room((capacity.get() as usize).min(FIRST_ROOM));
-        Self { packets, capacity, counts, held: Held::default() }
+        let done = [resets.packets.get(), resets.counts.get()];
+        Self { packets, resets, done, capacity, counts, held: Held::default() }
+    }
+
+    /// Does what handlers asked for.
+    #[inline]
+    fn follow(&mut self, cx: &mut Context<'_>) {
+        let asked = [self.resets.packets.get(), self.resets.counts.get()];
+        if asked != self.done {
+            self.reset(asked, cx);
+        }
+    }
+
+    #[cold]
+    fn reset(&mut self, asked: [u32; 2], cx: &mut Context<'_>) {
+        let done = std::mem::replace(&mut self.done, asked);
+        if asked[0] != done[0] {
+            self.empty(DropReason::Discarded, cx);
+        }
+        if asked[1] != done[1] {
+            self.counts.highest.set(self.packets.len() as u64);
+            self.counts.drops.set(0);
+        }
+    }
+
+    fn empty(&mut self, reason: DropReason, cx: &mut Context<'_>) {
+        while let Some(packet) = self.packets.pop() {
+            cx.drop_packet(packet, reason);
+        }
+        self.held = Held::default();
+        self.count_length();
     }
 
     fn count_length(&self) {
@@ -80,7 +130,8 @@ impl Queue {
 }
 
 impl Element for Queue {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.follow(cx);
         let room = (self.capacity.get() as usize).saturating_sub(self.packets.len());
         let fit = room.min(batch.len());
         for i in fit..batch.len() {
@@ -94,7 +145,8 @@ impl Element for Queue {
         self.count_length();
     }
 
-    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, _: &mut Context<'_>) {
+    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.follow(cx);
         let before = into.len();
         self.packets.give(into);
         for meta in &into.meta()[before..] {
@@ -126,10 +178,32 @@ impl Element for Queue {
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {
-        while let Some(packet) = self.packets.pop() {
-            cx.drop_packet(packet, DropReason::Shutdown);
-        }
-        self.held = Held::default();
-        self.count_length();
+        self.empty(DropReason::Shutdown, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn it_is_emptied_and_counts_anew() {
+        let text = "FromDevice(a) -> q :: Queue(3) -> s :: Shaper(1) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        let shown = |rig: &Rig| {
+            ["length", "highwater_length", "drops"].map(|name| rig.read(&format!("q.{name}")))
+        };
+        rig.receive("a", &[&[1], &[2], &[3], &[4], &[5]]);
+        assert_eq!((rig.poll().len(), shown(&rig)), (1, ["2", "3", "2"].map(String::from)));
+        rig.write("q.reset_counts", "");
+        rig.bench.now_ns += 1_000_000_000;
+        assert_eq!((rig.poll().len(), shown(&rig)), (1, ["1", "2", "0"].map(String::from)));
+        rig.write("q.reset", "");
+        rig.bench.now_ns += 1_000_000_000;
+        assert_eq!((rig.poll().len(), shown(&rig)), (0, ["0", "2", "0"].map(String::from)));
+        assert_eq!(rig.dropped(DropReason::Discarded), 1);
+        rig.receive("a", &[&[6]]);
+        assert_eq!(rig.poll()[0].1, [6]);
     }
 }

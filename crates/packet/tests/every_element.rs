@@ -68,7 +68,7 @@ const GRAPHS: &[Subject] = &[
         c [0] -> ToDevice(b); c [1] -> ToDevice(c); c [2] -> ToDevice(d);
         c [3] -> f :: IPFilter(deny ip ttl < 5, 1 udp, allow all) -> ToDevice(e); f [1] -> ToDevice(f)"),
     ordered("FromDevice(a) -> Strip(14) -> CheckIPHeader -> a :: StaticIPLookup(0/0 0, 198.51.100.0/24 1)
-        -> b :: LinearIPLookup(192/2 0, 10/8 1, 8/8 - 0) -> c :: RadixIPLookup(0/0 192.0.2.9 0, 8.8.8.8/32 1)
+        -> b :: LinearIPLookup(192/2 0, 10/8 1, 8/8 - 0) -> SortedIPLookup(0/0 0) -> c :: RadixIPLookup(0/0 192.0.2.9 0, 8.8.8.8/32 1)
         -> d :: DirectIPLookup(192.0.2.0/24 198.51.100.3 0) -> e :: RangeIPLookup(198.51.100.3/32 0)
         -> f :: DXRIPLookup(0/0 0, 198.51.100.0/28 1) -> Discard; f [1] -> g :: BSDIPLookup(0/0 0)
         -> h :: IPLookup(0/0 0, ALGORITHM bc18) -> ToDevice(b);
@@ -95,7 +95,7 @@ const GRAPHS: &[Subject] = &[
         s [1] -> t :: BandwidthRatedSplitter(200kBps, BURST_BYTES 9000) -> Queue(2000) -> BandwidthRatedUnqueue(8Mbps)
         -> ToDevice(c); t [1] -> Queue(2000) -> Shaper(2000) -> BandwidthShaper(1MBps) -> ToDevice(d)"),
     ordered("FromDevice(a) -> Queue(2000) -> DelayShaper(1ms, CAPACITY 9) -> DelayUnqueue(0) -> ToDevice(b);
-        RatedSource(LIMIT 5, RATE 1000) -> Discard"),
+        RatedSource(LIMIT 5, RATE 1000) -> Discard; RandomSource(60, 0) -> s :: Switch(-1) -> Discard"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose

@@ -52,6 +52,7 @@ mod setting;
 mod setup;
 mod source;
 mod source_filter;
+mod switch;
 mod tee;
 mod unqueue;
 mod urpf_check;
@@ -130,6 +131,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     rated::UNQUEUE,
     route_lookup::STATIC,
     route_lookup::LINEAR,
+    route_lookup::SORTED,
     route_lookup::RADIX,
     route_lookup::DIRECT,
     route_lookup::RANGE,
@@ -143,8 +145,10 @@ pub static ELEMENTS: &[ElementClass] = &[
     sched::PRIORITY,
     set_ip_dscp::CLASS,
     source::CLASS,
+    source::RANDOM,
     source::RATED,
     source_filter::CLASS,
+    switch::CLASS,
     tee::CLASS,
     unqueue::CLASS,
     urpf_check::CLASS,

@@ -59,6 +59,7 @@ macro_rules! classes {
 classes! {
     STATIC: u32, "StaticIPLookup", By::Fittest, false, "an IPv4 route table that does not change";
     LINEAR: u32, "LinearIPLookup", By::Fittest, true, "an IPv4 route table for few routes; any number will do";
+    SORTED: u32, "SortedIPLookup", By::Fittest, true, "an IPv4 route table for few routes, as LinearIPLookup";
     RADIX: u32, "RadixIPLookup", By::Named("radix"), true, "an IPv4 route table: path-compressed trie";
     DIRECT: u32, "DirectIPLookup", By::Named("dir24_8"), true, "an IPv4 route table: DIR-24-8";
     RANGE: u32, "RangeIPLookup", By::Named("bsearch"), true, "an IPv4 route table: sorted ranges";

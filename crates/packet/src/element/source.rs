@@ -1,5 +1,5 @@
 //! Makes packets of nothing: for tests and measurements. `InfiniteSource` as many as it can, `RatedSource` so many a
-//! second.
+//! second, `RandomSource` of random bytes (xorshift64, the same ones from the same `SEED`).
 //!
 //! Source: Click's elements of these names. Their packets count as packets of our own making.
 
@@ -23,8 +23,32 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = setup.args.optional("BURST");
         let active = setup.args.optional("ACTIVE");
         let length = setup.args.keyword("LENGTH");
+        let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
-        let given = Given { data, limit: limit?, active: active?, length: length?, stop: false };
+        let (limit, active, length) = (limit?, active?, length?);
+        let given =
+            Given { data, limit, active, length, stop: stop?.unwrap_or(false), random: None };
+        let burst = burst?.unwrap_or(1);
+        configure(setup, given, move || Pace::Round(burst))
+    },
+};
+
+pub(crate) const RANDOM: ElementClass = ElementClass {
+    spec: spec("RandomSource"),
+    summary: "makes packets of random bytes, a burst a round",
+    configure: |setup| {
+        let length = setup.args.positional("LENGTH");
+        let limit = setup.args.optional("LIMIT");
+        let burst = setup.args.optional("BURST");
+        let active = setup.args.optional("ACTIVE");
+        let stop = setup.args.keyword("STOP");
+        let seed = setup.args.keyword("SEED");
+        setup.args.finish()?;
+        let (limit, active, length) = (limit?, active?, Some(length?));
+        // A state of zeros would stay one.
+        let random = Some(seed?.unwrap_or(1_u64).max(1));
+        let given =
+            Given { data: None, limit, active, length, stop: stop?.unwrap_or(false), random };
         let burst = burst?.unwrap_or(1);
         configure(setup, given, move || Pace::Round(burst))
     },
@@ -48,7 +72,7 @@ pub(crate) const RATED: ElementClass = ElementClass {
         let (limit, active, stop) = (limit?, active?, stop?.unwrap_or(false));
         let allowance = allowance?;
         let each = allowance.clone();
-        let given = Given { data, limit, active, length, stop };
+        let given = Given { data, limit, active, length, stop, random: None };
         Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
     },
 };
@@ -65,6 +89,8 @@ struct Given<'a> {
     length: Option<usize>,
     /// The router ends when the last packet is made.
     stop: bool,
+    /// Random bytes, from this state on.
+    random: Option<u64>,
 }
 
 fn configure(
@@ -72,7 +98,7 @@ fn configure(
     given: Given<'_>,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Result<Made, ConfigError> {
-    let Given { data, limit, active, length, stop } = given;
+    let Given { data, limit, active, length, stop, random } = given;
     // Negative is none.
     let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(u64::MAX));
     let active = Setting::new(active.unwrap_or(true));
@@ -98,6 +124,7 @@ fn configure(
             seen: resets.get(),
             resets: resets.clone(),
             stop: stop.clone(),
+            random,
         }
     });
     let made = made
@@ -146,6 +173,17 @@ struct Source {
     resets: Setting<u32>,
     seen: u32,
     stop: Option<Arc<AtomicBool>>,
+    random: Option<u64>,
+}
+
+/// Fills bytes, and goes on from a state that is not 0.
+fn scatter(bytes: &mut [u8], state: &mut u64) {
+    for word in bytes.chunks_mut(8) {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
 }
 
 impl Element for Source {
@@ -169,7 +207,10 @@ impl Element for Source {
             if !packet.set_len(self.data.len()) {
                 break;
             }
-            packet.bytes_mut().copy_from_slice(&self.data);
+            match &mut self.random {
+                None => packet.bytes_mut().copy_from_slice(&self.data),
+                Some(state) => scatter(packet.bytes_mut(), state),
+            }
             packet.meta.flags |= FLAG_GENERATED;
             batch.push(packet).expect("a batch holds a burst");
         }
@@ -215,6 +256,27 @@ mod tests {
         rig.write("s.reset", "");
         rig.write("s.rate", "100000");
         assert_eq!((after(&mut rig, 9), rig.read("s.count")), (1500, "1500".into()));
+    }
+
+    #[test]
+    fn bytes_are_random() {
+        let make = |config: &str| {
+            let text = format!("s :: RandomSource({config}, 300, 256) -> ToDevice(a)");
+            let mut rig = Rig::new(&World::new(), &text);
+            let mut all = rig.poll();
+            all.extend(rig.poll());
+            all.into_iter().map(|(_, frame)| frame).collect::<Vec<_>>()
+        };
+        let made = make("61");
+        assert!(made.len() == 300 && made.iter().all(|frame| frame.len() == 61));
+        // Of 18,300 bytes each of 256 comes some 71 times: ten standard deviations are a wide margin.
+        let mut counts = [0_usize; 256];
+        made.iter().flatten().for_each(|&byte| counts[usize::from(byte)] += 1);
+        assert!(counts.iter().all(|count| (1..160).contains(count)), "{counts:?}");
+        assert!((1..made.len()).all(|i| made[i] != made[i - 1]));
+        assert!(made == make("61, SEED 1") && made != make("61, SEED 2"));
+        assert_eq!(make("0, SEED 0"), vec![Vec::<u8>::new(); 300]);
+        assert!(refused(&RANDOM, "1793").contains("packets have at most 1792 bytes"));
     }
 
     #[test]

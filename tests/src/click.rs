@@ -15,6 +15,16 @@ pub fn router_of_two_ports() -> String {
     text.replace("198.51.100.", "10.0.1.").replace("203.0.113.", "10.0.2.")
 }
 
+/// The IPv6 router of two ports in `examples/graphs`, with the addresses of a [`crate::netns::Line`].
+///
+/// # Panics
+/// When it cannot be read.
+pub fn ip6_router_of_two_ports() -> String {
+    let file = root().join("examples/graphs/ip6-router-2.click");
+    let text = std::fs::read_to_string(file).expect("the example is there");
+    text.replace("2001:db8:1::", "fd01::").replace("2001:db8:2::", "fd02::")
+}
+
 /// A client of the control socket.
 #[derive(Debug)]
 pub struct Telnet<S>(pub BufReader<S>);

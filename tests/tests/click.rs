@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::click::{Telnet, router_of_two_ports};
+use fingerpost_tests::click::{Telnet, ip6_router_of_two_ports, router_of_two_ports};
 use fingerpost_tests::netns::{Line, Router, Star, command, exec, ip, run};
 use fingerpost_tests::{program, quick, root, skip, tables};
 
@@ -49,6 +49,45 @@ fn clicks_router_stands_between_two_hosts() {
         String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
     assert!(told.contains("mtu = 1000") || told.contains("mtu=1000"), "{told}");
     drop(router.stop());
+    let _ = std::fs::remove_file(file);
+}
+
+#[test]
+fn an_ipv6_router_stands_between_two_hosts() {
+    let Some(line) = Line::new(&["ping", "traceroute"]) else { return };
+    // The graph has the addresses: the kernel beside it must not answer for them.
+    for link in ["r0", "r1"] {
+        ip(&format!("-n {} addr flush dev {link}", line.router));
+    }
+    let file = std::env::temp_dir().join(format!("{}-6.click", line.router));
+    std::fs::write(&file, ip6_router_of_two_ports()).expect("the temporary folder can be written");
+    let words = format!("{} --device eth0=afxdp:r0 --device eth1=afxdp:r1", file.display());
+    let router = Router::begin(command, &line.router, &words);
+    router.wait_for("to open its devices", |said| {
+        ["eth0: ", "eth1: "].iter().all(|name| said.iter().any(|line| line.contains(name)))
+    });
+    run(&line.source, "ping -6 -c 10 -i 0.05 -W 2 fd02::2");
+    run(&line.destination, "ping -6 -c 5 -i 0.05 -s 1300 -W 2 fd01::2");
+    // The router itself, by the near address and by the far one.
+    run(&line.source, "ping -6 -c 2 -i 0.05 -W 2 fd01::1");
+    run(&line.source, "ping -6 -c 2 -i 0.05 -W 2 fd02::1");
+    let path = run(&line.source, "traceroute -6 -I -n -q 1 -w 2 fd02::2");
+    let hop = |n: usize| path.lines().nth(n).unwrap_or_default().to_owned();
+    // An error speaks from the port by which the packet would have left.
+    assert!(hop(1).contains("fd02::1") && hop(2).contains("fd02::2"), "{path}");
+    // The kernel has taken our advertisement for that of a router.
+    let known = ip(&format!("-n {} -6 neigh show fd01::1", line.source));
+    assert!(known.contains("02:00:00:00:00:01 router"), "{known}");
+    let told = |words: &str| {
+        let told = exec(&line.source, words);
+        [told.stdout, told.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat()
+    };
+    let long = told("ping -6 -c 2 -i 0.05 -s 1400 -M do -W 2 fd02::2");
+    assert!(long.contains("mtu = 1400") || long.contains("mtu=1400"), "{long}");
+    let nobody = told("ping -6 -c 1 -W 5 fd02::77");
+    assert!(nobody.contains("Address unreachable"), "{nobody}");
+    let report = router.stop();
+    assert!(report["packets_out"].as_u64() >= Some(38), "{report}");
     let _ = std::fs::remove_file(file);
 }
 

@@ -81,6 +81,59 @@ pub struct PortCounters {
     pub tx_bytes: Count,
 }
 
+/// What one node of a graph counts. The worker alone writes; anybody may read.
+#[derive(Debug)]
+pub struct NodeCounters {
+    /// Packets that reached it.
+    pub packets: Count,
+    /// Batches that reached it.
+    pub batches: Count,
+    /// Ticks of the processor's clock that it worked, dividing its batches included; only while the graph
+    /// is timed. What it asks other elements for is in it.
+    pub ticks: Count,
+    /// Packets that ended at it, by reason. Apart, so that what every batch counts lies close together.
+    dropped: Box<[Count; REASONS]>,
+}
+
+impl Default for NodeCounters {
+    fn default() -> Self {
+        Self {
+            packets: Count::default(),
+            batches: Count::default(),
+            ticks: Count::default(),
+            dropped: Box::new(std::array::from_fn(|_| Count::default())),
+        }
+    }
+}
+
+impl NodeCounters {
+    /// Counts a packet that ended at it.
+    #[inline]
+    pub(crate) fn drop_packet(&self, reason: DropReason) {
+        self.dropped[reason as usize].add(1);
+    }
+
+    /// Packets that ended at it for a reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize].read()
+    }
+
+    /// All packets that ended at it.
+    pub fn drops(&self) -> u64 {
+        self.dropped.iter().map(Count::read).sum()
+    }
+
+    /// Goes on from the counts of another.
+    pub(crate) fn take_over(&self, before: &Self) {
+        self.packets.set(before.packets.read());
+        self.batches.set(before.batches.read());
+        self.ticks.set(before.ticks.read());
+        for (to, from) in self.dropped.iter().zip(before.dropped.iter()) {
+            to.set(from.read());
+        }
+    }
+}
+
 /// All counts of one worker.
 #[derive(Debug)]
 pub struct WorkerCounters {

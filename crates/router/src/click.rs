@@ -388,7 +388,7 @@ impl Running {
                 class: node.class.spec.name,
                 packets: counts.packets.read(),
                 batches: counts.batches.read(),
-                dropped: counts.drops.read(),
+                dropped: counts.drops(),
             });
         ClickReport {
             crashed,

@@ -5,7 +5,7 @@ use std::any::Any;
 use fingerpost_route::{Ask, Forwarding};
 
 use crate::buf::{Batch, FLAG_GENERATED, Packet, Pool};
-use crate::counters::WorkerCounters;
+use crate::counters::{NodeCounters, WorkerCounters};
 use crate::drops::DropReason;
 
 /// A packet step. One instance a worker; what instances share is an `Arc`.
@@ -108,6 +108,8 @@ pub struct Context<'a> {
     pub pool: &'a Pool,
     /// Seed of the flow hash: the same in all workers of a node.
     pub flow_seed: u64,
+    /// Counts of the element at work; `None` outside a graph.
+    pub(crate) node: Option<&'a NodeCounters>,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
     pub(crate) asks: &'a mut Vec<Ask>,
     pub(crate) transmit: &'a mut dyn Transmit,
@@ -124,8 +126,8 @@ impl<'a> Context<'a> {
         asks: &'a mut Vec<Ask>,
         transmit: &'a mut dyn Transmit,
     ) -> Self {
-        let flow_seed = 0;
-        Self { now_ns, forwarding, counters, pool, flow_seed, emitted, asks, transmit }
+        let (flow_seed, node) = (0, None);
+        Self { now_ns, forwarding, counters, pool, flow_seed, node, emitted, asks, transmit }
     }
 
     /// Sends a packet to an output of the present element, after what the batch holds.
@@ -144,6 +146,9 @@ impl<'a> Context<'a> {
     pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
         let generated = packet.meta.flags & FLAG_GENERATED != 0;
         self.counters.drop_packet(reason, generated);
+        if let Some(node) = self.node {
+            node.drop_packet(reason);
+        }
         drop(packet);
     }
 
@@ -162,15 +167,16 @@ impl<'a> Context<'a> {
         self.transmit.room(port)
     }
 
-    /// For a step inside this one: what it emits stays apart.
-    pub(crate) fn inner<'b>(&'b mut self, emitted: &'b mut Vec<(u16, Packet)>) -> Context<'b> {
+    /// For a step of another element inside this one.
+    pub(crate) fn of_node<'b>(&'b mut self, node: &'b NodeCounters) -> Context<'b> {
         Context {
             now_ns: self.now_ns,
             forwarding: self.forwarding,
             counters: self.counters,
             pool: self.pool,
             flow_seed: self.flow_seed,
-            emitted,
+            node: Some(node),
+            emitted: self.emitted,
             asks: self.asks,
             transmit: self.transmit,
         }

@@ -22,13 +22,14 @@ mod text;
 mod value;
 mod vars;
 
+pub use crate::counters::NodeCounters;
 pub use args::{Arg, Args, ConfigError};
 pub use class::{ClassSpec, Classes, Processing};
 pub use draw::TooLarge;
 pub use flat::{Configuration, Connection, Declared};
 pub use language::Language;
 pub use plan::Plan;
-pub use run::{Graph, NodeCounters, Round};
+pub use run::{Graph, Round};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use source::Sources;
 pub use source::{Errors, Place, Problems, Report, Span};

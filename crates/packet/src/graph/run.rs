@@ -18,7 +18,7 @@ use fingerpost_route::{Ask, Forwarding};
 
 use super::plan::{Ask as Upstream, Edge, NodeId, Plan};
 use crate::buf::{BATCH, Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT};
-use crate::counters::{Count, WorkerCounters};
+use crate::counters::{NodeCounters, WorkerCounters};
 use crate::drops::DropReason;
 use crate::element::{Context, Element, Held, Inputs, Transmit};
 
@@ -27,20 +27,6 @@ pub const MAX_ROUNDS: u8 = 8;
 
 /// Batches that a graph makes at its start.
 const FIRST_BATCHES: usize = 16;
-
-/// What one node counts. The worker alone writes; anybody may read.
-#[derive(Debug, Default)]
-pub struct NodeCounters {
-    /// Packets that reached it.
-    pub packets: Count,
-    /// Batches that reached it.
-    pub batches: Count,
-    /// Packets that ended at it.
-    pub drops: Count,
-    /// Ticks of the processor's clock that it worked, dividing its batches included; only while the graph
-    /// is timed. What it asks other elements for is in it.
-    pub ticks: Count,
-}
 
 /// What the elements may use in one round of a worker.
 pub struct Round<'a> {
@@ -154,11 +140,7 @@ impl Graph {
             if let Some(state) = old.nodes[before].element.hand_over() {
                 self.nodes[new].element.take_over(state);
             }
-            let (to, from) = (&self.counters[new], &old.counters[before]);
-            to.packets.set(from.packets.read());
-            to.batches.set(from.batches.read());
-            to.drops.set(from.drops.read());
-            to.ticks.set(from.ticks.read());
+            self.counters[new].take_over(&old.counters[before]);
         }
     }
 
@@ -210,6 +192,7 @@ impl Graph {
             let Self { nodes, counters, pool, work, emitted, .. } = self;
             let mut batch = work.batch();
             let cx = &mut context(pool, emitted, round);
+            cx.node = Some(&counters[at]);
             let mut element = std::mem::replace(&mut nodes[at].element, Box::new(Away));
             element.poll(&mut batch, &mut Puller { at, nodes, counters, work }, cx);
             nodes[at].element = element;
@@ -230,13 +213,10 @@ impl Graph {
     pub fn stop(&mut self, round: &mut Round<'_>) {
         for (node, counters) in self.nodes.iter_mut().zip(self.counters.iter()) {
             let cx = &mut context(&self.pool, &mut self.emitted, round);
-            let ended = cx.counters.dropped_total();
+            cx.node = Some(counters);
             node.element.stop(cx);
-            counters.drops.add(cx.counters.dropped_total() - ended);
             for (_, packet) in cx.emitted.drain(..) {
-                counters.drops.add(1);
-                let generated = packet.meta.flags & FLAG_GENERATED != 0;
-                cx.counters.drop_packet(DropReason::Shutdown, generated);
+                drop_counted(DropReason::Shutdown, &packet.meta, counters, cx.counters);
             }
         }
     }
@@ -259,6 +239,7 @@ impl Graph {
     fn finish(&mut self, round: &mut Round<'_>) {
         let Self { nodes, counters, pool, work, emitted, clock, .. } = self;
         let mut watch = Watch::new(*clock);
+        let cx = &mut context(pool, emitted, round);
         while let Some(Task { node: at, mut input, mut batch }) = work.stack.pop() {
             let mut at = usize::from(at);
             // Stays in here as long as there is one way to go.
@@ -266,7 +247,7 @@ impl Graph {
                 let (node, counts) = (&mut nodes[at], &counters[at]);
                 counts.batches.add(1);
                 counts.packets.add(batch.len() as u64);
-                let cx = &mut context(pool, emitted, round);
+                cx.node = Some(counts);
                 node.element.process(input, &mut batch, cx);
                 if cx.emitted.is_empty()
                     && let Some(Decision::Output(output)) = batch.uniform()
@@ -334,6 +315,8 @@ impl Inputs for Puller<'_> {
             return;
         }
         let at = usize::from(asked.node);
+        let mut emitted = Vec::new();
+        let cx = &mut cx.of_node(&self.counters[at]);
         // The plan has no circle of those that ask, so no element is asked while it asks.
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
         match asked.through {
@@ -343,8 +326,8 @@ impl Inputs for Puller<'_> {
                 batch.set_limit(into.room());
                 self.of(at).pull(input, &mut batch, cx);
                 batch.set_limit(BATCH);
-                let mut emitted = Vec::new();
-                let cx = &mut cx.inner(&mut emitted);
+                // What it emits stays apart.
+                cx.emitted = &mut emitted;
                 element.process(input, &mut batch, cx);
                 let (node, counts) = (&self.nodes[at], &self.counters[at]);
                 let answer = Some((asked.output, &mut *into));
@@ -379,6 +362,7 @@ fn context<'a>(
         counters: round.counters,
         pool,
         flow_seed: round.flow_seed,
+        node: None,
         emitted,
         asks: round.asks,
         transmit: round.transmit,
@@ -528,7 +512,7 @@ fn count_round(batch: &mut Batch) -> bool {
 }
 
 fn drop_counted(reason: DropReason, meta: &Meta, counts: &NodeCounters, counters: &WorkerCounters) {
-    counts.drops.add(1);
+    counts.drop_packet(reason);
     counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0);
 }
 
@@ -540,7 +524,7 @@ mod tests {
     use crate::testing::{Bench, World, batch};
 
     /// Sends each packet to the output that its first byte names; 9 is dropped, 8 is taken and
-    /// emitted again to output 1.
+    /// emitted again to output 1, 7 is taken and ended.
     struct Fork;
     impl Element for Fork {
         fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
@@ -550,6 +534,10 @@ mod tests {
                     8 => {
                         let packet = batch.take(i);
                         cx.emit(1, packet);
+                    }
+                    7 => {
+                        let packet = batch.take(i);
+                        cx.drop_packet(packet, DropReason::Consumed);
                     }
                     output => batch.output(i, output.into()),
                 }
@@ -624,7 +612,7 @@ mod tests {
         let (bench, sent, counters) =
             run(&[&[1, 1], &[8, 2], &[0, 3], &[9, 4], &[1, 5], &[0, 6], &[8, 7]]);
         assert_eq!(sent, [vec![3], vec![6], vec![1, 1], vec![1, 5], vec![8, 2], vec![8, 7]]);
-        assert_eq!(counters[0].drops.read(), 1);
+        assert_eq!((counters[0].drops(), counters[0].dropped(DropReason::TooShort)), (1, 1));
         assert_eq!(bench.counters.dropped[DropReason::TooShort as usize].read(), 1);
     }
 
@@ -635,6 +623,17 @@ mod tests {
         assert_eq!(bench.counters.dropped_total(), 2);
         let (_, sent, _) = run(&[&[8, 1], &[8, 2]]);
         assert_eq!(sent, [[8, 1], [8, 2]]);
+    }
+
+    #[test]
+    fn a_packet_that_ends_is_counted_where_it_does_and_why() {
+        let (bench, sent, counters) = run(&[&[9, 1], &[7, 2], &[0, 3], &[7, 4], &[2, 7]]);
+        assert_eq!(sent, [[3]]);
+        let at = |node: usize, why| counters[node].dropped(why);
+        assert_eq!((at(0, DropReason::TooShort), at(0, DropReason::Consumed)), (1, 2));
+        assert_eq!(at(0, DropReason::LoopGuard), 1);
+        let all: u64 = counters.iter().map(NodeCounters::drops).sum();
+        assert_eq!(all, bench.counters.dropped_total());
     }
 
     #[test]

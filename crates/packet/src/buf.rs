@@ -341,6 +341,11 @@ impl Packet {
         &self.pool
     }
 
+    /// Number of the frame in its pool: no other packet that is alive has it.
+    pub(crate) fn frame_number(&self) -> u32 {
+        self.slot.frame
+    }
+
     fn into_slot(self) -> Slot {
         let slot = self.slot;
         let mut this = std::mem::ManuallyDrop::new(self);
@@ -517,6 +522,11 @@ impl Batch {
     #[inline]
     pub fn meta_mut(&mut self) -> &mut [Meta] {
         &mut self.meta[..self.len]
+    }
+
+    /// As [`Packet::frame_number`], of packet `i`.
+    pub(crate) fn frame_number(&self, i: usize) -> u32 {
+        self.slots[..self.len][i].frame
     }
 
     /// Length of packet `i`'s frame.

@@ -25,6 +25,7 @@ pub mod router_graph;
 mod source_addr;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod trace;
 pub mod wire;
 pub mod worker;
 pub mod xdp;

@@ -23,6 +23,7 @@ use crate::device::{DeviceError, Port, Wait};
 use crate::drops::DropReason;
 use crate::graph::{Graph, Plan, Round};
 use crate::outlets::Outlets;
+use crate::trace::Tracer;
 
 /// Packets taken from a port at once, unless asked otherwise: enough to overlap cache misses, few
 /// enough to stay in the first-level cache from the first element to the last.
@@ -44,6 +45,10 @@ pub enum Command {
     RemovePort(u16),
     /// Run this graph, which was made to replace the present one ([`Graph::after`]).
     Replace(Box<Graph>),
+    /// Count what each element takes from now on, or no longer: [`Worker::set_timed`].
+    Time(bool),
+    /// Trace packets that are received from now on, or no longer: [`Graph::trace`].
+    Trace(Option<Box<Tracer>>),
     /// End what is held, give all ports back, and return.
     Stop,
 }
@@ -339,6 +344,8 @@ impl Worker {
                     self.give_back(number, port);
                 }
                 Ok(Command::Replace(graph)) => self.replace(graph),
+                Ok(Command::Time(timed)) => _ = self.set_timed(timed),
+                Ok(Command::Trace(tracer)) => self.graph.trace(tracer),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return true,
                 Err(TryRecvError::Empty) => return false,
             }

@@ -110,6 +110,8 @@ pub struct Context<'a> {
     pub flow_seed: u64,
     /// Counts of the element at work; `None` outside a graph.
     pub(crate) node: Option<&'a NodeCounters>,
+    /// Frames of the packets that elements end themselves, while packets are traced.
+    pub(crate) ended: Option<&'a mut Vec<(u32, DropReason)>>,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
     pub(crate) asks: &'a mut Vec<Ask>,
     pub(crate) transmit: &'a mut dyn Transmit,
@@ -126,8 +128,8 @@ impl<'a> Context<'a> {
         asks: &'a mut Vec<Ask>,
         transmit: &'a mut dyn Transmit,
     ) -> Self {
-        let (flow_seed, node) = (0, None);
-        Self { now_ns, forwarding, counters, pool, flow_seed, node, emitted, asks, transmit }
+        let (flow_seed, node, ended) = (0, None, None);
+        Self { now_ns, forwarding, counters, pool, flow_seed, node, ended, emitted, asks, transmit }
     }
 
     /// Sends a packet to an output of the present element, after what the batch holds.
@@ -148,6 +150,9 @@ impl<'a> Context<'a> {
         self.counters.drop_packet(reason, generated);
         if let Some(node) = self.node {
             node.drop_packet(reason);
+        }
+        if let Some(ended) = &mut self.ended {
+            ended.push((packet.frame_number(), reason));
         }
         drop(packet);
     }
@@ -176,6 +181,7 @@ impl<'a> Context<'a> {
             pool: self.pool,
             flow_seed: self.flow_seed,
             node: Some(node),
+            ended: self.ended.as_deref_mut(),
             emitted: self.emitted,
             asks: self.asks,
             transmit: self.transmit,

@@ -11,6 +11,8 @@
 //!
 //! Packets that travel an edge closing a cycle count a round; after [`MAX_ROUNDS`] they are dropped.
 
+mod traced;
+
 use std::sync::Arc;
 
 use fingerpost_lpm::simd::Ticks;
@@ -21,6 +23,7 @@ use crate::buf::{BATCH, Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROU
 use crate::counters::{NodeCounters, WorkerCounters};
 use crate::drops::DropReason;
 use crate::element::{Context, Element, Held, Inputs, Transmit};
+use crate::trace::Tracer;
 
 /// Rounds that a packet may make inside the router.
 pub const MAX_ROUNDS: u8 = 8;
@@ -58,6 +61,8 @@ pub struct Graph {
     emitted: Vec<(u16, Packet)>,
     /// While the graph is timed.
     clock: Option<Ticks>,
+    /// While packets are traced.
+    tracer: Option<Box<Tracer>>,
 }
 
 struct Node {
@@ -117,7 +122,13 @@ impl Graph {
             },
             emitted: Vec::new(),
             clock: None,
+            tracer: None,
         }
+    }
+
+    /// Traces packets that are received from now on, or no longer. Costs nothing while it does not.
+    pub fn trace(&mut self, tracer: Option<Box<Tracer>>) {
+        self.tracer = tracer;
     }
 
     /// Counts the ticks of each node from now on, or no longer. Costs two looks at the processor's clock a
@@ -180,11 +191,19 @@ impl Graph {
     /// When there is no element for it.
     pub fn receive(&mut self, port: u16, batch: Box<Batch>, round: &mut Round<'_>) {
         let node = self.plan.entry(port).expect("whoever receives asked for it");
+        if let Some(tracer) = &mut self.tracer
+            && !tracer.admit(&batch)
+        {
+            self.tracer = None;
+        }
         self.run(node, 0, batch, round);
     }
 
     /// Gives those elements a turn that want one: what waited may go on. Returns whether anything did.
     pub fn poll(&mut self, round: &mut Round<'_>) -> bool {
+        if self.follows() {
+            return self.poll_traced(round);
+        }
         self.work.active = false;
         for turn in 0..self.polled.len() {
             let at = self.polled[turn];
@@ -235,8 +254,16 @@ impl Graph {
         self.nodes[usize::from(node)].element.stats(visit);
     }
 
+    /// Whether packets are inside that are traced.
+    fn follows(&self) -> bool {
+        self.tracer.as_ref().is_some_and(|tracer| tracer.any())
+    }
+
     /// Works until the stack is empty.
     fn finish(&mut self, round: &mut Round<'_>) {
+        if self.follows() {
+            return self.finish_traced(round);
+        }
         let Self { nodes, counters, pool, work, emitted, clock, .. } = self;
         let mut watch = Watch::new(*clock);
         let cx = &mut context(pool, emitted, round);
@@ -363,6 +390,7 @@ fn context<'a>(
         pool,
         flow_seed: round.flow_seed,
         node: None,
+        ended: None,
         emitted,
         asks: round.asks,
         transmit: round.transmit,

@@ -1,0 +1,198 @@
+//! Packets traced through the built-in router, in words.
+
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::*;
+use crate::graph::{Graph, Plan};
+use crate::router_graph;
+use crate::testing::{Bench, World, batch, frame_v4, frame_v6};
+use fingerpost_route::Leg;
+
+struct Rig {
+    bench: Bench,
+    graph: Graph,
+    plan: Plan,
+    traces: Receiver<Trace>,
+}
+
+fn rig(world: &World, filter: &str, packets: u32) -> Rig {
+    let bench = Bench::new(world);
+    let plan = router_graph::plan().unwrap();
+    let mut graph = Graph::new(&plan, &bench.pool);
+    let (wanted, traces) = Wanted::new(Some(Filter::parse(filter).unwrap()), packets);
+    graph.trace(Some(wanted.tracer(&bench.pool)));
+    Rig { bench, graph, plan, traces }
+}
+
+impl Rig {
+    fn run(&mut self, frames: &[Vec<u8>]) {
+        let frames = batch(&self.bench.pool, 0, frames.iter().map(|f| &f[..]));
+        self.graph.receive(0, frames, &mut self.bench.round());
+    }
+
+    /// The steps of each trace that is done: packet, element, what became of it.
+    fn told(&self) -> Vec<Vec<String>> {
+        let told = |trace: Trace| {
+            let step = |step: &Step| {
+                let name = &self.plan.nodes()[usize::from(step.node)].name;
+                let made: String = step.made.iter().map(|n| format!(" +{n}")).collect();
+                format!("{} {name} {:?}{made}", step.packet, step.fate)
+            };
+            trace.steps.iter().map(step).collect()
+        };
+        self.traces.try_iter().map(told).collect()
+    }
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    world.neighbor(3, 0);
+    world.neighbor(4, 1);
+    world.leg("10.0.0.0/24", Leg::Adjacency(3));
+    world.leg("192.0.2.0/24", Leg::Adjacency(4));
+    world.leg("10.0.1.0/24", Leg::Glean(1));
+    world
+}
+
+fn udp(dst: &str, ttl: u8, n: u8) -> Vec<u8> {
+    frame_v4("10.0.0.9", dst, ttl, 17, &[n; 30])
+}
+
+#[test]
+fn those_that_are_wanted_are_followed_and_all_are_forwarded_in_order() {
+    let mut rig = rig(&world(), "dst 192.0.2.1 and udp", 2);
+    let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 8]);
+    let lasts = [1, 9, 1, 1, 9].into_iter().zip(0..);
+    let frames = lasts.map(|(last, n)| udp(&format!("192.0.2.{last}"), 64, n));
+    let frames: Vec<_> = frames.chain([v6]).collect();
+    rig.run(&frames);
+    let order: Vec<u8> = rig.bench.sent.frames.iter().map(|f| *f.1.last().unwrap()).collect();
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+    let way = [
+        "0 FromPorts@1 Output(0)",
+        "0 ether_input Output(0)",
+        "0 ip4_input Output(0)",
+        "0 ip4_lookup Output(0)",
+        "0 ip4_next_hop Output(0)",
+        "0 transmit Sent(1)",
+    ];
+    assert_eq!(rig.told(), [way, way]);
+    // It has what it wanted: nothing is left of it after the next packet.
+    rig.run(&[udp("192.0.2.1", 64, 0)]);
+    assert!(rig.told().is_empty());
+    assert_eq!(rig.bench.pool.free(), rig.bench.pool.frames());
+}
+
+#[test]
+fn an_error_is_followed_to_its_end_and_the_drop_is_told() {
+    let mut rig = rig(&world(), "udp", 1);
+    rig.run(&[udp("192.0.2.1", 1, 1)]);
+    let told = rig.told().remove(0);
+    let of = |packet: char| told.iter().filter(|step| step.starts_with(packet)).collect::<Vec<_>>();
+    assert_eq!(of('0').last().unwrap().as_str(), "0 icmp4_error Dropped(TtlExpired) +1");
+    assert_eq!(of('1').first().unwrap().as_str(), "1 ip4_lookup Output(0)");
+    assert_eq!(of('1').last().unwrap().as_str(), "1 transmit Sent(0)");
+}
+
+#[test]
+fn a_packet_that_waits_goes_on_in_its_trace() {
+    let mut world = world();
+    let mut rig = rig(&world, "dst 10.0.1.7", 1);
+    rig.run(&[udp("10.0.1.7", 64, 1), udp("10.0.1.8", 64, 2)]);
+    assert!(rig.told().is_empty());
+    world.leg("10.0.1.7/32", Leg::Adjacency(4));
+    rig.bench.forwarding = world.forwarding();
+    rig.graph.poll(&mut rig.bench.round());
+    let told = rig.told().remove(0);
+    let from = told.iter().position(|step| step == "0 hold Kept").unwrap();
+    let rest = ["0 hold Output(0)", "0 ip4_lookup Output(0)", "0 ip4_next_hop Output(0)"];
+    assert_eq!(told[from + 1..=from + 3], rest);
+    assert_eq!(told.last().unwrap(), "0 transmit Sent(1)");
+    assert_eq!((told.len(), rig.bench.sent.frames.len()), (from + 5, 1));
+}
+
+#[test]
+fn what_is_kept_is_told_when_nobody_asks_any_more() {
+    let mut rig = rig(&world(), "udp", 5);
+    rig.run(&[udp("10.0.1.7", 64, 1), udp("198.51.100.1", 64, 2)]);
+    rig.graph.trace(None);
+    let told = rig.told();
+    assert_eq!(told.len(), 2);
+    let ends: Vec<_> = told.iter().map(|steps| steps.last().unwrap().as_str()).collect();
+    assert!(ends.contains(&"0 hold Kept"), "{ends:?}");
+    assert!(rig.traces.recv().is_err(), "nobody is left who could say more");
+}
+
+#[test]
+fn what_was_rewritten_has_names() {
+    let mut rig = rig(&world(), "udp", 1);
+    rig.run(&[udp("192.0.2.1", 64, 1)]);
+    let trace = rig.traces.try_recv().unwrap();
+    let packet = &trace.packets[0];
+    let told: Vec<_> = changes(&packet.frame, &packet.last)
+        .into_iter()
+        .map(|change| format!("{} {} {}", change.field, change.from, change.to))
+        .collect();
+    let [mac, source, ttl, sum] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(mac, "destination mac 02:00:00:00:00:00 02:00:00:00:01:04");
+    assert_eq!(source, "source mac 02:00:00:00:09:09 02:00:00:00:00:01");
+    assert_eq!(ttl, "ttl 64 63");
+    assert!(sum.starts_with("header checksum 0x"), "{sum}");
+    assert_eq!(summary(&packet.frame), "10.0.0.9 > 192.0.2.1 udp 257 > 257 ttl 64, 64 bytes");
+    let mut other = packet.frame.to_vec();
+    other[60..62].fill(7);
+    let change = changes(&packet.frame, &other).remove(0);
+    assert_eq!((&*change.field, &*change.from, &*change.to), ("bytes 60-61", "0101", "0707"));
+    let shorter = changes(&packet.frame, &packet.frame[14..]).remove(0);
+    assert_eq!((&*shorter.field, shorter.from.len(), &*shorter.to), ("front", 28, ""));
+}
+
+#[test]
+fn lines_of_frames() {
+    let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 9, 58, &[128, 0, 0, 0]);
+    let want = "2001:db8::9 > 2001:db8:5::1 icmp6 type 128 code 0 hop limit 9, 58 bytes";
+    assert_eq!(summary(&v6), want);
+    let mut arp = udp("192.0.2.1", 64, 1);
+    arp[12..14].copy_from_slice(&[8, 6]);
+    assert!(summary(&arp).ends_with("type 0x0806, 64 bytes"), "{}", summary(&arp));
+    assert_eq!(summary(&arp[..9]), "9 bytes, no frame");
+    assert!(summary(&v6[..20]).ends_with("cut off, 20 bytes"));
+}
+
+#[test]
+fn a_capture_is_read_by_others() {
+    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+    use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+    use pcap_file::pcapng::{Block, PcapNgReader};
+    let mut bytes = Vec::new();
+    let mut file = Pcapng::new(&mut bytes).unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789);
+    for (name, len) in [("eth0", 61), ("eth1", 64), ("eth0", 1)] {
+        file.frame(name, time, &vec![7; len], &format!("{name} {len}")).unwrap();
+    }
+    let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+    let mut seen = Vec::new();
+    while let Some(block) = reader.next_block() {
+        match block.unwrap() {
+            Block::InterfaceDescription(interface) => {
+                let name = interface.options.iter().find_map(|option| match option {
+                    InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
+                    _ => None,
+                });
+                seen.push(format!("interface {}", name.unwrap()));
+            }
+            Block::EnhancedPacket(packet) => {
+                let comment = packet.options.iter().find_map(|option| match option {
+                    EnhancedPacketOption::Comment(text) => Some(text.to_string()),
+                    _ => None,
+                });
+                assert_eq!(SystemTime::UNIX_EPOCH + packet.timestamp, time);
+                assert_eq!(packet.data.len(), packet.original_len as usize);
+                seen.push(format!("{} {}", packet.interface_id, comment.unwrap()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["interface eth0", "0 eth0 61", "interface eth1", "1 eth1 64", "0 eth0 1"]);
+}

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 mod damage;
 mod mtu;
 mod neighbors;
+mod seeing;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fingerpost");
 

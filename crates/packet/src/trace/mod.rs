@@ -31,7 +31,7 @@ use crate::graph::plan::NodeId;
 use crate::wire::{ETHER_BYTES, Ether, ether};
 
 pub use changes::{Change, changes, summary};
-pub use pcapng::Pcapng;
+pub use pcapng::{Pcapng, captured};
 
 /// Packets that may be asked for at once.
 pub const MOST_PACKETS: u32 = 1000;

@@ -1,10 +1,14 @@
 //! Frames with comments, as a capture file in the pcapng format (draft-ietf-opsawg-pcapng).
 //!
 //! One section, an interface for each name, a block for each frame with its time in nanoseconds and a comment. What was
-//! written so far is a whole file.
+//! written so far is a whole file. A packet of such a file, or of a classic capture, is found by its number.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::{DataLink, PcapError};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -94,6 +98,41 @@ impl<W: Write> Pcapng<W> {
         let block = [&kind.to_ne_bytes()[..], &length, &body, &length].concat();
         self.to.write_all(&block)
     }
+}
+
+/// Frame `number`, from 1, of a capture file in either format; `None` past its end.
+///
+/// # Errors
+/// It cannot be read, or holds no Ethernet frames.
+pub fn captured(mut from: impl BufRead, number: usize) -> Result<Option<Vec<u8>>, PcapError> {
+    let Some(skipped) = number.checked_sub(1) else { return Ok(None) };
+    let ethernet = |link| match link {
+        DataLink::ETHERNET => Ok(()),
+        _ => Err(PcapError::InvalidField("no Ethernet frames")),
+    };
+    if !from.fill_buf().map_err(PcapError::IoError)?.starts_with(&SECTION.to_ne_bytes()) {
+        let mut reader = PcapReader::new(from)?;
+        ethernet(reader.header().datalink)?;
+        for _ in 0..skipped {
+            if reader.next_packet().transpose()?.is_none() {
+                return Ok(None);
+            }
+        }
+        return Ok(reader.next_packet().transpose()?.map(|packet| packet.data.into_owned()));
+    }
+    let mut reader = PcapNgReader::new(from)?;
+    let mut seen = 0;
+    while let Some(block) = reader.next_block() {
+        match block? {
+            Block::InterfaceDescription(interface) => ethernet(interface.linktype)?,
+            Block::EnhancedPacket(packet) if seen == skipped => {
+                return Ok(Some(packet.data.into_owned()));
+            }
+            Block::EnhancedPacket(_) => seen += 1,
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 fn word(number: usize) -> u32 {

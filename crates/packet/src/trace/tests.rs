@@ -195,4 +195,15 @@ fn a_capture_is_read_by_others() {
         }
     }
     assert_eq!(seen, ["interface eth0", "0 eth0 61", "interface eth1", "1 eth1 64", "0 eth0 1"]);
+    let length = |number| captured(&bytes[..], number).unwrap().map(|frame| frame.len());
+    assert_eq!([0, 1, 2, 3, 4].map(length), [None, Some(61), Some(64), Some(1), None]);
+    // The same of a classic capture.
+    let (packet, header) = (vec![9; 60], pcap_file::pcap::PcapHeader::default());
+    let mut writer = pcap_file::pcap::PcapWriter::with_header(Vec::new(), header).unwrap();
+    let record = pcap_file::pcap::PcapPacket::new(Duration::ZERO, 60, &packet);
+    writer.write_packet(&record).unwrap();
+    let classic = writer.into_writer();
+    assert_eq!(captured(&classic[..], 1).unwrap(), Some(packet));
+    assert_eq!(captured(&classic[..], 2).unwrap(), None);
+    assert!(captured(&b"no capture file, but long enough to be one"[..], 1).is_err());
 }

@@ -19,6 +19,7 @@ pub(crate) mod error;
 pub(crate) mod model;
 pub(crate) mod questions;
 mod requests;
+pub(crate) mod seen;
 pub(crate) mod server;
 pub(crate) mod socket;
 pub(crate) mod streams;

@@ -31,7 +31,7 @@ use super::model::{
 };
 use super::questions::Ask;
 use super::requests::{Document, Parameters};
-use super::streams;
+use super::{seen, streams};
 use crate::sys;
 
 /// Clients at one time; the next one waits to be accepted.
@@ -141,6 +141,9 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(interfaces))
         .routes(routes!(neighbors, change_neighbor))
         .routes(routes!(feeds))
+        .routes(routes!(seen::graph, seen::swap))
+        .routes(routes!(seen::trace))
+        .routes(routes!(seen::why))
         .split_for_parts();
     let text = written(&description);
     let document = move || async move { ([(CONTENT_TYPE, "application/json")], text) };

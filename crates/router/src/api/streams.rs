@@ -25,7 +25,7 @@ use super::requests::Parameters;
 /// Pieces that wait for a slow client.
 const AHEAD: usize = 2;
 /// JSON, a document a line.
-const LINES: &str = "application/x-ndjson";
+pub(super) const LINES: &str = "application/x-ndjson";
 
 /// Parameters of `/v1/routes`. All that are given must hold.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -136,12 +136,12 @@ impl hyper::body::Body for Pieces {
     }
 }
 
-fn streamed(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Response {
+pub(super) fn streamed(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Response {
     ([(CONTENT_TYPE, LINES)], Body::new(Pieces(pieces))).into_response()
 }
 
 /// A JSON line each.
-fn lines<T: Serialize>(rows: &[T]) -> Bytes {
+pub(super) fn lines<T: Serialize>(rows: &[T]) -> Bytes {
     let mut text = Vec::new();
     for row in rows {
         serde_json::to_writer(&mut text, row).expect("writing to memory cannot fail");

@@ -23,6 +23,9 @@ mod release;
 mod route;
 mod run;
 mod table;
+mod top;
+mod trace;
+mod why;
 
 use command::Command;
 
@@ -44,6 +47,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     table::COMMAND,
     algorithms::COMMAND,
     graph::COMMAND,
+    trace::COMMAND,
+    why::COMMAND,
+    top::COMMAND,
     bench::COMMAND,
     completions::COMMAND,
 ];

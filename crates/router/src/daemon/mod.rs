@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::registry;
 use fingerpost_packet::device::afxdp::{self, PollWait};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
-use fingerpost_packet::{Pool, WorkerCounters, router_graph, xdp};
+use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, xdp};
 use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
 
 use crate::api::questions::Questions;
@@ -131,6 +131,16 @@ pub(crate) struct Daemon {
     unanswered: bool,
     /// Of lists whose readers left.
     abandoned: answer::routes::Abandoned,
+    /// The graph that workers run.
+    plan: GraphPlan,
+    /// Packets that elements of the built-in graph may keep.
+    built_in_holds: usize,
+    /// Elements are timed until then.
+    timed_until: Option<Instant>,
+    /// Packets are traced.
+    tracing: Option<answer::trace::Tracing>,
+    /// Traces so far.
+    traces: u64,
 }
 
 impl Daemon {
@@ -185,8 +195,10 @@ impl Daemon {
                 events: events_in.clone(),
                 flow_seed: FLOW_SEED,
             });
+            let nodes = worker.graph().counters();
             let thread = spawn(worker, wait, pin.then_some(core)).map_err(DaemonError::Thread)?;
-            workers.push(WorkerHandle { commands, waker, pool, counters, thread: Some(thread) });
+            let thread = Some(thread);
+            workers.push(WorkerHandle { commands, waker, pool, counters, nodes, thread });
         }
         let mut daemon = Self {
             config: config.clone(),
@@ -207,6 +219,11 @@ impl Daemon {
             questions: None,
             unanswered: false,
             abandoned: answer::routes::Abandoned::default(),
+            built_in_holds: plan.holds(),
+            plan,
+            timed_until: None,
+            tracing: None,
+            traces: 0,
         };
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         Ok(daemon)
@@ -268,6 +285,8 @@ impl Daemon {
         self.interfaces.sync(&self.control, &self.workers);
         self.interfaces.look_at_outlets(now);
         self.messages.extend(self.interfaces.take_notices());
+        self.end_timing(now);
+        self.end_abandoned_trace(now);
         self.answer_questions();
         Ok(())
     }

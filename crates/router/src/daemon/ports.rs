@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
 use fingerpost_packet::device::{DeviceError, Port, QueueSet, af_packet};
+use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
@@ -35,6 +36,8 @@ pub(super) struct WorkerHandle {
     pub(super) waker: Waker,
     pub(super) pool: Pool,
     pub(super) counters: Arc<WorkerCounters>,
+    /// Of the elements of its graph.
+    pub(super) nodes: Arc<[NodeCounters]>,
     pub(super) thread: Option<std::thread::JoinHandle<()>>,
 }
 

@@ -1,7 +1,9 @@
-//! `fingerpost graph`: configurations of a packet graph in Click's language.
+//! `fingerpost graph`: configurations of a packet graph in Click's language, and the graph of a running router.
 
 mod check;
 mod show;
+mod stats;
+mod swap;
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +17,7 @@ use crate::click;
 
 pub(super) const COMMAND: Command = Command {
     name: "graph",
-    summary: "Check a packet graph in Click's language, or draw it",
+    summary: "Check a packet graph in Click's language, draw it, or see it at work",
     examples: "",
     // Nothing named is a mistake, in one line, and not a call for help.
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
@@ -36,12 +38,20 @@ enum What {
     /// Print a configuration with its compounds expanded, or draw it
     #[command(after_help = show::EXAMPLES)]
     Show(show::Arguments),
+    /// What the elements of the running router count: packets, batches, cycles, drops by reason
+    #[command(after_help = stats::EXAMPLES)]
+    Stats(stats::Arguments),
+    /// Run another graph in the running router
+    #[command(after_help = swap::EXAMPLES)]
+    Swap(swap::Arguments),
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<Arguments>(matches)?.what {
         What::Check(arguments) => check::run(&arguments, output),
         What::Show(arguments) => show::run(&arguments, output),
+        What::Stats(arguments) => stats::run(&arguments, output),
+        What::Swap(arguments) => swap::run(&arguments, output),
     }
 }
 

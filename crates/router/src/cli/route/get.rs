@@ -8,7 +8,7 @@ use clap::Args;
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::At;
-use crate::api::model::{Route, RouteAnswer, Way};
+use crate::api::model::{DriverAnswer, Route, RouteAnswer, Way};
 use crate::api::server::RouteQuestion;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -66,7 +66,7 @@ impl Report for RouteAnswer {
         let Some(prefix) = &self.prefix else {
             writeln!(to, "{} has no route (table {}, {})", self.addr, self.table, self.algorithm)?;
             steps(self, to)?;
-            return drivers(self, to);
+            return drivers(&self.drivers, to);
         };
         writeln!(to, "{} by {prefix} (table {}, {})", self.addr, self.table, self.algorithm)?;
         let mut columns = Columns::new(&["", "source", "distance", "metric", "next hop", "what"]);
@@ -107,13 +107,13 @@ impl Report for RouteAnswer {
         }
         writeln!(to)?;
         steps(self, to)?;
-        drivers(self, to)
+        drivers(&self.drivers, to)
     }
 }
 
 /// What the drivers do, a line for those that do the same.
-fn drivers(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
-    for driver in &answer.drivers {
+pub(in crate::cli) fn drivers(answers: &[DriverAnswer], to: &mut dyn Write) -> io::Result<()> {
+    for driver in answers {
         write!(to, "in the driver of {}: ", driver.interfaces.join(", "))?;
         match (&driver.adjacency, &driver.why) {
             (Some(a), _) => {
@@ -134,7 +134,7 @@ fn drivers(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(to)?;
     }
-    match answer.drivers.iter().find(|driver| driver.nexthop.is_some()) {
+    match answers.iter().find(|driver| driver.nexthop.is_some()) {
         Some(driver) => {
             let hop = or_dash(driver.nexthop);
             writeln!(to, "tried there: {}, table {}, next hop {hop}", driver.packet, driver.table)

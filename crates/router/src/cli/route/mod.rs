@@ -10,7 +10,7 @@ use super::command::{Command, Failure, parsed};
 use super::output::Output;
 use crate::api::model::Action;
 
-pub(super) use get::what;
+pub(super) use get::{drivers, what};
 
 pub(super) const COMMAND: Command = Command {
     name: "route",

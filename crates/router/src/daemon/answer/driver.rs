@@ -29,14 +29,25 @@ impl Daemon {
         addr: IpAddr,
         flow: Option<Flow>,
     ) -> Vec<DriverAnswer> {
+        let flow = flow.unwrap_or_else(|| Flow::any(addr));
+        self.drivers_with(table, addr, flow.to_string(), &flow.packet())
+    }
+
+    /// The same with a packet of the asker's, which is called so.
+    pub(super) fn drivers_with(
+        &self,
+        table: u32,
+        addr: IpAddr,
+        name: String,
+        packet: &[u8],
+    ) -> Vec<DriverAnswer> {
         let Some(forwarder) = self.interfaces.forwarder() else { return Vec::new() };
         let Some(at) = self.control.tables().iter().position(|number| *number == table) else {
             return Vec::new();
         };
         let fib = u16::try_from(at).expect("tables are counted in 16 bits");
-        let flow = flow.unwrap_or_else(|| Flow::any(addr));
         let nexthop = answered(forwarder, fib, addr);
-        let tried = forwarder.tried(fib, &flow.packet()).unwrap_or_else(|error| {
+        let tried = forwarder.tried(fib, packet).unwrap_or_else(|error| {
             vec![Tried { ports: Vec::new(), fate: Err(error.to_string()) }]
         });
         let one = |tried: Tried| {
@@ -56,7 +67,7 @@ impl Daemon {
             DriverAnswer {
                 interfaces: tried.ports.iter().map(of).collect(),
                 table,
-                packet: flow.to_string(),
+                packet: name.clone(),
                 nexthop: if does == "none" { None } else { nexthop },
                 does: does.to_owned(),
                 adjacency: adjacency.and_then(|index| self.adjacency(index)),
@@ -79,14 +90,14 @@ fn answered(forwarder: &Forwarder, fib: u16, addr: IpAddr) -> Option<u32> {
 
 impl Flow {
     /// Some flow to `addr`.
-    fn any(addr: IpAddr) -> Self {
+    pub(super) fn any(addr: IpAddr) -> Self {
         let src = if addr.is_ipv4() { SOURCE_V4.into() } else { SOURCE_V6.into() };
         let ports = Some(Ports { src: 1024, dst: 1024 });
         Self { src, dst: addr, protocol: protocol::UDP, ports, label: 0 }
     }
 
     /// A packet of it.
-    fn packet(&self) -> Vec<u8> {
+    pub(super) fn packet(&self) -> Vec<u8> {
         let mut transport = [0; TRANSPORT as usize];
         if let Some(ports) = self.ports {
             transport[..2].copy_from_slice(&ports.src.to_be_bytes());

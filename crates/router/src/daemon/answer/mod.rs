@@ -8,12 +8,15 @@ mod config;
 mod driver;
 mod events;
 mod fibs;
+mod graph;
 mod hops;
 mod links;
 mod lookup;
 mod neighbors;
 pub(crate) mod routes;
+pub(super) mod trace;
 mod verify;
+mod why;
 
 use std::collections::HashMap;
 

@@ -1,0 +1,287 @@
+//! `fingerpost top`: the running router at a glance, again and again.
+//!
+//! A picture is the difference of two looks at what the daemon counts, a second apart; the elements are timed
+//! meanwhile. On a terminal each picture takes the place of the one before, by the two sequences that every terminal
+//! knows.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+use clap::{ArgMatches, Args};
+use serde::Serialize;
+
+use super::command::{Command, Failure, parsed};
+use super::output::{Columns, Output, Report, or_dash};
+use crate::api::client::{At, Client};
+use crate::api::model::{Fib, Interface, Status};
+use crate::api::seen::{ElementStats, GraphQuestion, GraphStats};
+
+pub(super) const COMMAND: Command = Command {
+    name: "top",
+    summary: "Show the running router at a glance, again and again",
+    examples: "Examples:
+  $ fingerpost top
+  $ fingerpost top --interval 5
+  $ fingerpost top --count 1 --json | jq .interfaces
+
+Interfaces with packets a second in and out, the elements that take the most of the processor, drops by reason a second,
+and the lookup tables. With --json a line a picture. Elements are timed while it runs, which costs two looks at the
+processor's clock a batch and element.",
+    arguments: Arguments::augment_args,
+    run,
+};
+
+/// Elements that are shown.
+const SHOWN: usize = 12;
+/// Clears the screen and goes to its corner.
+const ANEW: &str = "\x1b[2J\x1b[H";
+
+#[derive(Args)]
+struct Arguments {
+    /// Seconds between two pictures
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
+    /// End after so many pictures
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    #[command(flatten)]
+    at: At,
+}
+
+/// What there is to see at one moment.
+struct Look {
+    at: Instant,
+    interfaces: Vec<Interface>,
+    graph: GraphStats,
+}
+
+impl Look {
+    fn new(client: &Client, cycles: Option<f64>) -> Result<Self, Failure> {
+        let graph = client.get("/v1/graph", &GraphQuestion { cycles })?;
+        let at = Instant::now();
+        Ok(Self { at, interfaces: client.get("/v1/interfaces", &())?, graph })
+    }
+
+    /// Drops so far, by element and reason.
+    fn drops(&self) -> BTreeMap<(&str, &str), u64> {
+        let mut drops = BTreeMap::new();
+        for element in &self.graph.elements {
+            for (reason, packets) in &element.reasons {
+                *drops.entry((&*element.name, &**reason)).or_default() += packets;
+            }
+        }
+        for (reason, packets) in &self.graph.drivers.dropped {
+            *drops.entry(("(drivers)", &**reason)).or_default() += packets;
+        }
+        drops
+    }
+}
+
+/// One picture: its fields are its JSON.
+#[derive(Serialize)]
+struct Picture {
+    /// Of the daemon.
+    status: Status,
+    /// How long the looks are apart.
+    seconds: f64,
+    /// Packets a second that drivers forwarded.
+    forwarded_in_drivers: f64,
+    interfaces: Vec<Rates>,
+    elements: Vec<Share>,
+    drops: Vec<Drops>,
+    fibs: Vec<Fib>,
+}
+
+#[derive(Serialize)]
+struct Rates {
+    name: String,
+    up: bool,
+    path: String,
+    /// Packets and bits a second.
+    rx_packets: f64,
+    rx_bits: f64,
+    tx_packets: f64,
+    tx_bits: f64,
+    punted: f64,
+}
+
+#[derive(Serialize)]
+struct Share {
+    name: String,
+    worker: usize,
+    /// Packets a second.
+    packets: f64,
+    average_batch: Option<f64>,
+    cycles: Option<f64>,
+    /// Part of all that elements took, 0 to 1.
+    share: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Drops {
+    element: String,
+    reason: String,
+    /// Packets a second.
+    packets: f64,
+    /// Packets so far.
+    total: u64,
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let Arguments { interval, count, at } = parsed(matches)?;
+    let client = at.client()?;
+    let anew = !output.is_json() && io::stdout().is_terminal();
+    let mut before = Look::new(&client, None)?;
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        let now = Look::new(&client, Some(interval))?;
+        let (status, fibs) = (client.get("/v1/status", &())?, client.get("/v1/fibs", &())?);
+        let picture = Picture::new(&before, &now, status, fibs);
+        if anew {
+            output.write_all(ANEW.as_bytes())?;
+        }
+        output.print(&picture)?;
+        output.flush()?;
+        before = now;
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates for people")]
+fn rate(before: u64, now: u64, seconds: f64) -> f64 {
+    now.saturating_sub(before) as f64 / seconds
+}
+
+impl Picture {
+    fn new(before: &Look, now: &Look, status: Status, fibs: Vec<Fib>) -> Self {
+        let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let rate = |before: u64, now: u64| rate(before, now, seconds);
+        let of = |now: &Interface| {
+            let old = before.interfaces.iter().find(|old| old.index == now.index);
+            let rate = |of: fn(&Interface) -> u64| rate(old.map_or(of(now), of), of(now));
+            Rates {
+                name: now.name.clone(),
+                up: now.up,
+                path: now.path.clone(),
+                rx_packets: rate(|i| i.rx_packets),
+                rx_bits: rate(|i| i.rx_bytes) * 8.0,
+                tx_packets: rate(|i| i.tx_packets),
+                tx_bits: rate(|i| i.tx_bytes) * 8.0,
+                punted: rate(|i| i.punted),
+            }
+        };
+        let old_drops = before.drops();
+        let drops = now.drops().into_iter().map(|((element, reason), total)| Drops {
+            element: element.to_owned(),
+            reason: reason.to_owned(),
+            packets: rate(old_drops.get(&(element, reason)).copied().unwrap_or(0), total),
+            total,
+        });
+        let forwarded = |look: &Look| look.graph.drivers.forwarded;
+        Self {
+            status,
+            seconds,
+            forwarded_in_drivers: rate(forwarded(before), forwarded(now)),
+            interfaces: now.interfaces.iter().map(of).collect(),
+            elements: shares(&before.graph, &now.graph, seconds),
+            drops: drops.collect(),
+            fibs,
+        }
+    }
+}
+
+/// What elements did between two looks, the dearest first.
+#[allow(clippy::cast_precision_loss, reason = "shares for people")]
+fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
+    let all: u64 = now.elements.iter().filter_map(|element| element.ticks).sum();
+    let mut elements: Vec<&ElementStats> = now.elements.iter().collect();
+    elements.sort_by_key(|element| std::cmp::Reverse((element.ticks, element.packets)));
+    let of = |now: &ElementStats| {
+        let same = |old: &&ElementStats| old.name == now.name && old.worker == now.worker;
+        let old = before.elements.iter().find(same);
+        let (packets, batches) = old.map_or((0, 0), |old| (old.packets, old.batches));
+        let packets = now.packets.saturating_sub(packets);
+        let batches = now.batches.saturating_sub(batches);
+        Share {
+            name: now.name.clone(),
+            worker: now.worker,
+            packets: packets as f64 / seconds,
+            average_batch: (batches > 0).then(|| packets as f64 / batches as f64),
+            cycles: now.cycles,
+            share: now.ticks.filter(|_| all > 0).map(|ticks| ticks as f64 / all as f64),
+        }
+    };
+    elements.into_iter().map(of).collect()
+}
+
+impl Report for Picture {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let status = &self.status;
+        writeln!(
+            to,
+            "fingerpost {}, process {}, up {:.0} s, {} MiB, {} workers, {} IPv4 and {} IPv6 prefixes",
+            status.version,
+            status.pid,
+            status.seconds,
+            status.resident_kib >> 10,
+            status.workers,
+            status.routes_v4,
+            status.routes_v6
+        )?;
+        writeln!(to, "forwarded in drivers: {:.0} packets/s\n", self.forwarded_in_drivers)?;
+        let headings = ["interface", "path", "in/s", "Mbit/s", "out/s", "Mbit/s", "punted/s"];
+        let mut columns = Columns::new(&headings);
+        for row in &self.interfaces {
+            let path = if row.up { row.path.clone() } else { "down".to_owned() };
+            let whole = |value: f64| format!("{value:.0}");
+            let mega = |bits: f64| format!("{:.1}", bits / 1e6);
+            columns.row([
+                row.name.clone(),
+                path,
+                whole(row.rx_packets),
+                mega(row.rx_bits),
+                whole(row.tx_packets),
+                mega(row.tx_bits),
+                whole(row.punted),
+            ]);
+        }
+        columns.write(to)?;
+        writeln!(to)?;
+        let mut columns =
+            Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
+        for row in self.elements.iter().filter(|row| row.packets > 0.0).take(SHOWN) {
+            let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
+            columns.row([
+                row.name.clone(),
+                row.worker.to_string(),
+                format!("{:.0}", row.packets),
+                rounded(row.average_batch),
+                rounded(row.cycles),
+                rounded(row.share.map(|share| share * 100.0)),
+            ]);
+        }
+        columns.write(to)?;
+        writeln!(to)?;
+        let mut columns = Columns::new(&["dropped by", "reason", "packets/s", "so far"]);
+        for row in &self.drops {
+            let (rate, total) = (format!("{:.0}", row.packets), row.total.to_string());
+            columns.row([row.element.clone(), row.reason.clone(), rate, total]);
+        }
+        columns.write(to)?;
+        writeln!(to)?;
+        let headings = ["table", "family", "algorithm", "prefixes", "bytes", "pending", "wrong"];
+        let mut columns = Columns::new(&headings);
+        for fib in &self.fibs {
+            columns.row([
+                fib.table.to_string(),
+                fib.family.to_string(),
+                fib.algorithm.clone(),
+                fib.prefixes.to_string(),
+                fib.bytes.to_string(),
+                fib.pending.to_string(),
+                fib.mismatch_routes.to_string(),
+            ]);
+        }
+        columns.write(to)
+    }
+}

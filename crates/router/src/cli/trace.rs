@@ -1,0 +1,222 @@
+//! `fingerpost trace`: the ways of single packets through the running router.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{ArgMatches, Args, Subcommand};
+use fingerpost_packet::filter::Filter;
+use fingerpost_packet::trace::{MOST_PACKETS, Pcapng};
+
+use super::command::{Command, Exit, Failure, parsed};
+use super::output::{Output, Report, message};
+use crate::api::client::{At, Client};
+use crate::api::seen::{GraphQuestion, GraphStats, PacketTrace, TraceQuestion, TraceStep};
+
+pub(super) const COMMAND: Command = Command {
+    name: "trace",
+    summary: "Show the ways of packets through the running router, element by element",
+    examples: "",
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+const ADD: &str = "Examples:
+  $ fingerpost trace add 10 'dst 10.0.0.0/8 and icmp'
+  $ fingerpost trace add 1 udp --seconds 60 --json
+  $ fingerpost trace add 100 'dst port 53' --pcapng dns.pcapng
+
+The next N packets that FILTER takes are followed from where they come in to where they leave or end: each element with
+its output, what it rewrote, the prefix and next hop of the lookup, the reason of a drop, and the errors and fragments
+that are made on the way. FILTER is in the language of Click's IPFilter; `all` takes every IP packet. --pcapng
+writes the frames as they came and as they left, with the same as comments.
+
+Only what the graph sees can be followed: packets that drivers forward pass by it (`run --path afxdp` has all of them
+go through it). Nothing found within --seconds exits with 1. While packets are looked for each costs a filter,
+and nothing before or after.";
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Follow the next N packets that FILTER takes
+    #[command(after_help = ADD)]
+    Add(Add),
+}
+
+#[derive(Args)]
+struct Add {
+    /// How many packets, at most 1000
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PACKETS)))]
+    packets: u32,
+    /// Which ones: an expression, in one word or several
+    #[arg(value_name = "FILTER", required = true, num_args = 1..)]
+    filter: Vec<String>,
+    /// How long to wait for them
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    seconds: f64,
+    /// Write their frames to this file
+    #[arg(long, value_name = "FILE")]
+    pcapng: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+type Capture = Pcapng<BufWriter<File>>;
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let What::Add(add) = parsed::<Arguments>(matches)?.what;
+    let filter = add.filter.join(" ");
+    if let Err(error) = Filter::parse(&filter) {
+        return Err(Failure::new(Exit::Usage, format_args!("`{filter}`: {error}")));
+    }
+    let client = add.at.client()?;
+    let drivers = driven(&client)?;
+    let failed = |path: &PathBuf, error: &io::Error| {
+        Failure::outside(error.kind(), format_args!("{}: {error}", path.display()))
+    };
+    let create = |path: &PathBuf| {
+        let file = File::create(path).and_then(|file| Pcapng::new(BufWriter::new(file)));
+        file.map_err(|error| failed(path, &error))
+    };
+    let mut capture: Option<Capture> = add.pcapng.as_ref().map(create).transpose()?;
+    let Add { packets, seconds, .. } = &add;
+    let question = TraceQuestion { packets: *packets, filter, seconds: *seconds };
+    let mut found = 0;
+    client.lines("/v1/trace", &question, &mut |lines| {
+        for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            let trace: PacketTrace = serde_json::from_slice(line)
+                .map_err(|error| Failure::new(Exit::Failed, format_args!("no trace: {error}")))?;
+            found += 1;
+            output.print(&trace)?;
+            if let (Some(capture), Some(path)) = (&mut capture, &add.pcapng) {
+                write(capture, &trace).map_err(|error| failed(path, &error))?;
+            }
+        }
+        Ok(output.flush()?)
+    })?;
+    if found == *packets {
+        return Ok(());
+    }
+    let words = format!("{found} of {packets} packets came within {seconds} s");
+    let words = match &drivers[..] {
+        [] => words,
+        all => format!("{words}; what {} forward in the driver is not seen", all.join(", ")),
+    };
+    if found == 0 {
+        return Err(Failure::new(Exit::Failed, words));
+    }
+    message(words);
+    Ok(())
+}
+
+/// Interfaces that forward past the graph.
+fn driven(client: &Client) -> Result<Vec<String>, Failure> {
+    let stats: GraphStats = client.get("/v1/graph", &GraphQuestion::default())?;
+    Ok(stats.drivers.interfaces)
+}
+
+/// Writes the frames of a trace: as they came, or were made, and as they left or ended.
+fn write(capture: &mut Capture, trace: &PacketTrace) -> io::Result<()> {
+    let time = UNIX_EPOCH + Duration::try_from_secs_f64(trace.time).unwrap_or_default();
+    for (number, packet) in trace.packets.iter().enumerate() {
+        let mut way = Vec::new();
+        for step in trace.steps.iter().filter(|step| usize::from(step.packet) == number) {
+            way.push(line(step));
+        }
+        let way = way.join("\n");
+        if number == 0 {
+            let comment = format!("trace {}, as it came\n{way}", trace.number);
+            capture.frame(&trace.interface, time, &bytes(&packet.frame), &comment)?;
+        }
+        let (place, ended) = match (&packet.interface, &packet.reason) {
+            (Some(interface), _) => (interface, "as it left".to_owned()),
+            (None, Some(reason)) => (&trace.interface, format!("dropped: {reason}")),
+            (None, None) => (&trace.interface, "it waits".to_owned()),
+        };
+        let comment = match number {
+            0 => format!("trace {}, {ended}", trace.number),
+            _ => format!("trace {}, made on the way, {ended}\n{way}", trace.number),
+        };
+        capture.frame(place, time, &bytes(&packet.last), &comment)?;
+    }
+    Ok(())
+}
+
+/// Of hexadecimal digits, which the daemon wrote.
+fn bytes(digits: &str) -> Vec<u8> {
+    let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    (0..digits.len()).step_by(2).map_while(pair).collect()
+}
+
+/// A step in a line.
+fn line(step: &TraceStep) -> String {
+    let mut text = step.element.clone();
+    if let Some(name) = &step.output_name {
+        text += &format!(" [{name}]");
+    } else if let Some(output @ 1..) = step.output {
+        text += &format!(" [{output}]");
+    }
+    if let Some(route) = &step.route {
+        let prefix = route.prefix.as_deref().unwrap_or("no route");
+        text += &format!(": {prefix} in table {}, next hop {}", route.table, route.nexthop);
+        match &route.adjacency {
+            Some(way) => {
+                text += &format!(", by {}", way.interface);
+                if let Some(neighbor) = &way.neighbor {
+                    text += &format!(" to {neighbor}");
+                }
+                if let Some(mac) = &way.dst_mac {
+                    text += &format!(" ({mac})");
+                }
+            }
+            None => text += &format!(", {}", route.leg),
+        }
+    }
+    let changes = step.changes.iter();
+    let changes: Vec<String> = changes
+        .map(|change| match (change.from.as_str(), change.to.as_str()) {
+            ("", to) => format!("{} + {to}", change.field),
+            (from, "") => format!("{} - {from}", change.field),
+            (from, to) => format!("{} {from} -> {to}", change.field),
+        })
+        .collect();
+    if !changes.is_empty() {
+        text += &format!(": {}", changes.join(", "));
+    }
+    match step.does.as_str() {
+        "sent" => text += &format!(": sent by {}", step.interface.as_deref().unwrap_or("-")),
+        "kept" => text += ": waits",
+        "dropped" => {
+            let reason = step.reason.as_deref().unwrap_or("-");
+            text += &format!(": dropped, {reason}: {}", step.why.as_deref().unwrap_or_default());
+        }
+        _ => {}
+    }
+    text
+}
+
+impl Report for PacketTrace {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Self { number, interface, packets, .. } = self;
+        writeln!(to, "{number} by {interface}: {}", packets[0].summary)?;
+        for step in &self.steps {
+            let indent = if step.packet == 0 { "    " } else { "        " };
+            let of = if step.packet == 0 { String::new() } else { format!("{}: ", step.packet) };
+            writeln!(to, "{indent}{of}{}", line(step))?;
+            for made in &step.made {
+                let summary = packets.get(usize::from(*made)).map_or("", |packet| &packet.summary);
+                writeln!(to, "        {made}: made of it: {summary}")?;
+            }
+        }
+        if self.cut {
+            writeln!(to, "    and more")?;
+        }
+        Ok(())
+    }
+}

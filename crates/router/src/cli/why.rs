@@ -1,0 +1,100 @@
+//! `fingerpost why`: what the running router would do with a packet, and why.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::net::IpAddr;
+use std::path::Path;
+
+use clap::{ArgMatches, Args};
+use fingerpost_packet::trace::captured;
+
+use super::command::{Command, Exit, Failure, parsed};
+use super::output::{Output, Report};
+use super::route::drivers;
+use crate::api::client::At;
+use crate::api::seen::{WhyAnswer, WhyQuestion};
+
+pub(super) const COMMAND: Command = Command {
+    name: "why",
+    summary: "Tell what the running router would do with a packet, and why",
+    examples: "Examples:
+  $ fingerpost why 192.0.2.1
+  $ fingerpost why 192.0.2.1 --from eth0 --flow 10.0.1.2,192.0.2.1,udp,1024,53
+  $ fingerpost why 02005e0000010200.. --from eth0
+  $ fingerpost why capture.pcap --number 3 --from eth0
+
+PACKET is a frame from its Ethernet header on, in hexadecimal digits, or a capture file, of which packet
+--number is taken. For an address a packet is made up, or one of the flow that is named. It goes through an instance of
+the graph that sends nothing, by the routes of this moment; beside it stand the route, and what the programs in the
+drivers do with this packet. A frame comes in by the interface that it is addressed to, unless --from says another.",
+    arguments: Arguments::augment_args,
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    /// An address, or a packet: hexadecimal digits or a capture file
+    #[arg(value_name = "ADDR|PACKET")]
+    what: String,
+    /// Of which flow, SRC,DST,PROTOCOL,SPORT,DPORT, for an address
+    #[arg(long, value_name = "5-TUPLE")]
+    flow: Option<String>,
+    /// The interface that it comes in by
+    #[arg(long, value_name = "INTERFACE")]
+    from: Option<String>,
+    /// Which packet of a capture file, from 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    number: usize,
+    #[command(flatten)]
+    at: At,
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    let Arguments { what, flow, from, number, at } = parsed(matches)?;
+    let mut question = WhyQuestion { interface: from, ..WhyQuestion::default() };
+    if what.parse::<IpAddr>().is_ok() {
+        (question.addr, question.flow) = (Some(what), flow);
+    } else if flow.is_some() {
+        return Err(Failure::new(Exit::Usage, "--flow is for an address"));
+    } else if Path::new(&what).is_file() {
+        question.packet = Some(packet_of(&what, number)?);
+    } else if what.contains(|c: char| !c.is_ascii_hexdigit() && c != ':') {
+        let words = format!("`{what}` is no address, no file, and no packet in hexadecimal digits");
+        return Err(Failure::new(Exit::Usage, words));
+    } else {
+        question.packet = Some(what);
+    }
+    let answer: WhyAnswer = at.client()?.get("/v1/why", &question)?;
+    Ok(output.print(&answer)?)
+}
+
+/// A packet of a capture file, in hexadecimal digits.
+fn packet_of(path: &str, number: usize) -> Result<String, Failure> {
+    let file = File::open(path)
+        .map_err(|error| Failure::outside(error.kind(), format_args!("{path}: {error}")))?;
+    let frame = captured(BufReader::new(file), number)
+        .map_err(|error| Failure::new(Exit::Failed, format_args!("{path}: {error}")))?;
+    let Some(frame) = frame else {
+        return Err(Failure::new(
+            Exit::Failed,
+            format_args!("{path}: there is no packet {number}"),
+        ));
+    };
+    Ok(frame.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+impl Report for WhyAnswer {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(to, "{}: {}", self.does, self.verdict)?;
+        if let Some(route) = &self.route {
+            route.text(to)?;
+        }
+        drivers(&self.drivers, to)?;
+        write!(to, "tried in the graph: ")?;
+        self.trial.text(to)
+    }
+}

@@ -1,0 +1,203 @@
+//! `graph stats` and `graph swap`: the elements of the workers, counted, timed and replaced.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::simd::Ticks;
+use fingerpost_packet::worker::Command;
+use fingerpost_packet::{DropReason, ELEMENTS, Graph, Plan};
+
+use super::Daemon;
+use crate::api::error::{ApiError, Code, Detail};
+use crate::api::model::ConfigText;
+use crate::api::seen::{DriverStats, ElementStats, GraphStats};
+use crate::click;
+use crate::daemon::SPARE_FRAMES;
+use crate::daemon::ports::WorkerHandle;
+
+/// Packets and ticks of every element so far, by worker, and when that was.
+pub(crate) struct Timing {
+    at: Instant,
+    counted: Vec<Vec<(u64, u64)>>,
+}
+
+impl Daemon {
+    /// Times elements for this long from now on, if not longer.
+    pub(crate) fn time_elements(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        if self.timed_until.is_none() {
+            self.workers.iter().for_each(|worker| worker.tell(Command::Time(true)));
+        }
+        self.timed_until = Some(self.timed_until.map_or(until, |before| before.max(until)));
+    }
+
+    /// Ends what was asked for until now.
+    pub(in crate::daemon) fn end_timing(&mut self, now: Instant) {
+        if self.timed_until.is_some_and(|until| now >= until) {
+            self.timed_until = None;
+            self.workers.iter().for_each(|worker| worker.tell(Command::Time(false)));
+        }
+    }
+
+    /// What elements counted so far, to be compared with later.
+    pub(crate) fn timing(&self) -> Timing {
+        let of = |worker: &WorkerHandle| {
+            worker.nodes.iter().map(|node| (node.packets.read(), node.ticks.read())).collect()
+        };
+        Timing { at: Instant::now(), counted: self.workers.iter().map(of).collect() }
+    }
+
+    /// What elements counted, with what they took since `before`.
+    pub(crate) fn graph_stats(&self, before: Option<&Timing>) -> GraphStats {
+        let before = before.filter(|_| Ticks::detect().is_some());
+        let mut elements = Vec::new();
+        for (number, worker) in self.workers.iter().enumerate() {
+            let first = before.and_then(|before| before.counted.get(number)).map(Vec::as_slice);
+            elements.extend(self.element_stats(number, worker, first));
+            elements.push(at_ports(number, worker));
+        }
+        let left = self.interfaces.left_in_drivers();
+        let counted = |wanted: bool| {
+            let those =
+                left.iter().filter(move |(why, n)| *n > 0 && why.drop_reason().is_some() == wanted);
+            those.map(|(why, n)| (why.drop_reason().map_or(why.name(), DropReason::name), *n))
+        };
+        let mut dropped = BTreeMap::new();
+        counted(true).for_each(|(name, n)| *dropped.entry(name.to_owned()).or_default() += n);
+        GraphStats {
+            elements,
+            timed: before.map(|before| before.at.elapsed().as_secs_f64()),
+            drivers: DriverStats {
+                interfaces: self.in_driver(),
+                forwarded: self.forwarded_in_drivers(),
+                dropped,
+                left: counted(false).map(|(name, n)| (name.to_owned(), n)).collect(),
+            },
+        }
+    }
+
+    /// Interfaces whose drivers forward.
+    pub(super) fn in_driver(&self) -> Vec<String> {
+        let report = self.interfaces.report().into_iter();
+        report.filter(|row| row.path == "xdp").map(|row| row.name).collect()
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "averages for people")]
+    fn element_stats(
+        &self,
+        number: usize,
+        worker: &WorkerHandle,
+        before: Option<&[(u64, u64)]>,
+    ) -> Vec<ElementStats> {
+        let ratio = |sum: u64, of: u64| (of > 0).then(|| sum as f64 / of as f64);
+        let rows = self.plan.nodes().iter().zip(worker.nodes.iter()).enumerate();
+        rows.map(|(at, (node, counts))| {
+            let (packets, batches) = (counts.packets.read(), counts.batches.read());
+            // Another graph may have taken the place of the one that was looked at first.
+            let spent = before.and_then(|before| before.get(at)).map(|(packets_before, ticks)| {
+                let ticks = counts.ticks.read().saturating_sub(*ticks);
+                (ticks, packets.saturating_sub(*packets_before))
+            });
+            let reasons = DropReason::ALL.iter().map(|&why| (why, counts.dropped(why)));
+            ElementStats {
+                name: node.name.to_string(),
+                class: node.class.spec.name.to_owned(),
+                worker: number,
+                packets,
+                batches,
+                average_batch: ratio(packets, batches),
+                cycles: spent.and_then(|(ticks, packets)| ratio(ticks, packets)),
+                ticks: spent.map(|(ticks, _)| ticks),
+                dropped: counts.drops(),
+                reasons: named(reasons),
+            }
+        })
+        .collect()
+    }
+
+    /// Runs another graph from now on.
+    pub(crate) fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError> {
+        let refuse = |words: String| ApiError::at(Code::Refused, "graph", words);
+        let wrong = |errors: fingerpost_packet::graph::Errors| {
+            let detail = |report: &fingerpost_packet::graph::Report| Detail {
+                message: report.message.clone(),
+                place: Some(report.place.to_string()),
+            };
+            let errors: Vec<Detail> = errors.reports.iter().map(detail).collect();
+            let words = format!("{}: {} mistakes", text.file, errors.len());
+            ApiError { errors, ..ApiError::at(Code::Refused, "graph", words) }
+        };
+        let configuration = click::configuration(&text.file, &text.text).map_err(wrong)?;
+        let plan = Plan::after(Some(&self.plan), &configuration, ELEMENTS).map_err(wrong)?;
+        if let Some(device) = plan.devices().iter().find(|device| device.used) {
+            let words = "its packets come by FromPorts and leave by ToPorts";
+            return Err(refuse(format!(
+                "it opens `{}`, and a graph of the daemon opens nothing: {words}",
+                device.name
+            )));
+        }
+        if plan.control_sockets().next().is_some() {
+            return Err(refuse("a graph of the daemon has no control socket of its own".into()));
+        }
+        if plan.entry(0).is_none() {
+            return Err(refuse("it has no FromPorts, so that no packet would enter it".into()));
+        }
+        // Elements that keep packets could keep all frames there are.
+        let most = self.built_in_holds + SPARE_FRAMES as usize / 2;
+        if plan.holds() > most {
+            let words = format!(
+                "its elements may keep {} packets, and there is room for {most}",
+                plan.holds()
+            );
+            return Err(refuse(words));
+        }
+        if let [first, ..] = &self.in_driver()[..] {
+            let words = format!(
+                "{first} forwards in the driver, past the graph: what the graph does would hold for \
+                 some packets only; start the daemon with --path afxdp"
+            );
+            return Err(refuse(words));
+        }
+        // Its steps name elements of the old graph.
+        self.stop_tracing();
+        for worker in &mut self.workers {
+            let graph = Graph::after(&self.plan, &plan, &worker.pool);
+            worker.nodes = graph.counters();
+            worker.tell(Command::Replace(Box::new(graph)));
+        }
+        self.plan = plan;
+        Ok(self.graph_stats(None))
+    }
+}
+
+/// What ended on its way from the last element to a port: all that the worker dropped and no element did.
+#[allow(clippy::cast_precision_loss, reason = "averages for people")]
+fn at_ports(number: usize, worker: &WorkerHandle) -> ElementStats {
+    let counters = &worker.counters;
+    let reasons = DropReason::ALL.iter().map(|&why| {
+        let at = why as usize;
+        // Elements first: what they count later is not missing from the whole.
+        let elements: u64 = worker.nodes.iter().map(|node| node.dropped(why)).sum();
+        let all = counters.dropped[at].read() + counters.generated_dropped[at].read();
+        (why, all.saturating_sub(elements))
+    });
+    let reasons = named(reasons);
+    let dropped = reasons.values().sum();
+    ElementStats {
+        name: "(ports)".to_owned(),
+        class: String::new(),
+        worker: number,
+        packets: counters.packets_out.read() + counters.generated_sent.read() + dropped,
+        batches: 0,
+        average_batch: None,
+        cycles: None,
+        ticks: None,
+        dropped,
+        reasons,
+    }
+}
+
+/// Those that there are, by name.
+fn named(counts: impl Iterator<Item = (DropReason, u64)>) -> BTreeMap<String, u64> {
+    counts.filter(|(_, n)| *n > 0).map(|(why, n)| (why.name().to_owned(), n)).collect()
+}

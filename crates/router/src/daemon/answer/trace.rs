@@ -1,0 +1,261 @@
+//! `trace add`: packets that workers follow, in words; what the lookup found is asked again of the RIB.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use fingerpost_lpm::{Addr, Routes};
+use fingerpost_packet::Meta;
+use fingerpost_packet::filter::Filter;
+use fingerpost_packet::flow::{of_ip4, of_ip6};
+use fingerpost_packet::trace::{Fate, MOST_PACKETS, Step, Trace, Wanted, changes, summary};
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
+use fingerpost_packet::worker::Command;
+use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
+
+use super::Daemon;
+use super::hops::leg_word;
+use crate::api::error::{ApiError, Code};
+use crate::api::seen::{
+    FieldChange, PacketTrace, TraceQuestion, TraceRoute, TraceStep, TracedPacket,
+};
+use crate::daemon::FLOW_SEED;
+
+/// How long workers may take to hand out what they have, once they were told to stop.
+const ENDING: Duration = Duration::from_millis(500);
+/// A trace that nobody asks for any more ends by itself.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// A trace under way.
+pub(in crate::daemon) struct Tracing {
+    number: u64,
+    traces: Receiver<Trace>,
+    until: Instant,
+    /// How many were asked for.
+    packets: u64,
+    told: u64,
+    /// Workers were told to stop then.
+    stopped: Option<Instant>,
+}
+
+impl Daemon {
+    /// Lets workers trace packets; the number of this trace.
+    pub(crate) fn begin_trace(&mut self, question: &TraceQuestion) -> Result<u64, ApiError> {
+        let now = Instant::now();
+        if let Some(tracing) = &self.tracing {
+            let left = tracing.until.saturating_duration_since(now).as_secs() + 1;
+            let words = format!("a trace is under way, for {left} s at most: one at a time");
+            return Err(ApiError::new(Code::Refused, words));
+        }
+        if !(1..=MOST_PACKETS).contains(&question.packets) {
+            let words = format!("1 to {MOST_PACKETS} packets");
+            return Err(ApiError::at(Code::BadRequest, "packets", words));
+        }
+        let filter = Filter::parse(&question.filter)
+            .map_err(|error| ApiError::at(Code::BadRequest, "filter", error))?;
+        let (wanted, traces) = Wanted::new(Some(filter), question.packets);
+        for worker in &self.workers {
+            worker.tell(Command::Trace(Some(wanted.tracer(&worker.pool))));
+        }
+        self.traces += 1;
+        let until = now + Duration::from_secs_f64(question.seconds);
+        let number = self.traces;
+        let packets = question.packets.into();
+        self.tracing = Some(Tracing { number, traces, until, packets, told: 0, stopped: None });
+        Ok(number)
+    }
+
+    /// What was traced since the last call, and whether there may be more.
+    pub(crate) fn next_traces(&mut self, number: u64) -> (Vec<PacketTrace>, bool) {
+        let now = Instant::now();
+        let Some(mut tracing) = self.tracing.take().filter(|tracing| tracing.number == number)
+        else {
+            return (Vec::new(), false);
+        };
+        let (mut told, mut more) = (Vec::new(), true);
+        loop {
+            match tracing.traces.try_recv() {
+                Ok(trace) => {
+                    tracing.told += 1;
+                    told.push(self.traced(&trace, tracing.told));
+                }
+                Err(TryRecvError::Empty) => break,
+                // All workers are done with it.
+                Err(TryRecvError::Disconnected) => {
+                    more = false;
+                    break;
+                }
+            }
+        }
+        if now >= tracing.until && tracing.stopped.is_none() {
+            tracing.stopped = Some(now);
+            self.disarm();
+        }
+        more &= tracing.told < tracing.packets;
+        more &= tracing.stopped.is_none_or(|at| now.duration_since(at) < ENDING);
+        if more {
+            self.tracing = Some(tracing);
+        } else {
+            self.disarm();
+        }
+        (told, more)
+    }
+
+    /// Nobody waits for this trace any more.
+    pub(crate) fn end_trace(&mut self, number: u64) {
+        if self.tracing.as_ref().is_some_and(|tracing| tracing.number == number) {
+            self.stop_tracing();
+        }
+    }
+
+    /// Ends the trace under way; who waits for it gets no more.
+    pub(super) fn stop_tracing(&mut self) {
+        if self.tracing.take().is_some() {
+            self.disarm();
+        }
+    }
+
+    /// Ends a trace that nobody has asked for in a long time.
+    pub(in crate::daemon) fn end_abandoned_trace(&mut self, now: Instant) {
+        if self.tracing.as_ref().is_some_and(|tracing| now >= tracing.until + ABANDONED) {
+            self.stop_tracing();
+        }
+    }
+
+    fn disarm(&self) {
+        self.workers.iter().for_each(|worker| worker.tell(Command::Trace(None)));
+    }
+
+    /// A trace in words.
+    pub(super) fn traced(&self, trace: &Trace, number: u64) -> PacketTrace {
+        let mut last: Vec<&[u8]> = trace.packets.iter().map(|packet| &*packet.frame).collect();
+        let mut steps = Vec::new();
+        for step in &trace.steps {
+            let frame = &mut last[usize::from(step.packet)];
+            let before = std::mem::replace(frame, step.frame.as_deref().unwrap_or(frame));
+            steps.push(self.step(step, before, frame));
+        }
+        let packet = |(number, packet): (usize, &fingerpost_packet::trace::Traced)| {
+            let end = trace.steps.iter().rfind(|step| usize::from(step.packet) == number);
+            let (fate, reason, interface) = match end.map(|step| step.fate) {
+                Some(Fate::Sent(port)) => ("sent", None, Some(self.port_name(port))),
+                Some(Fate::Dropped(why)) => ("dropped", Some(why.name().to_owned()), None),
+                _ => ("kept", None, None),
+            };
+            TracedPacket {
+                summary: summary(&packet.frame),
+                fate: fate.to_owned(),
+                reason,
+                interface,
+                frame: hex(&packet.frame),
+                last: hex(&packet.last),
+            }
+        };
+        let time = trace.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        PacketTrace {
+            number,
+            time: time.as_secs_f64(),
+            interface: self.port_name(trace.packets[0].meta.port),
+            packets: trace.packets.iter().enumerate().map(packet).collect(),
+            steps,
+            cut: trace.cut,
+        }
+    }
+
+    fn step(&self, step: &Step, before: &[u8], frame: &[u8]) -> TraceStep {
+        let node = &self.plan.nodes()[usize::from(step.node)];
+        let spec = &node.class.spec;
+        let (does, output, reason, port) = match step.fate {
+            Fate::Output(output) => ("passed", Some(output), None, None),
+            Fate::Dropped(why) => ("dropped", None, Some(why), None),
+            Fate::Kept => ("kept", None, None, None),
+            Fate::Sent(port) => ("sent", None, None, Some(port)),
+        };
+        let name = output.and_then(|output| spec.output_names.get(usize::from(output)));
+        let rewritten = changes(before, frame).into_iter();
+        TraceStep {
+            packet: step.packet,
+            element: node.name.to_string(),
+            class: spec.name.to_owned(),
+            input: step.input,
+            does: does.to_owned(),
+            output,
+            output_name: name.map(ToString::to_string),
+            interface: port.map(|port| self.port_name(port)),
+            reason: reason.map(|why| why.name().to_owned()),
+            why: reason.map(|why| why.summary().to_owned()),
+            changes: rewritten
+                .map(|change| FieldChange { field: change.field, from: change.from, to: change.to })
+                .collect(),
+            route: if spec.name.ends_with("FIBLookup") {
+                self.found(frame, step.meta)
+            } else {
+                None
+            },
+            made: step.made.clone(),
+        }
+    }
+
+    /// What a lookup found for a frame.
+    fn found(&self, frame: &[u8], meta: Meta) -> Option<TraceRoute> {
+        let forwarding = self.control.forwarding();
+        let table = self.table_of(meta.port);
+        let (rib_v4, rib_v6) = self.control.ribs(table)?;
+        let prefix = match destination(frame)? {
+            IpAddr::V4(addr) => {
+                rib_v4.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V4(prefix))
+            }
+            IpAddr::V6(addr) => {
+                rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
+            }
+        };
+        let leg = forwarding.hops.leg(meta.hop, flow_hash(frame));
+        Some(TraceRoute {
+            table,
+            prefix: prefix.map(|prefix| prefix.to_string()),
+            nexthop: meta.hop.0,
+            leg: leg_word(leg).to_owned(),
+            adjacency: match leg {
+                Leg::Adjacency(index) => self.adjacency(index),
+                _ => None,
+            },
+        })
+    }
+
+    /// The routing table that packets of a port ask.
+    pub(super) fn table_of(&self, port: u16) -> u32 {
+        let fib = self.control.forwarding().ports.fib(port);
+        *self.control.tables().get(usize::from(fib)).unwrap_or(&MAIN_TABLE)
+    }
+
+    pub(super) fn port_name(&self, port: u16) -> String {
+        let link = self.control.links().find(|(_, number, _)| *number == port);
+        link.map_or_else(|| port.to_string(), |(_, _, state)| state.name.clone())
+    }
+}
+
+/// Where a frame goes, by its IP header.
+pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
+    match Ether::of(frame)?.kind() {
+        ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.dst().to_ip()),
+        ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.dst().to_ip()),
+        _ => None,
+    }
+}
+
+/// As workers hash it.
+fn flow_hash(frame: &[u8]) -> u32 {
+    let packet = frame.get(ETHER_BYTES..).unwrap_or_default();
+    match Ether::of(frame).map(Ether::kind) {
+        Some(ether::TYPE_IP6) => of_ip6(FLOW_SEED, packet),
+        _ => of_ip4(FLOW_SEED, packet),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

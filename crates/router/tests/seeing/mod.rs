@@ -122,7 +122,7 @@ fn a_packet_is_followed_counted_and_tried() {
     // What would become of packets.
     for (what, does, words) in [
         ("198.51.100.7", "forward", "it is forwarded by r0"),
-        ("2001:db8::7", "forward", "it is forwarded by r0"),
+        ("2001:db8::7", "wait", "it waits in hold for the link address of fd01::2"),
         ("203.0.113.1", "drop", "no_route"),
         ("10.0.1.1", "local", "the kernel takes it"),
         ("10.0.1.99", "wait", "for the link address of 10.0.1.99 on r0"),
@@ -133,7 +133,8 @@ fn a_packet_is_followed_counted_and_tried() {
         assert!(lab.text(&format!("why {what}")).starts_with(&format!("{does}: ")));
     }
     let known = lab.json("neighbor show");
-    let asked = known.as_array().unwrap().iter().any(|row| row["addr"] == "10.0.1.99");
+    let asked = ["10.0.1.99", "fd01::2"];
+    let asked = known.as_array().unwrap().iter().any(|row| asked.iter().any(|a| row["addr"] == *a));
     assert!(!asked, "a trial asks nobody: {known}");
     let (code, said) = lab.refused("why x.pcap");
     assert!(code == 2 && said.contains("is no address, no file"), "{said}");

@@ -265,7 +265,9 @@ impl Running {
             ask.send((text.to_owned(), reply)).map_err(|_| "the router ends".to_owned())?;
             answer.recv_timeout(LONGEST_REPLACING).map_err(gone)?
         });
-        let handlers = self.plan.handlers(configuration).global(hotconfig);
+        let (plan, nodes) = (self.plan.clone(), self.nodes.clone());
+        let stats = Handler::read("stats", move || stats(&plan, &nodes));
+        let handlers = self.plan.handlers(configuration).global(stats).global(hotconfig);
         self.installed.install(Arc::new(handlers));
     }
 
@@ -389,6 +391,7 @@ impl Running {
                 packets: counts.packets.read(),
                 batches: counts.batches.read(),
                 dropped: counts.drops(),
+                reasons: reasons(counts),
             });
         ClickReport {
             crashed,
@@ -402,6 +405,27 @@ impl Running {
             seconds: self.started.elapsed().as_secs_f64(),
         }
     }
+}
+
+/// What each element counted, a line each: its name and class, packets, batches, drops, and these by reason.
+fn stats(plan: &Plan, nodes: &[NodeCounters]) -> String {
+    let mut text = String::new();
+    for (node, counts) in plan.nodes().iter().zip(nodes) {
+        let (packets, batches) = (counts.packets.read(), counts.batches.read());
+        let (name, class, drops) = (&node.name, node.class.spec.name, counts.drops());
+        text += &format!("{name}\t{class}\t{packets}\t{batches}\t{drops}");
+        for (why, count) in reasons(counts) {
+            text += &format!("\t{why} {count}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Packets that ended at an element, by reason.
+fn reasons(counts: &NodeCounters) -> BTreeMap<&'static str, u64> {
+    let each = DropReason::ALL.iter().map(|&why| (why.name(), counts.dropped(why)));
+    each.filter(|(_, count)| *count > 0).collect()
 }
 
 /// The ports of a plan's devices that are not open.
@@ -487,6 +511,8 @@ pub(crate) struct Element {
     pub(crate) packets: u64,
     pub(crate) batches: u64,
     pub(crate) dropped: u64,
+    /// The same, by reason.
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
 }
 
 /// What the file would open.

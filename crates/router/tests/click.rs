@@ -253,6 +253,8 @@ fn a_configuration_is_replaced_by_another_or_stays() {
     while !asked(place, b"read d.count\n").contains("\r\n7") {
         assert!(started.elapsed().as_secs() < 20);
     }
+    let stats = asked(place, b"read stats\n");
+    assert!(stats.contains("\nd\tDiscard\t7\t") && stats.contains("\t7\tdiscarded 7"), "{stats}");
     let all = asked(place, b"read c.count\nread list\nread e.count\n");
     assert!(all.contains("\r\n7") && all.contains("ControlSocket@1\nIdle@2\nc\nq\nd\n"), "{all}");
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());

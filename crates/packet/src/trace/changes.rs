@@ -59,6 +59,26 @@ const IP6: &[Field] = &[
     ("destination", 24..40, Form::Address),
 ];
 
+const UDP: &[Field] = &[
+    ("source port", 0..2, Form::Number),
+    ("destination port", 2..4, Form::Number),
+    ("udp length", 4..6, Form::Number),
+    ("udp checksum", 6..8, Form::Hex),
+];
+
+const TCP: &[Field] = &[
+    ("source port", 0..2, Form::Number),
+    ("destination port", 2..4, Form::Number),
+    ("tcp flags", 12..14, Form::Hex),
+    ("tcp checksum", 16..18, Form::Hex),
+];
+
+const ICMP: &[Field] = &[
+    ("icmp type", 0..1, Form::Number),
+    ("icmp code", 1..2, Form::Number),
+    ("icmp checksum", 2..4, Form::Hex),
+];
+
 /// Changes that are told one by one.
 const MOST: usize = 16;
 
@@ -81,27 +101,27 @@ pub fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
         let both = before.len().min(after.len());
         (from, to) = (&before[..both], &after[..both]);
     }
-    let mut at = 0;
+    let mut named = vec![false; from.len()];
     for (fields, offset) in layout(from) {
         for (name, range, form) in fields {
             let range = range.start + offset..range.end + offset;
             let (Some(old), Some(new)) = (from.get(range.clone()), to.get(range.clone())) else {
                 break;
             };
-            at = range.end;
+            named[range].fill(true);
             if old != new {
                 found.push(told(name, form.write(old), form.write(new)));
             }
         }
     }
     // What has no name, in stretches.
-    while at < from.len() && found.len() < MOST {
-        if from[at] == to[at] {
-            at += 1;
-            continue;
-        }
-        let same = from[at..].iter().zip(&to[at..]).position(|(old, new)| old == new);
-        let end = same.map_or(from.len(), |n| at + n);
+    let other = |at: &usize| !named[*at] && from[*at] != to[*at];
+    let mut at = 0;
+    while found.len() < MOST
+        && let Some(first) = (at..from.len()).find(other)
+    {
+        let end = (first..from.len()).find(|at| !other(at)).unwrap_or(from.len());
+        at = first;
         let words = format!("bytes {at}-{}", end - 1);
         found.push(told(&words, hex(&from[at..end]), hex(&to[at..end])));
         at = end;
@@ -111,12 +131,35 @@ pub fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
 
 /// The headers of a frame, and where each begins.
 fn layout(frame: &[u8]) -> Vec<(&'static [Field], usize)> {
+    let mut headers = vec![(ETHER, 0)];
     match Ether::of(frame).map(Ether::kind) {
-        Some(ether::TYPE_IP4) => vec![(ETHER, 0), (IP4, ETHER_BYTES)],
-        Some(ether::TYPE_IP6) => vec![(ETHER, 0), (IP6, ETHER_BYTES)],
-        Some(_) => vec![(ETHER, 0)],
-        None => Vec::new(),
+        Some(ether::TYPE_IP4) => {
+            headers.push((IP4, ETHER_BYTES));
+            if let Some(ip) = Ip4::at(frame, ETHER_BYTES).filter(|ip| ip.fragment() & 0x1fff == 0) {
+                headers.extend(transport(ip.protocol(), ETHER_BYTES + ip.header_len()));
+            }
+        }
+        Some(ether::TYPE_IP6) => {
+            headers.push((IP6, ETHER_BYTES));
+            if let Some(upper) = upper_layer(&frame[ETHER_BYTES..])
+                && upper.fragment.is_none_or(|offset| offset == 0)
+            {
+                headers.extend(transport(upper.protocol, ETHER_BYTES + upper.at));
+            }
+        }
+        _ => {}
     }
+    headers
+}
+
+fn transport(number: u8, offset: usize) -> Option<(&'static [Field], usize)> {
+    let fields = match number {
+        protocol::UDP => UDP,
+        protocol::TCP => TCP,
+        1 | 58 => ICMP,
+        _ => return None,
+    };
+    Some((fields, offset))
 }
 
 fn told(field: &str, from: String, to: String) -> Change {

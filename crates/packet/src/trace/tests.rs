@@ -144,6 +144,11 @@ fn what_was_rewritten_has_names() {
     other[60..62].fill(7);
     let change = changes(&packet.frame, &other).remove(0);
     assert_eq!((&*change.field, &*change.from, &*change.to), ("bytes 60-61", "0101", "0707"));
+    let mut other = packet.frame.to_vec();
+    (other[40], other[35], other[50]) = (9, 9, 9);
+    let change = changes(&packet.frame, &other);
+    let fields: Vec<_> = change.iter().map(|change| &*change.field).collect();
+    assert_eq!(fields, ["source port", "udp checksum", "bytes 50-50"]);
     let shorter = changes(&packet.frame, &packet.frame[14..]).remove(0);
     assert_eq!((&*shorter.field, shorter.from.len(), &*shorter.to), ("front", 28, ""));
 }

@@ -123,8 +123,9 @@ pub(crate) fn program(commands: &[Command]) -> clap::Command {
              4 permission, 5 a check found differences, 130 interrupted.",
         );
     let commands = commands.iter().map(|row| {
-        let command = clap::Command::new(row.name).about(row.summary).after_help(row.examples);
-        (row.arguments)(command)
+        let command = clap::Command::new(row.name).after_help(row.examples);
+        // Last: options that several commands share bring a summary of their own.
+        (row.arguments)(command).about(row.summary).long_about(None)
     });
     program.subcommands(commands)
 }

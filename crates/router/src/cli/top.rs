@@ -249,7 +249,9 @@ impl Report for Picture {
         writeln!(to)?;
         let mut columns =
             Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
-        for row in self.elements.iter().filter(|row| row.packets > 0.0).take(SHOWN) {
+        // An element that is only asked takes something, too.
+        let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
+        for row in self.elements.iter().filter(busy).take(SHOWN) {
             let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
             columns.row([
                 row.name.clone(),

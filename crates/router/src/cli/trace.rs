@@ -27,14 +27,15 @@ const ADD: &str = "Examples:
   $ fingerpost trace add 1 udp --seconds 60 --json
   $ fingerpost trace add 100 'dst port 53' --pcapng dns.pcapng
 
-The next N packets that FILTER takes are followed from where they come in to where they leave or end: each element with
-its output, what it rewrote, the prefix and next hop of the lookup, the reason of a drop, and the errors and fragments
-that are made on the way. FILTER is in the language of Click's IPFilter; `all` takes every IP packet. --pcapng
-writes the frames as they came and as they left, with the same as comments.
+The next N packets that FILTER takes are followed from where they come in to where they leave or
+end: each element with its output, what it rewrote, the prefix and next hop of the lookup, the
+reason of a drop, and the errors and fragments that are made on the way. FILTER is in the language
+of Click's IPFilter; `all` takes every IP packet. --pcapng writes the frames as they came and as
+they left, with the same as comments.
 
-Only what the graph sees can be followed: packets that drivers forward pass by it (`run --path afxdp` has all of them
-go through it). Nothing found within --seconds exits with 1. While packets are looked for each costs a filter,
-and nothing before or after.";
+Only what the graph sees can be followed: packets that drivers forward pass by it (`run --path
+afxdp` has all of them go through it). Nothing found within --seconds exits with 1. While packets
+are looked for each costs a filter, and nothing before or after.";
 
 #[derive(Args)]
 struct Arguments {

@@ -13,6 +13,7 @@ use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report};
 use super::route::drivers;
 use crate::api::client::At;
+use crate::api::model::RouteAnswer;
 use crate::api::seen::{WhyAnswer, WhyQuestion};
 
 pub(super) const COMMAND: Command = Command {
@@ -91,7 +92,8 @@ impl Report for WhyAnswer {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(to, "{}: {}", self.does, self.verdict)?;
         if let Some(route) = &self.route {
-            route.text(to)?;
+            // How the lookup found it is for `route get --explain`.
+            RouteAnswer { steps: Vec::new(), ..route.clone() }.text(to)?;
         }
         drivers(&self.drivers, to)?;
         write!(to, "tried in the graph: ")?;

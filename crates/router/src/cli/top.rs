@@ -25,9 +25,9 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost top --interval 5
   $ fingerpost top --count 1 --json | jq .interfaces
 
-Interfaces with packets a second in and out, the elements that take the most of the processor, drops by reason a second,
-and the lookup tables. With --json a line a picture. Elements are timed while it runs, which costs two looks at the
-processor's clock a batch and element.",
+Interfaces with packets a second in and out, the elements that take the most of the processor,
+drops by reason a second, and the lookup tables. With --json a line a picture. Elements are timed
+while it runs, which costs two looks at the processor's clock a batch and element.",
     arguments: Arguments::augment_args,
     run,
 };

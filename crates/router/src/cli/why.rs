@@ -25,10 +25,11 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost why 02005e0000010200.. --from eth0
   $ fingerpost why capture.pcap --number 3 --from eth0
 
-PACKET is a frame from its Ethernet header on, in hexadecimal digits, or a capture file, of which packet
---number is taken. For an address a packet is made up, or one of the flow that is named. It goes through an instance of
-the graph that sends nothing, by the routes of this moment; beside it stand the route, and what the programs in the
-drivers do with this packet. A frame comes in by the interface that it is addressed to, unless --from says another.",
+PACKET is a frame from its Ethernet header on, in hexadecimal digits, or a capture file, of which
+packet --number is taken. For an address a packet is made up, or one of the flow that is named. It
+goes through an instance of the graph that sends nothing, by the routes of this moment; beside it
+stand the route, and what the programs in the drivers do with this packet. A frame comes in by the
+interface that it is addressed to, unless --from says another.",
     arguments: Arguments::augment_args,
     run,
 };

@@ -14,11 +14,12 @@ use crate::cli::output::{Output, message};
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph swap router.click
 
-The built-in router is such a graph (crates/packet/src/router.click in the sources, and a place to begin with).
-Packets come by FromPorts and leave by ToPorts; a graph of the daemon opens nothing itself. Elements of equal name
-and class go on with what they know, and no packet is lost. Refused where an interface forwards in its driver, past the
-graph, and whenever the file has a mistake: then the running graph stays. The daemon begins with the built-in graph
-again. What `run FILE.click` runs is replaced by its handler `hotconfig`.";
+The built-in router is such a graph (crates/packet/src/router.click in the sources, and a place to
+begin with). Packets come by FromPorts and leave by ToPorts; a graph of the daemon opens nothing
+itself. Elements of equal name and class go on with what they know, and no packet is lost. Refused
+where an interface forwards in its driver, past the graph, and whenever the file has a mistake:
+then the running graph stays. The daemon begins with the built-in graph again. What `run
+FILE.click` runs is replaced by its handler `hotconfig`.";
 
 #[derive(Args)]
 pub(super) struct Arguments {

@@ -4,7 +4,10 @@
 //! Shape: templates in an array map, handed out in turn; a counter; an interface to redirect to. Words
 //!        that all templates share are constants of the program: what is measured behind it should
 //!        not have to share the caches with more than must be.
-//! Cost:  0.2 to 0.3 us a packet, and 25 ms a call of [`Generator::run`].
+//! Cost:  0.2 to 0.3 us a packet, and 25 ms a call of [`Generator::run`]; a turn in which none is due 0.1 us.
+//!
+//! A [stamped](Generator::stamped) one keeps a pace: the kernel runs the program over and over, and it sends when a
+//! packet is due. Its packets end in a [`Stamp`] instead.
 //!
 //! Each packet ends in a [`Tail`], unless the generator is a [plain](Generator::plain) one: a sequence number and the number of its template, each followed by
 //! its complement. A number and its complement, at even offsets, add up to 0xffff in every 16-bit
@@ -22,7 +25,7 @@ use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, When};
 use super::bpf::{Map, MapKind, Program};
-use super::{XDP_ABORTED, XdpError};
+use super::{XDP_ABORTED, XDP_DROP, XdpError};
 
 /// Longest packet: the program copies it word by word.
 pub const MOST_BYTES: usize = 96;
@@ -33,13 +36,28 @@ pub const TAIL_BYTES: usize = 16;
 /// Packets a call should have at least, so that its fixed cost does not show.
 pub const WORTHWHILE: u32 = 1 << 18;
 
+/// Bytes of a [`Stamp`].
+pub const STAMP_BYTES: usize = 12;
+
 /// Frames the kernel hands on at a time.
 const BATCH: u32 = 64;
+
+/// The same where packets are stamped: those of a batch leave together, so that the first one waits for the last.
+const STAMPED_BATCH: u32 = 16;
+
+/// How much of what was due is sent late, after the generator had no CPU: more at once than a ring holds would be
+/// lost through no fault of who receives it.
+const CATCH_UP_NS: i32 = 100_000;
 
 /// Offsets in the program's state.
 const NEXT: i16 = 0;
 const SEQUENCE: i16 = 4;
 const OFFERED: i16 = 8;
+const INTERVAL: i16 = 16;
+const DUE: i16 = 24;
+const FIRST: i16 = 32;
+const LAST: i16 = 40;
+const STATE_BYTES: u32 = 48;
 
 /// What the last 16 bytes of each packet say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,12 +91,42 @@ impl Tail {
     }
 }
 
+/// What the last 12 bytes of each packet of a stamped generator say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// When it was made, by the kernel's monotonic clock.
+    pub ns: u64,
+    /// Counts the packets of a generator, modulo 2^32.
+    pub number: u32,
+}
+
+impl Stamp {
+    /// Reads it back from a frame; `None` when that is too short.
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let (number, rest) = (frame.last_chunk()?, frame.get(..frame.len() - 4)?);
+        Some(Self {
+            ns: u64::from_ne_bytes(*rest.last_chunk()?),
+            number: u32::from_ne_bytes(*number),
+        })
+    }
+}
+
+/// What a stamped generator sent since its pace was set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Packets.
+    pub packets: u64,
+    /// Nanoseconds from the first to the last.
+    pub ns: u64,
+}
+
 /// A generator. It may be moved to another network namespace than that of its interface.
 #[derive(Debug)]
 pub struct Generator {
     program: Program,
     state: Map,
     frame: Vec<u8>,
+    batch: u32,
 }
 
 impl Generator {
@@ -100,7 +148,7 @@ impl Generator {
             Tail { sequence: 0, template: number }.write(&mut template);
             template
         });
-        Self::made(&tailed.collect::<Vec<_>>(), ifindex, true)
+        Self::made(&tailed.collect::<Vec<_>>(), ifindex, Ending::Tail)
     }
 
     /// The same without tails: what is sent are the templates as they are, of any even length from an
@@ -112,19 +160,31 @@ impl Generator {
     /// # Panics
     /// When there are no templates, or they are not of one such length.
     pub fn plain(templates: &[Vec<u8>], ifindex: u32) -> Result<Self, XdpError> {
-        Self::made(templates, ifindex, false)
+        Self::made(templates, ifindex, Ending::Template)
     }
 
-    fn made(templates: &[Vec<u8>], ifindex: u32, tail: bool) -> Result<Self, XdpError> {
+    /// The same with a [`Stamp`] in the last [`STAMP_BYTES`] of each packet, which no checksum may cover.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// As [`Generator::plain`].
+    pub fn stamped(templates: &[Vec<u8>], ifindex: u32) -> Result<Self, XdpError> {
+        Self::made(templates, ifindex, Ending::Stamp)
+    }
+
+    fn made(templates: &[Vec<u8>], ifindex: u32, ending: Ending) -> Result<Self, XdpError> {
         let device = Map::new(MapKind::DevMap, "device", 4, 4, 1)?;
         device.update(&0u32.to_ne_bytes(), &ifindex.to_ne_bytes()).map_err(|source| {
             XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of the interface", source }
         })?;
         let store = Templates::new(templates)?;
-        let state = Map::new(MapKind::Array, "generator", 4, 16, 1)?;
-        let code = program(&store, &state, tail, &End::Device(&device));
+        let state = Map::new(MapKind::Array, "generator", 4, STATE_BYTES, 1)?;
+        let code = program(&store, &state, ending, &End::Device(&device));
         let program = Program::load("generator", &code)?;
-        Ok(Self { program, state, frame: templates[0].clone() })
+        let batch = if ending == Ending::Stamp { STAMPED_BATCH } else { BATCH };
+        Ok(Self { program, state, frame: templates[0].clone(), batch })
     }
 
     /// Sends about `count` packets as fast as they can be made, from the calling thread and its CPU;
@@ -135,7 +195,7 @@ impl Generator {
     /// What the kernel says.
     pub fn run(&mut self, count: u32) -> Result<u64, XdpError> {
         let before = self.offered()?;
-        self.program.run_live(&self.frame, count, BATCH)?;
+        self.program.run_live(&self.frame, count, self.batch)?;
         Ok(self.offered()? - before)
     }
 
@@ -144,12 +204,48 @@ impl Generator {
     /// # Errors
     /// What the kernel says.
     pub fn offered(&self) -> Result<u64, XdpError> {
-        let mut state = [0; 16];
+        Ok(number_at(&self.read()?, OFFERED))
+    }
+
+    /// Of a stamped generator: from now on a packet every `interval_ns` at most, and in [`Generator::run`] fewer than
+    /// asked for, since it counts the turns. 0 sends in each turn. What was sent is counted from here.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_pace(&mut self, interval_ns: u64) -> Result<(), XdpError> {
+        let mut state = self.read()?;
+        for (at, value) in [(OFFERED, 0), (INTERVAL, interval_ns), (DUE, 0), (FIRST, 0), (LAST, 0)]
+        {
+            let at = usize::try_from(at).expect("an offset");
+            state[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+        self.state
+            .update(&0u32.to_ne_bytes(), &state)
+            .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a pace", source })
+    }
+
+    /// What a stamped generator sent since its pace was set.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sent(&self) -> Result<Sent, XdpError> {
+        let state = self.read()?;
+        let ns = number_at(&state, LAST) - number_at(&state, FIRST);
+        Ok(Sent { packets: number_at(&state, OFFERED), ns })
+    }
+
+    fn read(&self) -> Result<[u8; STATE_BYTES as usize], XdpError> {
+        let mut state = [0; STATE_BYTES as usize];
         self.state
             .lookup(&0u32.to_ne_bytes(), &mut state)
             .map_err(|source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM)", source })?;
-        Ok(u64::from_ne_bytes(*state.last_chunk().expect("8 of 16 bytes")))
+        Ok(state)
     }
+}
+
+fn number_at(state: &[u8; STATE_BYTES as usize], at: i16) -> u64 {
+    let at = usize::try_from(at).expect("an offset");
+    u64::from_ne_bytes(state[at..at + 8].try_into().expect("a slice of 8 bytes"))
 }
 
 /// A program on all templates in turn, without a device on either side: what it costs by itself.
@@ -179,8 +275,8 @@ impl Feeder {
             targets.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes()).map_err(|source| {
                 XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a program", source }
             })?;
-            let state = Map::new(MapKind::Array, "generator", 4, 16, 1)?;
-            let code = self::program(&store, &state, false, &End::Program(&targets));
+            let state = Map::new(MapKind::Array, "generator", 4, STATE_BYTES, 1)?;
+            let code = self::program(&store, &state, Ending::Template, &End::Program(&targets));
             // The kernel empties a map of programs when its last descriptor outside programs closes.
             Ok::<_, XdpError>((Program::load("feeder", &code)?, targets))
         };
@@ -240,6 +336,18 @@ enum End<'a> {
     Program(&'a Map),
 }
 
+/// On the program's stack: the time.
+const NOW: i16 = -16;
+
+/// What a packet ends in.
+#[derive(Clone, Copy, PartialEq)]
+enum Ending {
+    /// What its template ends in.
+    Template,
+    Tail,
+    Stamp,
+}
+
 /// One store of the program: `len` (8, 4 or 2) bytes of the frame.
 struct Piece {
     from: usize,
@@ -295,14 +403,25 @@ fn number(bytes: &[u8]) -> u64 {
 
 /// The program. R6 is the context, R7 the frame, R8 its end, later the template; R9 the state. One CPU
 /// at a time runs it, so its counters need no atomic additions.
-fn program(templates: &Templates, state: &Map, tail: bool, end: &End<'_>) -> Vec<Insn> {
+fn program(templates: &Templates, state: &Map, ending: Ending, end: &End<'_>) -> Vec<Insn> {
     let at = |n: usize| i16::try_from(n).expect("at most 96");
     let (store, len) = (&templates.store, templates.len);
     let mut a = Asm::new();
     let (abort, more) = (a.label(), a.label());
+    let (idle, caught_up, begun) = (a.label(), a.label(), a.label());
     a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
     a.set(R1, R7).add(R1, i32::from(at(len))).branch(R1, When::Gt, R8, abort);
     a.set_map_value(R9, state.as_fd(), 0);
+
+    // Whether one is due, and when the next one is.
+    if ending == Ending::Stamp {
+        a.call(Helper::TimeNs).load(Double, R2, R9, DUE).branch(R2, When::Gt, R0, idle);
+        a.set(R3, R0).sub(R3, CATCH_UP_NS).branch(R2, When::Ge, R3, caught_up).set(R2, R3);
+        a.bind(caught_up).load(Double, R1, R9, INTERVAL).add(R2, R1).store(Double, R9, DUE, R2);
+        a.store(Double, R9, LAST, R0).store(Double, R10, NOW, R0);
+        a.load(Double, R1, R9, FIRST).branch(R1, When::Ne, 0, begun).store(Double, R9, FIRST, R0);
+        a.bind(begun);
+    }
 
     // The next template, the first again after the last.
     a.load(Word, R1, R9, NEXT).store(Word, R10, -4, R1).add(R1, 1);
@@ -325,8 +444,14 @@ fn program(templates: &Templates, state: &Map, tail: bool, end: &End<'_>) -> Vec
         a.store(width, R7, at(piece.from), R1);
     }
 
+    if ending == Ending::Stamp {
+        let stamp = at(len - STAMP_BYTES);
+        a.load(Double, R1, R10, NOW).store(Double, R7, stamp, R1);
+        a.load(Word, R1, R9, SEQUENCE).store(Word, R7, stamp + 8, R1);
+        a.add(R1, 1).store(Word, R9, SEQUENCE, R1);
+    }
     // The sequence number and its complement.
-    if tail {
+    if ending == Ending::Tail {
         let tail = at(len - TAIL_BYTES);
         a.load(Word, R1, R9, SEQUENCE).set(R2, R1).add(R2, 1).store(Word, R9, SEQUENCE, R2);
         a.to_be32(R1).store(Word, R7, tail, R1).xor32(R1, -1).store(Word, R7, tail + 4, R1);
@@ -343,6 +468,10 @@ fn program(templates: &Templates, state: &Map, tail: bool, end: &End<'_>) -> Vec
         }
     }
     a.bind(abort).set(R0, XDP_ABORTED).exit();
+    if ending == Ending::Stamp {
+        // The page goes back; XDP_ABORTED would be traced each time.
+        a.bind(idle).set(R0, XDP_DROP).exit();
+    }
     a.finish()
 }
 
@@ -473,6 +602,28 @@ mod tests {
             assert_eq!(answer.frame[..66], templates[1][..66], "on the next template");
             let ns = feeder.time(10_000).unwrap();
             assert!((-100.0..10_000.0).contains(&ns), "{ns} ns");
+
+            // With stamps: none before it is due, and what was sent is counted from the pace on.
+            let mut generator = Generator::stamped(&templates, b).unwrap();
+            for number in 0..4 {
+                let answer = generator.program.test(&[0xee; 82]).unwrap();
+                let end = 82 - STAMP_BYTES;
+                assert_eq!(answer.frame[..end], templates[number as usize % 3][..end]);
+                let stamp = Stamp::of(&answer.frame).unwrap();
+                assert_eq!(stamp.number, number);
+                let sent = generator.sent().unwrap();
+                assert_eq!((sent.packets, sent.ns > 0), (u64::from(number) + 1, number > 0));
+            }
+            generator.set_pace(3_600_000_000_000).unwrap();
+            let sends = |generator: &Generator| {
+                let answer = generator.program.test(&[0xee; 82]).unwrap();
+                answer.action.cast_signed() == super::super::XDP_REDIRECT
+            };
+            assert!(sends(&generator) && !sends(&generator) && !sends(&generator));
+            assert_eq!(generator.sent().unwrap(), Sent { packets: 1, ns: 0 });
+            generator.set_pace(1_000_000).unwrap();
+            assert!(sends(&generator), "a new pace begins at once");
+            assert_eq!(Stamp::of(&[0; 11]), None);
 
             // Without tails, of lengths that end in each kind of piece, and one template alone.
             for (len, count) in [(82, 3), (62, 2), (60, 2), (60, 1)] {

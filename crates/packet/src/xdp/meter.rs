@@ -111,7 +111,15 @@ impl Meter {
     /// # Errors
     /// What the kernel says.
     pub fn attach(&self, ifindex: u32, output: [u8; 6]) -> Result<Link, XdpError> {
-        Program::load("meter", &self.program(output))?.attach(ifindex, Mode::Native)
+        self.load(output)?.attach(ifindex, Mode::Native)
+    }
+
+    /// Its program for the far end of the output with that MAC, for who has another one before it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn load(&self, output: [u8; 6]) -> Result<Program, XdpError> {
+        Program::load("meter", &self.program(output))
     }
 
     /// Begins anew.

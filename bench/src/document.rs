@@ -119,6 +119,18 @@ pub struct Run {
     /// Updates that were refused, of a peer; they count as done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
+    /// Millions of packets a second that were offered, where the median is what arrived of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<f64>,
+    /// Packets that were sent, in all samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
+    /// Of these, such that did not arrive, sample by sample.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<u64>,
+    /// Packets that arrived behind a later one of the same sender by the same output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<u64>,
     /// Whether what came out was right.
     pub answers: Answers,
     /// How many answers were wrong.
@@ -251,6 +263,10 @@ impl Run {
             machine_efficiency: None,
             destinations: None,
             refused: None,
+            offered: None,
+            sent: None,
+            losses: Vec::new(),
+            reordered: None,
             answers: Answers::Unchecked,
             wrong: 0,
             note: String::new(),

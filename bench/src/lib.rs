@@ -20,6 +20,7 @@ pub mod progress;
 pub mod syn;
 pub mod table;
 pub mod update;
+pub mod wire;
 pub mod xdp;
 
 pub use build::{BuildOptions, build};
@@ -30,4 +31,5 @@ pub use forward::{ForwardOptions, forward};
 pub use lookup::{LookupOptions, lookup};
 pub use papers::{Papers, PapersOptions, papers};
 pub use update::{UpdateOptions, update};
+pub use wire::{WireOptions, wire};
 pub use xdp::{XdpOptions, xdp};

@@ -105,15 +105,6 @@ const FRAME_BYTES: u16 = 2048 + 64;
 /// Rounds between two looks at the clock.
 pub(crate) const ROUNDS: usize = 64;
 
-/// A worker with the graph of the built-in router, and nobody who hears what it asks or tells.
-pub(crate) fn worker(
-    pool: Pool,
-    reader: Reader<Forwarding>,
-    commands: mpsc::Receiver<fingerpost_packet::Command>,
-) -> Result<Worker> {
-    Ok(worker_of(&router_graph::plan()?, pool, reader, counters(), commands))
-}
-
 pub(crate) fn counters() -> Arc<WorkerCounters> {
     Arc::new(WorkerCounters::new(8, 65_536))
 }

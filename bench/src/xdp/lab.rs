@@ -1,4 +1,4 @@
-//! The lab of `bench xdp`: a router with one way in and two out, and the far ends of its links.
+//! The lab of `bench xdp` and of the ports of `bench forward`: a router with one way in and two out, and the far ends of its links.
 //!
 //! ```text
 //! outside       router        outside
@@ -34,23 +34,23 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// The namespaces and what is in them.
-pub(super) struct Lab {
-    pub(super) router: Namespace,
-    pub(super) outside: Namespace,
+pub(crate) struct Lab {
+    pub(crate) router: Namespace,
+    pub(crate) outside: Namespace,
     /// The link, outside, that leads to the router's way in.
-    pub(super) source: u32,
+    pub(crate) source: u32,
     /// The links, outside, that the router's ways out lead to.
-    pub(super) far: [u32; 2],
+    pub(crate) far: [u32; 2],
     /// Routes that the kernel did not take.
-    pub(super) refused: usize,
+    pub(crate) refused: usize,
 }
 
 impl Lab {
-    /// Makes it.
+    /// Makes it, with so many queues each way a link.
     ///
     /// # Errors
     /// What is missing: a privilege or a program.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new(queues: usize) -> Result<Self> {
         let (router, outside) = (Namespace::new()?, Namespace::new()?);
         outside.inside(|| set("ipv6/conf/default/disable_ipv6", "1"))?;
         router.inside(|| SETTINGS.iter().try_for_each(|(name, value)| set(name, value)))?;
@@ -58,11 +58,12 @@ impl Lab {
             writeln!(to, "link set lo up")?;
             for ((name, far), link) in ROUTER.iter().zip(OUTSIDE).zip(LINKS) {
                 let mac = world::link_mac(link);
-                let (one, pid) = ("numtxqueues 1 numrxqueues 1", outside.pid());
+                let (each, pid) =
+                    (format!("numtxqueues {queues} numrxqueues {queues}"), outside.pid());
                 writeln!(
                     to,
-                    "link add name {name} index {link} address {mac} {one} type veth \
-                     peer name {far} {one} netns {pid}"
+                    "link add name {name} index {link} address {mac} {each} type veth \
+                     peer name {far} {each} netns {pid}"
                 )?;
                 writeln!(to, "link set {name} up")?;
             }
@@ -82,7 +83,7 @@ impl Lab {
     ///
     /// # Errors
     /// When it takes no next hop.
-    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
+    pub(crate) fn fill(&mut self, tables: &Tables) -> Result<()> {
         if let Some(table) = &tables.v4 {
             self.refused += self.fill_family(table)?;
         }
@@ -125,7 +126,7 @@ impl Lab {
 ///
 /// # Errors
 /// When the kernel does not take the setting.
-pub(super) fn set_forwarding(forwards: bool) -> Result<()> {
+pub(crate) fn set_forwarding(forwards: bool) -> Result<()> {
     let value = if forwards { "1" } else { "0" };
     ["ipv4", "ipv6"]
         .iter()

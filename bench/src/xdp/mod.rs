@@ -8,7 +8,7 @@
 //! destinations that does not count. What a program costs by itself is a run of its own (`program:`).
 
 mod engine;
-mod lab;
+pub(crate) mod lab;
 mod updates;
 
 use std::cell::RefCell;
@@ -245,7 +245,7 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
 fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -> Result<Vec<Run>> {
     let (tables, wanted) = (&options.tables, wanted(options));
     progress.tell("namespaces");
-    let mut lab = Lab::new()?;
+    let mut lab = Lab::new(1)?;
     let mut traffics = Vec::new();
     for &count in &options.destinations {
         if let Some(table) = &tables.v4 {

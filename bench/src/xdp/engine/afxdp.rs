@@ -5,22 +5,20 @@
 
 use std::any::Any;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use fingerpost_packet::Port;
 use fingerpost_packet::buf::{BATCH, Pool};
-use fingerpost_packet::device::afxdp::{self, AfxdpPort, PollWait, Spec, Waker};
+use fingerpost_packet::device::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_packet::xdp::{Classifier, Link, LocalAddresses, Meter, Mode};
-use fingerpost_packet::{Command, Port};
 use fingerpost_route::Control;
 
 use super::{Engine, Row};
 use crate::document::Kind;
-use crate::forward::worker;
 use crate::forward::world::{self, LINKS, Ports};
 use crate::lookup::elsewhere;
 use crate::table::Tables;
+use crate::wire::router::Running;
 
 pub(super) const AFXDP: Row = Row {
     name: "afxdp",
@@ -51,21 +49,9 @@ impl Graph {
 
 /// The worker and its sockets, until it is dropped.
 struct Held {
-    commands: Sender<Command>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    // Dropped in this order.
+    _running: Running,
     _attached: Vec<(Classifier, Link)>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Where it is gone already there is nothing to stop.
-        let _ = self.commands.send(Command::Stop);
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Engine for Graph {
@@ -92,20 +78,9 @@ impl Engine for Graph {
             attached.push((classifier, program));
             sockets.push(socket);
         }
-        let (commands, orders) = channel();
-        for (number, socket) in self.ports.all().into_iter().zip(sockets) {
-            let port: Box<dyn Port> = Box::new(socket);
-            commands.send(Command::AddPort(number, port)).ok().context("the worker listens")?;
-        }
-        let (mut wait, waker) = PollWait::new()?;
-        let reader = self.control.reader();
-        let thread = std::thread::spawn(move || {
-            elsewhere();
-            // A graph that is not there leaves the packets where they are, and the run says so.
-            if let Ok(mut worker) = worker(pool, reader, orders) {
-                worker.run(&mut wait);
-            }
-        });
-        Ok(Box::new(Held { commands, waker, thread: Some(thread), _attached: attached }))
+        let boxed = sockets.into_iter().map(|socket| Box::new(socket) as Box<dyn Port>);
+        let ports = self.ports.all().into_iter().zip(boxed).collect();
+        let running = Running::start(pool, self.control.reader(), ports, elsewhere)?;
+        Ok(Box::new(Held { _running: running, _attached: attached }))
     }
 }

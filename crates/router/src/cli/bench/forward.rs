@@ -6,9 +6,11 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, ValueEnum};
 use fingerpost_bench::forward::Stream;
 use fingerpost_bench::peer::find_loops;
+use fingerpost_bench::progress::Bar;
 use fingerpost_bench::table::Tables;
+use fingerpost_bench::wire::{MOST_DESTINATIONS, Rows};
 use fingerpost_bench::xdp::LEAST_PACKETS;
-use fingerpost_bench::{BenchDocument, ForwardOptions, XdpOptions, forward};
+use fingerpost_bench::{BenchDocument, ForwardOptions, WireOptions, XdpOptions, forward, wire};
 use fingerpost_packet::worker::BURST;
 
 use super::super::choice;
@@ -27,13 +29,19 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
   $ fingerpost bench forward --table v4.txt.xz --peers dpdk
   $ fingerpost bench forward --table v4.txt.xz --filters 3
+  $ fingerpost bench forward --table v4.txt.xz --path afxdp,tap,ring --peers testpmd,kernel
 
 64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
 crosses once and is compared with the oracle before anything is timed; runs take turns, and the
 generator is measured alone as the ceiling. `element:NAME` is what one element of the graph takes,
 `element:receive` and `element:send` the ports, in turns of their own. `dpdk` stands for loops of
 DPDK that forward the same frames, by rte_lpm (`dpdk-loop`) and rte_fib (`dpdk-loop-fib`);
-`dpdk-loop-add` has its table route by route, which takes minutes.",
+`dpdk-loop-add` has its table route by route, which takes minutes.
+
+`--path afxdp`, `af_packet`, `tap` and `ring` are the router behind such ports, end to end: on one core, and
+traffic on another. Each is offered more than it takes (`afxdp`, Mpps), then parts and multiples of that
+(`afxdp:load-0.5`); `afxdp:latency` is the time on the way at half of it. `testpmd` and `kernel` stand at
+the same links. Needs root and two cores.",
         )
 }
 
@@ -55,9 +63,10 @@ struct Forward {
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = choice::names_of::<u128>(), hide_possible_values = true)]
     algorithm_v6: Option<String>,
-    /// Which way through the router: its graph, or inside the kernel (`bench xdp`, its rows all, drawn
-    /// over the routes)
-    #[arg(long, value_delimiter = ',', default_value = "graph", value_parser = ["graph", "xdp"])]
+    /// Which way through the router: its graph between ports of memory, or inside the kernel (`bench xdp`,
+    /// its rows all, drawn over the routes), or end to end between ports of a kind
+    #[arg(long, value_delimiter = ',', default_value = "graph")]
+    #[arg(value_parser = ["graph", "xdp", "afxdp", "af_packet", "tap", "ring"])]
     path: Vec<String>,
     /// How destinations are drawn
     #[arg(long, value_delimiter = ',', default_values_t = [Streams::Uniform, Streams::Prefix])]
@@ -68,8 +77,8 @@ struct Forward {
     /// Packets taken at once
     #[arg(long, value_name = "N", default_value_t = BURST, value_parser = burst)]
     burst: usize,
-    /// Routers of others in the same turns: names, `dpdk`, `all`, or `none`
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = found_by(find_loops))]
+    /// Routers of others in the same turns: names, `dpdk`, `testpmd`, `kernel`, `all`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = found_by(peers))]
     peers: String,
     /// How long each of them may take to load the table
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
@@ -121,6 +130,25 @@ fn burst(text: &str) -> Result<usize, String> {
     positive(text).ok().filter(|n| *n <= 256).ok_or_else(|| "not a number from 1 to 256".into())
 }
 
+/// Loops by their names, and who stands at ports.
+fn peers(names: &str) -> anyhow::Result<(String, Rows)> {
+    match names {
+        "none" => return Ok((names.to_owned(), Rows::new())),
+        "all" => return Ok((names.to_owned(), fingerpost_bench::wire::peers().to_vec())),
+        _ => {}
+    }
+    let (mut loops, mut rows) = (Vec::new(), Rows::new());
+    for name in names.split(',') {
+        match fingerpost_bench::wire::peer(name) {
+            Some(row) => rows.push(row),
+            None => loops.push(name),
+        }
+    }
+    let loops = if loops.is_empty() { "none".to_owned() } else { loops.join(",") };
+    find_loops(&loops).map_err(|error| anyhow::anyhow!("{error}, testpmd, kernel"))?;
+    Ok((loops, rows))
+}
+
 /// Measures and prints.
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Forward = parsed(matches)?;
@@ -129,6 +157,21 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
     let v6 = choice::of_family::<u128>(&name(arguments.algorithm_v6));
     let tables = Tables::load(&arguments.table)?;
+    let (loops, mut others) = peers(&arguments.peers)?;
+    let mut rows = Rows::new();
+    for name in arguments.path.iter().filter(|name| !["graph", "xdp"].contains(&name.as_str())) {
+        rows.extend(fingerpost_bench::wire::path(name)?);
+    }
+    rows.append(&mut others);
+    let end_to_end = WireOptions {
+        tables: tables.clone(),
+        rows,
+        destinations: arguments.destinations.min(MOST_DESTINATIONS),
+        seconds: arguments.seconds,
+        samples: arguments.repeat,
+        seed: arguments.seed,
+        loads: true,
+    };
     let in_kernel = XdpOptions {
         tables: tables.clone(),
         engines: fingerpost_bench::xdp::find("all")?,
@@ -148,7 +191,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         samples: arguments.repeat,
         seed: arguments.seed,
         elements: true,
-        peers: built(&arguments.peers, find_loops(&arguments.peers)?),
+        peers: built(&loops, find_loops(&loops)?),
         load_limit: Duration::from_secs_f64(arguments.peer_seconds),
         filters: arguments.filters.into(),
         listed: arguments.listed,
@@ -156,10 +199,17 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));
     let mut document: Option<BenchDocument> = None;
+    let mut ports_done = false;
     for path in &arguments.path {
         let part = match path.as_str() {
             "graph" => forward(&options)?,
-            _ => super::xdp::measured(&in_kernel)?,
+            "xdp" => super::xdp::measured(&in_kernel)?,
+            // All ports take turns with each other.
+            _ if ports_done => continue,
+            _ => {
+                ports_done = true;
+                wire(&end_to_end, &mut Bar::new())?
+            }
         };
         match &mut document {
             Some(document) => document.runs.extend(part.runs),

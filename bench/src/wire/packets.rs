@@ -1,0 +1,72 @@
+//! The packets of a run: where they go, what is sent, and what must come out.
+
+use anyhow::{Result, ensure};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_packet::xdp::Meter;
+use fingerpost_packet::xdp::generator::STAMP_BYTES;
+use fingerpost_packet::xdp::meter::Expected;
+
+use crate::forward::stream::{self, Stream};
+use crate::forward::world;
+use crate::table::Table;
+
+/// What a forwarder does with a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// It routes: next hop by the table, a hop less.
+    Routes,
+    /// It gives all packets to one next hop by the first way out, and changes nothing else.
+    Hands,
+}
+
+/// UDP packets of IPv4, 64 bytes on the wire, each to a destination of its own. Its source port is its number here.
+pub(super) struct Packets {
+    pub(super) templates: Vec<Vec<u8>>,
+    pub(super) found: Vec<(u32, NextHopId)>,
+    pub(super) len: usize,
+}
+
+impl Packets {
+    /// To so many destinations of a table.
+    ///
+    /// # Errors
+    /// When there is nothing to forward to.
+    pub(super) fn new(table: &Table<u32>, count: usize, seed: u64) -> Result<Self> {
+        let mut oracle = Oracle::new();
+        for &(prefix, hop) in &table.routes {
+            oracle.set(prefix, NextHopId(hop));
+        }
+        let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+        let len = usize::from(world::frame_len(4));
+        assert!(len >= 42 + STAMP_BYTES, "a stamp fits behind the UDP header");
+        let numbered = (0..=u16::MAX).zip(&found);
+        let templates =
+            numbered.map(|(number, to)| world::header(to.0, number)[..len].to_vec()).collect();
+        Ok(Self { templates, found, len })
+    }
+
+    /// What looks at them when they come out of something that does this.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn meter(&self, does: Does) -> Result<Meter> {
+        let expected = self.found.iter().map(|&(addr, hop)| expected(addr, hop, does));
+        let ttl = if does == Does::Routes { world::TTL - 1 } else { world::TTL };
+        Ok(Meter::new(&expected.collect::<Vec<_>>(), self.len, ttl)?)
+    }
+}
+
+/// The station that gets all packets of who only hands them on.
+pub(super) fn peer() -> [u8; 6] {
+    world::hop_mac(4, 0).0
+}
+
+fn expected(addr: u32, hop: NextHopId, does: Does) -> Expected {
+    let (to, link) = match does {
+        Does::Routes => (world::hop_mac(4, hop.0).0, world::hop_link(hop.0)),
+        Does::Hands => (peer(), world::LINKS[1]),
+    };
+    Expected { to, from: world::link_mac(link).0, destination: addr.to_ip() }
+}

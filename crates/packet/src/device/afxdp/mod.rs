@@ -342,6 +342,8 @@ impl Port for AfxdpPort {
             match (u16::try_from(start), u16::try_from(desc.len)) {
                 (Ok(start), Ok(len)) if end <= self.pool.frame_bytes().into() => {
                     into.push_raw(frame, start, len, Meta::default());
+                    // Another core wrote it: it is longer on its way than the first element looks ahead.
+                    into.prefetch(into.len() - 1);
                 }
                 _ => {
                     self.counts.bad += 1;

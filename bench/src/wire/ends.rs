@@ -59,7 +59,7 @@ const LEAST_TURN: f64 = 20e-9;
 /// A longer call cannot be ended.
 const MOST_TURNS: u32 = 1 << 28;
 /// From the last packet sent to the counts being final.
-const DRAIN: Duration = Duration::from_millis(100);
+const DRAIN: Duration = Duration::from_millis(60);
 /// Between looks at them.
 const TICK: Duration = Duration::from_millis(1);
 

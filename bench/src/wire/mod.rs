@@ -346,7 +346,8 @@ fn measure(options: &WireOptions, progress: &mut dyn Progress) -> Result<Vec<Run
         vec![(0, Load { interval_ns: 0, time })]
     });
     if options.loads {
-        rounds(&stand, &mut subjects, options.samples, progress, " loads", |subject| {
+        let samples = options.samples.saturating_sub(1);
+        rounds(&stand, &mut subjects, samples, progress, " loads", |subject| {
             let Some(mpps) = subject.capacity() else { return Vec::new() };
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
             let load =
@@ -358,7 +359,7 @@ fn measure(options: &WireOptions, progress: &mut dyn Progress) -> Result<Vec<Run
     Ok(subjects.iter().flat_map(|subject| subject.runs(options)).collect())
 }
 
-/// Every subject's turn in each round. The first round does not count.
+/// Every subject's turn in each round. Of the capacity the first round does not count; before loads there was that.
 fn rounds(
     stand: &Stand,
     subjects: &mut [Subject],
@@ -373,7 +374,8 @@ fn rounds(
             continue;
         }
         names.push(format!("{}{what}", subject.row.name));
-        let (loads, mut first) = (loads(subject), true);
+        let loads = loads(subject);
+        let mut first = loads.len() == 1;
         turns.push(Box::new(move || {
             let result = subject.turn(stand, &loads);
             if std::mem::take(&mut first) {
@@ -383,6 +385,7 @@ fn rounds(
         }));
     }
     let all = names.len() * (samples + 1);
+    // The samples are in the outcomes.
     let _ = alternate_told(&mut turns, samples, &mut |i, done| progress.step(&names[i], done, all));
 }
 

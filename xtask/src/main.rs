@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, fuzz_lookup, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, ports, fuzz_lookup, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -125,11 +125,11 @@ fn soak(args: &[String]) -> Result<()> {
         "fuzz_control" => return fuzz::control(seconds),
         _ => {}
     }
-    if name == "at_once" {
+    if name == "at_once" || name == "ports" {
         // What counts is how the program was built, not who watches it.
         sh::run(&mut sh::command("cargo build --release"))?;
-        let tests = "cargo test --package fingerpost-tests --test at_once -- --nocapture";
-        return sh::run(sh::command(tests).env("FINGERPOST_SOAK_SECONDS", seconds));
+        let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");
+        return sh::run(sh::command(&tests).env("FINGERPOST_SOAK_SECONDS", seconds));
     }
     // Of one package, the tests that need no program can go on without the others being built.
     let mut tests = sh::command("cargo test --release");

@@ -16,15 +16,18 @@ use crate::table::Table;
 pub(super) enum Does {
     /// It routes: next hop by the table, a hop less.
     Routes,
-    /// It gives all packets to one next hop by the first way out, and changes nothing else.
+    /// It gives all packets to one next hop, and changes nothing else.
     Hands,
 }
 
-/// UDP packets of IPv4, 64 bytes on the wire, each to a destination of its own. Its source port is its number here.
+/// UDP packets of IPv4, 64 bytes on the wire, each to a destination of its own. Its source port is its number here. All
+/// leave by one way out, since that is all that some of the others can do: the one with more destinations.
 pub(super) struct Packets {
     pub(super) templates: Vec<Vec<u8>>,
     pub(super) found: Vec<(u32, NextHopId)>,
     pub(super) len: usize,
+    /// The way out.
+    pub(super) way: usize,
 }
 
 impl Packets {
@@ -37,14 +40,18 @@ impl Packets {
         for &(prefix, hop) in &table.routes {
             oracle.set(prefix, NextHopId(hop));
         }
-        let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        let mut found = stream::destinations(table, &oracle, Stream::Prefix, 2 * count, seed);
+        let second = found.iter().filter(|to| world::way_out(to.1.0) == 1).count();
+        let way = usize::from(2 * second > found.len());
+        found.retain(|to| world::way_out(to.1.0) == way);
+        found.truncate(count);
         ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
         let len = usize::from(world::frame_len(4));
         assert!(len >= 42 + STAMP_BYTES, "a stamp fits behind the UDP header");
         let numbered = (0..=u16::MAX).zip(&found);
         let templates =
             numbered.map(|(number, to)| world::header(to.0, number)[..len].to_vec()).collect();
-        Ok(Self { templates, found, len })
+        Ok(Self { templates, found, len, way })
     }
 
     /// What looks at them when they come out of something that does this.
@@ -52,7 +59,11 @@ impl Packets {
     /// # Errors
     /// What the kernel says.
     pub(super) fn meter(&self, does: Does) -> Result<Meter> {
-        let expected = self.found.iter().map(|&(addr, hop)| expected(addr, hop, does));
+        let expected = self.found.iter().map(|&(addr, hop)| {
+            let to = if does == Does::Routes { world::hop_mac(4, hop.0).0 } else { peer() };
+            let from = world::link_mac(world::hop_link(hop.0)).0;
+            Expected { to, from, destination: addr.to_ip() }
+        });
         let ttl = if does == Does::Routes { world::TTL - 1 } else { world::TTL };
         Ok(Meter::new(&expected.collect::<Vec<_>>(), self.len, ttl)?)
     }
@@ -61,12 +72,4 @@ impl Packets {
 /// The station that gets all packets of who only hands them on.
 pub(super) fn peer() -> [u8; 6] {
     world::hop_mac(4, 0).0
-}
-
-fn expected(addr: u32, hop: NextHopId, does: Does) -> Expected {
-    let (to, link) = match does {
-        Does::Routes => (world::hop_mac(4, hop.0).0, world::hop_link(hop.0)),
-        Does::Hands => (peer(), world::LINKS[1]),
-    };
-    Expected { to, from: world::link_mac(link).0, destination: addr.to_ip() }
 }

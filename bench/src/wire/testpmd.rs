@@ -1,6 +1,6 @@
 //! DPDK's testpmd over AF_XDP: it receives, writes two MACs and sends. It looks up nothing.
 //!
-//! What arrives is compared with what it must do: all packets to one station by the first way out, TTL, checksum and
+//! What arrives is compared with what it must do: all packets to one station by the one way out, TTL, checksum and
 //! addresses as they were. A program of its own: started in the router's namespace for a turn, and ended by its standard
 //! input, or as that child.
 
@@ -35,6 +35,8 @@ const TICK: Duration = Duration::from_millis(20);
 struct Testpmd<'a> {
     child: Child,
     lab: &'a Lab,
+    /// Its way out.
+    out: String,
 }
 
 impl Forwarder for Testpmd<'_> {
@@ -56,7 +58,7 @@ impl Drop for Testpmd<'_> {
         let _ = self.child.kill();
         let _ = self.child.wait();
         // Its programs stay on the links where it did not end by itself.
-        for link in ["r0", "r1"] {
+        for link in ["r0", &self.out] {
             let _ = self.lab.router.ip(&format!("link set dev {link} xdp off"));
         }
     }
@@ -71,12 +73,13 @@ fn begin<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
     command.args(["-l", &format!("{ours},{its}"), &format!("--main-lcore={ours}")]);
     // No huge pages: they would have to be set aside for it.
     command.args(["--no-huge", "--no-shconf", "-m", "256", "--no-pci", "--no-telemetry"]);
-    command.args(["--vdev", "net_af_xdp0,iface=r0", "--vdev", "net_af_xdp1,iface=r1"]);
+    let out = format!("r{}", 1 + stand.packets.way);
+    command.args(["--vdev", "net_af_xdp0,iface=r0", "--vdev", &format!("net_af_xdp1,iface={out}")]);
     let station = peer().map(|byte| format!("{byte:02x}")).join(":");
     command.args(["--", "--forward-mode=mac", &format!("--eth-peer=1,{station}"), "--nb-cores=1"]);
     command.args(["--no-mlockall", "--total-num-mbufs=32768"]);
     let child = command.stdin(Stdio::piped()).spawn().context("dpdk-testpmd")?;
-    let mut forwarder = Testpmd { child, lab };
+    let mut forwarder = Testpmd { child, lab, out };
     let mut ends = stand.ends(lab, Does::Hands, 1)?;
     let start = Instant::now();
     while super::ends::Ends::warm(&mut ends)? == 0 {

@@ -91,8 +91,7 @@ fn a_wrong_packet_is_seen() {
     let packets = Packets::new(&table, 100, 1).unwrap();
     let scratch = lab.router.file("rings");
     let cores = cores::allowed();
-    let stand =
-        Stand { options: &options, labs: vec![lab], packets, control, ports, cores, scratch };
+    let stand = Stand { labs: vec![lab], packets, control, ports, cores, scratch };
     let mut scene = match (options.rows[0].begin)(&stand) {
         Ok(scene) => scene,
         Err(error) => return println!("skipped: {error:#}"),

@@ -38,10 +38,10 @@ generator is measured alone as the ceiling. `element:NAME` is what one element o
 DPDK that forward the same frames, by rte_lpm (`dpdk-loop`) and rte_fib (`dpdk-loop-fib`);
 `dpdk-loop-add` has its table route by route, which takes minutes.
 
-`--path afxdp`, `af_packet`, `tap` and `ring` are the router behind such ports, end to end: on one core, and
-traffic on another. Each is offered more than it takes (`afxdp`, Mpps), then parts and multiples of that
-(`afxdp:load-0.5`); `afxdp:latency` is the time on the way at half of it. `testpmd` and `kernel` stand at
-the same links. Needs root and two cores.",
+`--path afxdp`, `af_packet`, `tap` and `ring` are the router behind such ports, end to end: on one
+core, and traffic on another. Each is offered more than it takes (`afxdp`, Mpps), then parts and
+multiples of that (`afxdp:load-0.5`); `afxdp:latency` is the time on the way at half of it. `testpmd`
+and `kernel` stand at the same links. Needs root and two cores.",
         )
 }
 

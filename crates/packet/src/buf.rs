@@ -272,6 +272,9 @@ pub struct Meta {
     pub vlan: u16,
 }
 
+// Moved as one vector: what is added must fit.
+const _: () = assert!(size_of::<Meta>() == 16);
+
 /// Made by the router: an ICMP error or a further fragment. Never causes an error.
 pub const FLAG_GENERATED: u8 = 1;
 /// Arrived in a broadcast or multicast frame.

@@ -1,4 +1,5 @@
-//! The lab of `bench xdp` and of the ports of `bench forward`: a router with one way in and two out, and the far ends of its links.
+//! The lab of `bench xdp` and of the ports of `bench forward`: a router with one way in and two out, and the far ends
+//! of its links.
 //!
 //! ```text
 //! outside       router        outside

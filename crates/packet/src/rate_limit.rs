@@ -2,8 +2,9 @@
 //!
 //! A bucket is kept as the time at which it will be full again (the virtual scheduling form of the
 //! leaky bucket, ITU-T I.371): one integer, no refill timer, no floats, the same answers for the same
-//! times. Elements that keep to a rate use the same bucket (`element/rated.rs`). RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
-//! configurable; RFC 1812, 4.3.2.8 asks for one for ICMP.
+//! times. RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
+//! configurable; RFC 1812, 4.3.2.8 asks for one for ICMP. Elements that keep to a rate use the same bucket
+//! (`element/rated.rs`).
 //!
 //! Cost: two comparisons, an addition and a division an error.
 

@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_packets() {
-        let text = "FromDevice(in) -> s :: BandwidthRatedSplitter(1000Bps, BURST_BYTES 0) -> ToDevice(out); s [1] -> Discard";
+        let text = "FromDevice(in) -> s :: BandwidthRatedSplitter(1000Bps, BURST_BYTES 0) -> ToDevice(out);
+                    s [1] -> Discard";
         let rig = &mut Rig::new(&World::new(), text);
         let mut goes = |bytes: usize| !rig.receive("in", &[&vec![0; bytes]]).is_empty();
         // The first one takes a second and a half of what comes.

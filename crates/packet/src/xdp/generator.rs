@@ -9,10 +9,10 @@
 //! A [stamped](Generator::stamped) one keeps a pace: the kernel runs the program over and over, and it sends when a
 //! packet is due. Its packets end in a [`Stamp`] instead.
 //!
-//! Each packet ends in a [`Tail`], unless the generator is a [plain](Generator::plain) one: a sequence number and the number of its template, each followed by
-//! its complement. A number and its complement, at even offsets, add up to 0xffff in every 16-bit
-//! word, which is zero in ones' complement arithmetic: so the UDP checksum that holds for a tail of
-//! zeros holds for every tail, and nothing has to be computed a packet.
+//! Each packet ends in a [`Tail`], unless the generator is a [plain](Generator::plain) one: a sequence number and the
+//! number of its template, each followed by its complement. A number and its complement, at even offsets, add up to
+//! 0xffff in every 16-bit word, which is zero in ones' complement arithmetic: so the UDP checksum that holds for a
+//! tail of zeros holds for every tail, and nothing has to be computed a packet.
 //!
 //! Traps: the kernel recycles pages as the last receiver left them, so every byte is written anew for
 //! each packet. A redirect into a veth arrives only if its **peer** has an XDP program or `gro on`;

@@ -73,9 +73,11 @@ impl Elements {
     /// A run for each element that packets crossed, in the order of the graph.
     pub(super) fn runs(self) -> impl Iterator<Item = Run> {
         let Self { family, stream, names, samples, .. } = self;
-        // What is left to the worker can be nothing on a busy machine, and is a run nevertheless.
-        let crossed =
-            |name: &str, samples: &[f64]| name == ROUND || samples.iter().any(|&ns| ns > 0.0);
+        // What is left to the worker can be nothing on a busy machine, and was measured nevertheless.
+        let crossed = |name: &str, samples: &[f64]| {
+            let measured = name == ROUND && !samples.is_empty();
+            measured || samples.iter().any(|&ns| ns > 0.0)
+        };
         let runs = names.into_iter().zip(samples);
         runs.filter(move |(name, samples)| crossed(name, samples)).map(move |(name, samples)| {
             let mut run = Run::new(&name, Kind::Ours, &stream, Unit::NsPerPacket);

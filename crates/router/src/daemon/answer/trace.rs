@@ -69,8 +69,8 @@ impl Daemon {
     /// What was traced since the last call, and whether there may be more.
     pub(crate) fn next_traces(&mut self, number: u64) -> (Vec<PacketTrace>, bool) {
         let now = Instant::now();
-        let Some(mut tracing) = self.tracing.take().filter(|tracing| tracing.number == number)
-        else {
+        // Another's trace stays where it is.
+        let Some(mut tracing) = self.tracing.take_if(|tracing| tracing.number == number) else {
             return (Vec::new(), false);
         };
         let (mut told, mut more) = (Vec::new(), true);

@@ -143,6 +143,8 @@ pub struct WorkerCounters {
     pub dropped: [Count; REASONS],
     /// Packets of our own making dropped, by reason.
     pub generated_dropped: [Count; REASONS],
+    /// Of all these, what ended behind the last element, on its way to a port. Only drops are counted.
+    pub at_ports: NodeCounters,
     /// Packets of our own making: ICMP errors, and all fragments but the first.
     pub generated: Count,
     /// Of these, sent.
@@ -180,6 +182,7 @@ impl WorkerCounters {
             ports: (0..ports).map(|_| PortCounters::default()).collect(),
             dropped: std::array::from_fn(|_| Count::default()),
             generated_dropped: std::array::from_fn(|_| Count::default()),
+            at_ports: NodeCounters::default(),
             generated: Count::default(),
             generated_sent: Count::default(),
             packets_in: Count::default(),
@@ -202,6 +205,12 @@ impl WorkerCounters {
     pub fn drop_packet(&self, reason: DropReason, generated: bool) {
         let counts = if generated { &self.generated_dropped } else { &self.dropped };
         counts[reason as usize].add(1);
+    }
+
+    /// Counts a packet that ended behind the last element.
+    pub(crate) fn drop_at_port(&self, reason: DropReason, generated: bool) {
+        self.drop_packet(reason, generated);
+        self.at_ports.drop_packet(reason);
     }
 
     /// Counts a packet sent through an adjacency.

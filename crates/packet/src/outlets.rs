@@ -166,11 +166,11 @@ impl Outlets {
     fn admit(&mut self, at: usize, meta: &Meta) -> bool {
         let generated = meta.flags & FLAG_GENERATED != 0;
         let Some(Some(slot)) = self.slots.get_mut(at) else {
-            self.counters.drop_packet(DropReason::PortDown, generated);
+            self.counters.drop_at_port(DropReason::PortDown, generated);
             return false;
         };
         if slot.queue.room() == 0 && !slot.make_room(self.now_ns, &self.counters) {
-            self.counters.drop_packet(DropReason::TransmitFull, generated);
+            self.counters.drop_at_port(DropReason::TransmitFull, generated);
             return false;
         }
         slot.generated += usize::from(generated);
@@ -246,7 +246,7 @@ impl Slot {
     fn drop_queue(&mut self, reason: DropReason, counters: &WorkerCounters) {
         for meta in self.queue.meta() {
             let generated = meta.flags & FLAG_GENERATED != 0;
-            counters.drop_packet(reason, generated);
+            counters.drop_at_port(reason, generated);
         }
         self.queue.clear();
         self.generated = 0;

@@ -170,19 +170,13 @@ impl Daemon {
     }
 }
 
-/// What ended on its way from the last element to a port: all that the worker dropped and no element did.
+/// What ended on its way from the last element to a port.
 #[allow(clippy::cast_precision_loss, reason = "averages for people")]
 fn at_ports(number: usize, worker: &WorkerHandle) -> ElementStats {
     let counters = &worker.counters;
-    let reasons = DropReason::ALL.iter().map(|&why| {
-        let at = why as usize;
-        // Elements first: what they count later is not missing from the whole.
-        let elements: u64 = worker.nodes.iter().map(|node| node.dropped(why)).sum();
-        let all = counters.dropped[at].read() + counters.generated_dropped[at].read();
-        (why, all.saturating_sub(elements))
-    });
+    let reasons = DropReason::ALL.iter().map(|&why| (why, counters.at_ports.dropped(why)));
     let reasons = named(reasons);
-    let dropped = reasons.values().sum();
+    let dropped = counters.at_ports.drops();
     ElementStats {
         name: "(ports)".to_owned(),
         class: String::new(),

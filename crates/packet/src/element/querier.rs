@@ -218,6 +218,8 @@ pub(super) struct Querier<P: Protocol> {
     counts: Arc<Counts>,
     /// What was learned just now, kept for its memory.
     learned: Vec<P::Addr>,
+    /// The same, of packets that waited.
+    released: Vec<Packet>,
 }
 
 /// Where a packet goes.
@@ -237,7 +239,7 @@ impl<P: Protocol> Querier<P> {
         counts: Arc<Counts>,
     ) -> Self {
         let (view, waiting) = (View::new(table), Waiting::new(capacity));
-        Self { settings, view, waiting, counts, learned: Vec::new() }
+        Self { settings, view, waiting, counts, learned: Vec::new(), released: Vec::new() }
     }
 
     /// Of the packet at an offset of a frame.
@@ -305,10 +307,11 @@ impl<P: Protocol> Querier<P> {
     /// Sends what waited for an address, if it is known; whether anything did.
     fn release(&mut self, addr: P::Addr, cx: &mut Context<'_>) -> bool {
         let Some(entry) = self.view.get(addr) else { return false };
-        let mut packets = Vec::new();
+        let mut packets = std::mem::take(&mut self.released);
         self.waiting.release(addr, |packet| packets.push(packet));
         let any = !packets.is_empty();
-        packets.into_iter().for_each(|packet| self.send(packet, entry.mac, cx));
+        packets.drain(..).for_each(|packet| self.send(packet, entry.mac, cx));
+        self.released = packets;
         any
     }
 

@@ -1,14 +1,17 @@
 //! `why`: a packet through an instance of the graph that sends nothing, by the routes of this moment.
 //!
-//! The instance is wired as those of the workers are, with frames, counters and limits of its own: nothing that
-//! it does is seen outside, and no neighbor is asked for.
+//! The instance is wired as those of the workers are, with frames, counters and limits of its own, and no neighbor is
+//! asked for. Of the built-in graph nothing that it does is seen outside. Elements of a graph that was swapped in share
+//! what their handlers show with those of the workers: they count the trial too, and what they could learn from is
+//! refused.
 
 use std::net::IpAddr;
 
 use fingerpost_packet::buf::{BATCH, Batch};
 use fingerpost_packet::graph::Round;
 use fingerpost_packet::trace::{Trace, Wanted};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, Ports, ether};
+use fingerpost_packet::wire::icmp::PROTOCOL_ICMPV6;
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, IP6_BYTES, Ip4, Ip6, Ports, ether, nd};
 use fingerpost_packet::{Graph, Pool, Transmit, WorkerCounters};
 use fingerpost_route::{Ask, Forwarding, LinkState, Mac};
 
@@ -38,6 +41,19 @@ impl Transmit for Nowhere {
 
     fn room(&mut self, _: u16) -> usize {
         BATCH
+    }
+}
+
+/// Whether stations on a link say such things of themselves: ARP (anything but IP, to be safe) and neighbor discovery.
+fn tells_of_neighbors(frame: &[u8]) -> bool {
+    match Ether::of(frame).map(Ether::kind) {
+        Some(ether::TYPE_IP4) => false,
+        Some(ether::TYPE_IP6) => Ip6::at(frame, ETHER_BYTES).is_some_and(|ip| {
+            let kind = frame.get(ETHER_BYTES + IP6_BYTES);
+            ip.next_header() == PROTOCOL_ICMPV6
+                && matches!(kind, Some(&(nd::SOLICITATION | nd::ADVERTISEMENT)))
+        }),
+        _ => true,
     }
 }
 
@@ -151,6 +167,13 @@ impl Daemon {
 
     /// Runs a frame that comes in by a port.
     fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<Ask>), ApiError> {
+        let learns = |class: &str| matches!(class, "ARPQuerier" | "NDSolicitor");
+        let learning = self.plan.nodes().iter().find(|node| learns(node.class.spec.name));
+        if let Some(node) = learning.filter(|_| tells_of_neighbors(frame)) {
+            let words =
+                format!("`{}` would learn from it, and a trial is to change nothing", node.name);
+            return Err(bad("packet", words));
+        }
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
         let pool = Pool::new(FRAMES, size.unwrap_or(2048));
         let mut graph = Graph::new(&self.plan, &pool);

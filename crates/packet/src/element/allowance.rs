@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::arp_responder::value;
+use super::setting::value;
 use super::{Context, Inputs, Made, Setup};
 use crate::buf::Batch;
 use crate::graph::{Bandwidth, ConfigError, Value};

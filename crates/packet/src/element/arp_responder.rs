@@ -13,6 +13,7 @@ use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::{Mac, Publisher, Reader};
 
 use super::front::HEADER;
+use super::setting::value;
 use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{Batch, FLAG_LINK_MULTICAST};
 use crate::counters::{Count, PerWorker};
@@ -158,11 +159,6 @@ where
             Ok(())
         }))
     }
-}
-
-/// Reads what was written to a handler.
-pub(super) fn value<T: Value>(text: &str) -> Result<T, String> {
-    T::read(text.trim()).map_err(|words| format!("`{}` is {words}", text.trim()))
 }
 
 struct ArpResponder {

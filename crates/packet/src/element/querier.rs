@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use fingerpost_route::Mac;
 
-use super::arp_responder::value;
 use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
+use super::setting::value;
 use super::waiting::{ASK_NS, PATIENCE_NS, Waiting};
 use super::{Context, Element, Exit, Held, Inputs, Made, Setup};
 use crate::buf::{Batch, Packet};

@@ -1,4 +1,5 @@
-//! A number or switch of an element that its workers read and its handlers change.
+//! A number or switch of an element that its workers read and its handlers change; how values are read that handlers
+//! are given.
 
 use std::marker::PhantomData;
 use std::net::Ipv4Addr;
@@ -8,6 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::Made;
 use crate::graph::Value;
 use crate::handler::Handler;
+
+/// Reads what was written to a handler.
+pub(super) fn value<T: Value>(text: &str) -> Result<T, String> {
+    T::read(text.trim()).map_err(|words| format!("`{}` is {words}", text.trim()))
+}
 
 /// What fits a word of 32 bits.
 pub(super) trait Word: Value + ToString + Copy + 'static {
@@ -97,9 +103,7 @@ impl<T: Word> Setting<T> {
         made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
             name,
             move |text| {
-                let value = T::read(text.trim())
-                    .map_err(|words| format!("`{}` is {words}", text.trim()))?;
-                set.0.store(value.to_word(), Relaxed);
+                set.0.store(value::<T>(text)?.to_word(), Relaxed);
                 Ok(())
             },
         ))

@@ -17,9 +17,9 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::AnyPrefix;
 
 use super::allowance::{Allowance, Budget, Rate};
-use super::arp_responder::value;
 use super::ether_input::AHEAD;
 use super::questions::Questions;
+use super::setting::value;
 use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};

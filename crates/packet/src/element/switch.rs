@@ -2,8 +2,7 @@
 //!
 //! Source: Click's `Switch`. A negative number ends packets. Handler `switch`.
 
-use super::arp_responder::value;
-use super::setting::Setting;
+use super::setting::{Setting, value};
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::Batch;
 use crate::drops::DropReason;

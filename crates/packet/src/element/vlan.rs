@@ -7,9 +7,8 @@
 
 use fingerpost_route::Mac;
 
-use super::arp_responder::value;
 use super::front::{HEADER, cut, grow};
-use super::setting::Setting;
+use super::setting::{Setting, value};
 use super::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::buf::{Batch, Meta};
 use crate::drops::DropReason;

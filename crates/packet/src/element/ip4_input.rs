@@ -12,6 +12,7 @@
 //! Cost: one line of the frame, a table of 256 bytes for the first octets, and one read of a filter
 //! for each address.
 
+use super::sift::sift;
 use super::{Context, Element, ElementClass, Made};
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta};
 use crate::cause::Cause;
@@ -94,14 +95,7 @@ impl Element for Ip4Input {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.own.follow(&cx.forwarding.ports);
         let Self { own, special } = self;
-        batch.each(|i, mut one| match plain(own, one.frame, one.meta.network.into()) {
-            Some(total) if one.meta.flags & FLAG_LINK_MULTICAST == 0 => {
-                if total != one.frame.len() {
-                    one.truncate(total);
-                }
-            }
-            _ => special.push(i),
-        });
+        sift(batch, special, |frame, at| plain(own, frame, at));
         while let Some(i) = self.special.pop() {
             self.check(batch, i);
         }

@@ -50,6 +50,7 @@ mod seam;
 mod set_ip_dscp;
 mod setting;
 mod setup;
+mod sift;
 mod source;
 mod source_filter;
 mod switch;

@@ -3,34 +3,28 @@
 //! One section, an interface for each name, a block for each frame with its time in nanoseconds and a comment. What was
 //! written so far is a whole file. A packet of such a file, or of a classic capture, is found by its number.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::{Block, PcapNgBlock, PcapNgReader, PcapNgWriter};
 use pcap_file::{DataLink, PcapError};
 
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const PACKET: u32 = 6;
-/// Ethernet frames.
-const LINK_TYPE: u16 = 1;
-
-/// Options that we write.
-const END: u16 = 0;
-const COMMENT: u16 = 1;
-const IF_NAME: u16 = 2;
-const IF_RESOLUTION: u16 = 9;
-/// Times are nanoseconds.
+/// How a file of the format begins, in either order of bytes.
+const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// Times are nanoseconds: what the library writes in any case.
 const NANOSECONDS: u8 = 9;
-
-/// The longest value of an option.
+/// The longest comment: its length has 16 bits.
 const LONGEST: usize = u16::MAX as usize;
 
 /// A file that is being written.
-#[derive(Debug)]
-pub struct Pcapng<W> {
-    to: W,
+pub struct Pcapng<W: Write> {
+    to: PcapNgWriter<W>,
     interfaces: Vec<String>,
 }
 
@@ -40,14 +34,7 @@ impl<W: Write> Pcapng<W> {
     /// # Errors
     /// Those of `to`.
     pub fn new(to: W) -> io::Result<Self> {
-        let mut file = Self { to, interfaces: Vec::new() };
-        let mut body = 0x1a2b_3c4d_u32.to_ne_bytes().to_vec();
-        body.extend(1_u16.to_ne_bytes());
-        body.extend(0_u16.to_ne_bytes());
-        // How long the section is nobody knows yet.
-        body.extend((-1_i64).to_ne_bytes());
-        file.block(SECTION, body)?;
-        Ok(file)
+        Ok(Self { to: PcapNgWriter::new(to).map_err(told)?, interfaces: Vec::new() })
     }
 
     /// Writes a frame, which came or went by the interface of that name.
@@ -65,38 +52,38 @@ impl<W: Write> Pcapng<W> {
             Some(number) => number,
             None => self.interface(interface)?,
         };
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let time = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let [high, low] = [(time >> 32) as u32, (time & 0xffff_ffff) as u32];
-        let length = word(frame.len());
-        let mut body = Vec::with_capacity(frame.len() + comment.len() + 64);
-        for word in [word(number), high, low, length, length] {
-            body.extend(word.to_ne_bytes());
-        }
-        padded(&mut body, frame);
-        option(&mut body, COMMENT, comment.as_bytes());
-        option(&mut body, END, &[]);
-        self.block(PACKET, body)?;
-        self.to.flush()
+        let comment = &comment[..comment.floor_char_boundary(LONGEST)];
+        let packet = EnhancedPacketBlock {
+            interface_id: word(number),
+            timestamp: time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
+            original_len: word(frame.len()),
+            data: Cow::Borrowed(frame),
+            options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(comment))],
+        };
+        self.to.write_block(&packet.into_block()).map_err(told)?;
+        self.to.get_mut().flush()
     }
 
     fn interface(&mut self, name: &str) -> io::Result<usize> {
-        let mut body = LINK_TYPE.to_ne_bytes().to_vec();
-        body.extend(0_u16.to_ne_bytes());
-        // Frames are never cut.
-        body.extend(0_u32.to_ne_bytes());
-        option(&mut body, IF_NAME, name.as_bytes());
-        option(&mut body, IF_RESOLUTION, &[NANOSECONDS]);
-        option(&mut body, END, &[]);
-        self.block(INTERFACE, body)?;
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            // Frames are never cut.
+            snaplen: 0,
+            options: vec![
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
+                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+            ],
+        };
+        self.to.write_block(&interface.into_block()).map_err(told)?;
         self.interfaces.push(name.to_owned());
         Ok(self.interfaces.len() - 1)
     }
+}
 
-    fn block(&mut self, kind: u32, body: Vec<u8>) -> io::Result<()> {
-        let length = word(body.len() + 12).to_ne_bytes();
-        let block = [&kind.to_ne_bytes()[..], &length, &body, &length].concat();
-        self.to.write_all(&block)
+fn told(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other),
     }
 }
 
@@ -110,7 +97,7 @@ pub fn captured(mut from: impl BufRead, number: usize) -> Result<Option<Vec<u8>>
         DataLink::ETHERNET => Ok(()),
         _ => Err(PcapError::InvalidField("no Ethernet frames")),
     };
-    if !from.fill_buf().map_err(PcapError::IoError)?.starts_with(&SECTION.to_ne_bytes()) {
+    if !from.fill_buf().map_err(PcapError::IoError)?.starts_with(&SECTION) {
         let mut reader = PcapReader::new(from)?;
         ethernet(reader.header().datalink)?;
         for _ in 0..skipped {
@@ -136,18 +123,5 @@ pub fn captured(mut from: impl BufRead, number: usize) -> Result<Option<Vec<u8>>
 }
 
 fn word(number: usize) -> u32 {
-    u32::try_from(number).expect("frames and comments are short")
-}
-
-fn padded(body: &mut Vec<u8>, bytes: &[u8]) {
-    body.extend_from_slice(bytes);
-    body.resize(body.len().next_multiple_of(4), 0);
-}
-
-fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    let value = &value[..value.len().min(LONGEST)];
-    let length = u16::try_from(value.len()).expect("cut above");
-    body.extend(code.to_ne_bytes());
-    body.extend(length.to_ne_bytes());
-    padded(body, value);
+    u32::try_from(number).expect("frames are short, interfaces few")
 }

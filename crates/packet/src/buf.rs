@@ -402,8 +402,11 @@ const TAKEN: Label = 0xffff;
 
 /// Where the packets of a batch go that is distributed.
 pub trait Places {
-    /// The batch for a packet, if there is one; it has room.
-    fn place(&mut self, meta: &Meta) -> Option<&mut Batch>;
+    /// The batch for a packet, which has room.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason>;
 }
 
 /// Frames ahead for which [`Batch::each_ahead`] asks.
@@ -756,33 +759,35 @@ impl Batch {
         to.len += 1;
     }
 
-    /// Moves each packet to the end of the batch that is its place and frees those that have none; order is
-    /// kept.
+    /// Moves each packet to the end of the batch that is its place; order is kept. Those that have none stay, labeled
+    /// with the reason.
     ///
     /// # Panics
     /// When a place is full or of another pool, or a packet was taken before.
     #[inline(always)]
     pub fn distribute<P: Places>(&mut self, places: &mut P) {
         assert!(!self.labeled, "regroup before distributing");
-        let mut freed: [u32; BATCH] = [0; BATCH];
-        let mut count = 0;
+        let mut left = 0;
         for i in 0..self.len.min(BATCH) {
             let (slot, meta) = (self.slots[i], self.meta[i]);
-            if let Some(to) = places.place(&meta) {
-                assert!(to.len < BATCH && to.pool.same(&self.pool));
-                to.slots[to.len] = slot;
-                to.meta[to.len] = meta;
-                to.labels[to.len] = 0;
-                to.len += 1;
-            } else {
-                freed[count] = slot.frame;
-                count += 1;
+            match places.place(&meta) {
+                Ok(to) => {
+                    assert!(to.len < BATCH && to.pool.same(&self.pool));
+                    to.slots[to.len] = slot;
+                    to.meta[to.len] = meta;
+                    to.labels[to.len] = 0;
+                    to.len += 1;
+                }
+                Err(reason) => {
+                    self.slots[left] = slot;
+                    self.meta[left] = meta;
+                    self.labels[left] = DROP + reason as Label;
+                    left += 1;
+                }
             }
         }
-        self.len = 0;
-        if count > 0 {
-            self.pool.lock().extend_from_slice(&freed[..count]);
-        }
+        self.len = left;
+        self.labeled = left > 0;
     }
 
     /// Frees the packets that were not taken or moved, and is empty then.

@@ -150,31 +150,29 @@ impl Outlets {
 impl Places for Outlets {
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
-    fn place(&mut self, meta: &Meta) -> Option<&mut Batch> {
+    fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason> {
         let at = usize::from(meta.note as u16);
         let room = matches!(self.slots.get(at), Some(Some(slot)) if slot.queue.room() > 0);
-        if (room && meta.flags & FLAG_GENERATED == 0) || self.admit(at, meta) {
-            return Some(&mut *self.slots[at].as_mut()?.queue);
+        if !room || meta.flags & FLAG_GENERATED != 0 {
+            self.admit(at, meta)?;
         }
-        None
+        match self.slots.get_mut(at) {
+            Some(Some(slot)) => Ok(&mut *slot.queue),
+            _ => Err(DropReason::PortDown),
+        }
     }
 }
 
 impl Outlets {
-    /// Whether a packet that does not simply join its queue can do so; counts it.
+    /// Lets a packet in that does not simply join its queue, or says why it cannot.
     #[cold]
-    fn admit(&mut self, at: usize, meta: &Meta) -> bool {
-        let generated = meta.flags & FLAG_GENERATED != 0;
-        let Some(Some(slot)) = self.slots.get_mut(at) else {
-            self.counters.drop_at_port(DropReason::PortDown, generated);
-            return false;
-        };
+    fn admit(&mut self, at: usize, meta: &Meta) -> Result<(), DropReason> {
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return Err(DropReason::PortDown) };
         if slot.queue.room() == 0 && !slot.make_room(self.now_ns, &self.counters) {
-            self.counters.drop_at_port(DropReason::TransmitFull, generated);
-            return false;
+            return Err(DropReason::TransmitFull);
         }
-        slot.generated += usize::from(generated);
-        true
+        slot.generated += usize::from(meta.flags & FLAG_GENERATED != 0);
+        Ok(())
     }
 }
 

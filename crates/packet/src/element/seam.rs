@@ -162,7 +162,8 @@ impl<'a> Context<'a> {
         self.asks.push(ask);
     }
 
-    /// Takes all packets of `batch`, each to the port that its note names, in order.
+    /// Takes the packets of `batch`, each to the port that its note names, in order; those that cannot go stay, labeled
+    /// with the reason.
     pub fn transmit(&mut self, batch: &mut Batch) {
         self.transmit.transmit(batch);
     }
@@ -191,7 +192,7 @@ impl<'a> Context<'a> {
 
 /// Where packets leave a worker: one queue a port, emptied once a round.
 pub trait Transmit {
-    /// Takes all packets, each to the port that its note names; counts those that cannot leave.
+    /// Takes the packets, each to the port that its note names. Those that cannot go stay, labeled with the reason.
     fn transmit(&mut self, batch: &mut Batch);
     /// Packets that it takes for a port without dropping any.
     fn room(&mut self, port: u16) -> usize;

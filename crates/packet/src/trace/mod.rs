@@ -318,7 +318,7 @@ pub(crate) struct Watched<'a> {
     pub(crate) left: Vec<Left>,
 }
 
-/// A packet that was handed to a port.
+/// A packet that a port took.
 pub(crate) struct Left {
     pub(crate) number: u32,
     pub(crate) frame: Box<[u8]>,
@@ -338,6 +338,11 @@ impl Transmit for Watched<'_> {
             }
         }
         self.inner.transmit(batch);
+        // What stays was not taken: its label says why.
+        for i in 0..batch.len() {
+            let number = batch.frame_number(i);
+            self.left.retain(|left| left.number != number);
+        }
     }
 
     fn room(&mut self, port: u16) -> usize {

@@ -4,8 +4,8 @@
 //! this packet's doing. Packets that an element kept are recognized when it lets them go.
 
 use super::{Graph, MAX_ROUNDS, Node, Puller, Round, Task, Watch, Work};
-use crate::buf::{Batch, Decision, Meta, Packet, ROUNDS_SHIFT};
-use crate::counters::WorkerCounters;
+use crate::buf::{Batch, Decision, Meta, Packet, Pool, ROUNDS_SHIFT};
+use crate::counters::NodeCounters;
 use crate::drops::DropReason;
 use crate::element::Context;
 use crate::trace::{At, Fate, Followed, Left, Tracer, Watched};
@@ -14,25 +14,35 @@ use crate::trace::{At, Fate, Followed, Left, Tracer, Watched};
 struct Deeds<'a> {
     /// Packets that it ended itself.
     ended: Vec<(u32, DropReason)>,
-    /// Packets that it handed to ports.
+    /// Packets that ports took of it.
     left: Vec<Left>,
-    /// What ports did not take of them.
-    refused: Option<DropReason>,
     emitted: &'a [(u16, Packet)],
 }
 
-/// What ports did not take so far, by reason.
-fn refusals(counters: &WorkerCounters) -> [(DropReason, u64); 2] {
-    [DropReason::PortDown, DropReason::TransmitFull].map(|reason| {
-        let at = reason as usize;
-        (reason, counters.dropped[at].read() + counters.generated_dropped[at].read())
-    })
-}
-
-/// Which of them grew.
-fn refused(before: [(DropReason, u64); 2], counters: &WorkerCounters) -> Option<DropReason> {
-    let now = refusals(counters);
-    before.iter().zip(now).find(|((_, before), (_, now))| before != now).map(|(_, now)| now.0)
+/// Has an element do something, and sees what it does.
+fn observe<'a>(
+    tracer: &Tracer,
+    (pool, emitted): (&Pool, &'a mut Vec<(u16, Packet)>),
+    node: &NodeCounters,
+    round: &mut Round<'_>,
+    act: impl FnOnce(&mut Context<'_>),
+) -> Deeds<'a> {
+    let mut ended = Vec::new();
+    let mut seen = Watched { inner: &mut *round.transmit, tracer, left: Vec::new() };
+    act(&mut Context {
+        now_ns: round.now_ns,
+        forwarding: round.forwarding,
+        counters: round.counters,
+        pool,
+        flow_seed: round.flow_seed,
+        node: Some(node),
+        ended: Some(&mut ended),
+        emitted,
+        asks: round.asks,
+        transmit: &mut seen,
+    });
+    let left = seen.left;
+    Deeds { ended, left, emitted }
 }
 
 /// What becomes of a packet that has this output.
@@ -70,8 +80,7 @@ fn tell_alone(
     if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(node, batch, 0)).flatten() {
         tracer.step(of, at, Some(batch.bytes(0)), meta, fate);
     } else if let Some(left) = deeds.left.iter().find(|left| left.number == number) {
-        let fate = deeds.refused.map_or(Fate::Sent(port(left.meta)), Fate::Dropped);
-        tracer.step(of, at, Some(&left.frame), left.meta, fate);
+        tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
     } else if let Some((_, reason)) = ended {
         tracer.step(of, at, None, before, Fate::Dropped(*reason));
     } else if let Some((output, packet)) = emitted.find(|(_, p)| p.frame_number() == number) {
@@ -105,8 +114,7 @@ fn tell_released(tracer: &mut Tracer, at: At, node: &Node, alone: Option<u32>, d
     }
     for left in &deeds.left {
         if let Some(of) = other(tracer, left.number) {
-            let fate = deeds.refused.map_or(Fate::Sent(port(left.meta)), Fate::Dropped);
-            tracer.step(of, at, Some(&left.frame), left.meta, fate);
+            tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
         }
     }
     for (output, packet) in deeds.emitted {
@@ -138,25 +146,10 @@ impl Graph {
             let alone = (batch.len() == 1).then(|| batch.frame_number(0));
             let followed = alone.and_then(|frame| tracer.find(frame));
             let before = batch.meta().first().copied().unwrap_or_default();
-            let untaken = refusals(round.counters);
-            let mut ended = Vec::new();
-            let mut seen = Watched { inner: &mut *round.transmit, tracer, left: Vec::new() };
-            let cx = &mut Context {
-                now_ns: round.now_ns,
-                forwarding: round.forwarding,
-                counters: round.counters,
-                pool,
-                flow_seed: round.flow_seed,
-                node: Some(counts),
-                ended: Some(&mut ended),
-                emitted,
-                asks: round.asks,
-                transmit: &mut seen,
-            };
-            node.element.process(input, &mut batch, cx);
-            let left = seen.left;
-            let refused = refused(untaken, round.counters);
-            let (at, deeds) = (At { node: number, input }, Deeds { ended, left, refused, emitted });
+            let deeds = observe(tracer, (pool, emitted), counts, round, |cx| {
+                node.element.process(input, &mut batch, cx);
+            });
+            let at = At { node: number, input };
             // First: what is made now is followed from here on.
             tell_released(tracer, at, node, followed.and(alone), &deeds);
             if let (Some(of), Some(frame)) = (followed, alone) {
@@ -180,27 +173,12 @@ impl Graph {
             let Self { nodes, counters, pool, work, emitted, tracer, .. } = self;
             let Some(tracer) = tracer else { break };
             let mut batch = work.batch();
-            let untaken = refusals(round.counters);
-            let mut ended = Vec::new();
-            let mut seen = Watched { inner: &mut *round.transmit, tracer, left: Vec::new() };
-            let cx = &mut Context {
-                now_ns: round.now_ns,
-                forwarding: round.forwarding,
-                counters: round.counters,
-                pool,
-                flow_seed: round.flow_seed,
-                node: Some(&counters[at]),
-                ended: Some(&mut ended),
-                emitted,
-                asks: round.asks,
-                transmit: &mut seen,
-            };
             let mut element = std::mem::replace(&mut nodes[at].element, Box::new(super::Away));
-            element.poll(&mut batch, &mut Puller { at, nodes, counters, work }, cx);
+            let deeds = observe(tracer, (pool, emitted), &counters[at], round, |cx| {
+                element.poll(&mut batch, &mut Puller { at, nodes, counters, work }, cx);
+            });
             nodes[at].element = element;
-            work.active |= !batch.is_empty() || !emitted.is_empty();
-            let left = seen.left;
-            let refused = refused(untaken, round.counters);
+            work.active |= !batch.is_empty() || !deeds.emitted.is_empty();
             let number = u16::try_from(at).expect("nodes are numbered in 16 bits");
             let (place, node) = (At { node: number, input: 0 }, &nodes[at]);
             for i in 0..batch.len() {
@@ -210,7 +188,7 @@ impl Graph {
                     tracer.step(of, place, Some(batch.bytes(i)), meta, fate);
                 }
             }
-            tell_released(tracer, place, node, None, &Deeds { ended, left, refused, emitted });
+            tell_released(tracer, place, node, None, &deeds);
             tracer.hand_out();
             let counts = &counters[at];
             work.regroup(node, batch, counts, round.counters);

@@ -843,37 +843,36 @@ impl Batch {
     /// close up.
     #[inline]
     pub fn shared_output(&self) -> Option<u16> {
-        let mut shared = None;
-        for &label in &self.labels[..self.len] {
-            match label {
-                TAKEN => return None,
-                label if label >= DROP => {}
-                label if *shared.get_or_insert(label) != label => return None,
-                _ => {}
-            }
-        }
-        shared
+        let labels = &self.labels[..self.len];
+        let shared = *labels.iter().find(|&&label| label < DROP)?;
+        // All of them without a branch, as vectors do it.
+        let other = |label: Label| (label == TAKEN) | ((label < DROP) & (label != shared));
+        (!labels.iter().fold(false, |any, &label| any | other(label))).then_some(shared)
     }
 
     /// Tells the dropped packets to `dropped` and frees them; the others close up in order, where they are, for output 0
     /// of the next element. What a filter does to most batches: cheaper than [`Batch::scatter`], which moves them all.
     pub fn close_up(&mut self, mut dropped: impl FnMut(DropReason, &Meta)) {
         debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before closing up");
-        let Some(first) = self.labels[..self.len].iter().position(|&label| label >= DROP) else {
-            return self.unlabel();
-        };
-        let mut freed: [u32; BATCH] = [0; BATCH];
-        let (mut kept, mut count) = (first, 0);
-        for i in first..self.len {
-            if let Decision::Drop(reason) = Decision::of(self.labels[i]) {
-                dropped(reason, &self.meta[i]);
-                freed[count] = self.slots[i].frame;
-                count += 1;
-            } else {
-                self.slots[kept] = self.slots[i];
-                self.meta[kept] = self.meta[i];
-                kept += 1;
+        // Which are dropped, without a branch: they come as they like.
+        let (mut dropping, mut count) = ([0_u16; BATCH], 0);
+        for (&label, i) in self.labels[..self.len].iter().zip(0..) {
+            dropping[count % BATCH] = i;
+            count += usize::from(label >= DROP);
+        }
+        let dropping = &dropping[..count];
+        let Some(&first) = dropping.first() else { return self.unlabel() };
+        let (mut freed, mut kept) = ([0_u32; BATCH], usize::from(first));
+        for ((&at, freed), nth) in dropping.iter().zip(&mut freed).zip(1..) {
+            let at = usize::from(at);
+            if let Decision::Drop(reason) = Decision::of(self.labels[at]) {
+                dropped(reason, &self.meta[at]);
             }
+            *freed = self.slots[at].frame;
+            let run = at + 1..dropping.get(nth).map_or(self.len, |&next| next.into());
+            self.slots.copy_within(run.clone(), kept);
+            self.meta.copy_within(run.clone(), kept);
+            kept += run.len();
         }
         self.len = kept;
         self.unlabel();

@@ -13,7 +13,6 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use fingerpost_lpm::NextHopId;
 use fingerpost_route::AnyPrefix;
 
 use super::allowance::{Allowance, Budget, Rate};
@@ -30,6 +29,7 @@ use crate::prefix_sets::{
     List, MOST_SETS, Mask, PrefixSets, SetsReader, mask, read_file, read_prefix,
 };
 use crate::route_table::Family;
+use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -404,31 +404,17 @@ struct SourceFilter {
 
 impl Element for SourceFilter {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        (self.v4.len, self.v6.len) = (0, 0);
-        let len = batch.len();
-        for i in 0..len {
-            batch.prefetch(i + AHEAD);
-            let at = usize::from(batch.meta()[i].network);
-            let frame = batch.bytes(i);
-            match frame.get(at).map_or(0, |first| first >> 4) {
-                4 if let Some(src) = u32::src(frame, at) => self.v4.push(src, i),
-                6 if let Some(src) = u128::src(frame, at) => self.v6.push(src, i),
-                _ => {}
-            }
-        }
-        if self.v4.len + self.v6.len < len && !self.idle {
-            self.others(batch);
-        }
+        self.gather(batch);
         let Self { reader, hits, sets, verdicts, limited, idle, exit, v4, v6, .. } = self;
         let (masks, idle, exit) = (hits.masks(*sets), *idle, *exit);
         let judge = &mut Judge { hits, masks, verdicts, limited, any: false, idle, exit };
         if v4.len > 0 {
             reader.v4.lookup_batch(&v4.addrs[..v4.len], &mut v4.answers[..v4.len]);
-            judge.all(&v4.answers[..v4.len], &v4.places[..v4.len], batch);
+            judge.all(v4, batch);
         }
         if v6.len > 0 {
             reader.v6.lookup_batch(&v6.addrs[..v6.len], &mut v6.answers[..v6.len]);
-            judge.all(&v6.answers[..v6.len], &v6.places[..v6.len], batch);
+            judge.all(v6, batch);
         }
         if judge.any {
             self.limit(batch, cx.now_ns);
@@ -437,6 +423,38 @@ impl Element for SourceFilter {
 }
 
 impl SourceFilter {
+    /// Sorts the sources of a batch by family.
+    fn gather(&mut self, batch: &mut Batch) {
+        const FRONT4: usize = ETHER_BYTES + IP4_BYTES;
+        const FRONT6: usize = ETHER_BYTES + IP6_BYTES;
+        let Self { v4, v6, .. } = self;
+        v4.clear();
+        v6.clear();
+        // Nearly always all packets are alike, as whoever looked at them before has sorted them.
+        let alike = match batch.meta().first().and_then(|_| batch.bytes(0).get(ETHER_BYTES)) {
+            Some(first) if first >> 4 == 4 => v4.fill::<FRONT4>(batch, 4),
+            Some(first) if first >> 4 == 6 => v6.fill::<FRONT6>(batch, 6),
+            _ => false,
+        };
+        if alike {
+            return;
+        }
+        let len = batch.len();
+        for i in 0..len {
+            batch.prefetch(i + AHEAD);
+            let at = usize::from(batch.meta()[i].network);
+            let frame = batch.bytes(i);
+            match frame.get(at).map_or(0, |first| first >> 4) {
+                4 if let Some(src) = u32::src(frame, at) => v4.push(src, i),
+                6 if let Some(src) = u128::src(frame, at) => v6.push(src, i),
+                _ => {}
+            }
+        }
+        if v4.len + v6.len < len && !self.idle {
+            self.others(batch);
+        }
+    }
+
     /// Ends packets of a rate that is used up.
     fn limit(&mut self, batch: &mut Batch, now_ns: u64) {
         self.budgets.iter_mut().flatten().for_each(|budget| budget.refresh(now_ns));
@@ -490,11 +508,17 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     #[inline]
-    fn all(&mut self, answers: &[NextHopId], places: &[u16], batch: &mut Batch) {
-        for (&answer, &place) in answers.iter().zip(places) {
-            if !(answer.is_none() && self.idle) {
-                self.one(mask(answer), usize::from(place), batch);
-            }
+    fn all<A: Family>(&mut self, asked: &Questions<A>, batch: &mut Batch) {
+        let answers = &asked.answers[..asked.len];
+        let (mut seen, mut count) = ([0_u16; BATCH], 0);
+        // Without a branch: who is on a list comes as he likes.
+        for (answer, i) in answers.iter().zip(0..) {
+            seen[count % BATCH] = i;
+            count += usize::from(!(answer.is_none() && self.idle));
+        }
+        for &i in &seen[..count] {
+            let i = usize::from(i);
+            self.one(mask(answers[i]), asked.place(i), batch);
         }
     }
 
@@ -522,7 +546,7 @@ impl Judge<'_> {
 mod tests {
     use super::*;
     use crate::buf::Decision;
-    use crate::testing::{Rig, World, frame_v4, frame_v6, refused, run};
+    use crate::testing::{Bench, Rig, World, batch, element, frame_v4, frame_v6, refused, run};
 
     const BLOCK: Option<DropReason> = Some(DropReason::SourceFilter);
 
@@ -564,6 +588,26 @@ mod tests {
         }
         assert_eq!(judged("", &["10.0.0.1"]), [(pass, 0)], "no sets at all");
         assert_eq!(judged("DEFAULT drop", &["10.0.0.1"]), [(drop, 0)]);
+    }
+
+    #[test]
+    fn a_packet_has_the_same_verdict_whatever_is_beside_it() {
+        let sets =
+            "bad drop 10.0.0.0/8 2001:db8::/32, one mark 3 10.0.0.0/9 192.0.2.0/24, DEFAULT pass";
+        let sources = ["10.9.0.1", "8.8.8.8", "192.0.2.7", "10.200.0.1", "2001:db8::1", "::2"];
+        let alone: Vec<_> = sources.iter().flat_map(|source| judged(sets, &[source])).collect();
+        assert_eq!(alone, [(BLOCK, 3), (None, 0), (None, 3), (BLOCK, 0), (BLOCK, 0), (None, 0)]);
+        for (from, to) in (0..6).flat_map(|from| (from + 1..=6).map(move |to| (from, to))) {
+            assert_eq!(judged(sets, &sources[from..to]), alone[from..to], "{from} to {to}");
+        }
+        // The last one's headers are not where those of the others are.
+        let front = |tag: &[u8]| [&[0; 14], tag, &from("10.9.0.1")].concat();
+        let bench = &mut Bench::new(&World::new());
+        let frames = [front(&[]), front(&[]), front(&[0; 4])];
+        let mut batch = batch(&bench.pool, 0, frames.iter().map(Vec::as_slice));
+        batch.meta_mut().iter_mut().zip([14, 14, 18]).for_each(|(meta, at)| meta.network = at);
+        element(&CLASS, sets).process(0, &mut batch, &mut bench.context());
+        assert!((0..3).all(|i| batch.decision(i) == Decision::Output(1)));
     }
 
     #[test]

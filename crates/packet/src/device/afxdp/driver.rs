@@ -98,13 +98,14 @@ mod tests {
 
     use super::*;
     use crate::buf::Pool;
+    use crate::device::afxdp::frames_needed;
     use crate::xdp::lab;
 
     #[test]
     fn a_named_device_gives_every_frame() {
         lab::in_namespace(|| {
             lab::veth("a0", "b0", 2);
-            let pool = Pool::new(16_384, 2048);
+            let pool = Pool::new(5 * frames_needed(RING), 2048);
             let open = |name| {
                 let spec = DeviceSpec { name, queues: (0, 2), pool: &pool };
                 (DRIVER.open)(&spec)

@@ -95,7 +95,7 @@ fn forward(mode: Mode, share: bool, count: u32, burst: u32) {
     };
     for port in [&west.port, &east.port] {
         assert!(port.mode().starts_with(expected), "{}", port.mode());
-        assert_eq!(port.in_rings(), 2 * SMALL as usize, "the fill ring is full");
+        assert_eq!(port.in_rings(), SMALL as usize, "the fill ring is full");
     }
 
     let mut out = Batch::new(source_pool);
@@ -302,7 +302,7 @@ fn empty_frames_are_not_sent_and_not_lost() {
         assert_eq!(stat(&source.port, "tx_empty_frames"), 1);
         until("completing", || {
             source.port.recv(&mut batch).unwrap();
-            pool.free() + 2 * SMALL as usize == pool.frames()
+            pool.free() + SMALL as usize == pool.frames()
         });
         assert_eq!(stat(&source.port, "tx_invalid"), 0);
     });

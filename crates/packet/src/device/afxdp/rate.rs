@@ -167,7 +167,7 @@ fn until_home(pool: &Pool, ports: &mut [&mut AfxdpPort]) {
         }
         let in_rings: usize = ports.iter().map(|port| port.in_rings()).sum();
         assert_eq!(pool.free() + in_rings, pool.frames());
-        if in_rings <= ports.len() * (2 * RING as usize + 1) {
+        if in_rings <= ports.len() * (RING as usize + 1) {
             return;
         }
         assert!(start.elapsed() < Duration::from_secs(5), "{in_rings} in rings");

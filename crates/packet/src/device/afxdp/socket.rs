@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::transmit_ring;
 use crate::buf::Pool;
 use crate::device::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
 
@@ -91,8 +92,9 @@ impl Drop for LetGo {
 pub(super) struct Unbound(Socket);
 
 impl Unbound {
-    /// A socket with rings of `ring` entries, the fill ring twice as long: an empty fill ring, not a
-    /// full receive ring, is where overload shows, and it must cover what lies in the receive ring.
+    /// A socket with a receive ring and a fill ring of `ring` entries each, and shorter ones to transmit
+    /// ([`transmit_ring`]): what is received waits for a worker to come, what is to be sent waits in queues of its own
+    /// before it comes here.
     pub(super) fn new(pool: &Pool, ring: u32, how: How<'_>) -> Result<Self, CallError> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -115,11 +117,12 @@ impl Unbound {
             unsafe { set(&fd, libc::XDP_UMEM_REG, &registration) }
                 .map_err(|e| ("setsockopt(XDP_UMEM_REG)", e))?;
         }
+        let out = transmit_ring(ring);
         let sizes = [
             (libc::XDP_RX_RING, ring),
-            (libc::XDP_TX_RING, ring),
-            (libc::XDP_UMEM_FILL_RING, 2 * ring),
-            (libc::XDP_UMEM_COMPLETION_RING, ring),
+            (libc::XDP_TX_RING, out),
+            (libc::XDP_UMEM_FILL_RING, ring),
+            (libc::XDP_UMEM_COMPLETION_RING, out),
         ];
         for (option, entries) in sizes {
             // SAFETY: invariant 1: the size of a ring is a u32.
@@ -127,7 +130,7 @@ impl Unbound {
         }
         // In copy mode a frame to send becomes a socket buffer on the socket's account; the rings are
         // the limit meant, so let the account hold them full. Without the right, the default stays.
-        let account = i32::try_from(ring * 4096).unwrap_or(i32::MAX);
+        let account = i32::try_from(out * 4096).unwrap_or(i32::MAX);
         // SAFETY: invariant 1: the option is an i32.
         let _ = unsafe { set_at(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &account) };
         // More work a kick than the 32 frames of old; kernels before 6.18 refuse, which is fine.
@@ -137,17 +140,17 @@ impl Unbound {
         let offsets = offsets(&fd).map_err(|e| ("getsockopt(XDP_MMAP_OFFSETS)", e))?;
         let mapped = |e| ("mmap of a ring", e);
         let rx = map::<Desc>(&fd, libc::XDP_PGOFF_RX_RING, &offsets.rx, ring).map_err(mapped)?;
-        let tx = map::<Desc>(&fd, libc::XDP_PGOFF_TX_RING, &offsets.tx, ring).map_err(mapped)?;
-        let fill = map::<u64>(&fd, page(libc::XDP_UMEM_PGOFF_FILL_RING), &offsets.fr, 2 * ring)
+        let tx = map::<Desc>(&fd, libc::XDP_PGOFF_TX_RING, &offsets.tx, out).map_err(mapped)?;
+        let fill = map::<u64>(&fd, page(libc::XDP_UMEM_PGOFF_FILL_RING), &offsets.fr, ring)
             .map_err(mapped)?;
         let completion =
-            map::<u64>(&fd, page(libc::XDP_UMEM_PGOFF_COMPLETION_RING), &offsets.cr, ring)
+            map::<u64>(&fd, page(libc::XDP_UMEM_PGOFF_COMPLETION_RING), &offsets.cr, out)
                 .map_err(mapped)?;
         Ok(Self(Socket {
             rx: Consumer::new(rx.0, rx.1, ring),
-            tx: Producer::new(tx.0, tx.1, ring),
-            fill: Producer::new(fill.0, fill.1, 2 * ring),
-            completion: Consumer::new(completion.0, completion.1, ring),
+            tx: Producer::new(tx.0, tx.1, out),
+            fill: Producer::new(fill.0, fill.1, ring),
+            completion: Consumer::new(completion.0, completion.1, out),
             fd,
         }))
     }

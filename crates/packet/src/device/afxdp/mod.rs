@@ -246,7 +246,7 @@ impl AfxdpPort {
         if count == 0 {
             return;
         }
-        let mut room = self.to_fill().min(count);
+        let mut room = self.lacking().min(count);
         for _ in 0..count {
             let address = self.socket.completion.take();
             if room > 0 {
@@ -272,13 +272,13 @@ impl AfxdpPort {
 
     /// Frames that the fill ring lacks: as many as the receive ring has room for, so that a port with much to be received
     /// takes no frames from others for more.
-    fn to_fill(&mut self) -> u32 {
+    fn lacking(&mut self) -> u32 {
         let free = self.socket.fill.free(self.ring);
         free.saturating_sub(self.socket.rx.filled())
     }
 
     fn refill(&mut self) {
-        let room = self.to_fill() as usize;
+        let room = self.lacking() as usize;
         if room == 0 {
             return;
         }

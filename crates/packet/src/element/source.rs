@@ -1,7 +1,8 @@
 //! Makes packets of nothing: for tests and measurements. `InfiniteSource` as many as it can, `RatedSource` so many a
 //! second, `RandomSource` of random bytes (xorshift64, the same ones from the same `SEED`).
 //!
-//! Source: Click's elements of these names. Their packets count as packets of our own making.
+//! Source: Click's elements of these names. Their packets count as packets of our own making. Of several workers the
+//! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -112,10 +113,13 @@ fn configure(
     let counts = setup.keep::<PerWorker<Count>>();
     let resets = Setting::<u32>::new(0);
     let stop = stop.then(|| setup.stop.clone());
+    let made_one = AtomicBool::new(false);
     let made = Made::new({
         let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
         move || Source {
             data: data.clone(),
+            // Relaxed: instances are made by one thread, that of the first worker first.
+            first: !made_one.swap(true, Relaxed),
             limit,
             left: limit,
             pace: pace(),
@@ -163,6 +167,8 @@ enum Pace {
 
 struct Source {
     data: Arc<[u8]>,
+    /// Of the first worker: others make none.
+    first: bool,
     limit: u64,
     /// Of these.
     left: u64,
@@ -188,6 +194,9 @@ fn scatter(bytes: &mut [u8], state: &mut u64) {
 
 impl Element for Source {
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        if !self.first {
+            return;
+        }
         let resets = self.resets.get();
         if resets != self.seen {
             self.seen = resets;
@@ -230,6 +239,7 @@ impl Element for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Graph;
     use crate::testing::{Rig, World, refused};
 
     #[test]
@@ -256,6 +266,20 @@ mod tests {
         rig.write("s.reset", "");
         rig.write("s.rate", "100000");
         assert_eq!((after(&mut rig, 9), rig.read("s.count")), (1500, "1500".into()));
+    }
+
+    #[test]
+    fn of_several_workers_the_first_makes_all() {
+        let text = "s :: InfiniteSource(LIMIT 5, BURST 3) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut others = [(); 2].map(|()| Graph::new(&rig.plan, &rig.bench.pool));
+        for left in [3, 2, 0] {
+            for other in &mut others {
+                other.poll(&mut rig.bench.round());
+            }
+            assert_eq!((rig.bench.sent.frames.len(), rig.poll().len()), (0, left));
+        }
+        assert_eq!(rig.read("s.count"), "5");
     }
 
     #[test]

@@ -241,6 +241,9 @@ impl Worker {
         for number in 0..outlets.end() {
             let Some(port) = outlets.port(number) else { continue };
             if !graph.takes(number) {
+                if let Err(error) = port.tend() {
+                    outlets.fail(number, error);
+                }
                 continue;
             }
             let mut batch = graph.batch();

@@ -10,6 +10,7 @@ mod queue_set;
 mod ring;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;
+mod spread;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod tap;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 use crate::buf::{Batch, Pool};
 
 pub use queue_set::QueueSet;
+pub use spread::spread;
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
 pub static DRIVERS: &[Driver] =
@@ -63,6 +65,13 @@ pub trait Port: Send {
     /// # Errors
     /// When the device is gone or broken.
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError>;
+    /// Called once a round instead of `recv` where nobody takes what it receives: what it has to do besides.
+    ///
+    /// # Errors
+    /// When the device is gone or broken.
+    fn tend(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
     /// What to wait for when there is nothing to do: adds the descriptors that become readable when
     /// frames arrive.
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
@@ -88,6 +97,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         (**self).send(from)
+    }
+    fn tend(&mut self) -> Result<(), DeviceError> {
+        (**self).tend()
     }
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
         (**self).wait_fds(fds);

@@ -49,7 +49,7 @@ const WAY: usize = CHUNKS + ENTRIES as usize * CHUNK;
 const BYTES: usize = 2 * WAY;
 
 /// One end.
-struct Ring {
+pub(super) struct Ring {
     path: String,
     /// Of who came first.
     listener: Option<Listener>,
@@ -109,6 +109,19 @@ impl Drop for Listener {
 
 fn is_socket(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// Both ends of a ring inside this process, by the memory that two would share. `name` is for messages.
+pub(super) fn pair(name: &str) -> io::Result<(Ring, Ring)> {
+    let (one, other) = UnixStream::pair()?;
+    let first = Joined::first(one)?;
+    other.set_nonblocking(true)?;
+    let second = Joined::second(&other)?.ok_or(ErrorKind::WouldBlock)?;
+    let end = |joined| {
+        let (path, state) = (name.to_owned(), State::Joined(Box::new(joined)));
+        Ring { path, listener: None, state, quiet: 0, counts: Counts::default() }
+    };
+    Ok((end(first), end(second)))
 }
 
 impl Ring {

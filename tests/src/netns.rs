@@ -33,14 +33,26 @@ impl Line {
     /// # Panics
     /// When a command of the set-up fails.
     pub fn new(tools: &[&str]) -> Option<Self> {
+        Self::of(tools, "")
+    }
+
+    /// The same with interfaces of so many queues each.
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn with_queues(tools: &[&str], queues: u32) -> Option<Self> {
+        Self::of(tools, &format!(" numtxqueues {queues} numrxqueues {queues}"))
+    }
+
+    fn of(tools: &[&str], queues: &str) -> Option<Self> {
         if !ready(tools) {
             return None;
         }
         let [source, router, destination] = namespaces(["s", "r", "d"]);
         let line = Self { source, router, destination };
         let (s, r, d) = (&line.source, &line.router, &line.destination);
-        ip(&format!("-n {r} link add r0 type veth peer name s0 netns {s}"));
-        ip(&format!("-n {r} link add r1 type veth peer name d0 netns {d}"));
+        ip(&format!("-n {r} link add r0{queues} type veth peer name s0 netns {s}{queues}"));
+        ip(&format!("-n {r} link add r1{queues} type veth peer name d0 netns {d}{queues}"));
         for (namespace, link, subnet, host) in
             [(s, "s0", 1, 2), (r, "r0", 1, 1), (r, "r1", 2, 1), (d, "d0", 2, 2)]
         {

@@ -1,6 +1,7 @@
 //! Numbered UDP packets across a line, and what became of them.
 
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::netns::{Line, command, run};
 
@@ -49,6 +50,12 @@ impl Traffic {
         };
         let counting = format!("count 0.0.0.0:7100 {} {}", addrs.len(), seconds + 10);
         let receiver = start(&line.destination, &counting);
+        // What comes before it listens is nobody's.
+        let until = Instant::now() + Duration::from_secs(10);
+        while !run(&line.destination, "cat /proc/net/udp").contains(":1BBC ") {
+            assert!(Instant::now() < until, "the receiver does not listen at port 7100");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
         let blast = format!("blast {} {rate} {seconds}", addrs.join(","));
         Self { sender: start(&line.source, &blast), receiver }

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use fingerpost_tests::click::{Telnet, ip6_router_of_two_ports, router_of_two_ports};
 use fingerpost_tests::netns::{Line, Router, Star, command, exec, ip, run};
+use fingerpost_tests::traffic::{Traffic, overflowed};
 use fingerpost_tests::{program, quick, root, skip, tables};
+
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 
 #[test]
 fn clicks_router_stands_between_two_hosts() {
@@ -205,6 +208,97 @@ fn a_configuration_is_exchanged_and_no_packet_is_lost() {
     assert!(said.contains("300 received, 0% packet loss"), "{exchanged} exchanges: {said}");
     let report = router.stop();
     assert_eq!(report["dropped"].get("shutdown"), None, "{report}");
+    let _ = std::fs::remove_file(file);
+}
+
+#[test]
+fn two_workers_share_the_traffic_and_lose_none() {
+    const QUEUES: u32 = 2;
+    /// How often traffic is sent again where some did not come to the router.
+    const TRIES: usize = 4;
+    let count = |telnet: &mut Telnet<UnixStream>| -> u64 {
+        telnet.read("seen.count").parse().expect("a number")
+    };
+    let Some(line) = Line::with_queues(&["ping", "ethtool"], QUEUES) else { return };
+    for link in ["r0", "r1"] {
+        ip(&format!("-n {} addr flush dev {link}", line.router));
+    }
+    // No element of Click fills in a checksum that a sender leaves to a card.
+    run(&line.source, "ethtool -K s0 tx off");
+    // Enough flows for some to come by each queue, and to be each worker's.
+    let addrs: Vec<String> = (100..148).map(|host| format!("10.0.2.{host}")).collect();
+    for addr in &addrs {
+        ip(&format!("-n {} addr add {addr}/32 dev d0", line.destination));
+    }
+    let flows: Vec<&str> = addrs.iter().map(String::as_str).collect();
+    let folder = std::env::temp_dir();
+    let (file, socket) = (
+        folder.join(format!("{}-workers.click", line.router)),
+        folder.join(format!("{}-workers.sock", line.router)),
+    );
+    let plain = format!("ControlSocket(UNIX, {});\n{}", socket.display(), router_of_two_ports());
+    let plain = plain.replacen("-> rt;", "-> seen :: Counter -> rt;", 1);
+    let other = plain.replacen("-> seen ::", "-> between :: Counter -> seen ::", 1);
+    assert!(other.contains("between"), "the example leads to `rt`");
+    std::fs::write(&file, &plain).expect("the temporary folder can be written");
+    for (driver, workers, mode) in [
+        ("afxdp", 2, "2 queues for 2 workers"),
+        // The third shares the first one's queue.
+        ("afxdp", 3, "2 queues for 3 workers, by flow"),
+        ("af_packet", 2, "one queue for 2 workers, by flow"),
+    ] {
+        let words = format!(
+            "{} --device eth0={driver}:r0 --device eth1={driver}:r1 --workers {workers}",
+            file.display()
+        );
+        let router = Router::begin(command, &line.router, &words);
+        router.wait_for("to listen", |said| said.iter().any(|l| l.contains("control socket")));
+        assert!(router.said().iter().filter(|said| said.ends_with(mode)).count() == 2, "{mode}");
+        let mut telnet = Telnet(BufReader::new(UnixStream::connect(&socket).expect("it listens")));
+        assert_eq!(telnet.line(), "Click::ControlSocket/1.3");
+        // Whichever worker asks for an address, all learn it.
+        for addr in &addrs {
+            run(&line.source, &format!("ping -c 1 -W 2 {addr}"));
+        }
+        let mut sent = 0;
+        for attempt in 0.. {
+            let before = [count(&mut telnet), overflowed(&line.destination)];
+            let mut traffic = Traffic::begin(TRANSFER, &line, &flows, 2_000, 3);
+            for text in [&other, &plain].into_iter().cycle() {
+                if !traffic.goes_on() {
+                    break;
+                }
+                telnet.write_data("hotconfig", text);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let counts = traffic.end();
+            let [taken, socket_lost] =
+                [count(&mut telnet) - before[0], overflowed(&line.destination) - before[1]];
+            println!("{driver}, {workers} workers: {counts:?}, taken {taken}");
+            assert_eq!((counts.received + socket_lost, counts.reordered), (taken, 0), "{counts:?}");
+            sent += counts.sent;
+            // What a busy machine loses before the router is no fault of it.
+            if taken == counts.sent {
+                break;
+            }
+            assert!(attempt < TRIES, "{taken} of {} came to the router", counts.sent);
+        }
+        let seen = count(&mut telnet);
+        let report = router.stop();
+        println!("{}", report["workers"]);
+        let dropped = report["dropped"].as_object().expect("by reason");
+        assert!(dropped.keys().all(|reason| reason == "discarded"), "{report}");
+        let elements = report["elements"].as_array().expect("a row each");
+        let element = elements.iter().find(|row| row["name"] == "seen").expect("it has a name");
+        assert!(element["packets"].as_u64() >= Some(seen), "{seen}: {report}");
+        let shares = report["workers"].as_array().expect("a row each");
+        let shares: Vec<u64> = shares.iter().filter_map(|row| row["packets_in"].as_u64()).collect();
+        assert_eq!(
+            (shares.len(), shares.iter().sum()),
+            (workers, report["packets_in"].as_u64().expect("a number"))
+        );
+        assert!(shares.iter().all(|&share| share > sent / 100), "{shares:?}");
+    }
     let _ = std::fs::remove_file(file);
 }
 

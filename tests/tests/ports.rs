@@ -197,7 +197,7 @@ fn rings_between_two_processes_lose_nothing() {
     let mut ends: Vec<Box<dyn Port>> = paths
         .iter()
         .flat_map(|name| {
-            let spec = DeviceSpec { name, queues: (0, 1), pool: &pool };
+            let spec = DeviceSpec { name, queues: (0, 1), pools: std::slice::from_ref(&pool) };
             (driver.open)(&spec).expect("the router listens")
         })
         .collect();

@@ -121,7 +121,11 @@ fn open(stand: &Stand, driver: &str, names: &[String]) -> Result<(Pool, Numbered
     let driver = DRIVERS.iter().find(|row| row.name == driver).context("a driver of this name")?;
     let mut ports = Numbered::new();
     for (number, name) in stand.ports.all().into_iter().zip(names) {
-        let opened = (driver.open)(&DeviceSpec { name, queues: (0, 1), pool: &pool })?;
+        let opened = (driver.open)(&DeviceSpec {
+            name,
+            queues: (0, 1),
+            pools: std::slice::from_ref(&pool),
+        })?;
         ports.extend(opened.into_iter().map(|port| (number, port)));
     }
     Ok((pool, ports))
@@ -164,7 +168,11 @@ fn ring<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
         let driver = DRIVERS.iter().find(|row| row.name == "ring").context("it is ours")?;
         let mut ports = Vec::new();
         for name in &paths {
-            ports.extend((driver.open)(&DeviceSpec { name, queues: (0, 1), pool })?);
+            ports.extend((driver.open)(&DeviceSpec {
+                name,
+                queues: (0, 1),
+                pools: std::slice::from_ref(pool),
+            })?);
         }
         Ok(ports)
     })?;

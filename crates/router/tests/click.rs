@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use fingerpost_packet::device::{DRIVERS, DeviceSpec};
+use fingerpost_packet::{Batch, Pool, Port};
 use serde_json::Value;
 
 /// A folder of one test, gone when it ends.
@@ -296,7 +298,10 @@ fn what_is_wrong_is_told_and_nothing_runs() {
         (&["run", &good, "--device", "nowhere0=magic:x"], 1, "no driver `magic`; there are memory"),
         (&["run", &good, "--device", "nowhere0"], 2, "is not NAME=DRIVER:WHAT"),
         (&["run", &good, "--only", "a"], 2, "--only is for a router that takes interfaces over"),
-        (&["run", "-p", "1"], 2, "--port and --device are for a graph"),
+        (&["run", "-p", "1"], 2, "--port is for a graph"),
+        (&["run", "--workers", "2"], 2, "--workers is for a graph"),
+        (&["run", &good, "--workers", "0"], 2, "0 is not in 1..=256"),
+        (&["run", &good, "--cores", "99999"], 2, "`99999` is no processor of this process"),
         (&["run", &good, "-p", "x"], 2, "`x` is no TCP port"),
         (&["run", &folder.path("none.click")], 1, "none.click: No such file"),
     ] {
@@ -307,4 +312,168 @@ fn what_is_wrong_is_told_and_nothing_runs() {
             "{arguments:?}: {told}"
         );
     }
+}
+
+/// Packet `number` of a flow, in a frame of 60 bytes.
+fn numbered(flow: u8, number: u64) -> Vec<u8> {
+    let ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, flow, 192, 0, 2, 1];
+    let udp = [0x10, flow, 0, 9, 0, 26, 0, 0];
+    let number = number.to_be_bytes();
+    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &udp, &number, &[0; 10]].concat()
+}
+
+/// Which flow and which number a frame is; `None` where it is none of those.
+fn number_of(frame: &[u8]) -> Option<(usize, u64)> {
+    let (flow, number) = (*frame.get(29)?, frame.get(42..50)?);
+    let number = u64::from_be_bytes(number.try_into().ok()?);
+    (frame == numbered(flow, number)).then_some((flow.into(), number))
+}
+
+/// What the workers of a report received.
+fn shares(report: &Value) -> Vec<u64> {
+    let workers = report["workers"].as_array().unwrap();
+    workers.iter().map(|worker| worker["packets_in"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn several_workers_share_a_queue_and_a_new_configuration_costs_no_packet() {
+    const FLOWS: usize = 40;
+    let folder = Folder::new("click-workers");
+    let rings = [folder.path("ring0"), folder.path("ring1")];
+    let plain = "FromDevice(a) -> c :: Counter -> q :: Queue(2000) -> ToDevice(b)".to_owned();
+    // Comes and goes with a device of its own.
+    let other = plain.replace("-> q ::", "-> between :: Counter -> q ::")
+        + "; InfiniteSource(LIMIT 9) -> ToDevice(m, METHOD memory)";
+    let file = folder.write("a.click", &plain);
+    let mut words = vec!["run", &file, "--json", "-p", "0", "--workers", "3"];
+    let devices = [format!("a=ring:{}", rings[0]), format!("b=ring:{}", rings[1])];
+    devices.iter().for_each(|device| words.extend(["--device", device]));
+    let mut child =
+        fingerpost(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let first = told.next().unwrap();
+    assert!(
+        first.contains(" a: ") && first.ends_with("one queue for 3 workers, by flow"),
+        "{first}"
+    );
+    let place = told.find(|line| line.contains("control socket")).unwrap();
+    let place = place.rsplit(' ').next().unwrap().to_owned();
+    std::thread::spawn(move || told.for_each(drop));
+
+    let pool = Pool::new(2048, 2048);
+    let driver = DRIVERS.iter().find(|row| row.name == "ring").unwrap();
+    let open = |name: &String| {
+        let spec = DeviceSpec { name, queues: (0, 1), pools: std::slice::from_ref(&pool) };
+        (driver.open)(&spec).unwrap().remove(0)
+    };
+    let (mut into, mut out): (Box<dyn Port>, Box<dyn Port>) = (open(&rings[0]), open(&rings[1]));
+    let (mut sent, mut came) = (0_u64, 0_u64);
+    let mut next = [0; FLOWS];
+    let (mut going, mut coming) = (Batch::new(&pool), Batch::new(&pool));
+    let swaps = std::thread::spawn({
+        let place = place.clone();
+        move || {
+            for text in [&other, &plain].into_iter().cycle().take(10) {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                let command = format!("writedata hotconfig {}\n{text}", text.len());
+                let told = asked(&place, command.as_bytes());
+                assert!(told.contains("200 Write handler 'hotconfig' OK"), "{told}");
+            }
+            // One that is refused leaves what runs as it is.
+            let told = asked(&place, b"write hotconfig FromDevice(c, METHOD afxdp) -> Discard\n");
+            assert!(told.contains("520"), "{told}");
+        }
+    });
+    let mut last = std::time::Instant::now();
+    while came < sent || sent < 40_000 || !swaps.is_finished() {
+        // Never more on the way than fits into the rings.
+        while sent - came < 200 && (sent < 40_000 || !swaps.is_finished()) {
+            let flow = usize::try_from(sent).unwrap() % FLOWS;
+            let mut packet = pool.alloc().unwrap();
+            packet.set_len(60);
+            let frame = numbered(u8::try_from(flow).unwrap(), sent / FLOWS as u64);
+            packet.bytes_mut().copy_from_slice(&frame);
+            going.push(packet).unwrap();
+            sent += 1;
+        }
+        into.send(&mut going).unwrap();
+        if out.recv(&mut coming).unwrap() > 0 {
+            last = std::time::Instant::now();
+        }
+        for i in 0..coming.len() {
+            let (flow, number) = number_of(coming.bytes(i)).unwrap();
+            assert_eq!(number, next[flow], "flow {flow}");
+            next[flow] += 1;
+            came += 1;
+        }
+        coming.clear();
+        assert!(last.elapsed().as_secs() < 20, "of {sent} came {came}");
+    }
+    swaps.join().unwrap();
+    let told = asked(&place, b"read c.count\nread q.length\nread q.drops\n");
+    assert!(told.contains(&format!("\r\n{sent}200 Read handler 'q.length'")), "{sent}: {told}");
+    let report = stopped(child);
+    assert_eq!((&report["packets_in"], &report["packets_out"]), (&sent.into(), &sent.into()));
+    assert_eq!(report["dropped"], serde_json::json!({}));
+    let shares = shares(&report);
+    assert!(shares.len() == 3 && shares.iter().all(|&n| n > sent / 20), "{shares:?} of {sent}");
+    assert_eq!(shares.iter().sum::<u64>(), sent);
+}
+
+#[test]
+fn several_workers_read_and_write_files_once() {
+    let folder = Folder::new("click-workers-files");
+    let file = |name: &str| folder.path(name);
+    let frames: Vec<Vec<u8>> =
+        (0..200).flat_map(|n| (0..20).map(move |flow| numbered(flow, n))).collect();
+    fs::write(file("in"), capture(&frames)).unwrap();
+    let in_order = |name: &str| {
+        let came = captured(&file(name));
+        let mut next = [0; 20];
+        for frame in &came {
+            let (flow, number) = number_of(frame).unwrap();
+            assert_eq!(number, next[flow], "{name}: flow {flow}");
+            next[flow] += 1;
+        }
+        came.len()
+    };
+
+    // By devices, which are spread over the workers, and by elements, of which the first worker's reads.
+    let text = "FromDevice(x) -> c :: Counter -> ToDevice(x);
+         FromDump(IN) -> d :: Counter -> Queue(5000) -> ToDump(OUT);
+         s :: InfiniteSource(DATA \\<07>, LIMIT 1234, BURST 10) -> e :: Counter -> Discard;
+         r :: RatedSource(LIMIT 100, RATE 100000) -> Discard";
+    let text = text.replace("IN", &file("in")).replace("OUT", &file("dumped"));
+    let text = folder.write("a.click", &text);
+    let device = format!("x=pcap:{},{}", file("in"), file("sent"));
+    let child = fingerpost(&["run", &text, "--json", "--workers", "4", "--device", &device])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    while captured(&file("sent")).len() < frames.len()
+        || captured(&file("dumped")).len() < frames.len()
+    {
+        let now = (captured(&file("sent")).len(), captured(&file("dumped")).len());
+        assert!(begun.elapsed().as_secs() < 30, "{now:?} frames are written");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let report = stopped(child);
+    assert_eq!((in_order("sent"), in_order("dumped")), (frames.len(), frames.len()));
+    let count = |name: &str| {
+        let elements = report["elements"].as_array().unwrap();
+        elements.iter().find(|element| element["name"] == name).unwrap()["packets"].as_u64()
+    };
+    assert_eq!([count("c"), count("d"), count("e")], [Some(4000), Some(4000), Some(1234)]);
+    assert_eq!(report["originated"], 1334);
+    assert!(shares(&report).iter().all(|&share| share > 200), "{:?}", shares(&report));
+
+    // An element asks for the end: what others hold leaves first.
+    let text = format!("FromDump({}, STOP true) -> Queue(5000) -> ToDevice(x)", file("in"));
+    let text = folder.write("b.click", &text);
+    let device = format!("x=pcap:,{}", file("ended"));
+    let output = ran(&["run", &text, "--json", "--workers", "2", "--device", &device]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["packets_out"], 4000);
+    assert_eq!(in_order("ended"), frames.len());
 }

@@ -228,7 +228,11 @@ fn ring(a: &Pool, b: &Pool) -> Result<(Box<dyn Port>, Box<dyn Port>)> {
     let path = path.to_str().context("the folder of temporary files has no name in UTF-8")?;
     let driver = DRIVERS.iter().find(|row| row.name == "ring").context("there is a driver ring")?;
     let open = |pool: &Pool| -> Result<Box<dyn Port>> {
-        let ports = (driver.open)(&DeviceSpec { name: path, queues: (0, 1), pool })?;
+        let ports = (driver.open)(&DeviceSpec {
+            name: path,
+            queues: (0, 1),
+            pools: std::slice::from_ref(pool),
+        })?;
         ports.into_iter().next().context("a ring has one port")
     };
     let (mut first, mut second) = (open(a)?, open(b)?);

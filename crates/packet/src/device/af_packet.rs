@@ -439,7 +439,8 @@ mod tests {
         lab::in_namespace(|| {
             let _far = tunnel("t0", libc::IFF_TUN);
             let pool = Pool::new(8, 2048);
-            let spec = |name| DeviceSpec { name, queues: (0, 1), pool: &pool };
+            let spec =
+                |name| DeviceSpec { name, queues: (0, 1), pools: std::slice::from_ref(&pool) };
             let ports = (DRIVER.open)(&spec("t0")).unwrap();
             let mut fds = Vec::new();
             ports[0].wait_fds(&mut fds);

@@ -234,9 +234,9 @@ pub fn link(a: &Pool, b: &Pool, capacity: usize) -> (Link, Link) {
 
 fn open_loop(spec: &DeviceSpec<'_>) -> Result<Ports, DeviceError> {
     let (_, count) = spec.queues;
-    let ports = (0..count.max(1)).map(|_| {
+    let ports = (0..count.max(1)).map(|queue| {
         let ring = Ring::default();
-        let pool = spec.pool.clone();
+        let pool = spec.pool(queue).clone();
         let port =
             Link { pool, out: ring.clone(), back: ring, capacity: RING_FRAMES, no_buffer: 0 };
         Box::new(port) as Box<dyn Port>

@@ -47,8 +47,18 @@ pub struct DeviceSpec<'a> {
     pub name: &'a str,
     /// Number of the first queue, and how many. Drivers of devices with one queue ignore it.
     pub queues: (u32, u32),
-    /// Where received frames lie.
-    pub pool: &'a Pool,
+    /// Where received frames lie: those of each queue in one of these, by turns, as workers own the queues.
+    pub pools: &'a [Pool],
+}
+
+impl DeviceSpec<'_> {
+    /// Where frames of a queue lie, the first of those asked for being 0.
+    ///
+    /// # Panics
+    /// Without pools.
+    pub fn pool(&self, queue: u32) -> &Pool {
+        &self.pools[queue as usize % self.pools.len()]
+    }
 }
 
 /// One queue pair of a device, owned by one worker.

@@ -29,6 +29,7 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost run --ignore nftables --json > report.json
   $ fingerpost run --survive 60
   $ fingerpost run router.click -p 1234
+  $ fingerpost run router.click --workers 2
   $ fingerpost run router.click --device eth0=pcap:in.pcap,out.pcap
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
@@ -69,6 +70,13 @@ struct Arguments {
     /// With a graph: what a device of the file stands for
     #[arg(long, value_name = "NAME=DRIVER:WHAT")]
     device: Vec<Stand>,
+    /// With a graph: so many workers, each with a queue of every device
+    #[arg(long, value_name = "N", conflicts_with = "cores",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+    /// With a graph: a worker on each of these processors, where it stays
+    #[arg(long, value_name = "CPU,..", value_delimiter = ',', value_parser = click::core)]
+    cores: Vec<usize>,
     #[command(flatten)]
     at: At,
 }
@@ -76,11 +84,7 @@ struct Arguments {
 fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     match &arguments.file {
         Some(file) if crate::click::is_one(file) => return click::run(file, arguments, output),
-        _ if !arguments.port.is_empty() || !arguments.device.is_empty() => {
-            let words = "--port and --device are for a graph: fingerpost run FILE.click";
-            return Err(Failure::new(Exit::Usage, words));
-        }
-        _ => {}
+        _ => click::refuse_alone(arguments)?,
     }
     let mut config = match &arguments.file {
         Some(path) => Config::read(path).map_err(|errors| {

@@ -38,12 +38,13 @@ fn open(spec: &DeviceSpec<'_>) -> Result<Ports, DeviceError> {
     let link = Arc::new(take_all(&sockets)?.attach_best(ifindex)?);
     let mut ports: Vec<AfxdpPort> = Vec::new();
     for queue in first..first + count {
+        let pool = spec.pool(queue - first);
         let port = super::open(&Spec {
             name: spec.name,
             ifindex,
             queue,
-            pool: spec.pool,
-            shared: ports.first(),
+            pool,
+            shared: ports.iter().find(|port| port.pool.same(pool)),
             ring: RING,
             attached: &link,
             zero_copy: true,
@@ -107,7 +108,7 @@ mod tests {
             lab::veth("a0", "b0", 2);
             let pool = Pool::new(5 * frames_needed(RING), 2048);
             let open = |name| {
-                let spec = DeviceSpec { name, queues: (0, 2), pool: &pool };
+                let spec = DeviceSpec { name, queues: (0, 2), pools: std::slice::from_ref(&pool) };
                 (DRIVER.open)(&spec)
             };
             let mut near = open("a0").unwrap();

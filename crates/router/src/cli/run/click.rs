@@ -8,7 +8,7 @@ use fingerpost_packet::control_socket::Listen;
 use super::Arguments;
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, Report, message};
-use crate::click::{self, ClickError, ClickPlan, ClickReport, Running};
+use crate::click::{self, ClickError, ClickPlan, ClickReport, Places, Running};
 use crate::sys;
 
 pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
@@ -28,15 +28,46 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         return Ok(output.print(&planned.outline())?);
     }
     sys::catch_signals();
-    let mut running = Running::start(file, planned, &arguments.device, &arguments.port)?;
+    let places = match &arguments.cores[..] {
+        [] => Places::Anywhere(arguments.workers.map_or(1, usize::from)),
+        cores => Places::On(cores.to_vec()),
+    };
+    let mut running = Running::start(file, planned, &arguments.device, &arguments.port, &places)?;
     running.opened().for_each(message);
     running.run(&mut sys::stop_asked, &mut |words| message(words));
     let report = running.stop();
     output.print(&report)?;
     if report.crashed {
-        return Err(Failure::new(Exit::Failed, "the worker ended by a fault of the program"));
+        return Err(Failure::new(Exit::Failed, "a worker ended by a fault of the program"));
     }
     Ok(())
+}
+
+/// What is for graphs alone, where there is none.
+pub(super) fn refuse_alone(arguments: &Arguments) -> Result<(), Failure> {
+    let graphs = [
+        ("--port", !arguments.port.is_empty()),
+        ("--device", !arguments.device.is_empty()),
+        ("--workers", arguments.workers.is_some()),
+        ("--cores", !arguments.cores.is_empty()),
+    ];
+    match graphs.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => {
+            let words = format!("{option} is for a graph: fingerpost run FILE.click");
+            Err(Failure::new(Exit::Usage, words))
+        }
+    }
+}
+
+/// A processor that this process may use.
+pub(super) fn core(text: &str) -> Result<usize, String> {
+    let cores = sys::cores();
+    let number = text.parse().ok().filter(|core| cores.contains(core));
+    number.ok_or_else(|| {
+        let known: Vec<String> = cores.iter().map(usize::to_string).collect();
+        format!("`{text}` is no processor of this process: it may use {}", known.join(","))
+    })
 }
 
 /// A port for `-p`, as Click writes it.
@@ -79,6 +110,15 @@ impl Report for ClickReport {
         }
         for (reason, count) in &self.originated_dropped {
             writeln!(to, "  dropped  {count} {reason} (our own)")?;
+        }
+        // One alone did all of it.
+        for (number, worker) in self.workers.iter().enumerate().filter(|_| self.workers.len() > 1) {
+            let click::Share { packets_in, packets_out, dropped, originated } = worker;
+            writeln!(
+                to,
+                "worker     {number}: {packets_in} in, {packets_out} out, {dropped} dropped; \
+                 {originated} of its own making",
+            )?;
         }
         for element in self.elements.iter().filter(|element| element.packets > 0) {
             let (name, class) = (&element.name, element.class);

@@ -7,6 +7,7 @@
 
 mod ports;
 mod report;
+mod seeing;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use fingerpost_packet::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::element::Device;
 use fingerpost_packet::graph::{Configuration, Errors, Language};
-use fingerpost_packet::handler::Handler;
+use fingerpost_packet::handler::{Handler, Handlers};
 use fingerpost_packet::worker::Event;
 use fingerpost_packet::{ELEMENTS, Plan, Pool};
 
@@ -28,6 +29,7 @@ use crate::control::{ControlServer, Installed, ListenError};
 
 use ports::Opened;
 pub(crate) use report::{ClickPlan, ClickReport, Share};
+use seeing::Seeing;
 pub(crate) use workers::Places;
 use workers::{LONGEST_ANSWER, Workers};
 
@@ -160,6 +162,7 @@ pub(crate) struct Running {
     ask: Sender<Request>,
     requests: Receiver<Request>,
     workers: Workers,
+    seeing: Seeing,
     started: Instant,
 }
 
@@ -203,6 +206,7 @@ impl Running {
             installed,
             ask,
             requests,
+            seeing: Seeing::new(&workers),
             workers,
             started: Instant::now(),
             plan,
@@ -220,9 +224,9 @@ impl Running {
             ask.send((text.to_owned(), reply)).map_err(|_| "the router ends".to_owned())?;
             answer.recv_timeout(LONGEST_ANSWER).map_err(gone)?
         });
-        let (plan, nodes) = (self.plan.clone(), self.workers.nodes());
-        let stats = Handler::read("stats", move || report::stats(&plan, &nodes));
-        let handlers = self.plan.handlers(configuration).global(stats).global(hotconfig);
+        let handlers = self.plan.handlers(configuration).global(hotconfig);
+        let seen = self.seeing.handlers(&self.plan, &self.workers);
+        let handlers = seen.into_iter().rev().fold(handlers, Handlers::global);
         self.installed.install(Arc::new(handlers));
     }
 

@@ -477,3 +477,53 @@ fn several_workers_read_and_write_files_once() {
     assert_eq!(report["packets_out"], 4000);
     assert_eq!(in_order("ended"), frames.len());
 }
+
+#[test]
+fn elements_are_timed_and_workers_shown() {
+    let folder = Folder::new("click-cycles");
+    let text = "s :: InfiniteSource(BURST 32, ACTIVE true) -> c :: Counter -> Discard;
+         Idle -> q :: Queue -> Discard";
+    let file = folder.write("a.click", &text.replace("true", "false"));
+    let mut child = fingerpost(&["run", &file, "--json", "-p", "0", "--workers", "2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let place = line.trim().rsplit(' ').next().unwrap();
+    let told = asked(place, b"write cycles maybe\nread cycles\nwrite cycles true\n");
+    assert!(told.contains("`maybe` is neither `true` nor `false`"), "{told}");
+    assert!(told.contains("'cycles' OK\r\nDATA 0\r\n"), "{told}");
+    if told.contains("no clock to count by") {
+        println!("skipped: needs a processor with a clock");
+        drop(stopped(child));
+        return;
+    }
+    let rows = || {
+        let told = asked(place, b"read cycles\n");
+        let rows = told.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
+        rows.filter(|row| row.len() == 4).collect::<Vec<_>>()
+    };
+    assert!(rows().len() == 6 && rows().iter().all(|row| row[2] == "0" && row[3] == "-"));
+    // What replaces it is timed as well.
+    let command = format!("writedata hotconfig {}\n{text}", text.len());
+    assert!(asked(place, command.as_bytes()).contains("200 Write"));
+    let begun = std::time::Instant::now();
+    let number = |row: &[String], at: usize| row[at].parse::<f64>().unwrap();
+    while number(&rows()[1], 2) < 10_000.0 {
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", rows());
+    }
+    let told = asked(place, b"write s.active false\nwrite cycles false\nread workers\n");
+    let last = rows();
+    assert_eq!(last[1][..2], ["c", "Counter"]);
+    assert!((0.1..10_000.0).contains(&number(&last[1], 3)), "{last:?}");
+    assert_eq!(last[4][..], ["q", "Queue", "0", "-"]);
+    assert_eq!(rows(), last, "no longer timed");
+    let workers: Vec<&str> = told.lines().filter(|line| line.contains('\t')).collect();
+    let made = |row: &str| row.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
+    assert!(workers.len() == 2 && made(workers[0]) >= 10_000, "{workers:?}");
+    assert_eq!(workers[1], "1\t0\t0\t0\t0\t0");
+    let report = stopped(child);
+    assert_eq!(report["workers"][1]["originated"], 0);
+}

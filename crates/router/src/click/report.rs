@@ -53,7 +53,7 @@ impl ClickReport {
         let named = |counts: &mut dyn Iterator<Item = (DropReason, u64)>| {
             counts.map(|(why, count)| (why.name(), count)).collect()
         };
-        let share = |counters: &WorkerCounters| Share {
+        let share = |counters: &Arc<WorkerCounters>| Share {
             packets_in: counters.packets_in.read(),
             packets_out: counters.packets_out.read(),
             dropped: counters.dropped_total(),

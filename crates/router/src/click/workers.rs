@@ -54,8 +54,7 @@ impl Places {
 
 /// One of them, as the control side knows it.
 struct Member {
-    commands: Sender<Command>,
-    waker: Waker,
+    orders: Orders,
     pool: Pool,
     counters: Arc<WorkerCounters>,
     /// Of the elements of its graph.
@@ -63,8 +62,15 @@ struct Member {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Member {
-    fn tell(&self, command: Command) {
+/// The way to tell one of them.
+#[derive(Clone)]
+pub(super) struct Orders {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
+impl Orders {
+    pub(super) fn tell(&self, command: Command) {
         // It may have ended by itself, as one whose thread panicked has: `Workers::stop` tells.
         let _ = self.commands.send(command);
         self.waker.wake();
@@ -100,19 +106,20 @@ impl Workers {
             let ports = plan.devices().len().max(COUNTED_PORTS);
             let counters = Arc::new(WorkerCounters::new(ports, 1));
             let (wait, waker) = PollWait::new().map_err(ClickError::Thread)?;
-            let (commands, orders) = channel();
+            let (commands, from_control) = channel();
             let worker = Worker::new(WorkerOptions {
                 plan,
                 pool: pool.clone(),
                 reader: control.reader(),
                 counters: counters.clone(),
-                commands: orders,
+                commands: from_control,
                 asks: asks.clone(),
                 events: told.clone(),
                 flow_seed: 0,
             });
             let (pool, nodes) = (pool.clone(), worker.graph().counters());
-            let member = Member { commands, waker, pool, counters, nodes, thread: None };
+            let orders = Orders { commands, waker };
+            let member = Member { orders, pool, counters, nodes, thread: None };
             workers.push((member, worker, wait));
         }
         for Opened { number, ports, .. } in opened {
@@ -141,8 +148,13 @@ impl Workers {
     }
 
     /// The counters of each.
-    pub(super) fn counters(&self) -> impl Iterator<Item = &WorkerCounters> {
-        self.members.iter().map(|member| &*member.counters)
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Arc<WorkerCounters>> {
+        self.members.iter().map(|member| &member.counters)
+    }
+
+    /// The ways to tell each.
+    pub(super) fn orders(&self) -> Arc<[Orders]> {
+        self.members.iter().map(|member| member.orders.clone()).collect()
     }
 
     /// What all of them counted so.
@@ -170,7 +182,7 @@ impl Workers {
     /// Gives each its port of a device.
     pub(super) fn add(&self, number: u16, ports: Vec<Box<dyn Port>>) {
         for (member, port) in self.members.iter().zip(ports) {
-            member.tell(Command::AddPort(number, port));
+            member.orders.tell(Command::AddPort(number, port));
         }
     }
 
@@ -190,7 +202,7 @@ impl Workers {
             .collect();
         for (member, graph) in self.members.iter_mut().zip(graphs) {
             member.nodes = graph.counters();
-            member.tell(Command::Replace(graph));
+            member.orders.tell(Command::Replace(graph));
         }
         self.wait_for(self.members.len(), &mut |event| match event {
             Event::Replaced(_) => true,
@@ -205,7 +217,7 @@ impl Workers {
     pub(super) fn remove(&self, number: u16, hear: &mut dyn FnMut(Event)) {
         let mut ports = Vec::new();
         for member in self.members.iter().rev() {
-            member.tell(Command::RemovePort(number));
+            member.orders.tell(Command::RemovePort(number));
             // One that does not answer has ended, and its port with it.
             let _ = self.wait_for(1, &mut |event| match event {
                 Event::PortClosed(closed, port) if closed == number => {
@@ -243,7 +255,7 @@ impl Workers {
     pub(super) fn stop(&mut self) -> bool {
         let mut crashed = false;
         for member in self.members.iter_mut().rev() {
-            member.tell(Command::Stop);
+            member.orders.tell(Command::Stop);
             crashed |= member.thread.take().is_some_and(|thread| thread.join().is_err());
             // Ports close here.
             self.events.try_iter().for_each(drop);

@@ -7,7 +7,8 @@
 //! too much, as it does before a single worker that is too slow, and one slow worker slows all of its queue.
 //!
 //! Source: RouteBricks (Dobrescu et al., SOSP 2009) 4.2, which measured what this costs, against a queue for each core.
-//! Cost:   a hash a packet; two copies of each packet of other workers, each way; wakeups where a worker sleeps.
+//! Cost:   a hash a packet; two copies of each packet of other workers, each way; wakeups where a worker sleeps. Some 40 ns
+//!         a packet at the owner and 25 ns at the other, where both share a cache.
 
 use std::os::fd::RawFd;
 

@@ -26,6 +26,9 @@ const COUNTED_PORTS: usize = 256;
 /// For the workers to end a round and do as they are told.
 pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 
+/// Until the next look whether they are all there, while one is waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How many there are, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Places {
@@ -242,10 +245,13 @@ impl Workers {
         let until = Instant::now() + LONGEST_ANSWER;
         let mut left = answers;
         while left > 0 {
-            let time = until.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(time) {
+            match self.events.recv_timeout(LOOK) {
                 Ok(event) => left -= usize::from(is_one(event)),
-                Err(_) => return Err(ClickError::Worker),
+                // One that ended by itself will not answer.
+                Err(_) if self.has_ended() || Instant::now() >= until => {
+                    return Err(ClickError::Worker);
+                }
+                Err(_) => {}
             }
         }
         Ok(())

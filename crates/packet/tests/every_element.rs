@@ -1,11 +1,13 @@
-//! What holds for every element of the registry: how packets are divided into batches changes nothing, and none is
-//! lost. Each graph below is run twice with the same packets, once as one batch and once in pieces.
+//! What holds for every element of the registry: how packets are divided into batches changes nothing, nor how flows
+//! are divided among workers, and none is lost. Each graph below is run twice with the same packets: once as one batch
+//! and once in pieces, once by one worker and once by three.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fingerpost_packet::buf::FLAG_GENERATED;
+use fingerpost_packet::graph::Graph;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
 use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
@@ -249,6 +251,73 @@ fn difference(whole: &Outcome, parts: &Outcome) -> String {
         text += "\n";
     }
     text
+}
+
+/// What differs where there are several workers: rates are each one's own, and so is what reassembly has room for.
+const OF_ITS_OWN: &[&str] = &["limit ", "Rated", "Shaper", "Meter", "IPReassembler"];
+/// Handlers that measure, or show what each worker had at most.
+const NO_SUM: &[&str] = &["bench", "rate", "byte_rate", "bit_rate", "highwater_length"];
+
+/// What handlers show that is a number, by their names.
+fn numbers(rig: &Rig) -> BTreeMap<String, u64> {
+    let mut numbers = BTreeMap::new();
+    for node in rig.plan.nodes() {
+        let listed = rig.read(&format!("{}.handlers", node.name));
+        let rows = listed.lines().filter_map(|line| line.split_once('\t'));
+        for (name, _) in rows.filter(|(name, mode)| mode.contains('r') && !NO_SUM.contains(name)) {
+            let full = format!("{}.{name}", node.name);
+            // Some want a parameter.
+            let said = rig.handlers.read(&full, "").unwrap_or_default();
+            numbers.extend(said.parse::<u64>().map(|number| (full, number)));
+        }
+    }
+    numbers
+}
+
+/// Runs frames that come in by the first device one after the other, those to one destination by one of the workers;
+/// what handlers show then, and how many packets left by each port.
+fn run_by(
+    subject: &Subject,
+    frames: &[&[u8]],
+    workers: usize,
+) -> (BTreeMap<String, u64>, Vec<(u16, usize)>) {
+    let mut rig = Rig::new(&world(), subject.text);
+    let mut others: Vec<Graph> =
+        (1..workers).map(|_| Graph::new(&rig.plan, &rig.bench.pool)).collect();
+    for &frame in frames {
+        let destination = match frame.get(12..14) {
+            Some([8, 0]) => frame.get(30..34),
+            Some([0x86, 0xdd]) => frame.get(38..54),
+            _ => None,
+        };
+        let sum: usize =
+            destination.unwrap_or_default().iter().map(|&byte| usize::from(byte)).sum();
+        let batch = batch(&rig.bench.pool, 0, [frame]);
+        let other = (sum % workers).checked_sub(1).map(|at| &mut others[at]);
+        other.unwrap_or(&mut rig.graph).receive(0, batch, &mut rig.bench.round());
+    }
+    for graph in std::iter::once(&mut rig.graph).chain(&mut others) {
+        while graph.poll(&mut rig.bench.round()) {}
+    }
+    let mut sent = BTreeMap::new();
+    rig.bench.sent.frames.iter().for_each(|(port, ..)| *sent.entry(*port).or_default() += 1);
+    (numbers(&rig), sent.into_iter().collect())
+}
+
+#[test]
+fn workers_count_together_what_one_alone_counts() {
+    let corpus = corpus();
+    // Few enough for the errors that each worker may send at once.
+    let frames: Vec<&[u8]> = corpus.iter().map(|frame| &frame[..]).take(100).collect();
+    let mut counted = BTreeSet::new();
+    for subject in
+        GRAPHS.iter().filter(|subject| !OF_ITS_OWN.iter().any(|word| subject.text.contains(word)))
+    {
+        let (one, several) = (run_by(subject, &frames, 1), run_by(subject, &frames, 3));
+        assert_eq!(one, several, "{}", subject.text);
+        counted.extend(one.0.into_iter().filter(|(_, number)| *number > 0).map(|(name, _)| name));
+    }
+    assert!(counted.len() > 20, "{counted:?}");
 }
 
 #[test]

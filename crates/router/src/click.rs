@@ -8,6 +8,7 @@
 mod ports;
 mod report;
 mod seeing;
+mod tracing;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use crate::control::{ControlServer, Installed, ListenError};
 use ports::Opened;
 pub(crate) use report::{ClickPlan, ClickReport, Share};
 use seeing::Seeing;
+use tracing::Tracing;
 pub(crate) use workers::Places;
 use workers::{LONGEST_ANSWER, Workers};
 
@@ -163,6 +165,7 @@ pub(crate) struct Running {
     requests: Receiver<Request>,
     workers: Workers,
     seeing: Seeing,
+    tracing: Tracing,
     started: Instant,
 }
 
@@ -207,6 +210,7 @@ impl Running {
             ask,
             requests,
             seeing: Seeing::new(&workers),
+            tracing: Tracing::new(&workers),
             workers,
             started: Instant::now(),
             plan,
@@ -225,8 +229,9 @@ impl Running {
             answer.recv_timeout(LONGEST_ANSWER).map_err(gone)?
         });
         let handlers = self.plan.handlers(configuration).global(hotconfig);
-        let seen = self.seeing.handlers(&self.plan, &self.workers);
-        let handlers = seen.into_iter().rev().fold(handlers, Handlers::global);
+        let seen = self.seeing.handlers(&self.plan, &self.workers).into_iter();
+        let seen = seen.chain(self.tracing.handlers(&self.plan));
+        let handlers = seen.rev().fold(handlers, Handlers::global);
         self.installed.install(Arc::new(handlers));
     }
 
@@ -293,6 +298,7 @@ impl Running {
         let before = std::mem::replace(&mut self.plan, plan);
         let mut heard = Vec::new();
         let replaced = self.workers.replace(&before, &self.plan, &mut |event| heard.push(event));
+        self.tracing.gather(&before);
         heard.into_iter().for_each(|event| self.hear(event, tell));
         replaced?;
         let unused = |(number, device): (u16, &Device)| (!device.used).then_some(number);

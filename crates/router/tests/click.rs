@@ -527,3 +527,48 @@ fn elements_are_timed_and_workers_shown() {
     let report = stopped(child);
     assert_eq!(report["workers"][1]["originated"], 0);
 }
+
+#[test]
+fn ways_of_packets_are_read_from_a_handler() {
+    let folder = Folder::new("click-trace");
+    let frame: String = numbered(7, 1).iter().map(|byte| format!("{byte:02x} ")).collect();
+    // What is sent by such a device is received.
+    let text = format!(
+        "s :: InfiniteSource(DATA \\<{frame}>, LIMIT 10, ACTIVE false) -> ToDevice(m, METHOD memory);
+         FromDevice(m, METHOD memory) -> c :: Classifier(12/0806, 12/0800);
+         c [0] -> Discard; c [1] -> v :: VLANEncap(VLAN_ID 7) -> d :: Discard"
+    );
+    let file = folder.write("a.click", &text);
+    let mut child = fingerpost(&["run", &file, "--json", "-p", "0", "--workers", "2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let place = { told }.find(|line| line.contains("control socket")).unwrap();
+    let place = place.rsplit(' ').next().unwrap();
+    let refused = asked(place, b"write trace many\nwrite trace 1 udp (\nread trace\n");
+    assert!(refused.contains("`many` is no number of packets up to 1000"), "{refused}");
+    assert!(refused.matches("error:").count() == 2 && refused.contains("DATA 0\r\n"), "{refused}");
+    let begun = std::time::Instant::now();
+    let told = asked(place, b"write trace 3 src host 10.0.0.7 and udp\nwrite s.active true\n");
+    assert!(told.matches("200 Write").count() == 2, "{told}");
+    let mut ways = String::new();
+    while !ways.contains("\n3 by m") {
+        assert!(begun.elapsed().as_secs() < 20, "{ways}");
+        ways = asked(place, b"read trace\n");
+    }
+    let mut rows = ways.lines().skip_while(|line| !line.starts_with("1 by m: "));
+    let mut row = || rows.next().unwrap_or_default();
+    assert!(row().contains("10.0.0.7 > 192.0.2.1 udp 4103 > 9"), "{ways}");
+    assert!(row().ends_with(" (FromDevice) -> 0"), "{ways}");
+    assert_eq!(row(), "    c (Classifier) -> 1", "{ways}");
+    let tagged = row();
+    assert!(tagged.starts_with("    v (VLANEncap): ") && tagged.ends_with(" -> 0"), "{ways}");
+    assert!(row().starts_with("    d (Discard): dropped, discarded: "), "{ways}");
+    assert!(row().starts_with("2 by m: ") && !ways.contains("4 by m"), "{ways}");
+    // What was traced is there when the elements are gone.
+    let command = "writedata hotconfig 15\nIdle -> Discardread trace\n";
+    assert!(asked(place, command.as_bytes()).contains("\n3 by m"), "{ways}");
+    stopped(child);
+}

@@ -5,8 +5,9 @@
 //! elements in a row ask each its own, as there.
 //!
 //! What decides, whatever the order of the arguments: a set that lets pass, else one that drops, else those that
-//! limit the rate of all their sources together, each of which must have room, else DEFAULT. Sets that count or mark
-//! do so for every packet; of several colors the first set's is taken. What is neither IPv4 nor IPv6 is DEFAULT's.
+//! limit the rate of all their sources together (in each worker), each of which must have room, else DEFAULT. Sets that
+//! count or mark do so for every packet; of several colors the first set's is taken. What is neither IPv4 nor IPv6 is
+//! DEFAULT's.
 //!
 //! Cost: the lookup's for a batch, the source of each header, and for packets on a list two counts.
 

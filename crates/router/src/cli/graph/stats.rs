@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph stats --json | jq '.elements[] | select(.dropped > 0) | {name, reasons}'
 
 A row for each element of each worker. `(ports)` is what waits to be sent behind the last element,
-with what could not leave. With --cycles the elements are timed for a second, or for as long as is
+with what ended there. With --cycles the elements are timed for a second, or for as long as is
 said: two looks at the processor's clock a batch and element, and none before or after. What
 drivers forward no element sees: it is told below.";
 

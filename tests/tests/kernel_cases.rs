@@ -67,7 +67,7 @@ const SETTINGS: [&str; 17] = [
     // First: it sets others.
     "net.ipv4.ip_forward=1",
     "net.ipv6.conf.all.forwarding=1",
-    // Which source a packet may have is not looked at by either.
+    // Which source a packet may have is looked at where a port says so.
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
     "net.ipv4.conf.all.accept_source_route=0",
@@ -161,6 +161,14 @@ impl<'a> Bench<'a> {
         ip(&format!("-n {} link del r1", line.router));
         run(&line.router, &format!("sysctl -qw {}", SETTINGS.join(" ")));
         world::build(line, built);
+        for port in &built.topology.ports {
+            let (name, filter) = match port.reverse_path.as_deref() {
+                Some("strict") => (&port.name, 1),
+                Some("loose") => (&port.name, 2),
+                _ => continue,
+            };
+            run(&line.router, &format!("sysctl -qw net.ipv4.conf.{name}.rp_filter={filter}"));
+        }
         let listen = |name: &str| Listener::start(&line.destination, &format!("h{name}"));
         let ports = built.topology.ports.iter().filter(|port| !port.down);
         let listeners = ports.map(|p| (built.port(&p.name), listen(&p.name))).collect();

@@ -1,4 +1,7 @@
 //! The graph of the built-in router: every element of the path, wired. `router.click` has it.
+//!
+//! Where a port has the sources of its packets checked, the checks stand behind those of the headers. A router without
+//! such a port has no element for it.
 
 use crate::element::ELEMENTS;
 use crate::graph::{Errors, Plan};
@@ -6,12 +9,39 @@ use crate::graph::{Errors, Plan};
 /// Its text, in Click's language.
 pub const TEXT: &str = include_str!("router.click");
 
+/// What is added where sources are checked.
+const CHECKS: &str = "
+// The sources of what comes in by ports that ask for it.
+ip4_input [forward] -> ip4_reverse_path :: IP4ReversePath;
+ip4_input [options] -> [1] ip4_reverse_path;
+ip4_input [error] -> [2] ip4_reverse_path;
+ip6_input [forward] -> ip6_reverse_path :: IP6ReversePath;
+ip6_input [error] -> [1] ip6_reverse_path;
+";
+
+/// The text for a router of which some port has sources checked.
+pub fn text_with_checks() -> String {
+    let behind = |text: String, family| {
+        let (input, check) = (format!("{family}_input ["), format!("{family}_reverse_path ["));
+        text.replace(&input, &check)
+    };
+    ["ip4", "ip6"].into_iter().fold(TEXT.to_owned(), behind) + CHECKS
+}
+
 /// The built-in router.
 ///
 /// # Errors
 /// Never with the registry of this crate: its tests build it.
 pub fn plan() -> Result<Plan, Errors> {
     Plan::read("router.click", TEXT, ELEMENTS)
+}
+
+/// The same, for a router of which some port has sources checked.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with_checks() -> Result<Plan, Errors> {
+    Plan::read("router.click", &text_with_checks(), ELEMENTS)
 }
 
 #[cfg(test)]
@@ -95,9 +125,42 @@ mod tests {
 
     #[test]
     fn no_output_leads_nowhere() {
-        let plan = plan().unwrap();
-        assert!(plan.nodes().iter().all(|node| node.outputs.iter().all(Option::is_some)));
-        assert_eq!((plan.devices(), plan.entry(7)), (&[][..], plan.find("FromPorts@1")));
+        for plan in [plan().unwrap(), plan_with_checks().unwrap()] {
+            assert!(plan.nodes().iter().all(|node| node.outputs.iter().all(Option::is_some)));
+            assert_eq!((plan.devices(), plan.entry(7)), (&[][..], plan.find("FromPorts@1")));
+        }
+        let checks = plan_with_checks().unwrap();
+        let (with, without) = (checks.nodes().len(), plan().unwrap().nodes().len());
+        assert_eq!(with, without + 2, "nothing else is new");
+    }
+
+    #[test]
+    fn who_may_not_come_in_here_is_told_nothing() {
+        let mut world = World::new();
+        world.neighbor(3, 0);
+        world.neighbor(4, 1);
+        world.leg("10.0.0.0/24", Leg::Adjacency(3));
+        world.leg("192.0.2.0/24", Leg::Adjacency(4));
+        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
+        world.leg("2001:db8:5::/48", Leg::Adjacency(4));
+        world.ports.ports[0].as_mut().unwrap().reverse_path =
+            Some(fingerpost_route::ReversePath::Strict);
+        let bench = Bench::new(&world);
+        let graph = Graph::new(&plan_with_checks().unwrap(), &bench.pool);
+        let mut router = Router { bench, graph };
+        // Plain, with a used-up TTL, without a route back.
+        let frames = |v4: &str, v6: &str| {
+            [1, 64]
+                .map(|ttl| frame_v4(v4, "192.0.2.1", ttl, 17, &[0; 30]))
+                .into_iter()
+                .chain([1, 64].map(|ttl| frame_v6(v6, "2001:db8:5::1", ttl, 17, &[0; 30])))
+        };
+        let forged = frames("192.0.2.66", "2001:db8:5::66").chain(frames("8.8.8.8", "2001:db9::1"));
+        let sent = router.run(&forged.collect::<Vec<_>>());
+        assert_eq!((sent.len(), router.dropped(DropReason::ReversePath)), (0, 8));
+        let sent = router.run(&frames("10.0.0.9", "2001:db8::9").collect::<Vec<_>>());
+        assert_eq!((sent.len(), router.dropped(DropReason::TtlExpired)), (4, 2));
+        assert_eq!(router.bench.pool.free(), router.bench.pool.frames());
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl World {
                     (Ipv6Addr::new(0x2001, 0xdb8, n.into(), 0, 0, 0, 0, 1), 64),
                     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, n.into(), 1), 64),
                 ],
-                fill_checksums: false,
+                ..PortInfo::default()
             })
         });
         let ports: Vec<_> = ports.collect();

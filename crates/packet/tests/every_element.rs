@@ -11,7 +11,7 @@ use fingerpost_packet::graph::Graph;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
 use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
-use fingerpost_route::{Leg, Mac};
+use fingerpost_route::{Leg, Mac, ReversePath};
 use proptest::prelude::*;
 
 /// A graph, and whether an output may get its packets in another order: where packets are made, they follow those
@@ -31,6 +31,9 @@ const fn makes(text: &'static str) -> Subject {
 
 const GRAPHS: &[Subject] = &[
     makes(router_graph::TEXT),
+    makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
+        e [3] -> Discard; i4 [0] -> c4 :: IP4ReversePath -> t :: ToPorts; i4 [1] -> [1] c4; i4 [2] -> [2] c4;
+        c4 [1] -> t; c4 [2] -> t; i6 [0] -> c6 :: IP6ReversePath -> t; i6 [1] -> [1] c6; c6 [1] -> t"),
     ordered("FromDevice(a) -> c :: Counter -> ToDevice(b)"),
     ordered("FromDevice(a) -> Queue(2000) -> Counter -> ToDevice(b)"),
     ordered("FromDevice(a) -> Queue(2000) -> Unqueue(7) -> ToDevice(b)"),
@@ -106,6 +109,7 @@ const ELSEWHERE: &[&str] = &["FromDump", "ToDump", "PoptrieIPLookup"];
 
 fn world() -> World {
     let mut world = World::new();
+    world.ports.ports[0].as_mut().unwrap().reverse_path = Some(ReversePath::Strict);
     world.neighbor(4, 1);
     world.neighbor(5, 0);
     world.neighbor(6, 2);

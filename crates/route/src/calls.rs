@@ -96,16 +96,27 @@ impl Forwarding {
         Some(Answer { hop, leg: self.hops.leg(hop, flow) })
     }
 
-    fn leaves_by(&self, answer: Answer, port: Option<u16>) -> bool {
-        let Some(port) = port else { return true };
-        let by = |leg| match leg {
-            Leg::Adjacency(index) => self.hops.adjacency(index).port == port,
-            Leg::Glean(on) => on == port,
-            _ => false,
+    /// Whether packets of some flow with this next hop leave, by this port or (`None`) by any.
+    #[inline]
+    pub fn leads_out(&self, hop: NextHopId, port: Option<u16>) -> bool {
+        self.hops.any_leg(hop, |leg| self.leaves(leg, port))
+    }
+
+    #[inline]
+    fn leaves(&self, leg: Leg, port: Option<u16>) -> bool {
+        let by = match leg {
+            Leg::Adjacency(index) => self.hops.view().packed_adjacency(index).port(),
+            Leg::Glean(on) => on,
+            _ => return false,
         };
-        match self.hops.group(answer.hop) {
-            Some((first, slots)) => (first..first + slots).any(|slot| by(self.hops.slot(slot))),
-            None => by(answer.leg),
+        port.is_none_or(|port| by == port)
+    }
+
+    fn leaves_by(&self, answer: Answer, port: Option<u16>) -> bool {
+        match (port, answer.hop.is_none()) {
+            (None, _) => true,
+            (_, true) => self.leaves(answer.leg, port),
+            (_, false) => self.leads_out(answer.hop, port),
         }
     }
 }

@@ -109,6 +109,36 @@ pub struct PortInfo {
     pub v6: Vec<(Ipv6Addr, u8)>,
     /// Frames may come from senders on the same host that leave checksums unfilled (veth, TAP).
     pub fill_checksums: bool,
+    /// How the sources of its packets are checked, if they are.
+    pub reverse_path: Option<ReversePath>,
+    /// The fib of all paths, not of the best alone, that a feasible check asks ([`crate::Control::check_sources`]).
+    pub paths: u16,
+}
+
+/// What must be known of a packet's source by the routes (RFC 3704).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReversePath {
+    /// The best route to it leads out where the packet came in (2.2).
+    Strict,
+    /// One of the routes to it does, the best or not (2.3).
+    Feasible,
+    /// There is a route to it (2.4); the default route need not count (2.5).
+    Loose,
+}
+
+impl ReversePath {
+    /// Every one, with what people call it.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Strict, "strict"), (Self::Feasible, "feasible"), (Self::Loose, "loose")];
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Feasible => "feasible",
+            Self::Loose => "loose",
+        }
+    }
 }
 
 impl fmt::Debug for Forwarding {

@@ -276,6 +276,14 @@ impl HopTable {
         Leg::decode(self.slots.u32s().get(slot as usize).map_or(0, |w| w.load(Acquire)))
     }
 
+    /// Whether some leg of `id` is as wanted; each slot of a group is looked at until one is.
+    pub fn any_leg(&self, id: NextHopId, mut wanted: impl FnMut(Leg) -> bool) -> bool {
+        match self.group(id) {
+            Some((first, count)) => (first..first + count).any(|slot| wanted(self.slot(slot))),
+            None => wanted(self.leg(id, 0)),
+        }
+    }
+
     /// First slot and number of slots, when `id` is a group.
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a word")]
     pub fn group(&self, id: NextHopId) -> Option<(u32, u32)> {

@@ -24,5 +24,5 @@ pub use event::{
     VlanState, Way,
 };
 pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
-pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable};
+pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable, ReversePath};
 pub use hops::{Adjacency, HopTable, Leg, MemoryMaker, PackedAdjacency};

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fingerpost_route::ReversePath;
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::{nearest, unknown};
@@ -40,6 +41,41 @@ pub(crate) struct Interface {
     /// The route table that its packets ask, and that holds its own prefixes; 0 is the main one.
     #[serde(default)]
     pub(crate) table: u32,
+    /// Which sources its packets may have; not said, any, and what the kernel's filter was is told.
+    #[serde(default)]
+    pub(crate) reverse_path: Option<SourceCheck>,
+}
+
+impl Interface {
+    /// How the sources of its packets are checked, if they are.
+    pub(crate) fn checks(&self) -> Option<ReversePath> {
+        self.reverse_path.and_then(SourceCheck::mode)
+    }
+}
+
+/// Which sources packets may have (RFC 3704).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SourceCheck {
+    /// Any.
+    Off,
+    /// The best route to it leads out of the interface.
+    Strict,
+    /// Some route to it does.
+    Feasible,
+    /// There is a route to it that is not the default one.
+    Loose,
+}
+
+impl SourceCheck {
+    fn mode(self) -> Option<ReversePath> {
+        match self {
+            Self::Off => None,
+            Self::Strict => Some(ReversePath::Strict),
+            Self::Feasible => Some(ReversePath::Feasible),
+            Self::Loose => Some(ReversePath::Loose),
+        }
+    }
 }
 
 /// How an interface is driven.
@@ -347,6 +383,17 @@ impl Config {
             let what = format!("interface {:?} is named twice: keep one", twice[0]);
             wrong.push((twice[0].to_owned(), what));
         }
+        for interface in self.interface.iter().filter(|interface| interface.checks().is_some()) {
+            let name = &interface.name;
+            let why = match interface.mode {
+                Mode::Kernel => format!("the kernel forwards, by net.ipv4.conf.{name}.rp_filter"),
+                Mode::Xdp => "drivers check no sources: take another mode".to_owned(),
+                Mode::Auto | Mode::Afxdp | Mode::Generic => continue,
+            };
+            let mode = interface.mode.name();
+            let what = format!("interface {name:?}: no `reverse_path` with mode {mode:?}: {why}");
+            wrong.push((format!("{name:?}"), what));
+        }
         for source in &self.source {
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
             if !kinds().any(|kind| kind == source.kind) {
@@ -428,6 +475,16 @@ impl Config {
         mistakes
     }
 
+    /// What is said of an interface by its name.
+    pub(crate) fn of(&self, name: &str) -> Option<&Interface> {
+        self.interface.iter().find(|interface| interface.name == name)
+    }
+
+    /// Whether some interface has the sources of its packets checked.
+    pub(crate) fn checks_sources(&self) -> bool {
+        self.interface.iter().any(|interface| interface.checks().is_some())
+    }
+
     /// Whether the kernel's routes are wanted.
     pub(crate) fn kernel_routes(&self) -> bool {
         self.source.is_empty() || self.source.iter().any(|source| source.kind == "kernel")
@@ -438,7 +495,7 @@ impl Config {
         if self.interface.is_empty() {
             return Some(Mode::Auto);
         }
-        self.interface.iter().find(|i| i.name == name).map(|i| i.mode)
+        self.of(name).map(|interface| interface.mode)
     }
 }
 
@@ -509,6 +566,9 @@ mod tests {
             name = "eth1"
             mode = "kernel"
             table = 100
+            [[interface]]
+            name = "eth2"
+            reverse_path = "feasible"
             [[source]]
             kind = "file"
             path = "table.mrt.gz"
@@ -535,6 +595,9 @@ mod tests {
         assert_eq!(full.mode("eth1"), Some(Mode::Kernel));
         assert_eq!(full.mode("eth7"), None);
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
+        assert_eq!(full.of("eth2").unwrap().checks(), Some(ReversePath::Feasible));
+        assert_eq!(full.of("eth1").unwrap().reverse_path, None);
+        assert!(full.checks_sources() && !Config::default().checks_sources());
         assert!(!full.kernel_routes());
         let knobs = full.fib.knobs;
         assert_eq!((knobs.bucket_time_ms, knobs.bucket_change_threshold_rate), (20, 500));
@@ -593,6 +656,18 @@ mod tests {
             ),
             ("[[interface]]\nname = \"a\"\nmode = \"generik\"", "did you mean `generic`?"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "named twice"),
+            (
+                "[[interface]]\nname = \"a\"\nreverse_path = \"stric\"",
+                "3: unknown variant `stric`, expected one of `off`, `strict`, `feasible`, `loose`: did you mean `strict`?",
+            ),
+            (
+                "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nreverse_path = \"loose\"",
+                "2: interface \"a\": no `reverse_path` with mode \"kernel\": the kernel forwards",
+            ),
+            (
+                "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nreverse_path = \"loose\"",
+                "no `reverse_path` with mode \"xdp\": drivers check no sources",
+            ),
             (
                 "[[source]]\nkind = \"kernal\"",
                 "2: unknown source kind `kernal`, did you mean `kernel`?",

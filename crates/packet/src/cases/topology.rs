@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, PrefixMap};
 use fingerpost_route::event::AnyPrefix;
 use fingerpost_route::hops::{Adjacency, HopTable, Leg};
-use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, Shared};
+use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, ReversePath, Shared};
 use serde::Deserialize;
 
 /// What a topology file says.
@@ -52,6 +52,8 @@ pub struct PortSpec {
     /// No carrier.
     #[serde(default)]
     pub down: bool,
+    /// How the sources of what comes in are checked: the name of a [`ReversePath`].
+    pub reverse_path: Option<String>,
 }
 
 /// A station on the link of a port.
@@ -161,6 +163,11 @@ fn mac(text: &str) -> Mac {
     Mac(bytes)
 }
 
+fn reverse_path(name: &str) -> ReversePath {
+    let found = ReversePath::ALL.iter().find(|(_, known)| *known == name);
+    found.unwrap_or_else(|| panic!("topology: what is a reverse path of {name}?")).0
+}
+
 /// Parses, and says what was wrong.
 fn parsed<T: FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("topology: what is {text}?"))
@@ -222,6 +229,7 @@ impl<'a> Builder<'a> {
                 mtu: spec.mtu,
                 up: !spec.down,
                 fill_checksums: spec.fill_checksums,
+                reverse_path: spec.reverse_path.as_deref().map(reverse_path),
                 ..PortInfo::default()
             };
             for text in &spec.addrs {

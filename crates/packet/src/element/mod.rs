@@ -44,6 +44,7 @@ mod querier;
 mod questions;
 mod queue;
 mod rated;
+mod reverse_path;
 mod route_lookup;
 mod sched;
 mod seam;
@@ -118,6 +119,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     nd_solicitor::CLASS,
     next_hop::CLASS4,
     next_hop::CLASS6,
+    reverse_path::CLASS4,
+    reverse_path::CLASS6,
     paint::PAINT,
     paint::SWITCH,
     paint::TEE,

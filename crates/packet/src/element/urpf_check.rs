@@ -16,11 +16,12 @@
 use std::sync::Arc;
 
 use fingerpost_lpm::LpmReader;
+use fingerpost_route::ReversePath as Mode;
 
 use super::ether_input::AHEAD;
 use super::questions::Questions;
 use super::{Context, Element, ElementClass, Exit, Made, Setup, Shown};
-use crate::buf::Batch;
+use crate::buf::{Batch, Meta};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::{ClassSpec, ConfigError};
@@ -39,18 +40,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "ends packets whose source is not reached the way that they came (RFC 3704)",
     configure,
 };
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
-    Strict,
-    Feasible,
-    Loose,
-}
-
-impl Mode {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Strict, "strict"), (Self::Feasible, "feasible"), (Self::Loose, "loose")];
-}
 
 /// What routes have to be.
 #[derive(Clone, Debug)]
@@ -186,15 +175,9 @@ impl Element for UrpfCheck {
             let meta = batch.meta()[i];
             let (at, frame) = (usize::from(meta.network), batch.bytes(i));
             match frame.get(at).map_or(0, |first| first >> 4) {
-                4 if let (Some(src), Some(dst)) = (u32::src(frame, at), u32::dst(frame, at))
-                    && !(meta.is_ours() || is_of_link_v4(src, dst)) =>
-                {
-                    self.v4.questions.push(src, i);
-                }
-                6 if let (Some(src), Some(dst)) = (u128::src(frame, at), u128::dst(frame, at))
-                    && !(meta.is_ours() || is_of_link_v6(src, dst)) =>
-                {
-                    self.v6.questions.push(src, i);
+                4 if let Some(src) = u32::asked_for(frame, &meta) => self.v4.questions.push(src, i),
+                6 if let Some(src) = u128::asked_for(frame, &meta) => {
+                    self.v6.questions.push(src, i)
                 }
                 // Whether it is a packet at all is for others to find out.
                 _ => {}
@@ -214,16 +197,34 @@ impl Element for UrpfCheck {
     }
 }
 
-/// From who has no address yet to everybody; to a multicast address of the link, 224.0.0.0/24.
-#[inline]
-fn is_of_link_v4(src: u32, dst: u32) -> bool {
-    src == 0 && dst == u32::MAX || dst >> 8 == 0xe0_0000
+/// Addresses of a family whose sources are checked.
+pub(super) trait Sourced: Family {
+    /// Whether a packet's source says nothing beyond its link.
+    fn is_of_link(src: Self, dst: Self) -> bool;
+
+    /// The source of a packet, if a way back to it is to be asked for.
+    #[inline]
+    fn asked_for(frame: &[u8], meta: &Meta) -> Option<Self> {
+        let at = usize::from(meta.network);
+        let (src, dst) = (Self::src(frame, at)?, Self::dst(frame, at)?);
+        (!(meta.is_ours() || Self::is_of_link(src, dst))).then_some(src)
+    }
 }
 
-/// From who has no address yet, or one of the link; to a multicast address of the link, ff02::/16.
-#[inline]
-fn is_of_link_v6(src: u128, dst: u128) -> bool {
-    src == 0 || is_link_local(src) || dst >> 112 == 0xff02
+impl Sourced for u32 {
+    /// From who has no address yet to everybody; to a multicast address of the link, 224.0.0.0/24.
+    #[inline]
+    fn is_of_link(src: u32, dst: u32) -> bool {
+        src == 0 && dst == u32::MAX || dst >> 8 == 0xe0_0000
+    }
+}
+
+impl Sourced for u128 {
+    /// From who has no address yet, or one of the link; to a multicast address of the link, ff02::/16.
+    #[inline]
+    fn is_of_link(src: u128, dst: u128) -> bool {
+        src == 0 || is_link_local(src) || dst >> 112 == 0xff02
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::NextHopId;
 
 use super::links::holds;
-use super::{Control, HOST, SourceId};
+use super::{Control, HOST, SourceId, tables};
 use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
 use crate::nexthop::{HopError, HopKey, NextHops};
 
@@ -112,6 +112,9 @@ pub enum RouteError {
     /// See [`Control::add_table`].
     #[error("no room for another route table: there are 65,535")]
     TooManyTables,
+    /// The numbers from 4294901760 on are those of [`Control::check_sources`].
+    #[error("table {0} is kept for paths: take a lower number")]
+    ReservedTable(u32),
     /// The next hop leads nowhere, or cannot be held.
     #[error("{prefix}: {error}")]
     NextHop {
@@ -131,6 +134,7 @@ impl RouteError {
             Self::InUse(_) => "in-use",
             Self::NotRouted(_) => "not-routed",
             Self::TooManyTables => "too-many-tables",
+            Self::ReservedTable(_) => "reserved-table",
             Self::NextHop { error, .. } => error.code(),
         }
     }
@@ -258,9 +262,12 @@ impl Control {
     /// The table of this number, made when there is none: its index among the fibs.
     ///
     /// # Errors
-    /// [`RouteError::TooManyTables`].
+    /// [`RouteError::TooManyTables`], [`RouteError::ReservedTable`].
     pub fn add_table(&mut self, number: u32) -> Result<u16, RouteError> {
         let known = self.tables.fib(number);
+        if known.is_none() && tables::is_of_paths(number) {
+            return Err(RouteError::ReservedTable(number));
+        }
         let fib = self.tables.add(number).ok_or(RouteError::TooManyTables)?;
         // Readers learn of it at the next commit.
         self.ports_changed |= known.is_none();

@@ -6,7 +6,7 @@ use fingerpost_lpm::{Addr, Prefix};
 
 use super::{Control, HOST, RouteError, SourceId};
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, RouteKey, Way};
-use crate::forwarding::{PortInfo, PortTable};
+use crate::forwarding::{PortInfo, PortTable, ReversePath};
 use crate::nexthop::HopKey;
 
 /// Kinds of devices whose other end is on the same host, so that senders leave checksums to a card
@@ -58,6 +58,9 @@ impl Control {
     pub fn bind_interface(&mut self, name: &str, table: u32) -> Result<(), RouteError> {
         self.add_table(table)?;
         self.bindings.insert(name.to_owned(), table);
+        if self.source_checks.get(name) == Some(&ReversePath::Feasible) {
+            self.keep_paths(table)?;
+        }
         let bound = self.links.iter().find(|(_, entry)| entry.state.name == name);
         let Some((&link, entry)) = bound.filter(|(_, entry)| entry.table != table) else {
             return Ok(());
@@ -156,6 +159,8 @@ impl Control {
                 up: entry.state.up,
                 fib: self.tables.fib(entry.table).unwrap_or(0),
                 fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
+                reverse_path: self.source_checks.get(&entry.state.name).copied(),
+                paths: self.paths_of(entry.table).and_then(|n| self.tables.fib(n)).unwrap_or(0),
                 ..PortInfo::default()
             };
             let (first, second): (Vec<&AddressUpdate>, Vec<_>) =

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Algorithm, Grace, NextHopId, UpdateError};
 
 use crate::event::{
-    AddressUpdate, AnyPrefix, LinkState, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
-    Way,
+    AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, RouteEvent, RouteKey,
+    RouteUpdate, Target, Way,
 };
 use crate::fib::{
     FibOptionError, FibOptions, FibReport, Outside, Publisher, Reader, Shared, Subscribe,
 };
-use crate::forwarding::{FibLookup, Forwarding, PortTable};
+use crate::forwarding::{FibLookup, Forwarding, PortTable, ReversePath};
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
 use crate::rib::{Candidate, Effect};
 
@@ -31,6 +31,7 @@ mod audit;
 mod expiry;
 mod links;
 mod neighbors;
+mod paths;
 mod permanent;
 mod query;
 mod snapshot;
@@ -147,6 +148,10 @@ pub struct Control {
     next_port: u16,
     /// Interfaces, by name, that ask another table than the main one.
     bindings: BTreeMap<String, u32>,
+    /// Interfaces, by name, whose packets' sources are checked.
+    source_checks: BTreeMap<String, ReversePath>,
+    /// Who puts the routes of tables of paths, once there is one.
+    paths: Option<SourceId>,
     ports_changed: bool,
     neighbors: Neighbors,
     sources: Vec<Source>,
@@ -190,6 +195,8 @@ impl Control {
             links: BTreeMap::new(),
             next_port: 0,
             bindings: BTreeMap::new(),
+            source_checks: BTreeMap::new(),
+            paths: None,
             ports_changed: false,
             neighbors: Neighbors::default(),
             sources: Vec::new(),
@@ -415,6 +422,7 @@ impl Control {
             self.source(source).routes += 1;
         }
         self.note_effect(source, key, &effect, hop);
+        self.follow_paths(&key);
         Ok(hop)
     }
 
@@ -435,6 +443,7 @@ impl Control {
         self.source(source).routes -= 1;
         self.expiry.forget(source, key);
         self.note_effect(source, *key, &effect, NextHopId::NONE);
+        self.follow_paths(key);
     }
 
     fn note_effect(&mut self, source: SourceId, key: RouteKey, effect: &Effect, new: NextHopId) {
@@ -457,6 +466,10 @@ impl Control {
         }
         let [(old, old_mtu), (new, new_mtu)] = said;
         let mtus = (old_mtu, new_mtu);
+        // Those follow from others, which are told of.
+        if tables::is_of_paths(key.table) {
+            return;
+        }
         self.notice(Happened::Route { done, source, key, old, new, mtus, best });
     }
 

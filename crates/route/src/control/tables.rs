@@ -16,6 +16,20 @@ use crate::rib::{Candidate, Effect, Rib};
 /// Most tables: their indices travel with packets as 16 bits.
 const MAX_TABLES: usize = 65_535;
 
+/// Numbers from here on are those of tables of paths: below the last one by the index of the table whose paths they
+/// have ([`super::paths`]).
+const FIRST_OF_PATHS: u32 = u32::MAX - 0xffff;
+
+/// Whether the number is that of a table of paths.
+pub(super) fn is_of_paths(number: u32) -> bool {
+    number >= FIRST_OF_PATHS
+}
+
+/// The number of the table that has the paths of the one of this index.
+pub(super) fn number_of_paths(fib: u16) -> u32 {
+    u32::MAX - u32::from(fib)
+}
+
 /// One family of one table: its routes and its lookup structure.
 pub(super) struct Family<A: Addr> {
     pub(super) rib: Rib<A>,
@@ -161,14 +175,16 @@ impl Tables {
         let (v4, v6) = (Family::new(&self.v4), Family::new(&self.v6));
         self.all.push(Table { number, v4, v6 });
         self.set_options(self.options);
-        if let Some(shared) = self.shared.clone() {
+        // Programs outside forward by best routes and by nothing else.
+        if let Some(shared) = self.shared.clone().filter(|_| !is_of_paths(number)) {
             self.all.last_mut().expect("just pushed").share(&shared);
         }
     }
 
     /// Shares all FIBs, and those to come, with a reader outside.
     pub(super) fn share(&mut self, shared: Shared) {
-        self.all.iter_mut().for_each(|table| table.share(&shared));
+        let others = self.all.iter_mut().filter(|table| !is_of_paths(table.number));
+        others.for_each(|table| table.share(&shared));
         self.shared = Some(shared);
     }
 

@@ -23,6 +23,10 @@ impl Objects {
         self.0.insert((source, id), target);
     }
 
+    pub(super) fn get(&self, source: u16, id: u32) -> Option<&ObjectTarget> {
+        self.0.get(&(source, id))
+    }
+
     pub(super) fn remove(&mut self, source: u16, id: u32) {
         self.0.remove(&(source, id));
     }
@@ -129,6 +133,6 @@ impl Resolver for World<'_> {
     }
 
     fn object(&self, source: u16, id: u32) -> Option<&ObjectTarget> {
-        self.objects.0.get(&(source, id))
+        self.objects.get(source, id)
     }
 }

@@ -178,7 +178,11 @@ impl Daemon {
         let count = cores.len().min(interfaces.queues(&control)).max(1);
         let (frame_bytes, ports) = interfaces.frames(&control);
         let frames = (ports + SPARE_PORTS) * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
-        let plan = router_graph::plan().expect("the built-in graph is whole: a test builds it");
+        let plan = match config.checks_sources() {
+            true => router_graph::plan_with_checks(),
+            false => router_graph::plan(),
+        };
+        let plan = plan.expect("the built-in graph is whole: a test builds it");
         let mut workers = Vec::new();
         for core in cores.into_iter().take(count) {
             let pool = Pool::new(frames, frame_bytes);
@@ -429,6 +433,9 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
     }
     for interface in config.interface.iter().filter(|interface| interface.table != 0) {
         control.bind_interface(&interface.name, interface.table)?;
+    }
+    for interface in &config.interface {
+        control.check_sources(&interface.name, interface.checks())?;
     }
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);

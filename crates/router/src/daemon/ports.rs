@@ -28,7 +28,7 @@ use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
 use super::{FLOW_SEED, RunOptions};
-use crate::config::Mode;
+use crate::config::{Interface, Mode};
 
 /// A worker thread as the control side knows it.
 pub(super) struct WorkerHandle {
@@ -306,6 +306,29 @@ impl Interfaces {
         }
         for (link, port, state) in new {
             self.open(link, port, &state, workers);
+            let ours =
+                matches!(self.open.get(&link), Some(Open { drive: Drive::Afxdp { .. }, .. }));
+            self.tell_of_sources(&state.name, ours);
+        }
+    }
+
+    /// Tells that a check of sources was asked for where the kernel forwards. Where it does no longer, and nothing was
+    /// said: what its filter was.
+    fn tell_of_sources(&mut self, name: &str, ours: bool) {
+        let said = self.options.config.of(name);
+        if let Some(check) = said.and_then(Interface::checks).filter(|_| !ours) {
+            self.notices.push(format!(
+                "reverse_path = \"{}\" of {name} does not hold: what it receives the kernel forwards, and checks by \
+                 net.ipv4.conf.{name}.rp_filter",
+                check.name()
+            ));
+        }
+        let asked = ours && said.is_none_or(|interface| interface.reverse_path.is_none());
+        if let Some(filter) = asked.then(|| takeover::reverse_path_filter(name)).flatten() {
+            self.notices.push(format!(
+                "{name}: the kernel's reverse-path filter ({filter}) does not hold for what is forwarded here: say \
+                 reverse_path = \"{filter}\", or \"off\", of it in the configuration"
+            ));
         }
     }
 

@@ -73,6 +73,22 @@ pub(crate) fn survey() -> io::Result<Findings> {
     Ok(Findings { obstacles, unanswered: survey.unanswered().to_vec() })
 }
 
+/// What the kernel's own reverse-path filter is for an interface of the calling thread's namespace, in a word; `None`
+/// where it is off.
+pub(crate) fn reverse_path_filter(name: &str) -> Option<&'static str> {
+    let read = |of: &str| {
+        let text =
+            std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter")).ok()?;
+        text.trim().parse::<u8>().ok()
+    };
+    // The kernel takes the greater one.
+    match read("all").max(read(name)) {
+        Some(1) => Some("strict"),
+        Some(2) => Some("loose"),
+        _ => None,
+    }
+}
+
 /// The first thing that keeps a link with the kernel, in words with the override; `None` when nothing
 /// does.
 pub(crate) fn reason(

@@ -13,7 +13,7 @@ use fingerpost_route::{Control, LinkState, PortTable};
 
 use super::ports::{Interfaces, chosen};
 use super::takeover;
-use crate::config::Mode;
+use crate::config::{Interface, Mode};
 
 /// The kind that the kernel gives to such interfaces.
 pub(super) const KIND: &str = "vlan";
@@ -95,6 +95,11 @@ impl Interfaces {
     ) -> Result<Tagged, String> {
         if !matches!(chosen(&self.options, state)?, Mode::Auto | Mode::Xdp) {
             return Err("the configuration says so".into());
+        }
+        if self.options.config.of(&state.name).and_then(Interface::checks).is_some() {
+            return Err(
+                "its sources are to be checked, and what is tagged never comes to the graph".into(),
+            );
         }
         let vlan = state.vlan.ok_or("the interface that it is on is not here")?;
         if vlan.protocol != TAG {

@@ -100,6 +100,12 @@ impl State {
     fn is_vlan(&self, port: u16) -> bool {
         self.vlans.iter().any(|vlan| vlan.port == port)
     }
+
+    /// Whether what comes in by a port may go on only after a look at its source.
+    fn checks_sources(&self, port: u16) -> bool {
+        let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
+        ports.and_then(|ports| ports.port(port)).is_some_and(|port| port.reverse_path.is_some())
+    }
 }
 
 /// An interface whose frames pass through a program.
@@ -382,6 +388,9 @@ impl Forwarder {
         attached: &Attached,
         counters: Option<&Counters>,
     ) -> Result<Vec<Insn>, String> {
+        if state.checks_sources(port) {
+            return Err(CHECKS.into());
+        }
         let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
         let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
         self.code(state, ports.fib(port), Some((attached, fill)), "forward", counters)
@@ -454,6 +463,9 @@ fn unlinked(why: String) -> XdpError {
 }
 
 const NO_TABLES: &str = "no tables yet";
+/// Why what comes in there is not for programs.
+const CHECKS: &str =
+    "the sources of its packets are checked (reverse_path), which the graph alone does";
 
 /// What the names in the program stand for.
 struct Names<'a> {
@@ -598,8 +610,9 @@ impl Outside<Forwarding> for Forwarder {
 
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
-    let ports = |of: &PortTable| -> Vec<Option<(u16, bool)>> {
-        let what = |port: &Option<PortInfo>| port.as_ref().map(|p| (p.fib, p.fill_checksums));
+    let ports = |of: &PortTable| -> Vec<Option<(u16, bool, bool)>> {
+        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.reverse_path.is_some());
+        let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };
     let others =

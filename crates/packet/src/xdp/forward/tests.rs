@@ -107,11 +107,23 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
     let Lab { forwarder, topology, .. } = lab;
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut forwarded, mut dropped, mut failures) = (0, 0, String::new());
+    let mut unforwarded = 0;
     let mut expected = forwarder.received();
     for (name, case) in cases() {
         let port = topology.port(&case.port);
         let input = case.input(topology).unwrap();
         if input.len() < 14 {
+            continue;
+        }
+        let info = topology.forwarding.ports.port(port);
+        if info.is_some_and(|info| info.reverse_path.is_some()) {
+            // Whoever may have forged its source is for the graph to find out.
+            let why = forwarder.reads(port).expect("it was taken in").unwrap_err();
+            assert!(why.contains("reverse_path"), "{why}");
+            assert!(
+                lab.vlans.iter().any(|vlan| vlan.port == port) || forwarder.tester(port).is_err()
+            );
+            unforwarded += 1;
             continue;
         }
         let (device, input) = lab.on_wire(port, &input, (forwarded % 8) as u16);
@@ -166,6 +178,7 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
     assert_eq!(conserved(forwarder), expected);
     assert!(failures.is_empty(), "{failures}");
     assert!(forwarded > 20 && dropped > 0, "{forwarded} forwarded, {dropped} dropped");
+    assert!(unforwarded > 10, "{unforwarded} by ports that have sources checked");
     ways
 }
 
@@ -391,6 +404,11 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
             let tried = forwarder.tried(0, &frame[14..]).unwrap();
             // One of them fills checksums.
             let (veth, all) = (topology.port("veth"), topology.topology.ports.len() - 1);
+            // Two have sources checked.
+            let (checked, tried): (Vec<_>, Vec<_>) =
+                tried.into_iter().partition(|tried| tried.fate == Err(CHECKS.into()));
+            let all = all - checked[0].ports.len();
+            assert_eq!((checked.len(), checked[0].ports.len()), (1, 2));
             let (fills, not): (Vec<_>, Vec<_>) =
                 tried.into_iter().partition(|tried| tried.ports == [veth]);
             assert_eq!((fills.len(), not.len(), not[0].ports.len()), (1, 1, all - 1));

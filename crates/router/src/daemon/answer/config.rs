@@ -107,7 +107,11 @@ impl Daemon {
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));
         changes.push_if("source kernel", was, is, true);
         let list = |config: &Config| -> String {
-            let one = |i: &Interface| format!("{} ({}, table {})", i.name, i.mode.name(), i.table);
+            let one = |i: &Interface| {
+                let checks =
+                    i.checks().map_or(String::new(), |c| format!(", {} sources", c.name()));
+                format!("{} ({}, table {}{checks})", i.name, i.mode.name(), i.table)
+            };
             let names: Vec<String> = config.interface.iter().map(one).collect();
             if names.is_empty() { "every usable one".into() } else { names.join(", ") }
         };

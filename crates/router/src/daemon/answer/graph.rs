@@ -158,6 +158,11 @@ impl Daemon {
             );
             return Err(refuse(words));
         }
+        let checks = |class| plan.nodes().iter().any(|node| node.class.spec.name == class);
+        if self.config.checks_sources() && !(checks("IP4ReversePath") && checks("IP6ReversePath")) {
+            let words = "has no IP4ReversePath and IP6ReversePath for what `reverse_path` asks";
+            self.messages.push(format!("{} {words}: sources may go unchecked", text.file));
+        }
         // Its steps name elements of the old graph.
         self.stop_tracing();
         for worker in &mut self.workers {

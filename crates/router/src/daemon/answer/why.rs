@@ -109,9 +109,34 @@ impl Daemon {
             Some(name) => self.named(name)?,
             None => self.usual_entry(addr)?,
         };
+        let flow = match question.flow {
+            None => self.beside(port, flow),
+            Some(_) => flow,
+        };
         let kind = if addr.is_ipv4() { ether::TYPE_IP4 } else { ether::TYPE_IP6 };
         let frame = [&mac.0[..], &SENDER.0, &kind.to_be_bytes(), &flow.packet()].concat();
         Ok((port, frame, Some(flow)))
+    }
+
+    /// The flow of a station on the link of a port that has sources checked: who asks for a destination alone is not
+    /// to be told that the packet was forged.
+    fn beside(&self, port: u16, flow: Flow) -> Flow {
+        let forwarding = self.control.forwarding();
+        let info = forwarding.ports.port(port).filter(|info| info.reverse_path.is_some());
+        let beside = info.and_then(|info| match flow.src {
+            IpAddr::V4(_) => {
+                let (addr, len) = info.v4.iter().find(|(_, len)| *len < 31)?;
+                let first = addr.to_bits() & (u32::MAX << (32 - len));
+                let other = [first + 1, first + 2].into_iter().find(|a| *a != addr.to_bits())?;
+                Some(IpAddr::V4(other.into()))
+            }
+            IpAddr::V6(_) => {
+                let global = |a: &&(std::net::Ipv6Addr, u8)| !a.0.is_unicast_link_local();
+                let (addr, _) = info.v6.iter().find(global)?;
+                Some(IpAddr::V6((addr.to_bits() ^ 1).into()))
+            }
+        });
+        Flow { src: beside.unwrap_or(flow.src), ..flow }
     }
 
     /// Interfaces that packets may come in by.

@@ -19,6 +19,10 @@ ip6_next_hop [out] -> transmit;
 ip4_input [options] -> ip4_options :: IP4Options;
 ip4_options [forward] -> ip4_lookup;
 
+// To senders that are told of a shorter way.
+ip4_next_hop [redirect] -> ip4_lookup;
+ip6_next_hop [redirect] -> ip6_lookup;
+
 ip4_next_hop [fragment] -> ip4_fragment :: IP4Fragment -> [1] ip4_next_hop;
 
 hold :: Hold;

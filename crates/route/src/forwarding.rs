@@ -113,6 +113,8 @@ pub struct PortInfo {
     pub reverse_path: Option<ReversePath>,
     /// The fib of all paths, not of the best alone, that a feasible check asks ([`crate::Control::check_sources`]).
     pub paths: u16,
+    /// Senders of packets that leave by it again are told of the shorter way.
+    pub redirects: bool,
 }
 
 /// What must be known of a packet's source by the routes (RFC 3704).

@@ -11,11 +11,13 @@
 //!         slots       [u32; m]: a leg each, read by `hash * slots >> 32`
 //!         adjacencies [2 x u64; k], 16 bytes each: destination MAC, source MAC, port u16, MTU u16,
 //!                     in this order, little endian; the first 12 bytes are an Ethernet header's
+//!         stations    [2 x u64; k]: the address of the neighbor behind each adjacency, for who has to name it
 //! Cost:   one read for the hop, one more for a group, one line for the adjacency. The product costs a
 //!         packet of a group 1 ns more than `hash & mask` did (Xeon 2.5 GHz), and any number of slots will do
 //! Limits: 2^28 adjacencies and slots, 65,535 ports
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU64;
@@ -209,6 +211,7 @@ pub struct HopTable {
     hops: Region,
     slots: Region,
     adjacencies: Region,
+    stations: Region,
 }
 
 impl HopTable {
@@ -234,6 +237,8 @@ impl HopTable {
             hops: cells::region(memory, "hops", hops * 8)?,
             slots: cells::region(memory, "slots", slots * 4)?,
             adjacencies: cells::region(memory, "adjacencies", adjacencies * 16)?,
+            // Nobody outside asks for them.
+            stations: cells::region(&mut Heap, "stations", adjacencies * 16)?,
         })
     }
 
@@ -305,6 +310,33 @@ impl HopTable {
         Adjacency { dst, src, port: packed.port(), mtu: packed.mtu() }
     }
 
+    /// The address of the neighbor behind an adjacency; `None` where it has none, or there is no such adjacency.
+    #[allow(clippy::cast_possible_truncation, reason = "the low half of an IPv4-mapped address")]
+    pub fn station(&self, index: u32) -> Option<IpAddr> {
+        let words = self.stations.u64s();
+        let at = index as usize * 2;
+        let word = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
+        // Relaxed: whoever has the adjacency sees what was written before it was.
+        Some(match (word(at), word(at + 1)) {
+            (0, 0) => return None,
+            (0, low) if low >> 32 == 0xffff => IpAddr::V4((low as u32).into()),
+            (high, low) => IpAddr::V6((u128::from(high) << 64 | u128::from(low)).into()),
+        })
+    }
+
+    /// Writer: who is behind an adjacency, before that can be used. It changes only with a grace period between.
+    #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of an address")]
+    pub fn set_station(&self, index: u32, addr: Option<IpAddr>) {
+        let bits = match addr {
+            Some(IpAddr::V4(addr)) => addr.to_ipv6_mapped().to_bits(),
+            Some(IpAddr::V6(addr)) => addr.to_bits(),
+            None => 0,
+        };
+        let (words, at) = (self.stations.u64s(), index as usize * 2);
+        words[at].store((bits >> 64) as u64, Relaxed);
+        words[at + 1].store(bits as u64, Relaxed);
+    }
+
     /// Writer: a single leg.
     pub fn set_hop(&self, id: NextHopId, leg: Leg) {
         self.hops.u64s()[id.index()].store(u64::from(leg.encode()), Release);
@@ -353,7 +385,12 @@ impl HopTable {
 
     /// Writer: copies everything into a table with more room.
     pub fn copy_to(&self, other: &Self) {
-        for (from, to) in [(&self.hops, &other.hops), (&self.adjacencies, &other.adjacencies)] {
+        let words = [
+            (&self.hops, &other.hops),
+            (&self.adjacencies, &other.adjacencies),
+            (&self.stations, &other.stations),
+        ];
+        for (from, to) in words {
             for (from, to) in from.u64s().iter().zip(to.u64s()) {
                 to.store(from.load(Relaxed), Relaxed);
             }
@@ -469,6 +506,26 @@ mod tests {
         ] {
             assert_eq!(Leg::decode(leg.encode()), leg);
         }
+    }
+
+    #[test]
+    fn a_station_has_the_address_that_it_was_given() {
+        let table = HopTable::new(4, 4, 4).unwrap();
+        let addrs = ["192.0.2.1", "fe80::1", "::5"].map(|addr| Some(addr.parse().unwrap()));
+        for (index, addr) in (0..).zip(addrs) {
+            assert_eq!(table.station(index), None);
+            table.set_station(index, addr);
+        }
+        let larger = HopTable::new(8, 8, 8).unwrap();
+        table.copy_to(&larger);
+        for (index, addr) in (0..).zip(addrs) {
+            assert_eq!((table.station(index), larger.station(index)), (addr, addr));
+        }
+        table.set_station(1, None);
+        assert_eq!(
+            (table.station(1), table.station(4), table.station(u32::MAX)),
+            (None, None, None)
+        );
     }
 
     #[test]

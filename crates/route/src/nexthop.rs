@@ -622,6 +622,7 @@ impl NextHops {
         self.adjacencies[index as usize] = Some((key, 1));
         self.adjacency_ids.insert(key, index);
         // Before anything names it: a flow that comes here finds a whole adjacency.
+        self.table.set_station(index, key.neighbor);
         self.table.set_adjacency(index, resolver.adjacency(key));
         Ok(index)
     }

@@ -44,6 +44,14 @@ pub(crate) struct Interface {
     /// Which sources its packets may have; not said, any, and what the kernel's filter was is told.
     #[serde(default)]
     pub(crate) reverse_path: Option<SourceCheck>,
+    /// Senders of packets that leave by it again are told of the shorter way.
+    #[serde(default = "usual_redirects")]
+    pub(crate) redirects: bool,
+}
+
+/// RFC 1812 5.2.7.2: a router has to be able to.
+fn usual_redirects() -> bool {
+    true
 }
 
 impl Interface {
@@ -394,6 +402,13 @@ impl Config {
             let what = format!("interface {name:?}: no `reverse_path` with mode {mode:?}: {why}");
             wrong.push((format!("{name:?}"), what));
         }
+        for Interface { name, .. } in
+            self.interface.iter().filter(|i| i.mode == Mode::Kernel && !i.redirects)
+        {
+            let why = format!("the kernel sends them, by net.ipv4.conf.{name}.send_redirects");
+            let what = format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
+            wrong.push((format!("{name:?}"), what));
+        }
         for source in &self.source {
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
             if !kinds().any(|kind| kind == source.kind) {
@@ -569,6 +584,7 @@ mod tests {
             [[interface]]
             name = "eth2"
             reverse_path = "feasible"
+            redirects = false
             [[source]]
             kind = "file"
             path = "table.mrt.gz"
@@ -597,6 +613,7 @@ mod tests {
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
         assert_eq!(full.of("eth2").unwrap().checks(), Some(ReversePath::Feasible));
         assert_eq!(full.of("eth1").unwrap().reverse_path, None);
+        assert_eq!(["eth1", "eth2"].map(|name| full.of(name).unwrap().redirects), [true, false]);
         assert!(full.checks_sources() && !Config::default().checks_sources());
         assert!(!full.kernel_routes());
         let knobs = full.fib.knobs;
@@ -663,6 +680,10 @@ mod tests {
             (
                 "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nreverse_path = \"loose\"",
                 "2: interface \"a\": no `reverse_path` with mode \"kernel\": the kernel forwards",
+            ),
+            (
+                "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nredirects = false",
+                "2: interface \"a\": no `redirects` with mode \"kernel\": the kernel sends them",
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nreverse_path = \"loose\"",

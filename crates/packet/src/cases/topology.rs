@@ -52,6 +52,9 @@ pub struct PortSpec {
     /// No carrier.
     #[serde(default)]
     pub down: bool,
+    /// It sends no redirects.
+    #[serde(default)]
+    pub no_redirects: bool,
     /// How the sources of what comes in are checked: the name of a [`ReversePath`].
     pub reverse_path: Option<String>,
 }
@@ -178,6 +181,7 @@ struct Builder<'a> {
     shared: &'a Shared,
     hops: HopTable,
     next_id: u32,
+    next_adjacency: u32,
     v4: PrefixMap<u32, NextHopId>,
     v6: PrefixMap<u128, NextHopId>,
 }
@@ -186,7 +190,8 @@ impl<'a> Builder<'a> {
     fn new(topology: &'a Topology, shared: &'a Shared) -> Self {
         let hops = HopTable::with(&mut *shared.memory.make(), 256, 256, 256);
         let hops = hops.expect("a few kilobytes");
-        Self { topology, shared, hops, next_id: 1, v4: PrefixMap::new(), v6: PrefixMap::new() }
+        let (v4, v6) = (PrefixMap::new(), PrefixMap::new());
+        Self { topology, shared, hops, next_id: 1, next_adjacency: 0, v4, v6 }
     }
 
     fn hop(&mut self, leg: Leg) -> NextHopId {
@@ -229,6 +234,7 @@ impl<'a> Builder<'a> {
                 mtu: spec.mtu,
                 up: !spec.down,
                 fill_checksums: spec.fill_checksums,
+                redirects: !spec.no_redirects,
                 reverse_path: spec.reverse_path.as_deref().map(reverse_path),
                 ..PortInfo::default()
             };
@@ -262,14 +268,18 @@ impl<'a> Builder<'a> {
         table.own_v6.sort_unstable();
         table.broadcast_v4.sort_unstable();
 
-        let neighbors: Vec<NextHopId> =
-            (0..).zip(&self.topology.neighbors).map(|(i, n)| self.neighbor(i, n, &table)).collect();
+        let neighbors = self.topology.neighbors.iter();
+        let neighbors: Vec<[u32; 2]> = neighbors.map(|n| self.neighbor(n, &table)).collect();
         let mut slot = 0;
         for route in &self.topology.routes {
-            let id = self.target(route, &neighbors, local, &mut slot);
+            let mut ids = [None; 2];
             for text in &route.to {
                 let prefix = AnyPrefix::parse(text)
                     .unwrap_or_else(|e| panic!("topology: route to {text}: {e}"));
+                let family = usize::from(matches!(prefix, AnyPrefix::V6(_)));
+                let id = ids[family]
+                    .unwrap_or_else(|| self.target(route, family, &neighbors, local, &mut slot));
+                ids[family] = Some(id);
                 self.route(prefix, id);
             }
         }
@@ -283,34 +293,42 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn neighbor(&mut self, index: u32, spec: &NeighborSpec, table: &PortTable) -> NextHopId {
+    /// An adjacency for each of its addresses; those that routes of IPv4 and of IPv6 lead by.
+    fn neighbor(&mut self, spec: &NeighborSpec, table: &PortTable) -> [u32; 2] {
         let number = self.port_number(&spec.port);
         let port = table.port(number).expect("a port of the table");
-        match &spec.mac {
-            Some(text) => self.hops.set_adjacency(
-                index,
-                Adjacency {
-                    dst: mac(text),
-                    src: port.mac.expect("set above"),
-                    port: number,
-                    mtu: spec.mtu.unwrap_or(port.mtu),
-                },
-            ),
-            None => self.hops.set_unresolved(index, number, spec.silent),
-        }
-        let id = self.hop(Leg::Adjacency(index));
+        let mut by = [None; 2];
         for &addr in &spec.addrs {
+            let index = self.next_adjacency;
+            self.next_adjacency += 1;
+            self.hops.set_station(index, Some(addr));
+            match &spec.mac {
+                Some(text) => self.hops.set_adjacency(
+                    index,
+                    Adjacency {
+                        dst: mac(text),
+                        src: port.mac.expect("set above"),
+                        port: number,
+                        mtu: spec.mtu.unwrap_or(port.mtu),
+                    },
+                ),
+                None => self.hops.set_unresolved(index, number, spec.silent),
+            }
+            by[usize::from(addr.is_ipv6())].get_or_insert(index);
             if !matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                let id = self.hop(Leg::Adjacency(index));
                 self.host_route(addr, id);
             }
         }
-        id
+        let any = by[0].or(by[1]).expect("topology: a neighbor has an address");
+        by.map(|index| index.unwrap_or(any))
     }
 
     fn target(
         &mut self,
         route: &RouteSpec,
-        neighbors: &[NextHopId],
+        family: usize,
+        neighbors: &[[u32; 2]],
         local: NextHopId,
         slot: &mut u32,
     ) -> NextHopId {
@@ -330,13 +348,12 @@ impl<'a> Builder<'a> {
         };
         let via: Vec<usize> = route.via.iter().map(index).collect();
         if let [one] = via[..] {
-            return neighbors[one];
+            return self.hop(Leg::Adjacency(neighbors[one][family]));
         }
         let id = self.id();
         let count = u32::try_from(via.len()).expect("few neighbors");
         for (at, &neighbor) in (*slot..).zip(&via) {
-            let neighbor = u32::try_from(neighbor).expect("few neighbors");
-            self.hops.set_slot(at, Leg::Adjacency(neighbor));
+            self.hops.set_slot(at, Leg::Adjacency(neighbors[neighbor][family]));
         }
         self.hops.set_group(id, *slot, count);
         *slot += count;

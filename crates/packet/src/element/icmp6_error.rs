@@ -254,7 +254,7 @@ pub(super) fn may_answer_v6(
 }
 
 /// Link addresses for a packet back to the station that a frame came from: to, from.
-fn address_back(
+pub(super) fn address_back(
     frame: &[u8],
     meta: Meta,
     port: Option<&PortInfo>,

@@ -44,6 +44,7 @@ mod querier;
 mod questions;
 mod queue;
 mod rated;
+mod redirect;
 mod reverse_path;
 mod route_lookup;
 mod sched;

@@ -8,6 +8,9 @@
 //! Fragments come back by the second input. The leg of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
 //!
+//! A packet that leaves by the port that it came in by is looked at more closely: its sender may be told of the shorter
+//! way ([`Redirects`]). What tells it leaves by `redirect`, to be looked up, behind the packet itself.
+//!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.
 //!
@@ -17,12 +20,14 @@
 use fingerpost_lpm::NextHopId;
 use fingerpost_route::{HopTable, Leg, PackedAdjacency};
 
-use super::{Context, Element, ElementClass, Made};
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta};
+use super::redirect::{self, Redirects, Way};
+use super::{Context, Element, ElementClass, Made, Setup};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
-use crate::graph::ClassSpec;
+use crate::graph::{ClassSpec, ConfigError};
+use crate::rate_limit::Limit;
 use crate::wire::ip4::DONT_FRAGMENT;
 use crate::wire::ip6::is_link_local;
 use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
@@ -30,36 +35,41 @@ use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: ClassSpec {
         name: "IP4NextHop",
-        ports: "2/4",
+        ports: "2/5",
         processing: "h/h",
         flow: "x/x",
-        output_names: &["out", "error", "hold", "fragment"],
+        output_names: &["out", "error", "hold", "fragment", "redirect"],
     },
-    summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
-    configure: |setup| {
-        setup.args.finish()?;
-        Ok(Made::new(NextHop::<4>::new))
-    },
+    summary: "sends IPv4 packets to their next hop: MTU, TTL, link header; and redirects",
+    configure: configure::<4>,
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
     spec: ClassSpec {
         name: "IP6NextHop",
-        ports: "1/3",
+        ports: "1/4",
         processing: "h/h",
         flow: "x/x",
-        output_names: &["out", "error", "hold"],
+        output_names: &["out", "error", "hold", "redirect"],
     },
-    summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
-    configure: |setup| {
-        setup.args.finish()?;
-        Ok(Made::new(NextHop::<6>::new))
-    },
+    summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header; and redirects",
+    configure: configure::<6>,
 };
+
+fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let limit = setup.args.keyword("REDIRECTS");
+    setup.args.finish()?;
+    let limit = limit?.unwrap_or(redirect::LIMIT);
+    Ok(Made::new(move || NextHop::<FAMILY>::new(limit)))
+}
+
+const OUT: u16 = 0;
 
 const ERROR: u16 = 1;
 const HOLD: u16 = 2;
 const FRAGMENT: u16 = 3;
+const REDIRECT4: u16 = 4;
+const REDIRECT6: u16 = 3;
 
 /// Input of fragments.
 const FRAGMENTS: u16 = 1;
@@ -67,16 +77,25 @@ const FRAGMENTS: u16 = 1;
 struct NextHop<const FAMILY: u8> {
     /// Packets of the batch that are to be looked at more closely, and the words of their legs.
     special: Vec<(usize, u32)>,
+    redirects: Redirects,
 }
 
 impl<const FAMILY: u8> NextHop<FAMILY> {
-    fn new() -> Self {
-        Self { special: Vec::with_capacity(BATCH) }
+    fn new(redirects: Limit) -> Self {
+        let redirects = Redirects::new(redirects);
+        Self { special: Vec::with_capacity(BATCH), redirects }
     }
 
-    /// A packet that does not simply go on, or is of our own making.
+    /// A packet that does not simply go on, leaves by the port that it came in by, or is of our own making.
     #[cold]
-    fn send_special(i: usize, leg: u32, input: u16, batch: &mut Batch, cx: &Context<'_>) {
+    fn send_special(
+        &mut self,
+        i: usize,
+        leg: u32,
+        input: u16,
+        batch: &mut Batch,
+        cx: &mut Context<'_>,
+    ) {
         let verdict = match Leg::adjacency_of(leg) {
             None => elsewhere(Leg::decode(leg)),
             Some(index) => {
@@ -86,16 +105,51 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
                 if !adjacency.resolved() {
                     Verdict::Hold
                 } else {
-                    let verdict = send::<FAMILY>(batch.bytes_mut(i), &meta, adjacency, count_down);
+                    // It quotes the packet as it came.
+                    let turns = meta.port == adjacency.port() && !meta.is_ours();
+                    let told = turns.then(|| self.redirect(batch.bytes(i), meta, index, cx));
+                    let frame = batch.bytes_mut(i);
+                    let verdict = send::<FAMILY>(frame, &meta, adjacency, count_down, true);
                     if let Verdict::Send = verdict {
                         batch.meta_mut()[i].note = adjacency.port().into();
-                        return cx.counters.use_adjacency(index);
+                        cx.counters.use_adjacency(index);
+                        if let Some((output, packet)) = told.flatten() {
+                            cx.originate(output, packet);
+                        }
+                        return;
                     }
                     verdict
                 }
             }
         };
         divert(batch, i, Leg::decode(leg), &verdict);
+    }
+
+    /// What tells the sender of a packet that will leave by its own link of the shorter way, and its output.
+    fn redirect(
+        &mut self,
+        frame: &[u8],
+        meta: Meta,
+        index: u32,
+        cx: &Context<'_>,
+    ) -> Option<(u16, Packet)> {
+        let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
+        let fits = frame.len() <= usize::from(meta.network) + usize::from(adjacency.mtu());
+        let sends = cx.forwarding.ports.port(meta.port).is_some_and(|info| info.redirects);
+        if !(fits && sends) {
+            return None;
+        }
+        if FAMILY == 4 {
+            return Some((REDIRECT4, self.redirects.v4(frame, meta, index, cx)?));
+        }
+        let (way, mut packet) = self.redirects.v6(frame, meta, index, cx)?;
+        Some(match way {
+            Way::Lookup => (REDIRECT6, packet),
+            Way::Link(port) => {
+                packet.meta.note = port.into();
+                (OUT, packet)
+            }
+        })
     }
 
     /// Which of the legs of a group a packet takes.
@@ -111,6 +165,8 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
 /// What became of a packet.
 enum Verdict {
     Send,
+    /// It would leave by the port that it came in by: to be looked at first.
+    Turn,
     Error(Cause),
     Hold,
     Fragment(u16),
@@ -134,7 +190,7 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                 && let adjacency = hops.packed_adjacency(index)
                 && adjacency.resolved()
                 && one.meta.flags & FLAG_GENERATED == 0
-                && let Verdict::Send = send::<FAMILY>(one.frame, one.meta, adjacency, true)
+                && let Verdict::Send = send::<FAMILY>(one.frame, one.meta, adjacency, true, false)
             {
                 one.meta.note = adjacency.port().into();
                 cx.counters.use_adjacency(index);
@@ -143,8 +199,12 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
             }
         });
         while let Some((i, leg)) = self.special.pop() {
-            Self::send_special(i, leg, input, batch, cx);
+            self.send_special(i, leg, input, batch, cx);
         }
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.redirects.visit(visit);
     }
 }
 
@@ -166,7 +226,7 @@ fn elsewhere(leg: Leg) -> Verdict {
 fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
     let meta = &mut batch.meta_mut()[i];
     let output = match *verdict {
-        Verdict::Send => return,
+        Verdict::Send | Verdict::Turn => return,
         Verdict::Drop(reason) => return batch.discard(i, reason),
         Verdict::Error(cause) => {
             meta.note = cause.note();
@@ -192,16 +252,23 @@ fn send<const FAMILY: u8>(
     meta: &Meta,
     adjacency: PackedAdjacency,
     count_down: bool,
+    may_turn: bool,
 ) -> Verdict {
     if FAMILY == 4 {
-        send_v4(frame, meta, adjacency, count_down)
+        send_v4(frame, meta, adjacency, count_down, may_turn)
     } else {
-        send_v6(frame, meta, adjacency, count_down)
+        send_v6(frame, meta, adjacency, count_down, may_turn)
     }
 }
 
 #[inline(always)]
-fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down: bool) -> Verdict {
+fn send_v4(
+    frame: &mut [u8],
+    meta: &Meta,
+    adjacency: PackedAdjacency,
+    count_down: bool,
+    may_turn: bool,
+) -> Verdict {
     let len = frame.len();
     // The link header is written right before the packet: there it must have been.
     let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
@@ -222,6 +289,9 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down
     if count_down && ip.ttl() <= 1 {
         return Verdict::Error(Cause::TtlExpired);
     }
+    if !may_turn && adjacency.port() == meta.port {
+        return Verdict::Turn;
+    }
     if count_down && let Some(mut ip) = Ip4Mut::at(frame, at) {
         ip.decrement_ttl();
     }
@@ -230,7 +300,13 @@ fn send_v4(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down
 }
 
 #[inline(always)]
-fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down: bool) -> Verdict {
+fn send_v6(
+    frame: &mut [u8],
+    meta: &Meta,
+    adjacency: PackedAdjacency,
+    count_down: bool,
+    may_turn: bool,
+) -> Verdict {
     let len = frame.len();
     let (ETHER_BYTES, Some(frame)) = (usize::from(meta.network), frame.first_chunk_mut()) else {
         return Verdict::Drop(DropReason::TooShort);
@@ -239,8 +315,12 @@ fn send_v6(frame: &mut [u8], meta: &Meta, adjacency: PackedAdjacency, count_down
     let (len, at) = (len - ETHER_BYTES, ETHER_BYTES);
     let Some(ip) = Ip6::at(frame, at) else { return Verdict::Drop(DropReason::TooShort) };
     // RFC 4007 9: a packet with a link-local source stays on its link.
-    if is_link_local(ip.src()) && adjacency.port() != meta.port {
+    let turns = adjacency.port() == meta.port;
+    if is_link_local(ip.src()) && !turns {
         return Verdict::Error(Cause::Scope);
+    }
+    if turns && !may_turn {
+        return Verdict::Turn;
     }
     if len > usize::from(adjacency.mtu()) {
         return Verdict::Error(Cause::TooBig(adjacency.mtu()));
@@ -416,6 +496,46 @@ mod tests {
                 m.flags = FLAG_GENERATED;
             });
             assert_eq!((batch.decision(0), batch.bytes(0)[at]), (Decision::Output(0), 64));
+        }
+    }
+
+    #[test]
+    fn senders_are_told_of_a_shorter_way_where_the_port_does_so() {
+        let (mut world, hops) = world();
+        world.hops.set_station(7, Some([10, 0, 0, 254].into()));
+        let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
+        for redirects in [false, true] {
+            world.ports.ports[0].as_mut().unwrap().redirects = redirects;
+            let mut bench = Bench::new(&world);
+            let mut element = crate::testing::element(&CLASS4, "REDIRECTS 1 2");
+            // By its own port twice, as a fragment, longer than the link takes, and by another port.
+            for (input, hop, frame, left) in [
+                (0, hops[3], &frame, OUT),
+                (0, hops[3], &frame, OUT),
+                (FRAGMENTS, NextHopId(Leg::Adjacency(7).encode()), &frame, OUT),
+                (0, hops[3], &frame_v4("10.0.0.9", "192.0.2.2", 64, 17, &[0; 1481]), FRAGMENT),
+                (0, hops[1], &frame, OUT),
+            ] {
+                let mut batch = crate::testing::batch(&bench.pool, 0, [&frame[..]]);
+                let meta = &mut batch.meta_mut()[0];
+                (meta.network, meta.hop) = (14, hop);
+                meta.flags = if input == FRAGMENTS { FLAG_GENERATED } else { 0 };
+                element.process(input, &mut batch, &mut bench.context());
+                assert_eq!(batch.decision(0), Decision::Output(left), "it goes on as ever");
+            }
+            let outputs: Vec<u16> = bench.emitted.iter().map(|(output, _)| *output).collect();
+            assert_eq!(outputs, vec![REDIRECT4; usize::from(redirects)]);
+            if let Some((_, packet)) = bench.emitted.first() {
+                let (bytes, ip) = (packet.bytes(), Ip4::at(packet.bytes(), 14).unwrap());
+                assert_eq!((ip.src(), ip.dst()), (0x0a00_0001, 0x0a00_0009));
+                assert_eq!(bytes[34..36], [5, 1]);
+                assert_eq!(bytes[38..42], [10, 0, 0, 254]);
+                assert_eq!(bytes[42..], frame[14..], "as it came");
+            }
+            let mut counted = Vec::new();
+            element.stats(&mut |name, count| counted.push((name, count)));
+            assert_eq!(counted[0], ("redirects", redirects.into()));
+            assert_eq!(counted[1], ("redirects_suppressed", redirects.into()));
         }
     }
 

@@ -24,6 +24,8 @@ pub const V6_TIME_EXCEEDED: u8 = 3;
 
 /// ICMPv6: parameter problem.
 pub const V6_PARAMETER: u8 = 4;
+/// ICMPv6: redirect, of neighbor discovery (RFC 4861).
+pub const V6_REDIRECT: u8 = 137;
 
 /// Length of an error's own header, before the quoted packet.
 pub const ERROR_HEADER: usize = 8;
@@ -50,7 +52,7 @@ pub fn is_v4_error(kind: u8) -> bool {
 /// clear (RFC 4443, 2.1), a redirect (137) is named in 2.4 (e.2).
 #[inline]
 pub fn is_v6_error(kind: u8) -> bool {
-    kind < 128 || kind == 137
+    kind < 128 || kind == V6_REDIRECT
 }
 
 /// Where the upper layer of an IPv6 packet begins.

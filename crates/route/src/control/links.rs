@@ -80,6 +80,17 @@ impl Control {
         Ok(())
     }
 
+    /// Whether senders of packets that leave by the interface of this name again are told of the shorter way, as they
+    /// are unless something else is said.
+    pub fn send_redirects(&mut self, name: &str, send: bool) {
+        if send {
+            self.without_redirects.remove(name);
+        } else {
+            self.without_redirects.insert(name.to_owned());
+        }
+        self.ports_changed = true;
+    }
+
     pub(super) fn link_gone(&mut self, link: u32) {
         let Some(entry) = self.links.get(&link) else { return };
         for address in entry.addresses.clone() {
@@ -159,6 +170,7 @@ impl Control {
                 up: entry.state.up,
                 fib: self.tables.fib(entry.table).unwrap_or(0),
                 fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
+                redirects: !self.without_redirects.contains(&entry.state.name),
                 reverse_path: self.source_checks.get(&entry.state.name).copied(),
                 paths: self.paths_of(entry.table).and_then(|n| self.tables.fib(n)).unwrap_or(0),
                 ..PortInfo::default()

@@ -8,7 +8,7 @@
 //! ([`crate::fib`]) -> readers. Links, addresses and neighbors change ports and adjacencies on the side,
 //! without touching a route.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,6 +150,8 @@ pub struct Control {
     bindings: BTreeMap<String, u32>,
     /// Interfaces, by name, whose packets' sources are checked.
     source_checks: BTreeMap<String, ReversePath>,
+    /// Interfaces, by name, that send no redirects.
+    without_redirects: BTreeSet<String>,
     /// Who puts the routes of tables of paths, once there is one.
     paths: Option<SourceId>,
     ports_changed: bool,
@@ -196,6 +198,7 @@ impl Control {
             next_port: 0,
             bindings: BTreeMap::new(),
             source_checks: BTreeMap::new(),
+            without_redirects: BTreeSet::new(),
             paths: None,
             ports_changed: false,
             neighbors: Neighbors::default(),

@@ -436,6 +436,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
     }
     for interface in &config.interface {
         control.check_sources(&interface.name, interface.checks())?;
+        control.send_redirects(&interface.name, interface.redirects);
     }
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);

@@ -101,6 +101,14 @@ impl State {
         self.vlans.iter().any(|vlan| vlan.port == port)
     }
 
+    /// Whether senders of packets that leave by the port which they came in by are told of the shorter way. Not where
+    /// others come and go by the same device, tagged: what a program leaves of those is the kernel's.
+    fn tells_who_turns(&self, port: u16) -> bool {
+        let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
+        let sends = ports.and_then(|ports| ports.port(port)).is_some_and(|port| port.redirects);
+        sends && !self.vlans.iter().any(|vlan| vlan.parent == port)
+    }
+
     /// Whether what comes in by a port may go on only after a look at its source.
     fn checks_sources(&self, port: u16) -> bool {
         let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
@@ -117,6 +125,9 @@ struct Attached {
     seen: Seen,
     /// Of an interface that has VLAN interfaces on it.
     vlans: Option<Tags>,
+    /// By which ports packets leave that come in here: all that are open, but for this one where senders of packets
+    /// that turn back are told so, which is the graph's.
+    outlets: Arc<SharedMemory>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
 }
@@ -197,7 +208,9 @@ impl Forwarder {
         let seen = Seen::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
         let first = Err("no tables yet".into());
-        let attached = Attached { ifindex, classifier, link, seen, vlans: None, state: first };
+        let outlets = SharedMemory::new("outlets", PORTS as usize * 4)?;
+        let attached =
+            Attached { ifindex, classifier, link, seen, vlans: None, outlets, state: first };
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
@@ -228,7 +241,7 @@ impl Forwarder {
         if state.is_vlan(port) {
             return;
         }
-        self.set_outlet(port, 0);
+        self.set_outlet(&state, port, 0);
         self.open_vlans(&state, port, false);
         if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
@@ -332,20 +345,37 @@ impl Forwarder {
         if state.is_vlan(port) {
             return;
         }
-        self.set_outlet(port, open.into());
+        self.set_outlet(&state, port, open.into());
         self.open_vlans(&state, port, open);
     }
 
     /// Whether packets leave by a port, and with which tag (`forward.c`).
     fn outlet(&self, port: u16) -> u32 {
-        let outlets = self.0.outlets.region("outlets", PORTS as usize * 4);
-        outlets.u32s().get(usize::from(port)).map_or(0, |outlet| outlet.load(Relaxed))
+        words(&self.0.outlets)
+            .u32s()
+            .get(usize::from(port))
+            .map_or(0, |outlet| outlet.load(Relaxed))
     }
 
-    fn set_outlet(&self, port: u16, word: u32) {
-        let outlets = self.0.outlets.region("outlets", PORTS as usize * 4);
-        if let Some(outlet) = outlets.u32s().get(usize::from(port)) {
-            outlet.store(word, Relaxed);
+    fn set_outlet(&self, state: &State, port: u16, word: u32) {
+        let store = |outlets: &Arc<SharedMemory>, word| {
+            if let Some(outlet) = words(outlets).u32s().get(usize::from(port)) {
+                outlet.store(word, Relaxed);
+            }
+        };
+        store(&self.0.outlets, word);
+        for (&from, attached) in &state.ports {
+            let closed = from == port && state.tells_who_turns(port);
+            store(&attached.outlets, if closed { 0 } else { word });
+        }
+    }
+
+    /// Brings up to date by which ports packets leave that come in by a port.
+    fn copy_outlets(&self, state: &State, port: u16, attached: &Attached) {
+        let closed = state.tells_who_turns(port).then_some(usize::from(port));
+        let (all, here) = (words(&self.0.outlets), words(&attached.outlets));
+        for (at, (from, to)) in all.u32s().iter().zip(here.u32s()).enumerate() {
+            to.store(if closed == Some(at) { 0 } else { from.load(Relaxed) }, Relaxed);
         }
     }
 
@@ -354,6 +384,7 @@ impl Forwarder {
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
         let told = self.tell_vlans(state, port);
         let Some(attached) = state.ports.get(&port) else { return Ok(()) };
+        self.copy_outlets(state, port, attached);
         let linked =
             told.map_err(|error| error.to_string()).and_then(|_| self.put(state, port, attached));
         let put = match &linked {
@@ -419,7 +450,7 @@ impl Forwarder {
         names.number("survives", alive.is_some().into());
         names.memory("own4", &inner.own[0]);
         names.memory("own6", &inner.own[1]);
-        names.memory("outlets", &inner.outlets);
+        names.memory("outlets", port.map_or(&inner.outlets, |(attached, _)| &attached.outlets));
         names.number("outlets_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
         names.map("left", left);
@@ -463,6 +494,11 @@ fn unlinked(why: String) -> XdpError {
 }
 
 const NO_TABLES: &str = "no tables yet";
+/// The words of `outlets`, a port each.
+fn words(memory: &Arc<SharedMemory>) -> Region {
+    memory.region("outlets", PORTS as usize * 4)
+}
+
 /// Why what comes in there is not for programs.
 const CHECKS: &str =
     "the sources of its packets are checked (reverse_path), which the graph alone does";
@@ -610,8 +646,9 @@ impl Outside<Forwarding> for Forwarder {
 
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
-    let ports = |of: &PortTable| -> Vec<Option<(u16, bool, bool)>> {
-        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.reverse_path.is_some());
+    let ports = |of: &PortTable| -> Vec<Option<(u16, bool, bool, bool)>> {
+        let of_port =
+            |p: &PortInfo| (p.fib, p.fill_checksums, p.reverse_path.is_some(), p.redirects);
         let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };

@@ -18,7 +18,7 @@ reasons! {
     Verdict = "verdict", "The next hop is no neighbor: no route, the host, a station to be found, a refusal.";
     TooBig = "too_big", "Larger than the next hop's MTU.";
     Unresolved = "unresolved", "The next hop's link address is not known.";
-    Outlet = "outlet", "The port to leave by takes no packets from programs.";
+    Outlet = "outlet", "The port to leave by takes no packets from programs, or is where it came in (redirects).";
     Quoted = "quoted", "ICMP to a group of next hops, which goes the way of the flow that it quotes.";
     Unfilled = "unfilled", "A checksum that the sender left open, or that may be.";
     Damaged = "damaged", "An index that leads nowhere.";

@@ -147,7 +147,11 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
             }
             XDP_REDIRECT => {
                 forwarded += 1;
-                let want = case.outputs(topology).unwrap();
+                let mut want = case.outputs(topology).unwrap();
+                // Where a device has VLANs on it the way back is not closed, and nobody is told of a shorter one.
+                if want.len() == 2 && !lab.vlans.is_empty() && want[1].0 == port {
+                    want.pop();
+                }
                 let [(port, want)] = &want[..] else {
                     failures += &format!("{name}: forwarded, {} frames wanted\n", want.len());
                     continue;
@@ -508,6 +512,41 @@ fn the_object_is_that_of_the_source() {
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 
+/// A packet that leaves by the port it came in by has a sender to be told, which programs cannot.
+#[test]
+fn what_turns_back_is_left_where_senders_are_told() {
+    lab::in_namespace(|| {
+        let Lab { mut forwarder, topology, .. } = Lab::new();
+        let lan = topology.port("lan");
+        let mut frame = crate::testing::frame_v4("10.1.0.2", "172.25.0.9", 64, 17, &[7; 40]);
+        frame[..6].copy_from_slice(&topology.mac("lan").0);
+        let action = |forwarder: &Forwarder| {
+            let answer = forwarder.tester(lan).unwrap().test(&frame).unwrap();
+            answer.action.cast_signed()
+        };
+        let of = |redirects| {
+            let mut ports = PortTable::clone(&topology.forwarding.ports);
+            ports.ports[usize::from(lan)].as_mut().unwrap().redirects = redirects;
+            Forwarding { ports: Arc::new(ports), ..topology.forwarding.clone() }
+        };
+        assert_eq!(action(&forwarder), XDP_PASS);
+        forwarder.follow(&of(false));
+        assert_eq!(action(&forwarder), XDP_REDIRECT);
+        forwarder.open_outlet(lan, false);
+        assert_eq!(action(&forwarder), XDP_PASS);
+        forwarder.open_outlet(lan, true);
+        assert_eq!(action(&forwarder), XDP_REDIRECT);
+        forwarder.follow(&of(true));
+        forwarder.open_outlet(lan, true);
+        assert_eq!(action(&forwarder), XDP_PASS);
+        // By another port it goes on as ever.
+        let (wan, mut away) = (topology.port("wan"), frame.clone());
+        away[..6].copy_from_slice(&topology.mac("wan").0);
+        let answer = forwarder.tester(wan).unwrap().test(&away).unwrap();
+        assert_eq!(answer.action.cast_signed(), XDP_REDIRECT);
+    });
+}
+
 /// Both paths choose the same slot of a group with weights 3:1, whatever the flow.
 #[test]
 fn groups_are_shared_out_as_in_the_graph() {
@@ -516,13 +555,15 @@ fn groups_are_shared_out_as_in_the_graph() {
         let Lab { forwarder, topology, .. } = Lab::new();
         let (hops, lan) = (&topology.forwarding.hops, topology.mac("lan").0);
         let program = forwarder.tester(topology.port("lan")).unwrap();
-        let group = topology.forwarding.v4.lookup(0xac17_0000);
-        assert_eq!(group, topology.forwarding.v6.lookup(0x2001_0db8_0c00 << 80));
-        let (first, 4) = hops.group(group).unwrap() else { panic!("a group of four slots") };
-        let (most, few) = (hops.slot(first), hops.slot(first + 1));
-        (0..4).for_each(|slot| hops.set_slot(first + slot, if slot == 2 { few } else { most }));
+        let groups = [
+            topology.forwarding.v4.lookup(0xac17_0000),
+            topology.forwarding.v6.lookup(0x2001_0db8_0c00 << 80),
+        ];
         let mut rng = fingerpost_lpm::testing::Rng::new(3);
-        for v6 in [false, true] {
+        for (v6, group) in [false, true].into_iter().zip(groups) {
+            let (first, 4) = hops.group(group).unwrap() else { panic!("a group of four slots") };
+            let (most, few) = (hops.slot(first), hops.slot(first + 1));
+            (0..4).for_each(|slot| hops.set_slot(first + slot, if slot == 2 { few } else { most }));
             let (mut taken, mut passed) = ([0_u32; 2], 0);
             for _ in 0..FLOWS {
                 let payload: Vec<u8> = rng.word().to_be_bytes().repeat(2);

@@ -100,7 +100,7 @@ impl Forwarder {
         };
         for old in &state.vlans {
             if !vlans.iter().any(|new| new.same_way_out(old)) {
-                self.set_outlet(old.port, 0);
+                self.set_outlet(&state, old.port, 0);
                 // A device that is gone was taken out by the kernel.
                 let _ = self.0.devices.delete(&u32::from(old.port).to_ne_bytes());
             }
@@ -113,7 +113,10 @@ impl Forwarder {
         state.vlans = vlans;
         for vlan in &state.vlans {
             let open = self.outlet(vlan.parent) & 1 == 1;
-            self.set_outlet(vlan.port, if open { vlan.outlet() } else { 0 });
+            self.set_outlet(&state, vlan.port, if open { vlan.outlet() } else { 0 });
+        }
+        for (&port, attached) in &state.ports {
+            self.copy_outlets(&state, port, attached);
         }
         for port in state.ports.keys().copied().collect::<Vec<_>>() {
             // The first of all is news for programs that only send by it, too.
@@ -128,7 +131,7 @@ impl Forwarder {
     /// Whether packets leave by the VLAN interfaces on a port.
     pub(super) fn open_vlans(&self, state: &State, parent: u16, open: bool) {
         for vlan in state.vlans.iter().filter(|vlan| vlan.parent == parent) {
-            self.set_outlet(vlan.port, if open { vlan.outlet() } else { 0 });
+            self.set_outlet(state, vlan.port, if open { vlan.outlet() } else { 0 });
         }
     }
 

@@ -110,7 +110,8 @@ impl Daemon {
             let one = |i: &Interface| {
                 let checks =
                     i.checks().map_or(String::new(), |c| format!(", {} sources", c.name()));
-                format!("{} ({}, table {}{checks})", i.name, i.mode.name(), i.table)
+                let quiet = if i.redirects { "" } else { ", no redirects" };
+                format!("{} ({}, table {}{checks}{quiet})", i.name, i.mode.name(), i.table)
             };
             let names: Vec<String> = config.interface.iter().map(one).collect();
             if names.is_empty() { "every usable one".into() } else { names.join(", ") }

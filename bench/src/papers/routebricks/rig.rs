@@ -223,7 +223,7 @@ impl Measured for Line {
 /// The two ends of a ring of shared memory, receiving into these pools.
 fn ring(a: &Pool, b: &Pool) -> Result<(Box<dyn Port>, Box<dyn Port>)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let name = format!("fingerpost-bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+    let name = format!("fingerpost-ring-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
     let path = std::env::temp_dir().join(name);
     let path = path.to_str().context("the folder of temporary files has no name in UTF-8")?;
     let driver = DRIVERS.iter().find(|row| row.name == "ring").context("there is a driver ring")?;

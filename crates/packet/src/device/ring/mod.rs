@@ -135,6 +135,7 @@ impl Ring {
                     "bind" => {
                         " (a path for a Unix socket is wanted, in a folder that can be written to)"
                     }
+                    "connect" if !is_socket(path) => " (what stands there is no socket)",
                     _ => "",
                 },
             }

@@ -33,26 +33,28 @@ impl Line {
     /// # Panics
     /// When a command of the set-up fails.
     pub fn new(tools: &[&str]) -> Option<Self> {
-        Self::of(tools, "")
+        Self::of(tools, [String::new(), String::new()])
     }
 
-    /// The same with interfaces of so many queues each.
+    /// The same with so many queues of `r0` and `s0`, and of `r1` and `d0`.
     ///
     /// # Panics
     /// When a command of the set-up fails.
-    pub fn with_queues(tools: &[&str], queues: u32) -> Option<Self> {
-        Self::of(tools, &format!(" numtxqueues {queues} numrxqueues {queues}"))
+    pub fn with_queues(tools: &[&str], queues: [u32; 2]) -> Option<Self> {
+        let words = |count| format!(" numtxqueues {count} numrxqueues {count}");
+        Self::of(tools, queues.map(words))
     }
 
-    fn of(tools: &[&str], queues: &str) -> Option<Self> {
+    fn of(tools: &[&str], [first, second]: [String; 2]) -> Option<Self> {
         if !ready(tools) {
             return None;
         }
         let [source, router, destination] = namespaces(["s", "r", "d"]);
         let line = Self { source, router, destination };
         let (s, r, d) = (&line.source, &line.router, &line.destination);
-        ip(&format!("-n {r} link add r0{queues} type veth peer name s0 netns {s}{queues}"));
-        ip(&format!("-n {r} link add r1{queues} type veth peer name d0 netns {d}{queues}"));
+        ip(&format!("-n {r} link add r0{first} type veth peer name s0 netns {s}{first}"));
+        let names = format!("r1{second} type veth peer name d0 netns {d}{second}");
+        ip(&format!("-n {r} link add {names}"));
         for (namespace, link, subnet, host) in
             [(s, "s0", 1, 2), (r, "r0", 1, 1), (r, "r1", 2, 1), (d, "d0", 2, 2)]
         {

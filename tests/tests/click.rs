@@ -219,7 +219,7 @@ fn two_workers_share_the_traffic_and_lose_none() {
     let count = |telnet: &mut Telnet<UnixStream>| -> u64 {
         telnet.read("seen.count").parse().expect("a number")
     };
-    let Some(line) = Line::with_queues(&["ping", "ethtool"], QUEUES) else { return };
+    let Some(line) = Line::with_queues(&["ping", "ethtool"], [QUEUES; 2]) else { return };
     for link in ["r0", "r1"] {
         ip(&format!("-n {} addr flush dev {link}", line.router));
     }

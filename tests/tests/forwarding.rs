@@ -4,6 +4,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, ip, run};
+use fingerpost_tests::skip;
+use fingerpost_tests::traffic::{Traffic, overflowed};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 
@@ -157,6 +159,60 @@ fn an_interface_left_to_the_kernel_is_still_sent_by() {
     let report = router.stop();
     conserved(&report);
     assert!(report["packets_out"].as_u64() >= Some(6), "{report}");
+}
+
+#[test]
+fn workers_share_the_one_queue_of_an_interface() {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return skip("two processors");
+    }
+    let Some(line) = Line::with_queues(&["ping"], [2, 1]) else { return };
+    let addrs: Vec<String> = (100..124).map(|host| format!("10.0.2.{host}")).collect();
+    for addr in &addrs {
+        ip(&format!("-n {} addr add {addr}/32 dev d0", line.destination));
+    }
+    let router = Router::start(&line.router, "--path graph", 2);
+    let taken_over = |name: &str, how: &str| {
+        router
+            .said()
+            .iter()
+            .any(|said| said.contains(&format!("{name}: taken over: ")) && said.ends_with(how))
+    };
+    assert!(taken_over("r0", ", 2 queues"), "{:#?}", router.said());
+    assert!(taken_over("r1", " for 2 workers, by flow"), "{:#?}", router.said());
+    // Requests leave by it, answers come by it.
+    for addr in &addrs {
+        run(&line.source, &format!("ping -c 1 -W 2 {addr}"));
+    }
+    let shares = || -> [u64; 2] {
+        let stats: serde_json::Value = router.ask("graph stats");
+        let rows = stats["elements"].as_array().expect("a row for each element and worker");
+        let lookups = rows.iter().filter(|row| row["class"] == "IP4FIBLookup");
+        let mut shares = [0; 2];
+        for row in lookups {
+            let worker = row["worker"].as_u64().expect("its number");
+            shares[worker as usize] += row["packets"].as_u64().expect("a count");
+        }
+        shares
+    };
+    let flows: Vec<&str> = addrs.iter().map(String::as_str).collect();
+    for attempt in 0.. {
+        let before = [shares().iter().sum(), overflowed(&line.destination)];
+        let counts = Traffic::begin(TRANSFER, &line, &flows, 2_000, 2).end();
+        let taken = shares().iter().sum::<u64>() - before[0];
+        let lost_there = overflowed(&line.destination) - before[1];
+        assert_eq!((counts.received + lost_there, counts.reordered), (taken, 0), "{counts:?}");
+        // What a busy machine loses before the router is no fault of it.
+        if taken == counts.sent {
+            break;
+        }
+        assert!(attempt < 4, "{taken} of {} came to the router", counts.sent);
+    }
+    let shares = shares();
+    assert!(shares.iter().all(|&share| share > 400), "{shares:?}");
+    let report = router.stop();
+    conserved(&report);
+    assert_eq!(report["workers"], 2, "{report}");
 }
 
 /// CPU time that a process has used, in milliseconds.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::buf::{Batch, Pool};
 
 pub use queue_set::QueueSet;
-pub use spread::spread;
+pub use spread::{frames_held, share_out};
 
 /// Every driver: configuration, documents and conformance tests loop over these rows.
 pub static DRIVERS: &[Driver] =

@@ -13,7 +13,7 @@
 use std::os::fd::RawFd;
 
 use super::ring::{self, Ring};
-use super::{DeviceError, Port, Ports};
+use super::{DeviceError, Port, Ports, QueueSet};
 use crate::buf::{BATCH, Batch, Pool};
 use crate::flow;
 use crate::wire::ether::{TAG_BYTES, TYPE_IP4, TYPE_IP6, TYPE_SERVICE_VLAN, TYPE_VLAN};
@@ -24,12 +24,44 @@ const SEED: u64 = 0x7370_7265_6164;
 /// Turns in which the owner's end sends what is still in the rings.
 const LAST_TURNS: usize = 16;
 
-/// The ends for so many workers, the first being that of the worker which owns `port` and all frames of `pool`. They
-/// must close in the opposite order for nothing of what was sent to be lost. `name` is what messages call the device.
+/// Gives each worker its share of a device: queue `q` goes to worker `q % workers`, where all frames lie in the pool of
+/// that number; of fewer queues than workers each is spread over several. `name` is what messages call the device. The
+/// ports must close in the opposite order for nothing of what was sent to be lost.
 ///
 /// # Errors
 /// No memory to share, or no file descriptors.
-pub fn spread(
+///
+/// # Panics
+/// Without pools.
+pub fn share_out<P: Port + 'static>(
+    name: &str,
+    queues: Vec<P>,
+    pools: &[Pool],
+) -> Result<Ports, DeviceError> {
+    let (count, workers) = (queues.len(), pools.len());
+    if count >= workers {
+        let mut sets: Vec<QueueSet<P>> = pools.iter().map(|_| QueueSet::default()).collect();
+        for (at, port) in queues.into_iter().enumerate() {
+            sets[at % workers].push(port);
+        }
+        return Ok(sets.into_iter().map(|set| Box::new(set) as Box<dyn Port>).collect());
+    }
+    // Worker `w` shares the queue of worker `w % count`.
+    let mut ends = Vec::new();
+    for (at, port) in queues.into_iter().enumerate() {
+        let sharing = (at..workers).step_by(count).count();
+        ends.push(spread(name, Box::new(port), &pools[at], sharing)?.into_iter());
+    }
+    Ok((0..workers).filter_map(|worker| ends.get_mut(worker % count.max(1))?.next()).collect())
+}
+
+/// Frames of its owner's pool that a queue may hold besides its rings, where it is spread over so many workers.
+pub const fn frames_held(workers: usize) -> usize {
+    workers.saturating_sub(1) * 2 * BATCH
+}
+
+/// The ends for so many workers, the first being that of the worker which owns `port` and all frames of `pool`.
+fn spread(
     name: &str,
     port: Box<dyn Port>,
     pool: &Pool,
@@ -47,7 +79,7 @@ pub fn spread(
     let mut others = Vec::new();
     let mut ends: Ports = Vec::new();
     for _ in 1..workers {
-        let (near, far) = ring::pair(name).map_err(failed)?;
+        let (near, far) = ring::pair(name, pool.max_len().into()).map_err(failed)?;
         let (to, from) = (Batch::new(pool), Batch::new(pool));
         others.push(Other { ring: near, to, from, gone: false });
         ends.push(Box::new(far));
@@ -257,12 +289,13 @@ mod tests {
 
     /// The far side of the device, and the ends of so many workers.
     fn device(workers: usize, capacity: usize) -> (End, Vec<End>) {
-        let pools: Vec<Pool> = (0..=workers).map(|_| Pool::new(2048, 2048)).collect();
-        let (near, far): (Link, Link) = link(&pools[0], &pools[workers], capacity);
-        let ends = spread("x", Box::new(near), &pools[0], workers).unwrap();
+        let mut pools: Vec<Pool> = (0..=workers).map(|_| Pool::new(2048, 4096)).collect();
+        let far_pool = pools.pop().unwrap();
+        let (near, far): (Link, Link) = link(&pools[0], &far_pool, capacity);
+        let ends = share_out("x", vec![near], &pools).unwrap();
         let ends = ends.into_iter().zip(&pools).map(|(port, pool)| End::new(port, pool.clone()));
         let ends = ends.collect();
-        (End::new(Box::new(far), pools[workers].clone()), ends)
+        (End::new(Box::new(far), far_pool), ends)
     }
 
     /// Packet `number` of a flow: IPv4 or IPv6, some with one tag or two.
@@ -287,6 +320,12 @@ mod tests {
         let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6], &[0; 28]].concat();
         sent.insert(500, arp.clone());
         sent.insert(700, vec![1; 12]);
+        // As long as frames may be.
+        for flow in 0..flows {
+            let mut long = packet(flow, 20);
+            long.resize(3500, 1);
+            sent.push(long);
+        }
         assert_eq!(far.send(&sent), sent.len());
         let mut came = vec![Vec::new(); 3];
         for _ in 0..20 {

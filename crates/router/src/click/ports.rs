@@ -1,12 +1,12 @@
 //! The devices of a graph: which driver opens each, and which worker has which of its queues.
 //!
 //! Each worker has its share of every device's queues: one of each, where there are as many. What a device has fewer of
-//! than there are workers is spread over them in software (`fingerpost_packet::device::spread`), so that every worker
+//! than there are workers is spread over them in software (`fingerpost_packet::device::share_out`), so that every worker
 //! receives from every device and sends by it, whatever drives it.
 
 use fingerpost_packet::Pool;
 use fingerpost_packet::device::afxdp;
-use fingerpost_packet::device::{DRIVERS, DeviceError, DeviceSpec, Driver, Port, QueueSet, spread};
+use fingerpost_packet::device::{DRIVERS, DeviceSpec, Driver, Port, frames_held, share_out};
 use fingerpost_packet::element::Device;
 
 use super::{ClickError, Stand};
@@ -49,15 +49,18 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Frames that the rings of these devices may hold, for each of so many workers.
+/// Frames that these devices may hold, for each of so many workers.
 pub(super) fn in_rings<'a>(
     devices: impl Iterator<Item = &'a Device>,
     stands: &[Stand],
     workers: usize,
 ) -> usize {
-    let queues = |device| Way::of(device, stands).map_or(1, |way| way.queues as usize);
-    let each: usize = devices.map(|device| queues(device).div_ceil(workers)).sum();
-    each * afxdp::frames_needed(afxdp::RING) as usize
+    let needed = |device| {
+        let queues = Way::of(device, stands).map_or(1, |way| way.queues.max(1) as usize);
+        let in_rings = queues.div_ceil(workers) * afxdp::frames_needed(afxdp::RING) as usize;
+        in_rings + frames_held(workers.div_ceil(queues))
+    };
+    devices.map(needed).sum()
 }
 
 /// Opens a device: a port for each worker, whose frames lie in these pools.
@@ -82,28 +85,4 @@ pub(super) fn open(
 
 fn counted(queues: usize) -> String {
     if queues == 1 { "one queue".to_owned() } else { format!("{queues} queues") }
-}
-
-/// Gives each worker its share of the queues, or of one of them.
-fn share_out(
-    name: &str,
-    queues: Vec<Box<dyn Port>>,
-    pools: &[Pool],
-) -> Result<Vec<Box<dyn Port>>, DeviceError> {
-    let workers = pools.len();
-    let count = queues.len();
-    if count >= workers {
-        let mut sets: Vec<QueueSet<_>> = pools.iter().map(|_| QueueSet::default()).collect();
-        for (at, port) in queues.into_iter().enumerate() {
-            sets[at % workers].push(port);
-        }
-        return Ok(sets.into_iter().map(|set| Box::new(set) as Box<dyn Port>).collect());
-    }
-    // Worker `w` shares the queue of worker `w % count`.
-    let mut ends = Vec::new();
-    for (at, port) in queues.into_iter().enumerate() {
-        let sharing = (at..workers).step_by(count).count();
-        ends.push(spread(name, port, &pools[at], sharing)?.into_iter());
-    }
-    Ok((0..workers).filter_map(|worker| ends.get_mut(worker % count.max(1))?.next()).collect())
 }

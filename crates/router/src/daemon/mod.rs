@@ -176,8 +176,8 @@ impl Daemon {
         };
         let pin = matches!(config.workers.cores, Cores::List(_));
         let count = cores.len().min(interfaces.queues(&control)).max(1);
-        let (frame_bytes, ports) = interfaces.frames(&control);
-        let frames = (ports + SPARE_PORTS) * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
+        let (frame_bytes, in_rings) = interfaces.frames(&control, count);
+        let frames = in_rings + SPARE_PORTS * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
         let plan = match config.checks_sources() {
             true => router_graph::plan_with_checks(),
             false => router_graph::plan(),
@@ -393,10 +393,9 @@ impl Daemon {
         self.questions = None;
         // The kernel has its frames from here on; what is in our rings is still carried.
         self.interfaces.detach();
-        for worker in &self.workers {
+        // The last first: what one sends by another's queue is still carried.
+        for worker in self.workers.iter_mut().rev() {
             worker.tell(Command::Stop);
-        }
-        for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take()
                 && thread.join().is_err()
             {

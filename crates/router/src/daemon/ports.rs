@@ -1,8 +1,8 @@
 //! Which interface is driven how, followed as interfaces come, go and change.
 //!
 //! An interface that can carry forwarded packets gets a classifier and, for each worker, AF_XDP sockets
-//! on its share of the queues. One that cannot, or may not, stays with the kernel, and routes that leave
-//! by it go out through a packet socket.
+//! on its share of the queues, or a share of one queue. One that cannot, or may not, stays with the
+//! kernel, and routes that leave by it go out through a packet socket.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
-use fingerpost_packet::device::{DeviceError, Port, QueueSet, af_packet};
+use fingerpost_packet::device::{DeviceError, Port, af_packet, frames_held, share_out};
 use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
@@ -48,6 +48,9 @@ impl WorkerHandle {
         self.waker.wake();
     }
 }
+
+/// Entries of a receive ring that are worth a queue.
+const SHORTEST_RING: u32 = 256;
 
 /// How often drivers are asked what they take.
 const OUTLETS_EVERY: Duration = Duration::from_millis(250);
@@ -254,24 +257,33 @@ impl Interfaces {
             .collect()
     }
 
-    /// How many workers the interfaces can feed: each needs a queue of its own on every one.
+    /// How many workers the interfaces can feed: as many as one of them has queues. Of one with fewer, some management
+    /// network beside fast ones, they share the queues.
     pub(crate) fn queues(&self, control: &Control) -> usize {
-        let usable = control
-            .links()
-            .filter(|(link, _, state)| !state.loopback && self.plan(*link, state).is_ok());
-        let queues = usable.filter_map(|(_, _, state)| afxdp::queues(&state.name).ok()).min();
-        queues.and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1)
+        let queues = self.usable(control).filter_map(|state| afxdp::queues(&state.name).ok());
+        queues.max().map_or(1, |most| most.max(1) as usize)
     }
 
-    /// The frame size that all usable interfaces need, in bytes, and how many interfaces there are.
-    pub(crate) fn frames(&self, control: &Control) -> (u16, u32) {
-        let sizes: Vec<u16> = control
-            .links()
-            .filter(|(link, _, state)| self.plan(*link, state).is_ok())
-            .filter_map(|(_, _, state)| afxdp::frame_bytes_for(state.mtu))
-            .collect();
-        let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
-        (sizes.into_iter().max().unwrap_or(2048), count)
+    /// The frame size that all usable interfaces need, in bytes, and how many frames each of so many workers may have in
+    /// their rings.
+    pub(crate) fn frames(&self, control: &Control, workers: usize) -> (u16, u32) {
+        let needed = |state: &LinkState| {
+            let queues = afxdp::queues(&state.name).map_or(1, |queues| queues.max(1) as usize);
+            let own = queues.div_ceil(workers);
+            let held = frames_held(workers.div_ceil(queues));
+            own * afxdp::frames_needed(ring_of(own)) as usize + held
+        };
+        let sizes = self.usable(control).filter_map(|state| afxdp::frame_bytes_for(state.mtu));
+        let frames: usize = self.usable(control).map(needed).sum();
+        (sizes.max().unwrap_or(2048), u32::try_from(frames).unwrap_or(u32::MAX))
+    }
+
+    /// The interfaces that are not the kernel's.
+    fn usable<'a>(&'a self, control: &'a Control) -> impl Iterator<Item = &'a LinkState> {
+        let usable =
+            move |link: u32, state: &LinkState| !state.loopback && self.plan(link, state).is_ok();
+        let links = control.links().filter(move |(link, _, state)| usable(*link, state));
+        links.map(|(_, _, state)| state)
     }
 
     /// Opens what is new, closes what is gone or changed, and tells the classifiers what is local.
@@ -427,9 +439,8 @@ impl Interfaces {
             None => Arc::new(self.attach(link, &classifier, mode)?),
         };
         let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
-        let mut said = String::new();
-        let mut sets: Vec<QueueSet<AfxdpPort>> =
-            workers.iter().map(|_| QueueSet::default()).collect();
+        let ring = ring_of((queues as usize).div_ceil(workers.len()));
+        let mut sockets: Vec<AfxdpPort> = Vec::new();
         for queue in 0..queues {
             let at = queue as usize % workers.len();
             let socket = afxdp::open(&afxdp::Spec {
@@ -437,28 +448,25 @@ impl Interfaces {
                 ifindex: link,
                 queue,
                 pool: &workers[at].pool,
-                shared: sets[at].first(),
-                ring: afxdp::RING,
+                // The first of the same worker.
+                shared: sockets.get(at),
+                ring,
                 attached: &attached,
                 zero_copy: mode != Mode::Generic,
             })?;
             classifier.set_socket(queue, socket.as_fd())?;
-            if said.is_empty() {
-                said = socket.mode();
-            }
-            sets[at].push(socket);
+            sockets.push(socket);
         }
-        for (worker, set) in workers.iter().zip(sets) {
-            // A worker without a queue here sends through the kernel: slow, right, counted.
-            let port_of: Box<dyn Port> = if set.first().is_none() {
-                Box::new(af_packet::open(&state.name, link)?)
-            } else {
-                Box::new(set)
-            };
-            worker.tell(Command::AddPort(port, port_of));
-        }
+        let mut said = sockets.first().map(AfxdpPort::mode).unwrap_or_default();
         if queues > 1 {
-            said = format!("{said}, {queues} queues");
+            said += &format!(", {queues} queues");
+        }
+        if (queues as usize) < workers.len() {
+            said += &format!(" for {} workers, by flow", workers.len());
+        }
+        let pools: Vec<Pool> = workers.iter().map(|worker| worker.pool.clone()).collect();
+        for (worker, end) in workers.iter().zip(share_out(&state.name, sockets, &pools)?) {
+            worker.tell(Command::AddPort(port, end));
         }
         if let Some(forwarder) = &self.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)
@@ -586,6 +594,13 @@ impl Interfaces {
     }
 }
 
+/// Entries of the receive ring of each queue, where a worker has so many of the interface's: of many queues shorter ones,
+/// so that all of them hold what one would.
+fn ring_of(queues: usize) -> u32 {
+    let each = queues.next_power_of_two();
+    u32::try_from(afxdp::RING as usize / each).unwrap_or(afxdp::RING).max(SHORTEST_RING)
+}
+
 /// Whether a driver takes what programs send.
 fn takes(asker: &mut Option<Asker>, link: u32, hardware: bool) -> bool {
     match asker {
@@ -660,4 +675,14 @@ enum OpenError {
         "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
     )]
     Mtu(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_of_many_queues_are_shorter() {
+        assert_eq!([1, 2, 3, 4, 16, 1000].map(ring_of), [4096, 2048, 1024, 1024, 256, 256]);
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) const DRIVER: Driver = Driver {
 
 /// Frames on their way, each way.
 const ENTRIES: u32 = 512;
-/// Room for a frame.
+/// Room for a frame, between two processes.
 const CHUNK: usize = 2048;
 
 /// What the first one says: these bytes, and in its version the shape of the memory.
@@ -45,8 +45,11 @@ const LOOK_EVERY: u32 = 256;
 /// Where the parts of one way lie; the second way follows the first.
 const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, flags: 128, slots: 192 };
 const CHUNKS: usize = OFFSETS.slots + ENTRIES as usize * 8;
-const WAY: usize = CHUNKS + ENTRIES as usize * CHUNK;
-const BYTES: usize = 2 * WAY;
+
+/// Bytes of one way, with so much room for each frame.
+const fn way(chunk: usize) -> usize {
+    CHUNKS + ENTRIES as usize * chunk
+}
 
 /// One end.
 pub(super) struct Ring {
@@ -76,6 +79,8 @@ struct Joined {
     to_chunks: usize,
     from: Consumer<u64>,
     from_chunks: usize,
+    /// Room for a frame.
+    chunk: usize,
     /// The other side was asked for a wakeup.
     asked: AtomicBool,
 }
@@ -111,12 +116,13 @@ fn is_socket(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Both ends of a ring inside this process, by the memory that two would share. `name` is for messages.
-pub(super) fn pair(name: &str) -> io::Result<(Ring, Ring)> {
+/// Both ends of a ring inside this process, by the memory that two would share, for frames of so many bytes. `name` is
+/// for messages.
+pub(super) fn pair(name: &str, chunk: usize) -> io::Result<(Ring, Ring)> {
     let (one, other) = UnixStream::pair()?;
-    let first = Joined::first(one)?;
+    let first = Joined::first(one, chunk)?;
     other.set_nonblocking(true)?;
-    let second = Joined::second(&other)?.ok_or(ErrorKind::WouldBlock)?;
+    let second = Joined::second(&other, chunk)?.ok_or(ErrorKind::WouldBlock)?;
     let end = |joined| {
         let (path, state) = (name.to_owned(), State::Joined(Box::new(joined)));
         Ring { path, listener: None, state, quiet: 0, counts: Counts::default() }
@@ -189,10 +195,10 @@ impl Ring {
         let joined = match (&self.state, &self.listener) {
             (State::Alone, Some(listener)) => match listener.socket.accept() {
                 // Who went again before it was answered leaves us where we were.
-                Ok((stream, _)) => Joined::first(stream).ok(),
+                Ok((stream, _)) => Joined::first(stream, CHUNK).ok(),
                 Err(_) => None,
             },
-            (State::Asking(stream), _) => match Joined::second(stream) {
+            (State::Asking(stream), _) => match Joined::second(stream, CHUNK) {
                 Ok(joined) => joined,
                 Err(error) => return Err(self.gone(&error.to_string())),
             },
@@ -227,16 +233,17 @@ impl Ring {
 
 impl Joined {
     /// Of who came first: makes the memory and hands it over.
-    fn first(stream: UnixStream) -> io::Result<Self> {
+    fn first(stream: UnixStream, chunk: usize) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let file = handover::memory(BYTES)?;
-        let memory = Mapping::of_file(file.as_fd(), BYTES)?;
+        let bytes = 2 * way(chunk);
+        let file = handover::memory(bytes)?;
+        let memory = Mapping::of_file(file.as_fd(), bytes)?;
         handover::give(&stream, &file, GREETING)?;
-        Ok(Self::new(stream, memory, 0, WAY))
+        Ok(Self::new(stream, memory, (0, way(chunk)), chunk))
     }
 
     /// Of who came second; `None` while nothing was handed over.
-    fn second(stream: &UnixStream) -> io::Result<Option<Self>> {
+    fn second(stream: &UnixStream, chunk: usize) -> io::Result<Option<Self>> {
         let mut greeting = [0; GREETING.len()];
         let (came, file) = match handover::take(stream, &mut greeting) {
             Ok(taken) => taken,
@@ -247,14 +254,16 @@ impl Joined {
         let Some(file) = file.filter(|_| greeting[..came] == GREETING[..]) else {
             return Err(other("it speaks of something else"));
         };
-        if !handover::keeps(&file, BYTES)? {
+        let bytes = 2 * way(chunk);
+        if !handover::keeps(&file, bytes)? {
             return Err(other("its memory is too small, or can be cut off"));
         }
-        let memory = Mapping::of_file(file.as_fd(), BYTES)?;
-        Ok(Some(Self::new(stream.try_clone()?, memory, WAY, 0)))
+        let memory = Mapping::of_file(file.as_fd(), bytes)?;
+        Ok(Some(Self::new(stream.try_clone()?, memory, (way(chunk), 0), chunk)))
     }
 
-    fn new(stream: UnixStream, memory: Mapping, to: usize, from: usize) -> Self {
+    /// `to` and `from` are where the ways begin.
+    fn new(stream: UnixStream, memory: Mapping, (to, from): (usize, usize), chunk: usize) -> Self {
         let memory = Arc::new(memory);
         let at = |way: usize| Offsets {
             producer: way + OFFSETS.producer,
@@ -268,6 +277,7 @@ impl Joined {
             to_chunks: to + CHUNKS,
             from: Consumer::new(memory.clone(), at(from), ENTRIES),
             from_chunks: from + CHUNKS,
+            chunk,
             memory,
             asked: AtomicBool::new(false),
         }
@@ -296,10 +306,10 @@ impl Joined {
             into.push_raw(frame, HEADROOM, longest, Meta::default());
         });
         for i in first..first + count {
-            let chunk = self.from_chunks + self.from.place() * CHUNK;
+            let chunk = self.from_chunks + self.from.place() * self.chunk;
             let told = usize::try_from(self.from.take()).unwrap_or(usize::MAX);
             // An empty frame ends as one that is too short.
-            let len = if told > CHUNK.min(longest.into()) { 0 } else { told };
+            let len = if told > self.chunk.min(longest.into()) { 0 } else { told };
             counts.bad += u64::from(len != told);
             self.memory.read(chunk, &mut into.bytes_mut(i)[..len]);
             into.truncate(i, len);
@@ -316,11 +326,11 @@ impl Joined {
         let count = from.len().min(free);
         for i in 0..count {
             let frame = from.bytes(i);
-            if frame.len() > CHUNK {
+            if frame.len() > self.chunk {
                 counts.too_long += 1;
                 continue;
             }
-            self.memory.write(self.to_chunks + self.to.place() * CHUNK, frame);
+            self.memory.write(self.to_chunks + self.to.place() * self.chunk, frame);
             self.to.put(frame.len() as u64);
         }
         counts.full += u64::from(count < from.len());

@@ -178,14 +178,14 @@ fn a_neighbor_gone_mad_does_no_harm() {
     let path = path("file");
     let file = fs::File::create_new(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    file.set_len(BYTES as u64).unwrap();
+    file.set_len(2 * way(CHUNK) as u64).unwrap();
     handover::give(&one, &file, GREETING).unwrap();
-    assert!(Joined::second(&other).is_err());
-    handover::give(&one, &handover::memory(BYTES / 2).unwrap(), GREETING).unwrap();
-    let error = Joined::second(&other).map(|_| ()).unwrap_err().to_string();
+    assert!(Joined::second(&other, CHUNK).is_err());
+    handover::give(&one, &handover::memory(way(CHUNK)).unwrap(), GREETING).unwrap();
+    let error = Joined::second(&other, CHUNK).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("too small"), "{error}");
-    handover::give(&one, &handover::memory(BYTES).unwrap(), b"something else..").unwrap();
-    assert!(Joined::second(&other).is_err());
+    handover::give(&one, &handover::memory(2 * way(CHUNK)).unwrap(), b"something else..").unwrap();
+    assert!(Joined::second(&other, CHUNK).is_err());
 }
 
 /// Who waits is woken: no frame stays behind, whatever the order of sleeping and sending.

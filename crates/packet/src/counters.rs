@@ -61,6 +61,11 @@ impl<T: Default> PerWorker<T> {
         self.list().iter().map(|counts| read(counts)).fold(0, u64::wrapping_add)
     }
 
+    /// Looks at the counts of each worker.
+    pub fn each(&self, look: impl FnMut(&T)) {
+        self.list().iter().map(AsRef::as_ref).for_each(look);
+    }
+
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<T>>> {
         // A list of pointers is whole whatever panicked beside it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -83,6 +83,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> SourceFilter(own pass 10.0.0.0/24, lan mark 4 10.0.0.0/8 2001:db8::/32)
         -> s :: SourceFilter(bad drop 10.0.0.0/8 2001:db8::9, all count 0/0 ::/0, DEFAULT drop) -> ToDevice(b);
         s [drop] -> SourceFilter(x drop 10.0.0.9) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> c :: PrefixCounter(10.0.0.0/24, 2001:db8::/64 x) -> ToDevice(b);
+        c [rest] -> PrefixCounter(0/0, ADDRESS src) -> ToDevice(c)"),
     ordered("FromDevice(a) -> Strip(14) -> s :: SourceFilter(all limit 1000 0/0 ::/0, some limit 1Mbps 10/8) -> ToDevice(b);
         s [drop] -> ToDevice(c)"),
     makes("FromDevice(a) -> Strip(14) -> CheckIPHeader -> IPFragmenter(300, HONOR_DF false) -> r :: IPReassembler(HIMEM 9000)

@@ -39,6 +39,7 @@ mod neighbors;
 mod next_hop;
 mod paint;
 mod ping_responder;
+mod prefix_counter;
 mod print;
 mod querier;
 mod questions;
@@ -126,6 +127,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     paint::SWITCH,
     paint::TEE,
     ping_responder::CLASS,
+    prefix_counter::CLASS,
     print::CLASS,
     queue::CLASS,
     rated::BYTE_SHAPER,

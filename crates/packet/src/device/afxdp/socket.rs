@@ -65,7 +65,7 @@ pub(super) struct LetGo {
 }
 
 /// How long a queue may stay taken by a socket that was closed.
-pub(super) const LET_GO: Duration = Duration::from_millis(500);
+pub(super) const LET_GO: Duration = Duration::from_secs(2);
 
 impl Drop for LetGo {
     fn drop(&mut self) {

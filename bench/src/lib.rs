@@ -4,6 +4,7 @@
 //! noisy machine; answers are checked before a number is printed.
 
 pub mod build;
+mod cores;
 pub mod document;
 pub mod drawings;
 pub mod family;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::lookup::pin;
+use crate::cores::pin;
 
 /// Something that can be measured, over and over.
 pub trait Measured {

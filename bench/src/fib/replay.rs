@@ -9,8 +9,8 @@ use fingerpost_route::{Forwarding, Reader};
 
 use super::world::{Lane, World};
 use super::{FibOptions, blank, check, load};
+use crate::cores::pin;
 use crate::document::{Run, Unit};
-use crate::lookup::pin;
 use crate::measure::{Clock, Measured, Plan, sample_beside};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};

@@ -16,8 +16,8 @@ use fingerpost_route::{Forwarding, Mac, Reader};
 
 use super::world::{self, FAR, Lane, NEAR, World};
 use super::{FibOptions, blank, check, load};
+use crate::cores::pin;
 use crate::document::{Mode, Run, Unit};
-use crate::lookup::pin;
 use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::table::Table;

@@ -23,9 +23,10 @@ use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::buf::{Batch, Pool};
 use fingerpost_packet::counters::WorkerCounters;
+use fingerpost_packet::device::BURST;
 use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
 use fingerpost_packet::graph::Plan as GraphPlan;
-use fingerpost_packet::worker::{BURST, Worker, WorkerOptions};
+use fingerpost_packet::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Port, router_graph};
 use fingerpost_route::{Control, Forwarding, Reader};
 

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-pub(crate) use self::contest::{elsewhere, pin};
 use self::entries::Contest;
 pub use self::streams::Stream;
 use self::trace::Trace;

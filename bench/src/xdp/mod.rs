@@ -23,10 +23,10 @@ use fingerpost_packet::xdp::generator::{Feeder, WORTHWHILE};
 use fingerpost_packet::xdp::meter::{Expected, Reading};
 use fingerpost_packet::xdp::{Generator, Link, Meter};
 
+use crate::cores::pin;
 use crate::document::{BenchDocument, Run, Unit};
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
-use crate::lookup::pin;
 use crate::measure::{Turn, alternate_told};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};

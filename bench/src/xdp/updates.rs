@@ -21,10 +21,10 @@ use fingerpost_route::{
 use super::engine::Ours;
 use super::lab::{self, Lab};
 use super::{Traffic, XdpOptions, settled};
+use crate::cores::elsewhere;
 use crate::document::{Kind, Run, Unit};
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
-use crate::lookup::elsewhere;
 use crate::table::{Table, Tables};
 
 /// Routes that change, over and over.

@@ -7,7 +7,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::lookup::{FormatError, UpdateError};
+use crate::error::{FormatError, UpdateError};
 use crate::mem::{Memory, Region, region_named};
 
 /// Name of the region.

@@ -7,7 +7,8 @@
 use alloc::vec::Vec;
 
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{NextHopId, Routes, TableStats};
+use crate::lookup::{Routes, TableStats};
+use crate::next_hop_id::NextHopId;
 
 /// A route, or none, that serves a part of the address space.
 pub type Serving<A> = Option<(Prefix<A>, NextHopId)>;

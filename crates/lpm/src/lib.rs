@@ -89,11 +89,13 @@ extern crate std;
 pub mod addr;
 pub mod algo;
 pub mod buddy;
+pub mod error;
 pub mod head;
 pub mod intervals;
 pub mod lookup;
 #[allow(unsafe_code, reason = "regions shared by atomics; its invariants are numbered there")]
 pub mod mem;
+pub mod next_hop_id;
 #[cfg(feature = "std")]
 pub mod oracle;
 pub mod plies;
@@ -115,13 +117,15 @@ pub mod waiting;
 
 pub use addr::{Addr, Prefix, PrefixError};
 pub use algo::{ChunkForm, is_bitmap_trie};
+pub use error::{FormatError, UpdateError};
 pub use lookup::{
-    Algorithm, Change, Epoch, FormatError, Grace, Limits, Lookup, Module, NextHopId, NoReaders,
-    Origin, Routes, Step, Table, TableStats, UpdateError,
+    Algorithm, Change, Epoch, Grace, Limits, Lookup, Module, NoReaders, Origin, Routes, Step,
+    Table, TableStats,
 };
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
 pub use mem::{Heap, Memory, Region};
+pub use next_hop_id::NextHopId;
 #[cfg(feature = "std")]
 pub use readers::{LpmReader, Pinned};
 pub use registry::{Rows, Unknown, find_v4, find_v6, v4, v6};

@@ -9,33 +9,11 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::addr::{Addr, Prefix};
+use crate::error::{FormatError, UpdateError};
 use crate::mem::{Memory, Region};
+use crate::next_hop_id::NextHopId;
 use crate::simd::Job;
 use crate::singles::{Chain, Each};
-
-/// The answer of a lookup: a dense index of a next hop or of a group of next hops.
-///
-/// Structures pack it into 15 to 31 bits and say so in their [`Limits`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-#[repr(transparent)]
-pub struct NextHopId(pub u32);
-
-impl NextHopId {
-    /// No prefix covers the address.
-    pub const NONE: Self = Self(0);
-
-    /// Whether there is no route.
-    #[inline]
-    pub fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-
-    /// As an index into an array.
-    #[inline]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// Tells a writer when what it unlinked may be used again.
 pub trait Grace {
@@ -305,70 +283,3 @@ pub struct Module {
     /// IPv6 rows.
     pub v6: &'static [Algorithm<u128>],
 }
-
-/// Why a table was not built or changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum UpdateError {
-    /// Cannot be done in place; build again from the routes. Not a fault.
-    Rebuild,
-    /// The shape of this table exceeds what the structure can hold; do not try again.
-    Limit {
-        /// Which limit.
-        what: &'static str,
-        /// What fits.
-        max: u64,
-        /// What was asked.
-        got: u64,
-    },
-    /// Memory could not be had; a smaller structure may still fit.
-    Memory {
-        /// For which region.
-        name: &'static str,
-        /// How much was asked.
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for UpdateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rebuild => f.write_str("cannot be changed in place: build again"),
-            Self::Limit { what, max, got } => {
-                write!(f, "{what} limit exceeded: need {got}, at most {max}")
-            }
-            Self::Memory { name, bytes } => write!(f, "no memory for {name}: {bytes} bytes"),
-        }
-    }
-}
-
-impl core::error::Error for UpdateError {}
-
-/// Why saved regions were not opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// A region that the layout needs is not there.
-    Missing(&'static str),
-    /// A region is shorter than what it must hold, or an index leaves it.
-    Bounds(&'static str),
-    /// Written by another layout.
-    Version {
-        /// What this program reads.
-        want: u64,
-        /// What was found.
-        got: u64,
-    },
-}
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(name) => write!(f, "region {name} is missing"),
-            Self::Bounds(name) => write!(f, "region {name} is cut short or damaged"),
-            Self::Version { want, got } => write!(f, "layout {got:#x} found, {want:#x} wanted"),
-        }
-    }
-}
-
-impl core::error::Error for FormatError {}

@@ -25,7 +25,7 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::lookup::{FormatError, UpdateError};
+use crate::error::{FormatError, UpdateError};
 
 /// Alignment of every region: one cache line.
 pub const LINE_BYTES: usize = 64;

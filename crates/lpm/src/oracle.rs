@@ -9,7 +9,7 @@ use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
 
 use crate::addr::{Addr, Prefix};
-use crate::lookup::NextHopId;
+use crate::next_hop_id::NextHopId;
 
 /// A hash map for each length, asked from the longest on.
 #[derive(Clone)]

@@ -26,7 +26,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::addr::Addr;
-use crate::lookup::{Epoch, Grace, Lookup, NextHopId};
+use crate::lookup::{Epoch, Grace, Lookup};
+use crate::next_hop_id::NextHopId;
 
 /// Announced by a reader that reads nothing.
 const AWAY: u64 = u64::MAX;

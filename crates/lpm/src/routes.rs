@@ -19,8 +19,9 @@ use core::fmt;
 use core::mem;
 
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{NextHopId, Routes, TableStats};
+use crate::lookup::{Routes, TableStats};
 use crate::mem::prefetch;
+use crate::next_hop_id::NextHopId;
 
 pub use walk::{Covering, Diff, Iter};
 use ways::{Way, Ways};

@@ -3,7 +3,7 @@
 //! Without that each key was a call: Poptrie's rate one by one was a third of itself.
 
 use crate::addr::Addr;
-use crate::lookup::NextHopId;
+use crate::next_hop_id::NextHopId;
 use crate::simd::Job;
 
 /// [`Lookup::lookup_each`](crate::Lookup::lookup_each); `out` is as long as `addrs`.

@@ -38,8 +38,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::addr::Addr;
+use crate::error::{FormatError, UpdateError};
 use crate::head::HEAD;
-use crate::lookup::{Algorithm, FormatError, Lookup, UpdateError};
+use crate::lookup::{Algorithm, Lookup};
 use crate::mem::{Memory, Region};
 use crate::registry::{Rows, Unknown};
 

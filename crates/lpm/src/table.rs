@@ -13,8 +13,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, Change, Lookup, NextHopId, Routes, Table, TableStats, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Change, Lookup, Routes, Table, TableStats};
 use crate::mem::Memory;
+use crate::next_hop_id::NextHopId;
 use crate::registry::{Rows, Unknown};
 use crate::routes::{Covering, Iter, RouteStore};
 

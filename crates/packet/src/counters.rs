@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::drops::{DropReason, REASONS};
 
@@ -31,6 +32,11 @@ impl Count {
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
+}
+
+/// Time that went by, as counts have it.
+pub(crate) fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Counts that each worker has its own of, and readers see the sum of.

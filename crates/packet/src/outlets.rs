@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta, Places, Pool};
-use crate::counters::WorkerCounters;
-use crate::device::{DeviceError, Port};
+use crate::counters::{WorkerCounters, nanoseconds};
+use crate::device::{BURST, DeviceError, Port};
 use crate::drops::DropReason;
 use crate::element::{Held, Transmit};
-use crate::worker::{BURST, Event, nanoseconds};
 
 /// Packets in a queue that are sent without waiting for the end of the round.
 const SEND_AT: usize = BURST;
@@ -23,6 +22,8 @@ const PATIENCE_NS: u64 = 100_000_000;
 
 /// Tries to make room in a full queue before a packet is dropped.
 const TRIES: usize = 2;
+
+type Failed = (u16, DeviceError, Option<Box<dyn Port>>);
 
 /// The ports of one worker, by number.
 pub(crate) struct Outlets {
@@ -138,12 +139,12 @@ impl Outlets {
         }
     }
 
-    /// A port whose device failed while it sent, if there is one: it is taken out.
-    pub(crate) fn failed(&mut self) -> Option<Event> {
+    /// A port whose device failed while it sent, if there is one: its number, why, and the port, which is taken out.
+    pub(crate) fn failed(&mut self) -> Option<Failed> {
         let slot = self.slots.iter_mut().flatten().find(|slot| slot.failed.is_some())?;
         let (number, error) = (slot.number, slot.failed.take()?);
         let port = self.remove(number, DropReason::PortDown);
-        Some(Event::PortFailed(number, error, port))
+        Some((number, error, port))
     }
 }
 

@@ -18,16 +18,12 @@ use fingerpost_lpm::simd::Ticks;
 use fingerpost_route::{Ask, Forwarding, Reader};
 
 use crate::buf::{BATCH, Batch, Pool};
-use crate::counters::WorkerCounters;
-use crate::device::{DeviceError, Port, Wait};
+use crate::counters::{WorkerCounters, nanoseconds};
+use crate::device::{BURST, DeviceError, Port, Wait};
 use crate::drops::DropReason;
 use crate::graph::{Graph, Plan, Round};
 use crate::outlets::Outlets;
 use crate::trace::Tracer;
-
-/// Packets taken from a port at once, unless asked otherwise: enough to overlap cache misses, few
-/// enough to stay in the first-level cache from the first element to the last.
-pub const BURST: usize = 128;
 
 /// How long to look again before sleeping: waking costs about as much.
 const SPIN_NS: u64 = 50_000;
@@ -362,8 +358,8 @@ impl Worker {
                 self.counters.asks_lost.add(1);
             }
         }
-        while let Some(event) = self.outlets.failed() {
-            let _ = self.events.send(event);
+        while let Some((number, error, port)) = self.outlets.failed() {
+            let _ = self.events.send(Event::PortFailed(number, error, port));
         }
     }
 
@@ -396,10 +392,6 @@ fn count_received(batch: &mut Batch, number: u16, counters: &WorkerCounters) {
 }
 
 /// Nanoseconds since then.
-pub(crate) fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

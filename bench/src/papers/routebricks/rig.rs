@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use fingerpost_lpm::NextHopId;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_packet::buf::{BATCH, Batch, Pool};
+use fingerpost_packet::device::BURST;
 use fingerpost_packet::device::memory::{Check, Generator, HEADER_BYTES, Sink};
 use fingerpost_packet::device::{DRIVERS, DeviceSpec};
 use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut};
-use fingerpost_packet::worker::BURST;
 use fingerpost_packet::{
     Command, DeviceError, ELEMENTS, Plan as Graph, Port, Worker, WorkerCounters, router_graph,
 };

@@ -14,9 +14,9 @@ use fingerpost_packet::xdp::{Classifier, Link, LocalAddresses, Meter, Mode};
 use fingerpost_route::Control;
 
 use super::{Engine, Row};
+use crate::cores::elsewhere;
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS, Ports};
-use crate::lookup::elsewhere;
 use crate::table::Tables;
 use crate::wire::router::Running;
 

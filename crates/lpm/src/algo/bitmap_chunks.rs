@@ -41,10 +41,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::head::{HEAD, Head, stamp};
-use crate::lookup::{
-    Algorithm, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cell, Cells, Region};
+use crate::next_hop_id::NextHopId;
 use crate::simd::{BitOps, Job, each};
 use crate::singles::{Chain, Each};
 use crate::space::LINE_WORDS;

@@ -37,10 +37,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::addr::Addr;
 use crate::head::{HEAD, Head, stamp};
-use crate::lookup::{
-    Algorithm, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch};
+use crate::next_hop_id::NextHopId;
 use crate::simd::{BitOps, Job};
 use crate::singles::{Chain, Each};
 

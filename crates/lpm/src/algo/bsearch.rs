@@ -19,13 +19,15 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::addr::{Addr, Prefix};
+use crate::error::{FormatError, UpdateError};
 use crate::head::{HEAD, Head, stamp};
 use crate::intervals::sweep;
 use crate::lookup::{
-    Algorithm, Change, FormatError, Grace, Limits, Lookup, Module, NextHopId, Origin, Routes, Step,
-    Table, TableStats, UpdateError, check_out,
+    Algorithm, Change, Grace, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats,
+    check_out,
 };
 use crate::mem::{Memory, Region, region_named};
+use crate::next_hop_id::NextHopId;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module { v4: &[row::<u32>()], v6: &[row::<u128>()] };

@@ -27,12 +27,12 @@ use core::marker::PhantomData;
 
 use self::form::{Form, Lengths4, Lengths6, Narrow, Wide};
 use crate::addr::Addr;
+use crate::error::FormatError;
 use crate::head::{HEAD, Head};
 use crate::intervals::Serving;
-use crate::lookup::{
-    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 use crate::plies::{SLOTS, Slot, Tables};
 
 /// The rows of this file.

@@ -30,11 +30,11 @@ use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use self::form::{Entry, Form, V4, V6};
+use crate::error::FormatError;
 use crate::head::{HEAD, Head};
-use crate::lookup::{
-    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {

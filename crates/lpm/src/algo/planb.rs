@@ -26,11 +26,11 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::error::FormatError;
 use crate::head::{HEAD, Head, stamp};
-use crate::lookup::{
-    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 use crate::simd::Simd;
 
 /// The rows of this file.

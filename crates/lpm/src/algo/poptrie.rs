@@ -34,11 +34,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::addr::Addr;
+use crate::error::FormatError;
 use crate::head::{HEAD, Head, stamp};
-use crate::lookup::{
-    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 use crate::simd::{BitOps, Job};
 use crate::singles::{Chain, Each};
 

@@ -28,11 +28,11 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::addr::{Addr, Prefix};
+use crate::error::FormatError;
 use crate::head::{HEAD, Head, stamp};
-use crate::lookup::{
-    Algorithm, FormatError, Limits, Lookup, Module, NextHopId, Origin, Step, TableStats, check_out,
-};
+use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module { v4: &[row::<u32>()], v6: &[row::<u128>()] };

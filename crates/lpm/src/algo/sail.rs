@@ -19,13 +19,15 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::addr::Prefix;
+use crate::error::{FormatError, UpdateError};
 use crate::head::{HEAD, Head, stamp};
 use crate::intervals::Serving;
 use crate::lookup::{
-    Algorithm, Change, FormatError, Grace, Limits, Lookup, Module, NextHopId, Origin, Routes, Step,
-    Table, TableStats, UpdateError, check_out,
+    Algorithm, Change, Grace, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats,
+    check_out,
 };
 use crate::mem::{Cells, Masked, Memory, Region, prefetch, region_named};
+use crate::next_hop_id::NextHopId;
 use crate::plies::{Cuts, Full, Plies, SLOTS, Slot, Tables};
 
 /// The rows of this file.

@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::string::String;
 
 use super::{Heap, LINE_BYTES, Memory, Region};
-use crate::lookup::UpdateError;
+use crate::error::UpdateError;
 
 /// Size of a huge page: what x86-64, and AArch64 with pages of 4 KiB, have.
 const HUGE_BYTES: usize = 2 << 20;
@@ -293,7 +293,8 @@ pub fn huge_pages_on_request() -> bool {
 mod tests {
     use super::*;
     use crate::algo::ALGORITHMS;
-    use crate::lookup::{NextHopId, Routes};
+    use crate::lookup::Routes;
+    use crate::next_hop_id::NextHopId;
     use crate::testing::{Shape, probes, table};
     use crate::{Prefix, RouteStore};
     use core::sync::atomic::Ordering::Relaxed;

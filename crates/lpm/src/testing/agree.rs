@@ -7,8 +7,10 @@ use core::fmt;
 use super::Rng;
 use super::streams::{Addresses, Stream};
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, Lookup, NextHopId, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Lookup};
 use crate::mem::Heap;
+use crate::next_hop_id::NextHopId;
 use crate::oracle::Oracle;
 use crate::routes::RouteStore;
 

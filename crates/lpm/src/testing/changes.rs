@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use super::Rng;
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Change, NextHopId};
+use crate::lookup::Change;
+use crate::next_hop_id::NextHopId;
 use crate::routes::RouteStore;
 
 /// Sets a route in `store` ([`NextHopId::NONE`] withdraws it), and tells what changed.

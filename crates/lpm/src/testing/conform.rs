@@ -14,8 +14,10 @@ use super::rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 use super::streams::{Addresses, Stream, probes};
 use super::tables::{Shape, skewed_hop, table};
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, Lookup, NextHopId, NoReaders, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Lookup, NoReaders};
 use crate::mem::{Heap, Memory};
+use crate::next_hop_id::NextHopId;
 
 type Route<A> = (Prefix<A>, NextHopId);
 

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::set;
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, Change, Grace, Lookup, NextHopId, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Change, Grace, Lookup, Table};
 use crate::mem::Heap;
+use crate::next_hop_id::NextHopId;
 use crate::oracle::Oracle;
 use crate::routes::RouteStore;
 

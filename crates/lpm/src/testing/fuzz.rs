@@ -20,7 +20,9 @@ use super::Rng;
 use super::rig::{HeldGrace, Rig};
 use super::streams::probes;
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, NextHopId, Routes, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Routes};
+use crate::next_hop_id::NextHopId;
 use crate::registry::Rows;
 
 /// A table that takes more than this when empty is built for every so many inputs only.

@@ -8,8 +8,10 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::set;
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Algorithm, Change, Epoch, Grace, Lookup, NextHopId, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Algorithm, Change, Epoch, Grace, Lookup, Table};
 use crate::mem::{Heap, Memory, Region};
+use crate::next_hop_id::NextHopId;
 use crate::oracle::Oracle;
 use crate::routes::RouteStore;
 

@@ -6,7 +6,7 @@ use std::string::String;
 
 use super::Rng;
 use crate::addr::{Addr, Prefix};
-use crate::lookup::NextHopId;
+use crate::next_hop_id::NextHopId;
 
 /// What a generated table looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,6 +37,10 @@ pub struct Driver {
     pub open: fn(&DeviceSpec<'_>) -> Result<Ports, DeviceError>,
 }
 
+/// Packets taken from a port at once, and handed to it, unless asked otherwise: enough to overlap cache misses, few
+/// enough to stay in the first-level cache from the first element to the last.
+pub const BURST: usize = 128;
+
 /// The ports of a device, by queue.
 pub type Ports = Vec<Box<dyn Port>>;
 

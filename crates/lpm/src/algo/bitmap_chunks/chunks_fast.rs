@@ -22,8 +22,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU64};
 
 use super::{ENTRIES, Entry, PART_SHIFT, PARTS, SHIFT, Width};
-use crate::lookup::NextHopId;
 use crate::mem::{Region, prefetch_at};
+use crate::next_hop_id::NextHopId;
 
 /// Most words of a chunk: its bitmap, and a result for each slot.
 pub(super) const fn reach<W: Width>() -> usize {

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use super::{LINE_WORDS, PART_SHIFT, PARTS, SHIFT, TAIL_HEAD, Width, words_of};
 use crate::addr::Prefix;
 use crate::intervals::sweep;
-use crate::lookup::{NextHopId, Routes};
+use crate::lookup::Routes;
+use crate::next_hop_id::NextHopId;
 
 /// Answers inside a /18: where each starts, and the next hop from there on.
 pub(super) type Pieces = [(u32, u32)];

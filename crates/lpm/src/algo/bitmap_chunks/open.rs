@@ -8,7 +8,8 @@ use super::{
     BASE, Counts, DIRECT, ENTRIES, Entry, Far, HEAP, LINE_WORDS, NAMES, Near, Reader, SHIFT,
     SINK_END, SINK_WORDS, TAIL, TAIL_HEAD, Wide, Width, words_of,
 };
-use crate::lookup::{FormatError, Lookup};
+use crate::error::FormatError;
+use crate::lookup::Lookup;
 use crate::mem::{Region, region_named};
 
 /// What a reader written elsewhere must know of a table of bitmap chunks, besides the regions `direct`,

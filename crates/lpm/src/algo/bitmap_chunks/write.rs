@@ -21,9 +21,11 @@ use super::{
     TAILS, WAITING, Width, words_of,
 };
 use crate::addr::Prefix;
+use crate::error::UpdateError;
 use crate::intervals::sweep;
-use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
+use crate::lookup::{Change, Epoch, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
+use crate::next_hop_id::NextHopId;
 use crate::room::Room;
 use crate::simd::ones;
 use crate::space::{LINE_WORDS, Space};

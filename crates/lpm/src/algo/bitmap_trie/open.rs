@@ -7,7 +7,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::{
     CHUNK, Counts, DEFAULT, DIRECT, HEAP, LAYOUT, NAMES, Reader, STRIDE, TABLE, TOP, TOPS, words_of,
 };
-use crate::lookup::{FormatError, Lookup};
+use crate::error::FormatError;
+use crate::lookup::Lookup;
 use crate::mem::{Region, region_named};
 
 /// Whether these are the regions of a bitmap trie of the layout that the head of this file's parent draws,

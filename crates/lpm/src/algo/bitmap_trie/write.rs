@@ -20,8 +20,9 @@ use super::{
     LAST_SLOT, LAYOUT, NAMES, PREFIXES, Reader, STRIDE, TABLE, TOP, TOPS, WAITING, start, words_of,
 };
 use crate::addr::{Addr, Prefix};
+use crate::error::UpdateError;
 use crate::intervals::{Specific, sweep};
-use crate::lookup::{Change, Grace, Lookup, NoReaders, Routes, Table, UpdateError};
+use crate::lookup::{Change, Grace, Lookup, NoReaders, Routes, Table};
 use crate::mem::Memory;
 use crate::runs::{Runs, SLOTS, spliced};
 use crate::simd::ones;

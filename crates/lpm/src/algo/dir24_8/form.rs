@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::head::stamp;
 use crate::intervals::Serving;
-use crate::lookup::NextHopId;
 use crate::mem::Cell;
+use crate::next_hop_id::NextHopId;
 use crate::plies::Slot;
 
 /// An entry as it lies in memory. All forms give 0 the meaning "no route".

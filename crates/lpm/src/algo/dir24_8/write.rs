@@ -6,7 +6,8 @@ use alloc::sync::Arc;
 use super::form::{Form, Narrow, Wide};
 use super::{BLOCKS, Counts, FIRST, LOW, NAMES, PREFIXES, Reader, TOP, WAITING, Walk};
 use crate::addr::Prefix;
-use crate::lookup::{Change, Grace, Lookup, Routes, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
 use crate::plies::{Cuts, Full, Plies, SLOTS};
 
@@ -132,8 +133,9 @@ impl<A: Walk, F: Form> Table<A> for Writer<A, F> {
 mod tests {
     use super::super::form::{Lengths4, Lengths6};
     use super::*;
-    use crate::lookup::{NextHopId, NoReaders};
+    use crate::lookup::NoReaders;
     use crate::mem::Heap;
+    use crate::next_hop_id::NextHopId;
     use crate::routes::RouteStore;
     use crate::testing::{HeldGrace, Rng, Shape, probes, table};
     use alloc::vec::Vec;

@@ -18,9 +18,11 @@ use super::{
     WAITING, WORDS, layout,
 };
 use crate::addr::{Addr, Prefix};
+use crate::error::UpdateError;
 use crate::intervals::sweep;
-use crate::lookup::{Change, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
+use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
+use crate::next_hop_id::NextHopId;
 use crate::room::{Block, Room};
 
 /// Words that entries can address.

@@ -10,8 +10,9 @@ use super::{
     LOWS, NAMES, PREFIXES, Reader, TREE, shape,
 };
 use crate::addr::Prefix;
+use crate::error::UpdateError;
 use crate::intervals::sweep;
-use crate::lookup::{Change, Grace, Lookup, Routes, Table, UpdateError};
+use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::{Memory, Region};
 use crate::simd::Simd;
 
@@ -161,8 +162,8 @@ impl Table<u128> for Static {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::NextHopId;
     use crate::mem::Heap;
+    use crate::next_hop_id::NextHopId;
     use crate::oracle::Oracle;
     use crate::routes::RouteStore;
     use crate::testing::{Rng, Shape, probes, table};

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use super::{Key, Node, SLOTS, STRIDE};
 use crate::addr::{Addr, Prefix};
 use crate::intervals::sweep;
-use crate::lookup::{NextHopId, Routes};
+use crate::lookup::Routes;
+use crate::next_hop_id::NextHopId;
 
 /// No room is left for nodes or leaves.
 #[derive(Debug)]

@@ -19,7 +19,8 @@ use super::{
     Reader, SLOTS, STRIDE, WAITING, layout,
 };
 use crate::addr::Prefix;
-use crate::lookup::{Change, Grace, Lookup, Routes, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::{Cell, Memory, Region};
 use crate::room::{Block, Room};
 
@@ -480,8 +481,8 @@ impl<A: Key, const S: u8, const N: usize, const AGG: bool> Table<A> for Writer<A
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::NextHopId;
     use crate::mem::Heap;
+    use crate::next_hop_id::NextHopId;
     use crate::routes::RouteStore;
     use crate::testing::{HeldGrace, Rng, Shape, probes, table, toggle};
 

@@ -15,8 +15,10 @@ use super::{
     Cells, Counts, MAX_HOP, NAMES, NIL, NODES, Node, PREFIXES, Reader, TRIE, WAITING, layout,
 };
 use crate::addr::Prefix;
-use crate::lookup::{Change, Epoch, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Change, Epoch, Grace, Lookup, Routes, Table};
 use crate::mem::{Memory, Region};
+use crate::next_hop_id::NextHopId;
 
 /// Room for the copies of some hundred changes that wait for readers.
 const SLACK_NODES: usize = 4096;

@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{View, Width};
-use crate::lookup::NextHopId;
+use crate::next_hop_id::NextHopId;
 use crate::simd::Simd;
 
 /// A cache line of thresholds and results.

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::addr::Prefix;
 use crate::buddy::Buddy;
+use crate::error::UpdateError;
 use crate::intervals::{Specific, sweep};
-use crate::lookup::{Change, Grace, Lookup, Routes, Table, TableStats, UpdateError};
+use crate::lookup::{Change, Grace, Lookup, Routes, Table, TableStats};
 use crate::mem::Memory;
 use crate::simd::Simd;
 use crate::waiting::Waiting;
@@ -672,8 +673,9 @@ impl<W: Width> Table<u128> for Writer<W> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::lookup::{NextHopId, NoReaders};
+    use crate::lookup::NoReaders;
     use crate::mem::Heap as Memory;
+    use crate::next_hop_id::NextHopId;
     use crate::oracle::Oracle;
     use crate::routes::RouteStore;
     use crate::testing::{HeldGrace, Rng, Shape, probes, table};

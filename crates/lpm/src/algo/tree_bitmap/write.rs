@@ -17,8 +17,10 @@ use super::{
     WAITING, layout, rank,
 };
 use crate::addr::{Addr, Prefix};
-use crate::lookup::{Change, Grace, Lookup, NextHopId, Routes, Table, UpdateError};
+use crate::error::UpdateError;
+use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::{Cell, Memory, Region};
+use crate::next_hop_id::NextHopId;
 use crate::room::{Block, Room};
 
 /// Room for growth and copies beside a quarter of what is in use.

@@ -11,7 +11,7 @@ use fingerpost_bench::table::Tables;
 use fingerpost_bench::wire::{MOST_DESTINATIONS, Rows};
 use fingerpost_bench::xdp::LEAST_PACKETS;
 use fingerpost_bench::{BenchDocument, ForwardOptions, WireOptions, XdpOptions, forward, wire};
-use fingerpost_packet::worker::BURST;
+use fingerpost_packet::device::BURST;
 
 use super::super::choice;
 use super::super::command::{Failure, parsed};

@@ -9,10 +9,9 @@ use fingerpost_route::{
     AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
 };
 
-use super::events::word;
 use super::lookup::RowMaker;
 use super::routes::prefix;
-use super::{Daemon, bad};
+use super::{Daemon, bad, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
 

@@ -5,7 +5,7 @@ use fingerpost_route::{Done, Happened};
 
 use super::hops::{kind, stated, ways};
 use super::neighbors::permanent;
-use super::{Daemon, LinkNames};
+use super::{Daemon, LinkNames, word};
 use crate::api::model::{Event, EventKind, Hop};
 
 /// Events a piece.
@@ -57,15 +57,6 @@ impl Daemon {
             events.push(Event { sequence: notice.sequence, what });
         }
         (events, last)
-    }
-}
-
-/// What an action did, in a word.
-pub(super) fn word(done: Done) -> &'static str {
-    match done {
-        Done::Added => "added",
-        Done::Changed => "changed",
-        Done::Deleted => "deleted",
     }
 }
 

@@ -21,6 +21,7 @@ mod why;
 use std::collections::HashMap;
 
 use fingerpost_packet::xdp::forward::Used;
+use fingerpost_route::Done;
 use fingerpost_route::source::words::unknown;
 
 use super::{Daemon, report};
@@ -99,4 +100,13 @@ impl Daemon {
 /// A request that makes no sense, by the field that says so.
 fn bad(place: &str, words: impl ToString) -> ApiError {
     ApiError::at(Code::BadRequest, place, words)
+}
+
+/// What an action did, in a word.
+fn word(done: Done) -> &'static str {
+    match done {
+        Done::Added => "added",
+        Done::Changed => "changed",
+        Done::Deleted => "deleted",
+    }
 }

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use fingerpost_route::{Done, Mac, NeighborError, NeighborRow, NeighborState};
 
-use super::events::word;
 use super::hops::link_name;
-use super::{Daemon, LinkNames, bad};
+use super::{Daemon, LinkNames, bad, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
 

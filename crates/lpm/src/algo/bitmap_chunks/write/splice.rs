@@ -7,7 +7,8 @@ use super::super::{DIRECT, Entry, SHIFT, Width, words_of};
 use super::{Block, Writer};
 use crate::addr::Prefix;
 use crate::intervals::sweep;
-use crate::lookup::{Grace, NextHopId, Routes};
+use crate::lookup::{Grace, Routes};
+use crate::next_hop_id::NextHopId;
 use crate::runs::{Runs, SLOTS, spliced};
 use crate::simd::ones;
 

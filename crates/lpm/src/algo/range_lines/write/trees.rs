@@ -273,7 +273,9 @@ mod tests {
     use super::super::tests::{built, verify};
     use super::*;
     use crate::addr::Prefix;
-    use crate::lookup::{Change, NextHopId, NoReaders, Table, UpdateError};
+    use crate::error::UpdateError;
+    use crate::lookup::{Change, NoReaders, Table};
+    use crate::next_hop_id::NextHopId;
     use crate::routes::RouteStore;
     use crate::simd::Simd;
     use crate::testing::Rng;

@@ -28,7 +28,7 @@ use fingerpost_packet::{ELEMENTS, Plan, Pool};
 
 use crate::control::{ControlServer, Installed, ListenError};
 
-use ports::Opened;
+use ports::{Driven, Opened};
 pub(crate) use report::{ClickPlan, ClickReport, Share};
 use seeing::Seeing;
 use tracing::Tracing;
@@ -77,6 +77,12 @@ pub(crate) enum ClickError {
     /// No such driver.
     #[error("device {device}: no driver `{driver}`; there are {known}")]
     NoDriver { device: String, driver: String, known: String },
+    /// It is open, by another driver.
+    #[error(
+        "device {device}: {open} drives it already, and {asked} cannot in the same moment: put a configuration without \
+         it in between"
+    )]
+    OtherDriver { device: String, open: &'static str, asked: &'static str },
     /// One takes no commands any more.
     #[error("a worker has ended, or does not answer")]
     Worker,
@@ -156,7 +162,7 @@ pub(crate) struct Running {
     /// Control sockets that are there whatever the file says.
     always: Vec<(Listen, SessionOptions)>,
     /// How each open port is driven.
-    modes: BTreeMap<u16, String>,
+    driven: BTreeMap<u16, Driven>,
     sockets: Vec<Socket>,
     /// Nobody needs these any more, but who asked for that may be their client.
     closing: Vec<Socket>,
@@ -192,7 +198,7 @@ impl Running {
         let frames = u32::try_from(frames).expect("bounded above");
         let pools: Vec<_> = (0..places.count()).map(|_| Pool::new(frames, FRAME_BYTES)).collect();
         let ports = open_ports(&plan, stands, &pools, &BTreeMap::new())?;
-        let modes = ports.iter().map(|opened| (opened.number, opened.mode.clone())).collect();
+        let driven = ports.iter().map(|opened| (opened.number, opened.driven.clone())).collect();
         let installed = Installed::default();
         let always: Vec<_> =
             sockets.iter().map(|listen| (listen.clone(), SessionOptions::default())).collect();
@@ -203,7 +209,7 @@ impl Running {
             name: name.display().to_string(),
             stands: stands.to_vec(),
             always,
-            modes,
+            driven,
             sockets,
             closing: Vec::new(),
             installed,
@@ -238,7 +244,8 @@ impl Running {
     /// What it uses, a line each.
     pub(crate) fn opened(&self) -> impl Iterator<Item = String> {
         let name = |port: &u16| &self.plan.devices()[usize::from(*port)].name;
-        let devices = self.modes.iter().map(move |(port, mode)| format!("{}: {mode}", name(port)));
+        let devices = self.driven.iter();
+        let devices = devices.map(move |(port, driven)| format!("{}: {}", name(port), driven.mode));
         let sockets = self.sockets.iter().map(|(_, s)| format!("control socket {}", s.place()));
         devices.chain(sockets)
     }
@@ -279,7 +286,7 @@ impl Running {
     fn hear(&mut self, event: Event, tell: &mut dyn FnMut(String)) {
         let Event::PortFailed(number, error, _) = event else { return };
         // The other workers have ports of it as well, and may have told so.
-        if self.modes.remove(&number).is_some() {
+        if self.driven.remove(&number).is_some() {
             tell(format!("{}: {error}", self.plan.devices()[usize::from(number)].name));
             self.remove(number, tell);
         }
@@ -288,11 +295,11 @@ impl Running {
     /// Runs another configuration from now on.
     fn replace(&mut self, text: &str, tell: &mut dyn FnMut(String)) -> Result<(), ClickError> {
         let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text)?;
-        let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.modes)?;
+        let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.installed)?;
         // From here on nothing fails but the workers themselves.
-        for Opened { number, ports, mode } in ports {
-            self.modes.insert(number, mode);
+        for Opened { number, ports, driven } in ports {
+            self.driven.insert(number, driven);
             self.workers.add(number, ports);
         }
         let before = std::mem::replace(&mut self.plan, plan);
@@ -304,7 +311,7 @@ impl Running {
         let unused = |(number, device): (u16, &Device)| (!device.used).then_some(number);
         let unused: Vec<u16> = (0..).zip(self.plan.devices()).filter_map(unused).collect();
         for number in unused {
-            if self.modes.remove(&number).is_some() {
+            if self.driven.remove(&number).is_some() {
                 self.remove(number, tell);
             }
         }
@@ -340,10 +347,15 @@ fn open_ports(
     plan: &Plan,
     stands: &[Stand],
     pools: &[Pool],
-    open: &BTreeMap<u16, String>,
+    open: &BTreeMap<u16, Driven>,
 ) -> Result<Vec<Opened>, ClickError> {
-    let missing = (0..).zip(plan.devices());
-    let missing = missing.filter(|(number, device)| device.used && !open.contains_key(number));
+    let used = || (0..).zip(plan.devices()).filter(|(_, device)| device.used);
+    for (number, device) in used() {
+        if let Some(driven) = open.get(&number) {
+            ports::agree(device, stands, driven)?;
+        }
+    }
+    let missing = used().filter(|(number, _)| !open.contains_key(number));
     missing.map(|(number, device)| ports::open(number, device, stands, pools)).collect()
 }
 

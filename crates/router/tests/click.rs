@@ -373,13 +373,17 @@ fn several_workers_share_a_queue_and_a_new_configuration_costs_no_packet() {
     let swaps = std::thread::spawn({
         let place = place.clone();
         move || {
-            for text in [&other, &plain].into_iter().cycle().take(10) {
+            let write = |text: &str| {
+                asked(&place, format!("writedata hotconfig {}\n{text}", text.len()).as_bytes())
+            };
+            for text in [&plain, &other].into_iter().cycle().take(10) {
                 std::thread::sleep(std::time::Duration::from_millis(100));
-                let command = format!("writedata hotconfig {}\n{text}", text.len());
-                let told = asked(&place, command.as_bytes());
+                let told = write(text);
                 assert!(told.contains("200 Write handler 'hotconfig' OK"), "{told}");
             }
             // One that is refused leaves what runs as it is.
+            let told = write(&other.replace("METHOD memory", "METHOD tap"));
+            assert!(told.contains("device m: memory drives it already, and tap cannot"), "{told}");
             let told = asked(&place, b"write hotconfig FromDevice(c, METHOD afxdp) -> Discard\n");
             assert!(told.contains("520"), "{told}");
         }

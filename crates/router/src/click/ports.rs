@@ -18,6 +18,15 @@ pub(super) struct Opened {
     /// A port for each worker.
     pub(super) ports: Vec<Box<dyn Port>>,
     /// How it is driven.
+    pub(super) driven: Driven,
+}
+
+/// How a device is driven.
+#[derive(Clone)]
+pub(super) struct Driven {
+    /// Name of its driver.
+    driver: &'static str,
+    /// The same in more words.
     pub(super) mode: String,
 }
 
@@ -80,7 +89,17 @@ pub(super) fn open(
         }
         (queues, workers) => mode += &format!("; {} for {workers} workers", counted(queues)),
     }
-    Ok(Opened { number, ports: share_out(name, queues, pools)?, mode })
+    let driven = Driven { driver: driver.name, mode };
+    Ok(Opened { number, ports: share_out(name, queues, pools)?, driven })
+}
+
+/// Whether a device that is open may stay as it is.
+pub(super) fn agree(device: &Device, stands: &[Stand], driven: &Driven) -> Result<(), ClickError> {
+    let asked = Way::of(device, stands)?.driver.name;
+    if asked == driven.driver {
+        return Ok(());
+    }
+    Err(ClickError::OtherDriver { device: device.name.clone(), open: driven.driver, asked })
 }
 
 fn counted(queues: usize) -> String {

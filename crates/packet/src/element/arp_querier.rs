@@ -233,6 +233,34 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_leaves_known_stations_their_room() {
+        let mut rig = rig(", TIMEOUT 10s, POLL_TIMEOUT 4s", "; q [1] -> ToDevice(query)");
+        rig.receive("arp", &[&arp_frame(REPLY, peer(7), OURS)]);
+        rig.bench.now_ns = 6 * SECOND;
+        let nobody = |n: u16| {
+            let [upper, lower] = n.to_be_bytes();
+            frame_v4("192.0.2.1", &format!("10.9.{upper}.{lower}"), 64, 17, &[])[14..].to_vec()
+        };
+        let sweep: Vec<Vec<u8>> = (0..1100).map(nobody).collect();
+        for some in sweep.chunks(200) {
+            let some: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
+            rig.receive("ip", &some);
+        }
+        assert_eq!(rig.read("q.queries"), "1024", "there is room for no more");
+        let sent = rig.receive("ip", &[&packet(7, 2)]);
+        assert_eq!(
+            (sent.len(), seen(&sent[..1]).as_str(), sent[1].0.as_str()),
+            (2, "out2 ", "query")
+        );
+        // A second later it is asked again, if it was silent.
+        rig.bench.now_ns = 7 * SECOND;
+        rig.poll();
+        assert_eq!(rig.receive("ip", &[&packet(7, 3)]).len(), 2);
+        rig.receive("arp", &[&arp_frame(REPLY, peer(7), OURS)]);
+        assert_eq!(rig.receive("ip", &[&packet(7, 4)]).len(), 1);
+    }
+
+    #[test]
     fn not_everything_is_believed() {
         let mut rig = rig("", "");
         let other = End { mac: Mac([2; 6]), addr: 0x0a00_00aa };

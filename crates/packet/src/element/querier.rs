@@ -215,6 +215,9 @@ pub(super) struct Querier<P: Protocol> {
     settings: Settings<P>,
     view: View<P::Addr>,
     waiting: Waiting<P::Addr>,
+    /// Stations that were asked whether they are still there. Apart, so that a sweep through addresses that nobody has
+    /// takes no room from them (RFC 6583).
+    confirming: Waiting<P::Addr>,
     counts: Arc<Counts>,
     /// What was learned just now, kept for its memory.
     learned: Vec<P::Addr>,
@@ -238,8 +241,15 @@ impl<P: Protocol> Querier<P> {
         capacity: u16,
         counts: Arc<Counts>,
     ) -> Self {
-        let (view, waiting) = (View::new(table), Waiting::new(capacity));
-        Self { settings, view, waiting, counts, learned: Vec::new(), released: Vec::new() }
+        Self {
+            settings,
+            view: View::new(table),
+            waiting: Waiting::new(capacity),
+            confirming: Waiting::new(0),
+            counts,
+            learned: Vec::new(),
+            released: Vec::new(),
+        }
     }
 
     /// Of the packet at an offset of a frame.
@@ -346,7 +356,7 @@ impl<P: Protocol> Querier<P> {
             let to = match self.way(batch, i, cx.now_ns) {
                 Way::To(mac) => mac,
                 Way::Confirm(addr, mac) => {
-                    let ask = self.waiting.wait(addr, cx.now_ns).is_some_and(|(_, ask)| ask);
+                    let ask = self.confirming.wait(addr, cx.now_ns).is_some_and(|(_, ask)| ask);
                     if ask {
                         self.ask(addr, Some(mac), cx);
                     }
@@ -449,6 +459,12 @@ impl<P: Protocol> Element for Querier<P> {
                 });
             } else if wait.asks(now_ns) {
                 self.ask(addr, None, cx);
+            }
+        }
+        for _ in 0..self.confirming.keys().min(TURNS) {
+            let asked = self.confirming.turn().map_or(now_ns, |(_, wait)| wait.asked_ns);
+            if now_ns.saturating_sub(asked) >= ASK_NS {
+                self.confirming.forget();
             }
         }
         self.count_length();

@@ -193,8 +193,8 @@ impl Running {
         if let Some(stand) = stands.iter().find(missing) {
             return Err(ClickError::NoDevice(stand.name.clone()));
         }
-        let rings = ports::in_rings(devices.iter(), stands, places.count());
-        let frames = plan.holds().saturating_add(rings + SPARE_FRAMES).min(MOST_FRAMES);
+        let kept = kept(&plan, stands, places.count());
+        let frames = kept.saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
         let frames = u32::try_from(frames).expect("bounded above");
         let pools: Vec<_> = (0..places.count()).map(|_| Pool::new(frames, FRAME_BYTES)).collect();
         let ports = open_ports(&plan, stands, &pools, &BTreeMap::new())?;
@@ -297,6 +297,15 @@ impl Running {
         let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text)?;
         let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.installed)?;
+        let pools = self.workers.pools();
+        let (kept, there) = (kept(&plan, &self.stands, pools.len()), pools[0].frames());
+        if kept > there {
+            let more = if there < MOST_FRAMES { "; a restart makes more" } else { "" };
+            tell(format!(
+                "the new configuration may keep {kept} frames in each worker, and there are {there}: what finds none \
+                 is dropped (no_buffer){more}"
+            ));
+        }
         // From here on nothing fails but the workers themselves.
         for Opened { number, ports, driven } in ports {
             self.driven.insert(number, driven);
@@ -340,6 +349,12 @@ impl Running {
         drop((self.sockets, self.closing));
         ClickReport::new(&self.plan, &self.workers, crashed, self.started)
     }
+}
+
+/// Frames that elements and ports of each worker may keep.
+fn kept(plan: &Plan, stands: &[Stand], workers: usize) -> usize {
+    let used = plan.devices().iter().filter(|device| device.used);
+    plan.holds().saturating_add(ports::in_rings(used, stands, workers))
 }
 
 /// The ports of a plan's devices that are not open.

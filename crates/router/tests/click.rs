@@ -265,12 +265,16 @@ fn a_configuration_is_replaced_by_another_or_stays() {
     while std::os::unix::net::UnixStream::connect(&path).is_ok() {
         assert!(started.elapsed().as_secs() < 20);
     }
+    assert!(sent("Idle -> Queue(50000) -> d :: Discard").contains("200 Write"));
+    let mut lines = told.lines().map_while(Result::ok).filter(|line| line.contains("frames"));
+    let line = lines.next().unwrap();
+    assert!(line.contains("may keep 50000 frames in each worker, and there are 5096: "), "{line}");
     let report = stopped(child);
     assert_eq!(
         (&report["originated"], &report["originated_dropped"]),
         (&7.into(), &serde_json::json!({"discarded": 7}))
     );
-    assert_eq!(report["elements"][1]["packets"], 7);
+    assert_eq!(report["elements"][2]["packets"], 7);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::counters::Count;
 pub(crate) const DRIVER: Driver = Driver {
     name: "memory",
     summary: "receives what it sent, at most 256 frames at a time; for tests",
+    in_rings: RING_FRAMES,
     open: open_loop,
 };
 

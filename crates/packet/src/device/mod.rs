@@ -33,6 +33,8 @@ pub struct Driver {
     pub name: &'static str,
     /// One line: what it drives, and what that needs.
     pub summary: &'static str,
+    /// Frames of a pool that a queue may have in its rings.
+    pub in_rings: usize,
     /// Opens a device: a port for each queue asked for.
     pub open: fn(&DeviceSpec<'_>) -> Result<Ports, DeviceError>,
 }

@@ -19,6 +19,7 @@ use crate::buf::Batch;
 pub(crate) const DRIVER: Driver = Driver {
     name: "pcap",
     summary: "reads frames from a capture file and writes to another: IN,OUT (either may be empty)",
+    in_rings: 0,
     open: |spec| {
         let (input, output) = spec.name.split_once(',').unwrap_or((spec.name, ""));
         Ok(vec![Box::new(Pcap::new(input, output)?)])

@@ -21,6 +21,7 @@ use crate::buf::Batch;
 pub(crate) const DRIVER: Driver = Driver {
     name: "tap",
     summary: "a TAP interface, made if there is none: frames to and from this host; needs root",
+    in_rings: 0,
     open: |spec| Ok(vec![Box::new(Tap::open(spec.name)?)]),
 };
 

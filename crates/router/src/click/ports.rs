@@ -65,9 +65,10 @@ pub(super) fn in_rings<'a>(
     workers: usize,
 ) -> usize {
     let needed = |device| {
-        let queues = Way::of(device, stands).map_or(1, |way| way.queues.max(1) as usize);
-        let in_rings = queues.div_ceil(workers) * afxdp::frames_needed(afxdp::RING) as usize;
-        in_rings + frames_held(workers.div_ceil(queues))
+        let way = Way::of(device, stands);
+        let queues = way.as_ref().map_or(1, |way| way.queues.max(1) as usize);
+        let each = way.as_ref().map_or(0, |way| way.driver.in_rings);
+        queues.div_ceil(workers) * each + frames_held(workers.div_ceil(queues))
     };
     devices.map(needed).sum()
 }

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::{AfxdpPort, RING, Spec, index_of};
+use super::{AfxdpPort, RING, Spec, frames_needed, index_of};
 use crate::buf::Batch;
 use crate::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
 use crate::xdp::asm::Reg::{R1, R2, R3};
@@ -18,6 +18,7 @@ use crate::xdp::{XDP_PASS, XdpError};
 pub(crate) const DRIVER: Driver = Driver {
     name: "afxdp",
     summary: "a network interface by AF_XDP, all frames of the queues asked for; needs root",
+    in_rings: frames_needed(RING) as usize,
     open,
 };
 

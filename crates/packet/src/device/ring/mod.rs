@@ -28,6 +28,7 @@ use crate::buf::{Batch, HEADROOM, Meta};
 pub(crate) const DRIVER: Driver = Driver {
     name: "ring",
     summary: "frames to and from another process by shared memory; both name one Unix socket",
+    in_rings: 0,
     open: |spec| Ok(vec![Box::new(Ring::open(spec.name)?)]),
 };
 

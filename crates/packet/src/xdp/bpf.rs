@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fingerpost_lpm::Region;
 
@@ -78,6 +79,8 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// Values that are read together.
 const BATCH: u32 = 256;
+/// How often a program is loaded that the kernel was too busy for.
+const LOADS: u32 = 20;
 
 /// `union bpf_attr`: 144 bytes, more than any command here uses.
 #[repr(C, align(8))]
@@ -545,10 +548,20 @@ impl Program {
             let bytes = u32::try_from(log.len()).map_err(io::Error::other)?;
             attr = attr.u32(24, 1).u32(28, bytes).pointer(32, log.as_mut_ptr());
         }
-        // SAFETY: invariant 2: `count` instructions of 8 bytes, a string with its end, the log.
-        let fd = unsafe { bpf(Command::ProgLoad, &mut attr) }?;
-        // SAFETY: invariant 3.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        let mut tries = 1;
+        loop {
+            // SAFETY: invariant 2: `count` instructions of 8 bytes, a string with its end, the log.
+            match unsafe { bpf(Command::ProgLoad, &mut attr) } {
+                // SAFETY: invariant 3.
+                Ok(fd) => return Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } }),
+                // The verifier gives way to whatever wants the thread, and says nothing of the program.
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < LOADS => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Runs it once on a frame of at least 14 bytes, as if received on queue 0 of the loopback

@@ -23,6 +23,7 @@ pub mod rate_limit;
 mod route_table;
 pub mod router_graph;
 mod source_addr;
+pub mod source_filters;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;

@@ -1,10 +1,14 @@
 //! The graph of the built-in router: every element of the path, wired. `router.click` has it.
 //!
-//! Where a port has the sources of its packets checked, the checks stand behind those of the headers. A router without
-//! such a port has no element for it.
+//! Where a port has the sources of its packets checked, or filtered by lists, the elements for it stand behind those that
+//! check headers: filters first, so that what they drop asks no route table. A router without such a port has no element
+//! for it.
 
-use crate::element::ELEMENTS;
-use crate::graph::{Errors, Plan};
+use std::sync::Arc;
+
+use crate::element::{ELEMENTS, ip_source_filter};
+use crate::graph::{Configuration, Errors, Language, Plan};
+use crate::source_filters::SourceFilters;
 
 /// Its text, in Click's language.
 pub const TEXT: &str = include_str!("router.click");
@@ -19,13 +23,45 @@ ip6_input [forward] -> ip6_reverse_path :: IP6ReversePath;
 ip6_input [error] -> [1] ip6_reverse_path;
 ";
 
-/// The text for a router of which some port has sources checked.
-pub fn text_with_checks() -> String {
-    let behind = |text: String, family| {
-        let (input, check) = (format!("{family}_input ["), format!("{family}_reverse_path ["));
-        text.replace(&input, &check)
-    };
-    ["ip4", "ip6"].into_iter().fold(TEXT.to_owned(), behind) + CHECKS
+/// What is added where there are filters.
+const FILTERS: &str = "
+// The lists that sources of what comes in are on.
+ip4_input [forward] -> source_filter :: IPSourceFilter;
+ip4_input [options] -> [1] source_filter;
+ip4_input [error] -> [2] source_filter;
+ip6_input [forward] -> [3] source_filter;
+ip6_input [error] -> [4] source_filter;
+";
+
+/// What is asked about sources, besides what every router does.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Some port has them checked by routes.
+    pub checked: bool,
+    /// Lists that they may be on.
+    pub filters: Option<Arc<SourceFilters>>,
+}
+
+/// The text for a router that looks at sources.
+pub fn text_with(sources: &Sources) -> String {
+    let mut text = TEXT.to_owned();
+    if sources.checked {
+        for family in ["ip4", "ip6"] {
+            let (input, check) = (format!("{family}_input ["), format!("{family}_reverse_path ["));
+            text = text.replace(&input, &check);
+        }
+        text += CHECKS;
+    }
+    if sources.filters.is_some() {
+        for family in ["4", "6"] {
+            for way in ["forward", "options", "error"] {
+                let input = format!("ip{family}_input [{way}]");
+                text = text.replace(&input, &format!("source_filter [{way}{family}]"));
+            }
+        }
+        text += FILTERS;
+    }
+    text
 }
 
 /// The built-in router.
@@ -33,15 +69,31 @@ pub fn text_with_checks() -> String {
 /// # Errors
 /// Never with the registry of this crate: its tests build it.
 pub fn plan() -> Result<Plan, Errors> {
-    Plan::read("router.click", TEXT, ELEMENTS)
+    plan_with(None, &Sources::default())
 }
 
-/// The same, for a router of which some port has sources checked.
+/// The same for a router that looks at sources, and may go on where another graph ends.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_with_checks() -> Result<Plan, Errors> {
-    Plan::read("router.click", &text_with_checks(), ELEMENTS)
+pub fn plan_with(before: Option<&Plan>, sources: &Sources) -> Result<Plan, Errors> {
+    let read = Language::new(ELEMENTS).read("router.click", &text_with(sources))?;
+    plan_of(before, &read, sources)
+}
+
+/// Another graph in its place: elements for filters have those of the router.
+///
+/// # Errors
+/// As [`Plan::after`].
+pub fn plan_of(
+    before: Option<&Plan>,
+    configuration: &Configuration,
+    sources: &Sources,
+) -> Result<Plan, Errors> {
+    // Those of the graph before may be none any more.
+    let given = sources.filters.clone().or_else(|| before.map(|_| Arc::default()));
+    let given = given.map(|filters| (ip_source_filter::NAME, filters as _));
+    Plan::given(before, configuration, ELEMENTS, given)
 }
 
 #[cfg(test)]
@@ -125,13 +177,28 @@ mod tests {
 
     #[test]
     fn no_output_leads_nowhere() {
-        for plan in [plan().unwrap(), plan_with_checks().unwrap()] {
+        let with = |checked, filters: bool| {
+            let filters = filters.then(Arc::default);
+            plan_with(None, &Sources { checked, filters }).unwrap()
+        };
+        let (plain, all) = (plan().unwrap(), with(true, true));
+        let (checks, filters) = (with(true, false), with(false, true));
+        let sizes = [&plain, &checks, &filters, &all].map(|plan| plan.nodes().len());
+        let added = sizes.map(|nodes| nodes - plain.nodes().len());
+        assert_eq!(added, [0, 2, 1, 3], "nothing else is new");
+        let before = |plan: &Plan, to: &str| {
+            let to = plan.find(to);
+            let leads = |edge: &Option<crate::graph::plan::Edge>| edge.map(|edge| edge.node) == to;
+            let nodes = plan.nodes().iter().filter(|node| node.outputs.iter().any(leads));
+            nodes.map(|node| node.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(before(&all, "source_filter"), ["ip4_input", "ip6_input"]);
+        assert_eq!(before(&all, "ip4_reverse_path"), ["source_filter"]);
+        assert_eq!(before(&filters, "ip4_options"), ["source_filter"]);
+        for plan in [plain, checks, filters, all] {
             assert!(plan.nodes().iter().all(|node| node.outputs.iter().all(Option::is_some)));
             assert_eq!((plan.devices(), plan.entry(7)), (&[][..], plan.find("FromPorts@1")));
         }
-        let checks = plan_with_checks().unwrap();
-        let (with, without) = (checks.nodes().len(), plan().unwrap().nodes().len());
-        assert_eq!(with, without + 2, "nothing else is new");
     }
 
     #[test]
@@ -146,7 +213,8 @@ mod tests {
         world.ports.ports[0].as_mut().unwrap().reverse_path =
             Some(fingerpost_route::ReversePath::Strict);
         let bench = Bench::new(&world);
-        let graph = Graph::new(&plan_with_checks().unwrap(), &bench.pool);
+        let checks = Sources { checked: true, ..Sources::default() };
+        let graph = Graph::new(&plan_with(None, &checks).unwrap(), &bench.pool);
         let mut router = Router { bench, graph };
         // Plain, with a used-up TTL, without a route back.
         let frames = |v4: &str, v6: &str| {

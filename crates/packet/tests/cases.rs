@@ -55,7 +55,8 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let (_commands, commands) = mpsc::channel();
     let (asks, _asked) = mpsc::sync_channel(64);
     let (events, _told) = mpsc::channel();
-    let plan = router_graph::plan_with_checks().expect("the built-in graph");
+    let sources = router_graph::Sources { checked: true, ..Default::default() };
+    let plan = router_graph::plan_with(None, &sources).expect("the built-in graph");
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,
         pool: pool.clone(),

@@ -111,6 +111,8 @@ pub struct PortInfo {
     pub fill_checksums: bool,
     /// How the sources of its packets are checked, if they are.
     pub reverse_path: Option<ReversePath>,
+    /// Sources of its packets are looked up in lists, which the packet path has ([`crate::Control::filter_sources`]).
+    pub filtered: bool,
     /// The fib of all paths, not of the best alone, that a feasible check asks ([`crate::Control::check_sources`]).
     pub paths: u16,
     /// Senders of packets that leave by it again are told of the shorter way.

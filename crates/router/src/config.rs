@@ -1,5 +1,6 @@
 //! The configuration file, and what is assumed without one.
 
+mod filters;
 mod knobs;
 mod size;
 
@@ -14,6 +15,7 @@ use fingerpost_route::source::words::{nearest, unknown};
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
 
+pub(crate) use filters::Filter;
 pub(crate) use size::Size;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -24,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) interface: Vec<Interface>,
     /// The sources of routes; none named: the kernel.
     pub(crate) source: Vec<Source>,
+    /// Lists of source prefixes, and what becomes of who is on them.
+    pub(crate) filter: Vec<Filter>,
     pub(crate) fib: FibConfig,
     pub(crate) groups: Groups,
     pub(crate) workers: Workers,
@@ -409,6 +413,7 @@ impl Config {
             let what = format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
             wrong.push((format!("{name:?}"), what));
         }
+        wrong.extend(self.check_filters());
         for source in &self.source {
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
             if !kinds().any(|kind| kind == source.kind) {
@@ -461,6 +466,11 @@ impl Config {
         let line = |word: &str| text.lines().position(|line| line.contains(word)).map(|n| n + 1);
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
         let mut mistakes = Vec::new();
+        for path in self.filter.iter().filter_map(|filter| filter.file.as_ref()) {
+            if let Err(error) = std::fs::File::open(path) {
+                mistakes.push((line(path), format!("{path}: {error}")));
+            }
+        }
         for source in &self.source {
             if let Some(path) = &source.path
                 && let Err(error) = std::fs::File::open(path)

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 mod damage;
+mod filters;
 mod mtu;
 mod neighbors;
 mod seeing;

@@ -27,7 +27,7 @@ pub(super) enum Unit {
 
 /// A rate that says itself whether it is of packets, `1000`, or of bytes, `8Mbps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Rate {
+pub struct Rate {
     unit: Unit,
     a_second: u64,
 }

@@ -1,6 +1,6 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
-mod allowance;
+pub(crate) mod allowance;
 mod arp_querier;
 mod arp_responder;
 mod check_ip_header;
@@ -32,6 +32,7 @@ mod ip_combo;
 mod ip_filter;
 mod ip_lookup;
 mod ip_reassembler;
+pub(crate) mod ip_source_filter;
 mod meter;
 mod nd_advertiser;
 mod nd_solicitor;
@@ -56,6 +57,7 @@ mod setup;
 mod sift;
 mod source;
 mod source_filter;
+pub(crate) mod source_sets;
 mod switch;
 mod tee;
 mod unqueue;
@@ -115,6 +117,7 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,
     ip_reassembler::CLASS,
+    ip_source_filter::CLASS,
     meter::BYTES,
     meter::PACKETS,
     nd_advertiser::CLASS,

@@ -11,24 +11,19 @@
 //!
 //! Cost: the lookup's for a batch, the source of each header, and for packets on a list two counts.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use fingerpost_route::AnyPrefix;
-
-use super::allowance::{Allowance, Budget, Rate};
+use super::allowance::Rate;
 use super::ether_input::AHEAD;
 use super::questions::Questions;
 use super::setting::value;
-use super::{Context, Element, ElementClass, Exit, Made, Setup};
+use super::source_sets::{Action, Argued, Given, Judge, Rules, SourceSets};
+use super::{Context, Element, ElementClass, Made, Setup};
 use crate::buf::{BATCH, Batch};
-use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::{Arg, ClassSpec, ConfigError, Value};
 use crate::handler::Handler;
-use crate::prefix_sets::{
-    List, MOST_SETS, Mask, PrefixSets, SetsReader, mask, read_file, read_prefix,
-};
+use crate::prefix_sets::{MOST_SETS, Mask, SetsReader, read_prefix};
 use crate::route_table::Family;
 use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
 
@@ -43,167 +38,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "lets packets pass, drops, counts or marks them by lists of source prefixes",
     configure,
 };
-
-/// What becomes of packets whose source is in a set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Action {
-    Pass,
-    Drop,
-    Count,
-    Mark(u8),
-    /// Lets pass so much a second.
-    Limit(Rate),
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pass => f.write_str("pass"),
-            Self::Drop => f.write_str("drop"),
-            Self::Count => f.write_str("count"),
-            Self::Mark(color) => write!(f, "mark {color}"),
-            Self::Limit(rate) => write!(f, "limit {rate}"),
-        }
-    }
-}
-
-/// A set as the arguments give it.
-struct Argued {
-    name: Box<str>,
-    action: Action,
-    given: Vec<Given>,
-}
-
-/// Where prefixes of a set come from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Given {
-    Prefix(AnyPrefix),
-    File(String),
-}
-
-/// What the next configuration goes on with.
-struct Shared {
-    sets: PrefixSets,
-    given: Vec<Vec<Given>>,
-    hits: PerWorker<Hits>,
-    /// What sets of other numbers had counted before.
-    before: Vec<Totals>,
-}
-
-/// Counts of one worker, by mask.
-#[derive(Default)]
-struct Hits {
-    masks: OnceLock<Box<[Hit]>>,
-    drops: Count,
-}
-
-#[derive(Default)]
-struct Hit {
-    packets: Count,
-    bytes: Count,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Totals {
-    packets: u64,
-    bytes: u64,
-}
-
-impl Hits {
-    fn masks(&self, sets: usize) -> &[Hit] {
-        self.masks.get_or_init(|| (0..1_usize << sets).map(|_| Hit::default()).collect())
-    }
-}
-
-impl Shared {
-    fn new(
-        sets: Vec<Argued>,
-        old: Option<&Self>,
-        setup: &mut Setup<'_>,
-    ) -> Result<Self, ConfigError> {
-        let (mut made, mut given, mut before) = (Vec::new(), Vec::new(), Vec::new());
-        let mut wrong = None;
-        for set in sets {
-            let known = old.and_then(|old| {
-                old.sets.names().iter().position(|name| *name == set.name).map(|at| (old, at))
-            });
-            before.push(known.map_or(Totals::default(), |(old, at)| old.total(at)));
-            let list = match known.filter(|(old, at)| old.given[*at] == set.given) {
-                Some((old, at)) => Ok(old.sets.list(at)),
-                None => gather(&set.given),
-            };
-            match list {
-                Ok(list) => made.push((set.name, list)),
-                Err(words) => wrong = Some(setup.args.refuse_all(&words)),
-            }
-            given.push(set.given);
-        }
-        if let Some(wrong) = wrong {
-            return Err(wrong);
-        }
-        let sets =
-            PrefixSets::new(made).map_err(|error| setup.args.refuse_all(&error.to_string()))?;
-        Ok(Self { sets, given, hits: PerWorker::default(), before })
-    }
-
-    /// What a set has counted.
-    fn total(&self, set: usize) -> Totals {
-        let sum = |of: fn(&Hit) -> &Count| {
-            self.hits.sum(|hits| {
-                let masks = hits.masks(self.given.len()).iter().enumerate();
-                masks.filter(|(mask, _)| mask & 1 << set != 0).map(|(_, hit)| of(hit).read()).sum()
-            })
-        };
-        let before = self.before[set];
-        Totals {
-            packets: before.packets.wrapping_add(sum(|hit| &hit.packets)),
-            bytes: before.bytes.wrapping_add(sum(|hit| &hit.bytes)),
-        }
-    }
-
-    fn read_count(&self) -> String {
-        let line = |set: usize| {
-            let Totals { packets, bytes } = self.total(set);
-            format!("{} {packets} {bytes}\n", self.sets.names()[set])
-        };
-        (0..self.given.len()).map(line).collect()
-    }
-
-    fn read_stat(&self, actions: &[Action], limits: &Limits) -> String {
-        use std::fmt::Write;
-        let mut text = String::new();
-        for (set, (name, action)) in self.sets.names().iter().zip(actions).enumerate() {
-            let [v4, v6] = self.sets.count(set);
-            // As handlers made it.
-            let action = limits[set].as_ref().map_or(*action, |limit| Action::Limit(limit.rate()));
-            let _ = writeln!(text, "{name}: {action}, {v4} IPv4 and {v6} IPv6 prefixes");
-        }
-        for structure in self.sets.structures() {
-            let _ = writeln!(
-                text,
-                "IPv{}: {} distinct prefixes, {} bytes ({})",
-                structure.family, structure.prefixes, structure.bytes, structure.algorithm
-            );
-        }
-        text
-    }
-}
-
-/// All prefixes that are given.
-fn gather(given: &[Given]) -> Result<List, String> {
-    let mut list = List::default();
-    for given in given {
-        match given {
-            Given::Prefix(prefix) => list.push(*prefix),
-            Given::File(name) => {
-                let more = read_file(name)?;
-                list.v4.extend(more.v4);
-                list.v6.extend(more.v6);
-            }
-        }
-    }
-    Ok(list)
-}
 
 fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let default = setup.args.keyword_arg("DEFAULT");
@@ -232,89 +66,84 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         },
     };
     setup.args.finish()?;
-    let actions: Arc<[Action]> = sets.iter().map(|set| set.action).collect();
-    let verdicts: Arc<[Verdict]> =
-        (0..1 << actions.len()).map(|mask| Verdict::of(mask, &actions, open)).collect();
-    let before = setup.before.cloned().and_then(|kept| kept.downcast::<Shared>().ok());
-    let same = |shared: &Arc<Shared>| {
-        let names = shared.sets.names().iter().eq(sets.iter().map(|set| &set.name));
-        names && shared.given.iter().eq(sets.iter().map(|set| &set.given))
-    };
+    let rules = Rules::new(&sets, open);
+    let before = setup.before.cloned().and_then(|kept| kept.downcast::<SourceSets>().ok());
     let shared = match before {
-        Some(shared) if same(&shared) => shared,
-        before => Arc::new(Shared::new(sets, before.as_deref(), setup)?),
+        Some(shared) if shared.is_of(&sets) => shared,
+        before => match SourceSets::new(&sets, before.as_deref()) {
+            Ok(made) => Arc::new(made),
+            Err(wrong) => {
+                let told = wrong.iter().map(|words| setup.args.refuse_all(words));
+                return Err(told.last().expect("something is wrong"));
+            }
+        },
     };
     setup.kept = Some(shared.clone());
     let exit = setup.exit(1, DropReason::SourceFilter);
-    let limits: Limits = actions.iter().map(|action| action.allowance()).collect();
-    let budgets = limits.clone();
-    let made =
-        handled(&shared, &actions, &verdicts, &limits, move |shared, verdicts| SourceFilter {
-            reader: shared.sets.reader(),
-            hits: shared.hits.add(),
-            sets: shared.given.len(),
-            idle: verdicts[0] == Verdict::PASS,
-            verdicts,
-            budgets: budgets.iter().map(|limit| limit.as_ref().map(Allowance::budget)).collect(),
-            limited: Box::new([0; BATCH]),
-            exit,
-            v4: Questions::new(),
-            v6: Questions::new(),
-        });
+    let made = handled(&shared, &rules, move |shared, rules| SourceFilter {
+        reader: shared.sets.reader(),
+        judge: Judge::new(shared.hits(), rules, exit),
+        v4: Questions::new(),
+        v6: Questions::new(),
+    });
     Ok(made)
 }
 
-/// Of each set that limits, how much.
-type Limits = Arc<[Option<Allowance>]>;
+fn read_count(shared: &SourceSets) -> String {
+    let line = |set: usize| {
+        let total = shared.total(set);
+        format!("{} {} {}\n", shared.sets.names()[set], total.packets, total.bytes)
+    };
+    (0..shared.len()).map(line).collect()
+}
 
-impl Action {
-    fn allowance(&self) -> Option<Allowance> {
-        match self {
-            Self::Limit(rate) => Some(Allowance::of(*rate)),
-            _ => None,
-        }
+fn read_stat(shared: &SourceSets, rules: &Rules) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for (set, name) in shared.sets.names().iter().enumerate() {
+        let [v4, v6] = shared.sets.count(set);
+        let action = rules.action(set);
+        let _ = writeln!(text, "{name}: {action}, {v4} IPv4 and {v6} IPv6 prefixes");
     }
+    for structure in shared.sets.structures() {
+        let _ = writeln!(
+            text,
+            "IPv{}: {} distinct prefixes, {} bytes ({})",
+            structure.family, structure.prefixes, structure.bytes, structure.algorithm
+        );
+    }
+    text
 }
 
 /// `SET RATE`, of a set that limits.
-fn write_limit(shared: &Shared, limits: &Limits, text: &str) -> Result<(), String> {
+fn write_limit(shared: &SourceSets, rules: &Rules, text: &str) -> Result<(), String> {
     let (name, rate) = text.trim().split_once(' ').ok_or("what is written is SET RATE")?;
     let set = shared.sets.names().iter().position(|known| **known == *name);
     let set = set.ok_or_else(|| format!("no set `{name}`"))?;
-    let limit = limits[set].as_ref().ok_or_else(|| format!("`{name}` limits no rate"))?;
+    let limit = rules.limit(set).ok_or_else(|| format!("`{name}` limits no rate"))?;
     limit.set(value(rate)?)
 }
 
 /// The element's handlers.
 fn handled(
-    shared: &Arc<Shared>,
-    actions: &Arc<[Action]>,
-    verdicts: &Arc<[Verdict]>,
-    limits: &Limits,
-    make: impl Fn(&Shared, Arc<[Verdict]>) -> SourceFilter + Send + Sync + 'static,
+    shared: &Arc<SourceSets>,
+    rules: &Rules,
+    make: impl Fn(&SourceSets, &Rules) -> SourceFilter + Send + Sync + 'static,
 ) -> Made {
-    let (each, judged) = (shared.clone(), verdicts.clone());
-    let made = Made::new(move || make(&each, judged.clone()));
+    let (each, judged) = (shared.clone(), rules.clone());
+    let made = Made::new(move || make(&each, &judged));
     let of = || shared.clone();
     let (count, drops, stat, table, lookup) = (of(), of(), of(), of(), of());
     let (add, remove, ctrl, set, load) = (of(), of(), of(), of(), of());
-    let (actions, judged) = (actions.clone(), verdicts.clone());
-    let (limit, shown, limits) = (of(), limits.clone(), limits.clone());
-    made.handler(Handler::read("count", move || count.read_count()))
-        .handler(Handler::read("drops", move || {
-            drops.hits.sum(|hits| hits.drops.read()).to_string()
-        }))
-        .handler(Handler::read("stat", move || stat.read_stat(&actions, &shown)))
+    let (limit, shown, limits, judged) = (of(), rules.clone(), rules.clone(), rules.clone());
+    made.handler(Handler::read("count", move || read_count(&count)))
+        .handler(Handler::read("drops", move || drops.drops().to_string()))
+        .handler(Handler::read("stat", move || read_stat(&stat, &shown)))
         .handler(Handler::write("limit", move |text| write_limit(&limit, &limits, text)))
         .handler(Handler::read_with("table", move |text| table.sets.read_table(text)))
         .handler(Handler::read_with("lookup", move |text| {
             let mask = lookup.sets.read_lookup(text)?;
-            let verdict = match judged[usize::from(mask)] {
-                Verdict { drop: true, .. } => "drop",
-                Verdict { limits: 0, .. } => "pass",
-                _ => "limit",
-            };
-            Ok(format!("{verdict} {}", lookup.sets.text(mask)))
+            Ok(format!("{} {}", judged.verdict(mask).name(), lookup.sets.text(mask)))
         }))
         .handler(Handler::write_warned("add", move |text| add.sets.write_edit(true, text)))
         .handler(Handler::write_warned("remove", move |text| remove.sets.write_edit(false, text)))
@@ -358,47 +187,9 @@ fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
     Ok(Argued { name: name.into(), action, given })
 }
 
-/// What becomes of packets with a mask.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Verdict {
-    drop: bool,
-    color: Option<u8>,
-    /// The sets whose rate decides.
-    limits: Mask,
-}
-
-impl Verdict {
-    const PASS: Self = Self { drop: false, color: None, limits: 0 };
-
-    fn of(mask: usize, actions: &[Action], open: bool) -> Self {
-        let sets = actions.iter().enumerate().filter(|(set, _)| mask & 1 << set != 0);
-        let sets: Vec<Action> = sets.map(|(_, action)| *action).collect();
-        let bits = |set: usize| mask & 1 << set;
-        let limits = (0..actions.len()).filter(|&set| matches!(actions[set], Action::Limit(_)));
-        let limits = Mask::try_from(limits.map(bits).sum::<usize>()).expect("a bit a set");
-        let (pass, drop) = (sets.contains(&Action::Pass), sets.contains(&Action::Drop));
-        let limits = if pass || drop { 0 } else { limits };
-        let drop = !pass && (drop || limits == 0 && !open);
-        let color = sets.iter().find_map(|action| match action {
-            Action::Mark(color) => Some(*color),
-            _ => None,
-        });
-        Self { drop, color, limits }
-    }
-}
-
 struct SourceFilter {
     reader: SetsReader,
-    hits: Arc<Hits>,
-    sets: usize,
-    verdicts: Arc<[Verdict]>,
-    /// Of sets that limit, by number.
-    budgets: Box<[Option<Budget>]>,
-    /// By packet, the sets that limit it, until that is decided: in order, whatever family they are of.
-    limited: Box<[Mask; BATCH]>,
-    /// Nothing is to be done for sources that no set has.
-    idle: bool,
-    exit: Exit,
+    judge: Judge,
     v4: Questions<u32>,
     v6: Questions<u128>,
 }
@@ -406,20 +197,16 @@ struct SourceFilter {
 impl Element for SourceFilter {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.gather(batch);
-        let Self { reader, hits, sets, verdicts, limited, idle, exit, v4, v6, .. } = self;
-        let (masks, idle, exit) = (hits.masks(*sets), *idle, *exit);
-        let judge = &mut Judge { hits, masks, verdicts, limited, any: false, idle, exit };
+        let Self { reader, judge, v4, v6 } = self;
         if v4.len > 0 {
             reader.v4.lookup_batch(&v4.addrs[..v4.len], &mut v4.answers[..v4.len]);
-            judge.all(v4, batch);
+            judge.all(v4, batch, |_, _| Mask::MAX);
         }
         if v6.len > 0 {
             reader.v6.lookup_batch(&v6.addrs[..v6.len], &mut v6.answers[..v6.len]);
-            judge.all(v6, batch);
+            judge.all(v6, batch, |_, _| Mask::MAX);
         }
-        if judge.any {
-            self.limit(batch, cx.now_ns);
-        }
+        judge.limit(batch, cx.now_ns);
     }
 }
 
@@ -451,33 +238,8 @@ impl SourceFilter {
                 _ => {}
             }
         }
-        if v4.len + v6.len < len && !self.idle {
+        if v4.len + v6.len < len && !self.judge.idle {
             self.others(batch);
-        }
-    }
-
-    /// Ends packets of a rate that is used up.
-    fn limit(&mut self, batch: &mut Batch, now_ns: u64) {
-        self.budgets.iter_mut().flatten().for_each(|budget| budget.refresh(now_ns));
-        for i in 0..batch.len() {
-            let limits = std::mem::take(&mut self.limited[i]);
-            if limits == 0 {
-                continue;
-            }
-            let meant = |set: &usize| limits & 1_u16 << set != 0;
-            let mut sets = (0..self.budgets.len()).filter(meant);
-            // All are asked before any is charged.
-            if sets.all(|set| self.budgets[set].as_ref().is_none_or(|b| b.has_room(now_ns))) {
-                let bytes = batch.frame_len(i);
-                for set in (0..self.budgets.len()).filter(meant) {
-                    if let Some(budget) = &mut self.budgets[set] {
-                        budget.charge(bytes, now_ns);
-                    }
-                }
-            } else {
-                self.hits.drops.add(1);
-                self.exit.take(batch, i);
-            }
         }
     }
 
@@ -490,55 +252,7 @@ impl SourceFilter {
             asked[usize::from(place)] = true;
         }
         for i in (0..batch.len()).filter(|&i| !asked[i]) {
-            self.hits.drops.add(1);
-            self.exit.take(batch, i);
-        }
-    }
-}
-
-struct Judge<'a> {
-    hits: &'a Hits,
-    masks: &'a [Hit],
-    verdicts: &'a [Verdict],
-    limited: &'a mut [Mask; BATCH],
-    /// Whether there are such.
-    any: bool,
-    idle: bool,
-    exit: Exit,
-}
-
-impl Judge<'_> {
-    #[inline]
-    fn all<A: Family>(&mut self, asked: &Questions<A>, batch: &mut Batch) {
-        let answers = &asked.answers[..asked.len];
-        let (mut seen, mut count) = ([0_u16; BATCH], 0);
-        // Without a branch: who is on a list comes as he likes.
-        for (answer, i) in answers.iter().zip(0..) {
-            seen[count % BATCH] = i;
-            count += usize::from(!(answer.is_none() && self.idle));
-        }
-        for &i in &seen[..count] {
-            let i = usize::from(i);
-            self.one(mask(answers[i]), asked.place(i), batch);
-        }
-    }
-
-    #[inline]
-    fn one(&mut self, mask: Mask, i: usize, batch: &mut Batch) {
-        let hit = &self.masks[usize::from(mask)];
-        hit.packets.add(1);
-        hit.bytes.add(batch.frame_len(i) as u64);
-        let verdict = self.verdicts[usize::from(mask)];
-        if let Some(color) = verdict.color {
-            batch.meta_mut()[i].paint = color;
-        }
-        if verdict.limits != 0 {
-            self.limited[i] = verdict.limits;
-            self.any = true;
-        }
-        if verdict.drop {
-            self.hits.drops.add(1);
-            self.exit.take(batch, i);
+            self.judge.end(batch, i);
         }
     }
 }

@@ -121,8 +121,18 @@ impl Plan {
         configuration: &Configuration,
         classes: &'static [ElementClass],
     ) -> Result<Self, Errors> {
+        Self::given(before, configuration, classes, None)
+    }
+
+    /// The same, with what all elements of a class are to go on with.
+    pub(crate) fn given(
+        before: Option<&Self>,
+        configuration: &Configuration,
+        classes: &'static [ElementClass],
+        given: Option<(&'static str, Kept)>,
+    ) -> Result<Self, Errors> {
         let mut problems = Problems::default();
-        let planned = Planner::plan(before, configuration, classes, &mut problems);
+        let planned = Planner::plan(before, configuration, classes, given, &mut problems);
         match planned.filter(|_| problems.is_empty()) {
             Some(plan) => Ok(Self { warnings: configuration.warnings(&problems), ..plan }),
             None => Err(configuration.errors(problems)),
@@ -208,6 +218,8 @@ impl Plan {
 struct Planner<'a> {
     /// Nodes of the plan before this one.
     before: HashMap<&'a str, &'a Node>,
+    /// By the name of a class.
+    given: Option<(&'static str, Kept)>,
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     devices: Devices,
@@ -225,6 +237,7 @@ impl<'a> Planner<'a> {
         before: Option<&'a Plan>,
         configuration: &'a Configuration,
         classes: &'static [ElementClass],
+        given: Option<(&'static str, Kept)>,
         problems: &'a mut Problems,
     ) -> Option<Plan> {
         let elements = configuration.elements();
@@ -239,6 +252,7 @@ impl<'a> Planner<'a> {
             devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
             tables: HashMap::new(),
             before: before.map(|plan| plan.names()).unwrap_or_default(),
+            given,
             // Packets that go on into the new graph carry numbers of the old one.
             gateways: before.map(|plan| plan.gateways.clone()).unwrap_or_default(),
             stop: Arc::default(),
@@ -267,6 +281,7 @@ impl<'a> Planner<'a> {
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
+        let given = self.given.as_ref().filter(|(name, _)| *name == class.spec.name);
         let mut setup = Setup {
             args: self.configuration.args(number, self.problems),
             inputs: element.inputs,
@@ -279,11 +294,11 @@ impl<'a> Planner<'a> {
                 number,
                 tables: &mut self.tables,
             },
-            before: self
-                .before
-                .get(&*element.name)
-                .filter(|node| node.class.spec.name == class.spec.name)
-                .and_then(|node| node.kept.as_ref()),
+            before: given.map(|(_, kept)| kept).or_else(|| {
+                let node = self.before.get(&*element.name);
+                let same = node.filter(|node| node.class.spec.name == class.spec.name);
+                same.and_then(|node| node.kept.as_ref())
+            }),
             kept: None,
         };
         let Ok(made) = (class.configure)(&mut setup) else { return };

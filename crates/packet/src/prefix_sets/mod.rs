@@ -69,6 +69,8 @@ pub(crate) struct Edit<P> {
 /// The sets of one element.
 pub(crate) struct PrefixSets {
     names: Box<[Box<str>]>,
+    /// Of the present state, for who must not wait for a change under way.
+    present: Mutex<SetsReader>,
     writer: Mutex<Writer>,
 }
 
@@ -87,6 +89,7 @@ struct Half<A: Family> {
 }
 
 /// A worker's end.
+#[derive(Clone)]
 pub(crate) struct SetsReader {
     pub(crate) v4: LpmReader<u32>,
     pub(crate) v6: LpmReader<u128>,
@@ -115,7 +118,8 @@ impl PrefixSets {
         let (names, lists): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
         let (v4, v6) = lists.into_iter().map(|list| (list.v4, list.v6)).unzip();
         let writer = Writer { v4: Half::new(v4)?, v6: Half::new(v6)? };
-        Ok(Self { names: names.into(), writer: Mutex::new(writer) })
+        let present = SetsReader { v4: writer.v4.table.reader(), v6: writer.v6.table.reader() };
+        Ok(Self { names: names.into(), present: present.into(), writer: writer.into() })
     }
 
     /// Names, by number.
@@ -125,8 +129,7 @@ impl PrefixSets {
 
     /// For a worker.
     pub(crate) fn reader(&self) -> SetsReader {
-        let writer = self.writer();
-        SetsReader { v4: writer.v4.table.reader(), v6: writer.v6.table.reader() }
+        self.present().clone()
     }
 
     /// Carries out all edits, in order, or none. How many of them said something new.
@@ -135,7 +138,9 @@ impl PrefixSets {
     /// No memory for a structure.
     pub(crate) fn apply(&self, edits: &[Edit<AnyPrefix>]) -> Result<usize, UpdateError> {
         let (v4, v6) = divide(edits);
-        self.writer().apply(&v4, &v6, false)
+        let done = self.writer().apply(&v4, &v6, false);
+        self.follow();
+        done
     }
 
     /// Exchanges all prefixes of a set at once. How many came or went.
@@ -146,16 +151,34 @@ impl PrefixSets {
         let mut writer = self.writer();
         let v4 = writer.v4.difference(set, list.v4);
         let v6 = writer.v6.difference(set, list.v6);
-        writer.apply(&v4, &v6, true)
+        let done = writer.apply(&v4, &v6, true);
+        self.follow();
+        done
+    }
+
+    /// Lets go of a structure that was replaced.
+    fn follow(&self) {
+        let mut present = self.present();
+        let _ = present.v4.pin();
+        let _ = present.v6.pin();
     }
 
     /// The sets that cover an address.
     pub(crate) fn lookup(&self, addr: IpAddr) -> Mask {
-        let writer = self.writer();
+        let mut present = self.present();
         mask(match addr {
-            IpAddr::V4(addr) => writer.v4.table.lookup(addr.to_bits()),
-            IpAddr::V6(addr) => writer.v6.table.lookup(addr.to_bits()),
+            IpAddr::V4(addr) => present.v4.lookup(addr.to_bits()),
+            IpAddr::V6(addr) => present.v6.lookup(addr.to_bits()),
         })
+    }
+
+    /// The longest prefix of a set that covers an address.
+    pub(crate) fn covering(&self, set: usize, addr: IpAddr) -> Option<AnyPrefix> {
+        let writer = self.writer();
+        match addr {
+            IpAddr::V4(addr) => writer.v4.covering(set, addr.to_bits()).map(AnyPrefix::V4),
+            IpAddr::V6(addr) => writer.v6.covering(set, addr.to_bits()).map(AnyPrefix::V6),
+        }
     }
 
     /// Prefixes of a set, by address, then length.
@@ -174,6 +197,11 @@ impl PrefixSets {
     pub(crate) fn structures(&self) -> [Structure; 2] {
         let writer = self.writer();
         [writer.v4.structure(), writer.v6.structure()]
+    }
+
+    /// Held for a lookup, or to make one more.
+    fn present(&self) -> MutexGuard<'_, SetsReader> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -365,6 +393,12 @@ impl<A: Family> Half<A> {
         let mut list = Vec::with_capacity(self.counts[set]);
         list.extend(all.map(|(prefix, _)| prefix));
         list
+    }
+
+    fn covering(&self, set: usize, addr: A) -> Option<Prefix<A>> {
+        let all = self.listed.covering(Prefix::masked(addr, A::BITS));
+        let of_set = all.filter(|(_, mask)| **mask & 1 << set != 0).map(|(prefix, _)| prefix);
+        of_set.max_by_key(|prefix| prefix.len())
     }
 
     fn structure(&self) -> Structure {

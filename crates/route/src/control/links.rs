@@ -172,6 +172,7 @@ impl Control {
                 fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
                 redirects: !self.without_redirects.contains(&entry.state.name),
                 reverse_path: self.source_checks.get(&entry.state.name).copied(),
+                filtered: self.filtered.has(&entry.state.name),
                 paths: self.paths_of(entry.table).and_then(|n| self.tables.fib(n)).unwrap_or(0),
                 ..PortInfo::default()
             };

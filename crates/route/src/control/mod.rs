@@ -29,6 +29,7 @@ use crate::rib::{Candidate, Effect};
 mod action;
 mod audit;
 mod expiry;
+mod filtered;
 mod links;
 mod neighbors;
 mod paths;
@@ -41,6 +42,7 @@ mod world;
 
 pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use expiry::Ends;
+pub use filtered::Filtered;
 pub use neighbors::{NeighborRequest, NeighborRow};
 pub use permanent::NeighborError;
 pub use query::RouteFound;
@@ -150,6 +152,8 @@ pub struct Control {
     bindings: BTreeMap<String, u32>,
     /// Interfaces, by name, whose packets' sources are checked.
     source_checks: BTreeMap<String, ReversePath>,
+    /// Those whose packets' sources are looked up in lists.
+    filtered: Filtered,
     /// Interfaces, by name, that send no redirects.
     without_redirects: BTreeSet<String>,
     /// Who puts the routes of tables of paths, once there is one.
@@ -198,6 +202,7 @@ impl Control {
             next_port: 0,
             bindings: BTreeMap::new(),
             source_checks: BTreeMap::new(),
+            filtered: Filtered::default(),
             without_redirects: BTreeSet::new(),
             paths: None,
             ports_changed: false,

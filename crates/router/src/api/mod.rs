@@ -16,6 +16,7 @@
 
 pub(crate) mod client;
 pub(crate) mod error;
+pub(crate) mod filters;
 pub(crate) mod model;
 pub(crate) mod questions;
 mod requests;

@@ -137,6 +137,9 @@ pub(crate) struct TraceStep {
     pub(crate) changes: Vec<FieldChange>,
     /// Of a lookup: what it found.
     pub(crate) route: Option<TraceRoute>,
+    /// Of the router's filters: those that the source is on, of this interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) filters: Vec<String>,
     /// Numbers of packets that the element made because of it.
     pub(crate) made: Vec<u16>,
 }

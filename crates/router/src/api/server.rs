@@ -31,7 +31,7 @@ use super::model::{
 };
 use super::questions::Ask;
 use super::requests::{Document, Parameters};
-use super::{seen, streams};
+use super::{filters, seen, streams};
 use crate::sys;
 
 /// Clients at one time; the next one waits to be accepted.
@@ -132,7 +132,7 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(streams::route_list, change_route))
         .routes(routes!(streams::events))
         .routes(routes!(config_diff))
-        .routes(routes!(config_apply))
+        .routes(routes!(filters::config_apply))
         .routes(routes!(nexthops))
         .routes(routes!(groups))
         .routes(routes!(fibs))
@@ -141,6 +141,8 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(interfaces))
         .routes(routes!(neighbors, change_neighbor))
         .routes(routes!(feeds))
+        .routes(routes!(filters::filters, filters::change, filters::replace))
+        .routes(routes!(filters::lookup))
         .routes(routes!(seen::graph, seen::swap))
         .routes(routes!(seen::trace))
         .routes(routes!(seen::why))
@@ -216,16 +218,6 @@ async fn config_diff(
     Document(text): Document<ConfigText>,
 ) -> Answer<Vec<ConfigChange>> {
     ask.ask(move |daemon| daemon.config_diff(&text)).await?.map(Json)
-}
-
-/// Makes the running configuration this one, as far as that can be done while running.
-#[utoipa::path(post, path = "/v1/config/apply", request_body = ConfigText, responses(
-    (status = 200, body = Vec<ConfigChange>), (status = "default", body = ErrorDocument)))]
-async fn config_apply(
-    State(ask): State<Ask>,
-    Document(text): Document<ConfigText>,
-) -> Answer<Vec<ConfigChange>> {
-    ask.ask(move |daemon| daemon.config_apply(&text)).await?.map(Json)
 }
 
 /// Next hops, without groups.

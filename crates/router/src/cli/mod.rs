@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod feed;
 mod fib;
+mod filter;
 mod graph;
 mod group;
 mod interface;
@@ -38,6 +39,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     nexthop::COMMAND,
     group::COMMAND,
     fib::COMMAND,
+    filter::COMMAND,
     interface::COMMAND,
     neighbor::COMMAND,
     feed::COMMAND,

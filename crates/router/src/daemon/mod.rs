@@ -14,12 +14,14 @@ use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, xdp};
 use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
 
+use crate::api::model::ConfigText;
 use crate::api::questions::Questions;
 use crate::config::{Config, Cores, PacketPath};
 use crate::sys;
 
 pub(crate) mod answer;
 mod features;
+pub(crate) mod filters;
 mod kernel;
 mod ports;
 mod report;
@@ -32,6 +34,7 @@ pub(crate) use kernel::FeedError;
 pub(crate) use ports::Plan;
 pub(crate) use report::Report;
 
+use filters::Filters;
 use kernel::KernelFeed;
 use ports::{Interfaces, WorkerHandle};
 use sources::Sources;
@@ -81,6 +84,8 @@ pub(crate) enum DaemonError {
     Routes(#[from] fingerpost_lpm::UpdateError),
     #[error("{0}")]
     Tables(#[from] fingerpost_route::RouteError),
+    #[error("filter: {0}")]
+    Filter(String),
     #[error("source {kind}: {error}")]
     Source { kind: String, error: fingerpost_route::source::SourceError },
     #[error("the kernel did not say all it knows within {} s", LONGEST_DUMP.as_secs())]
@@ -131,8 +136,12 @@ pub(crate) struct Daemon {
     unanswered: bool,
     /// Of lists whose readers left.
     abandoned: answer::routes::Abandoned,
+    /// By source.
+    filters: Filters,
     /// The graph that workers run.
     plan: GraphPlan,
+    /// Its text, where it is not the built-in one.
+    swapped: Option<ConfigText>,
     /// Packets that elements of the built-in graph may keep.
     built_in_holds: usize,
     /// Elements are timed until then.
@@ -152,6 +161,7 @@ impl Daemon {
         }
         let started = Instant::now();
         let config = &options.config;
+        let filters = Filters::new(config)?;
         let mut found = Vec::new();
         // First of all: what was left forwards on while this one learns.
         let survival = Survival::begin(config.takeover.survive(), &mut found);
@@ -178,10 +188,7 @@ impl Daemon {
         let count = cores.len().min(interfaces.queues(&control)).max(1);
         let (frame_bytes, in_rings) = interfaces.frames(&control, count);
         let frames = in_rings + SPARE_PORTS * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
-        let plan = match config.checks_sources() {
-            true => router_graph::plan_with_checks(),
-            false => router_graph::plan(),
-        };
+        let plan = router_graph::plan_with(None, &filters.sources(config));
         let plan = plan.expect("the built-in graph is whole: a test builds it");
         let mut workers = Vec::new();
         for core in cores.into_iter().take(count) {
@@ -223,12 +230,15 @@ impl Daemon {
             questions: None,
             unanswered: false,
             abandoned: answer::routes::Abandoned::default(),
+            filters,
             built_in_holds: plan.holds(),
             plan,
+            swapped: None,
             timed_until: None,
             tracing: None,
             traces: 0,
         };
+        daemon.follow_ports();
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         Ok(daemon)
     }
@@ -286,6 +296,7 @@ impl Daemon {
         self.messages.extend(self.control.take_decisions());
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);
+        self.follow_ports();
         self.interfaces.sync(&self.control, &self.workers);
         self.interfaces.look_at_outlets(now);
         self.messages.extend(self.interfaces.take_notices());
@@ -437,6 +448,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
         control.check_sources(&interface.name, interface.checks())?;
         control.send_redirects(&interface.name, interface.redirects);
     }
+    control.filter_sources(config.filtered());
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);
     let mut kernel = KernelFeed::open(&mut control, config.kernel_routes(), distance)?;

@@ -28,7 +28,7 @@ use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
 use super::{FLOW_SEED, RunOptions};
-use crate::config::{Interface, Mode};
+use crate::config::{Filter, Interface, Mode};
 
 /// A worker thread as the control side knows it.
 pub(super) struct WorkerHandle {
@@ -342,6 +342,31 @@ impl Interfaces {
                  reverse_path = \"{filter}\", or \"off\", of it in the configuration"
             ));
         }
+        if !ours {
+            self.tell_of_filters(name);
+        }
+    }
+
+    /// Tells that filters do not hold for an interface that they name, since the kernel forwards there.
+    fn tell_of_filters(&mut self, name: &str) {
+        let named = |filter: &&Filter| {
+            filter.interfaces.as_ref().is_some_and(|names| names.iter().any(|known| known == name))
+        };
+        for filter in self.options.config.filter.iter().filter(named) {
+            self.notices.push(format!(
+                "filter {} does not hold for {name}: what it receives the kernel forwards",
+                filter.name
+            ));
+        }
+    }
+
+    /// The configuration has these from now on.
+    pub(super) fn set_filters(&mut self, filters: Vec<Filter>) {
+        self.options.config.filter = filters;
+        let kernel = |open: &&Open| matches!(open.drive, Drive::Kernel);
+        let names: Vec<String> =
+            self.open.values().filter(kernel).map(|open| open.name.clone()).collect();
+        names.iter().for_each(|name| self.tell_of_filters(name));
     }
 
     fn sync_local(&mut self, control: &Control) {

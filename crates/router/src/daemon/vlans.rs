@@ -96,7 +96,10 @@ impl Interfaces {
         if !matches!(chosen(&self.options, state)?, Mode::Auto | Mode::Xdp) {
             return Err("the configuration says so".into());
         }
-        if self.options.config.of(&state.name).and_then(Interface::checks).is_some() {
+        let config = &self.options.config;
+        if config.of(&state.name).and_then(Interface::checks).is_some()
+            || config.filtered().has(&state.name)
+        {
             return Err(
                 "its sources are to be checked, and what is tagged never comes to the graph".into(),
             );

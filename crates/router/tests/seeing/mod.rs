@@ -30,7 +30,7 @@ fn element<'a>(stats: &'a Value, name: &str) -> &'a Value {
 }
 
 /// Sends until the command has ended; its output.
-fn while_sending(lab: &Lab, words: &str, to: &str) -> (Vec<Value>, i32) {
+pub(super) fn while_sending(lab: &Lab, words: &str, to: &str) -> (Vec<Value>, i32) {
     let mut child = in_namespace(&lab.router, words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -112,7 +112,7 @@ impl State {
     /// Whether what comes in by a port may go on only after a look at its source.
     fn checks_sources(&self, port: u16) -> bool {
         let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
-        ports.and_then(|ports| ports.port(port)).is_some_and(|port| port.reverse_path.is_some())
+        ports.and_then(|ports| ports.port(port)).is_some_and(looks_at_sources)
     }
 }
 
@@ -501,7 +501,11 @@ fn words(memory: &Arc<SharedMemory>) -> Region {
 
 /// Why what comes in there is not for programs.
 const CHECKS: &str =
-    "the sources of its packets are checked (reverse_path), which the graph alone does";
+    "the sources of its packets are checked (reverse_path, filters), which the graph alone does";
+
+fn looks_at_sources(port: &PortInfo) -> bool {
+    port.reverse_path.is_some() || port.filtered
+}
 
 /// What the names in the program stand for.
 struct Names<'a> {
@@ -647,8 +651,7 @@ impl Outside<Forwarding> for Forwarder {
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
     let ports = |of: &PortTable| -> Vec<Option<(u16, bool, bool, bool)>> {
-        let of_port =
-            |p: &PortInfo| (p.fib, p.fill_checksums, p.reverse_path.is_some(), p.redirects);
+        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, looks_at_sources(p), p.redirects);
         let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };

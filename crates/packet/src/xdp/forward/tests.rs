@@ -547,6 +547,28 @@ fn what_turns_back_is_left_where_senders_are_told() {
     });
 }
 
+/// What comes in by a port with filters is the graph's, from when the port table says so until it no longer does.
+#[test]
+fn ports_with_filters_are_left_to_the_graph() {
+    lab::in_namespace(|| {
+        let Lab { mut forwarder, topology, .. } = Lab::new();
+        let wan = topology.port("wan");
+        let of = |filtered| {
+            let mut ports = PortTable::clone(&topology.forwarding.ports);
+            ports.ports[usize::from(wan)].as_mut().unwrap().filtered = filtered;
+            Forwarding { ports: Arc::new(ports), ..topology.forwarding.clone() }
+        };
+        assert!(forwarder.reads(wan).unwrap().is_ok());
+        for _ in 0..2 {
+            forwarder.follow(&of(true));
+            let why = forwarder.reads(wan).unwrap().unwrap_err();
+            assert!(why.contains("filters") && forwarder.tester(wan).is_err(), "{why}");
+            forwarder.follow(&of(false));
+            assert!(forwarder.reads(wan).unwrap().is_ok() && forwarder.tester(wan).is_ok());
+        }
+    });
+}
+
 /// Both paths choose the same slot of a group with weights 3:1, whatever the flow.
 #[test]
 fn groups_are_shared_out_as_in_the_graph() {

@@ -28,7 +28,8 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
     })?;
-    let errors = Config::of_text(file, &text, Some(&interfaces())).err().unwrap_or_default();
+    let read = Config::of_text(file, &text, Some(&interfaces()));
+    let errors = read.and_then(|config| config.check_lists(file, &text)).err().unwrap_or_default();
     let rows = errors.iter().map(Mistake::from).collect();
     output.print(&Checked { file: file.display().to_string(), errors: rows })?;
     if errors.is_empty() {

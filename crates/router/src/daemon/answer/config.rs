@@ -1,11 +1,13 @@
 //! `config diff` and `config apply`: the running configuration and another one.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
-use crate::config::{Config, Interface, Source};
+use crate::config::{Config, Filter, Interface, Source};
+use crate::daemon::filters::Prepared;
 
 /// What becomes of one configured source.
 enum Step {
@@ -24,14 +26,17 @@ impl Daemon {
         Ok(self.changes(&self.read_config(text)?))
     }
 
-    /// Does what can be done while running; the rest is said.
+    /// Does what can be done while running; the rest is said. The lists of other filters were read before.
     pub(crate) fn config_apply(
         &mut self,
         text: &ConfigText,
+        filters: Option<Prepared>,
     ) -> Result<Vec<ConfigChange>, ApiError> {
         let new = self.read_config(text)?;
+        self.fits(&new, filters.as_ref())?;
         let mut changes = self.changes(&new);
         self.change_sources(&new)?;
+        filters.map_or(Ok(()), |prepared| self.put_filters(prepared))?;
         for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
             let fib = &self.config.fib;
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
@@ -56,7 +61,7 @@ impl Daemon {
         Ok(changes)
     }
 
-    fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
+    pub(in crate::daemon) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
         let links: Vec<(String, u32)> =
             self.control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
         Config::of_text(Path::new(&text.file), &text.text, Some(&links)).map_err(|errors| {
@@ -81,6 +86,7 @@ impl Daemon {
         changes.word("fib.knobs", &knobs(old), &knobs(new), false);
         let layout = |config: &Config| config.groups.layout.mode().name();
         changes.word("groups.layout", layout(old), layout(new), false);
+        changes.filters(&old.filter, &new.filter);
         for step in self.steps(new) {
             let index = |at: usize| &self.sources.fed[at].source;
             match step {
@@ -205,11 +211,31 @@ impl Changes {
     }
 
     fn routes(&mut self, from: &[String], to: &[String]) {
-        for route in from.iter().filter(|route| !to.contains(route)) {
-            self.push("fixed route", Some(route.clone()), None, false);
+        self.lines("fixed route", from, to);
+    }
+
+    fn lines(&mut self, item: &str, from: &[String], to: &[String]) {
+        let (were, are): (HashSet<_>, HashSet<_>) = (from.iter().collect(), to.iter().collect());
+        for line in from.iter().filter(|line| !are.contains(line)) {
+            self.push(item, Some(line.clone()), None, false);
         }
-        for route in to.iter().filter(|route| !from.contains(route)) {
-            self.push("fixed route", None, Some(route.clone()), false);
+        for line in to.iter().filter(|line| !were.contains(line)) {
+            self.push(item, None, Some(line.clone()), false);
+        }
+    }
+
+    fn filters(&mut self, from: &[Filter], to: &[Filter]) {
+        let told = |filter: Option<&Filter>| filter.map(Filter::told);
+        for old in from {
+            let item = format!("filter {}", old.name);
+            let new = to.iter().find(|new| new.name == old.name);
+            self.push_if(&item, told(Some(old)), told(new), false);
+            if let Some(new) = new {
+                self.lines(&format!("{item} prefix"), &old.prefixes, &new.prefixes);
+            }
+        }
+        for new in to.iter().filter(|new| from.iter().all(|old| old.name != new.name)) {
+            self.push(&format!("filter {}", new.name), None, told(Some(new)), false);
         }
     }
 }

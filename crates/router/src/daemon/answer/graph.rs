@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::simd::Ticks;
+use fingerpost_packet::DropReason;
+use fingerpost_packet::router_graph::plan_of;
 use fingerpost_packet::worker::Command;
-use fingerpost_packet::{DropReason, ELEMENTS, Graph, Plan};
 
 use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
@@ -128,7 +129,8 @@ impl Daemon {
             ApiError { errors, ..ApiError::at(Code::Refused, "graph", words) }
         };
         let configuration = click::configuration(&text.file, &text.text).map_err(wrong)?;
-        let plan = Plan::after(Some(&self.plan), &configuration, ELEMENTS).map_err(wrong)?;
+        let sources = self.filters.sources(&self.config);
+        let plan = plan_of(Some(&self.plan), &configuration, &sources).map_err(wrong)?;
         if let Some(device) = plan.devices().iter().find(|device| device.used) {
             let words = "its packets come by FromPorts and leave by ToPorts";
             return Err(refuse(format!(
@@ -158,19 +160,8 @@ impl Daemon {
             );
             return Err(refuse(words));
         }
-        let checks = |class| plan.nodes().iter().any(|node| node.class.spec.name == class);
-        if self.config.checks_sources() && !(checks("IP4ReversePath") && checks("IP6ReversePath")) {
-            let words = "has no IP4ReversePath and IP6ReversePath for what `reverse_path` asks";
-            self.messages.push(format!("{} {words}: sources may go unchecked", text.file));
-        }
-        // Its steps name elements of the old graph.
-        self.stop_tracing();
-        for worker in &mut self.workers {
-            let graph = Graph::after(&self.plan, &plan, &worker.pool);
-            worker.nodes = graph.counters();
-            worker.tell(Command::Replace(Box::new(graph)));
-        }
-        self.plan = plan;
+        self.swapped = Some(text.clone());
+        self.replace_graph(plan);
         Ok(self.graph_stats(None))
     }
 }

@@ -83,6 +83,13 @@ impl Daemon {
         })
     }
 
+    /// The port of the interface that is called so.
+    pub(crate) fn port_of(&self, dev: &str) -> Result<u16, ApiError> {
+        let link = self.link_of(dev)?;
+        let port = self.control.links().find(|(known, ..)| *known == link);
+        Ok(port.expect("it was found just now").1)
+    }
+
     fn link_names(&self) -> LinkNames {
         self.control.links().map(|(link, _, state)| (link, state.name.clone())).collect()
     }

@@ -110,7 +110,7 @@ impl Daemon {
     }
 
     /// Ends the trace under way; who waits for it gets no more.
-    pub(super) fn stop_tracing(&mut self) {
+    pub(in crate::daemon) fn stop_tracing(&mut self) {
         if self.tracing.take().is_some() {
             self.disarm();
         }
@@ -193,8 +193,22 @@ impl Daemon {
             } else {
                 None
             },
+            filters: if spec.name == "IPSourceFilter" {
+                self.filters_of(frame, step.meta.port)
+            } else {
+                Vec::new()
+            },
             made: step.made.clone(),
         }
+    }
+
+    /// The filters of a port that the source of a frame is on, with what they do.
+    fn filters_of(&self, frame: &[u8], port: u16) -> Vec<String> {
+        let (Some(filters), Some(addr)) = (self.filters(), source(frame)) else {
+            return Vec::new();
+        };
+        let on = filters.of(addr, Some(port)).into_iter();
+        on.map(|(name, action)| format!("{name} ({action})")).collect()
     }
 
     /// What a lookup found for a frame.
@@ -240,6 +254,15 @@ pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
     match Ether::of(frame)?.kind() {
         ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.dst().to_ip()),
         ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.dst().to_ip()),
+        _ => None,
+    }
+}
+
+/// Where a frame is from, by its IP header.
+fn source(frame: &[u8]) -> Option<IpAddr> {
+    match Ether::of(frame)?.kind() {
+        ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.src().to_ip()),
+        ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.src().to_ip()),
         _ => None,
     }
 }

@@ -6,9 +6,11 @@
 //! refused.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use fingerpost_packet::buf::{BATCH, Batch};
 use fingerpost_packet::graph::Round;
+use fingerpost_packet::router_graph::Sources;
 use fingerpost_packet::trace::{Trace, Wanted};
 use fingerpost_packet::wire::icmp::PROTOCOL_ICMPV6;
 use fingerpost_packet::wire::{ETHER_BYTES, Ether, IP6_BYTES, Ip4, Ip6, Ports, ether, nd};
@@ -201,7 +203,12 @@ impl Daemon {
         }
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
         let pool = Pool::new(FRAMES, size.unwrap_or(2048));
-        let mut graph = Graph::new(&self.plan, &pool);
+        // Filters count for all workers.
+        let uncounted = self.filters().map(|filters| Arc::new(filters.trial()));
+        let sources = Sources { filters: uncounted, ..self.filters.sources(&self.config) };
+        let planned = sources.filters.is_some().then(|| self.planned(&sources)).transpose();
+        let planned = planned.map_err(|errors| ApiError::at(Code::Refused, "graph", errors))?;
+        let mut graph = Graph::new(planned.as_ref().unwrap_or(&self.plan), &pool);
         let mut batch = graph.batch();
         let mut packet = pool.alloc().expect("a new pool has frames");
         if !packet.set_len(frame.len()) {
@@ -271,7 +278,9 @@ impl Daemon {
                     [] => String::new(),
                     made => format!(" Its sender is told: {}", made[0].summary),
                 };
-                say("drop", format!("it is dropped by {at} ({reason}): {why}{told}"))
+                let on = last.map(|step| step.filters.join(", ")).filter(|on| !on.is_empty());
+                let on = on.map_or_else(String::new, |on| format!(" It is on: {on}."));
+                say("drop", format!("it is dropped by {at} ({reason}): {why}{on}{told}"))
             }
             _ => {
                 let at = last.map_or("-", |step| step.element.as_str());

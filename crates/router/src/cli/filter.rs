@@ -1,0 +1,192 @@
+//! `fingerpost filter`: the filters by source of a running router, and changes of their lists.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, Subcommand};
+use fingerpost_packet::source_filters::prefix;
+use hyper::Method;
+
+use super::command::{Command, Exit, Failure, parsed};
+use super::list::{self, Listed};
+use super::output::{Columns, Output, Report, or_dash};
+use crate::api::client::At;
+use crate::api::filters::{
+    Filter, FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuestion,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "filter",
+    summary: "Lists of source prefixes of the running router: what they hit, and changes of them",
+    examples: "",
+    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    run,
+};
+
+#[derive(Args)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    #[command(about = Filter::ABOUT, after_help = Filter::EXAMPLES)]
+    Show(At),
+    /// Tell which lists an address is on, and what becomes of packets from there
+    #[command(after_help = LOOKUP)]
+    Lookup(Lookup),
+    /// Add prefixes to a list
+    #[command(after_help = ADD)]
+    Add(Change),
+    /// Take prefixes from a list
+    #[command(visible_alias = "del", after_help = REMOVE)]
+    Remove(Change),
+    /// Exchange a list for that of a file, at once
+    #[command(after_help = REPLACE)]
+    Replace(Replace),
+}
+
+const LOOKUP: &str = "Examples:
+  $ fingerpost filter lookup 192.0.2.7
+  $ fingerpost filter lookup 2001:db8::7 --from wan0
+
+Without --from by all filters, whichever interfaces they are for. Exit code 0 whatever the answer is.";
+const ADD: &str = "Examples:
+  $ fingerpost filter add attackers 192.0.2.7 198.51.100.0/24 2001:db8:bad::/48
+
+All of them or none; host bits are cleared. Packets see it when the command returns. What is added
+lasts until the list is exchanged or the daemon ends.";
+const REMOVE: &str = "Examples:
+  $ fingerpost filter remove attackers 198.51.100.0/24
+
+That very prefix: addresses that another one of the list covers stay on it.";
+const REPLACE: &str = "Examples:
+  $ fingerpost filter replace attackers /var/lib/lists/attackers.txt.gz
+
+A prefix or address a line, of either family; `#` and `;` begin a comment; plain or compressed. The
+daemon reads it. Packets find the old list or the new one, and never half of it; a line that makes
+no sense leaves the old one.";
+
+#[derive(Args)]
+struct Lookup {
+    /// Source address
+    #[arg(value_name = "ADDR")]
+    addr: String,
+    /// By the filters of this interface alone
+    #[arg(long, value_name = "INTERFACE")]
+    from: Option<String>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+struct Change {
+    /// Which filter
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Prefixes or addresses, of either family
+    #[arg(value_name = "PREFIX", required = true)]
+    prefixes: Vec<String>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+struct Replace {
+    /// Which filter
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Prefixes, one a line
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    at: At,
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<Arguments>(matches)?.what {
+        What::Show(at) => list::show::<Filter>(&at, output),
+        What::Lookup(Lookup { addr, from, at }) => {
+            let question = FilterQuestion { addr, interface: from };
+            let answer: FilterAnswer = at.client()?.get("/v1/filters/lookup", &question)?;
+            Ok(output.print(&answer)?)
+        }
+        What::Add(change) => edit(change, true, output),
+        What::Remove(change) => edit(change, false, output),
+        What::Replace(Replace { name, file, at }) => {
+            // As it is called here: the daemon may stand in another folder.
+            let file = file.canonicalize().map_err(|error| {
+                Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
+            })?;
+            let list = FilterList { filter: name, file: file.display().to_string() };
+            let changed: FilterChanged = at.client()?.send(Method::PUT, Filter::PATH, &list)?;
+            Ok(output.print(&changed)?)
+        }
+    }
+}
+
+fn edit(change: Change, add: bool, output: &mut Output) -> Result<(), Failure> {
+    let Change { name, prefixes, at } = change;
+    for text in &prefixes {
+        prefix(text).map_err(|words| Failure::new(Exit::Usage, words))?;
+    }
+    let mut body = FilterChange { filter: name, ..FilterChange::default() };
+    *if add { &mut body.add } else { &mut body.remove } = prefixes;
+    let changed: FilterChanged = at.client()?.send(Method::POST, Filter::PATH, &body)?;
+    Ok(output.print(&changed)?)
+}
+
+impl Listed for Filter {
+    const PATH: &'static str = "/v1/filters";
+    const HEADINGS: &'static [&'static str] =
+        &["name", "action", "rate", "interfaces", "ipv4", "ipv6", "packets", "bytes", "dropped"];
+    const ABOUT: &'static str = "List filters: action, interfaces, prefixes, packets, drops";
+    const EXAMPLES: &'static str = "Examples:
+  $ fingerpost filter show
+  $ fingerpost filter show --json
+
+`ipv4` and `ipv6` are the lengths of the list, `packets` those whose source was on it, `dropped` what
+of them ended here, by this filter or another one. `interfaces` is `-` for all that are forwarded
+here. Filters are those of [[filter]] in the configuration.";
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.action.clone(),
+            or_dash(self.rate.as_ref()),
+            or_dash(self.interfaces.as_ref().map(|names| names.join(","))),
+            self.prefixes_v4.to_string(),
+            self.prefixes_v6.to_string(),
+            self.packets.to_string(),
+            self.bytes.to_string(),
+            self.dropped.to_string(),
+        ]
+    }
+}
+
+impl Report for FilterAnswer {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(to, "{}: {}", self.addr, self.does)?;
+        if self.filters.is_empty() {
+            return Ok(());
+        }
+        let mut columns = Columns::new(&["filter", "action", "prefix", "interfaces"]);
+        for on in &self.filters {
+            let interfaces = or_dash(on.interfaces.as_ref().map(|names| names.join(",")));
+            let prefix = or_dash(on.prefix.as_ref());
+            columns.row([on.name.clone(), on.action.clone(), prefix, interfaces]);
+        }
+        columns.write(to)
+    }
+}
+
+impl Report for FilterChanged {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Self { filter, changed, prefixes_v4, prefixes_v6 } = self;
+        writeln!(
+            to,
+            "{filter}: {changed} changed, {prefixes_v4} IPv4 and {prefixes_v6} IPv6 prefixes"
+        )
+    }
+}

@@ -17,6 +17,7 @@ mod pcapng;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -312,9 +313,9 @@ pub(crate) struct At {
 }
 
 /// A transmit that sees which followed packets leave.
-pub(crate) struct Watched<'a> {
+pub(crate) struct Watched<'a, 't> {
     pub(crate) inner: &'a mut dyn Transmit,
-    pub(crate) tracer: &'a Tracer,
+    pub(crate) tracer: &'a RefCell<&'t mut Tracer>,
     pub(crate) left: Vec<Left>,
 }
 
@@ -325,11 +326,11 @@ pub(crate) struct Left {
     pub(crate) meta: Meta,
 }
 
-impl Transmit for Watched<'_> {
+impl Transmit for Watched<'_, '_> {
     fn transmit(&mut self, batch: &mut Batch) {
         for i in 0..batch.len() {
             let number = batch.frame_number(i);
-            if self.tracer.follows(number) {
+            if self.tracer.borrow().follows(number) {
                 self.left.push(Left {
                     number,
                     frame: batch.bytes(i).into(),

@@ -1,69 +1,103 @@
 //! Running while packets are followed: the same as in `run.rs`, with a look at what each element did.
 //!
 //! A packet that is followed is alone in its batch, so that what the element drops, sends and makes meanwhile is
-//! this packet's doing. Packets that an element kept are recognized when it lets them go.
+//! this packet's doing. Packets that an element kept are recognized when it lets them go. Where packets are asked for,
+//! each element between who keeps them and who asks is seen as the answer comes down.
 
-use super::{Graph, MAX_ROUNDS, Node, Puller, Round, Task, Watch, Work};
-use crate::buf::{Batch, Decision, Meta, Packet, Pool, ROUNDS_SHIFT};
+use std::cell::RefCell;
+
+use super::{Away, Edge, Graph, MAX_ROUNDS, Node, Round, Task, Watch, Work, context};
+use crate::buf::{BATCH, Batch, Decision, Meta, Packet, ROUNDS_SHIFT};
 use crate::counters::NodeCounters;
 use crate::drops::DropReason;
-use crate::element::Context;
+use crate::element::{Context, Element, Inputs};
+use crate::graph::plan::NodeId;
 use crate::trace::{At, Fate, Followed, Left, Tracer, Watched};
 
-/// What an element did besides labeling a batch.
-struct Deeds<'a> {
+/// The tracer, for elements that work inside each other: one asks, another answers.
+type Shared<'t> = RefCell<&'t mut Tracer>;
+
+/// What an element did besides labeling a batch, and emitting.
+struct Deeds {
     /// Packets that it ended itself.
     ended: Vec<(u32, DropReason)>,
     /// Packets that ports took of it.
     left: Vec<Left>,
-    emitted: &'a [(u16, Packet)],
 }
 
 /// Has an element do something, and sees what it does.
-fn observe<'a>(
-    tracer: &Tracer,
-    (pool, emitted): (&Pool, &'a mut Vec<(u16, Packet)>),
-    node: &NodeCounters,
-    round: &mut Round<'_>,
+fn observe(
+    tracer: &Shared<'_>,
+    cx: &mut Context<'_>,
     act: impl FnOnce(&mut Context<'_>),
-) -> Deeds<'a> {
+) -> Deeds {
     let mut ended = Vec::new();
-    let mut seen = Watched { inner: &mut *round.transmit, tracer, left: Vec::new() };
+    let mut seen = Watched { inner: &mut *cx.transmit, tracer, left: Vec::new() };
     act(&mut Context {
-        now_ns: round.now_ns,
-        forwarding: round.forwarding,
-        counters: round.counters,
-        pool,
-        flow_seed: round.flow_seed,
-        node: Some(node),
+        now_ns: cx.now_ns,
+        forwarding: cx.forwarding,
+        counters: cx.counters,
+        pool: cx.pool,
+        flow_seed: cx.flow_seed,
+        node: cx.node,
         ended: Some(&mut ended),
-        emitted,
-        asks: round.asks,
+        emitted: &mut *cx.emitted,
+        asks: &mut *cx.asks,
         transmit: &mut seen,
     });
     let left = seen.left;
-    Deeds { ended, left, emitted }
+    Deeds { ended, left }
+}
+
+/// Where the outputs of an element lead.
+#[derive(Clone, Copy)]
+struct Ways<'a> {
+    outputs: &'a [Option<Edge>],
+    /// The one that was asked.
+    answer: Option<u16>,
 }
 
 /// What becomes of a packet that has this output.
-fn onward(node: &Node, output: u16, meta: Meta) -> Fate {
-    match node.outputs.get(usize::from(output)) {
+fn onward(ways: Ways<'_>, output: u16, meta: Meta) -> Fate {
+    match ways.outputs.get(usize::from(output)) {
         Some(Some(edge)) if edge.back && meta.flags >> ROUNDS_SHIFT >= MAX_ROUNDS => {
             Fate::Dropped(DropReason::LoopGuard)
         }
         Some(Some(_)) => Fate::Output(output),
+        _ if ways.answer == Some(output) => Fate::Output(output),
         _ => Fate::Dropped(DropReason::Unwired),
     }
 }
 
 /// What became of packet `i` of a batch by its label, its bytes where they are still there, and what is known of it.
-fn labeled(node: &Node, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
+fn labeled(ways: Ways<'_>, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
     let meta = batch.meta()[i];
     match batch.decision(i) {
-        Decision::Output(output) => Some((onward(node, output, meta), meta)),
+        Decision::Output(output) => Some((onward(ways, output, meta), meta)),
         Decision::Drop(reason) => Some((Fate::Dropped(reason), meta)),
         Decision::Taken => None,
     }
+}
+
+/// Has an element process a batch, and tells the tracer of it.
+fn process(
+    tracer: &Shared<'_>,
+    (element, at, ways): (&mut dyn Element, At, Ways<'_>),
+    batch: &mut Batch,
+    cx: &mut Context<'_>,
+) {
+    let alone = (batch.len() == 1).then(|| batch.frame_number(0));
+    let followed = alone.and_then(|frame| tracer.borrow().find(frame));
+    let before = batch.meta().first().copied().unwrap_or_default();
+    let deeds = observe(tracer, cx, |cx| element.process(at.input, batch, cx));
+    let tracer = &mut **tracer.borrow_mut();
+    // First: what is made now is followed from here on.
+    let emitted = &cx.emitted[..];
+    tell_released(tracer, &|_| at, ways, followed.and(alone), (&deeds, emitted));
+    if let (Some(of), Some(frame)) = (followed, alone) {
+        tell_alone(tracer, (of, frame), at, ways, (batch, before), (&deeds, emitted));
+    }
+    tracer.hand_out();
 }
 
 /// Tells the tracer what became of a packet that came in alone, and of those that the element made of it.
@@ -71,56 +105,178 @@ fn tell_alone(
     tracer: &mut Tracer,
     (of, number): (Followed, u32),
     at: At,
-    node: &Node,
+    ways: Ways<'_>,
     (batch, before): (&Batch, Meta),
-    deeds: &Deeds<'_>,
+    (deeds, all_emitted): (&Deeds, &[(u16, Packet)]),
 ) {
-    let mut emitted = deeds.emitted.iter();
+    // What is emitted is not what was asked for.
+    let pushed = Ways { answer: None, ..ways };
+    let mut emitted = all_emitted.iter();
     let ended = deeds.ended.iter().find(|ended| ended.0 == number);
-    if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(node, batch, 0)).flatten() {
+    if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(ways, batch, 0)).flatten() {
         tracer.step(of, at, Some(batch.bytes(0)), meta, fate);
     } else if let Some(left) = deeds.left.iter().find(|left| left.number == number) {
         tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
     } else if let Some((_, reason)) = ended {
         tracer.step(of, at, None, before, Fate::Dropped(*reason));
     } else if let Some((output, packet)) = emitted.find(|(_, p)| p.frame_number() == number) {
-        let fate = onward(node, *output, packet.meta);
+        let fate = onward(pushed, *output, packet.meta);
         tracer.step(of, at, Some(packet.bytes()), packet.meta, fate);
     } else {
         tracer.step(of, at, None, before, Fate::Kept);
     }
-    for (output, packet) in deeds.emitted {
+    for (output, packet) in all_emitted {
         let made = packet.frame_number();
         // A frame that was just given back may have been taken for what was made.
         if (made == number && ended.is_none()) || (made != number && tracer.follows(made)) {
             continue;
         }
         if let Some(made) = tracer.made(of, made, packet.bytes(), packet.meta)
-            && let fate @ Fate::Dropped(_) = onward(node, *output, packet.meta)
+            && let fate @ Fate::Dropped(_) = onward(pushed, *output, packet.meta)
         {
             tracer.step(made, at, None, packet.meta, fate);
         }
     }
 }
 
-/// Tells the tracer of packets that the element had kept, and that now went on or ended.
-fn tell_released(tracer: &mut Tracer, at: At, node: &Node, alone: Option<u32>, deeds: &Deeds<'_>) {
+/// Tells the tracer of packets that the element had kept, and that now went on or ended. `place` is where one of them
+/// came in, by its frame.
+fn tell_released(
+    tracer: &mut Tracer,
+    place: &dyn Fn(u32) -> At,
+    ways: Ways<'_>,
+    alone: Option<u32>,
+    (deeds, emitted): (&Deeds, &[(u16, Packet)]),
+) {
     let other =
         |tracer: &Tracer, number| (alone != Some(number)).then(|| tracer.find(number)).flatten();
-    for (number, reason) in &deeds.ended {
+    for &(number, reason) in &deeds.ended {
+        if let Some(of) = other(tracer, number) {
+            tracer.step(of, place(number), None, Meta::default(), Fate::Dropped(reason));
+        }
+    }
+    for Left { number, frame, meta } in &deeds.left {
         if let Some(of) = other(tracer, *number) {
-            tracer.step(of, at, None, Meta::default(), Fate::Dropped(*reason));
+            tracer.step(of, place(*number), Some(frame), *meta, Fate::Sent(port(*meta)));
         }
     }
-    for left in &deeds.left {
-        if let Some(of) = other(tracer, left.number) {
-            tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
+    for (output, packet) in emitted {
+        let number = packet.frame_number();
+        if let Some(of) = other(tracer, number) {
+            let fate = onward(Ways { answer: None, ..ways }, *output, packet.meta);
+            tracer.step(of, place(number), Some(packet.bytes()), packet.meta, fate);
         }
     }
-    for (output, packet) in deeds.emitted {
-        if let Some(of) = other(tracer, packet.frame_number()) {
-            let fate = onward(node, *output, packet.meta);
-            tracer.step(of, at, Some(packet.bytes()), packet.meta, fate);
+}
+
+/// Packets that are followed and came to an element that asked, each with the input that it came by.
+#[derive(Default)]
+struct Came(Vec<(u32, u16)>);
+
+impl Came {
+    /// Where one of them came in; what the element had before came in long ago, by its first input most likely.
+    fn at(&self, node: NodeId, number: u32) -> At {
+        let found = self.0.iter().rfind(|came| came.0 == number);
+        At { node, input: found.map_or(0, |came| came.1) }
+    }
+
+    /// Tells the tracer of those that the element keeps, which are all but those that went on or ended.
+    fn tell_kept(&self, tracer: &mut Tracer, node: NodeId, went_on: &dyn Fn(u32) -> bool) {
+        for &(number, input) in &self.0 {
+            if !went_on(number)
+                && let Some(of) = tracer.find(number)
+            {
+                tracer.step(of, At { node, input }, None, Meta::default(), Fate::Kept);
+            }
+        }
+    }
+}
+
+/// As `Puller`, of one node, with a look at what those do that are asked.
+struct Asking<'a, 't> {
+    at: usize,
+    nodes: &'a mut [Node],
+    counters: &'a [NodeCounters],
+    work: &'a mut Work,
+    tracer: &'a Shared<'t>,
+    came: Came,
+}
+
+impl<'t> Asking<'_, 't> {
+    fn of(&mut self, at: usize) -> Asking<'_, 't> {
+        let Self { nodes, counters, work, tracer, .. } = self;
+        Asking { at, nodes, counters, work, tracer, came: Came::default() }
+    }
+}
+
+impl Inputs for Asking<'_, '_> {
+    fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>) {
+        let asked = self.nodes[self.at].inputs.get(usize::from(input));
+        let Some(Some(asked)) = asked.copied() else { return };
+        let before = into.len();
+        if into.room() == 0 {
+            return;
+        }
+        let (at, tracer, counters) = (usize::from(asked.node), self.tracer, self.counters);
+        let mut emitted = Vec::new();
+        let cx = &mut cx.of_node(&counters[at]);
+        let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
+        match asked.through {
+            None => {
+                let mut inputs = self.of(at);
+                let deeds = observe(tracer, cx, |cx| {
+                    element.pull(asked.output, into, &mut inputs, cx);
+                });
+                let came = inputs.came;
+                let tracer = &mut **tracer.borrow_mut();
+                let ways = Ways { outputs: &self.nodes[at].outputs, answer: Some(asked.output) };
+                let given = before..into.len();
+                for i in given.clone() {
+                    let number = into.frame_number(i);
+                    if let Some(of) = tracer.find(number) {
+                        let (place, meta) = (came.at(asked.node, number), into.meta()[i]);
+                        let fate = Fate::Output(asked.output);
+                        tracer.step(of, place, Some(into.bytes(i)), meta, fate);
+                    }
+                }
+                // What it emits is the asker's to tell.
+                tell_released(tracer, &|n| came.at(asked.node, n), ways, None, (&deeds, &[]));
+                came.tell_kept(tracer, asked.node, &|number| {
+                    given.clone().any(|i| into.frame_number(i) == number)
+                });
+                tracer.hand_out();
+            }
+            Some(input) => {
+                let mut batch = self.work.batch();
+                batch.set_limit(into.room());
+                self.of(at).pull(input, &mut batch, cx);
+                batch.set_limit(BATCH);
+                // What it emits stays apart.
+                cx.emitted = &mut emitted;
+                let parts = self.work.parts(batch, &tracer.borrow());
+                for mut batch in parts {
+                    let (node, counts) = (&self.nodes[at], &counters[at]);
+                    let ways = Ways { outputs: &node.outputs, answer: Some(asked.output) };
+                    let place = At { node: asked.node, input };
+                    process(tracer, (&mut *element, place, ways), &mut batch, cx);
+                    let answer = Some((asked.output, &mut *into));
+                    self.work.scatter(node, batch, answer, counts, cx.counters);
+                    self.work.emitted(node, cx.emitted, counts, cx.counters);
+                }
+            }
+        }
+        self.nodes[at].element = element;
+        let came = into.len() - before;
+        if came > 0 {
+            self.work.active = true;
+            self.counters[self.at].batches.add(1);
+            self.counters[self.at].packets.add(came as u64);
+        }
+        for i in before..into.len() {
+            let number = into.frame_number(i);
+            if self.tracer.borrow().follows(number) {
+                self.came.0.push((number, input));
+            }
         }
     }
 }
@@ -131,33 +287,51 @@ fn port(meta: Meta) -> u16 {
     meta.note as u16
 }
 
+/// Tells the tracer what became of packets that an element has in its turn: of those that came when it asked, and of
+/// those that it had kept.
+fn tell_polled(
+    tracer: &mut Tracer,
+    (node, ways): (NodeId, Ways<'_>),
+    batch: &Batch,
+    came: &Came,
+    (deeds, emitted): (&Deeds, &[(u16, Packet)]),
+) {
+    for i in 0..batch.len() {
+        let number = batch.frame_number(i);
+        if let Some((fate, meta)) = labeled(ways, batch, i)
+            && let Some(of) = tracer.find(number)
+        {
+            tracer.step(of, came.at(node, number), Some(batch.bytes(i)), meta, fate);
+        }
+    }
+    tell_released(tracer, &|n| came.at(node, n), ways, None, (deeds, emitted));
+    came.tell_kept(tracer, node, &|number| {
+        let here = |i| batch.frame_number(i) == number && batch.decision(i) != Decision::Taken;
+        (0..batch.len()).any(here) || emitted.iter().any(|p| p.1.frame_number() == number)
+    });
+    tracer.hand_out();
+}
+
 impl Graph {
     /// As [`Graph::finish`].
     #[cold]
     pub(super) fn finish_traced(&mut self, round: &mut Round<'_>) {
         let Self { nodes, counters, pool, work, emitted, clock, tracer, .. } = self;
         let Some(tracer) = tracer else { return };
+        let tracer = Shared::new(tracer);
         let mut watch = Watch::new(*clock);
+        let cx = &mut context(pool, emitted, round);
         while let Some(task) = work.stack.pop() {
-            let Task { node: number, input, mut batch } = work.split(task, tracer);
+            let Task { node: number, input, mut batch } = work.split(task, &tracer.borrow());
             let (node, counts) = (&mut nodes[usize::from(number)], &counters[usize::from(number)]);
             counts.batches.add(1);
             counts.packets.add(batch.len() as u64);
-            let alone = (batch.len() == 1).then(|| batch.frame_number(0));
-            let followed = alone.and_then(|frame| tracer.find(frame));
-            let before = batch.meta().first().copied().unwrap_or_default();
-            let deeds = observe(tracer, (pool, emitted), counts, round, |cx| {
-                node.element.process(input, &mut batch, cx);
-            });
+            cx.node = Some(counts);
+            let ways = Ways { outputs: &node.outputs, answer: None };
             let at = At { node: number, input };
-            // First: what is made now is followed from here on.
-            tell_released(tracer, at, node, followed.and(alone), &deeds);
-            if let (Some(of), Some(frame)) = (followed, alone) {
-                tell_alone(tracer, (of, frame), at, node, (&batch, before), &deeds);
-            }
-            tracer.hand_out();
-            work.regroup(node, batch, counts, round.counters);
-            work.emitted(node, emitted, counts, round.counters);
+            process(&tracer, (&mut *node.element, at, ways), &mut batch, cx);
+            work.regroup(node, batch, counts, cx.counters);
+            work.emitted(node, cx.emitted, counts, cx.counters);
             work.stack_ready();
             watch.lap(counts);
         }
@@ -172,27 +346,23 @@ impl Graph {
             let mut watch = Watch::new(self.clock);
             let Self { nodes, counters, pool, work, emitted, tracer, .. } = self;
             let Some(tracer) = tracer else { break };
+            let tracer = &Shared::new(tracer);
             let mut batch = work.batch();
-            let mut element = std::mem::replace(&mut nodes[at].element, Box::new(super::Away));
-            let deeds = observe(tracer, (pool, emitted), &counters[at], round, |cx| {
-                element.poll(&mut batch, &mut Puller { at, nodes, counters, work }, cx);
-            });
+            let mut element = std::mem::replace(&mut nodes[at].element, Box::new(Away));
+            let cx = &mut context(pool, emitted, round);
+            cx.node = Some(&counters[at]);
+            let mut inputs = Asking { at, nodes, counters, work, tracer, came: Came::default() };
+            let deeds = observe(tracer, cx, |cx| element.poll(&mut batch, &mut inputs, cx));
+            let came = inputs.came;
             nodes[at].element = element;
-            work.active |= !batch.is_empty() || !deeds.emitted.is_empty();
+            work.active |= !batch.is_empty() || !cx.emitted.is_empty();
             let number = u16::try_from(at).expect("nodes are numbered in 16 bits");
-            let (place, node) = (At { node: number, input: 0 }, &nodes[at]);
-            for i in 0..batch.len() {
-                if let Some((fate, meta)) = labeled(node, &batch, i)
-                    && let Some(of) = tracer.find(batch.frame_number(i))
-                {
-                    tracer.step(of, place, Some(batch.bytes(i)), meta, fate);
-                }
-            }
-            tell_released(tracer, place, node, None, &deeds);
-            tracer.hand_out();
+            let ways = Ways { outputs: &nodes[at].outputs, answer: None };
+            let deeds = (&deeds, &cx.emitted[..]);
+            tell_polled(&mut tracer.borrow_mut(), (number, ways), &batch, &came, deeds);
             let counts = &counters[at];
-            work.regroup(node, batch, counts, round.counters);
-            work.emitted(node, emitted, counts, round.counters);
+            work.regroup(&nodes[at], batch, counts, cx.counters);
+            work.emitted(&nodes[at], cx.emitted, counts, cx.counters);
             watch.lap(counts);
             if !work.ready.is_empty() {
                 work.stack_ready();
@@ -206,24 +376,30 @@ impl Graph {
 impl Work {
     /// Makes of a task as many as are needed for each packet that is followed to be alone; the first of them.
     fn split(&mut self, task: Task, tracer: &Tracer) -> Task {
-        let Task { node, input, mut batch } = task;
+        let Task { node, input, batch } = task;
+        let mut parts = self.parts(batch, tracer).into_iter();
+        let first = parts.next().expect("a batch is a part at least");
+        self.stack.extend(parts.rev().map(|batch| Task { node, input, batch }));
+        Task { node, input, batch: first }
+    }
+
+    /// The same of a batch: all of them, in order.
+    fn parts(&mut self, mut batch: Box<Batch>, tracer: &Tracer) -> Vec<Box<Batch>> {
         let alone = |batch: &Batch, i: usize| tracer.follows(batch.frame_number(i));
         if batch.len() < 2 || (0..batch.len()).all(|i| !alone(&batch, i)) {
-            return Task { node, input, batch };
+            return vec![batch];
         }
-        let (mut parts, mut ends): (Vec<Task>, bool) = (Vec::new(), true);
+        let (mut parts, mut ends): (Vec<Box<Batch>>, bool) = (Vec::new(), true);
         for i in 0..batch.len() {
             let one = alone(&batch, i);
             if one || ends {
-                parts.push(Task { node, input, batch: self.batch() });
+                parts.push(self.batch());
             }
             ends = one;
-            let part = parts.last_mut().expect("one was just pushed, or before");
-            batch.move_to(i, &mut part.batch);
+            batch.move_to(i, parts.last_mut().expect("one was just pushed, or before"));
         }
         batch.free_rest();
         self.store.push(batch);
-        self.stack.extend(parts.into_iter().rev());
-        self.stack.pop().expect("a batch of two or more has parts")
+        parts
     }
 }

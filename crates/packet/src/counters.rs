@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::apart;
 use crate::drops::{DropReason, REASONS};
 
 /// A count with one writer: a load and a store, no locked instruction.
@@ -51,7 +52,11 @@ impl<T> Default for PerWorker<T> {
 
 impl<T: Default> PerWorker<T> {
     /// One more worker's. They stay in the sum when the worker has ended, and another one goes on with them.
+    /// One that is for a trial is in no sum.
     pub fn add(&self) -> Arc<T> {
+        if apart::is_made() {
+            return Arc::default();
+        }
         let mut list = self.list();
         // Alone in the list: nobody writes to it any more, and nobody else can find it.
         if let Some(left) = list.iter().find(|counts| Arc::strong_count(counts) == 1) {

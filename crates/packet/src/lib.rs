@@ -1,5 +1,6 @@
 //! Packets in, elements, packets out.
 
+mod apart;
 mod blocks;
 #[allow(unsafe_code, reason = "frames are owned by number; its invariants are numbered there")]
 pub mod buf;
@@ -39,4 +40,5 @@ pub use drops::DropReason;
 pub use element::{Context, ELEMENTS, Element, ElementClass, Held, Transmit};
 pub use graph::{Graph, Plan, Round};
 pub use handler::{Handler, HandlerError, Handlers};
+pub use route_table::FoundRoute;
 pub use worker::{Command, Event, Worker, WorkerOptions};

@@ -86,8 +86,6 @@ pub struct SourceFilters {
     /// By filter; `None` for all.
     interfaces: Arc<[Option<Vec<String>>]>,
     ports: Arc<Ports>,
-    /// What its workers do is not counted.
-    trial: bool,
 }
 
 impl Default for SourceFilters {
@@ -159,7 +157,6 @@ impl SourceFilters {
             rules: Rules::new(&argued, true),
             interfaces: interfaces.into(),
             ports: Arc::new(Ports::all(everywhere)),
-            trial: false,
         })
     }
 
@@ -177,12 +174,6 @@ impl SourceFilters {
             let lists = lists.fold(0, |mask: Mask, (at, _)| mask | 1 << at);
             self.ports.0[usize::from(port)].store(lists, Relaxed);
         }
-    }
-
-    /// The same filters for packets that are only tried: nothing is counted.
-    #[must_use]
-    pub fn trial(&self) -> Self {
-        Self { trial: true, ..self.clone() }
     }
 
     /// All there is to know, by filter.
@@ -268,8 +259,7 @@ impl SourceFilters {
     }
 
     pub(crate) fn for_worker(&self) -> (SetsReader, Arc<Hits>) {
-        let hits = if self.trial { Arc::default() } else { self.sets.hits() };
-        (self.sets.sets.reader(), hits)
+        (self.sets.sets.reader(), self.sets.hits())
     }
 
     pub(crate) fn rules(&self) -> &Rules {
@@ -302,7 +292,7 @@ mod tests {
     use crate::graph::Graph;
     use crate::router_graph::{Sources, plan_with};
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, port_mac};
-    use crate::{Pool, WorkerCounters};
+    use crate::{Pool, WorkerCounters, apart};
     use fingerpost_route::Leg;
 
     fn filter(
@@ -490,9 +480,9 @@ mod tests {
         assert_eq!(router.pass(1, &SOURCES), [true; 4]);
         let row = &filters.rows()[0];
         assert_eq!((row.packets, row.dropped, row.action), (4, 2, limit));
-        let plan = plan_with(Some(&router.plan), &sources(&filters.trial())).unwrap();
         let pool = Pool::new(64, 2048);
-        let (mut trial, counters) = (Graph::new(&plan, &pool), WorkerCounters::new(0, 1));
+        let mut trial = apart::made(|| Graph::new(&router.plan, &pool));
+        let counters = WorkerCounters::new(0, 1);
         let frames = [frame_v4("10.1.0.1", "192.0.2.1", 64, 17, &[])];
         let frames = batch(&pool, 0, frames.iter().map(|f| &f[..]));
         let mut round = router.bench.round();

@@ -9,6 +9,7 @@ mod ports;
 mod report;
 mod seeing;
 mod tracing;
+mod trying;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -237,6 +238,7 @@ impl Running {
         let handlers = self.plan.handlers(configuration).global(hotconfig);
         let seen = self.seeing.handlers(&self.plan, &self.workers).into_iter();
         let seen = seen.chain(self.tracing.handlers(&self.plan));
+        let seen = seen.chain([trying::handler(&self.plan, &self.workers)]);
         let handlers = seen.rev().fold(handlers, Handlers::global);
         self.installed.install(Arc::new(handlers));
     }

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
+mod ways;
 
 use std::process::ExitCode;
 

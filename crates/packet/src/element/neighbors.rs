@@ -70,6 +70,16 @@ impl<A: Station> Neighbors<A> {
         self.capacity.store(entries, Ordering::Relaxed);
     }
 
+    /// Another table, which begins with the same entries.
+    pub(super) fn copy(&self) -> Self {
+        let copy = Self::default();
+        copy.set_capacity(self.capacity.load(Ordering::Relaxed));
+        // A view sees at once that it has missed what no log tells.
+        *copy.lock() = State { entries: self.lock().entries.clone(), first: 1, ..State::default() };
+        copy.changes.store(1, Ordering::Release);
+        copy
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<A>> {
         // An entry is whole whatever panicked beside it, and the log only repeats them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -8,6 +8,7 @@ use std::io::Write as _;
 
 use super::setting::Setting;
 use super::{Context, Element, ElementClass, Made};
+use crate::apart;
 use crate::buf::Batch;
 use crate::graph::ClassSpec;
 
@@ -30,7 +31,12 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let most = usize::try_from(most?.unwrap_or(24)).unwrap_or(usize::MAX);
         let active = Setting::<bool>::new(active?.unwrap_or(true));
         let each = active.clone();
-        let made = Made::new(move || Print { label: label.clone(), most, active: each.clone() });
+        let made = Made::new(move || Print {
+            label: label.clone(),
+            most,
+            // A trial is not to be seen there.
+            active: if apart::is_made() { Setting::new(false) } else { each.clone() },
+        });
         Ok(active.handled(made, "active"))
     },
 };

@@ -26,6 +26,7 @@ use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
 use super::setting::value;
 use super::waiting::{ASK_NS, PATIENCE_NS, Waiting};
 use super::{Context, Element, Exit, Held, Inputs, Made, Setup};
+use crate::apart;
 use crate::buf::{Batch, Packet};
 use crate::cause::Cause;
 use crate::counters::{Count, PerWorker};
@@ -126,9 +127,14 @@ impl Given {
         let entries = self.entries.unwrap_or(ENTRIES);
         let shown = kept.clone();
         let made = Made::new(move || {
-            // Only now the configuration is taken.
-            kept.1.set_capacity(entries);
-            Querier::new(settings.clone(), kept.1.clone(), capacity, kept.0.add())
+            let table = if apart::is_made() {
+                Arc::new(kept.1.copy())
+            } else {
+                // Only now the configuration is taken.
+                kept.1.set_capacity(entries);
+                kept.1.clone()
+            };
+            Querier::new(settings.clone(), table, capacity, kept.0.add())
         });
         handled::<P>(made.polled().holds(capacity.into()), &shown)
     }

@@ -7,6 +7,7 @@ use fingerpost_route::{Ask, Forwarding};
 use crate::buf::{Batch, FLAG_GENERATED, Packet, Pool};
 use crate::counters::{NodeCounters, WorkerCounters};
 use crate::drops::DropReason;
+use crate::trace::Fate;
 
 /// A packet step. One instance a worker; what instances share is an `Arc`.
 pub trait Element: Send {
@@ -111,7 +112,7 @@ pub struct Context<'a> {
     /// Counts of the element at work; `None` outside a graph.
     pub(crate) node: Option<&'a NodeCounters>,
     /// Frames of the packets that elements end themselves, while packets are traced.
-    pub(crate) ended: Option<&'a mut Vec<(u32, DropReason)>>,
+    pub(crate) ended: Option<&'a mut Vec<(u32, Fate)>>,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
     pub(crate) asks: &'a mut Vec<Ask>,
     pub(crate) transmit: &'a mut dyn Transmit,
@@ -152,9 +153,20 @@ impl<'a> Context<'a> {
             node.drop_packet(reason);
         }
         if let Some(ended) = &mut self.ended {
-            ended.push((packet.frame_number(), reason));
+            ended.push((packet.frame_number(), Fate::Dropped(reason)));
         }
         drop(packet);
+    }
+
+    /// Ends the packets of a batch, which left the router by other means than a port.
+    pub(crate) fn written(&mut self, batch: &mut Batch) {
+        let ours = batch.meta().iter().filter(|meta| meta.flags & FLAG_GENERATED != 0).count();
+        self.counters.packets_out.add((batch.len() - ours) as u64);
+        self.counters.generated_sent.add(ours as u64);
+        if let Some(ended) = &mut self.ended {
+            ended.extend((0..batch.len()).map(|i| (batch.frame_number(i), Fate::Written)));
+        }
+        batch.clear();
     }
 
     /// Asks the control side for a link address. Asking is free to be forgotten: ask again later.

@@ -7,8 +7,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use fingerpost_lpm::NextHopId;
 
 use super::class::{Codes, Processing};
 use super::flat::{Configuration, Connection, Declared};
@@ -20,6 +23,7 @@ use crate::element::{
 };
 use crate::gateways::Gateways;
 use crate::handler::Handlers;
+use crate::route_table::FoundRoute;
 
 /// A node's number in its plan.
 pub type NodeId = u16;
@@ -92,6 +96,8 @@ pub struct Plan {
     devices: Vec<Device>,
     /// By port number: where its packets enter.
     entries: Vec<Option<NodeId>>,
+    /// Route tables, by node.
+    tables: HashMap<usize, Shown>,
     /// Where those of other ports do.
     rest: Option<NodeId>,
     stop: Arc<AtomicBool>,
@@ -209,6 +215,18 @@ impl Plan {
         self.stop.load(Relaxed)
     }
 
+    /// What the route table of a node finds at this moment for a packet: by the gateway that is noted of it, where one
+    /// is, or else by its destination.
+    pub fn route_of(&self, node: NodeId, noted: NextHopId, dst: IpAddr) -> Option<FoundRoute> {
+        let table = self.tables.get(&usize::from(node))?.get()?;
+        table.found(self.gateways.get(noted).unwrap_or(dst))
+    }
+
+    /// Whether a node has a route table.
+    pub fn has_routes(&self, node: NodeId) -> bool {
+        self.tables.get(&usize::from(node)).is_some_and(|table| table.get().is_some())
+    }
+
     /// Where packets enter that this port received.
     pub fn entry(&self, port: u16) -> Option<NodeId> {
         self.entries.get(usize::from(port)).copied().flatten().or(self.rest)
@@ -275,9 +293,9 @@ impl<'a> Planner<'a> {
         planner.wire();
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
-        let Self { nodes, entries, rest, stop, gateways, .. } = planner;
+        let Self { nodes, entries, rest, stop, gateways, tables, .. } = planner;
         let warnings = Vec::new();
-        Some(Plan { nodes, classes, devices, entries, rest, stop, gateways, warnings })
+        Some(Plan { nodes, classes, devices, entries, tables, rest, stop, gateways, warnings })
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {

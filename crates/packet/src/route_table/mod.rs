@@ -14,6 +14,8 @@ mod tests;
 mod text;
 
 use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,6 +51,35 @@ pub(crate) trait Family: Rows {
 pub(crate) enum AnyTable {
     V4(Arc<RouteTable<u32>>),
     V6(Arc<RouteTable<u128>>),
+}
+
+/// The route of an address, as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundRoute {
+    /// The longest prefix that holds the address.
+    pub prefix: String,
+    /// Its gateway, where it has one.
+    pub gateway: Option<IpAddr>,
+}
+
+impl fmt::Debug for AnyTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4(_) => "an IPv4 table",
+            Self::V6(_) => "an IPv6 table",
+        })
+    }
+}
+
+impl AnyTable {
+    /// The route of an address; `None` where there is none, or the table is of the other family.
+    pub(crate) fn found(&self, addr: IpAddr) -> Option<FoundRoute> {
+        match (self, addr) {
+            (Self::V4(table), IpAddr::V4(addr)) => table.found(addr.to_bits()),
+            (Self::V6(table), IpAddr::V6(addr)) => table.found(addr.to_bits()),
+            _ => None,
+        }
+    }
 }
 
 impl Family for u32 {
@@ -320,6 +351,13 @@ impl<A: Family> RouteTable<A> {
     /// The way of an address.
     pub(crate) fn lookup(&self, addr: A) -> Option<Way> {
         self.way(self.writer().table.lookup(addr))
+    }
+
+    /// The route of an address, as text.
+    fn found(&self, addr: A) -> Option<FoundRoute> {
+        let (prefix, number) = self.writer().table.longest_match(addr)?;
+        let way = self.way(number)?;
+        Some(FoundRoute { prefix: prefix.to_string(), gateway: self.gateways.get(way.gateway) })
     }
 
     /// Every route, by address, then length.

@@ -16,6 +16,7 @@ mod changes;
 mod pcapng;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -33,6 +34,7 @@ use crate::wire::{ETHER_BYTES, Ether, ether};
 
 pub use changes::{Change, changes, summary};
 pub use pcapng::{Pcapng, captured};
+pub use trial::{Trial, TrialError};
 
 /// Packets that may be asked for at once.
 pub const MOST_PACKETS: u32 = 1000;
@@ -53,6 +55,15 @@ pub enum Fate {
     Kept,
     /// It was handed to this port.
     Sent(u16),
+    /// It left by other means than a port, as into a file.
+    Written,
+}
+
+impl Fate {
+    /// Whether nothing more happens to it.
+    fn is_end(self) -> bool {
+        matches!(self, Self::Dropped(_) | Self::Sent(_) | Self::Written)
+    }
 }
 
 /// One packet in one element.
@@ -249,7 +260,7 @@ impl Tracer {
             let made = Vec::new();
             trace.steps.push(Step { packet: of.packet, node, input, meta, frame, fate, made });
         }
-        if matches!(fate, Fate::Dropped(_) | Fate::Sent(_)) {
+        if fate.is_end() {
             self.forget(of.frame);
         }
     }

@@ -212,3 +212,89 @@ fn a_capture_is_read_by_others() {
     assert_eq!(captured(&classic[..], 2).unwrap(), None);
     assert!(captured(&b"no capture file, but long enough to be one"[..], 1).is_err());
 }
+
+fn rig_of(text: &str) -> Rig {
+    let bench = Bench::new(&world());
+    let plan =
+        Plan::read("test", text, crate::ELEMENTS).unwrap_or_else(|errors| panic!("{errors}"));
+    let mut graph = Graph::new(&plan, &bench.pool);
+    let (wanted, traces) = Wanted::new(Some(Filter::parse("udp").unwrap()), 10);
+    graph.trace(Some(wanted.tracer(&bench.pool)));
+    Rig { bench, graph, plan, traces }
+}
+
+#[test]
+fn what_a_packet_passes_while_it_is_asked_for_is_told() {
+    let mut rig = rig_of(
+        "FromDevice(in) -> short :: CheckLength(300) -> q :: Queue -> s :: RoundRobinSched;
+         short [1] -> long :: Queue -> [1] s;
+         s -> l :: CheckLength(100) -> p :: Shaper(1000) -> t :: ToDevice(out); l [1] -> d :: Discard",
+    );
+    let long = |bytes: usize| frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &vec![7; bytes - 34]);
+    let frames = [long(60), long(200), long(400), long(61)];
+    rig.run(&frames);
+    assert!(rig.told().is_empty() && rig.bench.sent.frames.is_empty());
+    // In a round the shaper lets 20 pass.
+    rig.graph.poll(&mut rig.bench.round());
+    let sent: Vec<usize> = rig.bench.sent.frames.iter().map(|frame| frame.1.len()).collect();
+    assert_eq!(sent, [60, 61]);
+    let mut told = rig.told();
+    let way = |short: &str, queue: &str, rest: &[&str]| -> Vec<String> {
+        let first = ["FromDevice@1 Output(0)", short].map(str::to_owned);
+        let kept =
+            [format!("{queue} Kept"), format!("{queue} Output(0)"), "s Output(0)".to_owned()];
+        let rest = rest.iter().map(ToString::to_string);
+        let all = first.into_iter().chain(kept).chain(rest);
+        all.map(|step| format!("0 {step}")).collect()
+    };
+    let out = ["l Output(0)", "p Output(0)", "t Sent(1)"];
+    let end = ["l Output(1)", "d Dropped(Discarded)"];
+    let (short, long) = ("short Output(0)", "short Output(1)");
+    let mut want = [
+        way(short, "q", &out),
+        way(short, "q", &out),
+        way(short, "q", &end),
+        way(long, "long", &end),
+    ];
+    told.sort();
+    want.sort();
+    assert_eq!(told, want);
+    assert_eq!(rig.bench.pool.free(), rig.bench.pool.frames());
+}
+
+#[test]
+fn inputs_are_those_that_a_packet_came_by() {
+    let mut rig = rig_of(
+        "FromDevice(in) -> c :: CheckLength(300) -> Queue -> [1] s :: PrioSched; Idle -> Queue -> s;
+         c [1] -> Discard; s -> u :: Unqueue -> ToDevice(out)",
+    );
+    rig.run(&[udp("192.0.2.1", 64, 1)]);
+    rig.graph.poll(&mut rig.bench.round());
+    let trace = rig.traces.try_recv().unwrap();
+    let at = |name: &str| rig.plan.find(name).unwrap();
+    let inputs = |node| trace.steps.iter().filter(|s| s.node == node).map(|s| s.input).collect();
+    let (scheduler, unqueue): (Vec<_>, Vec<_>) = (inputs(at("s")), inputs(at("u")));
+    assert_eq!((scheduler, unqueue), (vec![1], vec![0]));
+}
+
+#[test]
+fn who_asks_may_keep_what_comes() {
+    let mut rig = rig_of(
+        "FromDevice(in) -> q :: Queue -> d :: DelayShaper(1ms) -> u :: Unqueue -> t :: ToDevice(out)",
+    );
+    rig.run(&[udp("192.0.2.1", 64, 1)]);
+    rig.graph.poll(&mut rig.bench.round());
+    assert!(rig.told().is_empty(), "it is inside");
+    rig.bench.now_ns += 2_000_000;
+    rig.graph.poll(&mut rig.bench.round());
+    let way = [
+        "0 FromDevice@1 Output(0)",
+        "0 q Kept",
+        "0 q Output(0)",
+        "0 d Kept",
+        "0 d Output(0)",
+        "0 u Output(0)",
+        "0 t Sent(1)",
+    ];
+    assert_eq!(rig.told(), [way]);
+}

@@ -98,7 +98,7 @@ pub(crate) struct PacketTrace {
 pub(crate) struct TracedPacket {
     /// In a line.
     pub(crate) summary: String,
-    /// What became of it: `sent`, `dropped`, `kept` (it waits still).
+    /// What became of it: `sent`, `dropped`, `kept` (it waits still), `written` (to a file).
     pub(crate) fate: String,
     /// Why it was dropped.
     pub(crate) reason: Option<String>,
@@ -121,7 +121,7 @@ pub(crate) struct TraceStep {
     pub(crate) class: String,
     /// The input that the packet came by.
     pub(crate) input: u16,
-    /// `passed`, `sent`, `dropped`, `kept`.
+    /// `passed`, `sent`, `dropped`, `kept`, `written`.
     pub(crate) does: String,
     /// The output that it took, by number.
     pub(crate) output: Option<u16>,
@@ -140,6 +140,9 @@ pub(crate) struct TraceStep {
     /// Of the router's filters: those that the source is on, of this interface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) filters: Vec<String>,
+    /// Of an element that has a route table of its own: what is found there by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) found: Option<TableRoute>,
     /// Numbers of packets that the element made because of it.
     pub(crate) made: Vec<u16>,
 }
@@ -153,6 +156,15 @@ pub(crate) struct FieldChange {
     pub(crate) from: String,
     /// Behind.
     pub(crate) to: String,
+}
+
+/// What an element's own route table has for a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct TableRoute {
+    /// The longest prefix that holds the destination; null where there is none.
+    pub(crate) prefix: Option<String>,
+    /// The gateway of its route, where it has one.
+    pub(crate) gateway: Option<String>,
 }
 
 /// What a lookup found for a packet.

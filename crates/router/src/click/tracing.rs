@@ -1,8 +1,8 @@
 //! The ways of packets through such a router, as the global handler `trace`.
 //!
 //! `N FILTER` is written, and the next N packets that the filter takes are followed, whichever worker receives them;
-//! what became of them is read, as often as one likes, until something else is written. A replaced configuration ends
-//! it, since steps name elements of the one before.
+//! what became of them is read, as often as one likes, until something else is written: as text, or for programs with
+//! the parameter `json`, a line each. A replaced configuration ends it, since steps name elements of the one before.
 
 use std::fmt::Write as _;
 use std::sync::mpsc::Receiver;
@@ -10,9 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fingerpost_packet::filter::Filter;
 use fingerpost_packet::handler::Handler;
-use fingerpost_packet::trace::{Fate, MOST_PACKETS, Step, Trace, Wanted, changes, summary};
+use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::{Plan, Pool};
+
+use crate::api::seen::{PacketTrace, TraceStep};
+use crate::ways::Teller;
 
 use super::workers::{Orders, Workers};
 
@@ -26,8 +29,7 @@ pub(super) struct Tracing {
 #[derive(Default)]
 struct State {
     traces: Option<Receiver<Trace>>,
-    number: usize,
-    told: String,
+    told: Vec<PacketTrace>,
 }
 
 impl Tracing {
@@ -41,9 +43,9 @@ impl Tracing {
     pub(super) fn handlers(&self, plan: &Plan) -> [Handler; 2] {
         let (plan, read, write) = (plan.clone(), self.clone(), self.clone());
         [
-            Handler::read("trace", move || {
+            Handler::read_with("trace", move |parameter| {
                 read.gather(&plan);
-                read.state().told.clone()
+                read.read(parameter)
             }),
             Handler::write("trace", move |text| write.begin(text)),
         ]
@@ -51,11 +53,30 @@ impl Tracing {
 
     /// Puts what was traced so far into words, by the configuration that it was traced in.
     pub(super) fn gather(&self, plan: &Plan) {
-        let State { traces, number, told } = &mut *self.state();
+        let State { traces, told } = &mut *self.state();
         for trace in traces.iter().flat_map(Receiver::try_iter) {
-            *number += 1;
-            tell(plan, *number, &trace, told);
+            told.push(words(plan, &trace, told.len() as u64 + 1));
         }
+    }
+
+    /// Nothing for text; `json` and from which number on, where not from the first, for a line each.
+    fn read(&self, parameter: &str) -> Result<String, String> {
+        let mut asked = parameter.split_whitespace();
+        let state = self.state();
+        let mut text = String::new();
+        match (asked.next(), asked.next(), asked.next()) {
+            (None, ..) => state.told.iter().for_each(|trace| tell(trace, &mut text)),
+            (Some("json"), from, None) => {
+                let from = from.map_or(Ok(1), str::parse::<u64>);
+                let from = from.map_err(|_| format!("`{parameter}`: json [FROM]"))?;
+                for trace in state.told.iter().filter(|trace| trace.number >= from) {
+                    text += &json(trace);
+                    text.push('\n');
+                }
+            }
+            _ => return Err(format!("`{parameter}`: nothing, or json [FROM]")),
+        }
+        Ok(text)
     }
 
     /// `N FILTER`, or `N` alone for all packets; 0 ends it.
@@ -71,8 +92,7 @@ impl Tracing {
         };
         let mut state = self.state();
         if count == 0 {
-            // What was told stays to be read.
-            state.traces = None;
+            // What was told stays to be read, and what is still inside is told as far as it got.
             self.workers.iter().for_each(|(orders, _)| orders.tell(Command::Trace(None)));
             return Ok(());
         }
@@ -90,23 +110,32 @@ impl Tracing {
     }
 }
 
+/// A trace in words, of this configuration.
+pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
+    let port = |number: u16| {
+        let device = plan.devices().get(usize::from(number));
+        device.map_or_else(|| "-".to_owned(), |device| device.name.clone())
+    };
+    let (found, filters) = (|_: &[u8], _| None, |_: &[u8], _| Vec::new());
+    Teller { plan, port: &port, found: &found, filters: &filters }.told(trace, number)
+}
+
+/// The same for programs.
+pub(super) fn json(document: &impl serde::Serialize) -> String {
+    serde_json::to_string(document).expect("writing to memory cannot fail")
+}
+
 /// One packet's way: the packet, then a line for each element.
-fn tell(plan: &Plan, number: usize, trace: &Trace, text: &mut String) {
-    let Some(first) = trace.packets.first() else { return };
-    let from = device(plan, first.meta.port);
-    let _ = writeln!(text, "{number} by {from}: {}", summary(&first.frame));
-    let mut last: Vec<&[u8]> = trace.packets.iter().map(|packet| &*packet.frame).collect();
+pub(super) fn tell(trace: &PacketTrace, text: &mut String) {
+    let PacketTrace { number, interface, packets, .. } = trace;
+    let summary = |packet: usize| packets.get(packet).map_or("", |packet| &packet.summary);
+    let _ = writeln!(text, "{number} by {interface}: {}", summary(0));
     for step in &trace.steps {
-        let Some(before) = last.get_mut(usize::from(step.packet)) else { continue };
-        let after = step.frame.as_deref().unwrap_or(before);
         let indent = if step.packet == 0 { "    " } else { "        " };
         let of = if step.packet == 0 { String::new() } else { format!("{}: ", step.packet) };
-        let _ = writeln!(text, "{indent}{of}{}", line(plan, step, before, after));
-        *before = after;
+        let _ = writeln!(text, "{indent}{of}{}", line(step));
         for made in &step.made {
-            let packet = trace.packets.get(usize::from(*made));
-            let of = packet.map(|packet| summary(&packet.frame)).unwrap_or_default();
-            let _ = writeln!(text, "        {made}: made of it: {of}");
+            let _ = writeln!(text, "        {made}: made of it: {}", summary((*made).into()));
         }
     }
     if trace.cut {
@@ -115,31 +144,28 @@ fn tell(plan: &Plan, number: usize, trace: &Trace, text: &mut String) {
 }
 
 /// What an element did to a packet.
-fn line(plan: &Plan, step: &Step, before: &[u8], after: &[u8]) -> String {
-    let Some(node) = plan.nodes().get(usize::from(step.node)) else { return "?".to_owned() };
-    let spec = &node.class.spec;
-    let mut text = format!("{} ({})", node.name, spec.name);
-    let changed = changes(before, after);
-    let changed: Vec<String> = changed
-        .iter()
-        .map(|change| format!("{} {} > {}", change.field, change.from, change.to))
-        .collect();
+fn line(step: &TraceStep) -> String {
+    let mut text = format!("{} ({})", step.element, step.class);
+    if let Some(found) = &step.found {
+        let _ = write!(text, ": {}", found.prefix.as_deref().unwrap_or("no route"));
+        if let Some(gateway) = &found.gateway {
+            let _ = write!(text, " via {gateway}");
+        }
+    }
+    let changed = step.changes.iter();
+    let changed: Vec<String> =
+        changed.map(|change| format!("{} {} > {}", change.field, change.from, change.to)).collect();
     if !changed.is_empty() {
         let _ = write!(text, ": {}", changed.join(", "));
     }
-    let _ = match step.fate {
-        Fate::Output(output) => match spec.output_names.get(usize::from(output)) {
-            Some(name) => write!(text, " -> {name}"),
-            None => write!(text, " -> {output}"),
-        },
-        Fate::Dropped(why) => write!(text, ": dropped, {}: {}", why.name(), why.summary()),
-        Fate::Kept => write!(text, ": waits"),
-        Fate::Sent(port) => write!(text, ": sent by {}", device(plan, port)),
+    let or_dash = |words: &Option<String>| words.clone().unwrap_or_else(|| "-".to_owned());
+    text += &match (step.does.as_str(), step.output, &step.output_name) {
+        ("passed", _, Some(name)) => format!(" -> {name}"),
+        ("passed", Some(output), None) => format!(" -> {output}"),
+        ("dropped", ..) => format!(": dropped, {}: {}", or_dash(&step.reason), or_dash(&step.why)),
+        ("sent", ..) => format!(": sent by {}", or_dash(&step.interface)),
+        ("written", ..) => ": written".to_owned(),
+        _ => ": waits".to_owned(),
     };
     text
-}
-
-/// The name of a port's device.
-fn device(plan: &Plan, port: u16) -> &str {
-    plan.devices().get(usize::from(port)).map_or("-", |device| &device.name)
 }

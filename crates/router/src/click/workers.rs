@@ -3,6 +3,7 @@
 //! What all of them have to do is told to each of them. Where order matters it is from the last to the first: of a
 //! device whose queue several share the first of them has it, and closes last.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ use fingerpost_packet::device::afxdp::{PollWait, Waker};
 use fingerpost_packet::graph::{Graph, NodeCounters};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{DropReason, Plan, Pool, WorkerCounters};
-use fingerpost_route::{Control, ControlOptions};
+use fingerpost_route::{Control, ControlOptions, Forwarding};
 
 use super::ClickError;
 use super::ports::Opened;
@@ -23,6 +24,8 @@ use crate::sys;
 
 /// Ports that are counted, whatever the first configuration has.
 const COUNTED_PORTS: usize = 256;
+/// Nothing in such a graph chooses by flow but for itself.
+pub(super) const FLOW_SEED: u64 = 0;
 /// For the workers to end a round and do as they are told.
 pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 
@@ -85,7 +88,8 @@ pub(super) struct Workers {
     members: Vec<Member>,
     events: Receiver<Event>,
     // Their view of the router's own routes, of which such a router has none.
-    _control: Control,
+    control: Control,
+    started: Instant,
 }
 
 impl Workers {
@@ -102,7 +106,7 @@ impl Workers {
             connected_from_addresses: false,
         })
         .expect("tables without routes are built");
-        let (told, events) = channel();
+        let (started, (told, events)) = (Instant::now(), channel());
         let (asks, _) = sync_channel(1);
         let mut workers = Vec::new();
         for pool in pools {
@@ -118,7 +122,7 @@ impl Workers {
                 commands: from_control,
                 asks: asks.clone(),
                 events: told.clone(),
-                flow_seed: 0,
+                flow_seed: FLOW_SEED,
             });
             let (pool, nodes) = (pool.clone(), worker.graph().counters());
             let orders = Orders { commands, waker };
@@ -137,7 +141,17 @@ impl Workers {
             member.thread = Some(thread);
             members.push(member);
         }
-        Ok(Self { members, events, _control: control })
+        Ok(Self { members, events, control, started })
+    }
+
+    /// When they were made: their clocks began then.
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The routes of the router itself: none.
+    pub(super) fn forwarding(&self) -> impl Deref<Target = Forwarding> + Send + Sync + use<> {
+        self.control.forwarding()
     }
 
     /// Their frames.

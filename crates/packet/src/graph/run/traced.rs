@@ -20,17 +20,13 @@ type Shared<'t> = RefCell<&'t mut Tracer>;
 /// What an element did besides labeling a batch, and emitting.
 struct Deeds {
     /// Packets that it ended itself.
-    ended: Vec<(u32, DropReason)>,
+    ended: Vec<(u32, Fate)>,
     /// Packets that ports took of it.
     left: Vec<Left>,
 }
 
 /// Has an element do something, and sees what it does.
-fn observe(
-    tracer: &Shared<'_>,
-    cx: &mut Context<'_>,
-    act: impl FnOnce(&mut Context<'_>),
-) -> Deeds {
+fn observe(tracer: &Shared<'_>, cx: &mut Context<'_>, act: impl FnOnce(&mut Context<'_>)) -> Deeds {
     let mut ended = Vec::new();
     let mut seen = Watched { inner: &mut *cx.transmit, tracer, left: Vec::new() };
     act(&mut Context {
@@ -117,8 +113,8 @@ fn tell_alone(
         tracer.step(of, at, Some(batch.bytes(0)), meta, fate);
     } else if let Some(left) = deeds.left.iter().find(|left| left.number == number) {
         tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
-    } else if let Some((_, reason)) = ended {
-        tracer.step(of, at, None, before, Fate::Dropped(*reason));
+    } else if let Some((_, fate)) = ended {
+        tracer.step(of, at, None, before, *fate);
     } else if let Some((output, packet)) = emitted.find(|(_, p)| p.frame_number() == number) {
         let fate = onward(pushed, *output, packet.meta);
         tracer.step(of, at, Some(packet.bytes()), packet.meta, fate);
@@ -150,9 +146,9 @@ fn tell_released(
 ) {
     let other =
         |tracer: &Tracer, number| (alone != Some(number)).then(|| tracer.find(number)).flatten();
-    for &(number, reason) in &deeds.ended {
+    for &(number, fate) in &deeds.ended {
         if let Some(of) = other(tracer, number) {
-            tracer.step(of, place(number), None, Meta::default(), Fate::Dropped(reason));
+            tracer.step(of, place(number), None, Meta::default(), fate);
         }
     }
     for Left { number, frame, meta } in &deeds.left {

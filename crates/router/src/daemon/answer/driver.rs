@@ -90,14 +90,19 @@ fn answered(forwarder: &Forwarder, fib: u16, addr: IpAddr) -> Option<u32> {
 
 impl Flow {
     /// Some flow to `addr`.
-    pub(super) fn any(addr: IpAddr) -> Self {
+    pub(crate) fn any(addr: IpAddr) -> Self {
         let src = if addr.is_ipv4() { SOURCE_V4.into() } else { SOURCE_V6.into() };
         let ports = Some(Ports { src: 1024, dst: 1024 });
         Self { src, dst: addr, protocol: protocol::UDP, ports, label: 0 }
     }
 
+    /// Whether it is one of IPv4.
+    pub(crate) fn is_ipv4(&self) -> bool {
+        self.dst.is_ipv4()
+    }
+
     /// A packet of it.
-    pub(super) fn packet(&self) -> Vec<u8> {
+    pub(crate) fn packet(&self) -> Vec<u8> {
         let mut transport = [0; TRANSPORT as usize];
         if let Some(ports) = self.ports {
             transport[..2].copy_from_slice(&ports.src.to_be_bytes());

@@ -186,12 +186,12 @@ impl RowMaker {
 
 /// A flow, as its five parts name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
-    pub(super) src: IpAddr,
-    pub(super) dst: IpAddr,
-    pub(super) protocol: u8,
-    pub(super) ports: Option<Ports>,
-    pub(super) label: u32,
+pub(crate) struct Flow {
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) ports: Option<Ports>,
+    pub(crate) label: u32,
 }
 
 /// Names of protocols that people know.
@@ -206,7 +206,7 @@ const PROTOCOLS: [(&str, u8); 6] = [
 
 impl Flow {
     /// `SRC,DST,PROTOCOL[,SPORT,DPORT[,LABEL]]`, of packets to `addr`.
-    pub(super) fn parse(text: &str, addr: IpAddr) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, addr: IpAddr) -> Result<Self, String> {
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();
         let (src, dst, protocol, ports, label) = match parts[..] {
             [src, dst, protocol] => (src, dst, protocol, None, None),

@@ -18,6 +18,8 @@ pub(super) mod trace;
 mod verify;
 mod why;
 
+pub(crate) use lookup::Flow;
+
 use std::collections::HashMap;
 
 use fingerpost_packet::xdp::forward::Used;

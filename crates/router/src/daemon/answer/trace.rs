@@ -1,26 +1,24 @@
 //! `trace add`: packets that workers follow, in words; what the lookup found is asked again of the RIB.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Routes};
+use fingerpost_lpm::Routes;
 use fingerpost_packet::Meta;
 use fingerpost_packet::filter::Filter;
 use fingerpost_packet::flow::{of_ip4, of_ip6};
-use fingerpost_packet::trace::{Fate, MOST_PACKETS, Step, Trace, Wanted, changes, summary};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
+use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::worker::Command;
 use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
 
 use super::Daemon;
 use super::hops::leg_word;
 use crate::api::error::{ApiError, Code};
-use crate::api::seen::{
-    FieldChange, PacketTrace, TraceQuestion, TraceRoute, TraceStep, TracedPacket,
-};
+use crate::api::seen::{PacketTrace, TraceQuestion, TraceRoute};
 use crate::daemon::FLOW_SEED;
+use crate::ways::{Teller, destination, source};
 
 /// How long workers may take to hand out what they have, once they were told to stop.
 const ENDING: Duration = Duration::from_millis(500);
@@ -129,77 +127,11 @@ impl Daemon {
 
     /// A trace in words.
     pub(super) fn traced(&self, trace: &Trace, number: u64) -> PacketTrace {
-        let mut last: Vec<&[u8]> = trace.packets.iter().map(|packet| &*packet.frame).collect();
-        let mut steps = Vec::new();
-        for step in &trace.steps {
-            let frame = &mut last[usize::from(step.packet)];
-            let before = std::mem::replace(frame, step.frame.as_deref().unwrap_or(frame));
-            steps.push(self.step(step, before, frame));
-        }
-        let packet = |(number, packet): (usize, &fingerpost_packet::trace::Traced)| {
-            let end = trace.steps.iter().rfind(|step| usize::from(step.packet) == number);
-            let (fate, reason, interface) = match end.map(|step| step.fate) {
-                Some(Fate::Sent(port)) => ("sent", None, Some(self.port_name(port))),
-                Some(Fate::Dropped(why)) => ("dropped", Some(why.name().to_owned()), None),
-                _ => ("kept", None, None),
-            };
-            TracedPacket {
-                summary: summary(&packet.frame),
-                fate: fate.to_owned(),
-                reason,
-                interface,
-                frame: hex(&packet.frame),
-                last: hex(&packet.last),
-            }
-        };
-        let time = trace.time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        PacketTrace {
-            number,
-            time: time.as_secs_f64(),
-            interface: self.port_name(trace.packets[0].meta.port),
-            packets: trace.packets.iter().enumerate().map(packet).collect(),
-            steps,
-            cut: trace.cut,
-        }
-    }
-
-    fn step(&self, step: &Step, before: &[u8], frame: &[u8]) -> TraceStep {
-        let node = &self.plan.nodes()[usize::from(step.node)];
-        let spec = &node.class.spec;
-        let (does, output, reason, port) = match step.fate {
-            Fate::Output(output) => ("passed", Some(output), None, None),
-            Fate::Dropped(why) => ("dropped", None, Some(why), None),
-            Fate::Kept => ("kept", None, None, None),
-            Fate::Sent(port) => ("sent", None, None, Some(port)),
-        };
-        let name = output.and_then(|output| spec.output_names.get(usize::from(output)));
-        let rewritten = changes(before, frame).into_iter();
-        TraceStep {
-            packet: step.packet,
-            element: node.name.to_string(),
-            class: spec.name.to_owned(),
-            input: step.input,
-            does: does.to_owned(),
-            output,
-            output_name: name.map(ToString::to_string),
-            interface: port.map(|port| self.port_name(port)),
-            reason: reason.map(|why| why.name().to_owned()),
-            why: reason.map(|why| why.summary().to_owned()),
-            changes: rewritten
-                .map(|change| FieldChange { field: change.field, from: change.from, to: change.to })
-                .collect(),
-            route: if spec.name.ends_with("FIBLookup") {
-                self.found(frame, step.meta)
-            } else {
-                None
-            },
-            filters: if spec.name == "IPSourceFilter" {
-                self.filters_of(frame, step.meta.port)
-            } else {
-                Vec::new()
-            },
-            made: step.made.clone(),
-        }
+        let port = |number| self.port_name(number);
+        let found = |frame: &[u8], meta| self.found(frame, meta);
+        let filters = |frame: &[u8], port| self.filters_of(frame, port);
+        let teller = Teller { plan: &self.plan, port: &port, found: &found, filters: &filters };
+        teller.told(trace, number)
     }
 
     /// The filters of a port that the source of a frame is on, with what they do.
@@ -249,24 +181,6 @@ impl Daemon {
     }
 }
 
-/// Where a frame goes, by its IP header.
-pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
-    match Ether::of(frame)?.kind() {
-        ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.dst().to_ip()),
-        ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.dst().to_ip()),
-        _ => None,
-    }
-}
-
-/// Where a frame is from, by its IP header.
-fn source(frame: &[u8]) -> Option<IpAddr> {
-    match Ether::of(frame)?.kind() {
-        ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.src().to_ip()),
-        ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.src().to_ip()),
-        _ => None,
-    }
-}
-
 /// As workers hash it.
 fn flow_hash(frame: &[u8]) -> u32 {
     let packet = frame.get(ETHER_BYTES..).unwrap_or_default();
@@ -274,11 +188,4 @@ fn flow_hash(frame: &[u8]) -> u32 {
         Some(ether::TYPE_IP6) => of_ip6(FLOW_SEED, packet),
         _ => of_ip4(FLOW_SEED, packet),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

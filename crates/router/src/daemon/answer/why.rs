@@ -1,63 +1,21 @@
 //! `why`: a packet through an instance of the graph that sends nothing, by the routes of this moment.
 //!
-//! The instance is wired as those of the workers are, with frames, counters and limits of its own, and no neighbor is
-//! asked for. Of the built-in graph nothing that it does is seen outside. Elements of a graph that was swapped in share
-//! what their handlers show with those of the workers: they count the trial too, and what they could learn from is
-//! refused.
+//! The trial is [`fingerpost_packet::trace::Trial`]: nothing that it does is seen outside, and no neighbor is asked for.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use fingerpost_packet::buf::{BATCH, Batch};
-use fingerpost_packet::graph::Round;
-use fingerpost_packet::router_graph::Sources;
-use fingerpost_packet::trace::{Trace, Wanted};
-use fingerpost_packet::wire::icmp::PROTOCOL_ICMPV6;
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, IP6_BYTES, Ip4, Ip6, Ports, ether, nd};
-use fingerpost_packet::{Graph, Pool, Transmit, WorkerCounters};
-use fingerpost_route::{Ask, Forwarding, LinkState, Mac};
+use fingerpost_packet::trace::{Trace, Trial, TrialError};
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, Ports, ether};
+use fingerpost_route::{Ask, LinkState, Mac};
 
 use super::Daemon;
 use super::lookup::Flow;
-use super::trace::destination;
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{DriverAnswer, RouteAnswer};
 use crate::api::seen::{PacketTrace, WhyAnswer, WhyQuestion};
 use crate::api::server::RouteQuestion;
 use crate::daemon::FLOW_SEED;
-
-/// For the packet, an error about it, or its fragments.
-const FRAMES: u32 = 256;
-/// The sender of a packet that is made up: a link address that is set by hand.
-const SENDER: Mac = Mac([2, 0, 0x5e, 0, 0, 1]);
-/// Longest frame that may be asked for.
-const LONGEST: usize = 9216;
-
-/// Where packets of a trial go: nowhere.
-struct Nowhere;
-
-impl Transmit for Nowhere {
-    fn transmit(&mut self, batch: &mut Batch) {
-        batch.clear();
-    }
-
-    fn room(&mut self, _: u16) -> usize {
-        BATCH
-    }
-}
-
-/// Whether stations on a link say such things of themselves: ARP (anything but IP, to be safe) and neighbor discovery.
-fn tells_of_neighbors(frame: &[u8]) -> bool {
-    match Ether::of(frame).map(Ether::kind) {
-        Some(ether::TYPE_IP4) => false,
-        Some(ether::TYPE_IP6) => Ip6::at(frame, ETHER_BYTES).is_some_and(|ip| {
-            let kind = frame.get(ETHER_BYTES + IP6_BYTES);
-            ip.next_header() == PROTOCOL_ICMPV6
-                && matches!(kind, Some(&(nd::SOLICITATION | nd::ADVERTISEMENT)))
-        }),
-        _ => true,
-    }
-}
+use crate::ways::{self, SENDER, bytes, destination};
 
 /// An interface that packets may come in by.
 type Entry<'a> = (u16, &'a LinkState, Mac);
@@ -194,54 +152,19 @@ impl Daemon {
 
     /// Runs a frame that comes in by a port.
     fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<Ask>), ApiError> {
-        let learns = |class: &str| matches!(class, "ARPQuerier" | "NDSolicitor");
-        let learning = self.plan.nodes().iter().find(|node| learns(node.class.spec.name));
-        if let Some(node) = learning.filter(|_| tells_of_neighbors(frame)) {
-            let words =
-                format!("`{}` would learn from it, and a trial is to change nothing", node.name);
-            return Err(bad("packet", words));
-        }
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
-        let pool = Pool::new(FRAMES, size.unwrap_or(2048));
-        // Filters count for all workers.
-        let uncounted = self.filters().map(|filters| Arc::new(filters.trial()));
-        let sources = Sources { filters: uncounted, ..self.filters.sources(&self.config) };
-        let planned = sources.filters.is_some().then(|| self.planned(&sources)).transpose();
-        let planned = planned.map_err(|errors| ApiError::at(Code::Refused, "graph", errors))?;
-        let mut graph = Graph::new(planned.as_ref().unwrap_or(&self.plan), &pool);
-        let mut batch = graph.batch();
-        let mut packet = pool.alloc().expect("a new pool has frames");
-        if !packet.set_len(frame.len()) {
-            let words = format!("more than the {} bytes that a frame holds here", pool.max_len());
-            return Err(bad("packet", words));
-        }
-        packet.bytes_mut().copy_from_slice(frame);
-        packet.meta.port = port;
-        batch.push(packet).expect("a new batch has room");
-        let (wanted, traces) = Wanted::new(None, 1);
-        graph.trace(Some(wanted.tracer(&pool)));
-        let counters = WorkerCounters::new(0, 1);
-        let forwarding = self.control.forwarding();
-        let forwarding: &Forwarding = &forwarding;
-        let mut asks = Vec::new();
-        let mut transmit = Nowhere;
-        let mut round = Round {
-            now_ns: 0,
-            forwarding,
-            counters: &counters,
+        let trial = Trial {
+            plan: &self.plan,
+            port,
+            forwarding: &self.control.forwarding(),
             flow_seed: FLOW_SEED,
-            asks: &mut asks,
-            transmit: &mut transmit,
+            now_ns: 0,
+            frame_bytes: size.unwrap_or(2048),
         };
-        if !graph.takes(port) {
-            return Err(bad("interface", "the graph takes no packets from it".into()));
-        }
-        graph.receive(port, batch, &mut round);
-        // What waits is told as it is.
-        graph.trace(None);
-        graph.stop(&mut round);
-        let trace = traces.recv().expect("a tracer that ends hands out what it has");
-        Ok((trace, asks))
+        trial.run(frame).map_err(|error| match error {
+            TrialError::NoEntry => bad("interface", error.to_string()),
+            TrialError::TooLong(_) => bad("packet", error.to_string()),
+        })
     }
 
     /// The answer in a word, and in a sentence.
@@ -253,50 +176,25 @@ impl Daemon {
         interface: &str,
         asks: &[Ask],
     ) -> (String, String) {
-        let packet = &trial.packets[0];
         let leg = route.and_then(|route| route.leg.as_deref());
-        let say = |does: &str, words: String| (does.to_owned(), words);
         if leg == Some("local") {
-            return say("local", "it is for this host: the kernel takes it".into());
+            return ("local".into(), "it is for this host: the kernel takes it".into());
         }
         let driver = drivers.iter().find(|driver| driver.interfaces.iter().any(|i| i == interface));
-        let last = trial.steps.iter().rfind(|step| step.packet == 0);
-        match packet.fate.as_str() {
-            "sent" => {
-                let by = packet.interface.as_deref().unwrap_or("-");
-                let place = match driver.map(|driver| driver.does.as_str()) {
-                    Some("forward") => " in the driver",
-                    _ => "",
-                };
-                say("forward", format!("it is forwarded by {by}{place}"))
+        let place = match driver.map(|driver| driver.does.as_str()) {
+            Some("forward") => " in the driver",
+            _ => "",
+        };
+        ways::verdict(trial, place, || match asks.first() {
+            Some(Ask::Neighbor { port, addr }) => {
+                format!("for the link address of {addr} on {}", self.port_name(*port))
             }
-            "dropped" => {
-                let reason = packet.reason.as_deref().unwrap_or("-");
-                let at = last.map_or("-", |step| step.element.as_str());
-                let why = last.and_then(|step| step.why.as_deref()).unwrap_or_default();
-                let told = match &trial.packets[1..] {
-                    [] => String::new(),
-                    made => format!(" Its sender is told: {}", made[0].summary),
-                };
-                let on = last.map(|step| step.filters.join(", ")).filter(|on| !on.is_empty());
-                let on = on.map_or_else(String::new, |on| format!(" It is on: {on}."));
-                say("drop", format!("it is dropped by {at} ({reason}): {why}{on}{told}"))
+            Some(Ask::Adjacency(index)) => {
+                let neighbor = self.adjacency(*index).and_then(|known| known.neighbor);
+                format!("for the link address of {}", neighbor.unwrap_or_default())
             }
-            _ => {
-                let at = last.map_or("-", |step| step.element.as_str());
-                let words = match asks.first() {
-                    Some(Ask::Neighbor { port, addr }) => {
-                        format!("for the link address of {addr} on {}", self.port_name(*port))
-                    }
-                    Some(Ask::Adjacency(index)) => {
-                        let neighbor = self.adjacency(*index).and_then(|known| known.neighbor);
-                        format!("for the link address of {}", neighbor.unwrap_or_default())
-                    }
-                    _ => "for others".to_owned(),
-                };
-                say("wait", format!("it waits in {at} {words}"))
-            }
-        }
+            _ => "for others".to_owned(),
+        })
     }
 }
 
@@ -324,23 +222,6 @@ fn flow_of(frame: &[u8]) -> Option<Flow> {
     }
 }
 
-/// A frame of hexadecimal digits; blanks and colons between them are passed over.
-fn bytes(digits: &str) -> Result<Vec<u8>, String> {
-    let digits: Vec<u32> = digits
-        .chars()
-        .filter(|c| !c.is_whitespace() && *c != ':')
-        .map(|c| c.to_digit(16).ok_or_else(|| format!("`{c}` is no hexadecimal digit")))
-        .collect::<Result<_, _>>()?;
-    if digits.len() % 2 == 1 {
-        return Err("an odd number of digits".into());
-    }
-    if digits.len() / 2 > LONGEST {
-        return Err(format!("more than {LONGEST} bytes"));
-    }
-    let byte = |pair: &[u32]| u8::try_from(pair[0] << 4 | pair[1]).expect("two digits");
-    Ok(digits.chunks(2).map(byte).collect())
-}
-
 fn bad(place: &str, words: String) -> ApiError {
     ApiError::at(Code::BadRequest, place, words)
 }
@@ -348,14 +229,6 @@ fn bad(place: &str, words: String) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn digits_are_read_as_people_write_them() {
-        assert_eq!(bytes("02:00 5E ff\n"), Ok(vec![2, 0, 0x5e, 0xff]));
-        assert_eq!(bytes("020"), Err("an odd number of digits".into()));
-        assert_eq!(bytes("0x12"), Err("`x` is no hexadecimal digit".into()));
-        assert!(bytes(&"00".repeat(LONGEST + 1)).unwrap_err().contains("more than 9216"));
-    }
 
     #[test]
     fn the_flow_of_a_frame_is_that_of_its_packet() {

@@ -1,0 +1,28 @@
+//! Instances of elements that stand apart from those of the workers, for trials ([`crate::trace::trial`]).
+//!
+//! What the instances of an element make known they share with its handlers and each other: counts that are summed,
+//! neighbors that were learned, a file. A trial is to change nothing of that. Elements ask here while an instance is
+//! made, on a control thread, so that nothing is asked on the path of packets.
+
+use std::cell::Cell;
+
+thread_local! {
+    static APART: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `make` makes stands apart.
+pub(crate) fn made<T>(make: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            APART.set(self.0);
+        }
+    }
+    let _before = Before(APART.replace(true));
+    make()
+}
+
+/// Whether what is made now does.
+pub(crate) fn is_made() -> bool {
+    APART.get()
+}

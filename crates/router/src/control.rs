@@ -4,6 +4,8 @@
 //! read what it asked for stops its own thread alone, which holds one reply at most, and only for so long.
 //! There is room for so many clients; the next one waits to be accepted.
 
+pub(crate) mod client;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use fingerpost_packet::device::{DRIVERS, DeviceSpec};
+use fingerpost_packet::trace::captured as read_captured;
 use fingerpost_packet::{Batch, Pool, Port};
 use serde_json::Value;
 
@@ -578,5 +579,150 @@ fn ways_of_packets_are_read_from_a_handler() {
     // What was traced is there when the elements are gone.
     let command = "writedata hotconfig 15\nIdle -> Discardread trace\n";
     assert!(asked(place, command.as_bytes()).contains("\n3 by m"), "{ways}");
+    stopped(child);
+}
+
+/// A running graph, and where its control socket is.
+fn started(arguments: &[&str]) -> (Child, String) {
+    let mut child = fingerpost(&[&["run"], arguments, &["--json", "-p", "0"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let place = { told }.find(|line| line.contains("control socket")).unwrap();
+    (child, place.rsplit(' ').next().unwrap().to_owned())
+}
+
+/// Packets come by `m`, those to 192.0.2.0/24 wait for the shaper and leave by `out`.
+fn shaped(folder: &Folder) -> (Child, String) {
+    let frame: String = numbered(7, 1).iter().map(|byte| format!("{byte:02x} ")).collect();
+    let text = format!(
+        "s :: InfiniteSource(DATA \\<{frame}>, LIMIT 10, ACTIVE false) -> ToDevice(m, METHOD memory);
+         FromDevice(m, METHOD memory) -> c :: Counter -> Strip(14) -> CheckIPHeader(CHECKSUM false)
+            -> rt :: RadixIPLookup(192.0.2.0/24 198.51.100.1 1, 0.0.0.0/0 0);
+         rt [0] -> lost :: Discard;
+         rt [1] -> t :: DecIPTTL -> q :: Queue -> l :: CheckLength(46) -> sh :: Shaper(1000)
+            -> e :: EtherEncap(0x0800, 02:00:00:00:00:01, 02:00:00:00:00:02) -> d :: ToDevice(out);
+         l [1] -> long :: Discard"
+    );
+    let file = folder.write("shaped.click", &text);
+    let out = format!("out=pcap:,{}", folder.path("out.pcap"));
+    started(&[&file, "--device", &out, "--workers", "2"])
+}
+
+#[test]
+fn why_tells_what_would_become_of_a_packet_and_changes_nothing() {
+    let folder = Folder::new("click-why");
+    let (child, place) = shaped(&folder);
+    let frame: String = numbered(7, 1).iter().map(|byte| format!("{byte:02x}")).collect();
+    let shown =
+        "read c.count\nread lost.count\nread q.highwater_length\nread stats\nread workers\n";
+    let before = asked(&place, shown.as_bytes());
+    let told = asked(&place, format!("read why m {frame}\n").as_bytes());
+    let rows: Vec<&str> = told.lines().skip_while(|row| !row.starts_with("forward: ")).collect();
+    assert_eq!(rows[0], "forward: it is forwarded by out", "{told}");
+    assert!(rows[1].starts_with("1 by m: 10.0.0.7 > 192.0.2.1 udp 4103 > 9 ttl 64"), "{told}");
+    let way = [
+        "    c (Counter) -> 0",
+        "    rt (RadixIPLookup): 192.0.2.0/24 via 198.51.100.1 -> 1",
+        "    t (DecIPTTL): ",
+        "    q (Queue): waits",
+        "    q (Queue) -> 0",
+        "    l (CheckLength) -> out",
+        "    sh (Shaper) -> 0",
+        "    e (EtherEncap): ",
+        "    d (ToDevice): sent by out",
+    ];
+    let mut rest = rows.iter();
+    for step in way {
+        assert!(rest.any(|row| row.starts_with(step)), "{step} is not there: {told}");
+    }
+    // By the command, of addresses and packets.
+    let why = |arguments: &[&str]| {
+        let output = ran(&[&["why", "--json", "--control", &place], arguments].concat());
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (answer, String::from_utf8(output.stderr).unwrap(), output.status.code())
+    };
+    let (answer, ..) = why(&["203.0.113.9", "--from", "m"]);
+    assert_eq!((&answer["does"], &answer["interface"]), (&"drop".into(), &"m".into()));
+    let steps = answer["trial"]["steps"].as_array().unwrap();
+    let lookup = steps.iter().find(|step| step["element"] == "rt").unwrap();
+    assert_eq!(lookup["found"], serde_json::json!({"prefix": "0.0.0.0/0", "gateway": null}));
+    assert_eq!(steps.last().unwrap()["reason"], "discarded");
+    let flow = ["192.0.2.5", "--flow", "10.0.0.1,192.0.2.5,tcp,1,2"];
+    let (answer, ..) = why(&flow);
+    assert_eq!(answer["verdict"], "it is forwarded by out");
+    let summary = answer["trial"]["packets"][0]["summary"].as_str().unwrap();
+    assert!(summary.starts_with("10.0.0.1 > 192.0.2.5 tcp 1 > 2"), "{summary}");
+    fs::write(
+        folder.path("in.pcap"),
+        capture(&[numbered(1, 1), [numbered(7, 1), vec![0; 9]].concat()]),
+    )
+    .unwrap();
+    // What a handler changed is what is tried.
+    assert!(asked(&place, b"write rt.set 192.0.2.1/32 0\n").contains("200 Write"));
+    let (answer, ..) = why(&[&folder.path("in.pcap"), "--number", "2"]);
+    assert!(answer["verdict"].as_str().unwrap().starts_with("it is dropped by lost (discarded)"));
+    assert!(asked(&place, b"write rt.remove 192.0.2.1/32\n").contains("200 Write"));
+    for (arguments, code, words) in [
+        (&["192.0.2.1", "--from", "out"][..], 1, "the graph receives nothing from out"),
+        (&["192.0.2.1", "--from", "eth9"], 1, "is no hexadecimal digit"),
+        (&["0102"], 1, "shorter than an Ethernet header"),
+        (&["192.0.2.6", "--flow", flow[2]], 1, "the flow goes to 192.0.2.5"),
+    ] {
+        let (_, said, status) = why(arguments);
+        assert!(said.contains(words) && status == Some(code), "{arguments:?}: {said}");
+    }
+    assert_eq!(asked(&place, shown.as_bytes()), before, "nothing was counted");
+    stopped(child);
+    let output = ran(&["why", "192.0.2.1", "--control", &place]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(captured(&folder.path("out.pcap")).len(), 0, "nothing was sent");
+}
+
+#[test]
+fn traces_of_a_graph_become_a_capture() {
+    let folder = Folder::new("click-pcapng");
+    let (child, place) = shaped(&folder);
+    let (file, filter) = (folder.path("ways.pcapng"), "src host 10.0.0.7 and udp");
+    let follow = ["trace", "add", "3", filter, "--json", "--control", &place];
+    let follow = [&follow[..], &["--pcapng", &file, "--seconds", "30"]].concat();
+    let mut tracing = fingerpost(&follow).stdout(Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    // What is made before it is asked for is not followed.
+    while tracing.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed().as_secs() < 30, "it does not end");
+        asked(&place, b"write s.reset\nwrite s.active true\n");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let output = tracing.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let traces: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(traces.len(), 3, "{lines}");
+    for trace in &traces {
+        let packet = &trace["packets"][0];
+        assert_eq!((&packet["fate"], &packet["interface"]), (&"sent".into(), &"out".into()));
+    }
+    // As it came and as it left, each with its way or what became of it.
+    let bytes = fs::read(&file).unwrap();
+    let frames: Vec<_> = (1..).map_while(|n| read_captured(&bytes[..], n).unwrap()).collect();
+    assert_eq!(frames.len(), 6);
+    assert_eq!(frames[0], numbered(7, 1));
+    assert_eq!((&frames[1][..6], frames[1][22]), (&[2, 0, 0, 0, 0, 2][..], 63));
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("trace 1, as it came") && text.contains("sh\n"), "{text}");
+    assert!(text.contains("rt [1]: 192.0.2.0/24 via 198.51.100.1"), "{text}");
+    assert!(text.contains("trace 3, as it left"), "{text}");
+    // Nothing comes: it says so, and the graph looks for nothing any more.
+    let none = ["trace", "add", "1", "tcp", "--seconds", "0.3", "--control", &place];
+    let output = ran(&none);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("0 of 1 packets came"), "{said}");
+    let (wrong, words) = (["trace", "add", "1", "udp", "--control", "nowhere"], "no place: a port");
+    let output = ran(&wrong);
+    assert!(String::from_utf8(output.stderr).unwrap().contains(words));
     stopped(child);
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::{ArgMatches, Args, Subcommand};
 use fingerpost_packet::filter::Filter;
@@ -13,6 +13,7 @@ use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report, message};
 use crate::api::client::{At, Client};
 use crate::api::seen::{GraphQuestion, GraphStats, PacketTrace, TraceQuestion, TraceStep};
+use crate::control::client::{AtGraph, ControlClient};
 
 pub(super) const COMMAND: Command = Command {
     name: "trace",
@@ -26,12 +27,13 @@ const ADD: &str = "Examples:
   $ fingerpost trace add 10 'dst 10.0.0.0/8 and icmp'
   $ fingerpost trace add 1 udp --seconds 60 --json
   $ fingerpost trace add 100 'dst port 53' --pcapng dns.pcapng
+  $ fingerpost trace add 10 udp --control 127.0.0.1:1234
 
 The next N packets that FILTER takes are followed from where they come in to where they leave or
 end: each element with its output, what it rewrote, the prefix and next hop of the lookup, the
 reason of a drop, and the errors and fragments that are made on the way. FILTER is in the language
 of Click's IPFilter; `all` takes every IP packet. --pcapng writes the frames as they came and as
-they left, with the same as comments.
+they left, with the same as comments. --control asks a graph of a file (`run FILE.click`).
 
 Only what the graph sees can be followed: packets that drivers forward pass by it (`run --path
 afxdp` has all of them go through it). Nothing found within --seconds exits with 1. While packets
@@ -66,7 +68,16 @@ struct Add {
     pcapng: Option<PathBuf>,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    graph: AtGraph,
 }
+
+/// Between two looks at a graph of a file.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long its workers may take to tell what they have.
+const ENDING: Duration = Duration::from_millis(500);
+/// Longest wait for packets, in seconds: as for the daemon.
+const LONGEST_TRACE: f64 = 3600.0;
 
 type Capture = Pcapng<BufWriter<File>>;
 
@@ -76,8 +87,14 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     if let Err(error) = Filter::parse(&filter) {
         return Err(Failure::new(Exit::Usage, format_args!("`{filter}`: {error}")));
     }
+    let Add { packets, seconds, .. } = &add;
+    if !(*seconds > 0.0 && *seconds <= LONGEST_TRACE) {
+        let words = format!("--seconds: more than 0 and at most {LONGEST_TRACE}");
+        return Err(Failure::new(Exit::Usage, words));
+    }
+    let graph = add.graph.client()?;
     let client = add.at.client()?;
-    let drivers = driven(&client)?;
+    let drivers = if graph.is_some() { Vec::new() } else { driven(&client)? };
     let failed = |path: &PathBuf, error: &io::Error| {
         Failure::outside(error.kind(), format_args!("{}: {error}", path.display()))
     };
@@ -86,10 +103,9 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         file.map_err(|error| failed(path, &error))
     };
     let mut capture: Option<Capture> = add.pcapng.as_ref().map(create).transpose()?;
-    let Add { packets, seconds, .. } = &add;
     let question = TraceQuestion { packets: *packets, filter, seconds: *seconds };
     let mut found = 0;
-    client.lines("/v1/trace", &question, &mut |lines| {
+    let mut take = |lines: &[u8]| {
         for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
             let trace: PacketTrace = serde_json::from_slice(line)
                 .map_err(|error| Failure::new(Exit::Failed, format_args!("no trace: {error}")))?;
@@ -99,8 +115,13 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
                 write(capture, &trace).map_err(|error| failed(path, &error))?;
             }
         }
-        Ok(output.flush()?)
-    })?;
+        output.flush()?;
+        Ok(found)
+    };
+    match graph {
+        Some(graph) => follow(graph, &question, &mut take)?,
+        None => client.lines("/v1/trace", &question, &mut |lines| take(lines).map(|_| ()))?,
+    }
     if found == *packets {
         return Ok(());
     }
@@ -113,6 +134,29 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Failed, words));
     }
     message(words);
+    Ok(())
+}
+
+/// Traces packets of a graph of a file, as its daemon would. `take` is given what was traced, and says how many there
+/// are by then.
+fn follow(
+    mut graph: ControlClient,
+    question: &TraceQuestion,
+    take: &mut dyn FnMut(&[u8]) -> Result<u32, Failure>,
+) -> Result<(), Failure> {
+    let TraceQuestion { packets, filter, seconds } = question;
+    let until = Instant::now() + Duration::from_secs_f64(*seconds);
+    graph.write("trace", &format!("{packets} {filter}"))?;
+    let (mut found, mut last) = (0, None);
+    while found < *packets && last.is_none_or(|at: Instant| at.elapsed() < ENDING) {
+        if last.is_none() && Instant::now() >= until {
+            // What waits inside is told then.
+            graph.write("trace", "0")?;
+            last = Some(Instant::now());
+        }
+        std::thread::sleep(LOOK);
+        found = take(graph.read("trace", &format!("json {}", found + 1))?.as_bytes())?;
+    }
     Ok(())
 }
 
@@ -138,6 +182,9 @@ fn write(capture: &mut Capture, trace: &PacketTrace) -> io::Result<()> {
         let (place, ended) = match (&packet.interface, &packet.reason) {
             (Some(interface), _) => (interface, "as it left".to_owned()),
             (None, Some(reason)) => (&trace.interface, format!("dropped: {reason}")),
+            (None, None) if packet.fate == "written" => {
+                (&trace.interface, "as it was written".to_owned())
+            }
             (None, None) => (&trace.interface, "it waits".to_owned()),
         };
         let comment = match number {
@@ -182,6 +229,12 @@ fn line(step: &TraceStep) -> String {
             None => text += &format!(", {}", route.leg),
         }
     }
+    if let Some(found) = &step.found {
+        text += &format!(": {}", found.prefix.as_deref().unwrap_or("no route"));
+        if let Some(gateway) = &found.gateway {
+            text += &format!(" via {gateway}");
+        }
+    }
     let changes = step.changes.iter();
     let changes: Vec<String> = changes
         .map(|change| match (change.from.as_str(), change.to.as_str()) {
@@ -195,6 +248,7 @@ fn line(step: &TraceStep) -> String {
     }
     match step.does.as_str() {
         "sent" => text += &format!(": sent by {}", step.interface.as_deref().unwrap_or("-")),
+        "written" => text += ": written to a file",
         "kept" => text += ": waits",
         "dropped" => {
             let reason = step.reason.as_deref().unwrap_or("-");

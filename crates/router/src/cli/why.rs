@@ -15,6 +15,8 @@ use super::route::drivers;
 use crate::api::client::At;
 use crate::api::model::RouteAnswer;
 use crate::api::seen::{WhyAnswer, WhyQuestion};
+use crate::control::client::{AtGraph, ControlClient};
+use crate::daemon::answer::Flow;
 
 pub(super) const COMMAND: Command = Command {
     name: "why",
@@ -24,12 +26,16 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost why 192.0.2.1 --from eth0 --flow 10.0.1.2,192.0.2.1,udp,1024,53
   $ fingerpost why 02005e0000010200.. --from eth0
   $ fingerpost why capture.pcap --number 3 --from eth0
+  $ fingerpost why 192.0.2.1 --control 127.0.0.1:1234
 
 PACKET is a frame from its Ethernet header on, in hexadecimal digits, or a capture file, of which
 packet --number is taken. For an address a packet is made up, or one of the flow that is named. It
 goes through an instance of the graph that sends nothing, by the routes of this moment; beside it
 stand the route, and what the programs in the drivers do with this packet. A frame comes in by the
-interface that it is addressed to, unless --from says another.",
+interface that it is addressed to, unless --from says another.
+
+--control asks a graph of a file (`run FILE.click`) what its elements would do, with their tables
+and settings of this moment; --from is a device of the file, without it the first one.",
     arguments: Arguments::augment_args,
     run,
 };
@@ -50,10 +56,12 @@ struct Arguments {
     number: usize,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    graph: AtGraph,
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let Arguments { what, flow, from, number, at } = parsed(matches)?;
+    let Arguments { what, flow, from, number, at, graph } = parsed(matches)?;
     let mut question = WhyQuestion { interface: from, ..WhyQuestion::default() };
     if what.parse::<IpAddr>().is_ok() {
         (question.addr, question.flow) = (Some(what), flow);
@@ -67,8 +75,23 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     } else {
         question.packet = Some(what);
     }
-    let answer: WhyAnswer = at.client()?.get("/v1/why", &question)?;
+    let answer = match graph.client()? {
+        Some(graph) => tried(graph, question)?,
+        None => at.client()?.get("/v1/why", &question)?,
+    };
     Ok(output.print(&answer)?)
+}
+
+/// The answer of a graph of a file.
+fn tried(mut graph: ControlClient, question: WhyQuestion) -> Result<WhyAnswer, Failure> {
+    let WhyQuestion { addr, flow, packet, interface } = question;
+    if let (Some(addr), Some(flow)) = (addr.as_ref().and_then(|addr| addr.parse().ok()), &flow) {
+        Flow::parse(flow, addr).map_err(|words| Failure::new(Exit::Failed, words))?;
+    }
+    let words = [Some("json".to_owned()), interface, flow.or(addr), packet];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    let answer = graph.read("why", &words.join(" "))?;
+    serde_json::from_str(&answer).map_err(|error| graph.strange(&format!("no answer: {error}")))
 }
 
 /// A packet of a capture file, in hexadecimal digits.

@@ -726,3 +726,39 @@ fn traces_of_a_graph_become_a_capture() {
     assert!(String::from_utf8(output.stderr).unwrap().contains(words));
     stopped(child);
 }
+
+#[test]
+fn a_graph_is_seen_at_a_glance() {
+    let folder = Folder::new("click-top");
+    let file = folder.write(
+        "a.click",
+        "s :: RatedSource(RATE 2000) -> c :: Counter -> d :: Discard; Idle -> q :: Queue -> Discard",
+    );
+    let (child, place) = started(&[&file, "--workers", "2"]);
+    let top = ["top", "--count", "2", "--interval", "0.5", "--control", &place];
+    let output = ran(&[&top[..], &["--json"]].concat());
+    let said = String::from_utf8(output.stdout).unwrap();
+    let pictures: Vec<Value> = said.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let last = &pictures[1];
+    let of = |name: &str| {
+        let rows = last["elements"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {said}"))
+    };
+    // A worker with nothing else to do sleeps for longer than a burst of the source lasts.
+    let rate = of("c")["packets"].as_f64().unwrap();
+    assert!((20.0..6000.0).contains(&rate), "{said}");
+    let drops = &last["drops"][0];
+    assert_eq!((&drops["element"], &drops["reason"]), (&"d".into(), &"discarded".into()));
+    let workers = last["workers"].as_array().unwrap();
+    assert_eq!((workers.len(), &workers[1]["generated"]), (2, &0.0.into()));
+    assert!(workers[0]["generated"].as_f64().unwrap() > 20.0, "{said}");
+    let output = ran(&top);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("worker  in/s") && text.contains("discarded"), "{text}");
+    // Nobody is timed when nobody looks.
+    let cycles = || asked(&place, b"read cycles\n");
+    let before = cycles();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(cycles(), before);
+    stopped(child);
+}

@@ -4,6 +4,8 @@
 //! meanwhile. On a terminal each picture takes the place of the one before, by the two sequences that every terminal
 //! knows.
 
+mod graph;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
@@ -16,6 +18,7 @@ use super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::{At, Client};
 use crate::api::model::{Fib, Interface, Status};
 use crate::api::seen::{ElementStats, GraphQuestion, GraphStats};
+use crate::control::client::AtGraph;
 
 pub(super) const COMMAND: Command = Command {
     name: "top",
@@ -24,10 +27,12 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost top
   $ fingerpost top --interval 5
   $ fingerpost top --count 1 --json | jq .interfaces
+  $ fingerpost top --control 127.0.0.1:1234
 
 Interfaces with packets a second in and out, the elements that take the most of the processor,
 drops by reason a second, and the lookup tables. With --json a line a picture. Elements are timed
-while it runs, which costs two looks at the processor's clock a batch and element.",
+while it runs, which costs two looks at the processor's clock a batch and element. --control shows
+the workers, elements and drops of a graph of a file (`run FILE.click`).",
     arguments: Arguments::augment_args,
     run,
 };
@@ -47,6 +52,8 @@ struct Arguments {
     count: Option<u64>,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    graph: AtGraph,
 }
 
 /// What there is to see at one moment.
@@ -62,20 +69,32 @@ impl Look {
         let at = Instant::now();
         Ok(Self { at, interfaces: client.get("/v1/interfaces", &())?, graph })
     }
+}
 
-    /// Drops so far, by element and reason.
-    fn drops(&self) -> BTreeMap<(&str, &str), u64> {
-        let mut drops = BTreeMap::new();
-        for element in &self.graph.elements {
-            for (reason, packets) in &element.reasons {
-                *drops.entry((&*element.name, &**reason)).or_default() += packets;
-            }
+/// Drops so far, by element and reason.
+fn drops(graph: &GraphStats) -> BTreeMap<(&str, &str), u64> {
+    let mut drops = BTreeMap::new();
+    for element in &graph.elements {
+        for (reason, packets) in &element.reasons {
+            *drops.entry((&*element.name, &**reason)).or_default() += packets;
         }
-        for (reason, packets) in &self.graph.drivers.dropped {
-            *drops.entry(("(drivers)", &**reason)).or_default() += packets;
-        }
-        drops
     }
+    for (reason, packets) in &graph.drivers.dropped {
+        *drops.entry(("(drivers)", &**reason)).or_default() += packets;
+    }
+    drops
+}
+
+/// What was dropped between two looks.
+fn drops_between(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Drops> {
+    let old = drops(before);
+    let row = |((element, reason), total): ((&str, &str), u64)| Drops {
+        element: element.to_owned(),
+        reason: reason.to_owned(),
+        packets: rate(old.get(&(element, reason)).copied().unwrap_or(0), total, seconds),
+        total,
+    };
+    drops(now).into_iter().map(row).collect()
 }
 
 /// One picture: its fields are its JSON.
@@ -109,7 +128,9 @@ struct Rates {
 #[derive(Serialize)]
 struct Share {
     name: String,
-    worker: usize,
+    /// None for all workers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<usize>,
     /// Packets a second.
     packets: f64,
     average_batch: Option<f64>,
@@ -129,9 +150,12 @@ struct Drops {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let Arguments { interval, count, at } = parsed(matches)?;
-    let client = at.client()?;
+    let Arguments { interval, count, at, graph } = parsed(matches)?;
     let anew = !output.is_json() && io::stdout().is_terminal();
+    if let Some(client) = graph.client()? {
+        return graph::run(client, interval, count.unwrap_or(u64::MAX), anew, output);
+    }
+    let client = at.client()?;
     let mut before = Look::new(&client, None)?;
     for _ in 0..count.unwrap_or(u64::MAX) {
         let now = Look::new(&client, Some(interval))?;
@@ -170,13 +194,6 @@ impl Picture {
                 punted: rate(|i| i.punted),
             }
         };
-        let old_drops = before.drops();
-        let drops = now.drops().into_iter().map(|((element, reason), total)| Drops {
-            element: element.to_owned(),
-            reason: reason.to_owned(),
-            packets: rate(old_drops.get(&(element, reason)).copied().unwrap_or(0), total),
-            total,
-        });
         let forwarded = |look: &Look| look.graph.drivers.forwarded;
         Self {
             status,
@@ -184,7 +201,7 @@ impl Picture {
             forwarded_in_drivers: rate(forwarded(before), forwarded(now)),
             interfaces: now.interfaces.iter().map(of).collect(),
             elements: shares(&before.graph, &now.graph, seconds),
-            drops: drops.collect(),
+            drops: drops_between(&before.graph, &now.graph, seconds),
             fibs,
         }
     }
@@ -204,7 +221,7 @@ fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
         let batches = now.batches.saturating_sub(batches);
         Share {
             name: now.name.clone(),
-            worker: now.worker,
+            worker: Some(now.worker),
             packets: packets as f64 / seconds,
             average_batch: (batches > 0).then(|| packets as f64 / batches as f64),
             cycles: now.cycles,
@@ -212,6 +229,35 @@ fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
         }
     };
     elements.into_iter().map(of).collect()
+}
+
+/// The elements that take the most.
+fn write_elements(elements: &[Share], to: &mut dyn Write) -> io::Result<()> {
+    let mut columns =
+        Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
+    // An element that is only asked takes something, too.
+    let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
+    for row in elements.iter().filter(busy).take(SHOWN) {
+        let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
+        columns.row([
+            row.name.clone(),
+            row.worker.map_or_else(|| "all".to_owned(), |worker| worker.to_string()),
+            format!("{:.0}", row.packets),
+            rounded(row.average_batch),
+            rounded(row.cycles),
+            rounded(row.share.map(|share| share * 100.0)),
+        ]);
+    }
+    columns.write(to)
+}
+
+fn write_drops(drops: &[Drops], to: &mut dyn Write) -> io::Result<()> {
+    let mut columns = Columns::new(&["dropped by", "reason", "packets/s", "so far"]);
+    for row in drops {
+        let (rate, total) = (format!("{:.0}", row.packets), row.total.to_string());
+        columns.row([row.element.clone(), row.reason.clone(), rate, total]);
+    }
+    columns.write(to)
 }
 
 impl Report for Picture {
@@ -247,29 +293,9 @@ impl Report for Picture {
         }
         columns.write(to)?;
         writeln!(to)?;
-        let mut columns =
-            Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
-        // An element that is only asked takes something, too.
-        let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
-        for row in self.elements.iter().filter(busy).take(SHOWN) {
-            let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
-            columns.row([
-                row.name.clone(),
-                row.worker.to_string(),
-                format!("{:.0}", row.packets),
-                rounded(row.average_batch),
-                rounded(row.cycles),
-                rounded(row.share.map(|share| share * 100.0)),
-            ]);
-        }
-        columns.write(to)?;
+        write_elements(&self.elements, to)?;
         writeln!(to)?;
-        let mut columns = Columns::new(&["dropped by", "reason", "packets/s", "so far"]);
-        for row in &self.drops {
-            let (rate, total) = (format!("{:.0}", row.packets), row.total.to_string());
-            columns.row([row.element.clone(), row.reason.clone(), rate, total]);
-        }
-        columns.write(to)?;
+        write_drops(&self.drops, to)?;
         writeln!(to)?;
         let headings = ["table", "family", "algorithm", "prefixes", "bytes", "pending", "wrong"];
         let mut columns = Columns::new(&headings);

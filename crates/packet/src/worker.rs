@@ -30,7 +30,7 @@ const SPIN_NS: u64 = 50_000;
 
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(100);
-/// Longest sleep while packets wait inside, or while a port cannot say when it has something.
+/// Longest sleep while packets wait inside or are made by the clock, or while a port cannot say when it has something.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 /// What a worker is told. Wake it after sending, or it acts when it next wakes.
@@ -365,7 +365,8 @@ impl Worker {
 
     fn sleep(&mut self, wait: &mut dyn Wait) {
         self.reader.sleep();
-        let mut timeout = if self.held().total() > 0 { SHORT_SLEEP } else { SLEEP };
+        let soon = self.held().total() > 0 || self.graph.keeps_time();
+        let mut timeout = if soon { SHORT_SLEEP } else { SLEEP };
         let fds = &mut self.fds;
         fds.clear();
         for (_, port) in self.outlets.ports() {

@@ -762,3 +762,17 @@ fn a_graph_is_seen_at_a_glance() {
     assert_eq!(cycles(), before);
     stopped(child);
 }
+
+#[test]
+fn a_rate_is_kept_where_nothing_comes_in() {
+    let folder = Folder::new("click-rate");
+    let text = "RatedSource(RATE 2000, LIMIT 2000, STOP true) -> c :: Counter -> Discard";
+    let file = folder.write("a.click", text);
+    let started = std::time::Instant::now();
+    let output = ran(&["run", &file, "--json"]);
+    let seconds = started.elapsed().as_secs_f64();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["originated"], 2000);
+    // Asleep for longer than its burst of 20 ms lasts it makes a fifth of them.
+    assert!((0.9..3.5).contains(&seconds), "{seconds} s");
+}

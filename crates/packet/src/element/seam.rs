@@ -34,6 +34,11 @@ pub trait Element: Send {
         inputs.pull(0, batch, cx);
         self.process(0, batch, cx);
     }
+    /// Whether it will make packets when their time has come, though nothing comes in: its worker then sleeps for a
+    /// millisecond at most.
+    fn keeps_time(&self) -> bool {
+        false
+    }
     /// Packets that it keeps at the moment.
     fn held(&self) -> Held {
         Held::default()

@@ -193,6 +193,10 @@ fn scatter(bytes: &mut [u8], state: &mut u64) {
 }
 
 impl Element for Source {
+    fn keeps_time(&self) -> bool {
+        self.first && self.left > 0 && self.active.get() && matches!(self.pace, Pace::Rated(_))
+    }
+
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         if !self.first {
             return;

@@ -240,6 +240,11 @@ impl Graph {
         }
     }
 
+    /// Whether some element makes packets by the clock.
+    pub fn keeps_time(&self) -> bool {
+        self.polled.iter().any(|&at| self.nodes[at].element.keeps_time())
+    }
+
     /// Packets that the elements keep.
     pub fn held(&self) -> Held {
         let mut held = Held::default();

@@ -162,6 +162,23 @@ fn an_interface_left_to_the_kernel_is_still_sent_by() {
 }
 
 #[test]
+fn an_interface_that_changes_is_taken_over_again_at_once() {
+    let Some(line) = Line::new(&["ping"]) else { return };
+    let router = Router::start(&line.router, "--path graph", 2);
+    run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
+    let begun = std::time::Instant::now();
+    ip(&format!("-n {} link set r0 mtu 1400", line.router));
+    router.wait_for("to take r0 over again", |said| {
+        said.iter().filter(|line| line.contains("r0: taken over: ")).count() == 2
+    });
+    // Its queue is free as soon as the workers gave it back, and nothing waits for it in vain.
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(!router.said().iter().any(|line| line.contains("stays with the kernel")));
+    run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
+    conserved(&router.stop());
+}
+
+#[test]
 fn workers_share_the_one_queue_of_an_interface() {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
         return skip("two processors");

@@ -205,6 +205,12 @@ impl Config {
     }
 
     /// The interfaces that have filters.
+    /// Whether sources of what comes in by this interface are checked, or looked up in lists.
+    pub(crate) fn looks_at_sources(&self, name: &str) -> bool {
+        self.of(name).and_then(super::Interface::checks).is_some() || self.filtered().has(name)
+    }
+
+    /// The interfaces that filters are for.
     pub(crate) fn filtered(&self) -> Filtered {
         if self.filter.iter().any(|filter| filter.interfaces.is_none()) {
             return Filtered::All;

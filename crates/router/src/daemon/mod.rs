@@ -282,8 +282,15 @@ impl Daemon {
         }
         while let Ok(event) = self.events.try_recv() {
             // Dropping a port here, not in the worker: closing waits for the kernel.
-            if let Event::PortFailed(port, error, _) = event {
-                self.messages.push(format!("port {port} closed: {error}"));
+            match event {
+                Event::PortFailed(port, error, _) => {
+                    self.messages.push(format!("port {port} closed: {error}"));
+                }
+                Event::PortClosed(port, device) => {
+                    drop(device);
+                    self.interfaces.closed(port);
+                }
+                Event::Replaced(_) => {}
             }
         }
         if now.duration_since(self.last_keep_alive) >= KEEP_ALIVE {

@@ -49,6 +49,9 @@ impl WorkerHandle {
     }
 }
 
+/// For workers to give a port back: one that is gone never will.
+const LONGEST_CLOSING: Duration = Duration::from_secs(2);
+
 /// Entries of a receive ring that are worth a queue.
 const SHORTEST_RING: u32 = 256;
 
@@ -110,6 +113,8 @@ pub(crate) struct Interfaces {
     freed: Option<Instant>,
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
+    /// Ports that workers were told to give back: how many have yet to do so, and when they were told.
+    closing: BTreeMap<u16, (usize, Instant)>,
     pub(super) vlans: Vlans,
     /// Frames that interfaces left to the kernel before they were closed.
     closed_punted: u64,
@@ -133,6 +138,7 @@ impl Interfaces {
             freed: None,
             looked_at_outlets: None,
             open: BTreeMap::new(),
+            closing: BTreeMap::new(),
             vlans: Vlans::default(),
             closed_punted: 0,
             last: Vec::new(),
@@ -310,7 +316,10 @@ impl Interfaces {
         }
         let new: Vec<(u32, u16, LinkState)> = control
             .links()
-            .filter(|(link, _, state)| !state.loopback && state.up && !self.open.contains_key(link))
+            .filter(|(link, port, state)| {
+                let closed = !self.open.contains_key(link) && !self.is_closing(*port);
+                !state.loopback && state.up && closed
+            })
             .map(|(link, port, state)| (link, port, state.clone()))
             .collect();
         if !new.is_empty() {
@@ -386,9 +395,30 @@ impl Interfaces {
         self.survival.let_go(link, &mut self.notices);
         self.closed_punted += open.counts().0;
         self.notices.push(format!("{}: closed", open.name));
+        self.remove(open.port, workers);
+    }
+
+    /// Workers give a port back; until they did its queues are taken.
+    fn remove(&mut self, port: u16, workers: &[WorkerHandle]) {
         for worker in workers {
-            worker.tell(Command::RemovePort(open.port));
+            worker.tell(Command::RemovePort(port));
         }
+        self.closing.insert(port, (workers.len(), Instant::now()));
+    }
+
+    /// A worker has given a port back.
+    pub(super) fn closed(&mut self, port: u16) {
+        if let Some((left, _)) = self.closing.get_mut(&port) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.closing.remove(&port);
+            }
+        }
+    }
+
+    fn is_closing(&self, port: u16) -> bool {
+        let told = self.closing.get(&port);
+        told.is_some_and(|(_, told)| told.elapsed() < LONGEST_CLOSING)
     }
 
     fn open(&mut self, link: u32, port: u16, state: &LinkState, workers: &[WorkerHandle]) {
@@ -409,9 +439,7 @@ impl Interfaces {
             self.notices
                 .push(format!("{}: what was found there is taken off: {reason}", state.name));
             self.let_go_of_found(link);
-            for worker in workers {
-                worker.tell(Command::RemovePort(port));
-            }
+            self.remove(port, workers);
             return;
         }
         let (drive, mode) = match opened {
@@ -666,6 +694,10 @@ pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, St
     }
     match config.mode(&state.name).ok_or("not named in the configuration")? {
         Mode::Kernel => Err("the configuration says so".into()),
+        // Drivers look at no sources: such an interface is the graph's, whatever the path.
+        Mode::Auto if config.looks_at_sources(&state.name) => {
+            Ok(if path.in_driver() { Mode::Auto } else { path.mode(Mode::Auto) })
+        }
         mode => Ok(path.mode(mode)),
     }
 }

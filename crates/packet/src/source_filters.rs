@@ -160,6 +160,13 @@ impl SourceFilters {
         })
     }
 
+    /// Counts go on from those of others as they are by now, where none of the workers has these yet.
+    pub fn go_on_with(&self, before: &Self) {
+        if !Arc::ptr_eq(&self.sets, &before.sets) {
+            self.sets.go_on_with(&before.sets);
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty()

@@ -392,7 +392,6 @@ fn count_received(batch: &mut Batch, number: u16, counters: &WorkerCounters) {
     }
 }
 
-/// Nanoseconds since then.
 #[cfg(test)]
 mod tests {
     use super::*;

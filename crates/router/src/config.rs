@@ -467,13 +467,13 @@ impl Config {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
         let mut mistakes = Vec::new();
         for path in self.filter.iter().filter_map(|filter| filter.file.as_ref()) {
-            if let Err(error) = std::fs::File::open(path) {
+            if let Err(error) = readable(path.as_ref()) {
                 mistakes.push((line(path), format!("{path}: {error}")));
             }
         }
         for source in &self.source {
             if let Some(path) = &source.path
-                && let Err(error) = std::fs::File::open(path)
+                && let Err(error) = readable(path)
             {
                 let path = path.display().to_string();
                 mistakes.push((line(&path), format!("{path}: {error}")));
@@ -560,6 +560,11 @@ fn with_suggestion(message: &str) -> String {
 
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&b| b == b'\n').count() + 1
+}
+
+/// Whether a file can be read. What is none is there: to open it may take until somebody writes.
+fn readable(path: &Path) -> std::io::Result<()> {
+    if std::fs::metadata(path)?.is_file() { std::fs::File::open(path).map(drop) } else { Ok(()) }
 }
 
 #[cfg(test)]

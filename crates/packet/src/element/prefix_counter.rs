@@ -216,7 +216,11 @@ impl Shared {
 
     /// What was counted, by number.
     fn totals(&self) -> Vec<Totals> {
-        let mut totals = self.before().clone();
+        self.beside(self.before().clone())
+    }
+
+    /// What workers have counted, and this.
+    fn beside(&self, mut totals: Vec<Totals>) -> Vec<Totals> {
         self.counts.each(|rows| {
             for (total, row) in totals.iter_mut().zip(rows.all(self.names.len())) {
                 total.packets = total.packets.wrapping_add(row.packets.read());
@@ -227,10 +231,11 @@ impl Shared {
     }
 
     fn reset(&self) {
-        let totals = self.totals();
-        for (before, now) in self.before().iter_mut().zip(totals) {
-            before.packets = before.packets.wrapping_sub(now.packets);
-            before.bytes = before.bytes.wrapping_sub(now.bytes);
+        let mut before = self.before();
+        let counted = self.beside(vec![Totals::default(); self.names.len()]);
+        for (before, now) in before.iter_mut().zip(counted) {
+            before.packets = 0_u64.wrapping_sub(now.packets);
+            before.bytes = 0_u64.wrapping_sub(now.bytes);
         }
     }
 

@@ -7,7 +7,7 @@
 //! Cost: for packets on a list two counts; the counts of a worker take 24 bytes a mask.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fingerpost_route::AnyPrefix;
 
@@ -77,7 +77,7 @@ pub(crate) struct SourceSets {
     given: Vec<Vec<Given>>,
     hits: PerWorker<Hits>,
     /// What sets of other numbers had counted before.
-    before: Vec<Totals>,
+    before: Mutex<Vec<Totals>>,
 }
 
 /// Counts of one worker, by mask.
@@ -139,7 +139,20 @@ impl SourceSets {
             return Err(wrong);
         }
         let sets = PrefixSets::new(made).map_err(|error| vec![error.to_string()])?;
-        Ok(Self { sets, given, hits: PerWorker::default(), before })
+        Ok(Self { sets, given, hits: PerWorker::default(), before: Mutex::new(before) })
+    }
+
+    /// Takes the counts of others over by name as they are by now; nothing was counted here yet.
+    pub(crate) fn go_on_with(&self, old: &Self) {
+        for (name, before) in self.sets.names().iter().zip(self.before().iter_mut()) {
+            let known = old.sets.names().iter().position(|known| known == name);
+            *before = known.map_or(Totals::default(), |at| old.total(at));
+        }
+    }
+
+    fn before(&self) -> MutexGuard<'_, Vec<Totals>> {
+        // Whole whatever panicked beside it.
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether these are the same sets, given in the same way.
@@ -166,7 +179,7 @@ impl SourceSets {
                 masks.filter(|(mask, _)| mask & 1 << set != 0).map(|(_, hit)| of(hit).read()).sum()
             })
         };
-        let before = self.before[set];
+        let before = self.before()[set];
         Totals {
             packets: before.packets.wrapping_add(sum(|hit| &hit.packets)),
             bytes: before.bytes.wrapping_add(sum(|hit| &hit.bytes)),

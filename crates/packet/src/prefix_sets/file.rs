@@ -6,7 +6,8 @@
 //!
 //! Cost: some 100 ns a line; memory is that of the prefixes and of one line.
 
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 
 use fingerpost_route::source::table::decompress::Decoded;
 
@@ -25,8 +26,9 @@ const READ_BYTES: usize = 1 << 16;
 /// What is wrong with it, with its name and the number of the line.
 pub(crate) fn read_file(name: &str) -> Result<List, String> {
     let words = |error: std::io::Error| format!("{name}: {error}");
-    let file = File::open(name).map_err(words)?;
-    // What is none may never end, or wait for somebody.
+    // What is no file may never end, or wait for somebody; the flag has the call that opens it not wait.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(name);
+    let file = file.map_err(words)?;
     if !file.metadata().map_err(words)?.is_file() {
         return Err(format!("{name}: no file"));
     }
@@ -142,5 +144,11 @@ mod tests {
         assert!(list(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap_err().contains("cut short"));
         assert!(read_file("/nowhere/at/all").unwrap_err().starts_with("/nowhere/at/all: "));
         assert!(read_file("/dev/null").unwrap_err().ends_with("no file"));
+        // One that somebody has yet to write to.
+        let pipe = std::env::temp_dir().join(format!("fingerpost-pipe-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        let told = read_file(pipe.to_str().unwrap()).unwrap_err();
+        std::fs::remove_file(&pipe).unwrap();
+        assert!(made.success() && told.ends_with("no file"), "{told}");
     }
 }

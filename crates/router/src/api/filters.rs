@@ -212,8 +212,11 @@ pub(super) async fn change(
     State(ask): State<Ask>,
     Document(change): Document<FilterChange>,
 ) -> Result<Json<FilterChanged>, ApiError> {
+    let alone = ask.filters().await;
     let filters = ask.ask(|daemon| daemon.filters()).await?;
     aside(move || {
+        // To the end, also where the client goes away.
+        let _alone = alone;
         let add = prefixes("add", &change.add)?;
         let remove = prefixes("remove", &change.remove)?;
         changed(filters, change.filter, |filters, at| filters.edit(at, &add, &remove))
@@ -229,9 +232,13 @@ pub(super) async fn replace(
     State(ask): State<Ask>,
     Document(list): Document<FilterList>,
 ) -> Result<Json<FilterChanged>, ApiError> {
+    let alone = ask.filters().await;
     let filters = ask.ask(|daemon| daemon.filters()).await?;
-    aside(move || changed(filters, list.filter, |filters, at| filters.replace(at, &list.file)))
-        .await
+    aside(move || {
+        let _alone = alone;
+        changed(filters, list.filter, |filters, at| filters.replace(at, &list.file))
+    })
+    .await
 }
 
 fn changed(
@@ -253,11 +260,17 @@ pub(super) async fn config_apply(
     State(ask): State<Ask>,
     Document(text): Document<ConfigText>,
 ) -> Result<Json<Vec<ConfigChange>>, ApiError> {
+    // What is added to a list meanwhile would be missing in what is made of it.
+    let alone = ask.filters().await;
     let asked = text.clone();
     let wanted = ask.ask(move |daemon| daemon.filters_wanted(&asked)).await??;
-    let prepared = match wanted {
-        Some(wanted) => Some(aside(move || wanted.prepare()).await?),
-        None => None,
+    let (alone, prepared) = match wanted {
+        Some(wanted) => aside(move || Ok((alone, Some(wanted.prepare()?)))).await?,
+        None => (alone, None),
     };
-    ask.ask(move |daemon| daemon.config_apply(&text, prepared)).await?.map(Json)
+    let applied = ask.ask(move |daemon| {
+        let _alone = alone;
+        daemon.config_apply(&text, prepared)
+    });
+    applied.await?.map(Json)
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::error::ApiError;
 use crate::daemon::Daemon;
@@ -30,6 +30,7 @@ pub(crate) struct Ask {
     queue: mpsc::Sender<Question>,
     bell: Arc<UnixStream>,
     news: watch::Receiver<u64>,
+    filters: Arc<Mutex<()>>,
 }
 
 /// The daemon's end.
@@ -49,13 +50,20 @@ pub(crate) fn channel() -> std::io::Result<(Ask, Questions)> {
     bell.set_nonblocking(true)?;
     let (to, queue) = mpsc::channel(WAITING);
     let (tell, news) = watch::channel(0);
-    Ok((Ask { queue: to, bell: Arc::new(ring), news }, Questions { queue, bell, news: tell }))
+    let ask = Ask { queue: to, bell: Arc::new(ring), news, filters: Arc::default() };
+    Ok((ask, Questions { queue, bell, news: tell }))
 }
 
 impl Ask {
     /// Number of the latest event, as it grows.
     pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.news.clone()
+    }
+
+    /// Waits until nobody else changes filters or their lists, which takes longer than a question may, and nobody else
+    /// will until what this gives is dropped.
+    pub(crate) async fn filters(&self) -> OwnedMutexGuard<()> {
+        self.filters.clone().lock_owned().await
     }
 
     /// Runs `question` on the daemon's thread. A question whose asker went away is not run.

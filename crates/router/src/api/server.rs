@@ -64,6 +64,8 @@ impl Server {
                         _ = stopped => {}
                     }
                 });
+                // What still reads a list is not waited for.
+                runtime.shutdown_background();
             })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }

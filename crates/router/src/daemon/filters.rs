@@ -64,6 +64,13 @@ fn make(
     SourceFilters::new(config.filters(), before).map(|made| Some(Arc::new(made)))
 }
 
+impl Prepared {
+    /// They are not to be the running ones.
+    pub(super) fn let_go(self) {
+        let_go(self.made);
+    }
+}
+
 impl Filters {
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
         let made = make(config, None).map_err(|wrong| DaemonError::Filter(wrong.join("; ")))?;
@@ -133,28 +140,33 @@ impl Daemon {
         if fits { Ok(()) } else { Err(ApiError::at(Code::Refused, "filter", words)) }
     }
 
-    /// These are the filters from now on, in all workers.
-    pub(super) fn put_filters(&mut self, prepared: Prepared) -> Result<(), ApiError> {
-        let old = std::mem::replace(&mut self.filters.made, prepared.made);
-        self.filters.ports = None;
-        self.follow_ports();
-        match self.planned(&self.filters.sources(&self.config)) {
-            Ok(plan) => {
-                self.config.filter = prepared.wanted;
-                self.interfaces.set_filters(self.config.filter.clone());
-                self.replace_graph(plan);
-                self.control.filter_sources(self.config.filtered());
-                let_go(old);
-                Ok(())
-            }
+    /// The running graph with these filters.
+    pub(super) fn plan_filters(&self, prepared: Prepared) -> Result<(Prepared, Plan), ApiError> {
+        let checked = self.config.checks_sources();
+        match self.planned(&Sources { checked, filters: prepared.made.clone() }) {
+            Ok(plan) => Ok((prepared, plan)),
             // Of a graph that was swapped in: something that it names is no longer there.
             Err(errors) => {
-                self.filters.made = old;
-                self.filters.ports = None;
-                self.follow_ports();
+                prepared.let_go();
                 Err(ApiError::at(Code::Refused, "graph", errors))
             }
         }
+    }
+
+    /// These are the filters from now on, in all workers.
+    pub(super) fn put_filters(&mut self, prepared: Prepared, plan: Plan) {
+        let Prepared { wanted, made, .. } = prepared;
+        if let (Some(made), Some(before)) = (&made, &self.filters.made) {
+            made.go_on_with(before);
+        }
+        let old = std::mem::replace(&mut self.filters.made, made);
+        self.filters.ports = None;
+        self.follow_ports();
+        self.config.filter = wanted;
+        self.interfaces.set_filters(self.config.filter.clone());
+        self.replace_graph(plan);
+        self.control.filter_sources(self.config.filtered());
+        let_go(old);
     }
 
     /// The running graph, planned anew.

@@ -32,11 +32,25 @@ impl Daemon {
         text: &ConfigText,
         filters: Option<Prepared>,
     ) -> Result<Vec<ConfigChange>, ApiError> {
-        let new = self.read_config(text)?;
-        self.fits(&new, filters.as_ref())?;
+        let new = self.read_config(text);
+        let fits = |new| self.fits(&new, filters.as_ref()).map(|()| new);
+        let new = match new.and_then(fits) {
+            Ok(new) => new,
+            Err(error) => {
+                filters.into_iter().for_each(Prepared::let_go);
+                return Err(error);
+            }
+        };
         let mut changes = self.changes(&new);
-        self.change_sources(&new)?;
-        filters.map_or(Ok(()), |prepared| self.put_filters(prepared))?;
+        // What can be refused comes first.
+        let planned = filters.map(|prepared| self.plan_filters(prepared)).transpose()?;
+        if let Err(error) = self.change_sources(&new) {
+            planned.into_iter().for_each(|(prepared, _)| prepared.let_go());
+            return Err(error);
+        }
+        if let Some((prepared, plan)) = planned {
+            self.put_filters(prepared, plan);
+        }
         for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
             let fib = &self.config.fib;
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {

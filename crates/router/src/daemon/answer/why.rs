@@ -158,7 +158,7 @@ impl Daemon {
             port,
             forwarding: &self.control.forwarding(),
             flow_seed: FLOW_SEED,
-            now_ns: 0,
+            now_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             frame_bytes: size.unwrap_or(2048),
         };
         trial.run(frame).map_err(|error| match error {

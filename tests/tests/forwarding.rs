@@ -172,7 +172,7 @@ fn an_interface_that_changes_is_taken_over_again_at_once() {
         said.iter().filter(|line| line.contains("r0: taken over: ")).count() == 2
     });
     // Its queue is free as soon as the workers gave it back, and nothing waits for it in vain.
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(!router.said().iter().any(|line| line.contains("stays with the kernel")));
     run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
     conserved(&router.stop());

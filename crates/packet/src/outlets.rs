@@ -49,10 +49,13 @@ impl Outlets {
         Self { slots: Vec::new(), counters, pool, now_ns: 0 }
     }
 
-    /// Adds a port; one that had the number before comes back.
+    /// Adds a port. One that had the number before comes back, and what waited for it is sent by the new one.
     pub(crate) fn add(&mut self, number: u16, port: Box<dyn Port>) -> Option<Box<dyn Port>> {
-        let old = self.remove(number, DropReason::PortDown);
         let at = usize::from(number);
+        if let Some(Some(slot)) = self.slots.get_mut(at) {
+            (slot.moved_ns, slot.failed) = (self.now_ns, None);
+            return Some(std::mem::replace(&mut slot.port, port));
+        }
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
         }
@@ -64,7 +67,7 @@ impl Outlets {
             moved_ns: self.now_ns,
             failed: None,
         });
-        old
+        None
     }
 
     /// Takes a port out; what its queue holds is dropped.

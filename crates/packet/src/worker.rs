@@ -28,6 +28,11 @@ use crate::trace::Tracer;
 /// How long to look again before sleeping: waking costs about as much.
 const SPIN_NS: u64 = 50_000;
 
+/// Turns in which a port that leaves is emptied: more packets than any ring holds.
+const LAST_TURNS: usize = 1024;
+/// Turns without a packet after which a port is empty. One that is shared may receive for other workers alone.
+const EMPTY_TURNS: usize = 64;
+
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(100);
 /// Longest sleep while packets wait inside or are made by the clock, or while a port cannot say when it has something.
@@ -35,9 +40,10 @@ const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 /// What a worker is told. Wake it after sending, or it acts when it next wakes.
 pub enum Command {
-    /// Use this port, under this number. A port that had the number is given back.
+    /// Use this port, under this number. A port that had the number is given back, after what it has received is
+    /// forwarded; what waits to be sent by the number is sent by the new port.
     AddPort(u16, Box<dyn Port>),
-    /// Give the port of this number back.
+    /// Give the port of this number back, after what it has received is forwarded.
     RemovePort(u16),
     /// Run this graph, which was made to replace the present one ([`Graph::after`]).
     Replace(Box<Graph>),
@@ -45,6 +51,10 @@ pub enum Command {
     Time(bool),
     /// Trace packets that are received from now on, or no longer: [`Graph::trace`].
     Trace(Option<Box<Tracer>>),
+    /// Forward what the port of this number has received: where it is closed soon and receives nothing more.
+    Drain(u16),
+    /// Send a message here once all commands before this one are carried out.
+    Confirm(Sender<()>),
     /// End what is held, give all ports back, and return.
     Stop,
 }
@@ -173,6 +183,7 @@ impl Worker {
 
     /// Adds a port at once, as the command does.
     pub fn add_port(&mut self, number: u16, port: Box<dyn Port>) {
+        self.drain(number);
         let old = self.outlets.add(number, port);
         if old.is_some() {
             self.give_back(number, old);
@@ -221,8 +232,7 @@ impl Worker {
 
     /// One round at a time of the caller's choice, in nanoseconds. Commands are not looked at.
     pub fn round_at(&mut self, now_ns: u64) -> usize {
-        let Self { graph, reader, counters, outlets, pending, flow_seed, active, clock, .. } = self;
-        let ticks = || clock.map_or(0, Ticks::now);
+        let Self { graph, reader, counters, outlets, pending, flow_seed, active, .. } = self;
         let forwarding = reader.pin();
         outlets.begin(now_ns);
         *active = graph.poll(&mut Round {
@@ -234,46 +244,12 @@ impl Worker {
             transmit: outlets,
         });
         let mut received = 0;
-        for number in 0..outlets.end() {
-            let Some(port) = outlets.port(number) else { continue };
-            if !graph.takes(number) {
-                if let Err(error) = port.tend() {
-                    outlets.fail(number, error);
-                }
-                continue;
-            }
-            let mut batch = graph.batch();
-            batch.set_limit(self.burst);
-            let start = ticks();
-            let result = port.recv(&mut batch);
-            batch.set_limit(BATCH);
-            if !batch.is_empty() {
-                received += batch.len();
-                count_received(&mut batch, number, counters);
-                counters.receive_ticks.add(ticks().wrapping_sub(start));
-                let round = &mut Round {
-                    now_ns,
-                    forwarding,
-                    counters,
-                    flow_seed: *flow_seed,
-                    asks: pending,
-                    transmit: outlets,
-                };
-                let (before, sending) = (Instant::now(), counters.send_ns.read());
-                graph.receive(number, batch, round);
-                // Two looks at the clock a batch: a nanosecond a packet at most.
-                let sent = counters.send_ns.read() - sending;
-                counters.path_ns.add(nanoseconds(before).saturating_sub(sent));
-            } else {
-                graph.recycle(batch);
-            }
-            if let Err(error) = result {
-                outlets.fail(number, error);
-            }
+        for number in 0..self.outlets.end() {
+            received += self.receive(number, now_ns);
         }
-        let start = ticks();
-        outlets.flush();
-        counters.send_ticks.add(ticks().wrapping_sub(start));
+        let start = self.ticks();
+        self.outlets.flush();
+        self.counters.send_ticks.add(self.ticks().wrapping_sub(start));
         self.report();
         let held = self.held();
         self.counters.held.set(held.received as u64);
@@ -284,8 +260,75 @@ impl Worker {
         received
     }
 
-    /// Ends what waits inside: sends what the ports still take, drops the rest.
+    fn ticks(&self) -> u64 {
+        self.clock.map_or(0, Ticks::now)
+    }
+
+    /// Takes a burst from one port through the graph, by the routes that are pinned; returns how many packets came in.
+    fn receive(&mut self, number: u16, now_ns: u64) -> usize {
+        let Self { graph, reader, counters, outlets, pending, flow_seed, clock, .. } = self;
+        let Some(port) = outlets.port(number) else { return 0 };
+        if !graph.takes(number) {
+            if let Err(error) = port.tend() {
+                outlets.fail(number, error);
+            }
+            return 0;
+        }
+        let ticks = || clock.map_or(0, Ticks::now);
+        let mut batch = graph.batch();
+        batch.set_limit(self.burst);
+        let start = ticks();
+        let result = port.recv(&mut batch);
+        batch.set_limit(BATCH);
+        let received = batch.len();
+        if received > 0 {
+            count_received(&mut batch, number, counters);
+            counters.receive_ticks.add(ticks().wrapping_sub(start));
+            let round = &mut Round {
+                now_ns,
+                forwarding: reader.pinned(),
+                counters,
+                flow_seed: *flow_seed,
+                asks: pending,
+                transmit: outlets,
+            };
+            let (before, sending) = (Instant::now(), counters.send_ns.read());
+            graph.receive(number, batch, round);
+            // Two looks at the clock a batch: a nanosecond a packet at most.
+            let sent = counters.send_ns.read() - sending;
+            counters.path_ns.add(nanoseconds(before).saturating_sub(sent));
+        } else {
+            graph.recycle(batch);
+        }
+        if let Err(error) = result {
+            outlets.fail(number, error);
+        }
+        received
+    }
+
+    /// Forwards what a port has received but nobody has taken yet, so that nothing is lost when it leaves.
+    fn drain(&mut self, number: u16) {
+        if self.outlets.port(number).is_none() {
+            return;
+        }
+        let now_ns = self.now_ns();
+        self.reader.pin();
+        self.outlets.begin(now_ns);
+        let mut empty = 0;
+        for _ in 0..LAST_TURNS {
+            empty = if self.receive(number, now_ns) == 0 { empty + 1 } else { 0 };
+            self.outlets.flush();
+            if empty == EMPTY_TURNS {
+                break;
+            }
+        }
+    }
+
+    /// Ends what waits inside: forwards what the ports have received, sends what they still take, drops the rest.
     pub fn stop(&mut self) {
+        for number in 0..self.outlets.end() {
+            self.drain(number);
+        }
         self.end_graph(None);
         self.reader.sleep();
         self.outlets.flush();
@@ -339,12 +382,16 @@ impl Worker {
             match self.commands.try_recv() {
                 Ok(Command::AddPort(number, port)) => self.add_port(number, port),
                 Ok(Command::RemovePort(number)) => {
+                    self.drain(number);
                     let port = self.outlets.remove(number, DropReason::PortDown);
                     self.give_back(number, port);
                 }
                 Ok(Command::Replace(graph)) => self.replace(graph),
                 Ok(Command::Time(timed)) => _ = self.set_timed(timed),
                 Ok(Command::Trace(tracer)) => self.graph.trace(tracer),
+                Ok(Command::Drain(number)) => self.drain(number),
+                // Who no longer waits needs no answer.
+                Ok(Command::Confirm(to)) => _ = to.send(()),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return true,
                 Err(TryRecvError::Empty) => return false,
             }
@@ -626,18 +673,40 @@ mod tests {
         assert!(!rig.worker.obey());
         rig.worker.round();
         assert_eq!(rig.counters.held.read(), 50);
-        // Replaced: what waited in its queue ends, and the old port comes back.
+        // Replaced: what waited in its queue is sent by the new one, and the old port comes back.
         rig.commands.send(Command::AddPort(1, Box::new(Sink::new()))).unwrap();
         rig.commands.send(Command::RemovePort(0)).unwrap();
         rig.commands.send(Command::RemovePort(9)).unwrap();
         assert!(!rig.worker.obey());
         rig.worker.round();
         rig.check_law();
-        assert_eq!(rig.dropped(DropReason::PortDown), 50);
+        assert_eq!((rig.counters.packets_out.read(), rig.counters.dropped_total()), (50, 0));
         let back: Vec<_> = rig.events.try_iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(back, ["PortClosed(1, port)", "PortClosed(0, port)", "PortClosed(9, none)"]);
         rig.commands.send(Command::Stop).unwrap();
         assert!(rig.worker.obey());
+    }
+
+    #[test]
+    fn a_port_that_leaves_is_emptied_first() {
+        let mut rig = rig(&world());
+        rig.add(0, numbered(&rig.pool, 3 * BURST as u64));
+        let sink = Sink::new();
+        let arrived = sink.counters();
+        rig.add(1, sink);
+        let (confirmed, confirmation) = mpsc::channel();
+        rig.commands.send(Command::RemovePort(0)).unwrap();
+        rig.commands.send(Command::Confirm(confirmed)).unwrap();
+        assert!(!rig.worker.obey());
+        confirmation.try_recv().expect("all before it is done");
+        assert_eq!(arrived.packets.read(), 3 * BURST as u64);
+        // Also where another one takes its place, and at the end.
+        rig.add(0, numbered(&rig.pool, BURST as u64));
+        rig.add(0, numbered(&rig.pool, 2 * BURST as u64));
+        assert_eq!(arrived.packets.read(), 4 * BURST as u64);
+        rig.worker.stop();
+        assert_eq!((arrived.packets.read(), rig.counters.dropped_total()), (6 * BURST as u64, 0));
+        rig.check_law();
     }
 
     #[test]

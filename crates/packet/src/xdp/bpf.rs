@@ -469,6 +469,20 @@ impl Drop for SharedMemory {
     }
 }
 
+/// Waits until every program that runs in the kernel at this moment has ended, and what it redirected lies in the rings
+/// of its sockets: some 10 to 50 ms.
+///
+/// Source: membarrier(2), whose global command is a grace period of RCU; programs run inside its read side.
+pub fn wait_for_programs() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: takes no pointers.
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if done < 0 {
+        // Refused with `nohz_full`. A poll of a driver lasts some milliseconds at most.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 fn found(result: io::Result<i32>) -> io::Result<bool> {
     match result {
         Ok(_) => Ok(true),

@@ -156,6 +156,18 @@ impl Classifier {
         })
     }
 
+    /// Leaves the frames of the first `queues` queues to the kernel, from the next frame on. A program that runs at this
+    /// moment may still redirect one: see [`super::wait_for_programs`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn clear_sockets(&self, queues: u32) -> Result<(), XdpError> {
+        let cleared = |source| XdpError::System { call: "bpf(MAP_DELETE_ELEM) of sockets", source };
+        (0..queues).try_for_each(|queue| {
+            self.sockets.delete(&queue.to_ne_bytes()).map(drop).map_err(cleared)
+        })
+    }
+
     /// Follows a change of the interface's MAC.
     ///
     /// # Errors
@@ -453,8 +465,13 @@ mod tests {
         assert_eq!(action(), XDP_REDIRECT);
         drop(socket);
         assert_eq!(action(), XDP_PASS, "the map forgets a closed socket");
+        let socket = lab::xdp_socket();
+        classifier.set_socket(0, socket.as_fd()).unwrap();
+        assert_eq!(action(), XDP_REDIRECT);
+        classifier.clear_sockets(2).unwrap();
+        assert_eq!(action(), XDP_PASS, "an open socket can be taken out");
         let counts = classifier.counts().unwrap();
-        assert_eq!(counts, Counts { passed: 0, redirected: 1, no_socket: 2 });
+        assert_eq!(counts, Counts { passed: 0, redirected: 2, no_socket: 3 });
         let error = classifier.set_socket(QUEUES, lab::xdp_socket().as_fd()).unwrap_err();
         assert_eq!(error.to_string(), "queue limit exceeded: need 1025, at most 1024");
     }

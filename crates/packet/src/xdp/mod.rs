@@ -26,7 +26,7 @@ pub mod sink;
 
 use std::fmt;
 
-pub use bpf::Link;
+pub use bpf::{Link, wait_for_programs};
 pub use classifier::{Classifier, Counts};
 pub use generator::Generator;
 pub use local::LocalAddresses;

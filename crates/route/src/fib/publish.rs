@@ -196,6 +196,11 @@ impl<T> Reader<T> {
         &self.value
     }
 
+    /// The value that the last pin gave.
+    pub fn pinned(&self) -> &T {
+        &self.value
+    }
+
     /// The generation of the value that the last pin gave.
     pub fn generation(&self) -> u64 {
         self.generation

@@ -20,6 +20,7 @@ use crate::config::{Config, Cores, PacketPath};
 use crate::sys;
 
 pub(crate) mod answer;
+mod egress;
 mod features;
 pub(crate) mod filters;
 mod kernel;
@@ -283,8 +284,10 @@ impl Daemon {
         while let Ok(event) = self.events.try_recv() {
             // Dropping a port here, not in the worker: closing waits for the kernel.
             match event {
-                Event::PortFailed(port, error, _) => {
+                Event::PortFailed(port, error, device) => {
                     self.messages.push(format!("port {port} closed: {error}"));
+                    drop(device);
+                    self.interfaces.failed(port, &error, &self.workers);
                 }
                 Event::PortClosed(port, device) => {
                     drop(device);
@@ -298,6 +301,8 @@ impl Daemon {
             let used = self.adjacencies_used();
             self.control.keep_alive(used);
         }
+        // A route is visible only after what leaves by it can.
+        self.interfaces.provide(&self.control, &self.workers);
         self.commit(now);
         self.control.audit(now, self.interfaces.asked());
         self.messages.extend(self.control.take_decisions());
@@ -410,7 +415,7 @@ impl Daemon {
         // Who still asks is told so.
         self.questions = None;
         // The kernel has its frames from here on; what is in our rings is still carried.
-        self.interfaces.detach();
+        self.interfaces.quiesce();
         // The last first: what one sends by another's queue is still carried.
         for worker in self.workers.iter_mut().rev() {
             worker.tell(Command::Stop);
@@ -420,6 +425,7 @@ impl Daemon {
                 self.messages.push("a worker failed".into());
             }
         }
+        self.interfaces.detach();
         self.report()
     }
 }

@@ -4,7 +4,7 @@
 //! on its share of the queues, or a share of one queue. One that cannot, or may not, stays with the
 //! kernel, and routes that leave by it go out through a packet socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::afxdp::{self, AfxdpPort, Waker};
-use fingerpost_packet::device::{DeviceError, Port, af_packet, frames_held, share_out};
+use fingerpost_packet::device::{DeviceError, Port, frames_held, share_out};
 use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
@@ -20,9 +20,10 @@ use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
-use fingerpost_route::{Control, LinkState, Mac};
-use std::os::fd::AsFd;
+use fingerpost_route::{Control, LinkState};
+use std::os::fd::{AsFd, OwnedFd};
 
+use super::egress::{StandIns, confirm};
 use super::features::Asker;
 use super::survival::Survival;
 use super::takeover::{self, Findings};
@@ -66,21 +67,34 @@ const FREEING: Duration = Duration::from_millis(20);
 /// How an interface is driven at the moment.
 struct Open {
     port: u16,
-    name: String,
-    mac: Option<Mac>,
-    mtu: u32,
-    /// No device that software makes.
-    hardware: bool,
+    /// As it was when that was decided.
+    state: LinkState,
     drive: Drive,
     /// In words, for people.
     mode: String,
 }
 
 enum Drive {
-    /// Frames come to us. Dropping the last holder of the link detaches the program.
-    Afxdp { classifier: Arc<Classifier>, _link: Arc<xdp::Link> },
+    /// Frames of so many queues come to us. Dropping the last holder of the link detaches the program.
+    Afxdp { classifier: Arc<Classifier>, queues: u32, _link: Arc<xdp::Link> },
     /// The kernel has it; we only send.
     Kernel,
+}
+
+/// An interface that can send, and receives nothing yet: its program leaves all frames to the kernel.
+struct Ready {
+    link: u32,
+    port: u16,
+    state: LinkState,
+    mode: Mode,
+    classifier: Arc<Classifier>,
+    attached: Arc<xdp::Link>,
+    /// The link was found: it runs what the last daemon put in.
+    adopted: bool,
+    /// The sockets of its queues.
+    sockets: Vec<OwnedFd>,
+    /// How they are driven, in words.
+    how: String,
 }
 
 /// What is known of an interface, for reports.
@@ -113,6 +127,9 @@ pub(crate) struct Interfaces {
     freed: Option<Instant>,
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
+    stand_ins: StandIns,
+    /// Something changed that decides how interfaces are driven, besides their state.
+    surveyed: bool,
     /// Ports that workers were told to give back: how many have yet to do so, and when they were told.
     closing: BTreeMap<u16, (usize, Instant)>,
     pub(super) vlans: Vlans,
@@ -138,6 +155,8 @@ impl Interfaces {
             freed: None,
             looked_at_outlets: None,
             open: BTreeMap::new(),
+            stand_ins: StandIns::default(),
+            surveyed: false,
             closing: BTreeMap::new(),
             vlans: Vlans::default(),
             closed_punted: 0,
@@ -242,7 +261,7 @@ impl Interfaces {
         let mut asker = Asker::new().ok();
         for (&link, open) in &self.open {
             let driven = matches!(open.drive, Drive::Afxdp { .. });
-            forwarder.open_outlet(open.port, driven && takes(&mut asker, link, open.hardware));
+            forwarder.open_outlet(open.port, driven && takes(&mut asker, link, open.state.kind.is_empty()));
         }
     }
 
@@ -292,28 +311,39 @@ impl Interfaces {
         links.map(|(_, _, state)| state)
     }
 
-    /// Opens what is new, closes what is gone or changed, and tells the classifiers what is local.
+    /// Gives every link that is up an egress: before routes that leave by it are visible.
+    pub(super) fn provide(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        let without: Vec<(u32, u16, String)> = control
+            .links()
+            .filter(|(link, port, state)| {
+                let open = self.open.get(link).is_some_and(|open| open.port == *port);
+                !state.loopback && state.up && !open && !self.stand_ins.has(*port)
+            })
+            .map(|(link, port, state)| (link, port, state.name.clone()))
+            .collect();
+        for (link, port, name) in &without {
+            let put = self.stand_ins.put(*port, (name, *link), workers);
+            self.notices.extend(put.err().map(|error| error.to_string()));
+        }
+    }
+
+    /// Takes AF_XDP sockets out of use that receive nothing more. Until workers gave them back the queues are taken.
+    fn retire(&mut self, link: u32, port: u16, name: &str, workers: &[WorkerHandle]) {
+        self.closing.insert(port, (workers.len(), Instant::now()));
+        let replaced = self.stand_ins.replace(port, (name, link), workers);
+        self.notices.extend(replaced.err().map(|error| error.to_string()));
+    }
+
+    /// Opens what is new, closes what is gone, follows what changed, and tells the classifiers what is local.
+    ///
+    /// Of all that is new every interface can send before the first one receives: nothing that comes in by one finds
+    /// its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_local(control);
         self.sync_vlans(control);
-        let gone: Vec<u32> = self
-            .open
-            .iter()
-            .filter(|(link, open)| {
-                // A change of anything that a socket or a program was made for means a new one.
-                !control.links().any(|(l, port, state)| {
-                    l == **link
-                        && port == open.port
-                        && state.name == open.name
-                        && state.mac == open.mac
-                        && state.mtu == open.mtu
-                })
-            })
-            .map(|(&link, _)| link)
-            .collect();
-        for link in gone {
-            self.close(link, workers);
-        }
+        self.close_gone(control, workers);
+        self.follow_changed(control, workers);
+        self.provide(control, workers);
         let new: Vec<(u32, u16, LinkState)> = control
             .links()
             .filter(|(link, port, state)| {
@@ -322,14 +352,111 @@ impl Interfaces {
             })
             .map(|(link, port, state)| (link, port, state.clone()))
             .collect();
-        if !new.is_empty() {
-            self.looked_at_outlets = None;
+        if new.is_empty() {
+            return;
         }
-        for (link, port, state) in new {
-            self.open(link, port, &state, workers);
+        self.looked_at_outlets = None;
+        let ready: Vec<Ready> =
+            new.iter().filter_map(|new| self.prepare(new, workers)).collect();
+        if !ready.is_empty() {
+            confirm(workers);
+        }
+        for ready in ready {
+            self.receive(ready, workers);
+        }
+        for (link, _, state) in new {
             let ours =
                 matches!(self.open.get(&link), Some(Open { drive: Drive::Afxdp { .. }, .. }));
             self.tell_of_sources(&state.name, ours);
+        }
+    }
+
+    fn close_gone(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        let there: BTreeSet<(u32, u16)> =
+            control.links().map(|(link, port, _)| (link, port)).collect();
+        let open = self.open.iter().map(|(&link, open)| (link, open.port));
+        let gone: Vec<u32> = open.filter(|at| !there.contains(at)).map(|(link, _)| link).collect();
+        for link in gone {
+            self.close(link, workers);
+        }
+        let left: Vec<u16> =
+            self.stand_ins.ports().filter(|port| !there.iter().any(|(_, p)| p == port)).collect();
+        for port in left {
+            self.remove(port, workers);
+        }
+    }
+
+    /// Interfaces that changed: what a socket or a program was made for is brought up to date in place; where that
+    /// cannot be, or the interface is to be driven otherwise, it is given back to the kernel.
+    fn follow_changed(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        let surveyed = std::mem::take(&mut self.surveyed);
+        let changed: Vec<(u32, LinkState)> = control
+            .links()
+            .filter(|(link, _, state)| {
+                self.open.get(link).is_some_and(|open| surveyed || open.state != **state)
+            })
+            .map(|(link, _, state)| (link, state.clone()))
+            .collect();
+        for (link, state) in changed {
+            let planned = self.plan(link, &state);
+            let Some(open) = self.open.get_mut(&link) else { continue };
+            let before = std::mem::replace(&mut open.state, state.clone());
+            let reason = match (&open.drive, planned) {
+                (Drive::Afxdp { classifier, .. }, Ok(_)) => {
+                    match follow(&before, &state, classifier, workers) {
+                        Ok(()) => continue,
+                        Err(error) => error.to_string(),
+                    }
+                }
+                (Drive::Afxdp { .. }, Err(reason)) => reason,
+                // Opened again, as any that is new; until then its packet socket stands in.
+                (Drive::Kernel, Ok(_)) => {
+                    self.open.remove(&link);
+                    continue;
+                }
+                (Drive::Kernel, Err(reason)) => {
+                    open.mode = reason;
+                    continue;
+                }
+            };
+            self.release(link, &reason, workers);
+        }
+    }
+
+    /// Gives an interface back to the kernel, which has its frames before its sockets are closed; what these have
+    /// received is forwarded.
+    fn release(&mut self, link: u32, reason: &str, workers: &[WorkerHandle]) {
+        let Some(open) = self.open.get_mut(&link) else { return };
+        let punted = open.counts().0;
+        let Drive::Afxdp { classifier, queues, _link } =
+            std::mem::replace(&mut open.drive, Drive::Kernel)
+        else {
+            return;
+        };
+        reason.clone_into(&mut open.mode);
+        let (port, name) = (open.port, open.state.name.clone());
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.remove_port(port);
+        }
+        // Where it fails the frames of its queues are lost with its sockets.
+        if let Err(error) = classifier.clear_sockets(queues) {
+            self.notices.push(format!("{name}: {error}"));
+        }
+        xdp::wait_for_programs();
+        self.retire(link, port, &name, workers);
+        self.survival.let_go(link, &mut self.notices);
+        self.closed_punted += punted;
+        self.notices.push(format!("{name}: given back to the kernel: {reason}"));
+    }
+
+    /// A worker's port failed, and left: its interface goes back to the kernel until something about it changes.
+    pub(super) fn failed(&mut self, port: u16, error: &DeviceError, workers: &[WorkerHandle]) {
+        let found = self.open.iter().find(|(_, open)| open.port == port);
+        match found.map(|(&link, open)| (link, matches!(open.drive, Drive::Afxdp { .. }))) {
+            Some((link, true)) => self.release(link, &error.to_string(), workers),
+            // The next link message says what became of it.
+            Some((_, false)) => {}
+            None => self.stand_ins.forget(port),
         }
     }
 
@@ -374,7 +501,7 @@ impl Interfaces {
         self.options.config.filter = filters;
         let kernel = |open: &&Open| matches!(open.drive, Drive::Kernel);
         let names: Vec<String> =
-            self.open.values().filter(kernel).map(|open| open.name.clone()).collect();
+            self.open.values().filter(kernel).map(|open| open.state.name.clone()).collect();
         names.iter().for_each(|name| self.tell_of_filters(name));
     }
 
@@ -394,12 +521,13 @@ impl Interfaces {
         }
         self.survival.let_go(link, &mut self.notices);
         self.closed_punted += open.counts().0;
-        self.notices.push(format!("{}: closed", open.name));
+        self.notices.push(format!("{}: closed", open.state.name));
         self.remove(open.port, workers);
     }
 
     /// Workers give a port back; until they did its queues are taken.
     fn remove(&mut self, port: u16, workers: &[WorkerHandle]) {
+        self.stand_ins.forget(port);
         for worker in workers {
             worker.tell(Command::RemovePort(port));
         }
@@ -421,69 +549,71 @@ impl Interfaces {
         told.is_some_and(|(_, told)| told.elapsed() < LONGEST_CLOSING)
     }
 
-    fn open(&mut self, link: u32, port: u16, state: &LinkState, workers: &[WorkerHandle]) {
+    /// Has an interface send by AF_XDP, if it is to; one that is not stays with the kernel.
+    fn prepare(
+        &mut self,
+        (link, port, state): &(u32, u16, LinkState),
+        workers: &[WorkerHandle],
+    ) -> Option<Ready> {
+        let (link, port) = (*link, *port);
         let planned = self.plan(link, state);
         let mut found = self.survival.take(link).map(Arc::new);
         if found.is_some() && !matches!(planned, Ok(Mode::Auto | Mode::Xdp | Mode::Afxdp)) {
             self.let_go_of_found(link);
             found = None;
         }
-        let was_found = found.is_some();
+        let adopted = found.is_some();
         let opened = planned.and_then(|mode| {
-            self.open_afxdp(link, port, state, (mode, found), workers)
+            self.open_afxdp((link, port), state, (mode, found), workers)
                 .map_err(|error| error.to_string())
         });
-        if let (true, Err(reason)) = (was_found, &opened) {
+        match opened {
+            Ok(ready) => Some(ready),
+            Err(reason) => {
+                self.refuse((link, port), state, adopted, reason);
+                None
+            }
+        }
+    }
+
+    /// An interface that could not be taken over stays with the kernel.
+    fn refuse(
+        &mut self,
+        (link, port): (u32, u16),
+        state: &LinkState,
+        adopted: bool,
+        reason: String,
+    ) {
+        if adopted {
             // Its own program could not be put in the place of the old one: then that goes first, and the
             // next turn opens the interface as any other.
             self.notices
                 .push(format!("{}: what was found there is taken off: {reason}", state.name));
-            self.let_go_of_found(link);
-            self.remove(port, workers);
-            return;
+            return self.let_go_of_found(link);
         }
-        let (drive, mode) = match opened {
-            Ok((drive, mode)) => (drive, mode),
-            Err(reason) => {
-                if let Some(forwarder) = &self.forwarder {
-                    forwarder.remove_port(port);
-                }
-                self.notices.push(match self.vlans.get(port) {
-                    Some(Ok(tagged)) => {
-                        format!("{}: forwarded {}, else by the kernel", state.name, tagged.place())
-                    }
-                    Some(Err(why)) => format!("{} stays with the kernel: {why}", state.name),
-                    None => format!("{} stays with the kernel: {reason}", state.name),
-                });
-                for worker in workers {
-                    match af_packet::open(&state.name, link) {
-                        Ok(socket) => worker.tell(Command::AddPort(port, Box::new(socket))),
-                        Err(error) => self.notices.push(error.to_string()),
-                    }
-                }
-                (Drive::Kernel, reason)
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.remove_port(port);
+        }
+        self.notices.push(match self.vlans.get(port) {
+            Some(Ok(tagged)) => {
+                format!("{}: forwarded {}, else by the kernel", state.name, tagged.place())
             }
-        };
-        let (name, mac, mtu) = (state.name.clone(), state.mac, state.mtu);
-        let open = Open { port, name, mac, mtu, hardware: state.kind.is_empty(), drive, mode };
-        if let Drive::Afxdp { .. } = open.drive {
-            self.notices.push(format!("{}: taken over: {}", state.name, self.ways(&open).1));
-        }
+            Some(Err(why)) => format!("{} stays with the kernel: {why}", state.name),
+            None => format!("{} stays with the kernel: {reason}", state.name),
+        });
+        let open = Open { port, state: state.clone(), drive: Drive::Kernel, mode: reason };
         self.open.insert(link, open);
     }
 
     fn open_afxdp(
-        &self,
-        link: u32,
-        port: u16,
+        &mut self,
+        (link, port): (u32, u16),
         state: &LinkState,
         (mode, found): (Mode, Option<Arc<xdp::Link>>),
         workers: &[WorkerHandle],
-    ) -> Result<(Drive, String), OpenError> {
-        let frame = workers.iter().map(|w| w.pool.max_len()).min().unwrap_or(u16::MAX);
-        if u32::from(frame) < state.mtu + 14 {
-            return Err(OpenError::Mtu(state.mtu));
-        }
+    ) -> Result<Ready, OpenError> {
+        let frame = frame_len(workers);
+        fits(state.mtu, frame)?;
         let mac = state.mac.expect("planned only with an address");
         let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
         let adopted = found.is_some();
@@ -496,7 +626,7 @@ impl Interfaces {
         let mut sockets: Vec<AfxdpPort> = Vec::new();
         for queue in 0..queues {
             let at = queue as usize % workers.len();
-            let socket = afxdp::open(&afxdp::Spec {
+            sockets.push(afxdp::open(&afxdp::Spec {
                 name: &state.name,
                 ifindex: link,
                 queue,
@@ -506,10 +636,10 @@ impl Interfaces {
                 ring,
                 attached: &attached,
                 zero_copy: mode != Mode::Generic,
-            })?;
-            classifier.set_socket(queue, socket.as_fd())?;
-            sockets.push(socket);
+            })?);
         }
+        let handles = sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned());
+        let handles = handles.collect::<Result<_, _>>().map_err(OpenError::Socket)?;
         let mut said = sockets.first().map(AfxdpPort::mode).unwrap_or_default();
         if queues > 1 {
             said += &format!(", {queues} queues");
@@ -518,22 +648,50 @@ impl Interfaces {
             said += &format!(" for {} workers, by flow", workers.len());
         }
         let pools: Vec<Pool> = workers.iter().map(|worker| worker.pool.clone()).collect();
+        self.stand_ins.forget(port);
         for (worker, end) in workers.iter().zip(share_out(&state.name, sockets, &pools)?) {
             worker.tell(Command::AddPort(port, end));
+        }
+        let (state, how) = (state.clone(), format!("AF_XDP, {said}"));
+        Ok(Ready { link, port, state, mode, classifier, attached, adopted, sockets: handles, how })
+    }
+
+    /// Has the frames of an interface come to us, now that what comes in can leave.
+    fn receive(&mut self, ready: Ready, workers: &[WorkerHandle]) {
+        let received = self.let_in(&ready);
+        let Ready { link, port, state, classifier, attached, adopted, sockets, how, .. } = ready;
+        if let Err(error) = received {
+            let _ = classifier.clear_sockets(u32::try_from(sockets.len()).unwrap_or(u32::MAX));
+            xdp::wait_for_programs();
+            self.retire(link, port, &state.name, workers);
+            drop(attached);
+            return self.refuse((link, port), &state, adopted, error.to_string());
+        }
+        let queues = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
+        let drive = Drive::Afxdp { classifier, queues, _link: attached };
+        let open = Open { port, state, drive, mode: how };
+        self.notices.push(format!("{}: taken over: {}", open.state.name, self.ways(&open).1));
+        self.open.insert(link, open);
+    }
+
+    fn let_in(&self, ready: &Ready) -> Result<(), OpenError> {
+        let Ready { link, port, mode, classifier, attached, .. } = ready;
+        for (queue, socket) in (0..).zip(&ready.sockets) {
+            classifier.set_socket(queue, socket.as_fd())?;
         }
         if let Some(forwarder) = &self.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)
         {
-            forwarder.add_port(port, link, classifier.clone(), attached.clone())?;
-            self.survival.keep(link, &attached)?;
-        } else if adopted {
-            classifier.put_first(link, &attached, None)?;
+            forwarder.add_port(*port, *link, classifier.clone(), attached.clone())?;
+            self.survival.keep(*link, attached)?;
+        } else if ready.adopted {
+            classifier.put_first(*link, attached, None)?;
         }
-        if mode == Mode::Xdp {
-            let forwards = self.forwards(port).unwrap_or(Err("no driver here can".into()));
+        if *mode == Mode::Xdp {
+            let forwards = self.forwards(*port).unwrap_or(Err("no driver here can".into()));
             forwards.map_err(OpenError::Forward)?;
         }
-        Ok((Drive::Afxdp { classifier, _link: attached }, format!("AF_XDP, {said}")))
+        Ok(())
     }
 
     /// The link that was found at an interface ends.
@@ -611,7 +769,7 @@ impl Interfaces {
                 let (punted, redirected) = open.counts();
                 let (path, mode) = self.ways(open);
                 InterfaceReport {
-                    name: open.name.clone(),
+                    name: open.state.name.clone(),
                     port: open.port,
                     path,
                     mode,
@@ -630,6 +788,18 @@ impl Interfaces {
     /// For how long drivers forward on when this process ends now; `None` when they do not.
     pub(super) fn survives(&self) -> Option<Duration> {
         self.forwarder.as_ref().and(self.survival.lasts())
+    }
+
+    /// Leaves the frames of all interfaces to the kernel: what lies in the rings afterwards is all that will.
+    pub(super) fn quiesce(&mut self) {
+        for open in self.open.values() {
+            if let Drive::Afxdp { classifier, queues, .. } = &open.drive
+                && let Err(error) = classifier.clear_sockets(*queues)
+            {
+                self.notices.push(format!("{}: {error}", open.state.name));
+            }
+        }
+        xdp::wait_for_programs();
     }
 
     /// Takes all programs off, so that the kernel has its frames back; those that are to survive stay.
@@ -652,6 +822,30 @@ impl Interfaces {
 fn ring_of(queues: usize) -> u32 {
     let each = queues.next_power_of_two();
     u32::try_from(afxdp::RING as usize / each).unwrap_or(afxdp::RING).max(SHORTEST_RING)
+}
+
+/// Bytes that the frames of all workers hold.
+fn frame_len(workers: &[WorkerHandle]) -> u16 {
+    workers.iter().map(|worker| worker.pool.max_len()).min().unwrap_or(u16::MAX)
+}
+
+/// Whether frames of so many bytes hold the packets of an interface.
+fn fits(mtu: u32, frame: u16) -> Result<(), OpenError> {
+    if u32::from(frame) < mtu + 14 { Err(OpenError::Mtu(mtu)) } else { Ok(()) }
+}
+
+/// Brings what a classifier was made for up to date.
+fn follow(
+    before: &LinkState,
+    now: &LinkState,
+    classifier: &Classifier,
+    workers: &[WorkerHandle],
+) -> Result<(), OpenError> {
+    fits(now.mtu, frame_len(workers))?;
+    match now.mac {
+        Some(mac) if before.mac != now.mac => Ok(classifier.set_mac(mac.0)?),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a driver takes what programs send.
@@ -728,6 +922,8 @@ enum OpenError {
     Forward(String),
     #[error("its queues cannot be counted: {0}")]
     Queues(std::io::Error),
+    #[error("its sockets cannot be shared: {0}")]
+    Socket(std::io::Error),
     #[error(
         "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
     )]

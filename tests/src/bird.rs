@@ -1,0 +1,100 @@
+//! BIRD in a network namespace, from a configuration of the test's own.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::netns::{command, exec};
+
+/// A BIRD that runs. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Bird {
+    namespace: String,
+    folder: PathBuf,
+    child: Child,
+}
+
+impl Bird {
+    /// Starts it with this configuration.
+    ///
+    /// # Panics
+    /// When it does not answer within 20 s.
+    pub fn start(namespace: &str, configuration: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("bird-{namespace}"));
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let file = folder.join("bird.conf");
+        std::fs::write(&file, configuration).expect("the folder was made");
+        let words = format!(
+            "bird -f -c {} -s {} -P {}",
+            file.display(),
+            folder.join("bird.ctl").display(),
+            folder.join("bird.pid").display(),
+        );
+        let child = command(namespace, &words).stderr(Stdio::null()).spawn();
+        let child = child.expect("ip was found before");
+        let bird = Self { namespace: namespace.to_owned(), folder, child };
+        let until = Instant::now() + Duration::from_secs(20);
+        while !bird.ask("show status").contains("Daemon is up") {
+            assert!(Instant::now() < until, "BIRD does not answer in {namespace}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bird
+    }
+
+    /// What it answers to a command.
+    pub fn ask(&self, words: &str) -> String {
+        let socket = self.folder.join("bird.ctl");
+        let answer = exec(&self.namespace, &format!("birdc -s {} {words}", socket.display()));
+        String::from_utf8_lossy(&answer.stdout).into_owned()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(&mut self) {
+        // It ended by itself otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Bird {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A configuration that announces `prefixes` to these neighbors of AS 65000, each named with the own address beside it.
+pub fn speaker(prefixes: impl Iterator<Item = String>, sessions: &[(&str, &str)]) -> String {
+    let mut text = String::from("router id 10.255.0.2;\nprotocol device {}\n");
+    for (number, (own, neighbor)) in sessions.iter().enumerate() {
+        let _ = write!(
+            text,
+            "protocol bgp up{number} {{ local {own} as 65001; neighbor {neighbor} as 65000; \
+             connect retry time 1; error wait time 1, 2; \
+             ipv4 {{ import none; export all; next hop self; }}; }}\n"
+        );
+    }
+    text += "protocol static { ipv4;\n";
+    for prefix in prefixes {
+        let _ = writeln!(text, "route {prefix} blackhole;");
+    }
+    text + "}\n"
+}
+
+/// A configuration that learns routes from these neighbors of AS 65001 and puts them into the kernel, several of equal
+/// preference as one multipath route.
+pub fn learner(sessions: &[(&str, &str)]) -> String {
+    let mut text = String::from(
+        "router id 10.255.0.1;\nprotocol device {}\n\
+         protocol kernel { merge paths on limit 8; ipv4 { import none; export all; }; }\n",
+    );
+    for (number, (own, neighbor)) in sessions.iter().enumerate() {
+        let _ = write!(
+            text,
+            "protocol bgp down{number} {{ local {own} as 65000; neighbor {neighbor} as 65001; \
+             connect retry time 1; error wait time 1, 2; ipv4 {{ import all; export none; }}; }}\n"
+        );
+    }
+    text
+}

@@ -137,6 +137,8 @@ pub enum Helper {
     Random = 7,
     /// `tail_call(R1 context, R2 map of programs, R3 number)`: goes on there, or returns if it cannot.
     TailCall = 12,
+    /// `R0 = get_current_pid_tgid()`: the number of the process, and in the low half that of the thread.
+    CurrentProcess = 14,
     /// `skb_vlan_push(R1 buffer, R2 protocol, R3 tag)`.
     #[cfg(test)]
     VlanPush = 18,

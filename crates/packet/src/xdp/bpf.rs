@@ -14,7 +14,7 @@
 //! 4. A `SharedMemory` is mapped whole, for reading and writing, until it is dropped; regions of it keep it.
 //!    Programs write only words of it, as atomics do.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -61,6 +61,7 @@ enum Command {
     ObjGet = 7,
     ProgTestRun = 10,
     ObjInfo = 15,
+    RawTracepointOpen = 17,
     MapLookupBatch = 24,
     LinkCreate = 28,
     LinkUpdate = 29,
@@ -71,6 +72,7 @@ const LINK_OF_XDP: u32 = 6;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_XDP: u32 = 37;
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 2;
@@ -525,12 +527,29 @@ impl Program {
         code: &[Insn],
         ifindex: Option<u32>,
     ) -> Result<Self, XdpError> {
-        match Self::load_with_log(name, code, ifindex, &mut []) {
+        Self::load_as(BPF_PROG_TYPE_XDP, name, code, ifindex)
+    }
+
+    /// Loads a program for a tracepoint.
+    ///
+    /// # Errors
+    /// `Rejected`, with the verifier's log.
+    pub fn load_tracing(name: &'static str, code: &[Insn]) -> Result<Self, XdpError> {
+        Self::load_as(BPF_PROG_TYPE_RAW_TRACEPOINT, name, code, None)
+    }
+
+    fn load_as(
+        kind: u32,
+        name: &'static str,
+        code: &[Insn],
+        ifindex: Option<u32>,
+    ) -> Result<Self, XdpError> {
+        match Self::load_with_log(kind, name, code, ifindex, &mut []) {
             Ok(program) => Ok(program),
             // The log makes loading slow, so it is asked for only now.
             Err(_) => {
                 let mut log = vec![0; 1 << 20];
-                Self::load_with_log(name, code, ifindex, &mut log).map_err(|source| {
+                Self::load_with_log(kind, name, code, ifindex, &mut log).map_err(|source| {
                     let log = String::from_utf8_lossy(&log);
                     let log = log.trim_end_matches('\0').trim_end();
                     let lines: Vec<_> = log.lines().collect();
@@ -542,6 +561,7 @@ impl Program {
     }
 
     fn load_with_log(
+        kind: u32,
         name: &str,
         code: &[Insn],
         ifindex: Option<u32>,
@@ -549,7 +569,7 @@ impl Program {
     ) -> io::Result<Self> {
         let count = u32::try_from(code.len()).map_err(io::Error::other)?;
         let mut attr = Attr::new()
-            .u32(0, BPF_PROG_TYPE_XDP)
+            .u32(0, kind)
             .u32(4, count)
             .pointer(8, code.as_ptr())
             // The helpers that we call ask for a license compatible with the kernel's; ours allow it.
@@ -602,6 +622,28 @@ impl Program {
         };
         out.truncate(word(12) as usize);
         Ok(Answer { action: word(4), frame: out })
+    }
+
+    /// Runs a program for a tracepoint once, in the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says: `EINVAL` before 5.10.
+    pub fn run_here(&self) -> io::Result<()> {
+        let mut attr = Attr::new().fd(0, self.fd.as_raw_fd());
+        // SAFETY: no pointers in it.
+        unsafe { bpf(Command::ProgTestRun, &mut attr) }.map(drop)
+    }
+
+    /// Runs it whenever the kernel passes this tracepoint, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// What the kernel says: without CAP_PERFMON `EPERM`.
+    pub fn trace(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
+        let mut attr = Attr::new().pointer(0, tracepoint.as_ptr()).fd(8, self.fd.as_raw_fd());
+        // SAFETY: invariant 2: a string with its end.
+        let fd = unsafe { bpf(Command::RawTracepointOpen, &mut attr) }?;
+        // SAFETY: invariant 3.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// Runs it `repeat` times on one frame, each time as the last left it, and returns the nanoseconds

@@ -53,6 +53,7 @@ pub struct Classifier {
     sockets: Map,
     counts: Map,
     local: [OwnedFd; 2],
+    presence: OwnedFd,
     max_len: u16,
 }
 
@@ -62,16 +63,17 @@ impl Classifier {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn load(mac: [u8; 6], local: &LocalAddresses, max_len: u16) -> Result<Self, XdpError> {
+    pub fn load(mac: [u8; 6], shared: &LocalAddresses, max_len: u16) -> Result<Self, XdpError> {
         let settings = Map::new(MapKind::Array, "settings", 4, 16, 1)?;
         let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, QUEUES)?;
         let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, 3)?;
         let own = |map: &Map| map.as_fd().try_clone_to_owned();
         let dup = |source| XdpError::System { call: "dup of a map", source };
-        let local = [own(&local.v4).map_err(dup)?, own(&local.v6).map_err(dup)?];
-        let code = program(&settings, &sockets, &counts, &local, None, None);
+        let local = [own(&shared.v4).map_err(dup)?, own(&shared.v6).map_err(dup)?];
+        let presence = own(shared.presence.map()).map_err(dup)?;
+        let code = program((&settings, &sockets, &counts), &local, &presence, None, None);
         let program = Program::load("classifier", &code)?;
-        let classifier = Self { program, settings, sockets, counts, local, max_len };
+        let classifier = Self { program, settings, sockets, counts, local, presence, max_len };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -117,7 +119,8 @@ impl Classifier {
     }
 
     fn code(&self, ask: Option<i32>, first: Option<&[Insn]>) -> Vec<Insn> {
-        program(&self.settings, &self.sockets, &self.counts, &self.local, ask, first)
+        let maps = (&self.settings, &self.sockets, &self.counts);
+        program(maps, &self.local, &self.presence, ask, first)
     }
 
     /// Attaches it in the best mode that the interface takes; the link tells which and why.
@@ -204,10 +207,9 @@ impl Classifier {
 /// R9 the settings. What jumps to `pass` is the kernel's. `ask` is the number of the function that
 /// tells a hidden tag, `first` a function of our own that sees untagged frames before the rules do.
 fn program(
-    settings: &Map,
-    sockets: &Map,
-    counts: &Map,
+    (settings, sockets, counts): (&Map, &Map, &Map),
     [local_v4, local_v6]: &[OwnedFd; 2],
+    presence: &OwnedFd,
     ask: Option<i32>,
     first: Option<&[Insn]>,
 ) -> Vec<Insn> {
@@ -268,7 +270,9 @@ fn program(
         ask_for_tag(&mut a, ask, pass);
     }
 
-    // To the socket of the queue it came by, if there is one.
+    // To the socket of the queue it came by, if there is one and somebody who reads it.
+    a.set_map_value(R1, presence.as_fd(), 0).load(Double, R1, R1, 0);
+    a.branch(R1, When::Ne, 0, no_socket);
     a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_PASS);
     a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, redirected).jump(no_socket);
 

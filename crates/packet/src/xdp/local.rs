@@ -1,4 +1,4 @@
-//! The addresses that the classifiers of a router leave to the kernel, in maps that all of them share.
+//! What the classifiers of a router share: the addresses that they leave to the kernel, and whether the router is there.
 //!
 //! Shape: a hash map a family, keyed by the address in network order.
 //! Cost:  40 to 60 bytes of kernel memory an address, taken as they come; about 15 ns a packet.
@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use super::XdpError;
 use super::bpf::{Map, MapKind};
+use super::presence::{Presence, Watch};
 
 /// Addresses at most, a family: far more than a router's own, few enough to read in one go.
 const MOST: u32 = 65_536;
@@ -19,6 +20,7 @@ const MOST: u32 = 65_536;
 pub struct LocalAddresses {
     pub(super) v4: Map,
     pub(super) v6: Map,
+    pub(super) presence: Presence,
     known: Mutex<HashSet<IpAddr>>,
 }
 
@@ -31,8 +33,18 @@ impl LocalAddresses {
         Ok(Self {
             v4: Map::new(MapKind::Hash, "local_v4", 4, 4, MOST)?,
             v6: Map::new(MapKind::Hash, "local_v6", 16, 4, MOST)?,
+            presence: Presence::new()?,
             known: Mutex::default(),
         })
+    }
+
+    /// Has classifiers leave all frames to the kernel from the moment on at which this process ends, before its sockets
+    /// are closed. Keep what is returned.
+    ///
+    /// # Errors
+    /// What the kernel says; `EPERM` without CAP_PERFMON.
+    pub fn watch(&self) -> Result<Watch, XdpError> {
+        self.presence.watch()
     }
 
     /// Adds an address; `false` when it was there.

@@ -21,6 +21,7 @@ pub mod local;
 pub mod meter;
 pub mod object;
 pub mod pins;
+pub mod presence;
 pub mod reference;
 pub mod sink;
 

@@ -17,6 +17,7 @@ use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
+use fingerpost_packet::xdp::presence::Watch;
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
@@ -119,6 +120,8 @@ pub(crate) struct Interfaces {
     pub(super) options: RunOptions,
     pub(super) findings: Findings,
     local: LocalAddresses,
+    /// Has the kernel forward at once where this process is killed.
+    _watch: Option<Watch>,
     /// Forwards in the drivers, if that is wanted and can be.
     pub(super) forwarder: Option<Forwarder>,
     /// What goes on without this process.
@@ -146,10 +149,15 @@ impl Interfaces {
         findings: Findings,
         survival: Survival,
     ) -> Result<Self, xdp::XdpError> {
+        let local = LocalAddresses::new()?;
+        let watch = local.watch();
+        let late = |error| format!("after a crash the kernel forwards some 100 ms late: {error}");
+        let notices = watch.as_ref().err().map(late).into_iter().collect();
         Ok(Self {
             options: options.clone(),
             findings,
-            local: LocalAddresses::new()?,
+            local,
+            _watch: watch.ok(),
             forwarder: None,
             survival,
             freed: None,
@@ -161,7 +169,7 @@ impl Interfaces {
             vlans: Vlans::default(),
             closed_punted: 0,
             last: Vec::new(),
-            notices: Vec::new(),
+            notices,
         })
     }
 
@@ -261,7 +269,10 @@ impl Interfaces {
         let mut asker = Asker::new().ok();
         for (&link, open) in &self.open {
             let driven = matches!(open.drive, Drive::Afxdp { .. });
-            forwarder.open_outlet(open.port, driven && takes(&mut asker, link, open.state.kind.is_empty()));
+            forwarder.open_outlet(
+                open.port,
+                driven && takes(&mut asker, link, open.state.kind.is_empty()),
+            );
         }
     }
 
@@ -356,8 +367,7 @@ impl Interfaces {
             return;
         }
         self.looked_at_outlets = None;
-        let ready: Vec<Ready> =
-            new.iter().filter_map(|new| self.prepare(new, workers)).collect();
+        let ready: Vec<Ready> = new.iter().filter_map(|new| self.prepare(new, workers)).collect();
         if !ready.is_empty() {
             confirm(workers);
         }

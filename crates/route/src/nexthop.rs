@@ -56,6 +56,8 @@ struct Entry {
     attrs: HopAttrs,
     refs: u32,
     serial: Serial,
+    /// Its object is gone: it leads nowhere, and its key finds it no more.
+    orphan: bool,
     needs: Needs,
     /// What packets leave by, sorted, and by what weight.
     exits: Vec<(Exit, u32)>,
@@ -170,6 +172,11 @@ impl NextHops {
     /// ids: that must then be published before any route names a new id.
     pub fn take_grown(&mut self) -> bool {
         std::mem::take(&mut self.grown)
+    }
+
+    /// What the next [`NextHops::take_grown`] returns.
+    pub fn has_grown(&self) -> bool {
+        self.grown
     }
 
     /// How groups are laid out.
@@ -290,6 +297,7 @@ impl NextHops {
             attrs,
             refs: 1,
             serial: self.serial,
+            orphan: false,
             needs: Needs::default(),
             exits: Vec::new(),
             content: Vec::new(),
@@ -323,10 +331,12 @@ impl NextHops {
             return;
         }
         let entry = self.entries[id.index()].take().expect("just seen");
-        let same = self.by_key.get_mut(&entry.key).expect("entries are found by their keys");
-        same.retain(|&(_, other)| other != id.0);
-        if same.is_empty() {
-            self.by_key.remove(&entry.key);
+        if !entry.orphan {
+            let same = self.by_key.get_mut(&entry.key).expect("entries are found by their keys");
+            same.retain(|&(_, other)| other != id.0);
+            if same.is_empty() {
+                self.by_key.remove(&entry.key);
+            }
         }
         self.used -= 1;
         self.grown |= entry.attrs.flags.contains(HopFlags::DEFAULT);
@@ -339,6 +349,21 @@ impl NextHops {
         for (leg, _) in entry.content {
             self.release_leg(leg);
         }
+    }
+
+    /// Orphans the entries of a key whose object is gone: from the next refresh of that object on they lead nowhere, and
+    /// a later object of the same number has entries of its own. Returns whether there are any.
+    pub fn orphan(&mut self, key: &HopKey) -> bool {
+        let Some(ids) = self.by_key.remove(key) else { return false };
+        for (_, id) in ids {
+            self.entry_mut(id).orphan = true;
+        }
+        true
+    }
+
+    /// Whether the id is of an object that is gone: whatever names it is to be withdrawn.
+    pub fn is_orphan(&self, id: NextHopId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.orphan)
     }
 
     /// What the id stands for.
@@ -552,7 +577,10 @@ impl NextHops {
     ) -> Result<(), UpdateError> {
         self.counts.worked_out += 1;
         let entry = self.entries[id as usize].as_ref().expect("the id is in use");
-        let (exits, needs) = resolve::work_out(self, &entry.key, entry.attrs, resolver);
+        let (exits, needs) = match entry.orphan {
+            true => Default::default(),
+            false => resolve::work_out(self, &entry.key, entry.attrs, resolver),
+        };
         let known = |found| serial(&self.entries, found);
         self.dependents.replace(id, &entry.needs, &needs, known);
         // A new entry has no exits, and reads as unreachable already.

@@ -74,6 +74,17 @@ pub struct Effect {
     pub replaced: Option<NextHopId>,
 }
 
+/// What [`Rib::select`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Selected<A: Addr> {
+    /// The candidates, with their prefixes.
+    pub found: Vec<(Prefix<A>, Candidate)>,
+    /// Prefixes that were looked at.
+    pub looks: usize,
+    /// Where to go on; `None` at the end of the table.
+    pub last: Option<Prefix<A>>,
+}
+
 /// All candidates of one family.
 pub struct Rib<A: Addr> {
     store: PrefixMap<A, Best>,
@@ -234,24 +245,38 @@ impl<A: Addr> Rib<A> {
         Some(Effect { old, new, replaced: Some(replaced) })
     }
 
-    /// The candidates for which `select` holds, with their prefix and stamp: those to remove after a
-    /// resync, or when a next-hop object is gone.
+    /// Looks at the prefixes that follow `after` in the order of [`Rib::iter`], at no more than `looks` of them and
+    /// only until `most` candidates are found for which `select` holds, given their stamp too.
     pub fn select(
         &self,
+        after: Option<Prefix<A>>,
+        looks: usize,
+        most: usize,
         mut select: impl FnMut(&Candidate, u8) -> bool,
-    ) -> Vec<(Prefix<A>, Candidate)> {
-        let mut found = Vec::new();
-        for (prefix, best) in self.store.iter() {
+    ) -> Selected<A> {
+        let mut selected = Selected { found: Vec::new(), looks: 0, last: None };
+        let prefixes = match after {
+            Some(prefix) => self.store.iter_after(prefix),
+            None => self.store.iter(),
+        };
+        for (prefix, best) in prefixes {
+            if selected.looks == looks || selected.found.len() >= most {
+                return selected;
+            }
             let mut at = best.first;
             while let Some(node) = self.slab.nodes.get(at as usize) {
                 let candidate = node.candidate();
                 if select(&candidate, node.stamp) {
-                    found.push((prefix, candidate));
+                    selected.found.push((prefix, candidate));
                 }
                 at = node.next;
             }
+            selected.looks += 1;
+            selected.last = Some(prefix);
         }
-        found
+        // That was all.
+        selected.last = None;
+        selected
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Link {
     /// Number of the route table that its packets ask, and that holds its own prefixes.
     pub(super) table: u32,
     pub(super) state: LinkState,
+    /// Not seen without carrier since its latest event ([`Control::set_carrier`]).
+    pub(super) carrier: bool,
     pub(super) addresses: Vec<AddressUpdate>,
 }
 
@@ -31,15 +33,16 @@ impl Control {
     pub(super) fn link(&mut self, link: u32, state: LinkState) {
         let mut turned = false;
         if let Some(entry) = self.links.get_mut(&link) {
-            if entry.state == state {
+            if entry.state == state && entry.carrier {
                 return;
             }
             turned = entry.state.up != state.up;
-            entry.state = state;
+            (entry.state, entry.carrier) = (state, true);
         } else {
             let port = self.free_port();
             let table = self.bindings.get(&state.name).copied().unwrap_or(MAIN_TABLE);
-            self.links.insert(link, Link { port, table, state, addresses: Vec::new() });
+            let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
+            self.links.insert(link, new);
         }
         self.ports_changed = true;
         self.stale.link(link);
@@ -47,6 +50,17 @@ impl Control {
         self.unsettle_link(link);
         if turned {
             self.tell_permanent(link);
+        }
+    }
+
+    /// What was seen of the carrier of a link that is up. A kernel that has much to flush says so only when that is done:
+    /// until the next event of the link one without carrier is as good as down.
+    pub fn set_carrier(&mut self, link: u32, carrier: bool) {
+        let Some(entry) = self.links.get_mut(&link) else { return };
+        if entry.carrier != carrier {
+            entry.carrier = carrier;
+            self.stale.link(link);
+            self.unsettle_link(link);
         }
     }
 

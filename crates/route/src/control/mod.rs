@@ -36,6 +36,7 @@ mod paths;
 mod permanent;
 mod query;
 mod snapshot;
+mod sweep;
 mod tables;
 mod watch;
 mod world;
@@ -53,6 +54,7 @@ use expiry::Expiry;
 use links::Link;
 use neighbors::Neighbors;
 use snapshot::Snapshots;
+use sweep::Sweep;
 use tables::{Table, Tables};
 use watch::Log;
 use world::{Objects, Stale, World};
@@ -83,6 +85,8 @@ struct Source {
     distance: u8,
     /// Counts dumps, so that what a dump does not say again can be found.
     stamp: u8,
+    /// That of the latest dump that was complete.
+    ended: u8,
     /// What the present dump said so far of links, addresses, neighbors and objects.
     dump: Option<Seen>,
     routes: u64,
@@ -167,6 +171,8 @@ pub struct Control {
     log: Log,
     /// What changed that contents of next hops depend on.
     stale: Stale,
+    /// Routes that are to be withdrawn, some with each commit.
+    sweep: Sweep,
     connected_from_addresses: bool,
     audit: audit::Audit,
     /// Since when ids wait to be reused because some table may still name them.
@@ -213,6 +219,7 @@ impl Control {
             snapshots: Snapshots::default(),
             log: Log::default(),
             stale: Stale::default(),
+            sweep: Sweep::default(),
             connected_from_addresses: options.connected_from_addresses,
             audit: audit::Audit::default(),
             held: None,
@@ -231,6 +238,7 @@ impl Control {
             name: name.to_owned(),
             distance,
             stamp: 0,
+            ended: 0,
             dump: None,
             routes: 0,
             refused: 0,
@@ -266,7 +274,8 @@ impl Control {
     }
 
     /// Takes one event. Nothing of it is visible before the next [`Control::commit`], but for the link
-    /// addresses of neighbors, which are at once.
+    /// addresses of neighbors, which are at once; and for links and next-hop objects, which
+    /// [`Control::fail_over`] makes visible without waiting for the routes.
     pub fn handle(&mut self, source: SourceId, event: RouteEvent) {
         match event {
             RouteEvent::Route(update) => self.route(source, update),
@@ -481,32 +490,22 @@ impl Control {
         self.notice(Happened::Route { done, source, key, old, new, mtus, best });
     }
 
-    /// The kernel does not say which routes go with a next-hop object: find them.
+    /// The kernel does not say which routes go with a next-hop object: they lead nowhere at once, and are found and
+    /// withdrawn bit by bit.
     fn object_gone(&mut self, source: SourceId, id: u32) {
         self.objects.remove(source.0, id);
         self.stale.object(source.0, id);
-        let key = HopKey::Object { source: source.0, id };
-        let hops: Vec<NextHopId> = self.hops.find_all(&key).collect();
-        if hops.is_empty() {
-            return;
-        }
-        self.remove_where(source, |candidate, _| hops.contains(&candidate.hop));
-    }
-
-    fn remove_where(&mut self, source: SourceId, select: impl Fn(&Candidate, u8) -> bool) {
-        let of_source = |c: &Candidate, stamp: u8| c.source == source.0 && select(c, stamp);
-        let keys: Vec<RouteKey> =
-            self.tables.iter().flat_map(|table| table.select(of_source)).collect();
-        for key in keys {
-            self.withdraw(source, &key);
+        if self.hops.orphan(&HopKey::Object { source: source.0, id }) {
+            self.sweep.begin();
         }
     }
 
-    /// Removes what the dump that ends here did not say again.
+    /// Removes what the dump that ends here did not say again, routes bit by bit.
     fn end_of_table(&mut self, source: SourceId) {
         let Some(seen) = self.source(source).dump.take() else { return };
-        let current = self.source(source).stamp;
-        self.remove_where(source, |_, stamp| stamp != current);
+        let ended = self.source(source);
+        ended.ended = ended.stamp;
+        self.sweep.begin();
         for id in self.objects.missing(source.0, &seen.objects) {
             self.object_gone(source, id);
         }
@@ -544,6 +543,7 @@ impl Control {
     /// # Errors
     /// As [`Control::commit`].
     pub fn commit_now(&mut self, now: Instant) -> Result<Committed, UpdateError> {
+        self.sweep_all();
         self.flush();
         self.commit(now)
     }
@@ -571,14 +571,19 @@ impl Control {
 
     /// Makes what was handled so far visible to readers: at once where that is cheap, else when it is
     /// due ([`crate::fib::batch`]). Then [`Committed::pending`] tells how much waits, and
-    /// [`Control::next_due`] until when.
+    /// [`Control::next_due`] until when. Of routes that are to be withdrawn all at once (those of a next-hop
+    /// object, those that a dump did not repeat) it withdraws some thousand; [`Control::sweeping`] says whether
+    /// more are left.
     ///
     /// # Errors
     /// When no algorithm can hold a table: readers keep the old one, and a later commit tries again.
     pub fn commit(&mut self, now: Instant) -> Result<Committed, UpdateError> {
         let start = Instant::now();
+        // In place, before a single route is touched.
+        let mut failed = self.refresh_stale().err();
+        self.sweep_some();
         self.expire(now);
-        let mut failed = self.refresh_next_hops().err();
+        failed = self.refresh_next_hops().err().or(failed);
         self.settle_neighbors(now);
         // A station may have become, or may no longer be, the route to a gateway.
         failed = self.refresh_next_hops().err().or(failed);
@@ -592,7 +597,7 @@ impl Control {
         if self.held.is_some_and(|t| now.saturating_duration_since(t) > LONGEST_HOLD) {
             self.flush();
         }
-        let (mut changes, mut pending, mut behind) = (0, 0, false);
+        let (mut changes, mut pending, mut behind) = (0, usize::from(self.sweeping()), false);
         let mut decisions = Vec::new();
         for table in self.tables.iter_mut() {
             let v4 = table.v4.commit(&mut self.publisher, now);
@@ -747,6 +752,9 @@ mod mtu_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod neighbor_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod sweep_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

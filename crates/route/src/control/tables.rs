@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fingerpost_lpm::{Addr, Algorithm, Grace, Prefix, UpdateError};
 
-use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey};
+use crate::event::{AnyPrefix, MAIN_TABLE};
 use crate::fib::{Backlog, Brought, Fib, FibOptions, Shared};
 use crate::forwarding::FibLookup;
 use crate::rib::{Candidate, Effect, Rib};
@@ -113,16 +113,6 @@ impl Table {
             AnyPrefix::V4(p) => self.v4.rib.find(p, source, metric),
             AnyPrefix::V6(p) => self.v6.rib.find(p, source, metric),
         }
-    }
-
-    /// The keys of the candidates for which `select` holds; it is given their stamp too.
-    pub(super) fn select(&self, mut select: impl FnMut(&Candidate, u8) -> bool) -> Vec<RouteKey> {
-        let table = self.number;
-        let v4 = self.v4.rib.select(&mut select);
-        let v6 = self.v6.rib.select(&mut select);
-        let v4 = v4.into_iter().map(|(p, c)| (AnyPrefix::V4(p), c.metric));
-        let v6 = v6.into_iter().map(|(p, c)| (AnyPrefix::V6(p), c.metric));
-        v4.chain(v6).map(|(prefix, metric)| RouteKey { table, prefix, metric }).collect()
     }
 
     /// The next commit applies what is pending in the prefix's family at once: who brings an address or

@@ -60,12 +60,30 @@ impl Stale {
     pub(super) fn object(&mut self, source: u16, id: u32) {
         self.objects.insert((source, id));
     }
+
+    fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.objects.is_empty()
+    }
 }
 
 impl Control {
     /// Works next hops out again whose links, objects or routes to gateways changed. What cannot be
     /// written for want of room is tried again the next time.
     pub(super) fn refresh_next_hops(&mut self) -> Result<(), UpdateError> {
+        let mut failed = self.refresh_stale().err();
+        let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
+        for table in self.tables.iter() {
+            let v4 = table.v4.pending.iter().map(|&(prefix, _)| AnyPrefix::V4(prefix));
+            failed = self.hops.refresh_routes(v4, &world).err().or(failed);
+            let v6 = table.v6.pending.iter().map(|&(prefix, _)| AnyPrefix::V6(prefix));
+            failed = self.hops.refresh_routes(v6, &world).err().or(failed);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The same without the routes to gateways: costs what the next hops cost that use such a link or object, and
+    /// nothing for the routes behind them.
+    pub(super) fn refresh_stale(&mut self) -> Result<(), UpdateError> {
         let stale = std::mem::take(&mut self.stale);
         let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
         let mut failed = None;
@@ -75,13 +93,25 @@ impl Control {
         for (source, id) in stale.objects {
             failed = self.hops.refresh_object(source, id, &world).err().or(failed);
         }
-        for table in self.tables.iter() {
-            let v4 = table.v4.pending.iter().map(|&(prefix, _)| AnyPrefix::V4(prefix));
-            failed = self.hops.refresh_routes(v4, &world).err().or(failed);
-            let v6 = table.v6.pending.iter().map(|&(prefix, _)| AnyPrefix::V6(prefix));
-            failed = self.hops.refresh_routes(v6, &world).err().or(failed);
-        }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes visible what happened to links and next-hop objects since the last call or commit: groups change in
+    /// place, before a single route does and however many there are. Costs next to nothing when nothing happened.
+    ///
+    /// # Errors
+    /// [`UpdateError`] when there is no room for larger groups: the next commit tries again.
+    pub fn fail_over(&mut self) -> Result<(), UpdateError> {
+        if self.stale.is_empty() {
+            return Ok(());
+        }
+        let result = self.refresh_stale();
+        if self.hops.has_grown() {
+            // It is in a table that readers do not have yet. That they must have it before routes name new ids is left
+            // to the commit, which waits for them.
+            self.publish();
+        }
+        result
     }
 
     /// Lays groups out in another way from now on.
@@ -96,7 +126,7 @@ impl Control {
 
 impl Resolver for World<'_> {
     fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit> {
-        let entry = self.links.get(&link).filter(|entry| entry.state.up)?;
+        let entry = self.links.get(&link).filter(|entry| entry.state.up && entry.carrier)?;
         let to = |neighbor| Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 });
         Some(if entry.state.loopback {
             Exit::Leg(Leg::Local)

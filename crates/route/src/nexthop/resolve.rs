@@ -144,6 +144,8 @@ impl Walk<'_> {
         let found = self.resolver.route(table, gateway);
         self.needs.gateways.insert((gateway, table), found);
         let hops = self.hops;
+        // A route whose object is gone leads nowhere, also when there is another object of that number.
+        let found = found.filter(|found| !hops.is_orphan(found.hop));
         let Some((key, attrs)) = found.and_then(|f| hops.key(f.hop).zip(hops.attrs(f.hop))) else {
             return Vec::new();
         };

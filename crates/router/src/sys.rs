@@ -32,6 +32,14 @@ pub(crate) enum Received {
     Lost,
 }
 
+/// `struct ifreq` of a question for flags.
+#[repr(C, align(8))]
+struct FlagsRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: i16,
+    rest: [u8; 22],
+}
+
 impl Netlink {
     /// Of a protocol (NETLINK_ROUTE and so on), joined to multicast groups.
     pub(crate) fn open(protocol: libc::c_int, groups: &[u32]) -> io::Result<Self> {
@@ -84,6 +92,18 @@ impl Netlink {
                 }
             }
         }
+    }
+
+    /// Whether an interface is up and running (IFF_UP and IFF_RUNNING), at this moment: the kernel answers without its
+    /// lock on the configuration. `None` when there is none of that name.
+    pub(crate) fn is_running(&self, name: &str) -> Option<bool> {
+        const RUNNING: i16 = 0x41;
+        let mut request = FlagsRequest { name: [0; libc::IFNAMSIZ], flags: 0, rest: [0; 22] };
+        request.name.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        let pointer = &raw mut request;
+        // SAFETY: invariants 1 and 2.
+        let done = unsafe { libc::ioctl(self.fd(), libc::SIOCGIFFLAGS, pointer) };
+        (done >= 0).then_some(request.flags & RUNNING == RUNNING)
     }
 
     /// For [`poll`].

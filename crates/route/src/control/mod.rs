@@ -551,7 +551,7 @@ impl Control {
     /// When the next commit has something to do even if nothing more is handled until then.
     pub fn next_due(&self) -> Option<Instant> {
         let fibs = self.tables.iter().flat_map(|t| [t.v4.fib.next_due(), t.v6.fib.next_due()]);
-        fibs.chain([self.next_expiry()]).flatten().min()
+        fibs.chain([self.next_expiry(), self.sweep.due()]).flatten().min()
     }
 
     /// Other knobs for the FIBs.
@@ -581,7 +581,7 @@ impl Control {
         let start = Instant::now();
         // In place, before a single route is touched.
         let mut failed = self.refresh_stale().err();
-        self.sweep_some();
+        self.sweep_some(now);
         self.expire(now);
         failed = self.refresh_next_hops().err().or(failed);
         self.settle_neighbors(now);

@@ -7,6 +7,8 @@
 //!
 //! Cost: a walk over all routes for each dump, and for each object that routes named when it went; about 1 ms a step
 
+use std::time::Instant;
+
 use super::{Control, Source, SourceId};
 use crate::event::{AnyPrefix, RouteKey};
 
@@ -21,6 +23,8 @@ pub(super) struct Sweep {
     at: Option<Place>,
     /// More came up behind that place.
     again: bool,
+    /// When the latest step was done, if it was not the last.
+    due: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +47,11 @@ impl Sweep {
     /// Whether something may wait.
     pub(super) fn waits(&self) -> bool {
         self.at.is_some()
+    }
+
+    /// When the next step is due: at once.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     fn end(&mut self) {
@@ -69,12 +78,17 @@ impl Control {
     /// All that waits.
     pub(super) fn sweep_all(&mut self) {
         while self.sweep.waits() {
-            self.sweep_some();
+            self.sweep_step();
         }
     }
 
-    /// A step.
-    pub(super) fn sweep_some(&mut self) {
+    /// The step of a commit.
+    pub(super) fn sweep_some(&mut self, now: Instant) {
+        self.sweep_step();
+        self.sweep.due = self.sweep.waits().then_some(now);
+    }
+
+    fn sweep_step(&mut self) {
         let (mut looks, mut room) = (LOOKS, WITHDRAWN);
         while let Some(place) = self.sweep.at {
             if looks == 0 || room == 0 {

@@ -93,10 +93,13 @@ pub enum Transport {
     None,
     /// A file, read once.
     File,
-    /// A netlink socket (NETLINK_ROUTE) joined to these groups.
+    /// Two netlink sockets (NETLINK_ROUTE) joined to these groups. Requests go to the one and are answered there; the
+    /// other is read empty before anything of the first is given to the source.
     Netlink {
         /// RTNLGRP numbers.
         groups: &'static [u32],
+        /// Those of the socket that is read first.
+        first: &'static [u32],
     },
 }
 

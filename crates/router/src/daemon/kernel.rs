@@ -1,23 +1,35 @@
-//! The kernel as a feed: one netlink socket for what it says, one for what we ask of it.
+//! The kernel as a feed: a netlink socket for links, one for all else, and one for what we ask of it.
+//!
+//! Links come first. Their socket is read empty before each piece of the other one is handled, so that a link that
+//! fails waits for some hundred messages at most, not for a million; and what follows from it is visible to packets
+//! before anything else is done. Where the kernel itself is late, we look: of a link without carrier it speaks only
+//! when it has flushed all routes that went with it, which can take most of a second, but it has the flag before.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::neighbor;
 use fingerpost_route::source::{RouteSource, SourceError, SourceSpec, Transport, find};
 use fingerpost_route::{Control, NeighborRequest, RouteEvent, SourceId};
 
+use super::reader::{Piece, Reader};
 use crate::sys::{Netlink, Received};
 
-/// Datagrams taken at one go, so that a full table of changes does not keep the rest waiting.
-const BURST: usize = 4096;
-/// Largest datagram of the kernel's dumps.
-const BUFFER_BYTES: usize = 256 << 10;
+/// Time that one turn takes messages for, so that a full table of changes does not keep the rest waiting.
+const BURST: Duration = Duration::from_millis(10);
+/// Largest datagram about links, or in answer to a request for a neighbor.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Time between two looks at carriers while messages come; the daemon's tick where none come.
+const CARRIERS_EVERY: Duration = Duration::from_millis(2);
+/// Links looked at in one go, half a microsecond each; of more than that these, and then the next.
+const CARRIERS: usize = 256;
 
 /// The kernel's links, addresses, neighbors and, if wanted, routes.
 pub(crate) struct KernelFeed {
-    socket: Netlink,
+    links: Netlink,
+    reader: Reader,
     requests: Netlink,
     source: Box<dyn RouteSource>,
     id: SourceId,
@@ -26,6 +38,11 @@ pub(crate) struct KernelFeed {
     buffer: Vec<u8>,
     /// A dump has been completed.
     ready: bool,
+    /// Links that ran since they were last told of.
+    ran: HashSet<u32>,
+    looked_at_carriers: Instant,
+    /// Links that were looked at before, of more than can be at one go.
+    looked_at: usize,
     pub(crate) messages: u64,
     pub(crate) resyncs: u64,
 }
@@ -48,11 +65,12 @@ impl KernelFeed {
         distance: Option<u8>,
     ) -> Result<Self, FeedError> {
         let kind = find("kernel").expect("the kernel is in the registry of sources");
-        let Transport::Netlink { groups } = kind.transport else {
+        let Transport::Netlink { groups, first } = kind.transport else {
             unreachable!("the kernel speaks netlink")
         };
         let mut feed = Self {
-            socket: Netlink::open(libc::NETLINK_ROUTE, groups)?,
+            links: Netlink::open(libc::NETLINK_ROUTE, first)?,
+            reader: Reader::start(Netlink::open(libc::NETLINK_ROUTE, groups)?)?,
             requests: Netlink::open(libc::NETLINK_ROUTE, &[])?,
             source: (kind.open)(&SourceSpec::default())?,
             id: control.add_source(kind.name, distance.unwrap_or(kind.distance)),
@@ -60,16 +78,19 @@ impl KernelFeed {
             seq: 0,
             buffer: vec![0; BUFFER_BYTES],
             ready: false,
+            ran: HashSet::new(),
+            looked_at_carriers: Instant::now(),
+            looked_at: 0,
             messages: 0,
             resyncs: 0,
         };
-        feed.flush()?;
+        feed.flush();
         Ok(feed)
     }
 
-    /// For poll: readable when the kernel has something to say.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.socket.fd()
+    /// For poll: one of them is readable when the kernel has something to say.
+    pub(crate) fn fds(&self) -> [RawFd; 2] {
+        [self.links.fd(), self.reader.fd()]
     }
 
     /// Whether its routes are taken, not just its links, addresses and neighbors.
@@ -86,30 +107,93 @@ impl KernelFeed {
     pub(crate) fn turn(&mut self, control: &mut Control) -> Result<usize, FeedError> {
         // Answers to our own requests are of no interest, but they must not pile up.
         while let Received::Bytes(_) = self.requests.recv(&mut self.buffer)? {}
-        let mut taken = 0;
-        let now = Instant::now();
-        while taken < BURST {
-            match self.socket.recv(&mut self.buffer)? {
-                Received::Empty => break,
-                Received::Lost => {
-                    self.resyncs += 1;
-                    self.source.lost(now);
-                }
-                Received::Bytes(len) => {
-                    let (id, routes, ready) = (self.id, self.routes, &mut self.ready);
-                    self.source.input(&self.buffer[..len], now, &mut |event| {
-                        *ready |= event == RouteEvent::EndOfTable;
-                        if routes || !is_route(&event) {
-                            control.handle(id, event);
-                        }
-                    })?;
+        let (began, mut taken) = (Instant::now(), 0);
+        loop {
+            // Read before links are, and handled after: then what it says of a link is not older than what they say.
+            let piece = self.reader.next()?;
+            taken += self.take_links(control)?;
+            let Some(piece) = piece else { break };
+            match piece {
+                Piece::Lost => self.lost(),
+                Piece::Datagrams(datagrams) => {
+                    for datagram in datagrams.iter() {
+                        self.input(control, datagram)?;
+                        taken += 1;
+                    }
                 }
             }
-            taken += 1;
-            self.flush()?;
+            self.flush();
+            if began.elapsed() >= BURST {
+                break;
+            }
         }
         self.messages += taken as u64;
         Ok(taken)
+    }
+
+    /// Takes what happened to links, and makes visible what follows from it; returns how many datagrams that were.
+    fn take_links(&mut self, control: &mut Control) -> Result<usize, FeedError> {
+        let mut taken = 0;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            match self.links.recv(&mut buffer)? {
+                Received::Empty => break,
+                Received::Lost => self.lost(),
+                Received::Bytes(len) => {
+                    self.input(control, &buffer[..len])?;
+                    taken += 1;
+                }
+            }
+        }
+        self.buffer = buffer;
+        if taken > 0 || self.looked_at_carriers.elapsed() >= CARRIERS_EVERY {
+            self.look_at_carriers(control);
+        }
+        // What there was no room for the commit tries again, and tells of.
+        let _ = control.fail_over();
+        self.flush();
+        Ok(taken)
+    }
+
+    fn lost(&mut self) {
+        self.resyncs += 1;
+        self.source.lost(Instant::now());
+    }
+
+    fn input(&mut self, control: &mut Control, datagram: &[u8]) -> Result<(), FeedError> {
+        let (id, routes) = (self.id, self.routes);
+        let (ready, ran) = (&mut self.ready, &mut self.ran);
+        self.source.input(datagram, Instant::now(), &mut |event| {
+            *ready |= event == RouteEvent::EndOfTable;
+            if let RouteEvent::Link(update) = &event {
+                ran.remove(&update.link);
+            }
+            if routes || !is_route(&event) {
+                control.handle(id, event);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Looks whether links that ran have carrier still. Of one that never ran since it was told of, what was told holds:
+    /// there are such that are up and do not run (dormant ones).
+    fn look_at_carriers(&mut self, control: &mut Control) {
+        self.looked_at_carriers = Instant::now();
+        let mut changed = Vec::new();
+        let mut looked = 0;
+        let up = control.links().filter(|(_, _, state)| state.up && !state.loopback);
+        for (link, _, state) in up.skip(self.looked_at).take(CARRIERS) {
+            looked += 1;
+            match self.links.is_running(&state.name) {
+                Some(true) if self.ran.insert(link) => {}
+                Some(runs) if self.ran.contains(&link) => changed.push((link, runs)),
+                _ => {}
+            }
+        }
+        self.looked_at = if looked < CARRIERS { 0 } else { self.looked_at + looked };
+        for (link, carrier) in changed {
+            control.set_carrier(link, carrier);
+        }
     }
 
     /// Asks the kernel to find neighbors, or to confirm them.
@@ -122,13 +206,10 @@ impl KernelFeed {
         }
     }
 
-    fn flush(&mut self) -> Result<(), FeedError> {
+    fn flush(&mut self) {
         let mut out = Vec::new();
         self.source.output(&mut out);
-        for message in out {
-            self.socket.send(&message)?;
-        }
-        Ok(())
+        out.into_iter().for_each(|request| self.reader.send(request));
     }
 }
 

@@ -25,6 +25,7 @@ mod features;
 pub(crate) mod filters;
 mod kernel;
 mod ports;
+mod reader;
 mod report;
 mod sources;
 mod survival;
@@ -267,10 +268,12 @@ impl Daemon {
     }
 
     fn wait(&self) {
-        let tick = if self.unanswered { Duration::ZERO } else { TICK };
+        let at_once = self.unanswered || self.control.sweeping();
+        let tick = if at_once { Duration::ZERO } else { TICK };
+        let [links, rest] = self.kernel.fds();
         match &self.questions {
-            Some(questions) => sys::poll(&[self.kernel.fd(), questions.fd()], tick),
-            None => sys::poll(&[self.kernel.fd()], tick),
+            Some(questions) => sys::poll(&[links, rest, questions.fd()], tick),
+            None => sys::poll(&[links, rest], tick),
         }
     }
 
@@ -471,7 +474,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
             return Err(DaemonError::Dump);
         }
         if kernel.turn(&mut control)? == 0 {
-            sys::poll(&[kernel.fd()], TICK);
+            sys::poll(&kernel.fds(), TICK);
         }
     }
     let mut messages = Vec::new();

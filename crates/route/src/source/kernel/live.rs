@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 
 use super::model::Model;
-use super::{GROUPS, KIND, LOCAL_TABLE};
+use super::{GROUPS, KIND, LINK_GROUPS, LOCAL_TABLE};
 use crate::event::MAIN_TABLE;
 use crate::netlink::namespace::{self, run};
 use crate::netlink::{Messages, neighbor};
@@ -20,6 +20,7 @@ fn in_namespace(name: &str, body: fn()) {
 /// A source on a socket of its own, as the daemon has it.
 struct Lab {
     socket: Socket,
+    links: Socket,
     messages: usize,
     source: Box<dyn RouteSource>,
     model: Model,
@@ -28,20 +29,45 @@ struct Lab {
 
 impl Lab {
     fn new(receive_bytes: Option<u32>) -> Self {
-        let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
-        receive_bytes.inspect(|bytes| socket.set_rx_buf_sz(*bytes).unwrap());
-        socket.bind_auto().unwrap();
-        let Transport::Netlink { groups } = KIND.transport else { panic!("a netlink source") };
-        assert_eq!(groups, GROUPS);
-        groups.iter().for_each(|group| socket.add_membership(*group).unwrap());
-        socket.set_non_blocking(true).unwrap();
+        let Transport::Netlink { groups, first } = KIND.transport else {
+            panic!("a netlink source")
+        };
+        assert_eq!((groups, first), (GROUPS, LINK_GROUPS));
+        let [socket, links] = [groups, first].map(|groups| {
+            let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
+            receive_bytes.inspect(|bytes| socket.set_rx_buf_sz(*bytes).unwrap());
+            socket.bind_auto().unwrap();
+            groups.iter().for_each(|group| socket.add_membership(*group).unwrap());
+            socket.set_non_blocking(true).unwrap();
+            socket
+        });
         let source = (KIND.open)(&SourceSpec::default()).unwrap();
-        Self { socket, messages: 0, source, model: Model::default(), overruns: 0 }
+        Self { socket, links, messages: 0, source, model: Model::default(), overruns: 0 }
+    }
+
+    /// Takes what a socket has received, if anything.
+    fn take(&mut self, received: &std::io::Result<usize>, bytes: &[u8]) -> bool {
+        match received {
+            Ok(_) => {
+                self.messages += Messages::new(bytes).count();
+                let model = &mut self.model;
+                let take = &mut |event| model.take(event);
+                assert_eq!(self.source.input(bytes, Instant::now(), take), Ok(bytes.len()));
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(error) if error.raw_os_error() == Some(ENOBUFS) => {
+                self.overruns += 1;
+                self.source.lost(Instant::now());
+                true
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Carries bytes both ways until all has been quiet for a while.
     fn settle(&mut self) {
-        let mut buf = Vec::with_capacity(64 << 10);
+        let (mut buf, mut link) = (Vec::with_capacity(64 << 10), Vec::with_capacity(64 << 10));
         let mut quiet = Instant::now();
         let end = quiet + Duration::from_secs(60);
         while quiet.elapsed() < Duration::from_millis(60) {
@@ -53,22 +79,20 @@ impl Lab {
                 quiet = Instant::now();
             }
             buf.clear();
-            match self.socket.recv(&mut buf, 0) {
-                Ok(_) => {
-                    self.messages += Messages::new(&buf).count();
-                    let model = &mut self.model;
-                    let take = &mut |event| model.take(event);
-                    assert_eq!(self.source.input(&buf, Instant::now(), take), Ok(buf.len()));
-                    quiet = Instant::now();
+            let received = self.socket.recv(&mut buf, 0);
+            // Before what was received is looked at: all of links.
+            loop {
+                link.clear();
+                let received = self.links.recv(&mut link, 0);
+                if !self.take(&received, &link) {
+                    break;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) if error.raw_os_error() == Some(ENOBUFS) => {
-                    self.overruns += 1;
-                    self.source.lost(Instant::now());
-                }
-                Err(error) => panic!("{error}"),
+                quiet = Instant::now();
+            }
+            if self.take(&received, &buf) {
+                quiet = Instant::now();
+            } else {
+                std::thread::sleep(Duration::from_millis(2));
             }
         }
     }

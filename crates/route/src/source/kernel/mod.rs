@@ -1,7 +1,7 @@
 //! The kernel's own links, addresses, neighbors, next-hop objects and routes, by rtnetlink.
 //!
-//! Source: `NETLINK_ROUTE`, joined to the groups of [`GROUPS`] before the first request. The source
-//! asks for six dumps one after another, then follows notifications.
+//! Source: `NETLINK_ROUTE`, joined to the groups of [`GROUPS`] before the first request, and a second socket joined
+//! to [`LINK_GROUPS`]. The source asks for six dumps one after another, then follows notifications.
 //!
 //! **What makes it right.** A change and a dump can tell of the same entry in either order. While a
 //! kind is being dumped, what a notification tells of an entry wins over the dump's lines of it: the
@@ -11,6 +11,14 @@
 //! dumps that find their place again by counting entries (IPv6 routes, neighbors, addresses): the
 //! kernel then skips as many as were deleted.
 //!
+//! **Links first.** What happened to a link must not wait behind the messages of a million routes, so links have a
+//! socket of their own. The two are not ordered with each other; this is what holds all the same. Whoever reads gives
+//! a datagram of the first socket to [`RouteSource::input`] only after the second was read empty: so a line about a
+//! link is never older than a notification that comes after it, and of notifications before it the rule above holds.
+//! A notification of a link overtakes older ones of routes, objects and addresses, and what the kernel did with
+//! the link is not known to those: so the new dump begins only after a question whose answer lies behind all of
+//! them (the barrier, below).
+//!
 //! **What the kernel does not say.** When a link goes down it removes IPv4 routes and next-hop objects
 //! without a word, and hides IPv6 routes; a deleted IPv4 address takes the routes with it that name
 //! it as their source; a deleted object its routes. So a change of a link's state, and a deleted
@@ -19,9 +27,9 @@
 //! so that the dump of routes, which does not, cannot come too early. Deleted objects are told as
 //! [`RouteEvent::NextHopGone`] at once.
 //!
-//! **Lost messages.** After an overrun the kernel says nothing until the socket has been read empty,
+//! **Barrier.** After an overrun the kernel says nothing until the socket has been read empty,
 //! without another error. So `lost` first asks for the links and ignores the answer; by its end the
-//! socket was empty, and only then the new dump begins.
+//! socket was empty, and only then the new dump begins. The same question goes before every other new dump.
 //!
 //! Shape: bytes are whole datagrams. Each dump lies between `StartOfTable` and `EndOfTable`.
 //! Cost: about 100 ns a route; no memory a route but for those that share a key (see `same`).
@@ -58,14 +66,17 @@ use same::{Effect, Put, SameKey};
 /// others. Its routes are told with this table in their key, as [`Target::Local`].
 pub const LOCAL_TABLE: u32 = 255;
 
-/// The groups to join: links, neighbors, IPv4 addresses and routes, IPv6 addresses and routes,
-/// next-hop objects (RTNLGRP numbers).
-pub const GROUPS: &[u32] = &[1, 3, 5, 7, 9, 11, 32];
+/// The groups to join: neighbors, IPv4 addresses and routes, IPv6 addresses and routes, next-hop objects (RTNLGRP
+/// numbers).
+pub const GROUPS: &[u32] = &[3, 5, 7, 9, 11, 32];
+
+/// The group to join with the second socket, which is read first: links.
+pub const LINK_GROUPS: &[u32] = &[1];
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "kernel",
     summary: "the kernel's links, addresses, neighbors, next-hop objects and routes, by netlink",
-    transport: Transport::Netlink { groups: GROUPS },
+    transport: Transport::Netlink { groups: GROUPS, first: LINK_GROUPS },
     // Connected routes are among them, which nothing may override.
     distance: 0,
     open: |_| Ok(Box::new(Kernel::default())),
@@ -128,7 +139,8 @@ impl Kind {
 /// What is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Messages were lost: reading on until the kernel speaks again.
+    /// Something happened that what is queued does not know of, or messages were lost: reading on to the end of an
+    /// answer, which lies behind all of that.
     Barrier,
     /// This kind is asked for, or to be asked for.
     Dump(Kind),
@@ -330,7 +342,10 @@ impl Kernel {
         let kind = match self.phase {
             Phase::Follow => return Ok(()),
             Phase::Barrier => {
-                self.phase = Phase::Dump(Kind::FIRST);
+                // What happened meanwhile may be ahead of this answer, too.
+                if !core::mem::take(&mut self.again) {
+                    self.phase = Phase::Dump(Kind::FIRST);
+                }
                 return Ok(());
             }
             Phase::Dump(kind) => kind,
@@ -360,11 +375,7 @@ impl Kernel {
                 sink(RouteEvent::EndOfTable);
                 self.same.end();
                 self.all_links = true;
-                if core::mem::take(&mut self.again) {
-                    Phase::Dump(Kind::FIRST)
-                } else {
-                    Phase::Follow
-                }
+                if core::mem::take(&mut self.again) { Phase::Barrier } else { Phase::Follow }
             }
         };
         Ok(())
@@ -373,9 +384,9 @@ impl Kernel {
     /// Something changed that the kernel does not tell of.
     fn refresh(&mut self) {
         match self.phase {
-            Phase::Follow => self.phase = Phase::Dump(Kind::FIRST),
+            Phase::Follow => self.phase = Phase::Barrier,
             // Nothing has been asked yet.
-            Phase::Dump(Kind::FIRST) if self.asked.is_none() && self.passes == 0 => {}
+            Phase::Barrier if self.asked.is_none() => {}
             _ => self.again = true,
         }
     }

@@ -82,6 +82,8 @@ enum Op {
     Dump,
     /// The source reads a datagram and sends what it has to.
     Read,
+    /// The same of the socket for links, and nothing else.
+    ReadLinks,
     /// Both go on until nothing is left to do.
     Settle,
 }
@@ -103,6 +105,7 @@ impl core::fmt::Debug for Op {
             Self::Unlock => f.write_str("Unlock"),
             Self::Dump => f.write_str("Dump"),
             Self::Read => f.write_str("Read"),
+            Self::ReadLinks => f.write_str("ReadLinks"),
             Self::Settle => f.write_str("Settle"),
         }
     }
@@ -128,6 +131,9 @@ struct Sim {
     /// A link on its way up or down.
     locked: Option<u32>,
     queue: VecDeque<Vec<u8>>,
+    /// Of the socket for links.
+    links: VecDeque<Vec<u8>>,
+    links_congested: bool,
     room: usize,
     congested: bool,
     overrun: bool,
@@ -143,6 +149,16 @@ impl Sim {
         }
         if !self.congested {
             self.queue.push_back(message);
+        }
+    }
+
+    fn notify_link(&mut self, message: Vec<u8>) {
+        if self.links.len() >= self.room && !core::mem::replace(&mut self.links_congested, true) {
+            self.overrun = true;
+            self.overruns += 1;
+        }
+        if !self.links_congested {
+            self.links.push_back(message);
         }
     }
 
@@ -357,7 +373,7 @@ impl Sim {
                 if self.locked.is_none() {
                     self.locked = Some(link);
                     let up = self.down.contains(&link);
-                    self.notify(link_message(link, up, 0, 0));
+                    self.notify_link(link_message(link, up, 0, 0));
                 }
             }
             Op::Unlock => {
@@ -370,7 +386,7 @@ impl Sim {
                 }
             }
             Op::Dump => self.dump(),
-            Op::Read | Op::Settle => unreachable!("not the kernel's"),
+            Op::Read | Op::ReadLinks | Op::Settle => unreachable!("not the kernel's"),
         }
     }
 
@@ -578,7 +594,8 @@ impl Run {
         Self { sim, source, model: Model::default(), now: Instant::now() }
     }
 
-    /// Reads one datagram or error, sends what is due. False when there is nothing to do.
+    /// Reads one datagram or error, and before it is looked at all of links; sends what is due. False when there is
+    /// nothing to do.
     fn read(&mut self) -> bool {
         let mut busy = true;
         if core::mem::take(&mut self.sim.overrun) {
@@ -587,11 +604,28 @@ impl Run {
             if self.sim.queue.is_empty() {
                 self.sim.congested = false;
             }
-            let model = &mut self.model;
-            self.source.input(&bytes, self.now, &mut |event| model.take(event)).unwrap();
+            self.input_links();
+            self.input(&bytes);
         } else {
-            busy = false;
+            busy = self.input_links();
         }
+        self.send() || busy
+    }
+
+    fn input(&mut self, bytes: &[u8]) {
+        let model = &mut self.model;
+        self.source.input(bytes, self.now, &mut |event| model.take(event)).unwrap();
+    }
+
+    fn input_links(&mut self) -> bool {
+        let all = core::mem::take(&mut self.sim.links);
+        self.sim.links_congested = false;
+        all.iter().for_each(|bytes| self.input(bytes));
+        !all.is_empty()
+    }
+
+    fn send(&mut self) -> bool {
+        let mut busy = false;
         let mut out = Vec::new();
         self.source.output(&mut out);
         for request in out {
@@ -644,6 +678,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(Op::Unlock),
         12 => Just(Op::Dump),
         12 => Just(Op::Read),
+        4 => Just(Op::ReadLinks),
         1 => Just(Op::Settle),
     ];
     prop::collection::vec(op, 0..200)
@@ -658,6 +693,10 @@ proptest! {
         for op in ops {
             match op {
                 Op::Read => drop(run.read()),
+                Op::ReadLinks => {
+                    run.input_links();
+                    run.send();
+                }
                 Op::Settle => run.settle(),
                 op => run.sim.op(op),
             }

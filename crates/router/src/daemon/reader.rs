@@ -1,0 +1,217 @@
+//! A netlink socket that is read by a thread of its own.
+//!
+//! A dump of the kernel waits for the kernel's lock on the configuration, in the call that asks for it and in those that
+//! read on; and the kernel holds that lock for as long as it flushes a million routes. The daemon's thread must not wait
+//! for that: it has links to look at. So a thread sends the requests and reads, and what it read waits here in pieces.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::Duration;
+
+use crate::sys::{Netlink, Received, poll};
+
+/// Largest datagram of the kernel's dumps.
+const BUFFER_BYTES: usize = 256 << 10;
+/// A piece is given when it is so large: some hundred messages, which are handled in less than a millisecond.
+const PIECE_BYTES: usize = 32 << 10;
+/// Pieces that may wait; the kernel keeps what comes behind them.
+const WAITING: usize = 64;
+/// The thread has nothing to look at by itself.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What was read at one go.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// Datagrams, one behind the other.
+    Datagrams(Datagrams),
+    /// The kernel had to drop messages behind those of the pieces before.
+    Lost,
+}
+
+/// Datagrams in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Datagrams {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Datagrams {
+    fn push(&mut self, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Each of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+}
+
+/// The daemon's end. The thread ends with it.
+pub(super) struct Reader {
+    requests: Sender<Vec<u8>>,
+    pieces: Receiver<io::Result<Piece>>,
+    bell: UnixStream,
+}
+
+impl Reader {
+    /// Reads `socket` from now on.
+    ///
+    /// # Errors
+    /// When there are no descriptors or threads left.
+    pub(super) fn start(socket: Netlink) -> io::Result<Self> {
+        let (bell, other) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        other.set_nonblocking(true)?;
+        let (requests, asked) = channel();
+        let (give, pieces) = sync_channel(WAITING);
+        let thread = Thread { socket, bell: other, requests: asked, pieces: give };
+        // Nobody waits for its end: it may be in the kernel, waiting for that lock.
+        std::thread::Builder::new().name("fingerpost-netlink".into()).spawn(|| thread.run())?;
+        Ok(Self { requests, pieces, bell })
+    }
+
+    /// Sends a request, soon.
+    pub(super) fn send(&self, request: Vec<u8>) {
+        // A thread that has ended has said why.
+        let _ = self.requests.send(request);
+        ring(&self.bell);
+    }
+
+    /// The next piece that was read, if there is one.
+    ///
+    /// # Errors
+    /// When the socket cannot be read any more.
+    pub(super) fn next(&self) -> io::Result<Option<Piece>> {
+        match self.pieces.try_recv() {
+            Ok(piece) => return piece.map(Some),
+            Err(TryRecvError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
+            Err(TryRecvError::Empty) => {}
+        }
+        // Silent first, looked again after: a piece in between rings again.
+        silence(&self.bell);
+        self.pieces.try_recv().map_or(Ok(None), |piece| piece.map(Some))
+    }
+
+    /// For poll: readable when there is a piece.
+    pub(super) fn fd(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+}
+
+struct Thread {
+    socket: Netlink,
+    bell: UnixStream,
+    requests: Receiver<Vec<u8>>,
+    pieces: SyncSender<io::Result<Piece>>,
+}
+
+impl Thread {
+    fn run(self) {
+        if let Err(error) = self.read() {
+            let _ = self.pieces.send(Err(error));
+            ring(&self.bell);
+        }
+    }
+
+    /// Until the other end is gone.
+    fn read(&self) -> io::Result<()> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            loop {
+                match self.requests.try_recv() {
+                    Ok(request) => self.socket.send(&request)?,
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            let mut datagrams = Datagrams::default();
+            let ended = loop {
+                match self.socket.recv(&mut buffer)? {
+                    Received::Bytes(len) => datagrams.push(&buffer[..len]),
+                    other => break Some(other),
+                }
+                if datagrams.bytes.len() >= PIECE_BYTES {
+                    break None;
+                }
+            };
+            if !datagrams.ends.is_empty() && !self.give(Piece::Datagrams(datagrams)) {
+                return Ok(());
+            }
+            match ended {
+                Some(Received::Lost) if !self.give(Piece::Lost) => return Ok(()),
+                Some(Received::Empty) => {
+                    poll(&[self.socket.fd(), self.bell.as_raw_fd()], LONG);
+                    silence(&self.bell);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether somebody is there to take it.
+    fn give(&self, piece: Piece) -> bool {
+        let given = self.pieces.send(Ok(piece)).is_ok();
+        ring(&self.bell);
+        given
+    }
+}
+
+fn ring(mut bell: &UnixStream) {
+    // A full bell rings already, and one without another end rings for nobody.
+    let _ = bell.write(&[1]);
+}
+
+fn silence(mut bell: &UnixStream) {
+    while matches!(bell.read(&mut [0; 64]), Ok(n) if n > 0) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fingerpost_route::netlink::link;
+
+    #[test]
+    fn a_request_is_answered_in_whole_datagrams_and_the_thread_ends_with_its_reader() {
+        let socket = Netlink::open(libc::NETLINK_ROUTE, &[]).unwrap();
+        let reader = Reader::start(socket).unwrap();
+        assert!(reader.next().unwrap().is_none());
+        reader.send(link::dump(7));
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            poll(&[reader.fd()], Duration::from_millis(100));
+            while let Some(piece) = reader.next().unwrap() {
+                let Piece::Datagrams(datagrams) = piece else { panic!("{piece:?}") };
+                all.extend(datagrams.iter().map(<[u8]>::to_vec));
+            }
+            if all.last().is_some_and(|last| last.windows(2).any(|w| w == [3, 0])) {
+                break;
+            }
+        }
+        // Every host has a loopback interface, and a dump ends with a message of its own.
+        let kinds = |datagram: &Vec<u8>| {
+            fingerpost_route::netlink::Messages::new(datagram)
+                .map(|message| message.unwrap().kind)
+                .collect::<Vec<_>>()
+        };
+        let kinds: Vec<u16> = all.iter().flat_map(kinds).collect();
+        assert_eq!((kinds.first(), kinds.last()), (Some(&16), Some(&3)), "{kinds:?}");
+        let Reader { requests, pieces, bell } = reader;
+        drop((requests, bell));
+        // The other end of the channel goes with the thread.
+        assert!(pieces.recv_timeout(Duration::from_secs(5)).is_err());
+        assert!(matches!(pieces.try_recv(), Err(TryRecvError::Disconnected)));
+    }
+
+    #[test]
+    fn datagrams_stay_apart() {
+        let mut datagrams = Datagrams::default();
+        for datagram in [&[1, 2, 3][..], &[4], &[5, 6]] {
+            datagrams.push(datagram);
+        }
+        assert_eq!(datagrams.iter().collect::<Vec<_>>(), [&[1, 2, 3][..], &[4], &[5, 6]]);
+    }
+}

@@ -21,6 +21,8 @@ pub struct Counts {
     pub received: u64,
     /// Of these, such that came behind a later one of their flow.
     pub reordered: u64,
+    /// What the flow misses that misses most, up to its last packet that arrived.
+    pub worst: u64,
 }
 
 impl Counts {
@@ -34,6 +36,7 @@ impl Counts {
         self.sent += more.sent;
         self.received += more.received;
         self.reordered += more.reordered;
+        self.worst += more.worst;
     }
 }
 
@@ -88,6 +91,7 @@ impl Traffic {
             sent: number(&sent, "sent"),
             received: number(&received, "received"),
             reordered: number(&received, "reordered"),
+            worst: number(&received, "worst"),
         }
     }
 }

@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, fuzz_lookup, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, fuzz_lookup, ...; asan and miri",
         run: soak,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
@@ -125,7 +125,7 @@ fn soak(args: &[String]) -> Result<()> {
         "fuzz_control" => return fuzz::control(seconds),
         _ => {}
     }
-    if ["at_once", "ports", "takeover"].contains(&name.as_str()) {
+    if ["at_once", "ports", "takeover", "failover", "tour"].contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
         sh::run(&mut sh::command("cargo build --release"))?;
         let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");

@@ -3,7 +3,7 @@
 //! `transfer receive ADDR BYTES`: listens, takes one TCP connection, checks every byte.
 //! `transfer send ADDR BYTES`: connects (trying for some seconds) and sends.
 //! `transfer count ADDR FLOWS SECONDS`: takes numbered UDP packets until none came for a second; prints
-//! `received N missing M reordered K` over all flows.
+//! `received N missing M reordered K` over all flows, and `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS`: sends numbered UDP packets, RATE a second in all, in turn
 //! to each address; prints `sent N`.
 
@@ -91,6 +91,7 @@ fn count(addr: &str, flows: &str, seconds: &str) -> Result<String> {
     let began = Instant::now();
     let mut next = vec![0u64; flows];
     let (mut received, mut reordered, mut highest) = (0u64, 0u64, vec![0u64; flows]);
+    let mut came = vec![0u64; flows];
     let mut packet = [0; 64];
     let mut quiet = longest;
     loop {
@@ -101,6 +102,7 @@ fn count(addr: &str, flows: &str, seconds: &str) -> Result<String> {
         let number = u64::from_le_bytes(packet[8..16].try_into()?);
         ensure!(flow < flows, "flow {flow}");
         received += 1;
+        came[flow] += 1;
         reordered += u64::from(number < next[flow]);
         next[flow] = number + 1;
         highest[flow] = highest[flow].max(number + 1);
@@ -110,7 +112,9 @@ fn count(addr: &str, flows: &str, seconds: &str) -> Result<String> {
         }
     }
     let missing = highest.iter().sum::<u64>().saturating_sub(received);
-    Ok(format!("received {received} missing {missing} reordered {reordered}"))
+    let worst = highest.iter().zip(&came).map(|(high, came)| high.saturating_sub(*came)).max();
+    let worst = worst.unwrap_or_default();
+    Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
 }
 
 fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {

@@ -6,6 +6,7 @@
 //! `docs/benchmarks/takeover.md`.
 
 use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -42,14 +43,19 @@ impl Size {
     }
 }
 
+/// One at a time: two would lose packets to each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A router of ten interfaces with a table in the kernel.
 struct Lab {
     line: Line,
     size: Size,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Lab {
     fn new() -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let line = Line::new(&["ping", "ethtool", "nsenter"])?;
         let size = Size::new();
         let (r, d) = (&line.router, &line.destination);
@@ -77,7 +83,7 @@ impl Lab {
             ip(&format!("-n {d} addr add {flow}/32 dev lo"));
         }
         line.kernel_forwards(true);
-        let lab = Self { line, size };
+        let lab = Self { line, size, _alone: alone };
         lab.warm_up();
         Some(lab)
     }

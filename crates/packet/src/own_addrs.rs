@@ -3,6 +3,7 @@
 //! The port table keeps sorted lists; a filter of 4,096 bits in front of them answers nearly every
 //! packet with one read, since its addresses are strangers'. It is made again when the table changed.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fingerpost_route::PortTable;
@@ -86,13 +87,21 @@ impl OwnAddrs {
 }
 
 /// A bit for each own IPv4 address and each broadcast address.
-pub(crate) fn filter_v4(ports: &PortTable) -> Filter {
+fn filter_v4(ports: &PortTable) -> Filter {
     filter(ports.own_v4.iter().chain(&ports.broadcast_v4).map(|&addr| bit_v4(addr)))
 }
 
 /// A bit for each own IPv6 address.
-pub(crate) fn filter_v6(ports: &PortTable) -> Filter {
+fn filter_v6(ports: &PortTable) -> Filter {
     filter(ports.own_v6.iter().map(|&addr| bit_v6(addr)))
+}
+
+/// A bit for each of these addresses, which are of one family.
+pub(crate) fn filter_of<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Filter {
+    filter(addresses.map(|address| match address {
+        IpAddr::V4(v4) => bit_v4(v4.to_bits()),
+        IpAddr::V6(v6) => bit_v6(v6.to_bits()),
+    }))
 }
 
 fn filter(bits: impl Iterator<Item = (usize, u64)>) -> Filter {

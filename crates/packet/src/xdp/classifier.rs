@@ -14,11 +14,12 @@
 //! its sockets are open, and keeps working when they close.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, Label, When, be16, be32};
-use super::bpf::{Link, Map, MapKind, Program};
+use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
 use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
 use crate::device::afxdp;
 
@@ -54,6 +55,7 @@ pub struct Classifier {
     counts: Map,
     local: [OwnedFd; 2],
     presence: OwnedFd,
+    filters: [Arc<SharedMemory>; 2],
     max_len: u16,
 }
 
@@ -71,9 +73,11 @@ impl Classifier {
         let dup = |source| XdpError::System { call: "dup of a map", source };
         let local = [own(&shared.v4).map_err(dup)?, own(&shared.v6).map_err(dup)?];
         let presence = own(shared.presence.map()).map_err(dup)?;
+        let filters = shared.filters.clone();
         let code = program((&settings, &sockets, &counts), &local, &presence, None, None);
         let program = Program::load("classifier", &code)?;
-        let classifier = Self { program, settings, sockets, counts, local, presence, max_len };
+        let classifier =
+            Self { program, settings, sockets, counts, local, presence, filters, max_len };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -116,6 +120,16 @@ impl Classifier {
     /// The settings, of which the first 6 bytes are the interface's MAC.
     pub(super) fn settings(&self) -> &Map {
         &self.settings
+    }
+
+    /// The local addresses: a hash map a family.
+    pub(super) fn local(&self) -> [BorrowedFd<'_>; 2] {
+        self.local.each_ref().map(AsFd::as_fd)
+    }
+
+    /// A filter a family, which excludes most addresses that are not local.
+    pub(super) fn filters(&self) -> &[Arc<SharedMemory>; 2] {
+        &self.filters
     }
 
     fn code(&self, ask: Option<i32>, first: Option<&[Insn]>) -> Vec<Insn> {

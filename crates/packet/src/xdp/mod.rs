@@ -108,6 +108,11 @@ pub enum XdpError {
 }
 
 impl XdpError {
+    /// Whether a link was to be changed whose interface is gone: nothing runs there any more.
+    pub(crate) fn is_detached(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.raw_os_error() == Some(libc::ENOLINK))
+    }
+
     /// Whether the process lacks the right to use bpf(2), or the kernel the call itself.
     pub fn is_refused(&self) -> bool {
         let (Self::System { source, .. }

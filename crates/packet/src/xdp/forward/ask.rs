@@ -12,7 +12,7 @@ use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
-    Counters, Forwarder, NO_TABLES, Seen, State, USE_BYTES, Used, add_uses, unlinked, vlans,
+    Counters, Forwarder, NO_TABLES, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked, vlans,
 };
 use crate::xdp::bpf::{Map, MapKind, Program};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
@@ -102,6 +102,7 @@ impl Forwarder {
         let counters = Counters {
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             uses: Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
+            sent: Sent::new(self.0.epochs.cpus())?,
             seen: Seen::new(port, self.0.epochs.cpus())?,
         };
         let code = self.code_of(state, port, attached, Some(&counters)).map_err(unlinked)?;

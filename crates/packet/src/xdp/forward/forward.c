@@ -44,13 +44,17 @@ enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4, LEAVE = -1 };
 /* Addresses that a program for proofs answers at a time (ask.rs). */
 enum { ASKED = 64 };
 
+/* Ports that packets can leave by. */
+enum { PORTS = 4096 };
+
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
 extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left; so for this interface,
                              then for each VLAN interface on it (seen.rs) */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
-extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that are the host's own (own_addrs.rs) */
+extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
+extern char local4, local6; /* hash maps: those that are, in the network's order */
 extern u32 outlets[];     /* by port: bit 0 where packets can leave this way, above bit 15 the tag to write, if any */
 extern u64 vlans[];       /* by VLAN id: the interface's MAC, above bit 47 its place in `seen`; 0 where there is none */
 extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
@@ -66,6 +70,7 @@ extern u32 v6_direct[];   /* bitmap_trie.rs */
 extern u64 v6_heap[];
 extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
+extern u64 sent[];        /* frames and bytes by egress port, PORTS of them a CPU (sent.rs) */
 extern char left;         /* per CPU: packets left alone, by reason */
 
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
@@ -209,6 +214,7 @@ struct use {
 struct way {
 	u64 low, high; /* the adjacency: 12 bytes of addresses, the port, the MTU */
 	struct use *use;
+	u64 *sent; /* counts of the egress port on this CPU: frames, bytes */
 	u32 tag; /* to write, as the upper half of a word; 0 is none */
 };
 
@@ -218,7 +224,7 @@ enum { ADJACENCY = 1, DROP = 4 };
  * Where the leg in the low half of `word` takes a packet of `len` bytes. Answers 0 and fills `way`, or
  * what becomes of the packet.
  */
-INLINE int find_way(u64 word, u32 len, struct way *way)
+INLINE int find_way(u64 word, u32 len, u64 cpu, struct way *way)
 {
 	u32 leg = word, index = leg & 0x0fffffff;
 	u64 at = (u64)index * 2;
@@ -242,6 +248,7 @@ INLINE int find_way(u64 word, u32 len, struct way *way)
 		return LEFT(OUTLET);
 	/* What is never asked for costs nothing. */
 	way->tag = CONSTANT(tags) ? way->tag & 0xffff0000 : 0;
+	way->sent = &sent[(cpu * PORTS + at) * 2];
 	way->use = map_lookup(&uses, &index);
 	return LIKELY(way->use) ? 0 : LEFT(DAMAGED);
 }
@@ -293,12 +300,21 @@ INLINE int leave_by(struct xdp_md *context, u8 *ip, struct way *way, u32 len, u3
 		return LEFT(REFUSED);
 	way->use->packets += 1;
 	way->use->bytes += frame;
+	way->sent[0] += 1;
+	way->sent[1] += frame;
 	return XDP_REDIRECT;
 }
 
+/* A bit for each of the host's addresses, and by chance for one foreign address in thousands. */
 INLINE int may_be_own(u64 *filter, u64 hash)
 {
 	return filter[hash >> 58] >> (hash >> 52 & 63) & 1;
+}
+
+/* What the filter is for: only those whose bit is set are looked up. `pair` is source and destination. */
+INLINE int is_own(void *map, u8 *pair, u32 bytes)
+{
+	return map_lookup(map, pair + bytes) || map_lookup(map, pair);
 }
 
 INLINE u32 fold16(u64 sum)
@@ -334,7 +350,7 @@ INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 	return protocol != 1 && protocol != 58 && protocol != 50 && protocol != 59 && protocol != 89;
 }
 
-INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
+INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
 {
 	u32 room = end - ip, total, src, dst, fragment, hash;
 	u64 word, sum, state;
@@ -355,8 +371,6 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 #define SPECIAL(a) (((a) & 0xff) == 0 || ((a) & 0xff) == 127 || ((a) & 0xff) >= 224 || ((a) & 0xffff) == 0xfea9)
 	if (UNLIKELY(SPECIAL(src) || SPECIAL(dst)))
 		return LEFT(ADDRESS);
-	if (UNLIKELY(ip[8] <= 1))
-		return LEFT(EXPIRED);
 	fragment = __builtin_bswap16(*(u16 *)(ip + 6));
 	/* The end of a fragment must lie in a packet of at most 65,535 bytes. */
 	if (UNLIKELY((fragment & 0x1fff) * 8 + total > 65535))
@@ -364,7 +378,11 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 	src = __builtin_bswap32(src);
 	dst = __builtin_bswap32(dst);
 	if (UNLIKELY(may_be_own(own4, src * 0x9e3779b97f4a7c15ULL) || may_be_own(own4, dst * 0x9e3779b97f4a7c15ULL)))
-		return LEFT(ADDRESS);
+		if (is_own(&local4, ip + 12, 4))
+			return LEFT(ADDRESS);
+	/* Behind that: what is for the host itself comes with a TTL of 1 from neighbors such as those of BGP. */
+	if (UNLIKELY(ip[8] <= 1))
+		return LEFT(EXPIRED);
 	fragment &= 0x3fff;
 	if (CONSTANT(fill) && !fragment) {
 		sum = (u64)*(u32 *)(ip + 12) + *(u32 *)(ip + 16);
@@ -385,7 +403,7 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 		hash = finish(fold(state, sum));
 		word = slot_of(word, hash);
 	}
-	left_out = find_way(word, total, &way);
+	left_out = find_way(word, total, cpu, &way);
 	if (UNLIKELY(left_out))
 		return left_out;
 	if (CONSTANT(tags)) {
@@ -407,7 +425,7 @@ INLINE int is_martian6(u64 high, u64 low)
 	return !high && (!(low >> 32) || low >> 32 == 0xffff);
 }
 
-INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
+INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
 {
 	u32 room = end - ip, payload, first, hash, protocol;
 	u64 src, src_low, dst, dst_low, word, sum, state;
@@ -431,11 +449,12 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 			return LEFT(ADDRESS);
 	if (UNLIKELY(is_martian6(src, src_low) || is_martian6(dst, dst_low)))
 		return LEFT(ADDRESS);
-	if (UNLIKELY(ip[7] <= 1))
-		return LEFT(EXPIRED);
 #define HASH6(h, l) ((((h) * 0xbf58476d1ce4e5b9ULL) ^ (l)) * 0x9e3779b97f4a7c15ULL)
 	if (UNLIKELY(may_be_own(own6, HASH6(src, src_low)) || may_be_own(own6, HASH6(dst, dst_low))))
-		return LEFT(ADDRESS);
+		if (is_own(&local6, ip + 8, 16))
+			return LEFT(ADDRESS);
+	if (UNLIKELY(ip[7] <= 1))
+		return LEFT(EXPIRED);
 	if (CONSTANT(fill)) {
 		sum = (u64)*(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16) + *(u32 *)(ip + 20);
 		sum += (u64)*(u32 *)(ip + 24) + *(u32 *)(ip + 28) + *(u32 *)(ip + 32) + *(u32 *)(ip + 36);
@@ -456,7 +475,7 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged)
 		hash = finish(fold(state, sum));
 		word = slot_of(word, hash);
 	}
-	left_out = find_way(word, payload + 40, &way);
+	left_out = find_way(word, payload + 40, cpu, &way);
 	if (UNLIKELY(left_out))
 		return left_out;
 	if (CONSTANT(tags)) {
@@ -505,8 +524,8 @@ INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count
 		tagged = 1;
 	}
 	if (type == IP4)
-		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged) : LEFT(NO_TABLE);
-	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged) : LEFT(NO_TABLE);
+		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged, cpu) : LEFT(NO_TABLE);
+	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged, cpu) : LEFT(NO_TABLE);
 }
 
 /* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */

@@ -18,9 +18,10 @@ pub mod heartbeat;
 mod memory;
 pub mod reasons;
 mod seen;
+mod sent;
 mod vlans;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,7 +34,6 @@ use super::asm::Insn;
 use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::object::{self, Bound};
 use super::{Classifier, Link, Mode, XdpError};
-use crate::own_addrs::{filter_v4, filter_v6};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
 pub use heartbeat::Heartbeat;
@@ -42,13 +42,14 @@ pub use memory::{CAP_BYTES, TableMemory};
 use reasons::{LEFT_ALONE, LeftAlone};
 pub use seen::Received;
 use seen::{Gone, Seen};
+use sent::Sent;
 use vlans::Tags;
 pub use vlans::Vlan;
 
 /// The compiled `forward.c`.
 static OBJECT: &[u8] = include_bytes!("forward.o");
 
-/// Ports that packets can leave by.
+/// Ports that packets can leave by (`forward.c`).
 const PORTS: u32 = 4096;
 
 /// Algorithms whose tables the program can read.
@@ -67,15 +68,15 @@ pub struct Forwarder(Arc<Inner>);
 struct Inner {
     epochs: Epochs,
     maps: Arc<Maps>,
-    own: [Arc<SharedMemory>; 2],
+    sent: Sent,
     outlets: Arc<SharedMemory>,
     devices: Map,
     left: Map,
     flow_seed: u64,
     /// Of programs that may outlive this process.
     heartbeat: Option<Arc<Heartbeat>>,
-    /// A program that should have gone could not be replaced: it may read what it should not. Beside the
-    /// state, because grace asks for it while a program is being made.
+    /// Some program that should have gone could not be replaced ([`State::stuck`]). Beside the state, because
+    /// grace asks for it while a program is being made.
     stuck: AtomicBool,
     state: Mutex<State>,
 }
@@ -84,6 +85,8 @@ struct Inner {
 struct State {
     forwarding: Option<Forwarding>,
     ports: BTreeMap<u16, Attached>,
+    /// Those whose program should have gone and could not be replaced: it may read what it should not.
+    stuck: BTreeSet<u16>,
     /// Per CPU: packets and bytes by adjacency, for so many of them.
     uses: Option<Map>,
     /// What was counted in the maps before this one.
@@ -141,7 +144,7 @@ pub struct Reads {
     pub v6: bool,
 }
 
-/// Packets that the programs sent by one adjacency.
+/// Packets that the programs sent by one adjacency, or by one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Used {
     /// Packets.
@@ -170,11 +173,11 @@ impl Forwarder {
         cap: usize,
         heartbeat: Option<Arc<Heartbeat>>,
     ) -> Result<Self, XdpError> {
-        let shared = |name| SharedMemory::new(name, 4096);
+        let epochs = Epochs::new()?;
         Ok(Self(Arc::new(Inner {
-            epochs: Epochs::new()?,
+            sent: Sent::new(epochs.cpus())?,
+            epochs,
             maps: Maps::new(cap),
-            own: [shared("own4")?, shared("own6")?],
             outlets: SharedMemory::new("outlets", PORTS as usize * 4)?,
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
@@ -245,7 +248,8 @@ impl Forwarder {
         self.open_vlans(&state, port, false);
         if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
-            let _ = gone.classifier.put_first(gone.ifindex, &gone.link, None);
+            let put = gone.classifier.put_first(gone.ifindex, &gone.link, None);
+            self.note_stuck(&mut state, port, put);
             state.gone.push(gone.seen);
         }
         // A device that is gone was taken out by the kernel.
@@ -289,6 +293,12 @@ impl Forwarder {
     pub fn received(&self) -> BTreeMap<u16, Received> {
         let state = self.state();
         state.gone.and(state.ports.values().map(|attached| &attached.seen))
+    }
+
+    /// What programs sent by a port, whoever has it by now. Over all ports as many packets and bytes as by all
+    /// adjacencies ([`Forwarder::used`]).
+    pub fn sent(&self, port: u16) -> Used {
+        self.0.sent.of(port)
     }
 
     /// A program of the port's that is attached nowhere: it answers as the attached one does, for proofs.
@@ -349,6 +359,11 @@ impl Forwarder {
         self.open_vlans(&state, port, open);
     }
 
+    /// Whether packets leave by a port in this way.
+    pub fn is_open(&self, port: u16) -> bool {
+        self.outlet(port) & 1 == 1
+    }
+
     /// Whether packets leave by a port, and with which tag (`forward.c`).
     fn outlet(&self, port: u16) -> u32 {
         words(&self.0.outlets)
@@ -396,6 +411,15 @@ impl Forwarder {
             attached.state = linked;
         }
         put
+    }
+
+    /// Notes whether the program of a port is one that may run. One whose interface is gone does not.
+    fn note_stuck(&self, state: &mut State, port: u16, put: Result<(), XdpError>) {
+        match put {
+            Err(error) if !error.is_detached() => state.stuck.insert(port),
+            _ => state.stuck.remove(&port),
+        };
+        self.0.stuck.store(!state.stuck.is_empty(), Relaxed);
     }
 
     fn put(&self, state: &State, port: u16, attached: &Attached) -> Result<Reads, String> {
@@ -448,13 +472,19 @@ impl Forwarder {
         let alive = inner.heartbeat.as_deref().map(Heartbeat::memory);
         names.memory("alive", alive.unwrap_or(names.any));
         names.number("survives", alive.is_some().into());
-        names.memory("own4", &inner.own[0]);
-        names.memory("own6", &inner.own[1]);
+        if let Some((Attached { classifier, .. }, _)) = port {
+            let ([own4, own6], [local4, local6]) = (classifier.filters(), classifier.local());
+            names.memory("own4", own4);
+            names.memory("own6", own6);
+            names.bound.insert("local4", Bound::Map(local4));
+            names.bound.insert("local6", Bound::Map(local6));
+        }
         names.memory("outlets", port.map_or(&inner.outlets, |(attached, _)| &attached.outlets));
         names.number("outlets_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
         names.map("left", left);
         names.map("uses", uses);
+        names.memory("sent", counters.map_or(&inner.sent, |c| &c.sent).memory());
         names.memory("seen", seen.map_or(names.any, Seen::memory));
         names.number("seen_last", seen.map_or(0, |seen| seen.places() as u64 - 1));
         let tags = port.and_then(|(attached, _)| attached.vlans.as_ref());
@@ -486,6 +516,7 @@ impl Forwarder {
 struct Counters {
     left: Map,
     uses: Map,
+    sent: Sent,
     seen: Seen,
 }
 
@@ -609,11 +640,6 @@ fn last(region: &Region, bytes: usize) -> u64 {
 impl Outside<Forwarding> for Forwarder {
     fn follow(&mut self, value: &Forwarding) {
         let mut state = self.state();
-        let filters = [filter_v4(&value.ports), filter_v6(&value.ports)];
-        for (memory, filter) in self.0.own.iter().zip(filters) {
-            let region = memory.region("own", 512);
-            region.u64s().iter().zip(filter).for_each(|(word, bits)| word.store(bits, Relaxed));
-        }
         let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));
         state.forwarding = Some(value.clone());
         if same {
@@ -630,9 +656,8 @@ impl Outside<Forwarding> for Forwarder {
             }
         };
         for port in state.ports.keys().copied().collect::<Vec<_>>() {
-            if self.relink(&mut state, port).is_err() {
-                self.0.stuck.store(true, Relaxed);
-            }
+            let put = self.relink(&mut state, port);
+            self.note_stuck(&mut state, port, put);
         }
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);

@@ -11,7 +11,7 @@ reasons! {
     Short = "short", "Shorter than an IP header.";
     Type = "type", "Neither IPv4 nor IPv6, or tagged twice.";
     Header = "header", "An IP header that is wrong.";
-    Address = "address", "Perhaps to or from the host itself, or an address that is not forwarded.";
+    Address = "address", "To or from the host itself, or an address that is not forwarded.";
     Expired = "expired", "TTL or hop limit used up.";
     Options = "options", "IPv4 with options, or another version.";
     NoTable = "no_table", "The tables of this family are not where the program can read.";

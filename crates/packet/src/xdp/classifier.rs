@@ -1,8 +1,8 @@
 //! The program on each interface: forwardable unicast to the router's sockets, the rest to the kernel.
 //!
 //! The rules stand in [`classify`](super::classify); a test compares the two frame by frame.
-//! Shape: about 90 instructions, no loops; four maps: settings (MAC, longest frame), sockets by
-//!        queue, counters by CPU, and the local addresses that all interfaces share.
+//! Shape: about 90 instructions, no loops; four maps: settings (MAC, longest frame, families that are
+//!        the kernel's), sockets by queue, counters by CPU, and the local addresses that all interfaces share.
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
 //!
 //! A tag may be hidden: many devices take the VLAN tag off before a program sees the frame, and veth
@@ -14,13 +14,13 @@
 //! its sockets are open, and keeps working when they close.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, Label, When, be16, be32};
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
-use super::{LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
+use super::{Families, LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
 use crate::device::afxdp;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
@@ -34,6 +34,11 @@ const NO_SOCKET: i32 = 2;
 /// Offsets in the settings.
 const MAC: i16 = 0;
 const MAX_LEN: i16 = 8;
+const LEFT: i16 = 12;
+
+/// Bits of the word at [`LEFT`].
+const LEFT_V4: i32 = 1;
+const LEFT_V6: i32 = 2;
 
 /// Frames that a classifier has seen. Each is counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,6 +62,14 @@ pub struct Classifier {
     presence: OwnedFd,
     filters: [Arc<SharedMemory>; 2],
     max_len: u16,
+    told: Mutex<Told>,
+}
+
+/// What the settings say besides the longest frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    mac: [u8; 6],
+    left: Families,
 }
 
 impl Classifier {
@@ -76,8 +89,9 @@ impl Classifier {
         let filters = shared.filters.clone();
         let code = program((&settings, &sockets, &counts), &local, &presence, None, None);
         let program = Program::load("classifier", &code)?;
+        let told = Mutex::default();
         let classifier =
-            Self { program, settings, sockets, counts, local, presence, filters, max_len };
+            Self { program, settings, sockets, counts, local, presence, filters, max_len, told };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -190,9 +204,38 @@ impl Classifier {
     /// # Errors
     /// What the kernel says.
     pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), XdpError> {
+        let mut told = self.told();
+        self.settle(Told { mac, ..*told })?;
+        told.mac = mac;
+        Ok(())
+    }
+
+    /// Leaves the packets of these families to the kernel, from the next frame on, and takes those of the others.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn leave(&self, left: Families) -> Result<(), XdpError> {
+        let mut told = self.told();
+        self.settle(Told { left, ..*told })?;
+        told.left = left;
+        Ok(())
+    }
+
+    /// The families whose packets are left to the kernel.
+    pub fn left(&self) -> Families {
+        self.told().left
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().expect("no panic while it is held")
+    }
+
+    fn settle(&self, Told { mac, left }: Told) -> Result<(), XdpError> {
         let mut value = [0; 16];
         value[..6].copy_from_slice(&mac);
         value[8..12].copy_from_slice(&u32::from(self.max_len).to_ne_bytes());
+        let word = if left.v4 { LEFT_V4 } else { 0 } | if left.v6 { LEFT_V6 } else { 0 };
+        value[12..].copy_from_slice(&word.to_ne_bytes());
         self.settings
             .update(&0u32.to_ne_bytes(), &value)
             .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of settings", source })
@@ -258,6 +301,7 @@ fn program(
 
     // IPv4: 0/8, 127/8, 224/4, 255.255.255.255 and local addresses stay.
     a.bind(v4);
+    a.load(Word, R1, R9, LEFT).and(R1, LEFT_V4).branch(R1, When::Ne, 0, pass);
     a.load(Byte, R1, R7, 30).branch(R1, When::Eq, 0, pass).branch(R1, When::Eq, 127, pass);
     a.and(R1, 0xf0).branch(R1, When::Eq, 224, pass);
     a.load(Word, R1, R7, 30).branch32(R1, When::Eq, be32(u32::MAX), pass);
@@ -267,6 +311,7 @@ fn program(
 
     // IPv6: ff00::/8, fe80::/10, ::, ::1 and local addresses stay.
     a.bind(v6);
+    a.load(Word, R1, R9, LEFT).and(R1, LEFT_V6).branch(R1, When::Ne, 0, pass);
     a.set(R1, R7).add(R1, 54).branch(R1, When::Gt, R8, pass);
     a.load(Byte, R1, R7, 38).branch(R1, When::Eq, 0xff, pass);
     a.load(Half, R1, R7, 38).and(R1, be16(0xffc0)).branch(R1, When::Eq, be16(0xfe80), pass);
@@ -360,7 +405,7 @@ mod tests {
         }
 
         fn model(&self, frame: &[u8]) -> Verdict {
-            classify(frame, OWN, MAX_LEN, &|a| self.local.contains(a))
+            classify(frame, OWN, MAX_LEN, self.classifier.left(), &|a| self.local.contains(a))
         }
     }
 
@@ -447,6 +492,30 @@ mod tests {
             }
         }
         assert_eq!(bench.classifier.counts().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_family_that_is_left_goes_to_the_kernel() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let bench = bench();
+        let frames = [frame(V4, "10.0.0.2", 60), frame(V6, "2001:db8::2", 60)];
+        let both = [false, true].map(|v4| [false, true].map(|v6| Families { v4, v6 }));
+        for left in both.as_flattened().iter().chain([&Families::NONE]) {
+            bench.classifier.leave(*left).unwrap();
+            let want = [left.v4, left.v6].map(|left| match left {
+                true => Verdict::Pass,
+                false => Verdict::Redirect,
+            });
+            assert_eq!(frames.each_ref().map(|frame| bench.kernel(frame)), want, "{left:?}");
+            assert_eq!(frames.each_ref().map(|frame| bench.model(frame)), want, "model: {left:?}");
+        }
+        // Neither setting changes the other.
+        bench.classifier.leave(Families { v4: true, v6: false }).unwrap();
+        bench.classifier.set_mac(OWN).unwrap();
+        assert_eq!(bench.kernel(&frames[0]), Verdict::Pass);
+        assert_eq!(bench.kernel(&frames[1]), Verdict::Redirect);
     }
 
     #[test]

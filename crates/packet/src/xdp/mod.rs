@@ -45,6 +45,27 @@ pub const XDP_PASS: i32 = 2;
 /// To where a redirect helper said.
 pub const XDP_REDIRECT: i32 = 4;
 
+/// Address families.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Families {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+impl Families {
+    /// Neither.
+    pub const NONE: Self = Self { v4: false, v6: false };
+    /// Both.
+    pub const BOTH: Self = Self { v4: true, v6: true };
+
+    /// Whether there is none that `other` has not.
+    pub fn within(self, other: Self) -> bool {
+        (!self.v4 || other.v4) && (!self.v6 || other.v6)
+    }
+}
+
 /// Where on the receive path a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {

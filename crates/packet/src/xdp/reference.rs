@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::Families;
+
 /// Who gets a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -19,25 +21,27 @@ pub enum Verdict {
 /// IPv4 and IPv6, sent to this interface's own link address, to a unicast address that is not local.
 /// All else is the kernel's: ARP and other protocols, VLAN tags, multicast and broadcast, link-local
 /// and loopback addresses, our own addresses, what is too short to tell and too long to hold.
-/// Broken headers of packets to others go to the router, which counts them by reason.
+/// Broken headers of packets to others go to the router, which counts them by reason. Packets of the families in `left`
+/// are the kernel's as well.
 pub fn classify(
     frame: &[u8],
     mac: [u8; 6],
     max_len: u16,
+    left: Families,
     local: &dyn Fn(IpAddr) -> bool,
 ) -> Verdict {
     if frame.len() > usize::from(max_len) || !frame.starts_with(&mac) {
         return Verdict::Pass;
     }
     let to_others = match frame.get(12..14) {
-        Some([0x08, 0x00]) => frame.get(30..34).is_some_and(|bytes| {
+        Some([0x08, 0x00]) if !left.v4 => frame.get(30..34).is_some_and(|bytes| {
             let address = Ipv4Addr::from(<[u8; 4]>::try_from(bytes).expect("4 bytes"));
             // 0/8 and 127/8 do not leave a host, 224/4 is multicast.
             !(matches!(address.octets()[0], 0 | 127 | 224..=239)
                 || address.is_broadcast()
                 || local(address.into()))
         }),
-        Some([0x86, 0xdd]) => frame.get(38..54).is_some_and(|bytes| {
+        Some([0x86, 0xdd]) if !left.v6 => frame.get(38..54).is_some_and(|bytes| {
             let address = Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes"));
             !(address.is_unspecified()
                 || address.is_loopback()
@@ -70,7 +74,7 @@ mod tests {
             }
         }
         let own: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
-        classify(&frame, MAC, 1792, &|a| own.contains(&a))
+        classify(&frame, MAC, 1792, Families::NONE, &|a| own.contains(&a))
     }
 
     #[test]

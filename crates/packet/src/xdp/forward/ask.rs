@@ -12,7 +12,7 @@ use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
-    Counters, Forwarder, NO_TABLES, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked, vlans,
+    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked, vlans,
 };
 use crate::xdp::bpf::{Map, MapKind, Program};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
@@ -64,8 +64,8 @@ impl Forwarder {
     pub fn tried(&self, fib: u16, packet: &[u8]) -> Result<Vec<Tried>, XdpError> {
         let state = self.state();
         // Programs differ by the port's own address and by what senders behind it may leave open; what they
-        // do with a packet to the port differs by the latter alone.
-        let mut alike: Vec<(Result<bool, &str>, Vec<u16>)> = Vec::new();
+        // do with a packet to the port differs by the latter alone, and by the families that they forward.
+        let mut alike: Vec<(Result<(bool, Reads), &str>, Vec<u16>)> = Vec::new();
         for (&port, attached) in &state.ports {
             let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
                 continue;
@@ -74,7 +74,7 @@ impl Forwarder {
                 continue;
             }
             let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-            let kind = attached.state.as_ref().map(|_| fill).map_err(String::as_str);
+            let kind = attached.state.as_ref().map(|reads| (fill, *reads)).map_err(String::as_str);
             // What comes tagged goes alike.
             let all =
                 std::iter::once(port).chain(vlans::read_by(&state, port).map(|vlan| vlan.port));
@@ -83,7 +83,7 @@ impl Forwarder {
                 None => alike.push((kind, all.collect())),
             }
         }
-        let one = |(kind, ports): (Result<bool, &str>, Vec<u16>)| {
+        let one = |(kind, ports): (Result<(bool, Reads), &str>, Vec<u16>)| {
             let fate = match kind {
                 Ok(_) => Ok(self.fate(&state, ports[0], packet)?),
                 Err(why) => Err(why.to_owned()),

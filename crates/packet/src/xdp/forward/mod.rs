@@ -33,7 +33,7 @@ use fingerpost_route::{Forwarding, Outside, PortInfo, PortTable, Shared};
 use super::asm::Insn;
 use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::object::{self, Bound};
-use super::{Classifier, Link, Mode, XdpError};
+use super::{Classifier, Families, Link, Mode, XdpError};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
 pub use heartbeat::Heartbeat;
@@ -256,6 +256,14 @@ impl Forwarder {
         let _ = self.0.devices.delete(&u32::from(port).to_ne_bytes());
     }
 
+    /// Follows a change of the families that the classifier of a port [leaves to the kernel](Classifier::leave).
+    ///
+    /// # Errors
+    /// When the kernel refuses both the new program and to go without one.
+    pub fn families_changed(&self, port: u16) -> Result<(), XdpError> {
+        self.relink(&mut self.state(), port)
+    }
+
     /// What the program of a port forwards, or why it does not; of a VLAN interface, that of the one it is on.
     pub fn reads(&self, port: u16) -> Option<Result<Reads, String>> {
         let state = self.state();
@@ -431,8 +439,9 @@ impl Forwarder {
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let fib = forwarding.ports.fib(port);
-        let v4 = form_v4(forwarding.v4_of(fib)).is_some();
-        Ok(Reads { v4, v6: reads_v6(forwarding.v6_of(fib)) })
+        let left = attached.classifier.left();
+        let v4 = !left.v4 && form_v4(forwarding.v4_of(fib)).is_some();
+        Ok(Reads { v4, v6: !left.v6 && reads_v6(forwarding.v6_of(fib)) })
     }
 
     /// The program of a port, with counters of its own if there are any.
@@ -505,8 +514,9 @@ impl Forwarder {
         names.number("slots_last", last(slots, 4));
         // By words of 8 bytes, of which an adjacency is two.
         names.number("adjacencies_last", last(adjacencies, 16) * 2);
-        names.table_v4(forwarding.v4_of(fib));
-        names.table_v6(forwarding.v6_of(fib));
+        let left = port.map_or(Families::NONE, |(attached, _)| attached.classifier.left());
+        names.table_v4(forwarding.v4_of(fib), left.v4);
+        names.table_v6(forwarding.v6_of(fib), left.v6);
         object::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
@@ -565,8 +575,9 @@ impl<'a> Names<'a> {
         shared.is_some()
     }
 
-    fn table_v4(&mut self, lookup: &'a dyn Lookup<u32>) {
-        let form = form_v4(lookup);
+    /// `left`: packets of this family are the kernel's.
+    fn table_v4(&mut self, lookup: &'a dyn Lookup<u32>, left: bool) {
+        let form = form_v4(lookup).filter(|_| !left);
         let readable = form.is_some();
         self.region_of(readable, "v4_direct16", lookup, "direct");
         self.region_of(readable, "v4_direct32", lookup, "direct");
@@ -579,8 +590,8 @@ impl<'a> Names<'a> {
         self.number("v4_form", form.map_or(0, |(number, _)| number));
     }
 
-    fn table_v6(&mut self, lookup: &'a dyn Lookup<u128>) {
-        let readable = reads_v6(lookup);
+    fn table_v6(&mut self, lookup: &'a dyn Lookup<u128>, left: bool) {
+        let readable = !left && reads_v6(lookup);
         self.region_of(readable, "v6_direct", lookup, "direct");
         let heap = self.region_of(readable, "v6_heap", lookup, "heap");
         self.number("v6_heap_last", heap);

@@ -14,7 +14,7 @@ reasons! {
     Address = "address", "To or from the host itself, or an address that is not forwarded.";
     Expired = "expired", "TTL or hop limit used up.";
     Options = "options", "IPv4 with options, or another version.";
-    NoTable = "no_table", "The tables of this family are not where the program can read.";
+    NoTable = "no_table", "The tables of this family are not where the program can read, or its packets stay with the kernel.";
     Verdict = "verdict", "The next hop is no neighbor: no route, the host, a station to be found, a refusal.";
     TooBig = "too_big", "Larger than the next hop's MTU.";
     Unresolved = "unresolved", "The next hop's link address is not known.";

@@ -588,6 +588,45 @@ fn ports_with_filters_are_left_to_the_graph() {
     });
 }
 
+/// Packets of a family that the classifier of their port leaves to the kernel are no program's, those of the other are.
+#[test]
+fn a_family_that_is_left_is_not_forwarded() {
+    lab::in_namespace(|| {
+        let Lab { forwarder, topology, .. } = Lab::new();
+        let (lan, mac) = (topology.port("lan"), topology.mac("lan").0);
+        let mut frames = [
+            crate::testing::frame_v4("10.1.0.2", "198.51.100.7", 64, 17, &[7; 40]),
+            crate::testing::frame_v6("2001:db8:1::2", "2001:db8:180::9", 64, 17, &[7; 40]),
+        ];
+        for frame in &mut frames {
+            frame[..6].copy_from_slice(&mac);
+        }
+        for (v4, v6) in [(false, false), (true, false), (false, true), (true, true), (false, false)]
+        {
+            let state = forwarder.state();
+            state.ports[&lan].classifier.leave(Families { v4, v6 }).unwrap();
+            drop(state);
+            forwarder.families_changed(lan).unwrap();
+            assert_eq!(forwarder.reads(lan), Some(Ok(Reads { v4: !v4, v6: !v6 })));
+            for (frame, left) in frames.iter().zip([v4, v6]) {
+                let answer = forwarder.tester(lan).unwrap().test(frame).unwrap();
+                let want = if left { XDP_PASS } else { XDP_REDIRECT };
+                assert_eq!(answer.action.cast_signed(), want, "{v4} {v6} {frame:02x?}");
+            }
+        }
+        // What becomes of a packet depends on the port that it comes in by.
+        forwarder.state().ports[&lan].classifier.leave(Families { v4: true, v6: false }).unwrap();
+        forwarder.families_changed(lan).unwrap();
+        let packet = crate::testing::frame_v4("9.1.1.1", "198.51.100.7", 64, 17, &[7; 40]);
+        let tried = forwarder.tried(0, &packet[14..]).unwrap();
+        let fate =
+            |port| tried.iter().find(|tried| tried.ports.contains(&port)).unwrap().fate.clone();
+        assert_eq!(fate(lan), Ok(Fate::Left(LeftAlone::NoTable)));
+        // By this one its table is read: it would turn back.
+        assert_eq!(fate(topology.port("wan")), Ok(Fate::Left(LeftAlone::Outlet)));
+    });
+}
+
 /// Both paths choose the same slot of a group with weights 3:1, whatever the flow.
 #[test]
 fn groups_are_shared_out_as_in_the_graph() {

@@ -1,5 +1,6 @@
 //! What must hold for any bytes: everything that reads them ends, and without a panic.
 
+use super::obstacle::forwarding::Forwarding;
 use super::obstacle::{Survey, nft, rule, tc, xfrm};
 use super::{Messages, address, link, neighbor, nexthop, route};
 
@@ -25,6 +26,7 @@ pub fn check(bytes: &[u8]) -> usize {
         let _ = address::parse(&message);
         let _ = neighbor::parse(&message);
         let _ = rule::parse(&message);
+        let _ = Forwarding::default().read(&message);
         let _ = tc::parse_qdisc(&message).map(|qdisc| qdisc.obstacle());
         let _ = tc::parse_filter(&message);
         let _ = xfrm::parse(&message);

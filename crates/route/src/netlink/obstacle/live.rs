@@ -13,6 +13,10 @@ fn in_namespace(name: &str, body: fn()) {
 
 /// Asks for everything, a socket for each question.
 fn survey() -> Vec<Obstacle> {
+    surveyed().obstacles().to_vec()
+}
+
+fn surveyed() -> Survey {
     let mut survey = Survey::new();
     let mut buf = Vec::with_capacity(64 << 10);
     while let Some((protocol, request)) = survey.output() {
@@ -31,7 +35,7 @@ fn survey() -> Vec<Obstacle> {
     }
     assert!(survey.is_done());
     assert_eq!(survey.unanswered(), [""; 0]);
-    survey.obstacles().to_vec()
+    survey
 }
 
 /// One obstacle, in one line.
@@ -107,34 +111,41 @@ fn each_kind_is_found_and_named() {
 }
 
 #[test]
-fn both_sorts_of_iptables_are_found() {
-    in_namespace("both_sorts_of_iptables_are_found", || {
-        for tool in ["iptables-nft", "iptables-legacy"] {
-            if Command::new(tool).arg("-V").output().is_err() {
-                return println!("skipped: needs {tool} (iptables)");
-            }
+fn rules_of_iptables_are_found_as_nftables_chains() {
+    in_namespace("rules_of_iptables_are_found_as_nftables_chains", || {
+        if Command::new("iptables-nft").arg("-V").output().is_err() {
+            return println!("skipped: needs iptables-nft (iptables)");
         }
-        let legacy = |family: &str| {
-            // Of this thread's namespace; the process's own may be another.
-            let path = format!("/proc/thread-self/net/{family}_tables_names");
-            super::legacy_tables(&std::fs::read_to_string(path).unwrap_or_default(), family)
-        };
-        assert_eq!((survey(), legacy("ip"), legacy("ip6")), (vec![], vec![], vec![]));
+        assert_eq!(survey(), []);
         run("iptables-nft -A FORWARD -j DROP");
         let all: Vec<_> = survey().iter().map(found).collect();
         assert_eq!(
             all,
             ["nftables: nft ip table filter chain FORWARD: filter hook forward, 1 rule"]
         );
-        if Command::new("iptables-legacy")
-            .args(["-A", "FORWARD", "-j", "DROP"])
-            .status()
-            .unwrap()
-            .success()
-        {
-            assert_eq!(legacy("ip").len(), 1);
-        } else {
-            println!("skipped: needs the old iptables modules");
-        }
+    });
+}
+
+#[test]
+fn switches_of_forwarding_are_read_per_interface_and_family() {
+    in_namespace("switches_of_forwarding_are_read_per_interface_and_family", || {
+        run("ip link add ra index 11 type veth peer name pa index 12");
+        let off = || {
+            let survey = surveyed();
+            let links = [(11, "ra"), (12, "pa")];
+            links.map(|(link, name)| {
+                let forwarding = survey.forwarding();
+                (forwarding.off_v4(link, name), forwarding.off_v6())
+            })
+        };
+        let (v4, v6) = ("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0");
+        run("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0");
+        assert_eq!(off(), [(); 2].map(|()| (Some(v4.into()), Some(v6.into()))));
+        run("sysctl -qw net.ipv4.conf.pa.forwarding=1");
+        assert_eq!(off().map(|(v4, _)| v4), [Some(v4.into()), None]);
+        run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        assert_eq!(off(), [(None, None), (None, None)]);
+        run("sysctl -qw net.ipv4.conf.ra.forwarding=0 net.ipv6.conf.ra.forwarding=0");
+        assert_eq!(off(), [(Some("net.ipv4.conf.ra.forwarding=0".into()), None), (None, None)]);
     });
 }

@@ -1,16 +1,20 @@
 //! What the kernel would have done to forwarded packets and a bypass of it would not: rules, traffic
-//! control, IPsec policies, netfilter chains.
+//! control, IPsec policies, netfilter chains, not to forward at all.
 //!
 //! [`Survey`] asks one thing after another; whoever runs it owns a socket for each [`Protocol`] and
-//! carries the bytes. Not seen here: BPF programs attached by links (tcx, netfilter), and the old
-//! iptables modules, which have no netlink: [`legacy_tables`] reads their file instead.
+//! carries the bytes. [`GROUPS`] is where the kernel reports changes of any of it. Not seen here: BPF programs attached
+//! by links (tcx, netfilter), and the old iptables modules, which have no netlink: [`legacy`] reads their tables.
 
+pub mod forwarding;
+pub mod legacy;
 #[cfg(test)]
 mod live;
 pub mod nft;
 pub mod rule;
 pub mod tc;
 pub mod xfrm;
+
+use forwarding::Forwarding;
 
 use super::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Malformed, Messages};
 
@@ -36,6 +40,11 @@ impl Protocol {
     }
 }
 
+/// The multicast groups that report changes of what a [`Survey`] asks for: `RTNLGRP_TC`, `RTNLGRP_IPV4_RULE`,
+/// `RTNLGRP_IPV6_RULE`, `RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`; `XFRMNLGRP_POLICY`; `NFNLGRP_NFTABLES`.
+pub const GROUPS: [(Protocol, &[u32]); 3] =
+    [(Protocol::Route, &[4, 8, 19, 24, 25]), (Protocol::Xfrm, &[4]), (Protocol::Netfilter, &[7])];
+
 /// Something that keeps packets of a link, or of all links, with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Obstacle {
@@ -55,12 +64,15 @@ enum Step {
     Filters { link: u32, parent: u32 },
     Policies,
     Chains,
+    Forwarding(u8),
 }
 
 impl Step {
     fn protocol(self) -> Protocol {
         match self {
-            Self::Rules(_) | Self::Qdiscs | Self::Filters { .. } => Protocol::Route,
+            Self::Rules(_) | Self::Qdiscs | Self::Filters { .. } | Self::Forwarding(_) => {
+                Protocol::Route
+            }
             Self::Policies => Protocol::Xfrm,
             Self::Chains => Protocol::Netfilter,
         }
@@ -73,6 +85,7 @@ impl Step {
             Self::Filters { .. } => "traffic filters",
             Self::Policies => "IPsec policies",
             Self::Chains => "nftables chains",
+            Self::Forwarding(_) => "forwarding switches",
         }
     }
 }
@@ -92,6 +105,7 @@ pub struct Survey {
     /// Which of the rules that are there from the start were seen.
     rules: [bool; 3],
     obstacles: Vec<Obstacle>,
+    forwarding: Forwarding,
     unanswered: Vec<String>,
 }
 
@@ -112,8 +126,15 @@ impl Survey {
     /// A survey that has asked nothing yet.
     pub fn new() -> Self {
         // Taken from the end.
-        let steps =
-            vec![Step::Chains, Step::Policies, Step::Qdiscs, Step::Rules(IPV6), Step::Rules(IPV4)];
+        let steps = vec![
+            Step::Forwarding(IPV6),
+            Step::Forwarding(IPV4),
+            Step::Chains,
+            Step::Policies,
+            Step::Qdiscs,
+            Step::Rules(IPV6),
+            Step::Rules(IPV4),
+        ];
         Self {
             steps,
             asked: None,
@@ -122,6 +143,7 @@ impl Survey {
             retries: 0,
             rules: [false; 3],
             obstacles: Vec::new(),
+            forwarding: Forwarding::default(),
             unanswered: Vec::new(),
         }
     }
@@ -142,6 +164,10 @@ impl Survey {
             Step::Filters { link, parent } => tc::dump_filters(link, parent, self.seq),
             Step::Policies => xfrm::dump(self.seq),
             Step::Chains => nft::dump_chains(self.seq),
+            Step::Forwarding(family) => {
+                self.forwarding.forget(family);
+                forwarding::dump(family, self.seq)
+            }
         };
         Some((step.protocol(), request))
     }
@@ -193,6 +219,7 @@ impl Survey {
                 }
                 tc::NEW_FILTER => self.found(Some(tc::parse_filter(&message)?)),
                 xfrm::NEW => self.found(xfrm::parse(&message)?),
+                forwarding::NEW => self.forwarding.read(&message)?,
                 nft::NEW_CHAIN => self.found(nft::parse_chain(&message)?),
                 _ => {}
             }
@@ -222,6 +249,11 @@ impl Survey {
         &self.obstacles
     }
 
+    /// Whether the kernel forwards at all.
+    pub fn forwarding(&self) -> &Forwarding {
+        &self.forwarding
+    }
+
     /// What could not be found out, and why: `IPsec policies: error 1`.
     pub fn unanswered(&self) -> &[String] {
         &self.unanswered
@@ -236,19 +268,6 @@ impl Survey {
     fn found(&mut self, obstacle: Option<Obstacle>) {
         self.obstacles.extend(obstacle.filter(|new| !self.obstacles.contains(new)));
     }
-}
-
-/// Tables of the old iptables modules, from `/proc/net/ip_tables_names` (or `ip6_tables_names`):
-/// one name a line. A table is listed once it was used in this namespace, even if it is empty now.
-pub fn legacy_tables(names: &str, tool: &str) -> Vec<Obstacle> {
-    let tables = names.lines().map(str::trim).filter(|name| !name.is_empty());
-    tables
-        .map(|name| Obstacle {
-            subsystem: "iptables",
-            link: None,
-            what: format!("{tool} (legacy) table {name}"),
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -271,10 +290,10 @@ mod tests {
             survey.input(&done(seq + 1, 0, 0)).unwrap(); // another's answer
             assert!(survey.output().is_none());
             let disturb = if asked.len() == 2 { F_DUMP_INTR } else { 0 };
-            let code = [0, 0, 0, 0, -1, -95][asked.len() - 1];
+            let code = [0, 0, 0, 0, -1, -95, 0, -95][asked.len() - 1];
             survey.input(&done(seq, code, disturb)).unwrap();
         }
-        assert_eq!(asked, [0, 0, 0, 0, 6, 12]);
+        assert_eq!(asked, [0, 0, 0, 0, 6, 12, 0, 0]);
         assert!(survey.is_done());
         // Rules were asked for twice and then there were none, of neither family.
         let lacking: Vec<_> = survey.obstacles().iter().map(|o| o.what.as_str()).collect();
@@ -282,13 +301,5 @@ mod tests {
         assert_eq!(lacking.len(), 4);
         // No nf_tables is no obstacle; not being allowed to look is not the same as nothing there.
         assert_eq!(survey.unanswered(), ["IPsec policies: error 1"]);
-    }
-
-    #[test]
-    fn legacy_tables_are_named() {
-        let found = legacy_tables("filter\nnat\n", "iptables");
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[1].what, "iptables (legacy) table nat");
-        assert!(legacy_tables("", "iptables").is_empty());
     }
 }

@@ -238,18 +238,40 @@ impl Router {
         interfaces: usize,
     ) -> Self {
         let router = Self::begin(command, namespace, words);
-        router.wait_for("to forward", |said| {
-            said.iter().any(|line| line.contains("forwarding on"))
-                && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
-        });
+        router.wait_to_forward(interfaces);
         router
     }
 
-    /// The same without waiting for anything.
+    /// The same where the kernel's own forwarding is on, or keeps what it was told not to forward.
+    ///
+    /// # Panics
+    /// As [`Router::start`].
+    pub fn start_obeying(namespace: &str, words: &str, interfaces: usize) -> Self {
+        let router = Self::spawn(command, namespace, words);
+        router.wait_to_forward(interfaces);
+        router
+    }
+
+    fn wait_to_forward(&self, interfaces: usize) {
+        self.wait_for("to forward", |said| {
+            said.iter().any(|line| line.contains("forwarding on"))
+                && said.iter().filter(|line| line.contains("taken over: ")).count() >= interfaces
+        });
+    }
+
+    /// The same without waiting for anything. A router that takes interfaces over does so although the kernel's own
+    /// forwarding is off: [`Line::new`] sees to it that only the program forwards.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn begin(command: fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
+        match words.contains(".click") {
+            true => Self::spawn(command, namespace, words),
+            false => Self::spawn(command, namespace, &format!("--ignore forwarding {words}")),
+        }
+    }
+
+    fn spawn(command: fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
         let program = program().expect("the line was made with it");
         let words = format!("{} run --json {words}", program.display());
         let mut child = command(namespace, words.trim_end())

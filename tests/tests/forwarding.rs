@@ -125,6 +125,7 @@ fn the_kernel_takes_over_when_the_program_dies() {
 #[test]
 fn what_the_kernel_does_to_packets_keeps_its_interfaces() {
     let Some(line) = Line::new(&["nft", "tc"]) else { return };
+    line.kernel_forwards(true);
     let program = fingerpost_tests::program().expect("the line was made with it");
     let check = |more: &str| {
         run(&line.router, format!("{} run --check {more}", program.display()).trim_end())

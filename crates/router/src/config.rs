@@ -246,13 +246,36 @@ pub(crate) enum CoresWord {
     Auto,
 }
 
+/// What a change of the kernel's policy does to an interface that is taken over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnChange {
+    /// It goes back to the kernel, until the obstacle is gone.
+    #[default]
+    Release,
+    /// It stays, with a warning.
+    Warn,
+}
+
+impl OnChange {
+    /// As the configuration writes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Warn => "warn",
+        }
+    }
+}
+
 /// What to do about things that the kernel does to forwarded packets and we do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Takeover {
-    /// Subsystems to take interfaces over in spite of: `rule`, `tc`, `xfrm`, `nftables`,
+    /// Subsystems to take interfaces over in spite of: `forwarding`, `rule`, `tc`, `xfrm`, `nftables`,
     /// `iptables`, `master`.
     pub(crate) ignore: Vec<String>,
+    /// What becomes of an interface when such an obstacle appears at run time.
+    pub(crate) on_change: OnChange,
     /// For how many seconds drivers forward on without this process; 0: not at all.
     pub(crate) survive_s: u32,
 }
@@ -616,7 +639,8 @@ mod tests {
             [workers]
             cores = [1, 2]
             [takeover]
-            ignore = ["nftables"]
+            ignore = ["nftables", "forwarding"]
+            on_change = "warn"
             survive_s = 60
             [xdp]
             memory = "8M"
@@ -636,6 +660,8 @@ mod tests {
         assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
         assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
+        let on_change = [full.takeover.on_change, Config::default().takeover.on_change];
+        assert_eq!(on_change, [OnChange::Warn, OnChange::Release]);
         assert_eq!(full.takeover.survive(), Some(Duration::from_secs(60)));
         assert_eq!(Config::default().takeover.survive(), None);
         assert_eq!(
@@ -717,6 +743,10 @@ mod tests {
             ),
             ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),
+            (
+                "[takeover]\non_change = \"releas\"",
+                "2: unknown variant `releas`, expected `release` or `warn`",
+            ),
             ("[takeover]\nsurvive_s = 86401", "2: survive_s must be from 0 to 86400, not 86401"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[xdp]\nmemory = \"16MB\"", "2: `16MB` is no size: \"16M\", \"512K\", or a number"),

@@ -1,5 +1,5 @@
-//! The system calls that the program needs and the standard library has not: netlink sockets, poll,
-//! signals, processor affinity and network namespaces.
+//! The system calls that the program needs and the standard library has not: netlink sockets, socket options of
+//! iptables, poll, signals, processor affinity and network namespaces.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Every file descriptor passed to a call is owned or borrowed for the length of the call.
@@ -115,6 +115,34 @@ impl Netlink {
         let (fd, value) = (self.fd(), (&raw const *value).cast());
         // SAFETY: invariants 1 and 2.
         check(unsafe { libc::setsockopt(fd, level, option, value, socklen::<T>()) }).map(drop)
+    }
+}
+
+/// A socket whose options are the tables of the old iptables modules.
+#[derive(Debug)]
+pub(crate) struct Tables(OwnedFd);
+
+impl Tables {
+    /// Those of an address family, of the calling thread's namespace.
+    pub(crate) fn open(family: libc::c_int) -> io::Result<Self> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+        // SAFETY: invariant 1: the descriptor is new and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Asks what `question` holds; the answer takes its place. Needs `CAP_NET_ADMIN`.
+    pub(crate) fn ask(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        question: &mut [u8],
+    ) -> io::Result<()> {
+        let mut len = libc::socklen_t::try_from(question.len()).map_err(io::Error::other)?;
+        let (fd, value) = (self.0.as_raw_fd(), question.as_mut_ptr().cast());
+        // SAFETY: invariants 1 and 2.
+        check(unsafe { libc::getsockopt(fd, level, option, value, &raw mut len) }).map(drop)
     }
 }
 

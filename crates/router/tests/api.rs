@@ -76,6 +76,10 @@ impl Lab {
             ip(&format!("netns add {namespace}"));
             ip(&format!("-n {namespace} link set lo up"));
         }
+        // A host whose kernel was told not to forward is not taken over.
+        for switch in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+            ip(&format!("netns exec {router} sysctl -qw {switch}"));
+        }
         ip(&format!("-n {router} link add r0 type veth peer name h0 netns {host}"));
         for (namespace, link, last) in [(&router, "r0", 1), (&host, "h0", 2)] {
             ip(&format!("-n {namespace} addr add 10.0.1.{last}/24 dev {link}"));

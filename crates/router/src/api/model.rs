@@ -320,6 +320,10 @@ pub(crate) struct Interface {
     pub(crate) path: String,
     /// How it is driven, or why it stays with the kernel.
     pub(crate) mode: String,
+    /// What the kernel does to forwarded packets of it, with the override: for that it stays with the kernel, as a whole
+    /// or with the packets of a family, or is taken over in spite of it (`takeover.on_change`); null where nothing is in
+    /// the way.
+    pub(crate) policy: Option<String>,
     /// Frames received for forwarding, by workers and in the driver.
     pub(crate) rx_packets: u64,
     /// Bytes of them.

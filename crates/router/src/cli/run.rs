@@ -26,7 +26,7 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost run
   $ fingerpost run --check
   $ fingerpost run router.toml --only eth0,eth1
-  $ fingerpost run --ignore nftables --json > report.json
+  $ fingerpost run --ignore nftables,forwarding --json > report.json
   $ fingerpost run --survive 60
   $ fingerpost run router.click -p 1234
   $ fingerpost run router.click --workers 2
@@ -34,7 +34,9 @@ pub(super) const COMMAND: Command = Command {
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report. With --survive drivers forward on
+kernel and prints a report; so does a crash, without the report. An interface whose packets the
+kernel would treat by rules of its own, or was told not to forward, stays with the kernel or goes
+back to it, until --ignore names the SUBSYSTEM or the rule is gone. With --survive drivers forward on
 by what they know, until another daemon takes over, the time is up, or `fingerpost release`.
 
 A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and

@@ -29,9 +29,9 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost top --count 1 --json | jq .interfaces
   $ fingerpost top --control 127.0.0.1:1234
 
-Interfaces with packets a second in and out, the elements that take the most of the processor,
-drops by reason a second, and the lookup tables. With --json a line a picture. Elements are timed
-while it runs, which costs two looks at the processor's clock a batch and element. --control shows
+Interfaces with packets a second in and out, and what of the kernel's policy is in their way; the
+elements that take the most of the processor, drops by reason a second, and the lookup tables. With
+--json a line a picture. Elements are timed while it runs, which costs two looks at the processor's clock a batch and element. --control shows
 the workers, elements and drops of a graph of a file (`run FILE.click`).",
     arguments: Arguments::augment_args,
     run,
@@ -117,6 +117,8 @@ struct Rates {
     name: String,
     up: bool,
     path: String,
+    /// What the kernel does to its forwarded packets, where that is in the way.
+    policy: Option<String>,
     /// Packets and bits a second.
     rx_packets: f64,
     rx_bits: f64,
@@ -187,6 +189,7 @@ impl Picture {
                 name: now.name.clone(),
                 up: now.up,
                 path: now.path.clone(),
+                policy: now.policy.clone(),
                 rx_packets: rate(|i| i.rx_packets),
                 rx_bits: rate(|i| i.rx_bytes) * 8.0,
                 tx_packets: rate(|i| i.tx_packets),
@@ -292,6 +295,11 @@ impl Report for Picture {
             ]);
         }
         columns.write(to)?;
+        for row in &self.interfaces {
+            if let Some(policy) = &row.policy {
+                writeln!(to, "{}: {policy}", row.name)?;
+            }
+        }
         writeln!(to)?;
         write_elements(&self.elements, to)?;
         writeln!(to)?;

@@ -24,6 +24,8 @@ mod egress;
 mod features;
 pub(crate) mod filters;
 mod kernel;
+mod obstacles;
+mod policy;
 mod ports;
 mod reader;
 mod report;
@@ -122,6 +124,8 @@ pub(crate) struct Daemon {
     /// The source of routes that commands make.
     command: SourceId,
     interfaces: Interfaces,
+    /// Of the kernel.
+    policy: policy::Watch,
     workers: Vec<WorkerHandle>,
     asks: Receiver<Ask>,
     events: Receiver<Event>,
@@ -170,7 +174,7 @@ impl Daemon {
         let Learned { mut control, kernel, sources, messages } = learn(config)?;
         let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
         let load = started.elapsed();
-        let findings = takeover::survey().map_err(DaemonError::Survey)?;
+        let (policy, findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
         let mut messages = [found, messages].concat();
         messages.extend(findings.unanswered.iter().map(|what| format!("cannot tell: {what}")));
         let mut interfaces = Interfaces::new(options, findings, survival)?;
@@ -220,6 +224,7 @@ impl Daemon {
             sources,
             command,
             interfaces,
+            policy,
             workers,
             asks,
             events,
@@ -312,6 +317,9 @@ impl Daemon {
         let requests = self.control.take_requests();
         self.kernel.ask(&requests);
         self.follow_ports();
+        if let Some(findings) = self.policy.take(&mut self.messages) {
+            self.interfaces.set_findings(findings);
+        }
         self.interfaces.sync(&self.control, &self.workers);
         self.interfaces.look_at_outlets(now);
         self.messages.extend(self.interfaces.take_notices());

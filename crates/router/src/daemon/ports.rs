@@ -26,6 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::egress::{StandIns, confirm};
 use super::features::Asker;
+use super::obstacles::Marks;
 use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
@@ -106,6 +107,9 @@ pub(crate) struct InterfaceReport {
     /// `xdp`, `afxdp` or `kernel`.
     pub(crate) path: &'static str,
     pub(crate) mode: String,
+    /// What the kernel does to forwarded packets of it: for that it stays with the kernel, as a whole or with the packets
+    /// of a family, or is taken over in spite of it.
+    pub(crate) policy: Option<String>,
     /// Frames left to the kernel by the classifier.
     pub(crate) punted: u64,
     /// Frames handed to the workers' sockets.
@@ -119,6 +123,9 @@ pub(crate) type Plan = (String, Result<Mode, String>);
 pub(crate) struct Interfaces {
     pub(super) options: RunOptions,
     pub(super) findings: Findings,
+    /// Something changed that decides how interfaces are driven, besides their state.
+    pub(super) surveyed: bool,
+    pub(super) marks: Marks,
     local: LocalAddresses,
     /// Has the kernel forward at once where this process is killed.
     _watch: Option<Watch>,
@@ -156,6 +163,8 @@ impl Interfaces {
         Ok(Self {
             options: options.clone(),
             findings,
+            surveyed: false,
+            marks: Marks::default(),
             local,
             _watch: watch.ok(),
             forwarder: None,
@@ -277,7 +286,7 @@ impl Interfaces {
     }
 
     pub(super) fn plan(&self, link: u32, state: &LinkState) -> Result<Mode, String> {
-        plan(&self.options, &self.findings, link, state)
+        plan(&self.options, state, || self.obstacle(link, state))
     }
 
     /// What would be done with each link, in words.
@@ -289,7 +298,11 @@ impl Interfaces {
         control
             .links()
             .filter(|(_, _, state)| !state.loopback)
-            .map(|(link, _, state)| (state.name.clone(), plan(options, findings, link, state)))
+            .map(|(link, _, state)| {
+                let ignore = &options.config.takeover.ignore;
+                let obstacle = || takeover::judge(link, state, findings, ignore).err();
+                (state.name.clone(), plan(options, state, obstacle))
+            })
             .collect()
     }
 
@@ -351,6 +364,7 @@ impl Interfaces {
     /// its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_local(control);
+        self.follow_policy(control);
         self.sync_vlans(control);
         self.close_gone(control, workers);
         self.follow_changed(control, workers);
@@ -407,6 +421,7 @@ impl Interfaces {
             })
             .map(|(link, _, state)| (link, state.clone()))
             .collect();
+        let mut released = Vec::new();
         for (link, state) in changed {
             let planned = self.plan(link, &state);
             let Some(open) = self.open.get_mut(&link) else { continue };
@@ -429,45 +444,70 @@ impl Interfaces {
                     continue;
                 }
             };
-            self.release(link, &reason, workers);
+            released.push((link, reason));
         }
+        self.release(&released, workers);
     }
 
-    /// Gives an interface back to the kernel, which has its frames before its sockets are closed; what these have
+    /// Gives interfaces back to the kernel, which has their frames before their sockets are closed; what these have
     /// received is forwarded.
-    fn release(&mut self, link: u32, reason: &str, workers: &[WorkerHandle]) {
-        let Some(open) = self.open.get_mut(&link) else { return };
-        let punted = open.counts().0;
-        let Drive::Afxdp { classifier, queues, _link } =
-            std::mem::replace(&mut open.drive, Drive::Kernel)
-        else {
-            return;
-        };
-        reason.clone_into(&mut open.mode);
-        let (port, name) = (open.port, open.state.name.clone());
-        if let Some(forwarder) = &self.forwarder {
-            forwarder.remove_port(port);
+    fn release(&mut self, released: &[(u32, String)], workers: &[WorkerHandle]) {
+        let mut links = Vec::new();
+        for (link, reason) in released {
+            let Some(open) = self.open.get_mut(link) else { continue };
+            let punted = open.counts().0;
+            let Drive::Afxdp { classifier, queues, _link } =
+                std::mem::replace(&mut open.drive, Drive::Kernel)
+            else {
+                continue;
+            };
+            reason.clone_into(&mut open.mode);
+            let (port, name) = (open.port, open.state.name.clone());
+            if let Some(forwarder) = &self.forwarder {
+                forwarder.remove_port(port);
+            }
+            // Where it fails the frames of its queues are lost with its sockets.
+            if let Err(error) = classifier.clear_sockets(queues) {
+                self.notices.push(format!("{name}: {error}"));
+            }
+            self.closed_punted += punted;
+            self.notices.push(format!("{name}: given back to the kernel: {reason}"));
+            links.push((*link, port, name, _link));
         }
-        // Where it fails the frames of its queues are lost with its sockets.
-        if let Err(error) = classifier.clear_sockets(queues) {
-            self.notices.push(format!("{name}: {error}"));
+        if links.is_empty() {
+            return;
         }
         xdp::wait_for_programs();
-        self.retire(link, port, &name, workers);
-        self.survival.let_go(link, &mut self.notices);
-        self.closed_punted += punted;
-        self.notices.push(format!("{name}: given back to the kernel: {reason}"));
+        for (link, port, name, attached) in links {
+            self.retire(link, port, &name, workers);
+            self.survival.let_go(link, &mut self.notices);
+            // The program goes with it.
+            drop(attached);
+        }
     }
 
     /// A worker's port failed, and left: its interface goes back to the kernel until something about it changes.
     pub(super) fn failed(&mut self, port: u16, error: &DeviceError, workers: &[WorkerHandle]) {
         let found = self.open.iter().find(|(_, open)| open.port == port);
         match found.map(|(&link, open)| (link, matches!(open.drive, Drive::Afxdp { .. }))) {
-            Some((link, true)) => self.release(link, &error.to_string(), workers),
+            Some((link, true)) => self.release(&[(link, error.to_string())], workers),
             // The next link message says what became of it.
             Some((_, false)) => {}
             None => self.stand_ins.forget(port),
         }
+    }
+
+    /// The port of an interface whose frames come to us, and what sends them.
+    pub(super) fn classifier(&self, link: u32) -> Option<(u16, &Classifier)> {
+        match self.open.get(&link)? {
+            Open { port, drive: Drive::Afxdp { classifier, .. }, .. } => Some((*port, classifier)),
+            Open { drive: Drive::Kernel, .. } => None,
+        }
+    }
+
+    /// Whether frames of an interface come to us, or are forwarded in the driver of the one that it is on.
+    pub(super) fn takes(&self, link: u32, port: u16) -> bool {
+        self.classifier(link).is_some() || matches!(self.vlans.get(port), Some(Ok(_)))
     }
 
     /// Tells that a check of sources was asked for where the kernel forwards. Where it does no longer, and nothing was
@@ -626,6 +666,7 @@ impl Interfaces {
         fits(state.mtu, frame)?;
         let mac = state.mac.expect("planned only with an address");
         let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
+        classifier.leave(self.left(link, state).families)?;
         let adopted = found.is_some();
         let attached = match found {
             Some(found) => found,
@@ -774,15 +815,20 @@ impl Interfaces {
             return self.last.clone();
         }
         self.open
-            .values()
-            .map(|open| {
+            .iter()
+            .map(|(&link, open)| {
                 let (punted, redirected) = open.counts();
-                let (path, mode) = self.ways(open);
+                let (path, mut mode) = self.ways(open);
+                let policy = self.mark(link).map(str::to_owned);
+                if let (Drive::Afxdp { .. }, Some(policy)) = (&open.drive, &policy) {
+                    mode += &format!("; {policy}");
+                }
                 InterfaceReport {
                     name: open.state.name.clone(),
                     port: open.port,
                     path,
                     mode,
+                    policy,
                     punted,
                     redirected,
                 }
@@ -870,9 +916,8 @@ fn takes(asker: &mut Option<Asker>, link: u32, hardware: bool) -> bool {
 /// Why a link stays with the kernel, or how it is to be driven.
 fn plan(
     options: &RunOptions,
-    findings: &Findings,
-    link: u32,
     state: &LinkState,
+    obstacle: impl FnOnce() -> Option<String>,
 ) -> Result<Mode, String> {
     let mode = chosen(options, state)?;
     if state.mac.is_none() {
@@ -884,7 +929,7 @@ fn plan(
     if afxdp::frame_bytes_for(state.mtu).is_none() {
         return Err(format!("no frame holds its MTU of {} bytes", state.mtu));
     }
-    match takeover::reason(link, state, &findings.obstacles, &options.config.takeover.ignore) {
+    match obstacle() {
         Some(reason) => Err(reason),
         None => Ok(mode),
     }

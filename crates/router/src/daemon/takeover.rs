@@ -1,32 +1,50 @@
-//! Before an interface is taken over: what would the kernel have done to forwarded packets that we do
-//! not do? Such an interface stays with the kernel, and one line says why and how to insist.
+//! Before an interface is taken over, and as long as it is: what would the kernel have done to forwarded packets that we
+//! do not do? Such an interface stays with the kernel, and one line says why and how to insist.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
+use fingerpost_packet::xdp::Families;
 use fingerpost_route::LinkState;
-use fingerpost_route::netlink::obstacle::{Obstacle, Protocol, Survey, legacy_tables};
+use fingerpost_route::netlink::obstacle::forwarding::Forwarding;
+use fingerpost_route::netlink::obstacle::legacy::{self, Tool};
+use fingerpost_route::netlink::obstacle::{Obstacle, Protocol, Survey};
 
-use crate::sys::{Netlink, Received, poll};
+use crate::sys::{Netlink, Received, Tables, poll};
 
 /// Membership in a bridge, bond or VRF is told by the link itself.
 const MASTER: &str = "master";
+/// The kernel was told not to forward.
+const FORWARDING: &str = "forwarding";
+/// Tables of the old iptables modules.
+pub(super) const IPTABLES: &str = "iptables";
 /// What can be ignored by name.
-pub(crate) const SUBSYSTEMS: &[&str] = &["rule", "tc", "xfrm", "nftables", "iptables", MASTER];
-/// Tables of the old iptables modules, of the calling thread's namespace.
-const LEGACY: [(&str, &str); 2] = [
-    ("/proc/thread-self/net/ip_tables_names", "iptables"),
-    ("/proc/thread-self/net/ip6_tables_names", "ip6tables"),
-];
+pub(crate) const SUBSYSTEMS: &[&str] =
+    &[FORWARDING, "rule", "tc", "xfrm", "nftables", IPTABLES, MASTER];
 /// The kernel answers at once; this is for a kernel that does not answer at all.
 const LONGEST_SURVEY: Duration = Duration::from_secs(5);
+/// How often a table of the old iptables modules is read again that changes while it is read.
+const READS: usize = 3;
 
 /// What a survey found.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) obstacles: Vec<Obstacle>,
+    pub(crate) forwarding: Forwarding,
+    /// Names of interfaces that receive IPv6 packets for forwarding although that is switched off.
+    pub(crate) forced: BTreeSet<String>,
     /// What could not be found out, in words.
     pub(crate) unanswered: Vec<String>,
+}
+
+/// What is not taken from the kernel of an interface that is taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Packets of these families stay with the kernel.
+    pub(crate) families: Families,
+    /// In words, with the override; `None` for no family.
+    pub(crate) why: Option<String>,
 }
 
 /// Asks the kernel for everything that could be in the way, in the present network namespace.
@@ -65,12 +83,66 @@ pub(crate) fn survey() -> io::Result<Findings> {
             Received::Empty => poll(&[socket.fd()], Duration::from_millis(100)),
         }
     }
+    let mut unanswered = survey.unanswered().to_vec();
     let mut obstacles = survey.obstacles().to_vec();
-    for (file, tool) in LEGACY {
-        let names = std::fs::read_to_string(file).unwrap_or_default();
-        obstacles.extend(legacy_tables(&names, tool));
+    obstacles.extend(legacy_tables(&mut unanswered));
+    let forwarding = survey.forwarding().clone();
+    let forced = if forwarding.off_v6().is_some() { forced() } else { BTreeSet::new() };
+    Ok(Findings { obstacles, forwarding, forced, unanswered })
+}
+
+/// Interfaces with `net.ipv6.conf.IF.force_forwarding`, of the calling thread's namespace.
+fn forced() -> BTreeSet<String> {
+    let folder = std::fs::read_dir("/proc/sys/net/ipv6/conf");
+    let names = folder.into_iter().flatten().flatten().filter(|entry| {
+        // Before Linux 6.17 there is none.
+        let switch = std::fs::read_to_string(entry.path().join("force_forwarding"));
+        switch.is_ok_and(|switch| switch.trim() != "0")
+    });
+    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// What the old iptables modules do to forwarded packets. They report no changes, so this is asked now and then.
+pub(crate) fn legacy_tables(unanswered: &mut Vec<String>) -> Vec<Obstacle> {
+    let mut obstacles = Vec::new();
+    for tool in legacy::TOOLS {
+        match std::fs::read_to_string(tool.names) {
+            Ok(names) => {
+                let tables = names.lines().map(str::trim).filter(|name| !name.is_empty());
+                obstacles.extend(tables.filter_map(|table| legacy_table(tool, table)));
+            }
+            // The module is not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => unanswered.push(format!("{} (legacy) tables: {error}", tool.name)),
+        }
     }
-    Ok(Findings { obstacles, unanswered: survey.unanswered().to_vec() })
+    obstacles
+}
+
+fn legacy_table(tool: Tool, table: &str) -> Option<Obstacle> {
+    for _ in 0..READS {
+        match read_legacy(tool, table) {
+            Ok(found) => return found,
+            // It changed between the two questions.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            Err(error) => return Some(legacy::unknown(tool, table, &error.to_string())),
+        }
+    }
+    Some(legacy::unknown(tool, table, "it changes all the time"))
+}
+
+fn read_legacy(tool: Tool, table: &str) -> io::Result<Option<Obstacle>> {
+    let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
+    let socket = Tables::open(tool.family)?;
+    let mut answer = legacy::ask_info(table).ok_or_else(no_name)?;
+    socket.ask(tool.level, legacy::INFO, &mut answer)?;
+    let info = legacy::Info::parse(&answer);
+    if let Some(found) = info.rules(tool, table) {
+        return Ok(Some(found));
+    }
+    let mut entries = legacy::ask_entries(table, &info).ok_or_else(no_name)?;
+    socket.ask(tool.level, legacy::ENTRIES, &mut entries)?;
+    Ok(info.policy(tool, table, &entries))
 }
 
 /// What the kernel's own reverse-path filter is for an interface of the calling thread's namespace, in a word; `None`
@@ -89,23 +161,74 @@ pub(crate) fn reverse_path_filter(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The first thing that keeps a link with the kernel, in words with the override; `None` when nothing
-/// does.
-pub(crate) fn reason(
+/// What of a link stays with the kernel while it is taken over.
+///
+/// # Errors
+/// The first thing that keeps the whole link with the kernel, in words with the override.
+pub(crate) fn judge(
     link: u32,
     state: &LinkState,
-    obstacles: &[Obstacle],
+    findings: &Findings,
     ignore: &[String],
-) -> Option<String> {
+) -> Result<Left, String> {
     let ignored = |subsystem: &str| ignore.iter().any(|word| word == subsystem);
-    let (subsystem, what) = if state.master.is_some() && !ignored(MASTER) {
-        let kind = if state.master_kind.is_empty() { "master" } else { &state.master_kind };
-        (MASTER, format!("it belongs to a {kind}"))
-    } else {
-        let found = obstacles.iter().find(|obstacle| {
-            obstacle.link.is_none_or(|l| l == link) && !ignored(obstacle.subsystem)
-        })?;
-        (found.subsystem, found.what.clone())
+    let insist = |subsystem: &str| {
+        format!("(take it over anyway: --ignore {subsystem}, or takeover.ignore)")
     };
-    Some(format!("{what} (take it over anyway: --ignore {subsystem}, or takeover.ignore)"))
+    if state.master.is_some() && !ignored(MASTER) {
+        let kind = if state.master_kind.is_empty() { "master" } else { &state.master_kind };
+        return Err(format!("it belongs to a {kind} {}", insist(MASTER)));
+    }
+    let here = |obstacle: &&Obstacle| {
+        obstacle.link.is_none_or(|l| l == link) && !ignored(obstacle.subsystem)
+    };
+    if let Some(Obstacle { subsystem, what, .. }) = findings.obstacles.iter().find(here) {
+        return Err(format!("{what} {}", insist(subsystem)));
+    }
+    if ignored(FORWARDING) {
+        return Ok(Left::default());
+    }
+    let v6 = findings.forwarding.off_v6().filter(|_| !findings.forced.contains(&state.name));
+    let off = [findings.forwarding.off_v4(link, &state.name), v6];
+    let families = Families { v4: off[0].is_some(), v6: off[1].is_some() };
+    let why = match off {
+        [None, None] => None,
+        [Some(v4), None] => {
+            Some(format!("{v4}: IPv4 packets stay with the kernel {}", insist(FORWARDING)))
+        }
+        [None, Some(v6)] => {
+            Some(format!("{v6}: IPv6 packets stay with the kernel {}", insist(FORWARDING)))
+        }
+        [Some(v4), Some(v6)] => {
+            let told = "the kernel was told not to forward";
+            return Err(format!("{v4} and {v6}: {told} {}", insist(FORWARDING)));
+        }
+    };
+    Ok(Left { families, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn obstacles_are_judged_by_link_and_by_what_is_ignored() {
+        let plain = LinkState { name: "a".into(), ..LinkState::default() };
+        let of = |subsystem, link| Obstacle { subsystem, link, what: format!("{subsystem} x") };
+        let findings = |obstacles| Findings { obstacles, ..Findings::default() };
+        let none = findings(vec![]);
+        assert_eq!(judge(3, &plain, &none, &[]), Ok(Left::default()));
+        let one = findings(vec![of("tc", Some(3))]);
+        assert_eq!(judge(4, &plain, &one, &[]), Ok(Left::default()));
+        let why = judge(3, &plain, &one, &[]).unwrap_err();
+        assert_eq!(why, "tc x (take it over anyway: --ignore tc, or takeover.ignore)");
+        assert!(judge(3, &plain, &one, &["tc".into()]).is_ok());
+        let all = findings(vec![of("tc", Some(3)), of("nftables", None)]);
+        let why = judge(3, &plain, &all, &["tc".into()]).unwrap_err();
+        assert!(why.starts_with("nftables x (") && why.contains("--ignore nftables"), "{why}");
+        let port = LinkState { master: Some(9), master_kind: "bridge".into(), ..plain };
+        let why = judge(3, &port, &none, &[]).unwrap_err();
+        assert!(why.starts_with("it belongs to a bridge (") && why.contains("--ignore master"));
+        assert!(judge(3, &port, &none, &["master".into()]).is_ok());
+    }
 }

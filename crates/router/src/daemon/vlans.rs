@@ -12,7 +12,6 @@ use fingerpost_packet::xdp::forward::Vlan;
 use fingerpost_route::{Control, LinkState, PortTable};
 
 use super::ports::{Interfaces, chosen};
-use super::takeover;
 use crate::config::{Interface, Mode};
 
 /// The kind that the kernel gives to such interfaces.
@@ -60,6 +59,11 @@ impl Tagged {
 }
 
 impl Vlans {
+    /// Looks at all of them again.
+    pub(super) fn forget(&mut self) {
+        self.ports = None;
+    }
+
     /// How one is driven, or why not.
     pub(super) fn get(&self, port: u16) -> Option<&Result<Tagged, String>> {
         self.by_port.get(&port)
@@ -115,12 +119,7 @@ impl Interfaces {
             return Err("it maps priorities".into());
         }
         let mac = state.mac.ok_or("it has no Ethernet address")?;
-        if let Some(why) = takeover::reason(
-            link,
-            state,
-            &self.findings.obstacles,
-            &self.options.config.takeover.ignore,
-        ) {
+        if let Some(why) = self.obstacle(link, state) {
             return Err(why);
         }
         let on = control.links().find(|(other, _, _)| *other == vlan.parent);
@@ -129,6 +128,11 @@ impl Interfaces {
             Ok(Mode::Auto | Mode::Xdp) => {}
             Ok(_) => return Err(format!("{} is not forwarded in the driver", on.name)),
             Err(why) => return Err(format!("{} stays with the kernel: {why}", on.name)),
+        }
+        // The program of that interface forwards for both.
+        let left = self.left(link, state);
+        if !left.families.within(self.left(ifindex, on).families) {
+            return Err(left.why.unwrap_or_default());
         }
         let vlan = Vlan { port, parent, ifindex, id: vlan.id, mac };
         Ok(Tagged { vlan, on: on.name.clone() })

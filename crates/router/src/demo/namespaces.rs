@@ -10,7 +10,7 @@ use fingerpost_packet::xdp::{Generator, Sink};
 use super::lab::{DESTINATION, Lab, ROUTER_OUT, SOURCE, index};
 use super::traffic::{self, Checker, FRAME_BYTES, Flow, Oracle};
 use super::{DemoError, DemoReport, Files, each, mega};
-use crate::config::{Config, PacketPath, Source};
+use crate::config::{Config, PacketPath, Source, Takeover};
 use crate::daemon::{Daemon, Report, RunOptions};
 
 /// Packets a call of the generator makes: enough that the call's fixed cost does not show.
@@ -118,8 +118,10 @@ fn route(
         |kind: &str| Source { kind: kind.into(), path: None, routes: vec![], distance: None };
     let mut sources = vec![source("kernel")];
     sources.extend(files.paths.iter().map(|p| Source { path: Some(p.clone()), ..source("file") }));
+    // Nobody switches the kernel's forwarding on in a namespace that is new.
+    let takeover = Takeover { ignore: vec!["forwarding".into()], ..Takeover::default() };
     let options = RunOptions {
-        config: Config { source: sources, ..Config::default() },
+        config: Config { source: sources, takeover, ..Config::default() },
         only: Vec::new(),
         path: PacketPath::Auto,
     };

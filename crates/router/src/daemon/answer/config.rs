@@ -141,6 +141,8 @@ impl Daemon {
         changes.word("workers.cores", &cores(old), &cores(new), true);
         let ignored = |config: &Config| config.takeover.ignore.join(", ");
         changes.word("takeover.ignore", &ignored(old), &ignored(new), true);
+        let on_change = |config: &Config| config.takeover.on_change.name();
+        changes.word("takeover.on_change", on_change(old), on_change(new), true);
         let survive = |config: &Config| config.takeover.survive_s.to_string();
         changes.word("takeover.survive_s", &survive(old), &survive(new), true);
         let memory = |config: &Config| config.xdp.memory.to_string();

@@ -39,6 +39,7 @@ impl Daemon {
                     None if state.loopback => "the loopback".to_owned(),
                     None => "it is down".to_owned(),
                 },
+                policy: drive.and_then(|row| row.policy.clone()),
                 rx_packets: count(&|c| c.rx_packets.read()) + in_driver.packets,
                 rx_bytes: count(&|c| c.rx_bytes.read()) + in_driver.bytes,
                 tx_packets: count(&|c| c.tx_packets.read()),

@@ -138,8 +138,6 @@ pub(crate) struct Interfaces {
     looked_at_outlets: Option<Instant>,
     open: BTreeMap<u32, Open>,
     stand_ins: StandIns,
-    /// Something changed that decides how interfaces are driven, besides their state.
-    surveyed: bool,
     /// Ports that workers were told to give back: how many have yet to do so, and when they were told.
     closing: BTreeMap<u16, (usize, Instant)>,
     pub(super) vlans: Vlans,
@@ -173,7 +171,6 @@ impl Interfaces {
             looked_at_outlets: None,
             open: BTreeMap::new(),
             stand_ins: StandIns::default(),
-            surveyed: false,
             closing: BTreeMap::new(),
             vlans: Vlans::default(),
             closed_punted: 0,

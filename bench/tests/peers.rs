@@ -90,6 +90,16 @@ fn compare<A: Addr>(row: &Row, keys: &[A], want: &[NextHopId], got: &[NextHopId]
     );
 }
 
+/// Why `cargo xtask test` has not built a program.
+fn why(name: &str) -> &'static str {
+    match name {
+        "dpdk" => "cargo xtask test builds it as root on Debian",
+        "crates" => "not built by cargo xtask test: minutes of compiling",
+        "bart" => "not built by cargo xtask test: modules from Go's proxy",
+        _ => "not built by cargo xtask test: packages from PyPI",
+    }
+}
+
 /// Runs the peers of one program, or says why not.
 fn program(name: &str) {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {
@@ -97,8 +107,7 @@ fn program(name: &str) {
     }
     for row in peer::rows().iter().filter(|row| row.program.name == name) {
         if !row.is_built() {
-            println!("skipped: needs cargo xtask peers {name}");
-            return;
+            return println!("skipped: needs cargo xtask peers {name} ({})", why(name));
         }
         if row.family == 4 { check::<u32>(row) } else { check::<u128>(row) }
     }
@@ -132,7 +141,7 @@ fn what_a_peer_refuses_is_said_beside_its_figures() {
     }
     let peers = peer::find("rte_fib,bart,iptrie", 4).unwrap();
     if !peers.iter().all(|row| row.is_built()) {
-        return println!("skipped: needs cargo xtask peers");
+        return println!("skipped: needs cargo xtask peers ({})", why("bart"));
     }
     // Its fault, and a table besides, so that there is something right to compare.
     let mut routes: Vec<_> =
@@ -188,7 +197,7 @@ fn rte_fib_refuses_routes_after_withdrawals() {
     let rows = peer::find("rte_fib", 4).unwrap();
     let row = rows.first().unwrap();
     if !row.is_built() {
-        return println!("skipped: needs cargo xtask peers dpdk");
+        return println!("skipped: needs cargo xtask peers dpdk ({})", why("dpdk"));
     }
     let failed = |hop| {
         let routes =

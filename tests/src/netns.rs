@@ -176,6 +176,29 @@ pub fn ip(words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, says that the test needs a machine
+/// with them; `cargo xtask test` runs it again in one.
+///
+/// # Panics
+/// When `ip` cannot be started.
+pub fn has_kind(namespace: &str, kind: &str) -> bool {
+    let probe = |words: &str| {
+        let words = format!("-n {namespace} link {words}");
+        Command::new("ip").args(words.split(' ')).output().expect("ip was found before")
+    };
+    let made = probe(&format!("add name fpprobe type {kind}"));
+    if made.status.success() {
+        probe("del fpprobe");
+        return true;
+    }
+    // A VLAN without a link below is refused for another reason.
+    if !String::from_utf8_lossy(&made.stderr).contains("Unknown device type") {
+        return true;
+    }
+    skip(&format!("a machine with {kind} interfaces"));
+    false
+}
+
 /// A command in a namespace, to be started.
 pub fn command(namespace: &str, words: &str) -> Command {
     let mut command = Command::new("ip");

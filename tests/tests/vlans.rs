@@ -8,10 +8,9 @@
 //! Veths carry tags beside the frame, where drivers' programs leave such frames to the kernel; the hosts here are
 //! told not to, as a wire would have it.
 
-use std::process::Command;
 use std::time::Duration;
 
-use fingerpost_tests::netns::{Line, Router, conserved, exec, ip, run};
+use fingerpost_tests::netns::{Line, Router, conserved, exec, has_kind, ip, run};
 use serde_json::Value;
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
@@ -24,17 +23,11 @@ struct Tagged(Line);
 impl Tagged {
     fn new() -> Option<Self> {
         let line = Line::new(&["ping", "ethtool"])?;
-        if !Command::new("ip")
-            .args(["-n", &line.router, "link", "add", "link", "r0", "name", "r0.10"])
-            .args(["type", "vlan", "id", "10"])
-            .status()
-            .is_ok_and(|status| status.success())
-        {
-            fingerpost_tests::skip("VLAN devices (the kernel's 8021q)");
+        if !has_kind(&line.router, "vlan") {
             return None;
         }
         let (s, r, d) = (&line.source, &line.router, &line.destination);
-        for (namespace, link, id) in [(s, "s0", 10), (r, "r1", 20), (d, "d0", 20)] {
+        for (namespace, link, id) in [(s, "s0", 10), (r, "r0", 10), (r, "r1", 20), (d, "d0", 20)] {
             ip(&format!("-n {namespace} link add link {link} name {link}.{id} type vlan id {id}"));
         }
         // Another address than that of the interface below.

@@ -1,10 +1,14 @@
 //! The Debian packages that the tests talk to, and how they get here.
 //!
 //! As root on Debian (or a distribution made from it) what is missing is installed; elsewhere it is
-//! named, and the tests that need it say `skipped: needs ...`.
+//! named, and the tests that need it say `skipped: needs ...`. No service is started or left to start with the machine.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 
 use crate::sh;
 
@@ -27,7 +31,28 @@ const NEEDS: &[Need] = &[
     need("tcpdump", "tcpdump", "reads back the pcap files that we write"),
     need("valgrind", "valgrind", "instruction counts of the forwarding path"),
     need("xz-utils", "xz", "compressed tables, as another program makes them"),
+    need("bzip2", "bzip2", "compressed tables"),
+    need("zstd", "zstd", "compressed tables"),
+    need("iptables", "iptables-nft", "rules of both sorts, which keep a link with the kernel"),
+    need("iptables", "iptables-legacy", "rules of the older sort"),
+    need("libcap2-bin", "capsh", "fewer capabilities than root has"),
+    need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),
+    need("bird2", "bird", "routes of another one, and its other end of BGP"),
+    // The version that the shipped object was made with; its bytes are compared.
+    need("clang-14", "clang-14", "the XDP program from its source"),
+    need("llvm-14", "llvm-strip-14", "the XDP program, as small as it is shipped"),
+    need("dpdk-dev", "dpdk-testpmd", "DPDK forwarding over AF_XDP"),
+    need("qemu-system-x86", "qemu-system-x86_64", "a machine with all modules: cargo xtask vm"),
+    need("kmod", "depmod", "modules of that machine's kernel"),
 ];
+
+/// Services of these packages that Debian starts with the machine once they are installed.
+const SERVICES: &[(&str, &str)] = &[("frr", "frr.service"), ("bird2", "bird.service")];
+
+/// What maintainers' scripts ask before they start a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+/// Ours, which answers that nothing may be started. One that a killed task left is known by its text.
+const NOTHING_STARTS: &str = "#!/bin/sh\n# Made by cargo xtask while it installs packages; delete it if it is still here.\nexit 101\n";
 
 const fn need(package: &'static str, program: &'static str, why: &'static str) -> Need {
     Need { package, program, why }
@@ -57,7 +82,7 @@ fn missing() -> Vec<&'static Need> {
 ///
 /// # Errors
 /// When we may not, or the package manager fails.
-pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if !is_debian() || sh::find("apt-get").is_none() {
         anyhow::bail!("not Debian: nothing is installed");
     }
@@ -65,12 +90,49 @@ pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
         anyhow::bail!("not root: nothing is installed");
     }
     sh::run(&mut apt("-q update"))?;
-    sh::run(apt("-q install --yes --no-install-recommends").args(packages))
+    let quiet = Quiet::new(Path::new(POLICY))?;
+    let installed = sh::run(apt("-q install --yes --no-install-recommends").args(packages));
+    drop(quiet);
+    for (_, service) in SERVICES.iter().filter(|(package, _)| packages.contains(package)) {
+        // It was not there before, so nobody wants it at the next start.
+        if Path::new("/run/systemd/system").is_dir() {
+            sh::run(sh::command("systemctl disable --quiet").arg(service))?;
+        }
+    }
+    installed
 }
 
-fn apt(words: &str) -> std::process::Command {
+/// While it lives, packages start no service. Whose machine says so already keeps its own file.
+struct Quiet(Option<PathBuf>);
+
+impl Quiet {
+    fn new(policy: &Path) -> Result<Self> {
+        if policy.exists() && fs::read_to_string(policy).is_ok_and(|text| text != NOTHING_STARTS) {
+            return Ok(Self(None));
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o755);
+        let made =
+            options.open(policy).and_then(|mut file| file.write_all(NOTHING_STARTS.as_bytes()));
+        made.with_context(|| format!("cannot write {}", policy.display()))?;
+        Ok(Self(Some(policy.to_owned())))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(policy) = &self.0
+            && let Err(error) = fs::remove_file(policy)
+        {
+            println!("{} is still there: {error}", policy.display());
+        }
+    }
+}
+
+pub(crate) fn apt(words: &str) -> std::process::Command {
     let mut command = sh::command("apt-get");
-    command.args(words.split_ascii_whitespace());
+    // Another task may be installing.
+    command.args(["-o", "DPkg::Lock::Timeout=120"]).args(words.split_ascii_whitespace());
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(std::process::Stdio::null());
     command
 }
@@ -88,7 +150,7 @@ fn names_debian(os_release: &str) -> bool {
 }
 
 /// By the owner of our own process, so that no unsafe call is needed.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
@@ -102,6 +164,27 @@ mod tests {
         assert!(names_debian("ID=ubuntu\nID_LIKE=debian\n"));
         assert!(names_debian("ID=x\nID_LIKE=\"ubuntu debian\"\n"));
         assert!(!names_debian("ID=fedora\nVARIANT_ID=debian\n"));
+    }
+
+    #[test]
+    fn nothing_starts_while_packages_are_installed() {
+        let policy = sh::scratch("unit").unwrap().join(format!("policy-{}", std::process::id()));
+        // Also where a task before was killed.
+        for _ in 0..2 {
+            let quiet = Quiet::new(&policy).unwrap();
+            let answer = std::process::Command::new(&policy).args(["frr", "start"]).status();
+            assert_eq!(answer.unwrap().code(), Some(101));
+            std::mem::forget(quiet);
+        }
+        drop(Quiet::new(&policy).unwrap());
+        assert!(!policy.exists());
+        fs::write(&policy, "#!/bin/sh\nexit 104\n").unwrap();
+        drop(Quiet::new(&policy).unwrap());
+        assert!(fs::read_to_string(&policy).unwrap().ends_with("exit 104\n"));
+        fs::remove_file(&policy).unwrap();
+        for (package, _) in SERVICES {
+            assert!(NEEDS.iter().any(|need| need.package == *package));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod sh;
 mod tables;
 mod tally;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,12 @@ const TASKS: &[Task] = &[
         usage: "[NAME..]",
         summary: "build what bench compares with, in target/peers (DPDK, Go, Rust, Python; network)",
         run: peers::peers,
+    },
+    Task {
+        name: "vm",
+        usage: "TEST [FILTER..]",
+        summary: "a file of tests/tests, or the tests of a package, under Debian's kernel in a machine (KVM)",
+        run: vm::vm,
     },
     Task {
         name: "docs",

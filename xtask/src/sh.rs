@@ -28,6 +28,14 @@ pub(crate) fn command(words: &str) -> Command {
     command
 }
 
+/// The same for a program that may lie in a folder of system programs, which `PATH` of a user need not name.
+pub(crate) fn system(words: &str) -> Command {
+    let (program, rest) = words.split_once(' ').unwrap_or((words, ""));
+    let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+    command.args(rest.split_ascii_whitespace()).current_dir(root());
+    command
+}
+
 /// `command` as one would type it, with the variables it adds to the environment.
 pub(crate) fn shown(command: &Command) -> String {
     let mut text = String::new();
@@ -49,7 +57,8 @@ pub(crate) fn shown(command: &Command) -> String {
     text
 }
 
-fn quoted(word: &str) -> String {
+/// `word` as a shell takes it for one word.
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -3,12 +3,16 @@
 //! `cargo test -- --show-output` prints what each passed test wrote, under the test's name, before
 //! its `test result:` line. A test that cannot run here writes `skipped: needs X` and returns; the
 //! test runner calls it passed, and it is counted as skipped here. What passed tests wrote is not
-//! shown again otherwise: it would bury the rest.
+//! shown again otherwise: it would bury the rest. One that writes `skipped: needs a machine with X` has another chance:
+//! it is run again in a machine of its own (`vm`), and what it does there counts instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a test that cannot run writes, at the start of a line.
 const SKIPPED: &str = "skipped: ";
+
+/// What a test writes that can run in a machine of its own: `8021q` and the like follow.
+const MACHINE: &str = "skipped: needs a machine with ";
 
 /// The sums of all steps.
 #[derive(Debug, Default)]
@@ -18,6 +22,9 @@ pub(crate) struct Tally {
     ignored: u64,
     /// What was skipped, once a test, and the reason.
     skipped: BTreeMap<String, String>,
+    /// Those of them that can run in a machine of their own: by program as cargo names it, the test, and its name in
+    /// `skipped`.
+    for_machine: BTreeMap<String, BTreeMap<String, String>>,
     /// Names for the end of the report.
     failures: BTreeSet<String>,
 }
@@ -35,6 +42,32 @@ impl Tally {
     /// A step that could not run.
     pub(crate) fn skip(&mut self, name: &str, needs: &str) {
         self.skipped.insert(name.to_owned(), format!("{SKIPPED}needs {needs}"));
+    }
+
+    /// Tests that can run in a machine of their own, by program as cargo names it.
+    pub(crate) fn for_machine(&self) -> Vec<(String, Vec<String>)> {
+        let names = |tests: &BTreeMap<String, String>| tests.keys().cloned().collect();
+        self.for_machine.iter().map(|(program, tests)| (program.clone(), names(tests))).collect()
+    }
+
+    /// They run there: what they do from here on counts.
+    pub(crate) fn in_machine(&mut self) {
+        for name in
+            std::mem::take(&mut self.for_machine).into_values().flat_map(BTreeMap::into_values)
+        {
+            self.skipped.remove(&name);
+        }
+    }
+
+    /// There is no machine for want of something, which is now part of their reason.
+    pub(crate) fn without_machine(&mut self, needs: &str) {
+        for name in
+            std::mem::take(&mut self.for_machine).into_values().flat_map(BTreeMap::into_values)
+        {
+            if let Some(reason) = self.skipped.get_mut(&name) {
+                *reason += &format!(", or {needs} for one");
+            }
+        }
     }
 
     fn fail(&mut self, name: &str) {
@@ -83,6 +116,8 @@ pub(crate) struct TestReader<'a> {
     step: &'a str,
     /// The test program that is running, by its source.
     program: String,
+    /// The same as cargo names it, with its path.
+    running: String,
     section: Section,
     /// Tests of this program that wrote that they skip.
     skipped_here: u64,
@@ -98,6 +133,7 @@ impl<'a> TestReader<'a> {
             tally,
             step,
             program: step.to_owned(),
+            running: String::new(),
             section: Section::Open,
             skipped_here: 0,
             ran: 0,
@@ -124,6 +160,7 @@ impl<'a> TestReader<'a> {
     fn open_line(&mut self, line: &str) -> bool {
         if let Some(program) = line.trim_start().strip_prefix("Running ") {
             self.program = program_name(program);
+            program.clone_into(&mut self.running);
         } else if let Some(program) = line.trim_start().strip_prefix("Doc-tests ") {
             self.program = format!("documentation of {program}");
         } else if line == "successes:" {
@@ -148,6 +185,10 @@ impl<'a> TestReader<'a> {
         } else if line.starts_with(SKIPPED) {
             let Section::Passed(test) = &self.section else { return false };
             let name = format!("{test} ({})", self.program);
+            if line.starts_with(MACHINE) {
+                let tests = self.tally.for_machine.entry(self.running.clone()).or_default();
+                tests.insert(test.clone(), name.clone());
+            }
             if self.tally.skipped.insert(name, line.to_owned()).is_none() {
                 self.skipped_here += 1;
             }
@@ -287,6 +328,52 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert!(tally.ok() && tally.report().ends_with("\n5 passed, 0 failed, 0 skipped"));
         let (tally, _) = read("test result: ok. 0 passed; 0 failed; 0 ignored\n", true);
         assert_eq!(tally.report(), "\nfailed: step ran no test\n0 passed, 1 failed, 0 skipped");
+    }
+
+    const ALONE: &str = "
+     Running tests/y.rs (target/debug/deps/y-1)
+
+successes:
+
+---- a stdout ----
+skipped: needs a machine with vlan interfaces
+---- b stdout ----
+skipped: needs root
+
+successes:
+    a
+    b
+
+test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out
+";
+
+    #[test]
+    fn what_runs_in_a_machine_is_counted_there_alone() {
+        let (mut tally, _) = read(ALONE, true);
+        let running = "tests/y.rs (target/debug/deps/y-1)".to_owned();
+        assert_eq!(tally.for_machine(), [(running.clone(), vec!["a".to_owned()])]);
+        tally.in_machine();
+        assert!(tally.for_machine().is_empty());
+        let mut reader = TestReader::new("vm", &mut tally);
+        for line in
+            [&format!("     Running {running}"), "test result: ok. 1 passed; 0 failed; 0 ignored"]
+        {
+            reader.line(line);
+        }
+        reader.end(true);
+        assert_eq!(
+            tally.report(),
+            "\nskipped: needs root\n    b (y: tests/y.rs)\n2 passed, 0 failed, 1 skipped"
+        );
+
+        let (mut tally, _) = read(ALONE, true);
+        tally.without_machine("KVM");
+        let reason = "skipped: needs a machine with vlan interfaces, or KVM for one\n    a (y: tests/y.rs)\n";
+        let report = tally.report();
+        assert!(
+            report.contains(reason) && report.ends_with("\n1 passed, 0 failed, 2 skipped"),
+            "{report}"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before. One that only builds
-//! works beside others until it is needed.
+//! works beside others until it is needed. The last step runs in a machine of its own what skipped for want of one.
 //!
 //! The last line of standard output is `N passed, N failed, N skipped`, alone; the exit status is 1
 //! when anything failed. A step that is no test, such as the linter, counts as one. All that the
@@ -14,8 +14,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
+use crate::peers;
 use crate::sh;
 use crate::tally::{Tally, TestReader};
+use crate::vm::{Machine, Program};
 
 /// How a step is counted.
 #[derive(Clone, Copy, PartialEq)]
@@ -88,6 +90,7 @@ const fn gate(name: &'static str, command: &'static str) -> Step {
 pub(crate) fn test(args: &[String]) -> Result<()> {
     ensure!(args.is_empty(), "usage: cargo xtask test");
     debian::provide();
+    peers::provide();
     all(false)
 }
 
@@ -125,6 +128,12 @@ fn all(quick: bool) -> Result<()> {
         }
         println!("{}: {} s\n", step.name, began.elapsed().as_secs());
     }
+    let began = Instant::now();
+    if let Err(error) = in_machine(&mut tally, &mut log) {
+        println!("{error:#}");
+        tally.gate("vm", false);
+    }
+    println!("vm: {} s\n", began.elapsed().as_secs());
     println!("{}", tally.report());
     if !tally.ok() {
         // Not an error to print: the sums stay the last line, also where both outputs are one.
@@ -191,6 +200,41 @@ fn run(step: &Step, command: &mut Command, tally: &mut Tally, log: &mut File) ->
         })?;
         reader.end(status.success());
     }
+    lost.context("cannot write the log")
+}
+
+/// Runs the tests that need a machine with what is not here in one that has it, all in the same.
+fn in_machine(tally: &mut Tally, log: &mut File) -> Result<()> {
+    let wanted = tally.for_machine();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let machine = match Machine::new() {
+        Ok(machine) => machine,
+        Err(needs) => {
+            tally.without_machine(&needs);
+            return Ok(());
+        }
+    };
+    tally.in_machine();
+    let programs: Vec<_> = wanted
+        .into_iter()
+        .map(|(running, tests)| {
+            let args = ["--exact", "--show-output"].map(str::to_owned).into_iter().chain(tests);
+            Program { running, args: args.collect() }
+        })
+        .collect();
+    let mut reader = TestReader::new("vm", tally);
+    let mut lost = Ok(());
+    let ok = machine.run(&programs, |line| {
+        if reader.line(line) {
+            println!("{line}");
+        }
+        if lost.is_ok() {
+            lost = writeln!(log, "{line}");
+        }
+    })?;
+    reader.end(ok);
     lost.context("cannot write the log")
 }
 

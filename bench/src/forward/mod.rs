@@ -536,7 +536,8 @@ mod tests {
     fn loops_of_others_take_turns_with_ours() {
         let peers = crate::peer::find_loops("dpdk-loop,dpdk-loop-add,dpdk-loop-fib").unwrap();
         if !peers.iter().all(|row| row.is_built()) {
-            return println!("skipped: needs cargo xtask peers dpdk");
+            let why = "cargo xtask test builds it as root on Debian";
+            return println!("skipped: needs cargo xtask peers dpdk ({why})");
         }
         let mut tables = tables();
         let v4 = tables.v4.as_mut().unwrap();

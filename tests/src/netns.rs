@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::{program, quick, skip};
+use crate::{patience, program, quick, skip};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -333,7 +333,7 @@ impl Router {
     /// # Panics
     /// When that takes more than 20 s.
     pub fn wait_for(&self, what: &str, done: impl Fn(&[String]) -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + patience(Duration::from_secs(20));
         while !done(&self.said()) {
             assert!(Instant::now() < until, "waited for it {what}: {:#?}", self.said());
             std::thread::sleep(Duration::from_millis(20));

@@ -26,6 +26,10 @@ const STATUS: &str = "fingerpost-vm: exit ";
 /// How long a machine may run, in seconds, besides the time that a soak asks for.
 const LIMIT_SECONDS: u64 = 600;
 
+/// What the kernel is told: what it has to say goes to the console, and it stops where it cannot go on. Emulated timers
+/// are late, which it would take for broken ones.
+const CMDLINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off no_timer_check";
+
 /// The variable that asks for a machine where there is no KVM.
 const CHOICE: &str = "FINGERPOST_VM";
 
@@ -195,9 +199,18 @@ impl Machine {
         let copy = |from: &Path, to: PathBuf| {
             fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display())).map(drop)
         };
+        let mut compressed = Vec::new();
         for (number, path) in self.kernel.with_dependencies(DRIVERS)?.iter().enumerate() {
             // In the order in which a shell lists them.
-            copy(path, modules.join(format!("{number:02}.ko")))?;
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let to = modules.join(format!("{number:02}-{name}"));
+            copy(path, to.clone())?;
+            if name.ends_with(".xz") {
+                compressed.push(to);
+            }
+        }
+        if !compressed.is_empty() {
+            sh::run(sh::command("xz --decompress").args(compressed))?;
         }
         let shell = self.kernel.shell();
         copy(&shell, files.join("busybox"))?;
@@ -226,7 +239,7 @@ impl Machine {
         command.args(words.split_ascii_whitespace());
         command.arg("-kernel").arg(self.kernel.image());
         command.arg("-initrd").arg(folder.join("initrd"));
-        command.args(["-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off"]);
+        command.args(["-append", CMDLINE]);
         command.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
         command
     }

@@ -46,11 +46,14 @@ pub fn soak(usual: Duration) -> Duration {
         .map_or(usual, Duration::from_secs)
 }
 
-/// How long a test waits at most for what takes `usual` at most: longer in a machine without KVM (`FINGERPOST_VM`), which
-/// takes its time.
+/// Whether a machine without KVM may be what the test runs in (`FINGERPOST_VM`), which is some ten times slower.
+pub fn emulated() -> bool {
+    std::env::var("FINGERPOST_VM").is_ok_and(|choice| choice == "emulated")
+}
+
+/// How long a test waits at most for what takes `usual` at most: longer where a processor is emulated.
 pub fn patience(usual: Duration) -> Duration {
-    let slow = std::env::var("FINGERPOST_VM").is_ok_and(|choice| choice == "emulated");
-    usual * if slow { 10 } else { 1 }
+    usual * if emulated() { 10 } else { 1 }
 }
 
 /// The program as it is shipped: `FINGERPOST_BIN`, or the release build beside the running test.

@@ -49,9 +49,9 @@ const NEEDS: &[Need] = &[
 /// Services of these packages that Debian starts with the machine once they are installed.
 const SERVICES: &[(&str, &str)] = &[("frr", "frr.service"), ("bird2", "bird.service")];
 
-/// What maintainers' scripts ask before they start a service.
+/// The program that packages' scripts run before they start a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
-/// Ours, which answers that nothing may be started. One that a killed task left is known by its text.
+/// Our form of it, which forbids all starts. One that a killed task left is known by its text.
 const NOTHING_STARTS: &str = "#!/bin/sh\n# Made by cargo xtask while it installs packages; delete it if it is still here.\nexit 101\n";
 
 const fn need(package: &'static str, program: &'static str, why: &'static str) -> Need {
@@ -102,7 +102,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     installed
 }
 
-/// While it lives, packages start no service. Whose machine says so already keeps its own file.
+/// A time in which packages start no service. A machine with a policy of its own keeps it.
 struct Quiet(Option<PathBuf>);
 
 impl Quiet {

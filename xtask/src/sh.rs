@@ -28,7 +28,7 @@ pub(crate) fn command(words: &str) -> Command {
     command
 }
 
-/// The same for a program that may lie in a folder of system programs, which `PATH` of a user need not name.
+/// A command like [`command`], whose program may lie in a folder of system programs: a user's `PATH` need not name it.
 pub(crate) fn system(words: &str) -> Command {
     let (program, rest) = words.split_once(' ').unwrap_or((words, ""));
     let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));

@@ -22,7 +22,7 @@ pub(crate) struct Tally {
     ignored: u64,
     /// What was skipped, once a test, and the reason.
     skipped: BTreeMap<String, String>,
-    /// Those of them that can run in a machine of their own: by program as cargo names it, the test, and its name in
+    /// Skipped tests that can run in a machine of their own: by program as cargo names it, the test, and its name in
     /// `skipped`.
     for_machine: BTreeMap<String, BTreeMap<String, String>>,
     /// Names for the end of the report.
@@ -50,7 +50,7 @@ impl Tally {
         self.for_machine.iter().map(|(program, tests)| (program.clone(), names(tests))).collect()
     }
 
-    /// They run there: what they do from here on counts.
+    /// Forgets that they were skipped: what they do in the machine counts.
     pub(crate) fn in_machine(&mut self) {
         for name in
             std::mem::take(&mut self.for_machine).into_values().flat_map(BTreeMap::into_values)
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// There is no machine for want of something, which is now part of their reason.
+    /// Adds to their reason what a machine would need.
     pub(crate) fn without_machine(&mut self, needs: &str) {
         for name in
             std::mem::take(&mut self.for_machine).into_values().flat_map(BTreeMap::into_values)
@@ -116,7 +116,7 @@ pub(crate) struct TestReader<'a> {
     step: &'a str,
     /// The test program that is running, by its source.
     program: String,
-    /// The same as cargo names it, with its path.
+    /// Its name as cargo writes it, with its path.
     running: String,
     section: Section,
     /// Tests of this program that wrote that they skip.

@@ -28,7 +28,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The one that was unpacked before, else Debian's newest.
+    /// Finds the one that was unpacked before, else fetches Debian's newest.
     ///
     /// # Errors
     /// When it cannot be fetched or unpacked.

@@ -95,7 +95,12 @@ impl Tagged {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("it is built");
-        std::thread::sleep(Duration::from_millis(200));
+        // What comes before it listens (port 7200 is 1C20) would be missing.
+        let until = Instant::now() + patience(Duration::from_secs(5));
+        while !run(&self.0.destination, "cat /proc/net/udp /proc/net/udp6").contains(":1C20 ") {
+            assert!(Instant::now() < until, "nobody listens at {to}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let sent = run(&self.0.source, &format!("{TRANSFER} blast {to} {} 1", rate()));
         let received = receiver.wait_with_output().expect("it was started");
         let received = String::from_utf8_lossy(&received.stdout).into_owned();

@@ -6,7 +6,8 @@
 //!         24 bytes a node for IPv4 and 48 for IPv6 with a value of 4 bytes.
 //! Cost:   one step a branching on the way: about 20 in a full IPv4 table, of which changes and what
 //!         they ask pass over the upper half (`ways.rs`). Ordered walks visit nothing outside their
-//!         range but the way to it. No allocation but for growth.
+//!         range but the way to it. No allocation but for growth, and for the move into less room once a
+//!         large store has three quarters of its nodes unused.
 //!
 //! The root is the prefix of length 0 and is always there, at index 0.
 
@@ -57,6 +58,8 @@ pub struct PrefixMap<A: Addr, V> {
     nodes: Vec<Node<A, V>>,
     /// Head of the list of unused nodes, linked by `children[0]`.
     free: u32,
+    /// Nodes in that list.
+    unused: usize,
     len: usize,
     lengths: [u32; 129],
     ways: Ways,
@@ -81,6 +84,11 @@ const WHOLE: Way = Way { node: ROOT, best: NIL };
 const STACK: usize = 129;
 /// Up to so many nodes a store doubles, beyond it grows by a quarter.
 const SMALL_NODES: usize = 1 << 14;
+/// Room for so many nodes is not given back. The tests of this crate give back at once.
+const KEPT_NODES: usize = if cfg!(test) { 64 } else { 4096 };
+/// A store moves into less room when no more than one node in so many is in use: what a move costs was then
+/// paid for by three removals a node.
+const SPARSE: usize = 4;
 /// Searches side by side: enough to hide a third-level cache, few enough to stay in the first.
 const LANES: usize = 16;
 
@@ -135,6 +143,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         Self {
             nodes: vec![Node::new(Prefix::ALL, None)],
             free: NIL,
+            unused: 0,
             len: 0,
             lengths: [0; 129],
             ways: Ways::default(),
@@ -177,6 +186,11 @@ impl<A: Addr, V> PrefixMap<A, V> {
         let index = self.find(prefix, |at, node| node.pass(at, &mut way))?;
         self.learn(prefix, way);
         self.node_mut(index).value.as_mut()
+    }
+
+    /// All values, to change, in no order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.nodes.iter_mut().filter_map(|node| node.value.as_mut())
     }
 
     /// Sets the value of a prefix and returns what it replaced.
@@ -243,6 +257,10 @@ impl<A: Addr, V> PrefixMap<A, V> {
         // A branching without a value that lost a child has nothing left to do.
         if parent != NIL && self.node(parent).value.is_none() {
             self.fold(above, parent);
+        }
+        let used = self.nodes.len() - self.unused;
+        if self.nodes.len() > KEPT_NODES && used * SPARSE <= self.nodes.len() {
+            self.shrink();
         }
         Some(old)
     }
@@ -515,6 +533,33 @@ impl<A: Addr, V> PrefixMap<A, V> {
         let node = self.node_mut(at);
         (node.children, node.len) = ([free, NIL], UNUSED);
         self.free = at;
+        self.unused += 1;
+    }
+
+    /// Moves the nodes in use into as much room as they need, in the order of walks.
+    fn shrink(&mut self) {
+        let used = self.nodes.len() - self.unused;
+        // Room for the next changes, as growth leaves it.
+        let mut nodes = Vec::with_capacity(used + used / 4);
+        #[cfg(all(feature = "std", target_os = "linux"))]
+        crate::mem::map::prefer_huge(&mut nodes);
+        // Nodes to be moved, and the new parent's link to each.
+        let mut stack = vec![(ROOT, NIL, 0)];
+        while let Some((at, parent, side)) = stack.pop() {
+            let children = self.node(at).children;
+            let moved = mem::replace(self.node_mut(at), Node::new(Prefix::ALL, None));
+            let to = u32::try_from(nodes.len()).expect("they were numbered by 32 bits before");
+            nodes.push(Node { children: [NIL; 2], ..moved });
+            if let Some(parent) = nodes.get_mut(parent as usize) {
+                parent.children[side] = to;
+            }
+            let below = (0..2).rev().map(|side| (children[side], to, side));
+            stack.extend(below.filter(|(child, _, _)| *child != NIL));
+        }
+        debug_assert_eq!(nodes.len(), used, "every node in use is below the root");
+        (self.nodes, self.free, self.unused) = (nodes, NIL, 0);
+        self.ways = Ways::default();
+        self.ways.grow(self.nodes.len());
     }
 
     fn add(&mut self, node: Node<A, V>) -> u32 {
@@ -530,6 +575,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         let index = self.free;
         let slot = mem::replace(self.node_mut(index), node);
         self.free = slot.children[0];
+        self.unused -= 1;
         index
     }
 
@@ -766,8 +812,11 @@ mod tests {
             unused += 1;
             at = map.node(at).children[0];
         }
+        assert_eq!(unused, map.unused);
         let used = map.nodes.len() - unused;
         assert!(used <= 2 * model.len() + 1, "{used} nodes for {} prefixes", model.len());
+        let room = map.nodes.len();
+        assert!(room <= KEPT_NODES || room < SPARSE * used, "{room} nodes, {used} used");
     }
 
     fn check_queries<A: Addr>(
@@ -858,6 +907,26 @@ mod tests {
         assert_eq!(Routes::stats(&map), TableStats::default());
         map.clear();
         assert_eq!(map.nodes.len(), 1);
+    }
+
+    #[test]
+    fn room_is_given_back_and_values_stay() {
+        let fresh = PrefixMap::<u32, u32>::new().bytes();
+        let prefix = |n: u32| Prefix::masked(n << 12, 24);
+        let mut map: PrefixMap<u32, u32> = (0..100_000).map(|n| (prefix(n), n)).collect();
+        let full = map.bytes();
+        // In no order.
+        for n in (0..100_000u32).map(|n| n * 7919 % 100_000).filter(|n| n % 100 != 0) {
+            assert_eq!(map.remove(prefix(n)), Some(n));
+        }
+        assert!(map.bytes() < full / 4, "{} of {full}", map.bytes());
+        let left = map.iter().map(|(p, &v)| (p, v));
+        assert!(left.eq((0..100_000).step_by(100).map(|n| (prefix(n), n))));
+        map.values_mut().for_each(|value| *value += 1);
+        for n in (0..100_000).step_by(100) {
+            assert_eq!(map.remove(prefix(n)), Some(n + 1));
+        }
+        assert!(map.bytes() < fresh + (600 << 10), "{} of {fresh}", map.bytes());
     }
 
     #[test]

@@ -4,13 +4,20 @@
 //! stands in the route store itself, so that builders read it without a detour; the candidates of a
 //! prefix are a short list in a slab.
 //!
-//! Cost: one descent in the store for a change; 16 bytes a candidate besides the store's node.
+//! Cost: one descent in the store for a change; 16 bytes a candidate besides the store's node. What a large
+//!       table took is given back as it empties: once three quarters of the candidates' room are unused,
+//!       those that are left move into a smaller one, as the store's nodes do.
 
 use std::num::NonZeroU32;
 
 use fingerpost_lpm::{Addr, Change, Hop, NextHopId, Prefix, PrefixMap, Routes, TableStats};
 
 const END: u32 = u32::MAX;
+/// Room for so many candidates, 64 KiB, is not given back. The tests here give back at once.
+const SMALL: usize = if cfg!(test) { 8 } else { 4096 };
+/// Candidates move into less room when no more than one place in so many is in use: three removals a place
+/// paid for the move by then.
+const SPARSE: usize = 4;
 
 /// One source's way to reach a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,6 +249,9 @@ impl<A: Addr> Rib<A> {
             }
         };
         self.uses.moved(old, new);
+        if self.slab.is_sparse() {
+            self.slab.shrink(self.store.values_mut().map(|best| &mut best.first));
+        }
         Some(Effect { old, new, replaced: Some(replaced) })
     }
 
@@ -314,6 +324,31 @@ impl Slab {
             Some(node) => node.next = new,
             None => *first = new,
         }
+    }
+
+    /// Whether most of its room is unused, and there is enough of it to matter.
+    fn is_sparse(&self) -> bool {
+        self.nodes.len() > SMALL && self.used * SPARSE <= self.nodes.len()
+    }
+
+    /// Moves the lists that begin at `firsts`, which are all there are, into as much room as they need.
+    fn shrink<'a>(&mut self, firsts: impl Iterator<Item = &'a mut u32>) {
+        // Room for the next changes, as growth leaves it.
+        let mut nodes: Vec<Node> = Vec::with_capacity((self.used + self.used / 4).max(SMALL));
+        for first in firsts {
+            let (mut at, mut before) = (std::mem::replace(first, END), END);
+            while let Some(&node) = self.nodes.get(at as usize) {
+                let to = u32::try_from(nodes.len()).expect("they were numbered by 32 bits before");
+                match nodes.get_mut(before as usize) {
+                    Some(before) => before.next = to,
+                    None => *first = to,
+                }
+                nodes.push(node);
+                (before, at) = (to, node.next);
+            }
+        }
+        debug_assert_eq!(nodes.len(), self.used, "every candidate in use is in a list");
+        (self.nodes, self.free) = (nodes, END);
     }
 
     fn alloc(&mut self, node: Node) -> u32 {
@@ -391,6 +426,37 @@ mod tests {
         assert_eq!(rib.remove(p, 1, 9).map(step), Some((7, 6, Some(7))));
         assert_eq!(rib.remove(p, 2, 0).map(step), Some((6, 0, Some(6))));
         assert!(rib.is_empty() && rib.candidates() == 0);
+    }
+
+    /// A full table that comes and goes leaves nothing behind, and what stays of it is still found.
+    #[test]
+    fn memory_is_given_back_as_routes_go() {
+        let fresh = Rib::<u32>::default().bytes();
+        let prefix = |n: u32| Prefix::masked(n << 12, 24);
+        let (many, some) = (100_000, 1_000);
+        let mut rib = Rib::<u32>::default();
+        for n in 0..many {
+            rib.insert(prefix(n), candidate(1, 20, 0, 1 + n % 100), 0);
+            rib.insert(prefix(n), candidate(2, 30, 0, 7), 0);
+        }
+        let loaded = rib.bytes();
+        assert!(loaded > 5 << 20, "{loaded}");
+        for n in some..many {
+            assert!(rib.remove(prefix(n), 1, 0).is_some() && rib.remove(prefix(n), 2, 0).is_some());
+        }
+        // Room is four times as large as needed at most, besides a little that is kept.
+        let left = rib.bytes() - fresh;
+        assert!(left < loaded / 16, "{left} of {loaded}");
+        for n in 0..some {
+            let want = [candidate(1, 20, 0, 1 + n % 100), candidate(2, 30, 0, 7)];
+            assert!(rib.of(prefix(n)).eq(want), "{n}");
+        }
+        for n in 0..some {
+            assert!(rib.remove(prefix(n), 2, 0).is_some() && rib.remove(prefix(n), 1, 0).is_some());
+        }
+        assert!(rib.is_empty() && rib.candidates() == 0);
+        let left = rib.bytes() - fresh;
+        assert!(left < 128 << 10, "{left} bytes for nothing");
     }
 
     proptest! {

@@ -206,6 +206,15 @@ pub(crate) fn is_root() -> bool {
     user() == 0
 }
 
+/// Gives memory back to the system that was freed here and is kept for later, where the allocator can.
+pub(crate) fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: takes no pointers; the allocator locks for itself.
+        unsafe { libc::malloc_trim(0) };
+    }
+}
+
 /// The user that the program acts for.
 pub(crate) fn user() -> u32 {
     // SAFETY: takes no pointers and cannot fail.

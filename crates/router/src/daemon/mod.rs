@@ -62,6 +62,8 @@ const SPARE_FRAMES: u32 = 4096;
 const SPARE_PORTS: u32 = 2;
 /// Port numbers that have counters.
 const COUNTED_PORTS: usize = 1024;
+/// A table of so many routes is worth to give its memory back when most of it goes.
+const LARGE_TABLE: usize = 65_536;
 /// Adjacencies that have counters.
 const COUNTED_ADJACENCIES: usize = 16_384;
 
@@ -156,6 +158,8 @@ pub(crate) struct Daemon {
     tracing: Option<answer::trace::Tracing>,
     /// Traces so far.
     traces: u64,
+    /// Most routes since memory was last given back.
+    most_routes: usize,
 }
 
 impl Daemon {
@@ -244,6 +248,7 @@ impl Daemon {
             timed_until: None,
             tracing: None,
             traces: 0,
+            most_routes: 0,
         };
         daemon.follow_ports();
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
@@ -312,6 +317,7 @@ impl Daemon {
         // A route is visible only after what leaves by it can.
         self.interfaces.provide(&self.control, &self.workers);
         self.commit(now);
+        self.give_memory_back();
         self.control.audit(now, self.interfaces.asked());
         self.messages.extend(self.control.take_decisions());
         let requests = self.control.take_requests();
@@ -333,6 +339,14 @@ impl Daemon {
     fn commit(&mut self, now: Instant) {
         let committed = self.control.commit(now);
         self.committed(committed);
+    /// What the allocator keeps of a large table goes back to the system once three quarters of its routes are gone.
+    fn give_memory_back(&mut self) {
+        let routes = self.control.rib_v4().len() + self.control.rib_v6().len();
+        if self.most_routes >= LARGE_TABLE && routes <= self.most_routes / 4 {
+            sys::trim_memory();
+            self.most_routes = routes;
+        }
+        self.most_routes = self.most_routes.max(routes);
     }
 
     /// Makes all of it visible before this returns.

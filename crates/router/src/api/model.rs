@@ -229,12 +229,12 @@ pub(crate) struct Fib {
     pub(crate) routes: usize,
     /// Bytes that lookups can touch.
     pub(crate) bytes: usize,
-    /// The same, a prefix.
-    pub(crate) bytes_per_prefix: f64,
+    /// The same, a prefix; null for fewer than 1,000, which the fixed parts of a structure would be shared among.
+    pub(crate) bytes_per_prefix: Option<f64>,
     /// Bytes of all candidates.
     pub(crate) rib_bytes: usize,
-    /// RIB and lookup structure together, a route.
-    pub(crate) bytes_per_route: f64,
+    /// RIB and lookup structure together, a route; null for fewer than 1,000.
+    pub(crate) bytes_per_route: Option<f64>,
     /// Changes of best routes that readers do not see yet.
     pub(crate) pending: usize,
     /// For how long readers have not seen everything, in milliseconds; null while they do.
@@ -273,8 +273,8 @@ pub(crate) struct Fib {
 pub(crate) struct SharedMemory {
     /// Bytes of this table in use.
     pub(crate) used: usize,
-    /// The same, a prefix.
-    pub(crate) used_per_prefix: f64,
+    /// The same, a prefix; null for fewer than 1,000.
+    pub(crate) used_per_prefix: Option<f64>,
     /// Bytes reserved for this table, room for growth included.
     pub(crate) reserved: usize,
     /// Bytes reserved in all: tables of both families, those being replaced, next hops.

@@ -201,13 +201,13 @@ impl Print for Report {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(
             to,
-            "routes     {} IPv4 ({}, {:.2} bytes a prefix), {} IPv6 ({}, {:.2} bytes a prefix)",
+            "routes     {} IPv4 ({}{}), {} IPv6 ({}{})",
             self.routes_v4,
             self.algorithm_v4,
-            self.bytes_per_prefix_v4,
+            a_prefix(self.bytes_per_prefix_v4),
             self.routes_v6,
             self.algorithm_v6,
-            self.bytes_per_prefix_v6,
+            a_prefix(self.bytes_per_prefix_v6),
         )?;
         writeln!(
             to,
@@ -241,4 +241,8 @@ impl Print for Report {
         }
         Ok(())
     }
+}
+/// Behind an algorithm, where there are enough prefixes to say it of.
+fn a_prefix(bytes: Option<f64>) -> String {
+    bytes.map_or(String::new(), |bytes| format!(", {bytes:.2} bytes a prefix"))
 }

@@ -36,7 +36,7 @@ mod vlans;
 
 pub(crate) use kernel::FeedError;
 pub(crate) use ports::Plan;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, each};
 
 use filters::Filters;
 use kernel::KernelFeed;

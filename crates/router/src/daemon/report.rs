@@ -25,8 +25,9 @@ pub(crate) struct Report {
     pub(crate) algorithm_v6: &'static str,
     pub(crate) bytes_v4: usize,
     pub(crate) bytes_v6: usize,
-    pub(crate) bytes_per_prefix_v4: f64,
-    pub(crate) bytes_per_prefix_v6: f64,
+    /// `None` for fewer prefixes than [`FEWEST`].
+    pub(crate) bytes_per_prefix_v4: Option<f64>,
+    pub(crate) bytes_per_prefix_v6: Option<f64>,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
     /// Of these, packets that drivers forwarded, which no worker saw.
@@ -133,8 +134,31 @@ pub(super) fn resident_kib() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
-fn size<A: Addr>(routes: usize, lookup: &std::sync::Arc<dyn Lookup<A>>) -> (usize, usize, f64) {
+fn size<A: Addr>(
+    routes: usize,
+    lookup: &std::sync::Arc<dyn Lookup<A>>,
+) -> (usize, usize, Option<f64>) {
     let bytes = lookup.bytes();
-    (routes, bytes, if routes == 0 { 0.0 } else { bytes as f64 / routes as f64 })
+    (routes, bytes, each(bytes, routes))
+}
+
+/// Structures have parts of a fixed size, up to a few MiB. Shared out among fewer prefixes than this they say nothing
+/// of what a prefix takes.
+pub(crate) const FEWEST: usize = 1000;
+
+/// Bytes for each of so many prefixes or routes; `None` where there are too few to say.
+#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+pub(crate) fn each(bytes: usize, of: usize) -> Option<f64> {
+    (of >= FEWEST).then(|| bytes as f64 / of as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handful_of_routes_has_no_bytes_a_route() {
+        assert_eq!([each(1 << 20, 0), each(1 << 20, 4), each(1 << 20, FEWEST - 1)], [None; 3]);
+        assert_eq!(each(3000, FEWEST), Some(3.0));
+    }
 }

@@ -3,6 +3,7 @@
 use super::super::list::Listed;
 use super::super::output::or_dash;
 use crate::api::model::{Fib, SharedMemory};
+use crate::daemon::each;
 
 impl Listed for Fib {
     const PATH: &'static str = "/v1/fibs";
@@ -32,7 +33,8 @@ impl Listed for Fib {
   $ fingerpost fib show --json
 
 `reserved` is what a table takes of the kernel memory that the programs in the drivers read as well;
-the last line has the sum, next hops included, and its limit: `memory` of `[xdp]`.";
+the last line has the sum, next hops included, and its limit: `memory` of `[xdp]`. Of fewer than 1,000
+prefixes or routes there are no bytes for each: what structures have in any case would be most of them.";
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -45,8 +47,8 @@ the last line has the sum, next hops included, and its limit: `memory` of `[xdp]
             self.prefixes.to_string(),
             self.routes.to_string(),
             self.bytes.to_string(),
-            format!("{:.2}", self.bytes_per_prefix),
-            format!("{:.2}", self.bytes_per_route),
+            figure(self.bytes_per_prefix),
+            figure(self.bytes_per_route),
             self.pending.to_string(),
             self.mismatch_routes.to_string(),
             self.builds.to_string(),
@@ -62,11 +64,15 @@ the last line has the sum, next hops included, and its limit: `memory` of `[xdp]
         let (_, SharedMemory { total_reserved, cap, .. }) = shared.first()?;
         let used: usize = shared.iter().map(|(_, shared)| shared.used).sum();
         let prefixes: usize = shared.iter().map(|(prefixes, _)| prefixes).sum();
-        #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
-        let each = used as f64 / prefixes.max(1) as f64;
+        let each =
+            each(used, prefixes).map_or(String::new(), |each| format!(" ({each:.2} a prefix)"));
         Some(format!(
-            "shared with drivers: {used} bytes in use by tables ({each:.2} a prefix), \
+            "shared with drivers: {used} bytes in use by tables{each}, \
              {total_reserved} reserved in all, at most {cap}"
         ))
     }
+}
+
+fn figure(each: Option<f64>) -> String {
+    or_dash(each.map(|each| format!("{each:.2}")))
 }

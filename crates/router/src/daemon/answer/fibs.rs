@@ -13,6 +13,7 @@ use super::Daemon;
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, AlgorithmChange};
 use crate::config::left_out;
+use crate::daemon::report::each;
 
 /// Leaves the choice to the daemon.
 const AUTO: &str = "auto";
@@ -132,11 +133,6 @@ impl Daemon {
             None => Ok(fibs),
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "ratios for people")]
-fn each(bytes: usize, of: usize) -> f64 {
-    if of == 0 { 0.0 } else { bytes as f64 / of as f64 }
 }
 
 fn names(family: u8) -> Vec<&'static str> {

@@ -255,7 +255,7 @@ impl Router {
     /// # Panics
     /// As [`Router::start`].
     pub fn start_by(
-        command: fn(&str, &str) -> Command,
+        command: impl Fn(&str, &str) -> Command,
         namespace: &str,
         words: &str,
         interfaces: usize,
@@ -287,14 +287,14 @@ impl Router {
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn begin(command: fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
+    pub fn begin(command: impl Fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
         match words.contains(".click") {
             true => Self::spawn(command, namespace, words),
             false => Self::spawn(command, namespace, &format!("--ignore forwarding {words}")),
         }
     }
 
-    fn spawn(command: fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
+    fn spawn(command: impl Fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
         let program = program().expect("the line was made with it");
         let words = format!("{} run --json {words}", program.display());
         let mut child = command(namespace, words.trim_end())
@@ -321,6 +321,8 @@ impl Router {
         let program = program().expect("the line was made with it");
         let answer = run(&self.namespace, &format!("{} {words} --json", program.display()));
         serde_json::from_str(&answer).expect("the answer is JSON")
+    }
+
     }
 
     /// What it said so far.

@@ -97,9 +97,8 @@ impl ClickError {
     pub(crate) fn is_permission(&self) -> bool {
         let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
         match self {
-            Self::File { source, .. } | Self::Device(DeviceError::System { source, .. }) => {
-                denied(source)
-            }
+            Self::File { source, .. } => denied(source),
+            Self::Device(error) => error.is_permission(),
             Self::Listen(ListenError::Tcp(_, source) | ListenError::Start(source)) => {
                 denied(source)
             }
@@ -291,6 +290,9 @@ impl Running {
         if self.driven.remove(&number).is_some() {
             tell(format!("{}: {error}", self.plan.devices()[usize::from(number)].name));
             self.remove(number, tell);
+        }
+    }
+
         }
     }
 

@@ -342,17 +342,8 @@ impl ConfigError {
 type Mistake = (Option<usize>, String);
 
 impl Config {
-    /// Reads and checks a file. Nothing is changed by a file that is refused; all that is wrong with it
-    /// is named.
-    pub(crate) fn read(path: &Path) -> Result<Self, Vec<ConfigError>> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            vec![ConfigError { file: path.to_owned(), line: None, what: error.to_string() }]
-        })?;
-        Self::of_text(path, &text, None)
-    }
-
-    /// The same, of what stood in a file. With the links that fixed routes may use (name and number)
-    /// these are checked, too.
+    /// Reads and checks what stood in a file. Nothing is changed by a file that is refused; all that is wrong with
+    /// it is named. With the links that fixed routes may use (name and number) these are checked, too.
     pub(crate) fn of_text(
         path: &Path,
         text: &str,

@@ -19,6 +19,7 @@ use fingerpost_packet::Handlers;
 use fingerpost_packet::control_socket::{Listen, Session, SessionOptions};
 
 use crate::api::socket::{Claimed, SocketError};
+use crate::privilege;
 use crate::sys;
 
 /// Clients at one time.
@@ -96,7 +97,10 @@ impl ControlServer {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let clients = wake.try_clone()?;
-        let serve = move || Serving::new(listener, options, installed, clients).run(&woken);
+        let serve = move || {
+            privilege::keep_nothing();
+            Serving::new(listener, options, installed, clients).run(&woken);
+        };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
         Ok(Self { wake: Some(wake), thread: Some(thread), place, _claimed: claimed })
     }

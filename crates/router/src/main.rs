@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod privilege;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
 mod ways;

@@ -1,5 +1,5 @@
 //! The system calls that the program needs and the standard library has not: netlink sockets, socket options of
-//! iptables, poll, signals, processor affinity and network namespaces.
+//! iptables, poll, signals, capabilities, processor affinity and network namespaces.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Every file descriptor passed to a call is owned or borrowed for the length of the call.
@@ -157,10 +157,16 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Duration) {
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
+static RELOAD: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_: libc::c_int) {
     // Relaxed: a flag without data behind it.
     STOP.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn on_hangup(_: libc::c_int) {
+    // Relaxed: as above.
+    RELOAD.store(true, Ordering::Relaxed);
 }
 
 /// What the shell would report of a program that SIGINT ended; scripts see it in any case then.
@@ -201,9 +207,96 @@ pub(crate) fn stop_asked() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// Whether the program may do what root may.
-pub(crate) fn is_root() -> bool {
-    user() == 0
+/// From here on SIGHUP only asks to read the configuration again, see [`reload_asked`]: also where whoever
+/// started the program ignores that signal.
+pub(crate) fn catch_hangup() {
+    // SAFETY: all zeroes is a valid action.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = on_hangup as extern "C" fn(libc::c_int) as usize;
+    // Reads and writes under way go on; poll(2) returns in any case.
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: invariants 2 and 3.
+    unsafe { libc::sigaction(libc::SIGHUP, &raw const action, std::ptr::null_mut()) };
+}
+
+/// Whether SIGHUP came since [`catch_hangup`], or since this was asked last.
+pub(crate) fn reload_asked() -> bool {
+    RELOAD.swap(false, Ordering::Relaxed)
+}
+
+/// Sets of capabilities as capget(2) has them: two words each, the low one first.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: libc::c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapabilityWords {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`, for the calling thread.
+const CAPABILITIES: CapabilityHeader = CapabilityHeader { version: 0x2008_0522, pid: 0 };
+
+/// The effective capabilities of the calling thread: capability `n` is bit `n`.
+pub(crate) fn capabilities() -> io::Result<u64> {
+    let [low, high] = capability_words()?;
+    Ok(u64::from(low.effective) | u64::from(high.effective) << 32)
+}
+
+fn capability_words() -> io::Result<[CapabilityWords; 2]> {
+    let mut header = CAPABILITIES;
+    let mut words = [CapabilityWords { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: invariant 2: version 3 has two words a set.
+    let got =
+        unsafe { libc::syscall(libc::SYS_capget, &raw mut header, (&raw mut words).cast::<u8>()) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(words) }
+}
+
+/// The calling thread, and those that it starts from now on, have no capabilities but these, and no program
+/// that they run has more.
+pub(crate) fn keep_capabilities(keep: u64) -> io::Result<()> {
+    let none: libc::c_ulong = 0;
+    let prctl = |option: libc::c_int, what: libc::c_ulong, which: libc::c_ulong| {
+        // SAFETY: none of the options used here takes a pointer.
+        check(unsafe { libc::prctl(option, what, which, none, none) })
+    };
+    let ambient = libc::c_ulong::from(libc::PR_CAP_AMBIENT_CLEAR_ALL.cast_unsigned());
+    prctl(libc::PR_CAP_AMBIENT, ambient, none)?;
+    // To the greatest that the kernel knows. It takes CAP_SETPCAP, and without it the bounding set does not
+    // matter: what is not permitted now is not had again, by the last line.
+    for number in (0..64).take_while(|&n| prctl(libc::PR_CAPBSET_READ, n, none).is_ok()) {
+        if keep >> number & 1 == 0 && prctl(libc::PR_CAPBSET_DROP, number, none).is_err() {
+            break;
+        }
+    }
+    let mut words = capability_words()?;
+    for (word, keep) in words.iter_mut().zip([keep, keep >> 32]) {
+        #[allow(clippy::cast_possible_truncation, reason = "a word of the two")]
+        let kept = word.permitted & keep as u32;
+        *word = CapabilityWords { effective: kept, permitted: kept, inheritable: 0 };
+    }
+    let header = CAPABILITIES;
+    // SAFETY: invariant 2: version 3 has two words a set.
+    let set = unsafe {
+        libc::syscall(libc::SYS_capset, &raw const header, (&raw const words).cast::<u8>())
+    };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, none).map(drop)
+}
+
+/// Most bytes of locked memory for a process without CAP_IPC_LOCK; `None` where there is no limit.
+pub(crate) fn locked_memory_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: invariant 2.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (got == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Gives memory back to the system that was freed here and is kept for later, where the allocator can.

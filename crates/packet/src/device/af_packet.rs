@@ -121,7 +121,7 @@ pub fn open(name: &str, ifindex: u32) -> Result<AfPacketPort, DeviceError> {
 fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, DeviceError> {
     let error = |call, source: io::Error| {
         let hint = match source.raw_os_error() {
-            Some(libc::EPERM) => " (needs root, or CAP_NET_RAW)",
+            Some(libc::EPERM) => " (needs CAP_NET_RAW)",
             _ => "",
         };
         DeviceError::System { device: name.into(), call, source, hint }

@@ -166,3 +166,19 @@ pub enum DeviceError {
     #[error(transparent)]
     Xdp(#[from] crate::xdp::XdpError),
 }
+
+impl DeviceError {
+    /// Whether a privilege is missing.
+    pub fn is_permission(&self) -> bool {
+        match self {
+            Self::System { source, call, .. } => {
+                // Where locked memory is limited.
+                let locked =
+                    call.contains("XDP_UMEM_REG") && source.raw_os_error() == Some(libc::ENOBUFS);
+                locked || source.kind() == std::io::ErrorKind::PermissionDenied
+            }
+            Self::Xdp(error) => error.is_permission(),
+            Self::Unfit { .. } => false,
+        }
+    }
+}

@@ -41,7 +41,7 @@ impl Tap {
         let failed = |call| {
             move |source: io::Error| {
                 let hint = match source.raw_os_error() {
-                    Some(libc::EPERM | libc::EACCES) => " (needs root, or CAP_NET_ADMIN)",
+                    Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN)",
                     Some(libc::EBUSY) => " (another program has it open)",
                     Some(libc::EINVAL) => " (not a TAP interface)",
                     _ => "",

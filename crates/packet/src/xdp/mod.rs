@@ -144,11 +144,25 @@ impl XdpError {
         };
         matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
     }
+
+    /// Whether a privilege is missing.
+    pub fn is_permission(&self) -> bool {
+        match self {
+            Self::System { source, .. } | Self::Attach { source, .. } => {
+                source.kind() == std::io::ErrorKind::PermissionDenied
+            }
+            // The verifier also says EACCES, of what a program does.
+            Self::Rejected { source, .. } => source.raw_os_error() == Some(libc::EPERM),
+            Self::Limit { .. } => false,
+        }
+    }
 }
 
 fn hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM) => " (needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::EPERM) => {
+            " (needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, not just in a user namespace)"
+        }
         Some(libc::ENOSYS) => " (this kernel has no bpf(2))",
         _ => "",
     }

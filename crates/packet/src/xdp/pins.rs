@@ -44,8 +44,28 @@ pub struct Kept {
 impl Pins {
     /// The folder of the router `name`; `None` when there is none.
     pub fn of(name: &str) -> Option<Self> {
-        let mut folders = places().map(|place| place.join(FOLDER).join(name));
-        folders.find(|folder| folder.is_dir()).map(|folder| Self { folder })
+        Self::find(name).unwrap_or_default()
+    }
+
+    /// The same where it matters that this user may not look.
+    ///
+    /// # Errors
+    /// Where there is none to be seen, and one might be where this user may not look.
+    pub fn find(name: &str) -> io::Result<Option<Self>> {
+        let mut denied = None;
+        for place in PLACES.map(Path::new) {
+            let folder = place.join(FOLDER).join(name);
+            match fs::metadata(&folder) {
+                Ok(found) if found.is_dir() && bpf::is_bpffs(place) => {
+                    return Ok(Some(Self { folder }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    denied = Some(error);
+                }
+                _ => {}
+            }
+        }
+        denied.map_or(Ok(None), Err)
     }
 
     /// The same, made where there is none; folders of routers that are gone with their interfaces go. `true`

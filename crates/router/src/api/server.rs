@@ -32,6 +32,7 @@ use super::model::{
 use super::questions::Ask;
 use super::requests::{Document, Parameters};
 use super::{filters, seen, streams};
+use crate::privilege;
 use crate::sys;
 
 /// Clients at one time; the next one waits to be accepted.
@@ -56,6 +57,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let thread =
             std::thread::Builder::new().name("fingerpost-api".into()).spawn(move || {
+                privilege::keep_for_files();
                 runtime.block_on(async move {
                     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
                     tokio::select! {

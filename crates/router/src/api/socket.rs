@@ -32,8 +32,15 @@ pub(crate) enum SocketError {
     NotASocket(PathBuf),
     #[error("{}: a path of at most {LONGEST} bytes is needed", .0.display())]
     TooLong(PathBuf),
-    #[error("control socket {}: {error}", path.display())]
+    #[error("control socket {}: {error}{}", path.display(), remedy(error))]
     Io { path: PathBuf, error: io::Error },
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => " (this user must be able to write there: see --socket)",
+        _ => "",
+    }
 }
 
 impl SocketError {

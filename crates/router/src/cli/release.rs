@@ -6,7 +6,7 @@ use clap::Args;
 use fingerpost_packet::device::afxdp;
 use fingerpost_packet::xdp::Pins;
 
-use super::command::{Command, Exit, Failure};
+use super::command::{Command, Failure};
 use super::output::{Output, Report as Print};
 use crate::sys;
 
@@ -29,10 +29,13 @@ end with it.",
 struct Arguments {}
 
 fn run(output: &mut Output) -> Result<(), Failure> {
-    if !sys::is_root() {
-        return Err(Failure::new(Exit::Permission, "releasing interfaces needs root"));
-    }
-    let released = match Pins::of(&sys::namespace_number().to_string()) {
+    let name = sys::namespace_number().to_string();
+    let hidden = |error: io::Error| {
+        let words =
+            "what a router left can be seen and released by the user that it ran as, or by root";
+        Failure::outside(error.kind(), format_args!("{words}: {error}"))
+    };
+    let released = match Pins::find(&name).map_err(hidden)? {
         Some(pins) => {
             let folder = pins.folder().display().to_string();
             let failed = |error: io::Error| {

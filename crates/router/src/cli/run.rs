@@ -89,10 +89,16 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         _ => click::refuse_alone(arguments)?,
     }
     let mut config = match &arguments.file {
-        Some(path) => Config::read(path).map_err(|errors| {
-            errors.iter().for_each(message);
-            Failure::Told(Exit::Failed)
-        })?,
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                let hint = privilege::to_read(error.kind());
+                Failure::outside(error.kind(), format_args!("{}: {error}{hint}", path.display()))
+            })?;
+            Config::of_text(path, &text, None).map_err(|errors| {
+                errors.iter().for_each(message);
+                Failure::Told(Exit::Failed)
+            })?
+        }
         None => Config::default(),
     };
     config.takeover.ignore.extend(arguments.ignore.iter().cloned());
@@ -101,6 +107,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.check {
         return check(&options, output);
     }
+    privilege::to_forward().map_err(DaemonError::from)?;
     // First of all: a second daemon would take the first one's interfaces.
     let socket = Claimed::new(socket::path(arguments.at.socket.as_deref()))?;
     sys::catch_signals();
@@ -164,11 +171,15 @@ impl From<DaemonError> for Failure {
 }
 
 fn check(options: &RunOptions, output: &mut Output) -> Result<(), Failure> {
-    let rows = daemon::check(options)?.into_iter().map(|(name, plan)| match plan {
+    let (plans, unanswered) = daemon::check(options)?;
+    let rows = plans.into_iter().map(|(name, plan)| match plan {
         Ok(mode) => PlanRow { name, taken: true, mode: Some(mode.name()), reason: None },
         Err(reason) => PlanRow { name, taken: false, mode: None, reason: Some(reason) },
     });
-    Ok(output.print(&Plans { interfaces: rows.collect() })?)
+    output.print(&Plans { interfaces: rows.collect() })?;
+    unanswered.iter().for_each(|what| message(format_args!("cannot tell: {what}")));
+    // What it would do is what was printed, if it could start at all.
+    Ok(privilege::to_forward().map_err(DaemonError::from)?)
 }
 
 /// What would be done with each interface.
@@ -242,6 +253,7 @@ impl Print for Report {
         Ok(())
     }
 }
+
 /// Behind an algorithm, where there are enough prefixes to say it of.
 fn a_prefix(bytes: Option<f64>) -> String {
     bytes.map_or(String::new(), |bytes| format!(", {bytes:.2} bytes a prefix"))

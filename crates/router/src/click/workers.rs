@@ -20,6 +20,7 @@ use fingerpost_route::{Control, ControlOptions, Forwarding};
 
 use super::ClickError;
 use super::ports::Opened;
+use crate::privilege;
 use crate::sys;
 
 /// Ports that are counted, whatever the first configuration has.
@@ -305,6 +306,7 @@ fn spawn(
             // Without the wanted processor it still forwards.
             let _ = sys::pin(core);
         }
+        privilege::keep_nothing();
         worker.run(&mut wait);
     })
 }

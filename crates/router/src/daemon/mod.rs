@@ -12,11 +12,13 @@ use fingerpost_lpm::registry;
 use fingerpost_packet::device::afxdp::{self, PollWait};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, xdp};
+use fingerpost_route::source::SourceError;
 use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
 
 use crate::api::model::ConfigText;
 use crate::api::questions::Questions;
 use crate::config::{Config, Cores, PacketPath};
+use crate::privilege::{self, Missing};
 use crate::sys;
 
 pub(crate) mod answer;
@@ -92,14 +94,23 @@ pub(crate) enum DaemonError {
     Tables(#[from] fingerpost_route::RouteError),
     #[error("filter: {0}")]
     Filter(String),
-    #[error("source {kind}: {error}")]
-    Source { kind: String, error: fingerpost_route::source::SourceError },
+    #[error("source {kind}: {error}{}", to_read(error))]
+    Source { kind: String, error: SourceError },
     #[error("the kernel did not say all it knows within {} s", LONGEST_DUMP.as_secs())]
     Dump,
     #[error("{0}")]
     Thread(std::io::Error),
-    #[error("forwarding needs root, or the capabilities NET_ADMIN, NET_RAW and BPF")]
-    Permission,
+    #[error(transparent)]
+    Permission(#[from] Missing),
+    #[error("no interface can be taken over: {0}")]
+    Refused(String),
+}
+
+fn to_read(error: &SourceError) -> &'static str {
+    match error {
+        SourceError::Io { kind, .. } => privilege::to_read(*kind),
+        _ => "",
+    }
 }
 
 impl DaemonError {
@@ -107,7 +118,11 @@ impl DaemonError {
     pub(crate) fn is_permission(&self) -> bool {
         let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
         match self {
-            Self::Permission => true,
+            Self::Permission(_) | Self::Refused(_) => true,
+            Self::Xdp(error) => error.is_permission(),
+            Self::Source { error: SourceError::Io { kind, .. }, .. } => {
+                *kind == std::io::ErrorKind::PermissionDenied
+            }
             Self::Survey(error) | Self::Thread(error) | Self::Feed(FeedError::Socket(error)) => {
                 denied(error)
             }
@@ -166,9 +181,7 @@ impl Daemon {
     /// Learns everything there is to know, then takes interfaces over: no packet comes to us before its
     /// route did.
     pub(crate) fn start(options: &RunOptions) -> Result<Self, DaemonError> {
-        if !sys::is_root() {
-            return Err(DaemonError::Permission);
-        }
+        privilege::to_forward()?;
         let started = Instant::now();
         let config = &options.config;
         let filters = Filters::new(config)?;
@@ -252,6 +265,12 @@ impl Daemon {
         };
         daemon.follow_ports();
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
+        if daemon.taken_over() == 0
+            && let Some(why) = daemon.interfaces.refused.take()
+        {
+            daemon.stop();
+            return Err(DaemonError::Refused(why));
+        }
         Ok(daemon)
     }
 
@@ -339,6 +358,8 @@ impl Daemon {
     fn commit(&mut self, now: Instant) {
         let committed = self.control.commit(now);
         self.committed(committed);
+    }
+
     /// What the allocator keeps of a large table goes back to the system once three quarters of its routes are gone.
     fn give_memory_back(&mut self) {
         let routes = self.control.rib_v4().len() + self.control.rib_v6().len();
@@ -512,11 +533,11 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
     Ok(Learned { control, kernel, sources, messages })
 }
 
-/// What `run --check` says: each interface, and what would be done with it.
-pub(crate) fn check(options: &RunOptions) -> Result<Vec<Plan>, DaemonError> {
+/// What `run --check` says: each interface and what would be done with it, and what could not be found out.
+pub(crate) fn check(options: &RunOptions) -> Result<(Vec<Plan>, Vec<String>), DaemonError> {
     let Learned { control, .. } = learn(&options.config)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
-    Ok(Interfaces::preview(&control, options, &findings))
+    Ok((Interfaces::preview(&control, options, &findings), findings.unanswered))
 }
 
 fn spawn(
@@ -529,6 +550,7 @@ fn spawn(
             // Without the wanted processor it still forwards.
             let _ = sys::pin(core);
         }
+        privilege::keep_nothing();
         worker.run(&mut wait);
     })
 }

@@ -146,6 +146,8 @@ pub(crate) struct Interfaces {
     /// How the interfaces were driven, once all are given back.
     last: Vec<InterfaceReport>,
     pub(super) notices: Vec<String>,
+    /// Why an interface could not be had for want of a privilege, the latest.
+    pub(super) refused: Option<String>,
 }
 
 impl Interfaces {
@@ -176,6 +178,7 @@ impl Interfaces {
             closed_punted: 0,
             last: Vec::new(),
             notices,
+            refused: None,
         })
     }
 
@@ -611,8 +614,13 @@ impl Interfaces {
         }
         let adopted = found.is_some();
         let opened = planned.and_then(|mode| {
-            self.open_afxdp((link, port), state, (mode, found), workers)
-                .map_err(|error| error.to_string())
+            self.open_afxdp((link, port), state, (mode, found), workers).map_err(|error| {
+                let why = error.to_string();
+                if error.is_permission() {
+                    self.refused = Some(format!("{}: {why}", state.name));
+                }
+                why
+            })
         });
         match opened {
             Ok(ready) => Some(ready),
@@ -980,6 +988,18 @@ enum OpenError {
         "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
     )]
     Mtu(u32),
+}
+
+impl OpenError {
+    /// Whether a missing privilege is the cause.
+    fn is_permission(&self) -> bool {
+        match self {
+            Self::Xdp(error) => error.is_permission(),
+            Self::Device(error) => error.is_permission(),
+            Self::Queues(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+            Self::Forward(_) | Self::Mtu(_) => false,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use fingerpost_packet::xdp::forward::Heartbeat;
 use fingerpost_packet::xdp::{Link, Mode, Pins, XdpError};
 
+use crate::privilege;
 use crate::sys;
 
 /// Between two beats: far less than the shortest time that can be asked for, so that a thread that is kept
@@ -37,7 +38,11 @@ impl Survival {
     /// drivers are to forward without this process. What goes wrong is told in `said`; it ends nothing.
     pub(super) fn begin(patience: Option<Duration>, said: &mut Vec<String>) -> Self {
         let name = sys::namespace_number().to_string();
-        let mut survival = Self { pins: Pins::of(&name), patience, ..Self::default() };
+        let pins = Pins::find(&name).unwrap_or_else(|error| {
+            said.push(format!("cannot tell whether a daemon before left anything: {error}"));
+            None
+        });
+        let mut survival = Self { pins, patience, ..Self::default() };
         survival.look(said);
         if patience.is_some()
             && let Err(why) = survival.prepare(&name, said)
@@ -80,8 +85,15 @@ impl Survival {
 
     /// Makes the folder and the heartbeat that are not there yet.
     fn prepare(&mut self, name: &str, said: &mut Vec<String>) -> Result<(), String> {
-        let (pins, mounted) =
-            Pins::make(name).map_err(|error| format!("no file system of type bpf: {error}"))?;
+        let (pins, mounted) = Pins::make(name).map_err(|error| {
+            let remedy = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    " (to mount one takes CAP_SYS_ADMIN, to write there its owner)"
+                }
+                _ => "",
+            };
+            format!("no file system of type bpf: {error}{remedy}")
+        })?;
         if mounted {
             said.push(format!(
                 "mounted a file system of type bpf for {}: it lasts as long as the mount namespace of this process",
@@ -196,6 +208,7 @@ impl Beating {
         let (revive, (end, ended)) = (Arc::new(AtomicBool::new(revive)), mpsc::channel());
         let thread = (heartbeat.clone(), revive.clone());
         let beat = move || {
+            privilege::keep_to_run_programs();
             let (heartbeat, revive) = thread;
             loop {
                 // Acquire pairs with the store in `go_on`: all programs are new by then.

@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_lab_comes_up() {
-        if !crate::sys::is_root() {
+        if !crate::privilege::to_make_namespaces() {
             eprintln!("skipped: needs root");
             return;
         }

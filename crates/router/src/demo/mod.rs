@@ -118,10 +118,10 @@ pub(crate) fn run(
     progress("reading the shipped tables".into());
     let files = Files::write()?;
     let oracle = traffic::Oracle::read(&files.paths)?;
-    let mut report = if crate::sys::is_root() {
+    let mut report = if crate::privilege::to_make_namespaces() {
         namespaces::run(&files, &oracle, time, progress)?
     } else {
-        progress("without root: the same graph between ports of memory".into());
+        progress("without the capabilities for namespaces and forwarding: the same graph between ports of memory".into());
         memory::run(&oracle, time, progress)?
     };
     report.cpu = cpu();

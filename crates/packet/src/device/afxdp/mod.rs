@@ -145,10 +145,12 @@ pub fn open(spec: &Spec<'_>) -> Result<AfxdpPort, DeviceError> {
     }
     let (call, source) = last.expect("the ladder ends with copying");
     let hint = match source.raw_os_error() {
-        Some(libc::EPERM) => " (needs root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF)",
+        Some(libc::EPERM) => " (needs CAP_NET_RAW)",
         Some(libc::EBUSY) => " (another AF_XDP socket has this queue)",
         Some(libc::EINVAL) if call == "bind" => " (no such queue?)",
-        Some(libc::ENOBUFS | libc::ENOMEM) => " (locked memory: see ulimit -l)",
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            " (locked memory is limited: needs CAP_IPC_LOCK, or a greater `ulimit -l`)"
+        }
         Some(libc::EAFNOSUPPORT) => " (this kernel has no AF_XDP)",
         _ => "",
     };

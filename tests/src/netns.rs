@@ -323,6 +323,15 @@ impl Router {
         serde_json::from_str(&answer).expect("the answer is JSON")
     }
 
+    /// The same for a list that is answered in JSON lines.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn ask_lines<T: serde::de::DeserializeOwned>(&self, words: &str) -> Vec<T> {
+        let program = program().expect("the line was made with it");
+        let answer = run(&self.namespace, &format!("{} {words} --json", program.display()));
+        let parsed = |line| serde_json::from_str(line).expect("a line is JSON");
+        answer.lines().map(parsed).collect()
     }
 
     /// What it said so far.

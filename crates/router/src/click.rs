@@ -251,8 +251,14 @@ impl Running {
         devices.chain(sockets)
     }
 
-    /// Works until `stop` says so, or an element of the file; what happens is told to `tell`.
-    pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool, tell: &mut dyn FnMut(String)) {
+    /// Works until `stop` says so, or an element of the file; reads the file again where `again` says so. What
+    /// happens is told to `tell`.
+    pub(crate) fn run(
+        &mut self,
+        stop: &mut dyn FnMut() -> bool,
+        again: &mut dyn FnMut() -> bool,
+        tell: &mut dyn FnMut(String),
+    ) {
         let mut ending: Option<Instant> = None;
         while !stop() && !self.workers.has_ended() {
             std::thread::sleep(TICK);
@@ -271,6 +277,9 @@ impl Running {
                 }
                 // Who asked may have gone.
                 let _ = reply.send(replaced.map_err(|error| error.to_string()));
+            }
+            if again() {
+                self.read_again(tell);
             }
             if self.plan.is_stopped() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -293,6 +302,17 @@ impl Running {
         }
     }
 
+    /// Runs what the file says by now, as if it was written to `hotconfig`; one that cannot be run changes nothing.
+    fn read_again(&mut self, tell: &mut dyn FnMut(String)) {
+        let name = self.name.clone();
+        let text = std::fs::read_to_string(&name)
+            .map_err(|source| ClickError::File { path: name.clone(), source });
+        match text.and_then(|text| self.replace(&text, tell)) {
+            Ok(()) => tell(format!("{name} was read again and runs from now on")),
+            Err(error) => {
+                error.to_string().lines().for_each(|line| tell(line.to_owned()));
+                tell(format!("{name} is refused: what ran before runs on"));
+            }
         }
     }
 

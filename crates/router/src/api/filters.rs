@@ -260,6 +260,11 @@ pub(super) async fn config_apply(
     State(ask): State<Ask>,
     Document(text): Document<ConfigText>,
 ) -> Result<Json<Vec<ConfigChange>>, ApiError> {
+    apply(&ask, text).await.map(Json)
+}
+
+/// The same for whoever asks from within: reads the lists of other filters, then asks the daemon for all of it.
+pub(crate) async fn apply(ask: &Ask, text: ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
     // What is added to a list meanwhile would be missing in what is made of it.
     let alone = ask.filters().await;
     let asked = text.clone();
@@ -272,5 +277,5 @@ pub(super) async fn config_apply(
         let _alone = alone;
         daemon.config_apply(&text, prepared)
     });
-    applied.await?.map(Json)
+    applied.await?
 }

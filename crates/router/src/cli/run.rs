@@ -1,6 +1,7 @@
 //! `fingerpost run`: takes forwarding over from the kernel until it is told to stop, or runs the graph of a file.
 
 mod click;
+mod reload;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,8 +17,10 @@ use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
 use crate::click::Stand;
 use crate::config::{Config, PacketPath, Takeover};
-use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, takeover};
-use crate::sys;
+use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, Said, takeover};
+use crate::{privilege, sys};
+
+use reload::Reload;
 
 pub(super) const COMMAND: Command = Command {
     name: "run",
@@ -34,9 +37,10 @@ pub(super) const COMMAND: Command = Command {
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report. An interface whose packets the
-kernel would treat by rules of its own, or was told not to forward, stays with the kernel or goes
-back to it, until --ignore names the SUBSYSTEM or the rule is gone. With --survive drivers forward on
+kernel and prints a report; so does a crash, without the report. SIGHUP reads the file again, as
+`config apply` of it would. An interface whose packets the kernel would treat by rules of its own, or
+was told not to forward, stays with the kernel or goes back to it, until --ignore names the SUBSYSTEM
+or the rule is gone. With --survive drivers forward on
 by what they know, until another daemon takes over, the time is up, or `fingerpost release`.
 
 A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and
@@ -84,6 +88,10 @@ struct Arguments {
 }
 
 fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if !arguments.check {
+        // Before anything that takes its time: a router that starts is not to be ended by it either.
+        sys::catch_hangup();
+    }
     match &arguments.file {
         Some(file) if crate::click::is_one(file) => return click::run(file, arguments, output),
         _ => click::refuse_alone(arguments)?,
@@ -101,9 +109,9 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         }
         None => Config::default(),
     };
-    config.takeover.ignore.extend(arguments.ignore.iter().cloned());
-    config.takeover.survive_s = arguments.survive.unwrap_or(config.takeover.survive_s);
-    let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path };
+    let said = Said { ignore: arguments.ignore.clone(), survive_s: arguments.survive };
+    said.add_to(&mut config);
+    let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path, said };
     if arguments.check {
         return check(&options, output);
     }
@@ -112,7 +120,11 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let socket = Claimed::new(socket::path(arguments.at.socket.as_deref()))?;
     sys::catch_signals();
     let mut daemon = Daemon::start(&options)?;
-    let server = serve(&mut daemon, &socket)?;
+    let kept = privilege::keep_to_forward(&files(arguments, &options.config));
+    if let Err(error) = kept {
+        message(format_args!("capabilities that are not needed any more are kept: {error}"));
+    }
+    let (server, mut reload) = serve(&mut daemon, &socket, arguments.file.clone())?;
     tell(&mut daemon);
     let report = daemon.report();
     message(format_args!(
@@ -126,7 +138,10 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         report.algorithm_v6,
         report.load_ms,
     ));
-    let worked = daemon.run(&mut sys::stop_asked, &mut tell);
+    let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {
+        tell(daemon);
+        reload.turn();
+    });
     if let Some(time) = daemon.survives() {
         let seconds = time.as_secs();
         message(format_args!("drivers forward on for {seconds} s, or until `fingerpost release`"));
@@ -137,17 +152,29 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     Ok(worked?)
 }
 
-/// Opens the daemon to questions.
-fn serve(daemon: &mut Daemon, socket: &Claimed) -> Result<Server, Failure> {
+/// The files that a run reads, and may read again.
+fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
+    let sources = config.source.iter().filter_map(|source| source.path.clone());
+    let filters = config.filter.iter().filter_map(|filter| filter.file.as_ref().map(PathBuf::from));
+    arguments.file.iter().cloned().chain(sources).chain(filters).collect()
+}
+
+/// Opens the daemon to questions: those of clients, and SIGHUP's.
+fn serve(
+    daemon: &mut Daemon,
+    socket: &Claimed,
+    file: Option<PathBuf>,
+) -> Result<(Server, Reload), Failure> {
     let failed = |error: io::Error| {
         let words = format_args!("control socket {}: {error}", socket.path().display());
         Failure::outside(error.kind(), words)
     };
     let (ask, questions) = questions::channel().map_err(failed)?;
+    let reload = Reload::new(file, ask.clone());
     let server = Server::start(socket.listener().map_err(failed)?, ask).map_err(failed)?;
     daemon.answer(questions);
     message(format_args!("control socket {}", socket.path().display()));
-    Ok(server)
+    Ok((server, reload))
 }
 
 impl From<SocketError> for Failure {

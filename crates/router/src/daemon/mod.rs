@@ -77,6 +77,25 @@ pub(crate) struct RunOptions {
     pub(crate) only: Vec<String>,
     /// By which way packets go.
     pub(crate) path: PacketPath,
+    /// What the command line adds to the configuration, which has it already.
+    pub(crate) said: Said,
+}
+
+/// What the command line says beside a configuration file: it holds however often the file is read again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// Subsystems that are no obstacle.
+    pub(crate) ignore: Vec<String>,
+    /// Seconds that drivers forward on without this process.
+    pub(crate) survive_s: Option<u32>,
+}
+
+impl Said {
+    /// Adds it to what a file says.
+    pub(crate) fn add_to(&self, config: &mut Config) {
+        config.takeover.ignore.extend(self.ignore.iter().cloned());
+        config.takeover.survive_s = self.survive_s.unwrap_or(config.takeover.survive_s);
+    }
 }
 
 /// Why a run cannot start or go on.
@@ -135,6 +154,8 @@ impl DaemonError {
 pub(crate) struct Daemon {
     /// As it is now: started with, and changed since.
     config: Config,
+    /// What holds over any file.
+    said: Said,
     control: Control,
     kernel: KernelFeed,
     sources: Sources,
@@ -236,6 +257,7 @@ impl Daemon {
         }
         let mut daemon = Self {
             config: config.clone(),
+            said: options.said.clone(),
             control,
             kernel,
             sources,

@@ -942,7 +942,7 @@ fn plan(
 
 /// What options and configuration say of a link: how it is to be driven, or why it stays with the kernel.
 pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, String> {
-    let RunOptions { config, only, path } = options;
+    let RunOptions { config, only, path, .. } = options;
     if !only.is_empty() && !only.contains(&state.name) {
         return Err("not named by --only".into());
     }

@@ -124,6 +124,7 @@ fn route(
         config: Config { source: sources, takeover, ..Config::default() },
         only: Vec::new(),
         path: PacketPath::Auto,
+        ..RunOptions::default()
     };
     let mut daemon = Daemon::start(&options)?;
     for line in daemon.take_messages() {

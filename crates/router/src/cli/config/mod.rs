@@ -8,6 +8,8 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::command::{Command, Failure, parsed};
 use super::output::Output;
 
+pub(super) use running::told;
+
 pub(super) const COMMAND: Command = Command {
     name: "config",
     summary: "Check a configuration, compare it with the running one, apply it",

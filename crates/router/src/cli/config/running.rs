@@ -58,20 +58,23 @@ struct Changes {
 
 impl Report for Changes {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        for ConfigChange { item, from, to: new, restart, applied } in &self.changes {
-            let what = match (from, new) {
-                (Some(from), Some(new)) => format!("{from} -> {new}"),
-                (Some(from), None) => format!("- {from}"),
-                (None, Some(new)) => format!("+ {new}"),
-                (None, None) => String::new(),
-            };
-            let state = match (restart, applied) {
-                (true, _) => " (needs a restart)",
-                (false, true) => " (applied)",
-                (false, false) => "",
-            };
-            writeln!(to, "{item}: {what}{state}")?;
-        }
-        Ok(())
+        self.changes.iter().try_for_each(|change| writeln!(to, "{}", told(change)))
     }
+}
+
+/// A change in words, a line without its end.
+pub(in crate::cli) fn told(change: &ConfigChange) -> String {
+    let ConfigChange { item, from, to, restart, applied } = change;
+    let what = match (from, to) {
+        (Some(from), Some(new)) => format!("{from} -> {new}"),
+        (Some(from), None) => format!("- {from}"),
+        (None, Some(new)) => format!("+ {new}"),
+        (None, None) => String::new(),
+    };
+    let state = match (restart, applied) {
+        (true, _) => " (needs a restart)",
+        (false, true) => " (applied)",
+        (false, false) => "",
+    };
+    format!("{item}: {what}{state}")
 }

@@ -9,7 +9,7 @@ use super::Arguments;
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, Report, message};
 use crate::click::{self, ClickError, ClickPlan, ClickReport, Places, Running};
-use crate::sys;
+use crate::{privilege, sys};
 
 pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let daemons = [
@@ -34,7 +34,10 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
     };
     let mut running = Running::start(file, planned, &arguments.device, &arguments.port, &places)?;
     running.opened().for_each(message);
-    running.run(&mut sys::stop_asked, &mut |words| message(words));
+    if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
+        message(format_args!("capabilities that are not needed any more are kept: {error}"));
+    }
+    running.run(&mut sys::stop_asked, &mut sys::reload_asked, &mut |words| message(words));
     let report = running.stop();
     output.print(&report)?;
     if report.crashed {

@@ -78,7 +78,12 @@ impl Daemon {
     pub(in crate::daemon) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
         let links: Vec<(String, u32)> =
             self.control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-        Config::of_text(Path::new(&text.file), &text.text, Some(&links)).map_err(|errors| {
+        let read = Config::of_text(Path::new(&text.file), &text.text, Some(&links));
+        let with_said = |mut config: Config| {
+            self.said.add_to(&mut config);
+            config
+        };
+        read.map(with_said).map_err(|errors| {
             let details: Vec<Detail> = errors
                 .iter()
                 .map(|error| Detail {

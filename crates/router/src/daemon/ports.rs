@@ -997,7 +997,7 @@ impl OpenError {
             Self::Xdp(error) => error.is_permission(),
             Self::Device(error) => error.is_permission(),
             Self::Queues(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
-            Self::Forward(_) | Self::Mtu(_) => false,
+            Self::Forward(_) | Self::Mtu(_) | Self::Socket(_) => false,
         }
     }
 }

@@ -407,6 +407,11 @@ impl NextHops {
         self.entry(id).map_or(&[], |entry| &entry.content)
     }
 
+    /// What packets of an id leave by, by name.
+    pub fn exits(&self, id: NextHopId) -> impl Iterator<Item = Exit> {
+        self.entry(id).into_iter().flat_map(|entry| entry.exits.iter().map(|&(exit, _)| exit))
+    }
+
     /// Every id in use with its key.
     pub fn iter(&self) -> impl Iterator<Item = (NextHopId, &HopKey)> {
         self.used_entries().map(|(id, entry)| (id, &*entry.key))

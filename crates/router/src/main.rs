@@ -12,6 +12,7 @@ mod demo;
 mod privilege;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
+mod time;
 mod ways;
 
 use std::process::ExitCode;

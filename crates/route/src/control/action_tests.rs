@@ -502,7 +502,7 @@ fn notices_are_numbered_and_can_be_resumed() {
         |of: &[Notice]| of.iter().filter(|n| matches!(n.what, Happened::Route { .. })).count();
     assert_eq!(routes(&all), 2, "said again is no change");
     assert!(all.iter().any(|n| matches!(n.what, Happened::Visible(_))));
-    let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence }) = all.last()
+    let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence, .. }) = all.last()
     else {
         panic!("the last one is the change")
     };
@@ -571,9 +571,9 @@ proptest! {
             }
         }
         while open {
-            open = desk.lab.control.read_snapshot(id, 3, &mut |hops, row| {
+            open = desk.lab.control.read_snapshot(id, 3, &mut |view, row| {
                 let AnyPrefix::V4(p) = row.prefix else { panic!("IPv4") };
-                assert!(hops.key(row.candidate.hop).is_some(), "an id in use");
+                assert!(view.hops.key(row.candidate.hop).is_some(), "an id in use");
                 got.push((p, row.candidate));
             }).unwrap();
         }

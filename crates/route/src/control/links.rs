@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use fingerpost_lpm::{Addr, Prefix};
 
+use super::action::Done;
+use super::watch::Happened;
 use super::{Control, HOST, RouteError, SourceId};
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, RouteKey, Way};
 use crate::forwarding::{PortInfo, PortTable, ReversePath};
@@ -37,12 +39,18 @@ impl Control {
                 return;
             }
             turned = entry.state.up != state.up;
+            let shown = |state: &LinkState| (state.name.clone(), state.up, state.mtu, state.mac);
+            let changed = shown(&entry.state) != shown(&state);
             (entry.state, entry.carrier) = (state, true);
+            if changed {
+                self.note_link(Done::Changed, link);
+            }
         } else {
             let port = self.free_port();
             let table = self.bindings.get(&state.name).copied().unwrap_or(MAIN_TABLE);
             let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
             self.links.insert(link, new);
+            self.note_link(Done::Added, link);
         }
         self.ports_changed = true;
         self.stale.link(link);
@@ -112,9 +120,17 @@ impl Control {
         }
         self.forget_neighbors(link);
         self.forget_permanent(link);
+        self.note_link(Done::Deleted, link);
         self.links.remove(&link);
         self.ports_changed = true;
         self.stale.link(link);
+    }
+
+    fn note_link(&mut self, done: Done, link: u32) {
+        let Some(Link { state, .. }) = self.links.get(&link) else { return };
+        let LinkState { name, up, mtu, mac, .. } = state;
+        let (name, up, mtu, mac) = (name.as_str().into(), *up, *mtu, *mac);
+        self.notice(Happened::Link { done, link, name, up, mtu, mac });
     }
 
     /// Numbers are reused as late as possible: a packet in flight may still name one.

@@ -32,6 +32,7 @@ mod expiry;
 mod filtered;
 mod links;
 mod neighbors;
+mod objects;
 mod paths;
 mod permanent;
 mod query;
@@ -45,19 +46,21 @@ pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use expiry::Ends;
 pub use filtered::Filtered;
 pub use neighbors::{NeighborRequest, NeighborRow};
+pub use objects::{HopView, ObjectPath, ObjectView};
 pub use permanent::NeighborError;
 pub use query::RouteFound;
 pub use snapshot::{RouteRow, SnapshotError, SnapshotId};
-pub use watch::{Gap, Happened, Notice};
+pub use watch::{Gap, Happened, Notice, Takeover};
 
 use expiry::Expiry;
 use links::Link;
 use neighbors::Neighbors;
+use objects::Objects;
 use snapshot::Snapshots;
 use sweep::Sweep;
 use tables::{Table, Tables};
 use watch::Log;
-use world::{Objects, Stale, World};
+use world::{Stale, World};
 
 /// Room of the tables behind a next hop: a few hundred next hops are usual, some thousand happen, and
 /// growing costs a grace period. 512 KiB, 1 MiB and 256 KiB, touched where they are in use.
@@ -290,8 +293,7 @@ impl Control {
                 if let Some(dump) = &mut self.source(source).dump {
                     dump.objects.insert(update.id);
                 }
-                self.objects.insert(source.0, update.id, update.target);
-                self.stale.object(source.0, update.id);
+                self.put_object(source.0, update.id, update.target);
             }
             RouteEvent::NextHopGone(id) => self.object_gone(source, id),
             RouteEvent::Link(update) => {
@@ -493,8 +495,7 @@ impl Control {
     /// The kernel does not say which routes go with a next-hop object: they lead nowhere at once, and are found and
     /// withdrawn bit by bit.
     fn object_gone(&mut self, source: SourceId, id: u32) {
-        self.objects.remove(source.0, id);
-        self.stale.object(source.0, id);
+        self.take_object(source.0, id);
         if self.hops.orphan(&HopKey::Object { source: source.0, id }) {
             self.sweep.begin();
         }

@@ -13,6 +13,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use fingerpost_lpm::{Addr, Prefix};
 
 use super::Control;
+use super::objects::{HopView, Objects};
 use crate::event::AnyPrefix;
 use crate::nexthop::NextHops;
 use crate::rib::{Candidate, Rib};
@@ -128,9 +129,9 @@ impl<A: Addr> View<A> {
         &mut self,
         rib: &Rib<A>,
         most: usize,
-        hops: &mut NextHops,
+        (hops, objects): (&mut NextHops, &Objects),
         any: fn(Prefix<A>) -> AnyPrefix,
-        visit: &mut dyn FnMut(&NextHops, RouteRow),
+        visit: &mut dyn FnMut(HopView<'_>, RouteRow),
     ) -> bool {
         let mut held = rib.prefixes_after(self.given).peekable();
         for _ in 0..most {
@@ -150,13 +151,15 @@ impl<A: Addr> View<A> {
             match self.before.remove(&next) {
                 Some(candidates) => {
                     for (rank, candidate) in candidates.into_iter().enumerate() {
-                        visit(hops, RouteRow { prefix: any(next), candidate, rank });
+                        let row = RouteRow { prefix: any(next), candidate, rank };
+                        visit(HopView::new(hops, objects), row);
                         hops.release(candidate.hop);
                     }
                 }
                 None => {
                     for (rank, candidate) in rib.of(next).enumerate() {
-                        visit(hops, RouteRow { prefix: any(next), candidate, rank });
+                        let row = RouteRow { prefix: any(next), candidate, rank };
+                        visit(HopView::new(hops, objects), row);
                     }
                 }
             }
@@ -197,7 +200,7 @@ impl Control {
     }
 
     /// Gives the routes of up to `most` further prefixes, in order. `false` when that was all: the
-    /// snapshot is closed then.
+    /// snapshot is closed then. What next-hop objects lead to is what holds at this moment.
     ///
     /// # Errors
     /// [`SnapshotError`]; the snapshot is closed then.
@@ -205,19 +208,16 @@ impl Control {
         &mut self,
         id: SnapshotId,
         most: usize,
-        visit: &mut dyn FnMut(&NextHops, RouteRow),
+        visit: &mut dyn FnMut(HopView<'_>, RouteRow),
     ) -> Result<bool, SnapshotError> {
         let open = self.snapshots.open.iter_mut().find(|open| open.id == id);
         let open = open.ok_or(SnapshotError::Unknown)?;
         let table = self.tables.get(open.table).expect("tables stay");
+        let named = (&mut self.hops, &self.objects);
         let more = match &mut open.view {
             _ if open.outrun => Err(SnapshotError::Outrun),
-            AnyView::V4(view) => {
-                Ok(view.read(&table.v4.rib, most, &mut self.hops, AnyPrefix::V4, visit))
-            }
-            AnyView::V6(view) => {
-                Ok(view.read(&table.v6.rib, most, &mut self.hops, AnyPrefix::V6, visit))
-            }
+            AnyView::V4(view) => Ok(view.read(&table.v4.rib, most, named, AnyPrefix::V4, visit)),
+            AnyView::V6(view) => Ok(view.read(&table.v6.rib, most, named, AnyPrefix::V6, visit)),
         };
         if more != Ok(true) {
             self.close_snapshot(id);

@@ -1,12 +1,15 @@
-//! What changed, in order: numbered notices of routes, neighbors that users set, commits and decisions, kept
-//! for a while.
+//! What changed, in order: numbered notices of routes, next-hop objects, links, interfaces, neighbors that users
+//! set, commits and decisions, kept for a while.
 //!
-//! Every change of a candidate or of such a neighbor is a notice with the next number; a subscriber asks for
+//! Every change of any of these is a notice with the next number and the time; a subscriber asks for
 //! those after the last one it saw, and so goes on where it was cut off. The log is a ring: who falls behind
 //! by more than it holds is told so, and begins anew from a snapshot ([`super::snapshot`]).
 //!
 //! A notice holds what its next hops stand for, and not their ids: those may mean something else by the
-//! time it is read.
+//! time it is read. Of a next-hop object that is its number, and what that leads to is known to who read the
+//! notices of it; [`super::ObjectView::since`] says whether it is still the same.
+//!
+//! There is no clock here: who feeds the control side says what time it is ([`Control::set_time`]).
 //!
 //! Cost:   112 bytes a notice and two reference counts; the ring is allocated as it fills
 //! Limits: see [`KEPT`]
@@ -14,9 +17,11 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Control;
 use super::action::Done;
+use super::objects::ObjectView;
 use crate::event::{Mac, RouteKey};
 use crate::nexthop::HopKey;
 
@@ -29,6 +34,8 @@ const _: () = assert!(size_of::<Notice>() <= 112);
 pub struct Notice {
     /// One more than that of the notice before; begins at 1.
     pub sequence: u64,
+    /// When, in microseconds since 1970 UTC.
+    pub time_us: u64,
     /// What happened.
     pub what: Happened,
 }
@@ -53,6 +60,46 @@ pub enum Happened {
         /// The best route of the prefix is another one now, or leads elsewhere.
         best: bool,
     },
+    /// A next-hop object of a source was announced, announced otherwise, or is gone. Routes that name it
+    /// lead elsewhere without a notice of their own.
+    Object {
+        /// In a word.
+        done: Done,
+        /// Number of the source.
+        source: u16,
+        /// The source's own number of the object.
+        id: u32,
+        /// What it led to before, unless it was added.
+        old: Option<Box<ObjectView>>,
+        /// What it leads to now, unless it was deleted.
+        new: Option<Box<ObjectView>>,
+    },
+    /// A link came, went up or down, has another name, MTU or link address, or went.
+    Link {
+        /// In a word.
+        done: Done,
+        /// Its kernel index.
+        link: u32,
+        /// Its name now, or before it was deleted.
+        name: Box<str>,
+        /// Up, with carrier.
+        up: bool,
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+        /// Its link address, where it has one.
+        mac: Option<Mac>,
+    },
+    /// An interface was taken over or given back, as who drives it reports.
+    Interface {
+        /// Its name.
+        name: Box<str>,
+        /// What was done.
+        takeover: Takeover,
+        /// The path of its packets in a word; empty when nobody drives it any more.
+        path: &'static str,
+        /// How, or why, in words.
+        mode: Box<str>,
+    },
     /// A neighbor that users set came, changed, was suspended with its link or taken up again, or went.
     Neighbor {
         /// In a word.
@@ -72,6 +119,19 @@ pub enum Happened {
     Decision(String),
 }
 
+/// What was done with an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takeover {
+    /// Its packets are forwarded here from now on, or by another path than before.
+    Taken,
+    /// It stays with the kernel.
+    Kernel,
+    /// It was taken, and the kernel has it again.
+    Released,
+    /// It is down, gone, or about to be taken anew.
+    Closed,
+}
+
 /// Notices were lost to a subscriber that fell behind: the log begins after what it asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("notices up to {asked} are no longer kept: the oldest is {oldest}; begin from a snapshot")]
@@ -86,6 +146,7 @@ pub struct Gap {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     last: u64,
+    time_us: u64,
     kept: VecDeque<Notice>,
 }
 
@@ -95,11 +156,36 @@ impl Log {
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back(Notice { sequence: self.last, what });
+        self.kept.push_back(Notice { sequence: self.last, time_us: self.time_us, what });
+    }
+}
+
+impl Notice {
+    /// When it happened.
+    pub fn time(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.time_us)
     }
 }
 
 impl Control {
+    /// Notices from now on are of this time.
+    pub fn set_time(&mut self, now: SystemTime) {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.log.time_us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// Notes what who drives interfaces did with one. `mode` says how, or why.
+    pub fn note_interface(
+        &mut self,
+        name: &str,
+        takeover: Takeover,
+        path: &'static str,
+        mode: &str,
+    ) {
+        let (name, mode) = (name.into(), mode.into());
+        self.notice(Happened::Interface { name, takeover, path, mode });
+    }
+
     /// Number of the latest notice; 0 before the first.
     pub fn sequence(&self) -> u64 {
         self.log.last

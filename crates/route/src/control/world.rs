@@ -1,6 +1,6 @@
 //! What contents of next hops are worked out from: links, next-hop objects, routes to gateways.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use fingerpost_lpm::{Routes, UpdateError};
@@ -8,34 +8,12 @@ use fingerpost_lpm::{Routes, UpdateError};
 use super::Control;
 use super::links::Link;
 use super::neighbors::Neighbors;
+use super::objects::Objects;
 use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget};
 use crate::group::GroupMode;
 use crate::hops::{Adjacency, Leg};
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
-
-/// The next-hop objects of all sources.
-#[derive(Debug, Default)]
-pub(super) struct Objects(HashMap<(u16, u32), ObjectTarget>);
-
-impl Objects {
-    pub(super) fn insert(&mut self, source: u16, id: u32, target: ObjectTarget) {
-        self.0.insert((source, id), target);
-    }
-
-    pub(super) fn get(&self, source: u16, id: u32) -> Option<&ObjectTarget> {
-        self.0.get(&(source, id))
-    }
-
-    pub(super) fn remove(&mut self, source: u16, id: u32) {
-        self.0.remove(&(source, id));
-    }
-
-    /// The source's objects that are not in `seen`.
-    pub(super) fn missing(&self, source: u16, seen: &HashSet<u32>) -> Vec<u32> {
-        self.0.keys().filter(|(s, id)| *s == source && !seen.contains(id)).map(|k| k.1).collect()
-    }
-}
 
 /// A view of the control side while its next hops are written.
 pub(super) struct World<'a> {

@@ -18,6 +18,9 @@ pub(crate) struct Way {
     /// Of a route: it ends by itself in so many seconds; left out where it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
+    /// Number of the next-hop object that is this member of a group of objects; left out elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) object: Option<u32>,
 }
 
 /// A route: a prefix, and one source's way to reach it.
@@ -35,10 +38,13 @@ pub(crate) struct Route {
     pub(crate) metric: u32,
     /// Packets take it: it is the best of its prefix.
     pub(crate) best: bool,
-    /// What it does: `via`, `object` (a next-hop object of its source), `local`, `blackhole`,
-    /// `unreachable`, `prohibit`.
+    /// What it does: `via`, `object` (as a next-hop object of its source, one that drops packets excepted),
+    /// `local`, `blackhole`, `unreachable`, `prohibit`.
     pub(crate) kind: String,
-    /// Its ways; none where it does not leave by itself.
+    /// Number of the next-hop object that it names, of its source; left out where it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) object: Option<u32>,
+    /// Its ways, or those of its next-hop object; none where it does not lead out.
     pub(crate) ways: Vec<Way>,
     /// Largest IP packet that it states, in bytes; null for what the link carries.
     pub(crate) mtu: Option<u16>,
@@ -50,7 +56,7 @@ pub(crate) struct Route {
 }
 
 /// The answer to `route get`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RouteAnswer {
     /// What was asked.
     pub(crate) addr: String,
@@ -66,7 +72,7 @@ pub(crate) struct RouteAnswer {
     pub(crate) agrees: bool,
     /// The algorithm that answered.
     pub(crate) algorithm: String,
-    /// The group, where the answer is one.
+    /// The group, where the answer is one, with its members.
     pub(crate) group: Option<GroupAnswer>,
     /// What packets meet in the end: `adjacency`, `glean` (the destination is on the link and must be
     /// found first), `local`, `blackhole`, `unreachable`, `prohibit`, `none`; null for a group without
@@ -105,14 +111,17 @@ pub(crate) struct DriverAnswer {
 }
 
 /// A group as a packet meets it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct GroupAnswer {
-    /// How many slots it has.
+    /// How many slots it has; 0 while one member takes all.
     pub(crate) slots: u32,
     /// Hash of the flow that was named.
     pub(crate) hash: Option<u32>,
     /// Slot of that flow, from 0.
     pub(crate) slot: Option<u32>,
+    /// Its members, as flows are spread at the moment.
+    #[serde(default)]
+    pub(crate) members: Vec<Member>,
 }
 
 /// Port and addresses of the link: all that a packet needs to leave.
@@ -158,6 +167,9 @@ pub(crate) struct NextHop {
     /// `object`, `local`, `blackhole`, `unreachable`, `prohibit`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// Number of the next-hop object that it is, of its source; null where it is none.
+    #[serde(default)]
+    pub(crate) object: Option<u32>,
     /// The interface that packets leave by at the moment; null where there is none, or more than one.
     pub(crate) interface: Option<String>,
     /// The gateway that was named.
@@ -175,14 +187,17 @@ pub(crate) struct NextHop {
 }
 
 /// A group of weighted next hops.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Group {
     /// The index that lookups answer with.
     pub(crate) index: u32,
     /// `group`, or `object` for a group of the source's own making.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Slots that flows are spread over.
+    /// Number of the next-hop object that it is, of its source; null where it is none.
+    #[serde(default)]
+    pub(crate) object: Option<u32>,
+    /// Slots that flows are spread over; 0 while one member takes all.
     pub(crate) slots: u32,
     /// Packets that left by its members' adjacencies.
     #[serde(rename = "use")]
@@ -194,7 +209,7 @@ pub(crate) struct Group {
 }
 
 /// A member of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Member {
     /// The gateway.
     pub(crate) gateway: Option<String>,
@@ -204,6 +219,12 @@ pub(crate) struct Member {
     pub(crate) weight: u32,
     /// Slots that it has.
     pub(crate) slots: u32,
+    /// Share of the flows that take it, 0 to 1.
+    #[serde(default)]
+    pub(crate) share: f64,
+    /// Number of the next-hop object that it is; null where the group is not made of objects.
+    #[serde(default)]
+    pub(crate) object: Option<u32>,
     /// Largest IP packet that can leave by it, in bytes: the least of link and routes.
     pub(crate) mtu: Option<u16>,
 }
@@ -527,6 +548,9 @@ pub(crate) struct RouteChanged {
 pub(crate) struct Event {
     /// Its number, one more than that of the event before; to go on behind it, `--since` it.
     pub(crate) sequence: u64,
+    /// When it happened, in UTC: RFC 3339 with milliseconds.
+    #[serde(default)]
+    pub(crate) time: String,
     /// What it is about.
     #[serde(flatten)]
     pub(crate) what: EventKind,
@@ -562,6 +586,48 @@ pub(crate) enum EventKind {
         /// What it does now; null when it was deleted.
         new: Option<Hop>,
     },
+    /// A next-hop object was announced by its source, announced otherwise, or is gone. Routes that name it
+    /// lead elsewhere without events of their own.
+    Object {
+        /// `added`, `changed`, `deleted`.
+        done: String,
+        /// Its number.
+        object: u32,
+        /// Of which feed.
+        source: String,
+        /// What it led to before, as `old` of a route; kind `group` for several members.
+        old: Option<Hop>,
+        /// What it leads to now; null when it was deleted.
+        new: Option<Hop>,
+    },
+    /// A link came, went up or down, has another name, MTU or link address, or went.
+    Link {
+        /// `added`, `changed`, `deleted`.
+        done: String,
+        /// Its name now, or before it was deleted.
+        interface: String,
+        /// The kernel's number.
+        index: u32,
+        /// Up, with carrier.
+        up: bool,
+        /// Largest IP packet, in bytes.
+        mtu: u32,
+        /// Link address; null where the link has none.
+        mac: Option<String>,
+    },
+    /// An interface was taken over, or given back.
+    Interface {
+        /// `taken_over` (also when the path of its packets is another one now), `kernel` (it stays with the
+        /// kernel), `released` (the kernel has it again), `closed` (it is down, gone, or about to be taken
+        /// over anew).
+        done: String,
+        /// Its name.
+        interface: String,
+        /// As `path` of `/v1/interfaces`; null when it is closed.
+        path: Option<String>,
+        /// How it is driven, or why not.
+        mode: String,
+    },
     /// A neighbor that a command has set came, changed, was suspended with its interface or taken up again,
     /// or went.
     Neighbor {
@@ -593,7 +659,10 @@ pub(crate) enum EventKind {
 pub(crate) struct Hop {
     /// As `kind` of a route.
     pub(crate) kind: String,
-    /// As `ways` of a route.
+    /// As `object` of a route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) object: Option<u32>,
+    /// As `ways` of a route; none of an object that has changed since.
     pub(crate) ways: Vec<Way>,
     /// As `mtu` of a route.
     pub(crate) mtu: Option<u16>,

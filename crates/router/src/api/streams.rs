@@ -40,7 +40,9 @@ pub(crate) struct RouteFilter {
     pub(crate) longer: Option<String>,
     /// Of the prefixes that cover this one, itself included.
     pub(crate) covering: Option<String>,
-    /// Over this gateway, or the next hop or group of this index.
+    /// Over this gateway (an address), this interface (a name), the next hop or group of this index (a
+    /// number), or next-hop object ID (`object:ID`). Of a route that leaves by what a next-hop object or the
+    /// route to its gateway says, that counts as well. `dev:NAME` is an interface whatever its name.
     pub(crate) nexthop: Option<String>,
     /// Only those that packets take.
     #[serde(default)]
@@ -88,7 +90,8 @@ pub(crate) struct EventFilter {
     pub(crate) since: Option<u64>,
 }
 
-/// What happens to routes, and to neighbors that commands have set, a JSON line each, as it happens. The stream has no end of its own.
+/// What happens to routes, next-hop objects, links, interfaces, and neighbors that commands have set, a JSON line each, as
+/// it happens. The stream has no end of its own.
 #[utoipa::path(get, path = "/v1/events", params(EventFilter), responses(
     (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument)))]
 pub(super) async fn events(

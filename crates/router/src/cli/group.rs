@@ -15,19 +15,31 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for Group {
     const PATH: &'static str = "/v1/groups";
-    const HEADINGS: &'static [&'static str] =
-        &["index", "type", "interface", "gateway", "weight", "slots", "use", "mtu", "references"];
+    const HEADINGS: &'static [&'static str] = &[
+        "index",
+        "type",
+        "object",
+        "interface",
+        "gateway",
+        "weight",
+        "slots",
+        "use",
+        "mtu",
+        "references",
+    ];
     const ABOUT: &'static str = "List groups, and how flows are spread over their members";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost group show
   $ fingerpost group show --json
 
-A group is a line, and a line below it for each member. A member that is down has no slots.";
+A group is a line, and a line below it for each member. A member that is down has no slots. Object is
+the number of the next-hop object that the group, or the member, is.";
 
     fn cells(&self) -> Vec<String> {
         vec![
             self.index.to_string(),
             self.kind.clone(),
+            or_dash(self.object),
             String::new(),
             String::new(),
             "-".to_owned(),
@@ -43,6 +55,7 @@ A group is a line, and a line below it for each member. A member that is down ha
             vec![
                 "-".to_owned(),
                 String::new(),
+                or_dash(member.object),
                 or_dash(member.interface.as_ref()),
                 or_dash(member.gateway.as_ref()),
                 member.weight.to_string(),

@@ -1,4 +1,4 @@
-//! `fingerpost monitor`: what happens to routes and neighbors, as it happens.
+//! `fingerpost monitor`: what happens to routes, next hops, links and neighbors, as it happens.
 
 use std::io::{self, Write};
 
@@ -13,13 +13,15 @@ use crate::api::streams::EventFilter;
 
 pub(super) const COMMAND: Command = Command {
     name: "monitor",
-    summary: "Tell what happens to routes and neighbors of the running router, as it happens",
+    summary: "Report what happens to routes, links and neighbors of the running router, as it happens",
     examples: "Examples:
   $ fingerpost monitor
   $ fingerpost monitor --json --since 1234
 
-Each line has a number; --since goes on behind one. Some 65,000 are kept: who asks for older ones is
-told of the gap, and lists the routes anew. Of neighbors only those are told that commands have set.
+Each line has a number and a time (UTC); --since goes on behind a number. Some 65,000 are kept: where
+older ones are wanted a gap is reported, and the routes are to be listed anew. Routes, next-hop objects,
+links, interfaces that are taken over or given back, and neighbors that commands have set are reported.
+Routes that name an object follow it without a line of their own.
 `visible` says that packets take all that stands before.",
     arguments: Arguments::augment_args,
     run,
@@ -65,7 +67,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
 }
 
 fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
-    write!(to, "{:>8} ", event.sequence)?;
+    write!(to, "{:>8} {} ", event.sequence, event.time)?;
     match &event.what {
         EventKind::Start => writeln!(to, "start"),
         EventKind::Gap { oldest } => {
@@ -73,12 +75,27 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
         }
         EventKind::Route { done, prefix, table, metric, source, best, old, new } => {
             write!(to, "{done:<9} {prefix} {source} metric {metric} table {table}")?;
-            for (word, hop) in [("was", old), ("is", new)] {
-                if let Some(Hop { kind, ways, mtu }) = hop {
-                    write!(to, " {word} {}", what(kind, ways, *mtu))?;
-                }
-            }
+            was_and_is(old.as_ref(), new.as_ref(), to)?;
             writeln!(to, "{}", if *best { " *" } else { "" })
+        }
+        EventKind::Object { done, object, source, old, new } => {
+            write!(to, "{done:<9} object {object} {source}")?;
+            was_and_is(old.as_ref(), new.as_ref(), to)?;
+            writeln!(to)
+        }
+        EventKind::Link { done, interface, index, up, mtu, mac } => {
+            let state = if *up { "up" } else { "down" };
+            let mac = mac.as_deref().map_or(String::new(), |mac| format!(" lladdr {mac}"));
+            writeln!(to, "{done:<9} link {interface} index {index} {state} mtu {mtu}{mac}")
+        }
+        EventKind::Interface { done, interface, path, mode } => {
+            let done = match done.as_str() {
+                "taken_over" => "taken",
+                done => done,
+            };
+            let path = path.as_deref().map_or(String::new(), |path| format!(" path {path}"));
+            let mode = if mode.is_empty() { String::new() } else { format!(": {mode}") };
+            writeln!(to, "{done:<9} interface {interface}{path}{mode}")
         }
         EventKind::Neighbor { done, addr, interface, mac, state } => {
             let state = state.as_deref().map_or(String::new(), |state| format!(" {state}"));
@@ -87,4 +104,14 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
         EventKind::Visible { generation } => writeln!(to, "visible   generation {generation}"),
         EventKind::Decision { text } => writeln!(to, "decision  {text}"),
     }
+}
+
+/// What something led to before and does now.
+fn was_and_is(old: Option<&Hop>, new: Option<&Hop>, to: &mut dyn Write) -> io::Result<()> {
+    for (word, hop) in [("was", old), ("is", new)] {
+        if let Some(Hop { kind, object, ways, mtu }) = hop {
+            write!(to, " {word} {}", what(kind, *object, ways, *mtu))?;
+        }
+    }
+    Ok(())
 }

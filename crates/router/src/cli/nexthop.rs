@@ -16,20 +16,21 @@ pub(super) const COMMAND: Command = Command {
 impl Listed for NextHop {
     const PATH: &'static str = "/v1/nexthops";
     const HEADINGS: &'static [&'static str] =
-        &["index", "type", "interface", "gateway", "flags", "use", "mtu", "references"];
+        &["index", "type", "object", "interface", "gateway", "flags", "use", "mtu", "references"];
     const ABOUT: &'static str =
-        "List next hops: index, type, interface, gateway, flags, use, MTU, references";
+        "List next hops: index, type, object, interface, gateway, flags, use, MTU, references";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost nexthop show
   $ fingerpost nexthop show --json
 
 Flags: G gateway, H of a host route, d of a default route, R reject, B blackhole, D redirect,
-b broadcast, M group.";
+b broadcast, M group. Object is the number of the next-hop object that it is, of its source.";
 
     fn cells(&self) -> Vec<String> {
         vec![
             self.index.to_string(),
             self.kind.clone(),
+            or_dash(self.object),
             or_dash(self.interface.as_ref()),
             or_dash(self.gateway.as_ref()),
             self.flags.clone(),

@@ -5,8 +5,13 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use serde::Serialize;
+
+use crate::time::rfc3339;
 
 /// Results of a command: its fields are its JSON.
 pub(crate) trait Report: Serialize {
@@ -74,9 +79,31 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
+/// Messages are the log of a daemon, and carry the time.
+static TIMED: AtomicBool = AtomicBool::new(false);
+
+/// Messages are the log of a daemon from now on: each carries the time, unless the journal reads them, which notes
+/// that itself.
+pub(crate) fn begin_log() {
+    // Relaxed: nothing else follows from it.
+    TIMED.store(!is_journal(), Ordering::Relaxed);
+}
+
+/// Whether standard error is the journal, as systemd.exec(5) says how to find out: a service may have that variable
+/// and write elsewhere.
+fn is_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let stream = std::fs::metadata("/proc/self/fd/2");
+    stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
+}
+
 /// One line on standard error. What a message quotes cannot break the line or move the cursor.
 pub(crate) fn message(words: impl fmt::Display) {
-    let mut line = String::from("fingerpost: ");
+    let mut line = String::new();
+    if TIMED.load(Ordering::Relaxed) {
+        line = rfc3339(SystemTime::now()) + " ";
+    }
+    line += "fingerpost: ";
     for c in words.to_string().chars() {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }

@@ -10,7 +10,7 @@ use clap::Args;
 use fingerpost_packet::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
-use super::output::{Output, Report as Print, message};
+use super::output::{Output, Report as Print, begin_log, message};
 use crate::api::client::At;
 use crate::api::questions;
 use crate::api::server::Server;
@@ -120,6 +120,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let socket = Claimed::new(socket::path(arguments.at.socket.as_deref()))?;
     sys::catch_signals();
     let mut daemon = Daemon::start(&options)?;
+    begin_log();
     let kept = privilege::keep_to_forward(&files(arguments, &options.config));
     if let Err(error) = kept {
         message(format_args!("capabilities that are not needed any more are kept: {error}"));

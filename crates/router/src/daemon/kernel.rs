@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_route::netlink::neighbor;
 use fingerpost_route::source::{RouteSource, SourceError, SourceSpec, Transport, find};
@@ -161,6 +161,7 @@ impl KernelFeed {
     }
 
     fn input(&mut self, control: &mut Control, datagram: &[u8]) -> Result<(), FeedError> {
+        control.set_time(SystemTime::now());
         let (id, routes) = (self.id, self.routes);
         let (ready, ran) = (&mut self.ready, &mut self.ran);
         self.source.input(datagram, Instant::now(), &mut |event| {

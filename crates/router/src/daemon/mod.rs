@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_lpm::registry;
 use fingerpost_packet::device::afxdp::{self, PollWait};
@@ -26,6 +26,7 @@ mod egress;
 mod features;
 pub(crate) mod filters;
 mod kernel;
+mod notes;
 mod obstacles;
 mod policy;
 mod ports;
@@ -42,6 +43,7 @@ pub(crate) use report::{Report, each};
 
 use filters::Filters;
 use kernel::KernelFeed;
+use notes::Driven;
 use ports::{Interfaces, WorkerHandle};
 use sources::Sources;
 use survival::Survival;
@@ -162,7 +164,9 @@ pub(crate) struct Daemon {
     /// The source of routes that commands make.
     command: SourceId,
     interfaces: Interfaces,
-    /// Of the kernel.
+    /// What followers know of how these are driven.
+    driven: Driven,
+    /// What the kernel does to forwarded packets besides routing them.
     policy: policy::Watch,
     workers: Vec<WorkerHandle>,
     asks: Receiver<Ask>,
@@ -263,6 +267,7 @@ impl Daemon {
             sources,
             command,
             interfaces,
+            driven: Driven::default(),
             policy,
             workers,
             asks,
@@ -293,6 +298,7 @@ impl Daemon {
             daemon.stop();
             return Err(DaemonError::Refused(why));
         }
+        daemon.take_notices();
         Ok(daemon)
     }
 
@@ -331,6 +337,7 @@ impl Daemon {
     /// One burst: take, commit, carry out, answer.
     fn turn(&mut self) -> Result<(), DaemonError> {
         let now = Instant::now();
+        self.control.set_time(SystemTime::now());
         self.kernel.turn(&mut self.control)?;
         while let Ok(ask) = self.asks.try_recv() {
             self.control.ask(ask, now);
@@ -369,11 +376,20 @@ impl Daemon {
         }
         self.interfaces.sync(&self.control, &self.workers);
         self.interfaces.look_at_outlets(now);
-        self.messages.extend(self.interfaces.take_notices());
+        self.take_notices();
         self.end_timing(now);
         self.end_abandoned_trace(now);
         self.answer_questions();
         Ok(())
+    }
+
+    /// Takes what happened to interfaces, for the log and for who follows.
+    fn take_notices(&mut self) {
+        let notices = self.interfaces.take_notices();
+        if !notices.is_empty() {
+            self.driven.note(&mut self.control, self.interfaces.report());
+        }
+        self.messages.extend(notices);
     }
 
     /// Makes what was taken visible to the workers, as soon as that is worth it.
@@ -415,6 +431,7 @@ impl Daemon {
             let question = questions.next(started);
             answered = question.is_some();
             if let Some(question) = question {
+                self.control.set_time(SystemTime::now());
                 question(self);
             }
         }

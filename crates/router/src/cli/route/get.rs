@@ -1,5 +1,6 @@
 //! `fingerpost route get`: one address, from the lookup that forwards.
 
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use clap::Args;
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::At;
-use crate::api::model::{DriverAnswer, Route, RouteAnswer, Way};
+use crate::api::model::{DriverAnswer, Member, Route, RouteAnswer, Way};
 use crate::api::server::RouteQuestion;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -18,7 +19,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 The answer is that of the structure which forwards; the routes are those of the RIB. Should the two
 disagree, that is said, and the exit code is 5. An address without a route exits with 1.
---flow SRC,DST,PROTOCOL,SPORT,DPORT tells which member of a group a flow takes.
+Of a group the members are listed: what share of the flows each has. --flow
+SRC,DST,PROTOCOL,SPORT,DPORT names the one that a flow takes.
 With --explain such a packet, or any other to ADDR, is tried on the programs in the drivers as well.";
 
 #[derive(Args)]
@@ -84,10 +86,11 @@ impl Report for RouteAnswer {
         write!(to, "next hop {}", self.nexthop)?;
         if let Some(group) = &self.group {
             match (group.slot, group.hash) {
+                _ if group.slots == 0 => write!(to, ", a group that one member has alone")?,
                 (Some(slot), Some(hash)) => {
                     write!(to, ", a group: slot {slot} of {} by hash {hash:#010x}", group.slots)?;
                 }
-                _ => write!(to, ", a group of {} slots: --flow tells which", group.slots)?,
+                _ => write!(to, ", a group of {} slots", group.slots)?,
             }
         }
         match (&self.leg, &self.adjacency) {
@@ -106,9 +109,33 @@ impl Report for RouteAnswer {
             (None, None) => {}
         }
         writeln!(to)?;
+        if let Some(group) = &self.group {
+            members(&group.members, to)?;
+        }
         steps(self, to)?;
         drivers(&self.drivers, to)
     }
+}
+
+/// The members of a group, and what share of the flows each has.
+fn members(members: &[Member], to: &mut dyn Write) -> io::Result<()> {
+    let objects = members.iter().any(|member| member.object.is_some());
+    let headings = ["member", "gateway", "interface", "weight", "slots", "share", "object"];
+    let shown = if objects { headings.len() } else { headings.len() - 1 };
+    let mut columns = Columns::new(&headings[..shown]);
+    for (number, member) in members.iter().enumerate() {
+        let cells = [
+            (number + 1).to_string(),
+            or_dash(member.gateway.as_ref()),
+            or_dash(member.interface.as_ref()),
+            member.weight.to_string(),
+            member.slots.to_string(),
+            format!("{:.1}%", member.share * 100.0),
+            or_dash(member.object),
+        ];
+        columns.row(cells.into_iter().take(shown));
+    }
+    columns.write(to)
 }
 
 /// What the drivers do, a line for those that do the same.
@@ -162,33 +189,94 @@ fn steps(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
 
 /// What a route does, and when it ends.
 pub(super) fn what_of(route: &Route) -> String {
-    let what = what(&route.kind, &route.ways, route.mtu);
-    match route.expires {
-        Some(seconds) => format!("{what} expires {seconds}"),
-        None => what,
+    let mut text = what(&route.kind, route.object, &route.ways, route.mtu);
+    if let Some(seconds) = route.expires {
+        put(&mut text, "expires", seconds);
     }
+    text
 }
 
-/// Kind, ways and MTU of a route, in the words of `route add`.
-pub(in crate::cli) fn what(kind: &str, ways: &[Way], mtu: Option<u16>) -> String {
-    let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
-    if ways.is_empty() {
-        return kind.to_owned() + &mtu;
-    }
-    let many = ways.len() > 1;
+/// Kind, ways, MTU and next-hop object of a route: all but the object in the words of `route add`.
+pub(in crate::cli) fn what(
+    kind: &str,
+    object: Option<u32>,
+    ways: &[Way],
+    mtu: Option<u16>,
+) -> String {
     let mut text = String::new();
+    let many = ways.len() > 1;
     for way in ways {
-        for (word, value) in [
-            ("via", way.gateway.clone()),
-            ("dev", way.dev.clone()),
-            ("weight", many.then(|| way.weight.to_string())),
-            ("expires", way.expires.map(|seconds| seconds.to_string())),
+        way.gateway.iter().for_each(|gateway| put(&mut text, "via", gateway));
+        way.dev.iter().for_each(|dev| put(&mut text, "dev", dev));
+        if many {
+            put(&mut text, "weight", way.weight);
+        }
+        way.expires.iter().for_each(|seconds| put(&mut text, "expires", seconds));
+    }
+    match text.is_empty() {
+        true if !ways.is_empty() => return or_dash(None::<String>),
+        // `object` and its number say it all.
+        true if object.is_none() || kind != "object" => text += kind,
+        _ => {}
+    }
+    mtu.iter().for_each(|mtu| put(&mut text, "mtu", mtu));
+    object.iter().for_each(|id| put(&mut text, "object", id));
+    text
+}
+
+/// Adds a word and its value.
+fn put(text: &mut String, word: &str, value: impl Display) {
+    let gap = if text.is_empty() { "" } else { " " };
+    let _ = write!(text, "{gap}{word} {value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(gateway: Option<&str>, dev: &str, weight: u32) -> Way {
+        let [gateway, dev] = [gateway, Some(dev)].map(|word| word.map(str::to_owned));
+        Way { gateway, dev, weight, expires: None, object: None }
+    }
+
+    #[test]
+    fn routes_are_written_as_they_are_added() {
+        let one = [way(Some("10.1.0.2"), "eth1", 1)];
+        let two = [way(Some("10.1.0.2"), "eth1", 1), way(None, "eth2", 3)];
+        for (kind, object, ways, mtu, want) in [
+            ("via", None, &one[..], Some(1400), "via 10.1.0.2 dev eth1 mtu 1400"),
+            ("via", None, &two, None, "via 10.1.0.2 dev eth1 weight 1 dev eth2 weight 3"),
+            ("object", Some(17), &one, None, "via 10.1.0.2 dev eth1 object 17"),
+            ("object", Some(17), &[], Some(1400), "mtu 1400 object 17"),
+            ("object", Some(17), &[], None, "object 17"),
+            ("blackhole", Some(17), &[], None, "blackhole object 17"),
+            ("local", None, &[], None, "local"),
         ] {
-            if let Some(value) = value {
-                let gap = if text.is_empty() { "" } else { " " };
-                text += &format!("{gap}{word} {value}");
-            }
+            assert_eq!(what(kind, object, ways, mtu), want);
         }
     }
-    if text.is_empty() { or_dash(None::<String>) } else { text + &mtu }
+
+    #[test]
+    fn members_of_a_group_are_columns() {
+        let member = |last: u8, share, object| Member {
+            gateway: Some(format!("10.{last}.0.2")),
+            interface: Some(format!("eth{last}")),
+            weight: 1,
+            slots: if share > 0.0 { 64 } else { 0 },
+            share,
+            object,
+            mtu: None,
+        };
+        let text = |rows: &[Member]| {
+            let mut text = Vec::new();
+            members(rows, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(
+            text(&[member(1, 1.0, None)]),
+            "member  gateway   interface  weight  slots  share\n     1  10.1.0.2  eth1            1     64  100.0%\n"
+        );
+        let both = text(&[member(1, 1.0, Some(20)), member(2, 0.0, Some(22))]);
+        assert!(both.contains("object\n") && both.ends_with("0  0.0%        22\n"), "{both}");
+    }
 }

@@ -16,10 +16,18 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost route show
   $ fingerpost route show --longer 10.0.0.0/8 --source kernel
   $ fingerpost route show --nexthop 192.0.2.1 --limit 10
+  $ fingerpost route show --nexthop eth0
+  $ fingerpost route show --nexthop object:17
   $ fingerpost route show --json | wc -l
 
 Every route of every source, by prefix, as it is at the moment of the question; `*` marks those
-that packets take. All filters must hold.";
+that packets take. All filters must hold. A route that names a next-hop object shows what the object
+leads to, and its number.
+
+--nexthop is an address for a gateway, a number for the index of a next hop or group (`nexthop show`,
+`group show`), object:ID for a next-hop object or a group that has it as a member, and any other word
+for an interface (dev:NAME for one whose name is a number). Routes over a gateway or an interface are
+those that name it, and those whose object or gateway leads there now.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -35,8 +43,8 @@ pub(super) struct Arguments {
     /// Of the prefixes that cover this one, itself included
     #[arg(long, value_name = "PREFIX")]
     covering: Option<String>,
-    /// Over this gateway, or the next hop or group of this index
-    #[arg(long, value_name = "GATEWAY|INDEX")]
+    /// Over this gateway, interface, next hop or group (by index), or next-hop object
+    #[arg(long, value_name = "GATEWAY|INTERFACE|INDEX|object:ID")]
     nexthop: Option<String>,
     /// Only those that packets take
     #[arg(long)]

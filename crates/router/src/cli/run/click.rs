@@ -7,7 +7,7 @@ use fingerpost_packet::control_socket::Listen;
 
 use super::Arguments;
 use crate::cli::command::{Exit, Failure};
-use crate::cli::output::{Output, Report, message};
+use crate::cli::output::{Output, Report, begin_log, message};
 use crate::click::{self, ClickError, ClickPlan, ClickReport, Places, Running};
 use crate::{privilege, sys};
 
@@ -33,6 +33,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         cores => Places::On(cores.to_vec()),
     };
     let mut running = Running::start(file, planned, &arguments.device, &arguments.port, &places)?;
+    begin_log();
     running.opened().for_each(message);
     if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
         message(format_args!("capabilities that are not needed any more are kept: {error}"));

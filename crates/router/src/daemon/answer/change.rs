@@ -66,9 +66,9 @@ impl Daemon {
 
     /// All routes of a prefix, the best first.
     fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<model::Route> {
-        let (maker, hops) = (RowMaker::new(self), self.control.next_hops());
+        let (mut maker, view) = (RowMaker::new(self), self.control.hop_view());
         let ranked = self.control.candidates(table, prefix).into_iter().enumerate();
-        ranked.map(|(rank, c)| maker.route(hops, table, prefix, &c, rank == 0)).collect()
+        ranked.map(|(rank, c)| maker.route(view, table, prefix, &c, rank == 0)).collect()
     }
 
     fn refused(&self, key: &RouteKey, error: &RouteError) -> ApiError {

@@ -2,15 +2,59 @@
 
 use std::net::IpAddr;
 
+use fingerpost_lpm::NextHopId;
 use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
-use fingerpost_route::{Leg, Way};
+use fingerpost_route::{HopView, Leg, ObjectView, Way};
 
 use super::{Daemon, LinkNames};
 use crate::api::model::{self, Adjacency, Group, Member, NextHop};
 
+/// What a next hop does, as people read it.
+#[derive(Clone)]
+pub(super) struct Shown {
+    /// In one word.
+    pub(super) kind: &'static str,
+    /// Number of the next-hop object that it is.
+    pub(super) object: Option<u32>,
+    /// Its ways, or those of the object.
+    pub(super) ways: Vec<model::Way>,
+}
+
+impl Shown {
+    /// Of an id that is not in use.
+    pub(super) fn none() -> Self {
+        Self { kind: "none", object: None, ways: Vec::new() }
+    }
+
+    pub(super) fn new(key: &HopKey, view: HopView<'_>, names: &LinkNames) -> Self {
+        let &HopKey::Object { source, id } = key else {
+            return Self { kind: kind(key), object: None, ways: ways(key, names) };
+        };
+        let (kind, ways) = match view.object(source, id) {
+            Some(object) if object.blackhole => ("blackhole", Vec::new()),
+            Some(object) => (kind(key), object_ways(&object, names)),
+            None => (kind(key), Vec::new()),
+        };
+        Self { kind, object: Some(id), ways }
+    }
+
+    /// As it was when the notice of number `sequence` was made: of an object that has changed since nothing but its
+    /// number is known.
+    pub(super) fn at(key: &HopKey, view: HopView<'_>, names: &LinkNames, sequence: u64) -> Self {
+        match *key {
+            HopKey::Object { source, id }
+                if view.object(source, id).is_none_or(|object| object.since > sequence) =>
+            {
+                Self { kind: kind(key), object: Some(id), ways: Vec::new() }
+            }
+            _ => Self::new(key, view, names),
+        }
+    }
+}
+
 /// What a key does, in one word.
-pub(super) fn kind(key: &HopKey) -> &'static str {
+fn kind(key: &HopKey) -> &'static str {
     match key {
         HopKey::Way(_) | HopKey::Group(_) => "via",
         HopKey::Object { .. } => "object",
@@ -35,14 +79,25 @@ pub(super) fn leg_word(leg: Leg) -> &'static str {
 }
 
 /// The ways of a key.
-pub(super) fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
-    let of = |way: &Way| model::Way {
+fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
+    key.ways().iter().map(|way| shown_way(way, None, names)).collect()
+}
+
+/// The ways of a next-hop object; each has its number where it is a member.
+pub(super) fn object_ways(object: &ObjectView, names: &LinkNames) -> Vec<model::Way> {
+    let member = |number| object.group.then_some(number);
+    let paths = object.paths.iter();
+    paths.map(|path| shown_way(&path.way, member(path.object), names)).collect()
+}
+
+fn shown_way(way: &Way, object: Option<u32>, names: &LinkNames) -> model::Way {
+    model::Way {
         gateway: way.gateway.map(|gateway| gateway.to_string()),
         dev: way.link.map(|link| link_name(link, names)),
         weight: way.weight,
         expires: None,
-    };
-    key.ways().iter().map(of).collect()
+        object,
+    }
 }
 
 /// The MTU of a route, where it states one.
@@ -59,16 +114,22 @@ impl Daemon {
     /// Next hops, without groups.
     pub(crate) fn nexthops(&self) -> Vec<NextHop> {
         let names = self.link_names();
-        let single = self.control.next_hops().rows().filter(|row| !is_group(row));
+        let view = self.control.hop_view();
+        let single = view.hops.rows().filter(|row| !is_group(row, view));
         let forwarded = self.interfaces.forwarded();
         single.map(|row| self.nexthop(&row, &names, &forwarded)).collect()
     }
 
     fn nexthop(&self, row: &HopRow<'_>, names: &LinkNames, forwarded: &[Used]) -> NextHop {
         let member = row.members.first();
-        let gateway = match row.key {
-            HopKey::Object { .. } => member.and_then(neighbor),
-            _ => row.gateway(),
+        let (object, gateway) = match *row.key {
+            HopKey::Object { source, id } => {
+                let view = self.control.hop_view().object(source, id);
+                // That of an interface that is down, too.
+                let said = view.and_then(|view| view.paths.first()?.way.gateway);
+                (Some(id), member.and_then(neighbor).or(said))
+            }
+            _ => (None, row.gateway()),
         };
         let kind = match (row.key, gateway) {
             (HopKey::Way(_), Some(IpAddr::V4(_))) => "v4/gw",
@@ -80,6 +141,7 @@ impl Daemon {
         NextHop {
             index: row.id.0,
             kind: kind.to_owned(),
+            object,
             interface: interface
                 .or_else(|| member.and_then(|member| self.interface_of(member, names))),
             gateway: gateway.map(|gateway| gateway.to_string()),
@@ -93,38 +155,78 @@ impl Daemon {
     /// Groups and their members.
     pub(crate) fn groups(&self) -> Vec<Group> {
         let names = self.link_names();
-        let groups = self.control.next_hops().rows().filter(is_group);
+        let view = self.control.hop_view();
+        let groups = view.hops.rows().filter(|row| is_group(row, view));
         let forwarded = self.interfaces.forwarded();
         groups.map(|row| self.group(&row, &names, &forwarded)).collect()
     }
 
     fn group(&self, row: &HopRow<'_>, names: &LinkNames, forwarded: &[Used]) -> Group {
+        let shown = Shown::new(row.key, self.control.hop_view(), names);
+        Group {
+            index: row.id.0,
+            kind: row.kind().to_owned(),
+            object: shown.object,
+            slots: row.slots,
+            used: self.row_used(row, forwarded),
+            references: row.refs,
+            members: self.members_of(row, shown.ways, names),
+        }
+    }
+
+    /// The members of an id, if it is a group.
+    pub(super) fn members(&self, id: NextHopId) -> Option<Vec<Member>> {
+        let (names, view) = (self.link_names(), self.control.hop_view());
+        let row = view.hops.row(id).filter(|row| is_group(row, view))?;
+        let shown = Shown::new(row.key, view, &names);
+        Some(self.members_of(&row, shown.ways, &names))
+    }
+
+    /// The members that packets take at the moment, then those of `ways` that none takes.
+    fn members_of(
+        &self,
+        row: &HopRow<'_>,
+        ways: Vec<model::Way>,
+        names: &LinkNames,
+    ) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
         for member in &row.members {
+            let gateway = neighbor(member).map(|addr| addr.to_string());
+            let interface = self.interface_of(member, names);
+            // Without slots one member takes all.
+            let share = match row.slots {
+                0 => 1.0,
+                slots => f64::from(member.slots) / f64::from(slots),
+            };
+            let is_it = |way: &&model::Way| way.gateway == gateway && way.dev == interface;
             members.push(Member {
-                gateway: neighbor(member).map(|addr| addr.to_string()),
-                interface: self.interface_of(member, names),
+                object: ways.iter().find(is_it).and_then(|way| way.object),
+                gateway,
+                interface,
                 weight: member.weight,
                 slots: member.slots,
+                share,
                 mtu: self.mtu_of(row, member),
             });
         }
         // What is configured and is no way out is down.
-        for way in ways(row.key, names) {
+        for way in ways {
             let known = |m: &Member| m.gateway == way.gateway && m.interface == way.dev;
             if way.dev.is_some() && !members.iter().any(known) {
-                let model::Way { gateway, dev, weight, .. } = way;
-                members.push(Member { gateway, interface: dev, weight, slots: 0, mtu: None });
+                let model::Way { gateway, dev: interface, weight, object, .. } = way;
+                let down = Member {
+                    gateway,
+                    interface,
+                    weight,
+                    slots: 0,
+                    share: 0.0,
+                    object,
+                    mtu: None,
+                };
+                members.push(down);
             }
         }
-        Group {
-            index: row.id.0,
-            kind: row.kind().to_owned(),
-            slots: row.slots,
-            used: self.row_used(row, forwarded),
-            references: row.refs,
-            members,
-        }
+        members
     }
 
     /// Packets that left by the adjacencies of a next hop or group, each counted once.
@@ -179,8 +281,14 @@ impl Daemon {
     }
 }
 
-fn is_group(row: &HopRow<'_>) -> bool {
-    row.slots > 0 || matches!(row.key, HopKey::Group(_))
+/// Whether it is shown as a group, however many of its members are up.
+fn is_group(row: &HopRow<'_>, view: HopView<'_>) -> bool {
+    let by_key = match *row.key {
+        HopKey::Group(_) => true,
+        HopKey::Object { source, id } => view.object(source, id).is_some_and(|o| o.group),
+        _ => false,
+    };
+    row.slots > 0 || by_key
 }
 
 fn neighbor(member: &MemberRow) -> Option<IpAddr> {

@@ -1,5 +1,6 @@
 //! `route get`: what happens to a packet, asked of what the workers ask.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -7,11 +8,11 @@ use std::time::Instant;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, Step};
 use fingerpost_packet::flow::{hash_v4, hash_v6};
 use fingerpost_packet::wire::{Ports, protocol};
-use fingerpost_route::nexthop::{HopKey, NextHops};
+use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::rib::{Candidate, Rib};
-use fingerpost_route::{AnyPrefix, Ends, Leg, MAIN_TABLE, RouteKey, Way};
+use fingerpost_route::{AnyPrefix, Ends, HopView, Leg, MAIN_TABLE, RouteKey, Way};
 
-use super::hops::{kind, leg_word, stated, ways};
+use super::hops::{Shown, leg_word, stated};
 use super::{Daemon, LinkNames};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, GroupAnswer, Route, RouteAnswer};
@@ -86,12 +87,12 @@ impl Daemon {
             (_, hash) => Some(forwarding.hops.leg(found.hop, hash.unwrap_or(0))),
         };
         let rib_hop = found.best.map_or(NextHopId::NONE, |(_, hop)| hop);
-        let row = RowMaker::new(self);
+        let mut row = RowMaker::new(self);
         let prefix = found.best.map(|(prefix, _)| prefix);
         let candidates = prefix.map_or(Vec::new(), |prefix| {
             let ranked = found.candidates.iter().enumerate();
             ranked
-                .map(|(rank, c)| row.route(control.next_hops(), table, prefix, c, rank == 0))
+                .map(|(rank, c)| row.route(control.hop_view(), table, prefix, c, rank == 0))
                 .collect()
         });
         Ok(RouteAnswer {
@@ -102,10 +103,11 @@ impl Daemon {
             nexthop: found.hop.0,
             agrees: found.hop == rib_hop,
             algorithm: algorithm.to_owned(),
-            group: slots.map(|slots| GroupAnswer {
-                slots,
+            group: self.members(found.hop).map(|members| GroupAnswer {
+                slots: slots.unwrap_or(0),
                 hash,
-                slot: hash.map(|hash| slot(hash, slots)),
+                slot: hash.zip(slots).map(|(hash, slots)| slot(hash, slots)),
+                members,
             }),
             leg: leg.map(|leg| leg_word(leg).to_owned()),
             adjacency: match leg {
@@ -135,9 +137,11 @@ fn step(step: &Step) -> model::Step {
     }
 }
 
-/// Makes routes of candidates; holds the names that they need.
+/// Makes routes of candidates; holds the names that they need. What next hops lead to is worked out once each, as a
+/// million routes share a few of them: so it is good for one moment.
 pub(super) struct RowMaker {
     links: LinkNames,
+    shown: HashMap<NextHopId, Shown>,
     sources: Vec<String>,
     ends: Ends,
     now: Instant,
@@ -147,26 +151,29 @@ impl RowMaker {
     pub(super) fn new(daemon: &Daemon) -> Self {
         let sources = daemon.control.sources().map(|source| source.name).collect();
         let (ends, now) = (daemon.control.ends(), Instant::now());
-        Self { links: daemon.link_names(), sources, ends, now }
+        Self { links: daemon.link_names(), shown: HashMap::new(), sources, ends, now }
     }
 
     pub(super) fn route(
-        &self,
-        hops: &NextHops,
+        &mut self,
+        view: HopView<'_>,
         table: u32,
         prefix: AnyPrefix,
         candidate: &Candidate,
         best: bool,
     ) -> Route {
-        let key = hops.key(candidate.hop);
+        let (hops, hop) = (view.hops, candidate.hop);
+        let key = hops.key(hop);
+        let shown = || key.map_or_else(Shown::none, |key| Shown::new(key, view, &self.links));
+        let Shown { kind, object, mut ways } = self.shown.entry(hop).or_insert_with(shown).clone();
         let name = RouteKey { table, prefix, metric: candidate.metric };
         let left = |way: Option<&Way>| {
             let end = self.ends.of(candidate.source, name, way)?;
             Some(end.saturating_duration_since(self.now).as_secs())
         };
-        let mut told = key.map_or(Vec::new(), |key| ways(key, &self.links));
-        for (told, way) in told.iter_mut().zip(key.map_or(&[][..], HopKey::ways)) {
-            told.expires = left(Some(way));
+        let own = key.map_or(&[][..], HopKey::ways);
+        for (shown, way) in ways.iter_mut().zip(own) {
+            shown.expires = left(Some(way));
         }
         Route {
             prefix: prefix.to_string(),
@@ -175,11 +182,12 @@ impl RowMaker {
             distance: candidate.distance,
             metric: candidate.metric,
             best,
-            kind: key.map_or("none", kind).to_owned(),
-            expires: if told.is_empty() { left(None) } else { None },
-            ways: told,
-            mtu: stated(hops.attrs(candidate.hop).map_or(0, |attrs| attrs.mtu)),
-            nexthop: candidate.hop.0,
+            kind: kind.to_owned(),
+            expires: if own.is_empty() { left(None) } else { None },
+            object,
+            ways,
+            mtu: stated(hops.attrs(hop).map_or(0, |attrs| attrs.mtu)),
+            nexthop: hop.0,
         }
     }
 }

@@ -1,11 +1,14 @@
 //! `route show`: all routes, a piece at a time, of one moment.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use fingerpost_route::nexthop::{HopKey, NextHops};
+use fingerpost_lpm::NextHopId;
+use fingerpost_route::nexthop::{AdjacencyKey, Exit, HopKey};
+use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
-    AnyPrefix, MAIN_TABLE, RouteFound, RouteRow, SnapshotError, SnapshotId, Way,
+    AnyPrefix, HopView, MAIN_TABLE, RouteFound, RouteRow, SnapshotError, SnapshotId, Way,
 };
 
 use super::Daemon;
@@ -47,28 +50,71 @@ struct Filter {
     best: bool,
 }
 
+/// What routes are to lead over.
 enum Hop {
+    /// The next hop or group of this index.
     Index(u32),
+    /// This next-hop object, or a group that has it as a member.
+    Object(u32),
     Gateway(IpAddr),
+    /// The link of this number.
+    Link(u32),
 }
 
-impl Filter {
-    fn holds(&self, hops: &NextHops, row: &RouteRow) -> bool {
-        let by_hop = || match &self.hop {
-            None => true,
-            Some(Hop::Index(index)) => row.candidate.hop.0 == *index,
-            Some(Hop::Gateway(gateway)) => {
-                let over = |way: &Way| way.gateway == Some(*gateway);
-                match hops.key(row.candidate.hop) {
-                    Some(HopKey::Way(way)) => over(way),
-                    Some(HopKey::Group(ways)) => ways.iter().any(over),
-                    _ => false,
-                }
-            }
+impl Hop {
+    /// Whether a next hop is, or leads over, what is wanted: by what is said of it, or by what packets leave by now.
+    fn is_on(&self, id: NextHopId, view: HopView<'_>) -> bool {
+        let any_way = |is: &dyn Fn(&Way) -> bool| match view.hops.key(id) {
+            Some(&HopKey::Object { source, id }) => view
+                .object(source, id)
+                .is_some_and(|object| object.paths.iter().any(|path| is(&path.way))),
+            Some(key) => key.ways().iter().any(is),
+            None => false,
         };
-        (!self.best || row.rank == 0)
-            && self.source.is_none_or(|source| row.candidate.source == source)
-            && by_hop()
+        let any_exit = |is: &dyn Fn(AdjacencyKey) -> bool| {
+            let mut exits = view.hops.exits(id);
+            exits.any(|exit| matches!(exit, Exit::Adjacency(key) if is(key)))
+        };
+        match *self {
+            Self::Index(index) => id.0 == index,
+            Self::Object(wanted) => match view.hops.key(id) {
+                Some(&HopKey::Object { source, id }) => {
+                    let object = view.object(source, id);
+                    id == wanted
+                        || object.is_some_and(|o| o.paths.iter().any(|path| path.object == wanted))
+                }
+                _ => false,
+            },
+            Self::Gateway(addr) => {
+                any_way(&|way| way.gateway == Some(addr))
+                    || any_exit(&|key| key.neighbor == Some(addr))
+            }
+            Self::Link(link) => {
+                any_way(&|way| way.link == Some(link)) || any_exit(&|key| key.link == link)
+            }
+        }
+    }
+}
+
+/// A filter at work; good for one moment, since it remembers what it found out about next hops.
+struct Sieve<'a> {
+    filter: &'a Filter,
+    known: HashMap<NextHopId, bool>,
+}
+
+impl<'a> Sieve<'a> {
+    fn new(filter: &'a Filter) -> Self {
+        Self { filter, known: HashMap::new() }
+    }
+
+    fn holds(&mut self, view: HopView<'_>, row: &RouteRow) -> bool {
+        let Filter { source, hop, best } = self.filter;
+        let id = row.candidate.hop;
+        (!best || row.rank == 0)
+            && source.is_none_or(|source| row.candidate.source == source)
+            && hop.as_ref().is_none_or(|hop| {
+                *self.known.entry(id).or_insert_with(|| hop.is_on(id, view))
+            })
     }
 }
 
@@ -96,14 +142,7 @@ impl Daemon {
         let longer = parsed("longer", &filter.longer)?;
         let covering = parsed("covering", &filter.covering)?;
         let source = filter.source.as_deref().map(|name| self.source(name)).transpose()?;
-        let hop = filter.nexthop.as_deref().map(|text| {
-            let index = text.parse().map(Hop::Index).ok();
-            index.or_else(|| text.parse().map(Hop::Gateway).ok()).ok_or_else(|| {
-                let words = format_args!("`{text}` is neither an index nor a gateway");
-                ApiError::at(Code::BadRequest, "nexthop", words)
-            })
-        });
-        let hop = hop.transpose()?;
+        let hop = filter.nexthop.as_deref().map(|text| self.wanted_hop(text)).transpose()?;
         let table = filter.table.unwrap_or(MAIN_TABLE);
         // The last one is read first.
         let families: &[u8] = match longer {
@@ -131,6 +170,31 @@ impl Daemon {
         Ok(listing)
     }
 
+    /// What `--nexthop` means: a number is an index, an address a gateway, any other word an interface, as none of
+    /// these has a colon in the place of `object:` and `dev:`.
+    fn wanted_hop(&self, text: &str) -> Result<Hop, ApiError> {
+        let text = text.trim();
+        if let Ok(addr) = text.parse() {
+            return Ok(Hop::Gateway(addr));
+        }
+        if let Ok(index) = text.parse() {
+            return Ok(Hop::Index(index));
+        }
+        let bad = |words: String| ApiError::at(Code::BadRequest, "nexthop", words);
+        match text.split_once([':', ' ']) {
+            Some(("object", id)) => {
+                let id = id.trim().parse();
+                id.map(Hop::Object).map_err(|_| bad(format!("`{text}`: object:ID, a number")))
+            }
+            Some(("dev", name)) => self.link_of(name.trim()).map(Hop::Link),
+            _ => self.link_of(text).map(Hop::Link).map_err(|_| {
+                let names = self.control.links().map(|(_, _, state)| state.name.as_str());
+                let interface = unknown("interface", text, names);
+                bad(format!("`{text}` is no gateway, no index and no object:ID; {interface}"))
+            }),
+        }
+    }
+
     /// The routes of the prefixes that cover `inner`, the shortest first: at most one a length.
     fn covering(
         &self,
@@ -141,12 +205,12 @@ impl Daemon {
         if self.control.ribs(table).is_none() {
             return Err(snapshot_failed(SnapshotError::NoTable(table)));
         }
-        let (maker, hops) = (RowMaker::new(self), self.control.next_hops());
-        let mut routes = Vec::new();
+        let (mut maker, view) = (RowMaker::new(self), self.control.hop_view());
+        let (mut routes, mut sieve) = (Vec::new(), Sieve::new(filter));
         for RouteFound { prefix, candidates } in self.control.covering(table, inner) {
             for (rank, candidate) in candidates.into_iter().enumerate() {
-                if filter.holds(hops, &RouteRow { prefix, candidate, rank }) {
-                    routes.push(maker.route(hops, table, prefix, &candidate, rank == 0));
+                if sieve.holds(view, &RouteRow { prefix, candidate, rank }) {
+                    routes.push(maker.route(view, table, prefix, &candidate, rank == 0));
                 }
             }
         }
@@ -163,13 +227,13 @@ impl Daemon {
     ) -> Result<(Vec<Route>, Option<Listing>), ApiError> {
         let mut routes = std::mem::take(&mut listing.ready);
         let Some(&snapshot) = listing.snapshots.last() else { return Ok((routes, None)) };
-        let maker = RowMaker::new(self);
-        let (filter, table, left) = (&listing.filter, listing.table, &mut listing.left);
-        let more = self.control.read_snapshot(snapshot, PIECE, &mut |hops, row| {
-            if *left > 0 && filter.holds(hops, &row) {
+        let (mut maker, mut sieve) = (RowMaker::new(self), Sieve::new(&listing.filter));
+        let (table, left) = (listing.table, &mut listing.left);
+        let more = self.control.read_snapshot(snapshot, PIECE, &mut |view, row| {
+            if *left > 0 && sieve.holds(view, &row) {
                 *left -= 1;
                 let RouteRow { prefix, candidate, rank } = row;
-                routes.push(maker.route(hops, table, prefix, &candidate, rank == 0));
+                routes.push(maker.route(view, table, prefix, &candidate, rank == 0));
             }
         });
         let more = more.map_err(snapshot_failed)?;

@@ -4,6 +4,7 @@
 //! the release build, which `cargo xtask test` makes first.
 
 pub mod click;
+pub mod frr;
 pub mod netns;
 pub mod source;
 pub mod tables;

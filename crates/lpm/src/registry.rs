@@ -70,17 +70,41 @@ fn find<A: Addr>(
     Err(Unknown { family: A::FAMILY, nearest: nearest.filter(|_| needs.is_none()), needs })
 }
 
-/// Algorithms that are compiled on demand: how their names start, the feature, whether it is on.
-const ON_DEMAND: &[(&str, &str, bool)] = &[("poptrie", "poptrie", cfg!(feature = "poptrie"))];
+/// An algorithm that is compiled on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnDemand {
+    /// Name of its row; variants have names that begin so.
+    pub name: &'static str,
+    /// The cargo feature of this crate that brings it.
+    pub feature: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// Where it is from, as [`Algorithm::source`].
+    pub source: &'static str,
+    built_in: bool,
+}
+
+const ON_DEMAND: &[OnDemand] = &[OnDemand {
+    name: "poptrie",
+    feature: "poptrie",
+    summary: "64-way trie by counted bits, equal leaves and equal routes stored once",
+    source: "Asai, Ohara, SIGCOMM 2015",
+    built_in: cfg!(feature = "poptrie"),
+}];
+
+/// Algorithms whose feature was off when this crate was built: no row of the registry is theirs.
+pub fn left_out() -> impl Iterator<Item = &'static OnDemand> {
+    ON_DEMAND.iter().filter(|algorithm| !algorithm.built_in)
+}
 
 /// The cargo feature of this crate that algorithm `name` needs and that was off when it was built.
 pub fn needs(name: &str) -> Option<&'static str> {
     needs_of(name, ON_DEMAND)
 }
 
-fn needs_of(name: &str, on_demand: &[(&str, &'static str, bool)]) -> Option<&'static str> {
-    let off = on_demand.iter().find(|(start, _, on)| !on && name.starts_with(start));
-    off.map(|&(_, feature, _)| feature)
+fn needs_of(name: &str, on_demand: &[OnDemand]) -> Option<&'static str> {
+    let off = on_demand.iter().find(|known| !known.built_in && name.starts_with(known.name));
+    off.map(|known| known.feature)
 }
 
 /// No algorithm of that name for that family.
@@ -149,13 +173,20 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_named() {
-        let off = [("poptrie", "poptrie", false), ("other", "more", true)];
+        let of = |name, feature, built_in| OnDemand { name, feature, built_in, ..ON_DEMAND[0] };
+        let off = [of("poptrie", "poptrie", false), of("other", "more", true)];
         assert_eq!(needs_of("poptrie16", &off), Some("poptrie"));
         assert_eq!((needs_of("other", &off), needs_of("poptri", &off)), (None, None));
         for name in ["poptrie", "poptrie16", "poptrie18"] {
             let on = cfg!(feature = "poptrie");
             assert_eq!((find_v4(name).is_ok(), find_v6(name).is_ok()), (on, on), "{name}");
             assert_eq!(needs(name).is_none(), on);
+        }
+        for known in ON_DEMAND {
+            let listed = left_out().any(|left_out| left_out == known);
+            assert_eq!(listed, find_v4(known.name).is_err(), "{}", known.name);
+            let Ok(row) = find_v4(known.name) else { continue };
+            assert_eq!((row.summary, row.source), (known.summary, known.source));
         }
         let unknown = Unknown { family: 4, nearest: None, needs: Some("poptrie") };
         assert!(unknown.to_string().contains("feature \"poptrie\""), "{unknown}");

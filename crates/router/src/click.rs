@@ -422,9 +422,33 @@ fn open_sockets(
     missing.map(start).collect()
 }
 
-/// A file of this kind.
-pub(crate) fn is_one(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "click")
+/// Whether a file is a graph, and not a configuration (TOML): by its name, else by what stands in it.
+///
+/// # Errors
+/// What is wrong with it as either, where it is neither.
+pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
+    match path.extension() {
+        Some(extension) if extension == "click" => return Ok(true),
+        Some(extension) if extension == "toml" => return Ok(false),
+        _ => {}
+    }
+    // What cannot be read twice, or at all, is looked at by who reads it.
+    let text = match std::fs::metadata(path) {
+        Ok(file) if file.is_file() => std::fs::read_to_string(path).unwrap_or_default(),
+        _ => return Ok(false),
+    };
+    let Err(error) = toml::from_str::<toml::Table>(&text) else { return Ok(false) };
+    let name = path.display().to_string();
+    let Err(errors) = configuration(&name, &text) else { return Ok(true) };
+    let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+    let as_toml = error.message().trim_end().replace('\n', "; ");
+    let as_graph = errors.reports.first().map_or_else(String::new, |error| {
+        format!("line {}: {}", error.place.line, error.message)
+    });
+    Err(format!(
+        "{name}: neither a configuration in TOML (line {line}: {as_toml}) nor a graph in Click's language \
+         ({as_graph}): a name that ends in .toml or .click says which is meant"
+    ))
 }
 
 /// `NAME=DRIVER:WHAT`, as it is given on the command line.

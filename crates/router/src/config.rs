@@ -2,6 +2,7 @@
 
 mod filters;
 mod knobs;
+mod mistakes;
 mod size;
 
 use std::fmt;
@@ -11,11 +12,12 @@ use std::time::Duration;
 use fingerpost_route::ReversePath;
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
-use fingerpost_route::source::words::{nearest, unknown};
+use fingerpost_route::source::words::unknown;
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
 
 pub(crate) use filters::Filter;
+use mistakes::{Document, Mistake, Wrong};
 pub(crate) use size::Size;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -338,9 +340,6 @@ impl ConfigError {
     }
 }
 
-/// A mistake: the line where it is known, and what is wrong.
-type Mistake = (Option<usize>, String);
-
 impl Config {
     /// Reads and checks what stood in a file. Nothing is changed by a file that is refused; all that is wrong with
     /// it is named. With the links that fixed routes may use (name and number) these are checked, too.
@@ -349,169 +348,140 @@ impl Config {
         text: &str,
         links: Option<&[(String, u32)]>,
     ) -> Result<Self, Vec<ConfigError>> {
-        let found = |mistakes: Vec<Mistake>| -> Vec<ConfigError> {
-            let error = |(line, what)| ConfigError { file: path.to_owned(), line, what };
-            mistakes.into_iter().map(error).collect()
-        };
-        let config = Self::parse(text).map_err(found)?;
-        let mistakes = links.map_or(Vec::new(), |links| config.check_routes(text, links));
-        if mistakes.is_empty() { Ok(config) } else { Err(found(mistakes)) }
+        let error = |(line, what)| ConfigError { file: path.to_owned(), line, what };
+        Self::parse(text, links).map_err(|mistakes| mistakes.into_iter().map(error).collect())
     }
 
-    /// A line that makes no sense is told and left out, and the rest is looked at again: so all mistakes
-    /// of keys and values are found at once. A mistake of the grammar ends it.
-    fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
-        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let mut mistakes = Vec::new();
-        let config: Self = loop {
-            let rest = lines.concat();
-            let error = match toml::from_str(&rest) {
-                Ok(config) => break config,
-                Err(error) => error,
-            };
-            let line = error.span().map(|span| line_of(&rest, span.start));
-            mistakes.push((line, with_suggestion(error.message())));
-            let told = line.and_then(|line| lines.get_mut(line - 1));
-            // What stands on one line with its key can be left out; a table or a list cannot.
-            let alone = told.filter(|line| {
-                line.split_once('=').is_some_and(|(_, value)| {
-                    let value = value.trim();
-                    !value.ends_with(['[', '{']) && !value.contains("\"\"\"")
-                })
-            });
-            match alone {
-                Some(line) if mistakes.len() < MOST_MISTAKES => *line = "\n",
-                _ => {
-                    mistakes.sort_by_key(|(line, _)| *line);
-                    return Err(mistakes);
-                }
-            }
-        };
-        for (word, what) in config.check() {
-            // Point at the first line that holds the offending word.
-            let line = text.lines().position(|line| line.contains(&word)).map(|n| n + 1);
-            mistakes.push((line, what));
-        }
-        if mistakes.is_empty() {
-            return Ok(config);
-        }
-        mistakes.sort_by_key(|(line, _)| *line);
-        Err(mistakes)
+    /// All mistakes are found at once: those of keys and values, then what these cannot say. A mistake of
+    /// the grammar ends it.
+    fn parse(text: &str, links: Option<&[(String, u32)]>) -> Result<Self, Vec<Mistake>> {
+        let (config, mut document) = Document::read::<Self>(text)?;
+        document.add(config.check());
+        document.add(links.map_or(Vec::new(), |links| config.check_routes(links)));
+        let mistakes = document.finish();
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What the grammar cannot say: names that must exist, fields that go together. Each with a word by
-    /// which its line is found.
-    fn check(&self) -> Vec<(String, String)> {
+    /// What the grammar cannot say: names that must exist, fields that go together.
+    fn check(&self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
-        let mut names: Vec<&str> = self.interface.iter().map(|i| i.name.as_str()).collect();
-        names.sort_unstable();
-        for twice in names.windows(2).filter(|pair| pair[0] == pair[1]) {
-            let what = format!("interface {:?} is named twice: keep one", twice[0]);
-            wrong.push((twice[0].to_owned(), what));
+        for (i, Interface { name, .. }) in self.interface.iter().enumerate() {
+            if self.interface[..i].iter().any(|other| other.name == *name) {
+                let what = format!("interface {name:?} is named twice: keep one");
+                wrong.push(Wrong::new(format!("interface.{i}.name"), what));
+            }
         }
-        for interface in self.interface.iter().filter(|interface| interface.checks().is_some()) {
+        for (i, interface) in self.interface.iter().enumerate() {
             let name = &interface.name;
             let why = match interface.mode {
+                _ if interface.checks().is_none() => continue,
                 Mode::Kernel => format!("the kernel forwards, by net.ipv4.conf.{name}.rp_filter"),
                 Mode::Xdp => "drivers check no sources: take another mode".to_owned(),
                 Mode::Auto | Mode::Afxdp | Mode::Generic => continue,
             };
             let mode = interface.mode.name();
             let what = format!("interface {name:?}: no `reverse_path` with mode {mode:?}: {why}");
-            wrong.push((format!("{name:?}"), what));
+            wrong.push(Wrong::new(format!("interface.{i}.reverse_path"), what));
         }
-        for Interface { name, .. } in
-            self.interface.iter().filter(|i| i.mode == Mode::Kernel && !i.redirects)
-        {
-            let why = format!("the kernel sends them, by net.ipv4.conf.{name}.send_redirects");
-            let what = format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
-            wrong.push((format!("{name:?}"), what));
+        for (i, Interface { name, mode, redirects, .. }) in self.interface.iter().enumerate() {
+            if *mode == Mode::Kernel && !redirects {
+                let why = format!("the kernel sends them, by net.ipv4.conf.{name}.send_redirects");
+                let what = format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
+                wrong.push(Wrong::new(format!("interface.{i}.redirects"), what));
+            }
         }
         wrong.extend(self.check_filters());
-        for source in &self.source {
+        for (i, source) in self.source.iter().enumerate() {
+            let (at, kind) = (format!("source.{i}.kind"), &source.kind);
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
-            if !kinds().any(|kind| kind == source.kind) {
-                let what = unknown("source kind", &source.kind, kinds());
-                wrong.push((source.kind.clone(), what));
+            if !kinds().any(|known| known == kind) {
+                wrong.push(Wrong::new(at, unknown("source kind", kind, kinds())));
                 continue;
             }
-            if (source.kind == "file") != source.path.is_some() {
-                let what = format!(
-                    "source {:?}: `path` goes with kind \"file\" and only with it",
-                    source.kind
-                );
-                wrong.push((source.kind.clone(), what));
-            }
-            if (source.kind == "fixed") == source.routes.is_empty() {
-                let what = format!(
-                    "source {:?}: `routes` goes with kind \"fixed\" and only with it",
-                    source.kind
-                );
-                wrong.push((source.kind.clone(), what));
+            for (field, wanted, given) in [
+                ("path", "file", source.path.is_some()),
+                ("routes", "fixed", !source.routes.is_empty()),
+            ] {
+                if (kind == wanted) != given {
+                    let what = format!(
+                        "source {kind:?}: `{field}` goes with kind {wanted:?} and only with it"
+                    );
+                    let place = format!("source.{i}.{field}");
+                    wrong.push(match given {
+                        true => Wrong::new(place, what).with(&at),
+                        false => Wrong::new(&at, what).with(place),
+                    });
+                }
             }
         }
         let v4 = fingerpost_lpm::registry::v4().map(|row| row.name);
-        wrong.extend(algorithm(&self.fib.algorithm_v4, v4).err());
+        let what = algorithm(&self.fib.algorithm_v4, v4).err();
+        wrong.extend(what.map(|what| Wrong::new("fib.algorithm_v4", what)));
         let v6 = fingerpost_lpm::registry::v6().map(|row| row.name);
-        wrong.extend(algorithm(&self.fib.algorithm_v6, v6).err());
+        let what = algorithm(&self.fib.algorithm_v6, v6).err();
+        wrong.extend(what.map(|what| Wrong::new("fib.algorithm_v6", what)));
         if let Err(error) = self.fib.knobs.validated() {
-            wrong.push((error.name.to_owned(), error.to_string()));
+            wrong.push(Wrong::new(format!("fib.knobs.{}", error.name), error.to_string()));
         }
-        for word in &self.takeover.ignore {
+        for (i, word) in self.takeover.ignore.iter().enumerate() {
             if !crate::daemon::takeover::SUBSYSTEMS.contains(&word.as_str()) {
                 let words = crate::daemon::takeover::SUBSYSTEMS.iter().copied();
-                wrong.push((word.clone(), unknown("subsystem", word, words)));
+                let at = format!("takeover.ignore.{i}");
+                wrong.push(Wrong::new(at, unknown("subsystem", word, words)));
             }
         }
         let (most, survive_s) = (Takeover::LONGEST_SURVIVAL_S, self.takeover.survive_s);
         if survive_s > most {
             let what = format!("survive_s must be from 0 to {most}, not {survive_s}");
-            wrong.push(("survive_s".into(), what));
+            wrong.push(Wrong::new("takeover.survive_s", what));
         }
         if self.workers.cores == Cores::List(Vec::new()) {
             let what = "`cores` is empty: name a processor, or say \"auto\"";
-            wrong.push(("cores".into(), what.into()));
+            wrong.push(Wrong::new("workers.cores", what));
         }
         wrong
     }
 
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
-    fn check_routes(&self, text: &str, links: &[(String, u32)]) -> Vec<Mistake> {
-        let line = |word: &str| text.lines().position(|line| line.contains(word)).map(|n| n + 1);
+    fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
-        let mut mistakes = Vec::new();
-        for path in self.filter.iter().filter_map(|filter| filter.file.as_ref()) {
-            if let Err(error) = readable(path.as_ref()) {
-                mistakes.push((line(path), format!("{path}: {error}")));
+        let mut wrong = Vec::new();
+        for (i, filter) in self.filter.iter().enumerate() {
+            if let Some(path) = &filter.file
+                && let Err(error) = readable(path.as_ref())
+            {
+                wrong.push(Wrong::new(format!("filter.{i}.file"), format!("{path}: {error}")));
             }
         }
-        for source in &self.source {
+        for (i, source) in self.source.iter().enumerate() {
             if let Some(path) = &source.path
                 && let Err(error) = readable(path)
             {
-                let path = path.display().to_string();
-                mistakes.push((line(&path), format!("{path}: {error}")));
+                let what = format!("{}: {error}", path.display());
+                wrong.push(Wrong::new(format!("source.{i}.path"), what));
             }
             let open = |routes: &[String]| {
                 let (routes, links) = (routes.to_vec(), links.to_vec());
                 (kind.open)(&SourceSpec { name: String::new(), routes, links }).err()
             };
-            let before = mistakes.len();
-            for route in &source.routes {
+            let before = wrong.len();
+            for (at, route) in source.routes.iter().enumerate() {
                 if let Some(error) = open(std::slice::from_ref(route)) {
                     let what = match error {
                         SourceError::Syntax { what, .. } => format!("`{route}`: {what}"),
                         error => error.to_string(),
                     };
-                    mistakes.push((line(route), what));
+                    wrong.push(Wrong::new(format!("source.{i}.routes.{at}"), what));
                 }
             }
             // Each is right by itself: do they go together?
-            if mistakes.len() == before && !source.routes.is_empty() {
-                mistakes.extend(open(&source.routes).map(|error| (None, error.to_string())));
+            if wrong.len() == before && !source.routes.is_empty() {
+                let together = open(&source.routes).map(|error| error.to_string());
+                let at = format!("source.{i}.routes");
+                wrong.extend(together.map(|what| Wrong::new(at, what)));
             }
         }
-        mistakes
+        wrong
     }
 
     /// What is said of an interface by its name.
@@ -538,42 +508,17 @@ impl Config {
     }
 }
 
-/// Mistakes told at one time.
-const MOST_MISTAKES: usize = 50;
-
-fn algorithm(
-    name: &str,
-    names: impl Iterator<Item = &'static str> + Clone,
-) -> Result<(), (String, String)> {
+fn algorithm(name: &str, names: impl Iterator<Item = &'static str> + Clone) -> Result<(), String> {
     if name == "auto" || names.clone().any(|n| n == name) {
         return Ok(());
     }
-    let words = left_out(name);
-    Err((name.to_owned(), words.unwrap_or_else(|| unknown("algorithm", name, names))))
+    Err(left_out(name).unwrap_or_else(|| unknown("algorithm", name, names)))
 }
 
 /// Why the algorithm of this name is not here, if it could be.
 pub(crate) fn left_out(name: &str) -> Option<String> {
     let feature = fingerpost_lpm::registry::needs(name)?;
     Some(format!("{name} is in programs built with `--features {feature}`, and not in this one"))
-}
-
-/// Adds the nearest valid word to a message of the parser that lists the valid ones.
-fn with_suggestion(message: &str) -> String {
-    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    match words[..] {
-        [given, ref valid @ ..] if message.starts_with("unknown ") => {
-            match nearest(given, valid.iter().copied()) {
-                Some(near) => format!("{message}: did you mean `{near}`?"),
-                None => message.to_owned(),
-            }
-        }
-        _ => message.trim_end().replace('\n', "; "),
-    }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|&b| b == b'\n').count() + 1
 }
 
 /// Whether a file can be read. What is none is there: to open it may take until somebody writes.
@@ -593,7 +538,7 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        let mistakes = Config::parse(text).unwrap_err();
+        let mistakes = Config::parse(text, None).unwrap_err();
         let said: Vec<String> =
             mistakes.iter().map(|(line, what)| format!("{}: {what}", line.unwrap_or(0))).collect();
         said.join("\n")
@@ -601,7 +546,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_and_a_full_one() {
-        assert_eq!(Config::parse("").unwrap(), Config::default());
+        assert_eq!(Config::parse("", None).unwrap(), Config::default());
         let full = Config::parse(
             r#"
             [[interface]]
@@ -636,6 +581,7 @@ mod tests {
             [xdp]
             memory = "8M"
             "#,
+            None,
         )
         .unwrap();
         assert_eq!(full.mode("eth1"), Some(Mode::Kernel));
@@ -659,7 +605,7 @@ mod tests {
             (full.xdp.memory, Config::default().xdp.memory),
             (Size(8 << 20), Size(16 << 20))
         );
-        assert!(Config::parse("[workers]\ncores = \"auto\"").is_ok());
+        assert!(Config::parse("[workers]\ncores = \"auto\"", None).is_ok());
     }
 
     #[test]
@@ -711,11 +657,11 @@ mod tests {
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nreverse_path = \"loose\"",
-                "2: interface \"a\": no `reverse_path` with mode \"kernel\": the kernel forwards",
+                "4: interface \"a\": no `reverse_path` with mode \"kernel\": the kernel forwards",
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nredirects = false",
-                "2: interface \"a\": no `redirects` with mode \"kernel\": the kernel sends them",
+                "4: interface \"a\": no `redirects` with mode \"kernel\": the kernel sends them",
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nreverse_path = \"loose\"",

@@ -387,7 +387,7 @@ fn all_routes_are_listed_as_the_kernel_has_them() {
         ("--source kernl", 1, "unknown feed `kernl`, did you mean `kernel`?"),
         ("--longer 10.0.0.1/8", 1, "`10.0.0.1/8` is no prefix: "),
         ("--covering x", 1, "`x` is no prefix: "),
-        ("--nexthop x", 1, "`x` is neither an index nor a gateway"),
+        ("--nexthop x", 1, "`x` is no gateway, no index and no object:ID; unknown interface `x`"),
         ("--vrf 77", 1, "there is no table 77"),
         ("--limit -1", 2, "unexpected argument '-1'"),
         ("--longer 10.0.0.0/8 --covering 10.0.0.0/8", 2, "cannot be used with"),

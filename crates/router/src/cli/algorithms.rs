@@ -14,7 +14,9 @@ pub(super) const COMMAND: Command = Command {
     summary: "List the lookup algorithms, with where they are from and what they can hold",
     examples: "Examples:
   $ fingerpost algorithms
-  $ fingerpost algorithms --json | jq -r '.[] | select(.families | index(6)) | .name'",
+  $ fingerpost algorithms --json | jq -r '.[] | select(.families | index(6)) | .name'
+
+One that this program was built without has no families, and names the feature that brings it.",
     arguments: |command| command,
     run: |_, output| run(output),
 };
@@ -37,6 +39,9 @@ struct Row {
     origin: &'static str,
     /// By family: `v4`, `v6`.
     limits: BTreeMap<&'static str, RowLimits>,
+    /// Of one that this program was built without: the cargo feature that brings it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_feature: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -50,11 +55,20 @@ struct RowLimits {
     note: &'static str,
 }
 
-/// Every name once, in the order of the registry.
+/// Every name once, in the order of the registry, then what this program was built without.
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     fingerpost_lpm::v4().for_each(|algorithm| add(&mut rows, algorithm));
     fingerpost_lpm::v6().for_each(|algorithm| add(&mut rows, algorithm));
+    rows.extend(fingerpost_lpm::registry::left_out().map(|algorithm| Row {
+        name: algorithm.name,
+        families: Vec::new(),
+        summary: algorithm.summary,
+        source: algorithm.source,
+        origin: "published",
+        limits: BTreeMap::new(),
+        needs_feature: Some(algorithm.feature),
+    }));
     rows
 }
 
@@ -71,6 +85,7 @@ fn add<A: Addr>(rows: &mut Vec<Row>, algorithm: &Algorithm<A>) {
                 Origin::Own => "own",
             },
             limits: BTreeMap::new(),
+            needs_feature: None,
         });
         rows.len() - 1
     });
@@ -87,8 +102,12 @@ impl Report for Rows {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         let mut columns = Columns::new(&["NAME", "FAMILIES", "ORIGIN", "SUMMARY", "SOURCE"]);
         for row in &self.0 {
-            let families: Vec<_> = row.families.iter().map(ToString::to_string).collect();
-            let (summary, source) = (row.summary.to_owned(), row.source.to_owned());
+            let mut families: Vec<_> = row.families.iter().map(ToString::to_string).collect();
+            let (mut summary, source) = (row.summary.to_owned(), row.source.to_owned());
+            if let Some(feature) = row.needs_feature {
+                families = vec!["-".to_owned()];
+                summary += &format!(" (not in this program: build with `--features {feature}`)");
+            }
             columns.row([row.name.into(), families.join(" "), row.origin.into(), summary, source]);
         }
         columns.write(to)
@@ -111,5 +130,8 @@ mod tests {
             assert_eq!(row.limits.len(), row.families.len());
         }
         assert!(rows.iter().any(|row| row.families == [4, 6]));
+        // Poptrie is one of them whether it is built in or not.
+        let poptrie = rows.iter().find(|row| row.name == "poptrie").unwrap();
+        assert_eq!(poptrie.needs_feature.is_none(), cfg!(feature = "poptrie"));
     }
 }

@@ -44,7 +44,8 @@ or the rule is gone. With --survive drivers forward on
 by what they know, until another daemon takes over, the time is up, or `fingerpost release`.
 
 A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and
-control sockets that it names.",
+control sockets that it names. Where the name ends in neither .toml nor .click what stands in the file
+decides.",
     arguments: Arguments::augment_args,
     run: |matches, output| run(&parsed(matches)?, output),
 };
@@ -92,10 +93,13 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         // Before anything that takes its time: a router that starts is not to be ended by it either.
         sys::catch_hangup();
     }
-    match &arguments.file {
-        Some(file) if crate::click::is_one(file) => return click::run(file, arguments, output),
-        _ => click::refuse_alone(arguments)?,
+    if let Some(file) = &arguments.file {
+        let is_graph = crate::click::is_one(file);
+        if is_graph.map_err(|words| Failure::new(Exit::Failed, words))? {
+            return click::run(file, arguments, output);
+        }
     }
+    click::refuse_alone(arguments)?;
     let mut config = match &arguments.file {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| {

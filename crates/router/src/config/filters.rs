@@ -10,6 +10,7 @@ use fingerpost_route::Filtered;
 use fingerpost_route::source::words::unknown;
 use serde::Deserialize;
 
+use super::mistakes::Wrong;
 use super::{Config, ConfigError, Mode};
 
 /// One list.
@@ -103,31 +104,34 @@ impl Filter {
         words.join(", ")
     }
 
-    /// What is wrong with it by itself; each with a word by which its line is found.
-    fn check(&self) -> Vec<(String, String)> {
+    /// What is wrong with it by itself; `at` is its place.
+    fn check(&self, at: &str) -> Vec<Wrong> {
         let name = &self.name;
         let mut wrong = Vec::new();
-        let mut say = |word: &str, what: String| {
-            wrong.push((word.to_owned(), format!("filter {name:?}: {what}")));
+        let wrong_at = |key: &str, what: &str| {
+            Wrong::new(format!("{at}.{key}"), format!("filter {name:?}: {what}"))
         };
-        let quoted = format!("{name:?}");
         if !is_name(name) {
-            say(&quoted, "a name has letters, digits, `_`, `-` and `.`".into());
+            wrong.push(wrong_at("name", "a name has letters, digits, `_`, `-` and `.`"));
         }
         match (self.action, &self.rate) {
             (Word::Limit, None) => {
                 let words = "how much is to pass? `rate = 1000` packets a second, or \"8Mbps\"";
-                say(&quoted, words.into());
+                wrong.push(wrong_at("action", words).with(format!("{at}.rate")));
             }
             (Word::Limit, Some(_)) | (_, None) => {}
-            (_, Some(_)) => say(&quoted, "`rate` goes with action \"limit\"".into()),
+            (_, Some(_)) => {
+                let words = "`rate` goes with action \"limit\"";
+                wrong.push(wrong_at("rate", words).with(format!("{at}.action")));
+            }
         }
         if self.interfaces.as_ref().is_some_and(Vec::is_empty) {
-            say(&quoted, "`interfaces` is empty: name one, or leave it out for all".into());
+            let words = "`interfaces` is empty: name one, or leave it out for all";
+            wrong.push(wrong_at("interfaces", words));
         }
-        for text in &self.prefixes {
+        for (i, text) in self.prefixes.iter().enumerate() {
             if let Err(words) = lists::prefix(text) {
-                say(&format!("{text:?}"), words);
+                wrong.push(wrong_at(&format!("prefixes.{i}"), &words));
             }
         }
         wrong
@@ -136,30 +140,33 @@ impl Filter {
 
 impl Config {
     /// Mistakes of filters, as [`Config::check`] has them.
-    pub(super) fn check_filters(&self) -> Vec<(String, String)> {
-        let mut wrong: Vec<_> = self.filter.iter().flat_map(Filter::check).collect();
+    pub(super) fn check_filters(&self) -> Vec<Wrong> {
+        let mut wrong = Vec::new();
         let mut names = BTreeSet::new();
-        for Filter { name, .. } in &self.filter {
-            if !names.insert(name) {
-                wrong.push((format!("{name:?}"), format!("filter {name:?} is named twice")));
+        for (i, filter) in self.filter.iter().enumerate() {
+            wrong.extend(filter.check(&format!("filter.{i}")));
+            if !names.insert(&filter.name) {
+                let what = format!("filter {:?} is named twice", filter.name);
+                wrong.push(Wrong::new(format!("filter.{i}.name"), what));
             }
         }
-        if let Some(filter) = self.filter.get(MOST_FILTERS) {
+        if self.filter.len() > MOST_FILTERS {
             let what = format!("limit exceeded: {MOST_FILTERS} filters, each a list of any length");
-            wrong.push((format!("{:?}", filter.name), what));
+            wrong.push(Wrong::new(format!("filter.{MOST_FILTERS}.name"), what));
         }
-        for filter in &self.filter {
+        for (i, filter) in self.filter.iter().enumerate() {
             let name = &filter.name;
-            for interface in filter.interfaces.iter().flatten() {
+            for (at, interface) in filter.interfaces.iter().flatten().enumerate() {
                 let known = || self.interface.iter().map(|known| known.name.as_str());
                 if !self.interface.is_empty() && self.of(interface).is_none() {
                     let what = unknown("interface", interface, known());
                     let what = format!("filter {name:?}: {what}; those of [[interface]] forward");
-                    wrong.push((format!("{interface:?}"), what));
+                    let at = format!("filter.{i}.interfaces.{at}");
+                    wrong.push(Wrong::new(at, what).with("interface.*.name"));
                 }
             }
         }
-        for interface in &self.interface {
+        for (i, interface) in self.interface.iter().enumerate() {
             let why = match interface.mode {
                 Mode::Kernel => "the kernel forwards, by its own rules",
                 Mode::Xdp => "drivers look at no sources: take another mode",
@@ -170,11 +177,13 @@ impl Config {
                 // What stays with the kernel is none of those that are forwarded here.
                 None => interface.mode == Mode::Xdp,
             };
-            for filter in self.filter.iter().filter(named) {
+            for (at, filter) in self.filter.iter().enumerate().filter(|(_, filter)| named(filter)) {
                 let (name, filter) = (&interface.name, &filter.name);
                 let mode = interface.mode.name();
                 let what = format!("interface {name:?}: no filter with mode {mode:?}: {why}");
-                wrong.push((format!("{name:?}"), format!("{what} (filter {filter:?})")));
+                let wrong_here =
+                    Wrong::new(format!("interface.{i}.mode"), format!("{what} (filter {filter:?})"));
+                wrong.push(wrong_here.with(format!("filter.{at}.interfaces")));
             }
         }
         wrong
@@ -226,7 +235,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        let mistakes = Config::parse(text).unwrap_err();
+        let mistakes = Config::parse(text, None).unwrap_err();
         let said: Vec<String> =
             mistakes.iter().map(|(line, what)| format!("{}: {what}", line.unwrap_or(0))).collect();
         said.join("\n")
@@ -248,6 +257,7 @@ mod tests {
             rate = 1000
             interfaces = ["wan0"]
             "#,
+            None,
         )
         .unwrap();
         let names =
@@ -259,12 +269,12 @@ mod tests {
         let made = config.filters();
         assert_eq!((made[0].prefixes.len(), made[0].file.as_deref()), (2, Some("list.txt")));
         let all = "[[filter]]\nname = \"a\"\naction = \"limit\"\nrate = \"8Mbps\"\n";
-        let config = Config::parse(all).unwrap();
+        let config = Config::parse(all, None).unwrap();
         assert_eq!(config.filtered(), Filtered::All);
         assert_eq!(config.filter[0].told(), "limit 1000000Bps, every interface");
         // Forwarded here are the others.
         let kernel = format!("[[interface]]\nname = \"e\"\nmode = \"kernel\"\n{all}");
-        assert!(Config::parse(&kernel).is_ok());
+        assert!(Config::parse(&kernel, None).is_ok());
     }
 
     #[test]
@@ -277,18 +287,18 @@ mod tests {
                 filter("prefixes = [\n\"10.0.0.0/8\",\n\"10.0.0.0/33\"]"),
                 "6: filter \"a\": `10.0.0.0/33` is no IPv4 prefix",
             ),
-            (filter("rate = 5"), "2: filter \"a\": `rate` goes with action \"limit\""),
+            (filter("rate = 5"), "4: filter \"a\": `rate` goes with action \"limit\""),
             (
                 filter("interfaces = []"),
-                "2: filter \"a\": `interfaces` is empty: name one, or leave it out",
+                "4: filter \"a\": `interfaces` is empty: name one, or leave it out",
             ),
             (
                 filter("[[filter]]\nname = \"a\"\naction = \"pass\""),
-                "2: filter \"a\" is named twice",
+                "5: filter \"a\" is named twice",
             ),
             (
                 "[[filter]]\nname = \"a\"\naction = \"limit\"".into(),
-                "2: filter \"a\": how much is to pass?",
+                "3: filter \"a\": how much is to pass?",
             ),
             (
                 "[[filter]]\nname = \"a\"\naction = \"limit\"\nrate = \"fast\"".into(),
@@ -310,11 +320,11 @@ mod tests {
             ),
             (
                 format!("{interface}mode = \"xdp\"\n{}", filter("")),
-                "2: interface \"wan0\": no filter with mode \"xdp\": drivers look at no sources",
+                "3: interface \"wan0\": no filter with mode \"xdp\": drivers look at no sources",
             ),
             (
                 format!("{interface}mode = \"kernel\"\n{}", filter("interfaces = [\"wan0\"]")),
-                "2: interface \"wan0\": no filter with mode \"kernel\": the kernel forwards",
+                "3: interface \"wan0\": no filter with mode \"kernel\": the kernel forwards",
             ),
         ] {
             let got = refused(&text);

@@ -1,0 +1,154 @@
+//! FRR's daemons in a network namespace, with files and sockets of their own.
+//!
+//! Source: FRR's user guide (docs.frrouting.org, "Basic Commands"). Nothing of the host's FRR is touched: configuration,
+//! process ids, zebra's socket and those of vtysh lie in a folder of the namespace's name.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::netns::{command, run};
+use crate::skip;
+
+/// Where distributions have the daemons.
+const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/local/sbin"];
+/// How long a daemon may take to open its socket for vtysh.
+const LONGEST_START: Duration = Duration::from_secs(30);
+
+/// Running daemons. They end when this is dropped.
+#[derive(Debug)]
+pub struct Frr {
+    namespace: String,
+    folder: PathBuf,
+    /// With their names, zebra first.
+    daemons: Vec<(String, Child)>,
+}
+
+impl Frr {
+    /// Starts zebra and these other daemons in a namespace, each with its name, its configuration and further options
+    /// (`&["-p", "0"]`), and waits until all of them answer vtysh. `None`, after saying so, where one is not installed.
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn start(namespace: &str, zebra: &str, others: &[(&str, &str, &[&str])]) -> Option<Self> {
+        let wanted = std::iter::once("zebra").chain(others.iter().map(|(name, ..)| *name));
+        for name in wanted {
+            program(name).or_else(|| {
+                skip(name);
+                None
+            })?;
+        }
+        let vtysh = Command::new("vtysh").arg("--version").output();
+        if !vtysh.is_ok_and(|vtysh| vtysh.status.success()) {
+            skip("vtysh");
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("{namespace}-frr"));
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        // The daemons give up root for a user of their own.
+        let owned = Command::new("chown").arg("frr:frr").arg(&folder).status();
+        assert!(owned.is_ok_and(|owned| owned.success()), "FRR comes with a user frr");
+        let mut frr = Self { namespace: namespace.to_owned(), folder, daemons: Vec::new() };
+        frr.daemon("zebra", zebra, &[]);
+        for (name, config, options) in others {
+            frr.daemon(name, config, options);
+        }
+        Some(frr)
+    }
+
+    fn daemon(&mut self, name: &str, config: &str, options: &[&str]) {
+        let file = |suffix: &str| self.folder.join(format!("{name}.{suffix}"));
+        let log = format!("log file {}\n", file("log").display());
+        std::fs::write(file("conf"), log + config).expect("the folder was just made");
+        let said = File::create(file("out")).expect("the folder was just made");
+        let program = program(name).expect("it was found before");
+        let mut daemon = command(&self.namespace, program.to_str().expect("a path of ours"));
+        daemon.arg("-f").arg(file("conf")).arg("-i").arg(file("pid"));
+        daemon.arg("-z").arg(self.folder.join("zserv.api")).arg("--vty_socket").arg(&self.folder);
+        // No port for telnet.
+        daemon.args(["-A", "127.0.0.1", "-P", "0"]).args(options);
+        let errors = said.try_clone().expect("there are file descriptors left");
+        let started = daemon.stdin(Stdio::null()).stdout(said).stderr(errors).spawn();
+        self.daemons.push((name.to_owned(), started.expect("ip was found before")));
+        let until = Instant::now() + LONGEST_START;
+        while !file("vty").exists() {
+            let said = std::fs::read_to_string(file("out")).unwrap_or_default();
+            let (_, child) = self.daemons.last_mut().expect("just pushed");
+            let ended = child.try_wait().expect("it is a child");
+            assert!(ended.is_none() && Instant::now() < until, "{name}: {ended:?} {said}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs commands of vtysh, one after the other; returns what they wrote.
+    ///
+    /// # Panics
+    /// When one fails.
+    pub fn vtysh(&self, commands: &[&str]) -> String {
+        let mut vtysh = Command::new("vtysh");
+        vtysh.arg("--vty_socket").arg(&self.folder);
+        commands.iter().for_each(|words| drop(vtysh.args(["-c", words])));
+        let output = vtysh.output().expect("it was found before");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "vtysh {commands:?}: {said}");
+        said
+    }
+
+    /// Waits until so many routes of the kernel's main IPv4 table are of this protocol (`static`, `bgp`).
+    ///
+    /// # Panics
+    /// When that takes longer than `longest`.
+    pub fn wait_for_routes(&self, protocol: &str, count: usize, longest: Duration) {
+        let until = Instant::now() + longest;
+        loop {
+            let routes = run(&self.namespace, &format!("ip -o route show proto {protocol}"));
+            let there = routes.lines().count();
+            if there == count {
+                return;
+            }
+            assert!(Instant::now() < until, "{there} routes of {count}: {}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Process of a daemon, for signals.
+    ///
+    /// # Panics
+    /// When it was not started.
+    pub fn pid(&self, name: &str) -> u32 {
+        let daemon = self.daemons.iter().find(|(known, _)| known == name);
+        daemon.unwrap_or_else(|| panic!("no {name} was started")).1.id()
+    }
+
+    /// All that the daemons logged.
+    pub fn logs(&self) -> String {
+        let log = |(name, _): &(String, Child)| {
+            let text = std::fs::read_to_string(self.folder.join(format!("{name}.log")));
+            format!("{name}:\n{}", text.unwrap_or_default())
+        };
+        self.daemons.iter().map(log).collect()
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        // Zebra last: it takes the routes of the others away when they leave.
+        for (_, child) in self.daemons.iter_mut().rev() {
+            let _ = Command::new("kill").arg(child.id().to_string()).status();
+            let until = Instant::now() + Duration::from_secs(5);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A daemon by its name, if it is installed.
+fn program(name: &str) -> Option<PathBuf> {
+    let known = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    known.into_iter().find(|path| path.is_file())
+}

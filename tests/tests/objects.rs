@@ -65,9 +65,7 @@ fn routes_of_next_hop_objects_are_readable() {
     assert_eq!(all[0]["ways"], json!([{"gateway": "10.0.2.2", "dev": "r1", "weight": 1}]));
     let group = rows(&line, "route show --longer 198.51.100.0/24").remove(0);
     assert_eq!(group["object"], 24);
-    let member = |id: u32, gateway: &str, dev: &str, weight: u32| {
-        json!({"gateway": gateway, "dev": dev, "weight": weight, "object": id})
-    };
+    let member = |id: u32, gateway: &str, dev: &str, weight: u32| json!({"gateway": gateway, "dev": dev, "weight": weight, "object": id});
     let members = [member(17, "10.0.2.2", "r1", 3), member(18, "10.0.1.2", "r0", 1)];
     assert_eq!(group["ways"], json!(members));
 
@@ -133,7 +131,9 @@ fn routes_of_next_hop_objects_are_readable() {
 
     // So are links, and what becomes of interfaces.
     ip(&format!("-n {} link set s0 down", line.source));
-    wait_for("r0 is closed", || of(&events(1000), "interface").iter().any(|e| e["done"] == "closed"));
+    wait_for("r0 is closed", || {
+        of(&events(1000), "interface").iter().any(|e| e["done"] == "closed")
+    });
     ip(&format!("-n {} link set s0 up", line.source));
     wait_for("r0 is taken over again", || {
         of(&events(1000), "interface").iter().any(|e| e["done"] == "taken_over")

@@ -15,8 +15,9 @@ pub mod source;
 pub use calls::{Answer, LookupFlags};
 pub use control::{
     Committed, Control, ControlOptions, Done, Ends, Filtered, Gap, Happened, HopView,
-    NeighborError, NeighborRequest, NeighborRow, Notice, ObjectPath, ObjectView, Operation, Outcome,
-    Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId, SourceId, SourceReport, Takeover,
+    NeighborError, NeighborRequest, NeighborRow, Notice, ObjectPath, ObjectView, Operation,
+    Outcome, Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId, SourceId,
+    SourceReport, Takeover,
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,

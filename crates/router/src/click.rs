@@ -442,9 +442,10 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
     let Err(errors) = configuration(&name, &text) else { return Ok(true) };
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
     let as_toml = error.message().trim_end().replace('\n', "; ");
-    let as_graph = errors.reports.first().map_or_else(String::new, |error| {
-        format!("line {}: {}", error.place.line, error.message)
-    });
+    let as_graph = errors
+        .reports
+        .first()
+        .map_or_else(String::new, |error| format!("line {}: {}", error.place.line, error.message));
     Err(format!(
         "{name}: neither a configuration in TOML (line {line}: {as_toml}) nor a graph in Click's language \
          ({as_graph}): a name that ends in .toml or .click says which is meant"

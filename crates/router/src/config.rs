@@ -386,7 +386,8 @@ impl Config {
         for (i, Interface { name, mode, redirects, .. }) in self.interface.iter().enumerate() {
             if *mode == Mode::Kernel && !redirects {
                 let why = format!("the kernel sends them, by net.ipv4.conf.{name}.send_redirects");
-                let what = format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
+                let what =
+                    format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
                 wrong.push(Wrong::new(format!("interface.{i}.redirects"), what));
             }
         }

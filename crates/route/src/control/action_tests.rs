@@ -502,7 +502,8 @@ fn notices_are_numbered_and_can_be_resumed() {
         |of: &[Notice]| of.iter().filter(|n| matches!(n.what, Happened::Route { .. })).count();
     assert_eq!(routes(&all), 2, "said again is no change");
     assert!(all.iter().any(|n| matches!(n.what, Happened::Visible(_))));
-    let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence, .. }) = all.last()
+    let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence, .. }) =
+        all.last()
     else {
         panic!("the last one is the change")
     };

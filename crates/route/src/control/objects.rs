@@ -218,8 +218,10 @@ mod tests {
         );
         // Its route names it by number, and went with it.
         let key = HopKey::Object { source: KERNEL, id: 1 };
-        let is_of = |notice: &&Notice| matches!(&notice.what, Happened::Route { old, new, .. }
-            if old.as_deref().or(new.as_deref()) == Some(&key));
+        let is_of = |notice: &&Notice| {
+            matches!(&notice.what, Happened::Route { old, new, .. }
+            if old.as_deref().or(new.as_deref()) == Some(&key))
+        };
         assert_eq!(seen.iter().filter(is_of).count(), 2);
     }
 

@@ -181,8 +181,10 @@ impl Config {
                 let (name, filter) = (&interface.name, &filter.name);
                 let mode = interface.mode.name();
                 let what = format!("interface {name:?}: no filter with mode {mode:?}: {why}");
-                let wrong_here =
-                    Wrong::new(format!("interface.{i}.mode"), format!("{what} (filter {filter:?})"));
+                let wrong_here = Wrong::new(
+                    format!("interface.{i}.mode"),
+                    format!("{what} (filter {filter:?})"),
+                );
                 wrong.push(wrong_here.with(format!("filter.{at}.interfaces")));
             }
         }

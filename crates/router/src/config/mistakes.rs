@@ -61,8 +61,13 @@ impl<'a> Document<'a> {
     /// All mistakes, when they leave nothing to look at: those of the grammar, and what no stand-in heals.
     pub(super) fn read<T: DeserializeOwned>(text: &'a str) -> Result<(T, Self), Vec<Mistake>> {
         let (tables, errors) = DeTable::parse_recoverable(text);
-        let mut document =
-            Self { text, tables, mistakes: Vec::new(), doubtful: Vec::new(), stand_ins: Vec::new() };
+        let mut document = Self {
+            text,
+            tables,
+            mistakes: Vec::new(),
+            doubtful: Vec::new(),
+            stand_ins: Vec::new(),
+        };
         for error in &errors {
             let line = error.span().map(|span| line_of(text, span.start));
             // What a parser finds behind a mistake on the same line follows from it.
@@ -144,7 +149,8 @@ impl<'a> Document<'a> {
         }
         self.stand_ins[at].1 += 1;
         // A word of several: any of them will do.
-        if let Some(word) = quotes(message).get(1).filter(|_| message.starts_with("unknown variant"))
+        if let Some(word) =
+            quotes(message).get(1).filter(|_| message.starts_with("unknown variant"))
         {
             return self.put(&place, DeValue::String(Cow::Owned((*word).to_owned())));
         }
@@ -419,10 +425,7 @@ cores = []
         );
         // Of two filters whose names are missing neither has the other's.
         let nameless = "[[filter]]\naction = \"drop\"\n";
-        are(
-            &nameless.repeat(2),
-            &["1: missing field `name`", "3: missing field `name`"],
-        );
+        are(&nameless.repeat(2), &["1: missing field `name`", "3: missing field `name`"]);
     }
 
     #[test]
@@ -444,7 +447,10 @@ cores = []
     #[test]
     fn mistakes_of_the_grammar_are_all_that_is_told() {
         let said = said("[fib]\nalgorithm_v4 = \n[[interface]\nname = \"a\"\nnam = 5\n");
-        assert!(said.len() >= 2 && said[0].starts_with("2: ") && said[1].starts_with("3: "), "{said:#?}");
+        assert!(
+            said.len() >= 2 && said[0].starts_with("2: ") && said[1].starts_with("3: "),
+            "{said:#?}"
+        );
         are("[fib]\n[fib]\n", &["2: duplicate key"]);
     }
 }

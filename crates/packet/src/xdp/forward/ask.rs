@@ -12,7 +12,8 @@ use fingerpost_route::fib::AskOutside;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
-    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked, vlans,
+    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked,
+    vlans,
 };
 use crate::xdp::bpf::{Map, MapKind, Program};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
@@ -43,6 +44,10 @@ pub enum Fate {
 /// Which programs are kept to be asked: of a fib IPv4 and IPv6, as long as they read the present tables.
 pub(super) type Kept = BTreeMap<u16, [Option<Arc<Asked>>; 2]>;
 
+/// What programs have in common that do the same: whether checksums may be unfilled there, and what they forward; or why
+/// there is none.
+type Kind<'a> = Result<(bool, Reads), &'a str>;
+
 impl Forwarder {
     /// The program that answers for a table, made once for its present state.
     fn kept(&self, fib: u16, family: usize) -> Option<Arc<Asked>> {
@@ -65,7 +70,7 @@ impl Forwarder {
         let state = self.state();
         // Programs differ by the port's own address and by what senders behind it may leave open; what they
         // do with a packet to the port differs by the latter alone, and by the families that they forward.
-        let mut alike: Vec<(Result<(bool, Reads), &str>, Vec<u16>)> = Vec::new();
+        let mut alike: Vec<(Kind<'_>, Vec<u16>)> = Vec::new();
         for (&port, attached) in &state.ports {
             let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
                 continue;
@@ -83,7 +88,7 @@ impl Forwarder {
                 None => alike.push((kind, all.collect())),
             }
         }
-        let one = |(kind, ports): (Result<(bool, Reads), &str>, Vec<u16>)| {
+        let one = |(kind, ports): (Kind<'_>, Vec<u16>)| {
             let fate = match kind {
                 Ok(_) => Ok(self.fate(&state, ports[0], packet)?),
                 Err(why) => Err(why.to_owned()),

@@ -63,12 +63,14 @@ impl Daemon {
                     mtu: *mtu,
                     mac: mac.map(|mac| mac.to_string()),
                 },
-                Happened::Interface { name: interface, takeover, path, mode } => EventKind::Interface {
-                    done: takeover_word(*takeover).to_owned(),
-                    interface: interface.to_string(),
-                    path: (!path.is_empty()).then(|| (*path).to_owned()),
-                    mode: mode.to_string(),
-                },
+                Happened::Interface { name: interface, takeover, path, mode } => {
+                    EventKind::Interface {
+                        done: takeover_word(*takeover).to_owned(),
+                        interface: interface.to_string(),
+                        path: (!path.is_empty()).then(|| (*path).to_owned()),
+                        mode: mode.to_string(),
+                    }
+                }
                 Happened::Neighbor { done, interface, addr, mac, up } => EventKind::Neighbor {
                     done: word(*done).to_owned(),
                     addr: addr.to_string(),

@@ -214,15 +214,8 @@ impl Daemon {
             let known = |m: &Member| m.gateway == way.gateway && m.interface == way.dev;
             if way.dev.is_some() && !members.iter().any(known) {
                 let model::Way { gateway, dev: interface, weight, object, .. } = way;
-                let down = Member {
-                    gateway,
-                    interface,
-                    weight,
-                    slots: 0,
-                    share: 0.0,
-                    object,
-                    mtu: None,
-                };
+                let down =
+                    Member { gateway, interface, weight, slots: 0, share: 0.0, object, mtu: None };
                 members.push(down);
             }
         }

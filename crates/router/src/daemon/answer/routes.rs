@@ -112,9 +112,9 @@ impl<'a> Sieve<'a> {
         let id = row.candidate.hop;
         (!best || row.rank == 0)
             && source.is_none_or(|source| row.candidate.source == source)
-            && hop.as_ref().is_none_or(|hop| {
-                *self.known.entry(id).or_insert_with(|| hop.is_on(id, view))
-            })
+            && hop
+                .as_ref()
+                .is_none_or(|hop| *self.known.entry(id).or_insert_with(|| hop.is_on(id, view)))
     }
 }
 

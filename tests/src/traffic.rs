@@ -51,16 +51,17 @@ impl Traffic {
             let mut command = command(namespace, &format!("{program} {words}"));
             command.stdout(Stdio::piped()).spawn().expect("the helper is built with the tests")
         };
-        let counting = format!("count 0.0.0.0:7100 {} {}", addrs.len(), seconds + 10);
-        let receiver = start(&line.destination, &counting);
+        let flows = addrs.len();
+        let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
+        let addrs = addrs.join(",");
+        let receiver = start(&line.destination, &format!("count {addrs} {flows} {}", seconds + 10));
         // What comes before it listens is nobody's.
         let until = Instant::now() + Duration::from_secs(10);
-        while !run(&line.destination, "cat /proc/net/udp").contains(":1BBC ") {
+        while run(&line.destination, "cat /proc/net/udp").matches(":1BBC ").count() < flows {
             assert!(Instant::now() < until, "the receiver does not listen at port 7100");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
-        let blast = format!("blast {} {rate} {seconds}", addrs.join(","));
+        let blast = format!("blast {addrs} {rate} {seconds}");
         Self { sender: start(&line.source, &blast), receiver }
     }
 

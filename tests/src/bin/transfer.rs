@@ -2,7 +2,7 @@
 //!
 //! `transfer receive ADDR BYTES`: listens, takes one TCP connection, checks every byte.
 //! `transfer send ADDR BYTES`: connects (trying for some seconds) and sends.
-//! `transfer count ADDR FLOWS SECONDS`: takes numbered UDP packets until none came for a second; prints
+//! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets, a socket an address, until none came for a second; prints
 //! `received N missing M reordered K` over all flows, and `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS`: sends numbered UDP packets, RATE a second in all, in turn
 //! to each address; prints `sent N`.
@@ -10,6 +10,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -84,37 +86,77 @@ fn send(addr: &str, bytes: &str) -> Result<String> {
     Ok(format!("sent {total}"))
 }
 
-fn count(addr: &str, flows: &str, seconds: &str) -> Result<String> {
+/// What arrived of a flow.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    next: u64,
+    highest: u64,
+    received: u64,
+    reordered: u64,
+}
+
+fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
     let flows: usize = flows.parse()?;
     let longest = Duration::from_secs(seconds.parse()?);
-    let socket = UdpSocket::bind(addr)?;
+    let sockets: Vec<UdpSocket> =
+        addrs.split(',').map(UdpSocket::bind).collect::<Result<_, _>>()?;
+    // A thread each, so that each has the room of a socket of its own.
+    let arrived = Arc::new(AtomicU64::new(0));
+    let threads = sockets.into_iter().map(|socket| {
+        let arrived = arrived.clone();
+        std::thread::spawn(move || count_at(&socket, flows, longest, &arrived))
+    });
+    let mut all = vec![Flow::default(); flows];
+    for thread in threads.collect::<Vec<_>>() {
+        let some = thread.join().map_err(|_| anyhow::anyhow!("a receiver failed"))??;
+        for (flow, more) in all.iter_mut().zip(some) {
+            flow.highest = flow.highest.max(more.highest);
+            flow.received += more.received;
+            flow.reordered += more.reordered;
+        }
+    }
+    let sum = |of: fn(&Flow) -> u64| all.iter().map(of).sum::<u64>();
+    let (received, reordered) = (sum(|flow| flow.received), sum(|flow| flow.reordered));
+    let missing = sum(|flow| flow.highest).saturating_sub(received);
+    let worst = all.iter().map(|flow| flow.highest.saturating_sub(flow.received)).max();
+    let worst = worst.unwrap_or_default();
+    Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
+}
+
+/// Until none came at any socket for a second; `arrived` counts those of all.
+fn count_at(
+    socket: &UdpSocket,
+    flows: usize,
+    longest: Duration,
+    arrived: &AtomicU64,
+) -> Result<Vec<Flow>> {
+    const QUIET: Duration = Duration::from_secs(1);
     let began = Instant::now();
-    let mut next = vec![0u64; flows];
-    let (mut received, mut reordered, mut highest) = (0u64, 0u64, vec![0u64; flows]);
-    let mut came = vec![0u64; flows];
+    let mut all = vec![Flow::default(); flows];
     let mut packet = [0; 64];
-    let mut quiet = longest;
-    loop {
-        socket.set_read_timeout(Some(quiet))?;
-        let Ok(len) = socket.recv(&mut packet) else { break };
+    let mut before = 0;
+    socket.set_read_timeout(Some(QUIET))?;
+    while began.elapsed() <= longest {
+        let Ok(len) = socket.recv(&mut packet) else {
+            // Relaxed: a count, and nothing else.
+            let now = arrived.load(Ordering::Relaxed);
+            if now > 0 && std::mem::replace(&mut before, now) == now {
+                break;
+            }
+            continue;
+        };
+        arrived.fetch_add(1, Ordering::Relaxed);
         ensure!(len == 24, "a packet of {len} bytes");
         let flow = usize::try_from(u64::from_le_bytes(packet[..8].try_into()?))?;
         let number = u64::from_le_bytes(packet[8..16].try_into()?);
         ensure!(flow < flows, "flow {flow}");
-        received += 1;
-        came[flow] += 1;
-        reordered += u64::from(number < next[flow]);
-        next[flow] = number + 1;
-        highest[flow] = highest[flow].max(number + 1);
-        quiet = Duration::from_secs(1);
-        if began.elapsed() > longest {
-            break;
-        }
+        let flow = &mut all[flow];
+        flow.received += 1;
+        flow.reordered += u64::from(number < flow.next);
+        flow.next = number + 1;
+        flow.highest = flow.highest.max(number + 1);
     }
-    let missing = highest.iter().sum::<u64>().saturating_sub(received);
-    let worst = highest.iter().zip(&came).map(|(high, came)| high.saturating_sub(*came)).max();
-    let worst = worst.unwrap_or_default();
-    Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
+    Ok(all)
 }
 
 fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {

@@ -280,6 +280,20 @@ pub struct AddressUpdate {
     pub secondary: bool,
 }
 
+impl AddressUpdate {
+    /// What is for the host itself by it: the address, and those that mean all stations of its subnet.
+    pub fn local(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let broadcast = match self.addr {
+            IpAddr::V4(addr) if self.prefix_len < 31 => {
+                let subnet = Prefix::masked(addr.to_bits(), self.prefix_len);
+                Some([subnet.first().to_ip(), subnet.last().to_ip()])
+            }
+            _ => None,
+        };
+        core::iter::once(self.addr).chain(broadcast.into_iter().flatten())
+    }
+}
+
 /// A neighbor: new, changed or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighborUpdate {

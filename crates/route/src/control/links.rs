@@ -157,6 +157,7 @@ impl Control {
         }
         let table = entry.table;
         self.ports_changed = true;
+        self.address_changes += 1;
         // An address or prefix can be on several links of a table: it goes with the last one.
         let same = |a: &&AddressUpdate| a.addr == update.addr;
         let local = self.addresses_of(table).find(same).map(|_| HopKey::Local);
@@ -170,6 +171,17 @@ impl Control {
         let link = self.addresses_of(table).find(same).map(|a| a.link);
         let key = link.map(|link| HopKey::Way(Way { gateway: None, link: Some(link), weight: 1 }));
         self.host_route(table, connected, CONNECTED, key.as_ref());
+    }
+
+    /// Counts changes of the host's own addresses, for who follows [`Control::local_addresses`].
+    pub fn address_changes(&self) -> u64 {
+        self.address_changes
+    }
+
+    /// What is for the host itself: its addresses, and those that mean all stations of a subnet of theirs. They are
+    /// as the last event left them, whatever readers see yet.
+    pub fn local_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses().flat_map(AddressUpdate::local)
     }
 
     pub(super) fn addresses_of(&self, table: u32) -> impl Iterator<Item = &AddressUpdate> {

@@ -39,6 +39,7 @@ mod query;
 mod snapshot;
 mod sweep;
 mod tables;
+mod unconfirmed;
 mod watch;
 mod world;
 
@@ -166,6 +167,7 @@ pub struct Control {
     /// Who puts the routes of tables of paths, once there is one.
     paths: Option<SourceId>,
     ports_changed: bool,
+    address_changes: u64,
     neighbors: Neighbors,
     sources: Vec<Source>,
     objects: Objects,
@@ -215,6 +217,7 @@ impl Control {
             without_redirects: BTreeSet::new(),
             paths: None,
             ports_changed: false,
+            address_changes: 0,
             neighbors: Neighbors::default(),
             sources: Vec::new(),
             objects: Objects::default(),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Addr, Grace, NextHopId, Prefix, Routes};
 
 use super::links::{Link, host_prefix};
+use super::unconfirmed::Unconfirmed;
 use super::{Control, NEIGHBOR, SourceId, Table};
 use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
 use crate::forwarding::Ask;
@@ -22,7 +23,7 @@ use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
 /// asked for again.
 const HOLD_DOWN: Duration = Duration::from_secs(5);
 /// How long the kernel may take to answer at all; its own limit is three probes, a second apart.
-const LONGEST_QUESTION: Duration = Duration::from_secs(10);
+pub(super) const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 /// Stations asked for at one time (RFC 6583: a subnet can be swept).
 const MAX_QUESTIONS: usize = 1024;
 
@@ -53,6 +54,8 @@ pub struct NeighborRow {
 pub(super) struct Neighbors {
     /// By the kernel.
     known: HashMap<(u32, IpAddr), NeighborState>,
+    /// Known once, and deleted by the kernel while next hops use them.
+    pub(super) unconfirmed: Unconfirmed,
     /// Said by users; holds before what is known ([`super::permanent`]).
     permanent: HashMap<(u32, IpAddr), Mac>,
     /// All of both. By address, for finding those under a changed prefix.
@@ -65,7 +68,7 @@ pub(super) struct Neighbors {
 }
 
 impl Neighbors {
-    fn set(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
+    pub(super) fn set(&mut self, link: u32, addr: IpAddr, state: NeighborState) {
         if state == NeighborState::Gone {
             self.known.remove(&(link, addr));
         } else {
@@ -105,6 +108,11 @@ impl Neighbors {
             self.by_addr.remove(&(addr, link));
         }
         self.unsettled.insert((link, addr));
+    }
+
+    /// What the kernel said of it, if that holds.
+    pub(super) fn known(&self, link: u32, addr: IpAddr) -> Option<NeighborState> {
+        self.known.get(&(link, addr)).copied()
     }
 
     /// What a user said of it.
@@ -176,6 +184,7 @@ impl Control {
             (NeighborState::Gone, Some(_)) => NeighborState::Incomplete,
             (state, _) => state,
         };
+        let state = self.unconfirm(key, state);
         self.neighbors.set(link, addr, state);
         self.fill_neighbor(link, addr);
     }
@@ -193,7 +202,9 @@ impl Control {
         let Some(table) = self.links.get(&link).map(|entry| entry.table) else { return };
         for addr in self.neighbors.on(link) {
             self.neighbors.asked.remove(&(link, addr));
-            self.neighbor(link, addr, NeighborState::Gone);
+            self.neighbors.unconfirmed.remove(&(link, addr));
+            self.neighbors.set(link, addr, NeighborState::Gone);
+            self.fill_neighbor(link, addr);
             let key = RouteKey { table, prefix: host_prefix(addr), metric: link };
             self.withdraw(SourceId(NEIGHBOR), &key);
         }
@@ -268,6 +279,9 @@ impl Control {
                 continue;
             };
             if let Some(NeighborState::Stale(_)) = self.neighbors.state(link, addr) {
+                if let Some(since) = self.neighbors.unconfirmed.get_mut(&(link, addr)) {
+                    since.asked = true;
+                }
                 self.neighbors.requests.push(NeighborRequest { link, addr });
             }
         }
@@ -276,6 +290,7 @@ impl Control {
     /// Looks at host routes of neighbors again, where they or the routes above them changed, and at
     /// questions that took too long. Part of each commit.
     pub(super) fn settle_neighbors(&mut self, now: Instant) {
+        self.settle_unconfirmed(now);
         self.expire_questions(now);
         let known = self.neighbors.by_addr.len();
         let pending = |table: &Table| table.v4.pending.len() + table.v6.pending.len();

@@ -68,11 +68,11 @@ impl Drop for Bird {
 pub fn speaker(prefixes: impl Iterator<Item = String>, sessions: &[(&str, &str)]) -> String {
     let mut text = String::from("router id 10.255.0.2;\nprotocol device {}\n");
     for (number, (own, neighbor)) in sessions.iter().enumerate() {
-        let _ = write!(
+        let _ = writeln!(
             text,
             "protocol bgp up{number} {{ local {own} as 65001; neighbor {neighbor} as 65000; \
              connect retry time 1; error wait time 1, 2; \
-             ipv4 {{ import none; export all; next hop self; }}; }}\n"
+             ipv4 {{ import none; export all; next hop self; }}; }}"
         );
     }
     text += "protocol static { ipv4;\n";
@@ -90,10 +90,10 @@ pub fn learner(sessions: &[(&str, &str)]) -> String {
          protocol kernel { merge paths on limit 8; ipv4 { import none; export all; }; }\n",
     );
     for (number, (own, neighbor)) in sessions.iter().enumerate() {
-        let _ = write!(
+        let _ = writeln!(
             text,
             "protocol bgp down{number} {{ local {own} as 65000; neighbor {neighbor} as 65001; \
-             connect retry time 1; error wait time 1, 2; ipv4 {{ import all; export none; }}; }}\n"
+             connect retry time 1; error wait time 1, 2; ipv4 {{ import all; export none; }}; }}"
         );
     }
     text

@@ -88,7 +88,9 @@ impl Frr {
     pub fn vtysh(&self, commands: &[&str]) -> String {
         let mut vtysh = Command::new("vtysh");
         vtysh.arg("--vty_socket").arg(&self.folder);
-        commands.iter().for_each(|words| drop(vtysh.args(["-c", words])));
+        for words in commands {
+            vtysh.args(["-c", words]);
+        }
         let output = vtysh.output().expect("it was found before");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "vtysh {commands:?}: {said}");

@@ -3,6 +3,7 @@
 //! The tests themselves lie in `tests/tests/`, a file a subject. Those that start the program start
 //! the release build, which `cargo xtask test` makes first.
 
+pub mod bird;
 pub mod click;
 pub mod frr;
 pub mod netns;

@@ -214,7 +214,7 @@ impl<'a> Document<'a> {
         for step in steps {
             value = match value.get_mut() {
                 DeValue::Table(table) => table.get_mut(step)?,
-                DeValue::Array(list) => list.iter_mut().nth(step.parse().ok()?)?,
+                DeValue::Array(list) => list.get_mut(step.parse::<usize>().ok()?)?,
                 _ => return None,
             };
         }

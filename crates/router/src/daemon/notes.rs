@@ -57,6 +57,7 @@ mod tests {
                 port: 0,
                 path,
                 mode: format!("by {path}"),
+                policy: None,
                 punted: 0,
                 redirected: 0,
             };

@@ -90,7 +90,8 @@ impl Tagged {
     /// Numbered packets to an address of the destination, of which none may be missing: how many there were.
     fn blast(&self, addr: &str) -> u64 {
         let to = if addr.contains(':') { format!("[{addr}]:7200") } else { format!("{addr}:7200") };
-        let listen = format!("{TRANSFER} count {to} 1 20");
+        let longest = patience(Duration::from_secs(20)).as_secs();
+        let listen = format!("{TRANSFER} count {to} 1 {longest}");
         let receiver = fingerpost_tests::netns::command(&self.0.destination, &listen)
             .stdout(std::process::Stdio::piped())
             .spawn()

@@ -345,11 +345,15 @@ pub(crate) struct Interface {
     /// or with the packets of a family, or is taken over in spite of it (`takeover.on_change`); null where nothing is in
     /// the way.
     pub(crate) policy: Option<String>,
-    /// Frames received for forwarding, by workers and in the driver.
+    /// What would let packets leave by it in XDP, where its driver takes none from programs; left out where it
+    /// does, or nothing is forwarded in XDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
+    /// Frames received for forwarding, by workers and in XDP.
     pub(crate) rx_packets: u64,
     /// Bytes of them.
     pub(crate) rx_bytes: u64,
-    /// Frames that workers sent; what drivers sent is in `use` of next hops.
+    /// Frames sent, by workers and in XDP.
     pub(crate) tx_packets: u64,
     /// Bytes of them.
     pub(crate) tx_bytes: u64,

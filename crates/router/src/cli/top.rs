@@ -125,6 +125,9 @@ struct Rates {
     tx_packets: f64,
     tx_bits: f64,
     punted: f64,
+    /// What would let packets leave by it in XDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -195,6 +198,7 @@ impl Picture {
                 tx_packets: rate(|i| i.tx_packets),
                 tx_bits: rate(|i| i.tx_bytes) * 8.0,
                 punted: rate(|i| i.punted),
+                remedy: now.remedy.clone(),
             }
         };
         let forwarded = |look: &Look| look.graph.drivers.forwarded;
@@ -298,6 +302,9 @@ impl Report for Picture {
         for row in &self.interfaces {
             if let Some(policy) = &row.policy {
                 writeln!(to, "{}: {policy}", row.name)?;
+            }
+            if let Some(remedy) = &row.remedy {
+                writeln!(to, "{}: nothing leaves by it in XDP: {remedy}", row.name)?;
             }
         }
         writeln!(to)?;

@@ -28,6 +28,7 @@ pub(crate) mod filters;
 mod kernel;
 mod notes;
 mod obstacles;
+mod own_addrs;
 mod policy;
 mod ports;
 mod reader;
@@ -55,6 +56,8 @@ const COMMAND_DISTANCE: u8 = 1;
 const TICK: Duration = Duration::from_millis(10);
 /// How often neighbors in use are confirmed: well within the kernel's 30 s of trust.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// The same while a neighbor may be in use that the kernel deleted: to know it costs a read of all counters.
+const KEEP_ALIVE_SOON: Duration = Duration::from_millis(250);
 /// How long the kernel may take to say everything at the start.
 const LONGEST_DUMP: Duration = Duration::from_secs(120);
 /// Questions of workers that wait for the control side.
@@ -339,6 +342,8 @@ impl Daemon {
         let now = Instant::now();
         self.control.set_time(SystemTime::now());
         self.kernel.turn(&mut self.control)?;
+        // What is the host's own is so before a commit that may take its time.
+        self.interfaces.sync_local(&self.control);
         while let Ok(ask) = self.asks.try_recv() {
             self.control.ask(ask, now);
         }
@@ -357,7 +362,8 @@ impl Daemon {
                 Event::Replaced(_) => {}
             }
         }
-        if now.duration_since(self.last_keep_alive) >= KEEP_ALIVE {
+        let every = if self.control.wants_uses() { KEEP_ALIVE_SOON } else { KEEP_ALIVE };
+        if now.duration_since(self.last_keep_alive) >= every {
             self.last_keep_alive = now;
             let used = self.adjacencies_used();
             self.control.keep_alive(used);

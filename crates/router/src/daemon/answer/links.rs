@@ -23,6 +23,7 @@ impl Daemon {
             let drive = driven.get(&port);
             // What ended in the driver no worker saw; what the driver left to us one did.
             let in_driver = in_drivers.get(&port).copied().unwrap_or_default();
+            let sent = self.interfaces.sent_in_drivers(port);
             Interface {
                 name: state.name.clone(),
                 index: link,
@@ -40,10 +41,11 @@ impl Daemon {
                     None => "it is down".to_owned(),
                 },
                 policy: drive.and_then(|row| row.policy.clone()),
+                remedy: drive.and_then(|row| row.remedy.clone()),
                 rx_packets: count(&|c| c.rx_packets.read()) + in_driver.packets,
                 rx_bytes: count(&|c| c.rx_bytes.read()) + in_driver.bytes,
-                tx_packets: count(&|c| c.tx_packets.read()),
-                tx_bytes: count(&|c| c.tx_bytes.read()),
+                tx_packets: count(&|c| c.tx_packets.read()) + sent.packets,
+                tx_bytes: count(&|c| c.tx_bytes.read()) + sent.bytes,
                 punted: drive.map_or(0, |row| row.punted),
             }
         });

@@ -5,7 +5,6 @@
 //! kernel, and routes that leave by it go out through a packet socket.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -28,6 +27,7 @@ use opening::{Ready, follow, ring_of};
 use super::egress::{StandIns, confirm};
 use super::features::Asker;
 use super::obstacles::Marks;
+use super::own_addrs;
 use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
@@ -89,6 +89,9 @@ pub(crate) struct InterfaceReport {
     /// What the kernel does to forwarded packets of it: for that it stays with the kernel, as a whole or with the packets
     /// of a family, or is taken over in spite of it.
     pub(crate) policy: Option<String>,
+    /// What would let packets leave by it in XDP, where that alone is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
     /// Frames left to the kernel by the classifier.
     pub(crate) punted: u64,
     /// Frames handed to the workers' sockets.
@@ -105,7 +108,9 @@ pub(crate) struct Interfaces {
     /// Something changed that decides how interfaces are driven, besides their state.
     pub(super) surveyed: bool,
     pub(super) marks: Marks,
-    local: LocalAddresses,
+    local: Arc<LocalAddresses>,
+    /// How often the host's addresses had changed when the classifiers were told of them.
+    local_as_of: Option<u64>,
     /// Has the kernel forward at once where this process is killed.
     _watch: Option<Watch>,
     /// Forwards in the drivers, if that is wanted and can be.
@@ -135,16 +140,20 @@ impl Interfaces {
         findings: Findings,
         survival: Survival,
     ) -> Result<Self, xdp::XdpError> {
-        let local = LocalAddresses::new()?;
+        let local = Arc::new(LocalAddresses::new()?);
+        let watched = own_addrs::watch(&local);
+        let watched = watched.err().map(|error| format!("the host's addresses: {error}"));
         let watch = local.watch();
         let late = |error| format!("after a crash the kernel forwards some 100 ms late: {error}");
-        let notices = watch.as_ref().err().map(late).into_iter().collect();
+        let late = watch.as_ref().err().map(late);
+        let notices = watched.into_iter().chain(late).collect();
         Ok(Self {
             options: options.clone(),
             findings,
             surveyed: false,
             marks: Marks::default(),
             local,
+            local_as_of: None,
             _watch: watch.ok(),
             forwarder: None,
             survival,
@@ -239,6 +248,11 @@ impl Interfaces {
         self.forwarder.as_ref()?.asked_v6(fib).ok()?
     }
 
+    /// What the drivers sent by a port.
+    pub(super) fn sent_in_drivers(&self, port: u16) -> Used {
+        self.forwarder.as_ref().map_or_else(Used::default, |forwarder| forwarder.sent(port))
+    }
+
     /// What the drivers forwarded, by adjacency.
     pub(super) fn forwarded(&self) -> Vec<Used> {
         self.forwarder.as_ref().and_then(|forwarder| forwarder.used().ok()).unwrap_or_default()
@@ -252,16 +266,44 @@ impl Interfaces {
         }
     }
 
-    fn check_outlets(&self) {
+    fn check_outlets(&mut self) {
         let Some(forwarder) = &self.forwarder else { return };
         let mut asker = Asker::new().ok();
+        let mut turned = Vec::new();
         for (&link, open) in &self.open {
-            let driven = matches!(open.drive, Drive::Afxdp { .. });
-            forwarder.open_outlet(
-                open.port,
-                driven && takes(&mut asker, link, open.state.kind.is_empty()),
+            // Only what was taken in is a device that programs know.
+            let known = forwarder.reads(open.port).is_some();
+            let (before, now) = (
+                forwarder.is_open(open.port),
+                known && takes(&mut asker, link, open.state.kind.is_empty()),
             );
+            forwarder.open_outlet(open.port, now);
+            let remedy = self.remedy(open);
+            if now && !before {
+                turned.push(format!("{}: packets leave by it in XDP", open.state.name));
+            } else if let (true, Some(remedy)) = (before && !now, remedy) {
+                turned.push(format!("{}: nothing leaves by it in XDP: {remedy}", open.state.name));
+            }
         }
+        self.notices.extend(turned);
+    }
+
+    /// What would let packets leave by an interface in XDP, where its driver takes none; `None` where it takes
+    /// them, or nothing leaves in XDP at all.
+    fn remedy(&self, open: &Open) -> Option<String> {
+        let forwarder = self.forwarder.as_ref()?;
+        let driven = matches!(open.drive, Drive::Afxdp { .. });
+        if !driven || forwarder.is_open(open.port) || forwarder.reads(open.port)?.is_err() {
+            return None;
+        }
+        Some(match &*open.state.kind {
+            "veth" => {
+                "its peer has neither GRO nor an XDP program: `ethtool -K PEER gro on`, where \
+                       PEER is the other end"
+                    .to_owned()
+            }
+            _ => "its driver takes no packets from XDP programs".to_owned(),
+        })
     }
 
     pub(super) fn plan(&self, link: u32, state: &LinkState) -> Result<Mode, String> {
@@ -534,11 +576,14 @@ impl Interfaces {
         names.iter().for_each(|name| self.tell_of_filters(name));
     }
 
-    fn sync_local(&mut self, control: &Control) {
-        let mut local: Vec<IpAddr> = control.addresses().map(|address| address.addr).collect();
-        let broadcast = control.forwarding().ports.broadcast_v4.clone();
-        local.extend(broadcast.into_iter().map(|a| IpAddr::V4(Ipv4Addr::from_bits(a))));
-        if let Err(error) = self.local.set(local) {
+    /// Follows which addresses are the host's own.
+    pub(super) fn sync_local(&mut self, control: &Control) {
+        let now = Some(control.address_changes());
+        if self.local_as_of == now && !self.local.has_early() {
+            return;
+        }
+        self.local_as_of = now;
+        if let Err(error) = self.local.set(control.local_addresses()) {
             self.notices.push(format!("local addresses: {error}"));
         }
     }
@@ -601,7 +646,26 @@ impl Interfaces {
             (Drive::Kernel, _) => ("kernel", open.mode.clone()),
             (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
             (Drive::Afxdp { .. }, Some(Ok(what))) => {
-                ("xdp", format!("{what} forwarded in the driver, the rest by {}", open.mode))
+                let is_open =
+                    |open: &Open| self.forwarder.as_ref().is_some_and(|f| f.is_open(open.port));
+                match self.remedy(open) {
+                    None => {
+                        let how =
+                            format!("{what} forwarded in the driver, the rest by {}", open.mode);
+                        ("xdp", how)
+                    }
+                    // What comes in by it may leave by others.
+                    Some(remedy) if self.open.values().any(is_open) => {
+                        let how = format!(
+                            "{what} received in XDP, the rest by {}; nothing leaves by it in XDP: {remedy}",
+                            open.mode
+                        );
+                        ("xdp", how)
+                    }
+                    Some(remedy) => {
+                        ("afxdp", format!("{}; nothing leaves by it in XDP: {remedy}", open.mode))
+                    }
+                }
             }
             (Drive::Afxdp { .. }, Some(Err(why))) => {
                 ("afxdp", format!("{}; the driver does not forward: {why}", open.mode))
@@ -634,6 +698,7 @@ impl Interfaces {
                     path,
                     mode,
                     policy,
+                    remedy: self.remedy(open),
                     punted,
                     redirected,
                 }

@@ -12,8 +12,9 @@ use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::{self, Classifier};
 use fingerpost_route::LinkState;
 
-use super::{Drive, Interfaces, Open, WorkerHandle};
+use super::{Drive, Interfaces, Open, WorkerHandle, takes};
 use crate::config::Mode;
+use crate::daemon::features::Asker;
 
 /// Entries of a receive ring that are worth a queue.
 const SHORTEST_RING: u32 = 256;
@@ -167,6 +168,12 @@ impl Interfaces {
         let queues = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
         let drive = Drive::Afxdp { classifier, queues, _link: attached };
         let open = Open { port, state, drive, mode: how };
+        if let Some(forwarder) = &self.forwarder
+            && forwarder.reads(port).is_some()
+        {
+            let hardware = open.state.kind.is_empty();
+            forwarder.open_outlet(port, takes(&mut Asker::new().ok(), link, hardware));
+        }
         self.notices.push(format!("{}: taken over: {}", open.state.name, self.ways(&open).1));
         self.open.insert(link, open);
     }

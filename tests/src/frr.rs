@@ -39,7 +39,7 @@ impl Frr {
                 None
             })?;
         }
-        let vtysh = Command::new("vtysh").arg("--version").output();
+        let vtysh = Command::new("vtysh").arg("--help").output();
         if !vtysh.is_ok_and(|vtysh| vtysh.status.success()) {
             skip("vtysh");
             return None;

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 /// Routes of the table: as many as the public IPv4 table has.
 const ROUTES: u32 = 900_000;
-/// What may stay whatever the table was: the log of changes (7 MiB), room that stores keep, holes of the heap.
-const SLACK_KIB: u64 = 24 << 10;
+/// What may stay whatever the table was: the log of changes (7 MiB), and room that stores keep.
+const SLACK_KIB: u64 = 8 << 10;
 
 /// Resident memory of a process, in KiB.
 fn resident(pid: u32) -> u64 {

@@ -269,7 +269,7 @@ pub(super) async fn trace(
     let (to, body) = mpsc::channel(2);
     tokio::spawn(async move {
         while let Ok((traces, more)) = ask.ask(move |daemon| daemon.next_traces(number)).await {
-            if !traces.is_empty() && to.send(Ok(lines(&traces))).await.is_err() {
+            if !traces.is_empty() && to.send(Ok(lines(&traces).into())).await.is_err() {
                 break;
             }
             if !more {

@@ -64,9 +64,9 @@ pub(super) async fn route_list(
     tokio::spawn(async move {
         while let Some(now) = listing.take() {
             match ask.ask(move |daemon| daemon.next_routes(now)).await {
-                Ok(Ok((routes, rest))) => {
+                Ok(Ok((lines, rest))) => {
                     listing = rest;
-                    if !routes.is_empty() && to.send(Ok(lines(&routes))).await.is_err() {
+                    if !lines.is_empty() && to.send(Ok(lines.into())).await.is_err() {
                         return;
                     }
                 }
@@ -105,7 +105,7 @@ pub(super) async fn events(
         while let Ok((events, last)) = ask.ask(move |daemon| daemon.events(since)).await {
             since = Some(last);
             if !events.is_empty() {
-                if to.send(Ok(lines(&events))).await.is_err() {
+                if to.send(Ok(lines(&events).into())).await.is_err() {
                     return;
                 }
                 continue;
@@ -144,11 +144,11 @@ pub(super) fn streamed(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Response {
 }
 
 /// A JSON line each.
-pub(super) fn lines<T: Serialize>(rows: &[T]) -> Bytes {
+pub(crate) fn lines<T: Serialize>(rows: &[T]) -> Vec<u8> {
     let mut text = Vec::new();
     for row in rows {
         serde_json::to_writer(&mut text, row).expect("writing to memory cannot fail");
         text.push(b'\n');
     }
-    text.into()
+    text
 }

@@ -115,7 +115,9 @@ impl<'a> Document<'a> {
         let place = match &found {
             Found::Key(place) | Found::Value(place) => place.clone(),
         };
-        if let (Found::Key(_), Some(field)) = (&found, quoted(message)) {
+        if message.starts_with("unknown field ")
+            && let (Found::Key(_), Some(field)) = (&found, quoted(message))
+        {
             self.mistakes.push((line, with_suggestion(message)));
             let meant = nearest(&field, quotes(message).into_iter().skip(1));
             let table = parent(&place);
@@ -241,9 +243,9 @@ impl<'a> Document<'a> {
         let key = place.rsplit('.').next().unwrap_or(place).to_owned();
         let number = self.stand_ins.iter().position(|(known, _)| known == place).unwrap_or(0);
         let Some(table) = self.table_mut(parent(place)) else { return false };
-        // Behind the end of any file, and no other value's.
-        let nowhere = usize::MAX - number..usize::MAX;
-        table.insert(Spanned::new(nowhere.clone(), Cow::Owned(key)), Spanned::new(nowhere, value));
+        // Behind the end of any file, and nothing else's.
+        let nowhere = |n: usize| usize::MAX - 2 * number - n..usize::MAX;
+        table.insert(Spanned::new(nowhere(1), Cow::Owned(key)), Spanned::new(nowhere(2), value));
         true
     }
 }

@@ -1,9 +1,12 @@
 //! `fingerpost route show`: routes, a line each, however many there are.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use clap::Args;
 use fingerpost_route::MAIN_TABLE;
+use serde::Deserialize;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::Output;
@@ -74,25 +77,107 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         best: arguments.best,
         limit: arguments.limit,
     };
+    let mut printer = Printer::default();
     arguments.at.client()?.lines("/v1/routes", &filter, &mut |lines| {
         if output.is_json() {
             output.write_all(lines)?;
             return Ok(());
         }
         for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
-            let route: Route = serde_json::from_slice(line)
-                .map_err(|error| Failure::new(Exit::Failed, format_args!("no route: {error}")))?;
-            text(&route, output)?;
+            printer.print(line, output)?;
         }
         Ok(())
     })
 }
 
+/// What is kept of lines before: more next hops than a router has.
+const MOST_KNOWN: usize = 16_384;
+
+/// Makes text of JSON lines. What routes do repeats a million times in a full table, so it is read once: a line that
+/// ends as one before does the same.
+#[derive(Default)]
+struct Printer {
+    /// By how their lines end, from `"kind"` on.
+    known: HashMap<Vec<u8>, String>,
+    head: Vec<u8>,
+}
+
+/// What differs from route to route.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    prefix: Cow<'a, str>,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    distance: u8,
+    metric: u32,
+    best: bool,
+}
+
+impl Printer {
+    fn print(&mut self, line: &[u8], to: &mut dyn Write) -> Result<(), Failure> {
+        let failed = |error| Failure::new(Exit::Failed, format_args!("no route: {error}"));
+        // The daemon writes it in this order; of any other order the whole line is new.
+        let at = line.windows(KIND.len()).position(|part| part == KIND).unwrap_or(0);
+        let (head, tail) = line.split_at(at);
+        if at > 0
+            && let Some(what) = self.known.get(tail)
+        {
+            self.head.clear();
+            self.head.extend_from_slice(head);
+            self.head.push(b'}');
+            let head = serde_json::from_slice(&self.head).map_err(failed)?;
+            return Ok(text(&head, what, to)?);
+        }
+        let route: Route = serde_json::from_slice(line).map_err(failed)?;
+        let what = what_of(&route);
+        let Route { prefix, source, distance, metric, best, .. } = route;
+        let head = Head { prefix: prefix.into(), source: source.into(), distance, metric, best };
+        text(&head, &what, to)?;
+        if at > 0 && self.known.len() < MOST_KNOWN {
+            self.known.insert(tail.to_vec(), what);
+        }
+        Ok(())
+    }
+}
+
+/// Where what a route does begins in its line.
+const KIND: &[u8] = br#","kind":"#;
+
 /// Columns of a fixed width, as nobody knows the widest of a million beforehand.
-fn text(route: &Route, to: &mut dyn Write) -> io::Result<()> {
+fn text(route: &Head<'_>, what: &str, to: &mut dyn Write) -> io::Result<()> {
     let mark = if route.best { '*' } else { ' ' };
-    let what = what_of(route);
-    let Route { prefix, source, distance, metric, .. } = route;
+    let Head { prefix, source, distance, metric, .. } = route;
     let rank = format!("[{distance}/{metric}]");
     writeln!(to, "{mark} {prefix:<18} {source:<8} {rank:<10} {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_printed_alike_whether_known_or_not() {
+        let line = |prefix: &str, metric: u32| {
+            format!(
+                r#"{{"prefix":"{prefix}","table":254,"source":"a\u0022,","distance":20,"metric":{metric},"best":true,"kind":"object","object":17,"ways":[{{"gateway":"10.1.0.2","dev":"r0","weight":1}}],"mtu":null,"nexthop":2}}"#
+            )
+        };
+        let other = r#"{"kind":"local","ways":[],"mtu":null,"nexthop":1,"prefix":"10.1.0.1/32","table":254,"source":"host","distance":0,"metric":0,"best":false}"#;
+        let mut printer = Printer::default();
+        let mut print = |line: &str| {
+            let mut text = Vec::new();
+            printer.print(line.as_bytes(), &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let want = "via 10.1.0.2 dev r0 object 17\n";
+        for (prefix, metric) in [("10.0.0.0/8", 0), ("10.0.0.0/8", 0), ("192.0.2.0/24", 5)] {
+            let rank = format!("[20/{metric}]");
+            let want = format!("* {prefix:<18} {:<8} {rank:<10} {want}", "a\",");
+            assert_eq!(print(&line(prefix, metric)), want);
+        }
+        let local = "  10.1.0.1/32        host     [0/0]      local\n";
+        assert_eq!([print(other), print(other)], [local, local]);
+        assert!(printer.print(b"{}", &mut Vec::new()).is_err());
+    }
 }

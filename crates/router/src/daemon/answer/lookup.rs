@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use fingerpost_packet::flow::{hash_v4, hash_v6};
 use fingerpost_packet::wire::{Ports, protocol};
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::rib::{Candidate, Rib};
-use fingerpost_route::{AnyPrefix, Ends, HopView, Leg, MAIN_TABLE, RouteKey, Way};
+use fingerpost_route::{AnyPrefix, Ends, HopView, Leg, MAIN_TABLE, RouteKey, RouteRow, Way};
 
 use super::hops::{Shown, leg_word, stated};
 use super::{Daemon, LinkNames};
@@ -137,11 +138,17 @@ fn step(step: &Step) -> model::Step {
     }
 }
 
+/// Where what a next hop says begins in the JSON of a route. No name of a source holds this, as its quotation marks are
+/// escaped.
+const KIND: &[u8] = br#","kind":"#;
+
 /// Makes routes of candidates; holds the names that they need. What next hops lead to is worked out once each, as a
 /// million routes share a few of them: so it is good for one moment.
 pub(super) struct RowMaker {
     links: LinkNames,
     shown: HashMap<NextHopId, Shown>,
+    /// How the lines of all routes of a next hop end.
+    tails: HashMap<NextHopId, Vec<u8>>,
     sources: Vec<String>,
     ends: Ends,
     now: Instant,
@@ -151,7 +158,38 @@ impl RowMaker {
     pub(super) fn new(daemon: &Daemon) -> Self {
         let sources = daemon.control.sources().map(|source| source.name).collect();
         let (ends, now) = (daemon.control.ends(), Instant::now());
-        Self { links: daemon.link_names(), shown: HashMap::new(), sources, ends, now }
+        let (shown, tails) = (HashMap::new(), HashMap::new());
+        Self { links: daemon.link_names(), shown, tails, sources, ends, now }
+    }
+
+    /// Writes a route as a line of JSON. From its `kind` on it is the same for all routes of a next hop and made once, but
+    /// for routes that end by themselves.
+    pub(super) fn line(&mut self, view: HopView<'_>, table: u32, row: &RouteRow, to: &mut Vec<u8>) {
+        let RouteRow { prefix, candidate, rank } = *row;
+        let Candidate { source, distance, metric, hop } = candidate;
+        let (best, name) = (rank == 0, RouteKey { table, prefix, metric });
+        let own = view.hops.key(hop).map_or(&[][..], HopKey::ways);
+        let ends = match own {
+            [] => self.ends.of(source, name, None).is_some(),
+            ways => ways.iter().any(|way| self.ends.of(source, name, Some(way)).is_some()),
+        };
+        if ends || !self.tails.contains_key(&hop) {
+            let route = self.route(view, table, prefix, &candidate, best);
+            let mut line = serde_json::to_vec(&route).expect("it is plain data");
+            line.push(b'\n');
+            if !ends {
+                let at = line.windows(KIND.len()).position(|part| part == KIND);
+                let tail = line[at.expect("every route has a kind")..].to_vec();
+                self.tails.insert(hop, tail);
+            }
+            return to.extend_from_slice(&line);
+        }
+        let source = self.sources.get(usize::from(source)).map_or("", String::as_str);
+        // Writing to memory cannot fail.
+        let _ = write!(to, r#"{{"prefix":"{prefix}","table":{table},"source":"#);
+        serde_json::to_writer(&mut *to, source).expect("writing to memory cannot fail");
+        let _ = write!(to, r#","distance":{distance},"metric":{metric},"best":{best}"#);
+        to.extend_from_slice(&self.tails[&hop]);
     }
 
     pub(super) fn route(

@@ -15,7 +15,7 @@ use super::Daemon;
 use super::lookup::RowMaker;
 use crate::api::error::{ApiError, Code};
 use crate::api::model::Route;
-use crate::api::streams::RouteFilter;
+use crate::api::streams::{RouteFilter, lines};
 
 /// Prefixes a piece: some 100 us of the daemon's thread.
 const PIECE: usize = 512;
@@ -217,23 +217,22 @@ impl Daemon {
         Ok(routes)
     }
 
-    /// The next piece of a list, and the list while there is more of it.
+    /// The next piece of a list as JSON lines, and the list while there is more of it.
     ///
     /// # Errors
     /// When more changed than is remembered for a slow reader.
     pub(crate) fn next_routes(
         &mut self,
         mut listing: Listing,
-    ) -> Result<(Vec<Route>, Option<Listing>), ApiError> {
-        let mut routes = std::mem::take(&mut listing.ready);
-        let Some(&snapshot) = listing.snapshots.last() else { return Ok((routes, None)) };
+    ) -> Result<(Vec<u8>, Option<Listing>), ApiError> {
+        let mut text = lines(&std::mem::take(&mut listing.ready));
+        let Some(&snapshot) = listing.snapshots.last() else { return Ok((text, None)) };
         let (mut maker, mut sieve) = (RowMaker::new(self), Sieve::new(&listing.filter));
         let (table, left) = (listing.table, &mut listing.left);
         let more = self.control.read_snapshot(snapshot, PIECE, &mut |view, row| {
             if *left > 0 && sieve.holds(view, &row) {
                 *left -= 1;
-                let RouteRow { prefix, candidate, rank } = row;
-                routes.push(maker.route(view, table, prefix, &candidate, rank == 0));
+                maker.line(view, table, &row, &mut text);
             }
         });
         let more = more.map_err(snapshot_failed)?;
@@ -242,7 +241,7 @@ impl Daemon {
             listing.snapshots.pop();
         }
         let done = listing.left == 0 || listing.snapshots.is_empty();
-        Ok((routes, (!done).then_some(listing)))
+        Ok((text, (!done).then_some(listing)))
     }
 
     /// Closes the snapshots of lists whose readers left.

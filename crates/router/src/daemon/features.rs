@@ -5,6 +5,8 @@
 //! takes it only while its peer has a program or GRO, so it is asked again now and then.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::{Attrs, ERROR, Messages, Request};
@@ -27,6 +29,9 @@ pub(super) struct Features {
     /// It sends what programs forward to it.
     pub(super) take: bool,
 }
+
+/// The kernel has no such family, and is not asked again: it looks for a module each time.
+static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Asks the kernel of the present network namespace.
 pub(super) struct Asker {
@@ -53,9 +58,17 @@ impl Asker {
     /// # Errors
     /// Also where the kernel has no such family.
     pub(super) fn new() -> io::Result<Self> {
+        // Relaxed: a flag without data behind it.
+        if UNKNOWN.load(Relaxed) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let socket = Netlink::open(libc::NETLINK_GENERIC, &[])?;
         let mut asker = Self { socket, family: CONTROLLER, buffer: vec![0; 16 << 10] };
-        let family = asker.ask(GET_FAMILY, FAMILY_NAME, b"netdev\0", FAMILY_ID)?;
+        let family = asker.ask(GET_FAMILY, FAMILY_NAME, b"netdev\0", FAMILY_ID);
+        if family.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            UNKNOWN.store(true, Relaxed);
+        }
+        let family = family?;
         asker.family = family.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
         Ok(asker)
     }

@@ -58,6 +58,7 @@ mod tests {
                 path,
                 mode: format!("by {path}"),
                 policy: None,
+                remedy: None,
                 punted: 0,
                 redirected: 0,
             };

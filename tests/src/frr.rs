@@ -103,8 +103,14 @@ impl Frr {
     /// When that takes longer than `longest`.
     pub fn wait_for_routes(&self, protocol: &str, count: usize, longest: Duration) {
         let until = Instant::now() + longest;
+        // By FRR's own numbers: names may stand for the kernel's.
+        let number = match protocol {
+            "bgp" => "186",
+            "static" => "196",
+            other => other,
+        };
         loop {
-            let routes = run(&self.namespace, &format!("ip -o route show proto {protocol}"));
+            let routes = run(&self.namespace, &format!("ip -o route show proto {number}"));
             let there = routes.lines().count();
             if there == count {
                 return;

@@ -144,6 +144,9 @@ fn packet_cases_cross_veths_in_the_driver() {
     let report = router.stop();
     conserved(&report);
     assert_eq!(report["packets_in"], received, "{rows:#?}");
+    let sent: u64 = rows.iter().filter_map(|row| row["tx_packets"].as_u64()).sum();
+    let left = ["packets_out", "originated"].map(|field| report[field].as_u64().unwrap_or(0));
+    assert_eq!(left.iter().sum::<u64>(), sent, "{rows:#?}");
     let wrong = missing(&frames).into_iter().fold(String::new(), |all, at| {
         let Crossing { name, want: (port, want), .. } = &crossings[at];
         let by_port =

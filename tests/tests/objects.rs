@@ -131,10 +131,14 @@ fn routes_of_next_hop_objects_are_readable() {
 
     // So are links, and what becomes of interfaces.
     ip(&format!("-n {} link set s0 down", line.source));
-    wait_for("r0 is closed", || {
-        of(&events(1000), "interface").iter().any(|e| e["done"] == "closed")
-    });
+    wait_for("r0 is down", || of(&events(1000), "link").iter().any(|e| e["up"] == false));
     ip(&format!("-n {} link set s0 up", line.source));
+    ip(&format!("-n {r} link add br0 type bridge"));
+    ip(&format!("-n {r} link set r0 master br0"));
+    wait_for("r0 is released", || {
+        of(&events(1000), "interface").iter().any(|e| e["done"] == "released")
+    });
+    ip(&format!("-n {r} link set r0 nomaster"));
     wait_for("r0 is taken over again", || {
         of(&events(1000), "interface").iter().any(|e| e["done"] == "taken_over")
     });
@@ -161,7 +165,7 @@ fn routes_of_next_hop_objects_are_readable() {
         assert!(today(row.split_whitespace().nth(1).unwrap()), "{row}");
     }
     assert!(text.contains("changed   object 17 kernel was via 10.0.2.2 dev r1 is via 10.0.2.9"));
-    assert!(text.contains("closed    interface r0"), "{text}");
+    assert!(text.contains("released  interface r0"), "{text}");
     for row in router.said() {
         let (time, rest) = row.split_once(' ').unwrap();
         assert!(today(time) && rest.starts_with("fingerpost: "), "{row}");

@@ -85,7 +85,7 @@ fn a_changed_file_is_applied_and_a_wrong_one_refused_while_packets_cross() {
 
     // What the command line said holds on; what needs a restart is told.
     folder.write("router.toml", &config(&second, "[takeover]\nignore = [\"rule\"]\n"));
-    hang_up(&router, "takeover.ignore: tc -> rule, tc (needs a restart)");
+    hang_up(&router, "takeover.ignore: forwarding, tc -> rule, forwarding, tc (needs a restart)");
 
     // All mistakes, and nothing has changed.
     folder

@@ -131,7 +131,7 @@ impl Tour {
     /// Routes of the kernel that a routing daemon put there.
     fn of_kernel(&self) -> Paths {
         let protocol = match self.daemon {
-            Daemon::Frr(_) => "bgp",
+            Daemon::Frr(_) => "186",
             Daemon::Bird(_) => "bird",
         };
         let text = run(self.r(), &format!("ip -4 route show proto {protocol}"));

@@ -218,7 +218,7 @@ pub(crate) struct Workers {
 
 /// The processors to forward on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`cores`: \"auto\", or a list of processors is needed")]
 pub(crate) enum Cores {
     #[serde(skip)]
     #[default]

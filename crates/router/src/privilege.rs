@@ -163,7 +163,14 @@ pub(crate) fn keep_for_files() {
     let _ = sys::keep_capabilities(bit(DAC_READ_SEARCH));
 }
 
-/// A thread that runs programs which are loaded keeps what kernels before 5.19 ask for that.
+/// A thread that asks the kernel for its filters, rules and policies keeps what it asks for that.
+pub(crate) fn keep_to_survey() {
+    let held = sys::capabilities().unwrap_or(0);
+    // As above.
+    let _ = sys::keep_capabilities(held & (bit(NET_ADMIN) | bit(NET_RAW)));
+}
+
+/// A thread that runs programs which are loaded, or writes to their maps, keeps what kernels before 5.19 ask for that.
 pub(crate) fn keep_to_run_programs() {
     let bpf = FORWARDING.iter().filter(|need| need.number == BPF);
     let held = sys::capabilities().unwrap_or(0);

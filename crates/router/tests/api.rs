@@ -61,6 +61,8 @@ impl Lab {
             ip(&format!("-n {namespace} addr add fd01::{last}/64 dev {link} nodad"));
             ip(&format!("-n {namespace} link set {link} up"));
         }
+        // Without it nothing leaves by r0 in XDP.
+        ip(&format!("netns exec {host} ethtool -K h0 gro on"));
         ip(&format!("-n {router} route add 198.51.100.0/24 via 10.0.1.2"));
         ip(&format!("-n {router} route add 2001:db8::/32 via fd01::2"));
         let (daemon, said) = start(&router, words);

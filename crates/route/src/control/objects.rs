@@ -198,6 +198,7 @@ mod tests {
         put(&mut lab, 1, ObjectTarget::Way(way("10.0.2.9", RIGHT)));
         lab.event(RouteEvent::NextHopGone(1));
         lab.event(RouteEvent::NextHopGone(1));
+        lab.commit();
         let seen = notices(&lab, since);
         assert!(seen.iter().all(|notice| notice.time() == time));
         let objects: Vec<_> = (seen.iter())

@@ -121,7 +121,10 @@ impl<'a> Document<'a> {
             self.mistakes.push((line, with_suggestion(message)));
             let meant = nearest(&field, quotes(message).into_iter().skip(1));
             let table = parent(&place);
-            self.doubtful.extend(meant.map(|meant| join(table, meant)));
+            // What stands there besides is no other spelling of it.
+            let meant = meant.map(|meant| join(table, meant));
+            let meant = meant.filter(|meant| self.value_mut(meant).is_none());
+            self.doubtful.extend(meant);
             self.doubtful.push(place.clone());
             return self.take_out(&place);
         }
@@ -138,7 +141,14 @@ impl<'a> Document<'a> {
             return self.other_stand_in(at, message);
         }
         let key = place.rsplit('.').find(|step| step.parse::<usize>().is_err()).unwrap_or(&place);
-        self.mistakes.push((line, of_value(key, message)));
+        // `[[fib]]`: its first table is read as the first field.
+        let listed = place.split_once('.').is_some_and(|(_, rest)| rest.parse::<usize>().is_ok());
+        let what = if listed && message.starts_with("invalid type: map, expected") {
+            one_table(key)
+        } else {
+            of_value(key, message)
+        };
+        self.mistakes.push((line, what));
         self.doubtful.push(place.clone());
         self.take_out(&place)
     }
@@ -309,12 +319,16 @@ fn of_value(key: &str, message: &str) -> String {
         return format!("`{key}` is a list of tables: write `[[{key}]]`");
     }
     if message.starts_with("invalid type: sequence, expected struct") {
-        return format!("`{key}` is one table: write `[{key}]`");
+        return one_table(key);
     }
     match message.starts_with("invalid ") {
         true => format!("`{key}`: {}", one_line(message)),
         false => with_suggestion(message),
     }
+}
+
+fn one_table(key: &str) -> String {
+    format!("`{key}` is one table: write `[{key}]`")
 }
 
 /// Adds the nearest valid word to a message of the parser that lists the valid ones.

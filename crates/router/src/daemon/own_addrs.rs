@@ -36,6 +36,7 @@ pub(super) fn watch(local: &Arc<LocalAddresses>) -> io::Result<()> {
 }
 
 fn follow(socket: &Netlink, local: &Weak<LocalAddresses>) {
+    crate::privilege::keep_to_run_programs();
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Some(local) = local.upgrade() {
         match socket.recv(&mut buffer) {

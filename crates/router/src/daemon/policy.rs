@@ -155,6 +155,7 @@ struct Watcher {
 
 impl Watcher {
     fn run(mut self, stop: &AtomicBool, news: &Sender<News>) {
+        crate::privilege::keep_to_survey();
         let fds = self.sockets.fds();
         let mut buffer = vec![0; 64 << 10];
         while !stop.load(Ordering::Relaxed) {

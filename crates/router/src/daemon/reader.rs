@@ -111,6 +111,7 @@ struct Thread {
 
 impl Thread {
     fn run(self) {
+        crate::privilege::keep_nothing();
         if let Err(error) = self.read() {
             let _ = self.pieces.send(Err(error));
             ring(&self.bell);

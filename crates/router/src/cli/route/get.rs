@@ -274,7 +274,7 @@ mod tests {
         };
         assert_eq!(
             text(&[member(1, 1.0, None)]),
-            "member  gateway   interface  weight  slots  share\n     1  10.1.0.2  eth1            1     64  100.0%\n"
+            "member   gateway  interface  weight  slots  share\n     1  10.1.0.2  eth1            1     64  100.0%\n"
         );
         let both = text(&[member(1, 1.0, Some(20)), member(2, 0.0, Some(22))]);
         assert!(both.contains("object\n") && both.ends_with("0  0.0%        22\n"), "{both}");

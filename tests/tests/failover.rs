@@ -27,6 +27,8 @@ const SECONDS: u64 = 3;
 /// What is promised: this, and the generator's interval.
 const MOST_MS: u64 = 20;
 const INTERVAL_MS: u64 = 1;
+/// Looks in a row, 100 ms apart, at which no route changed.
+const AT_REST: u32 = 15;
 /// Runs of a case that a busy receiver may spoil.
 const MOST_AGAIN: u32 = 20;
 /// For a machine that does other things as well, where the test is one of many.
@@ -144,12 +146,20 @@ impl Lab {
             std::thread::sleep(Duration::from_millis(100));
         };
         if let Some(router) = router {
-            let has = |fib: &serde_json::Value| {
-                fib["family"] == 4
-                    && fib["prefixes"].as_u64() >= Some(case.count as u64)
-                    && fib["pending"] == 0
-            };
-            while !router.ask::<Vec<serde_json::Value>>("fib show").iter().any(has) {
+            // A link that comes up is followed by a dump, and perhaps by a change of every route: what is measured is a
+            // failure that finds the daemon at rest.
+            let (mut before, mut same) = (serde_json::Value::Null, 0);
+            while same < AT_REST {
+                let fibs: Vec<serde_json::Value> = router.ask("fib show");
+                let has = |fib: &&serde_json::Value| {
+                    fib["family"] == 4
+                        && fib["prefixes"].as_u64() >= Some(case.count as u64)
+                        && fib["pending"] == 0
+                };
+                let now = fibs.iter().find(has);
+                let now = now.map(|fib| serde_json::json!([fib["applied"], fib["builds"]]));
+                same = if now.is_some() && now.as_ref() == Some(&before) { same + 1 } else { 0 };
+                before = now.unwrap_or_default();
                 wait("the routes");
             }
         }
@@ -164,8 +174,6 @@ impl Lab {
             }
             wait("both members");
         }
-        // The daemon may be in the middle of a dump: a failure is to find it at rest.
-        std::thread::sleep(Duration::from_millis(300));
     }
 
     /// Packets that have arrived by each link.

@@ -121,9 +121,14 @@ impl<'a> Document<'a> {
             self.mistakes.push((line, with_suggestion(message)));
             let meant = nearest(&field, quotes(message).into_iter().skip(1));
             let table = parent(&place);
-            // What stands there besides is no other spelling of it.
+            // What stands there besides is no other spelling of it, unless it is a list of tables, one of which may be.
             let meant = meant.map(|meant| join(table, meant));
-            let meant = meant.filter(|meant| self.value_mut(meant).is_none());
+            let tables = |value: &DeValue<'_>| {
+                matches!(value, DeValue::Array(list)
+                    if list.iter().any(|item| matches!(item.get_ref(), DeValue::Table(_))))
+            };
+            let meant = meant
+                .filter(|meant| self.value_mut(meant).is_none_or(|value| tables(value.get_ref())));
             self.doubtful.extend(meant);
             self.doubtful.push(place.clone());
             return self.take_out(&place);

@@ -32,8 +32,8 @@ impl Listed for Group {
   $ fingerpost group show
   $ fingerpost group show --json
 
-A group is a line, and a line below it for each member. A member that is down has no slots. Object is
-the number of the next-hop object that the group, or the member, is.";
+Each group is one line, followed by a line for each member. A member that is down has no slots.
+`object` is the number of the group's or the member's next-hop object.";
 
     fn cells(&self) -> Vec<String> {
         vec![

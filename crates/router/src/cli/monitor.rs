@@ -18,21 +18,22 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost monitor
   $ fingerpost monitor --json --since 1234
 
-Each line has a number and a time (UTC); --since goes on behind a number. Some 65,000 are kept: where
-older ones are wanted a gap is reported, and the routes are to be listed anew. Routes, next-hop objects,
-links, interfaces that are taken over or given back, and neighbors that commands have set are reported.
-Routes that name an object follow it without a line of their own.
-`visible` says that packets take all that stands before.",
+Each line has a sequence number and a time (UTC). --since continues after a sequence number; the
+last 65,536 lines are kept. `gap` reports that older lines are lost: list the routes, then go on.
+
+Reported are routes, next-hop objects, links, interfaces that are taken over or given back, and
+neighbors that commands have set. When a next-hop object changes, the routes that name it change
+without lines of their own. `visible` reports that packets see every change before that line.",
     arguments: Arguments::augment_args,
     run,
 };
 
 #[derive(Args)]
 struct Arguments {
-    /// Go on behind this number; without it, from now on
+    /// Continue after this sequence number; without it, from now on
     #[arg(long, value_name = "SEQ")]
     since: Option<u64>,
-    /// End after so many lines
+    /// Exit after this many lines
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]

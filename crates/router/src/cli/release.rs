@@ -17,9 +17,9 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost release
   $ fingerpost release --json
 
-For routers of `run --survive` in this network namespace: drivers forward on when such a router ends, and
-the kernel has the interfaces back at once by this command. While the router runs its drivers go on, and
-end with it.",
+Ends the non-stop forwarding of `run --survive` in this network namespace. If no router runs, the
+kernel has the interfaces back at once. If one runs, it keeps them until it ends, and the kernel has
+them back then.",
     arguments: Arguments::augment_args,
     run: |_, output| run(output),
 };

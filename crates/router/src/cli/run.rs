@@ -37,14 +37,17 @@ pub(super) const COMMAND: Command = Command {
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report. SIGHUP reads the file again, as
-`config apply` of it would. An interface whose packets the kernel would treat by rules of its own, or
-was told not to forward, stays with the kernel or goes back to it, until --ignore names the SUBSYSTEM
-or the rule is gone. With --survive drivers forward on
-by what they know, until another daemon takes over, the time is up, or `fingerpost release`.
+kernel and prints a report; so does a crash, without the report. SIGHUP reads the file again and
+applies it like `config apply`.
+
+An interface stays with the kernel, or goes back to it, while the kernel has rules for its forwarded
+packets or forwarding is switched off. --ignore SUBSYSTEM takes it over in spite of them.
+
+With --survive the XDP programs keep forwarding without this process (non-stop forwarding), until
+another daemon takes over, the time is up, or `fingerpost release` is called.
 
 A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and
-control sockets that it names. Where the name ends in neither .toml nor .click what stands in the file
+control sockets that it names. If the name ends in neither .toml nor .click, the content of the file
 decides.",
     arguments: Arguments::augment_args,
     run: |matches, output| run(&parsed(matches)?, output),

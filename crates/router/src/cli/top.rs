@@ -31,8 +31,9 @@ pub(super) const COMMAND: Command = Command {
 
 Interfaces with packets a second in and out, and what of the kernel's policy is in their way; the
 elements that take the most of the processor, drops by reason a second, and the lookup tables. With
---json a line a picture. Elements are timed while it runs, which costs two looks at the processor's clock a batch and element. --control shows
-the workers, elements and drops of a graph of a file (`run FILE.click`).",
+--json a line a picture. Elements are timed while it runs, which costs two looks at the processor's
+clock a batch and element. --control shows the workers, elements and drops of a graph of a file
+(`run FILE.click`).",
     arguments: Arguments::augment_args,
     run,
 };

@@ -33,8 +33,8 @@ impl Listed for Fib {
   $ fingerpost fib show --json
 
 `reserved` is what a table takes of the kernel memory that the programs in the drivers read as well;
-the last line has the sum, next hops included, and its limit: `memory` of `[xdp]`. Of fewer than 1,000
-prefixes or routes there are no bytes for each: what structures have in any case would be most of them.";
+the last line has the sum, next hops included, and its limit: `memory` of `[xdp]`. Bytes per prefix
+and per route are shown for 1,000 or more: for fewer, the fixed size of the structures dominates.";
 
     fn cells(&self) -> Vec<String> {
         vec![

@@ -23,36 +23,39 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost route show --nexthop object:17
   $ fingerpost route show --json | wc -l
 
-Every route of every source, by prefix, as it is at the moment of the question; `*` marks those
-that packets take. All filters must hold. A route that names a next-hop object shows what the object
-leads to, and its number.
+Lists the routes of all sources by prefix, as they are when the command starts. `*` marks
+best routes, the ones that packets take. A route is listed if it matches every filter. A route that
+names a next-hop object shows the number of the object and the paths that the object has now.
 
---nexthop is an address for a gateway, a number for the index of a next hop or group (`nexthop show`,
-`group show`), object:ID for a next-hop object or a group that has it as a member, and any other word
-for an interface (dev:NAME for one whose name is a number). Routes over a gateway or an interface are
-those that name it, and those whose object or gateway leads there now.";
+--nexthop takes one of:
+  ADDRESS    a gateway
+  INTERFACE  an interface (dev:NAME if its name is a number)
+  INDEX      a next hop or next-hop group (`nexthop show`, `group show`)
+  object:ID  a next-hop object, or a group that has it as a member
+A gateway or an interface matches routes that name it, and routes whose next-hop object or gateway
+leads there now.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Of this table, by number; `main` is the usual one
+    /// Routes of this table, by number, or `main`
     #[arg(long, visible_alias = "table", value_name = "TABLE", value_parser = table)]
     vrf: Option<u32>,
-    /// From this feed
+    /// Routes of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Of this prefix and those that it covers
+    /// Routes of this prefix and of the prefixes that it covers
     #[arg(long, value_name = "PREFIX", conflicts_with = "covering")]
     longer: Option<String>,
-    /// Of the prefixes that cover this one, itself included
+    /// Routes of this prefix and of the prefixes that cover it
     #[arg(long, value_name = "PREFIX")]
     covering: Option<String>,
-    /// Over this gateway, interface, next hop or group (by index), or next-hop object
+    /// Routes over this gateway, interface, next hop, next-hop group or next-hop object
     #[arg(long, value_name = "GATEWAY|INTERFACE|INDEX|object:ID")]
     nexthop: Option<String>,
-    /// Only those that packets take
+    /// Best routes only
     #[arg(long)]
     best: bool,
-    /// At most so many
+    /// At most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]

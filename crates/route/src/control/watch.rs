@@ -128,7 +128,7 @@ pub enum Takeover {
     Kernel,
     /// It was taken, and the kernel has it again.
     Released,
-    /// It is down, gone, or about to be taken anew.
+    /// It was deleted or renamed, or is about to be taken over again. One that goes down stays as it is.
     Closed,
 }
 

@@ -621,9 +621,9 @@ pub(crate) enum EventKind {
     },
     /// An interface was taken over, or given back.
     Interface {
-        /// `taken_over` (also when the path of its packets is another one now), `kernel` (it stays with the
-        /// kernel), `released` (the kernel has it again), `closed` (it is down, gone, or about to be taken
-        /// over anew).
+        /// `taken_over` (also when the path of its packets changes), `kernel` (it stays with the kernel),
+        /// `released` (the kernel has it again), `closed` (it was deleted or renamed, or is about to be taken
+        /// over again). One that goes down stays taken over: only `link` reports it.
         done: String,
         /// Its name.
         interface: String,

@@ -89,6 +89,18 @@ impl LocalAddresses {
         Ok(removed > 0)
     }
 
+    /// Removes an address that was inserted and not set since; `false` of any other, which who sets all removes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn retract(&self, address: IpAddr) -> Result<bool, XdpError> {
+        let mut known = self.known.lock().expect("no panic while it is held");
+        if !known.early.contains_key(&address) {
+            return Ok(false);
+        }
+        self.take(&mut known, &[address]).map(|removed| removed > 0)
+    }
+
     /// Makes the set these addresses: adds what is missing, then removes what is too much.
     ///
     /// # Errors
@@ -223,5 +235,22 @@ mod tests {
         assert!(local.remove(address("fd00::1")).unwrap());
         assert!(!local.remove(address("fd00::1")).unwrap());
         assert!(!in_kernel(&local, "fd00::1"));
+    }
+
+    #[test]
+    fn an_address_that_comes_and_goes_before_all_are_set_is_gone_at_once() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let local = LocalAddresses::new().unwrap();
+        let [brief, lasting] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert!(local.insert(brief).unwrap() && local.insert(lasting).unwrap());
+        // Who sets all has seen the first come and go.
+        local.set([lasting]).unwrap();
+        assert!(local.retract(brief).unwrap());
+        assert!(!in_kernel(&local, "10.0.0.1") && !local.has_early());
+        // Another interface may have the address still: who sets all knows.
+        assert!(!local.retract(lasting).unwrap());
+        assert!(in_kernel(&local, "10.0.0.2"));
     }
 }

@@ -3,8 +3,8 @@
 //! The kernel answers for an address from when it is added. The control thread learns of it by the same socket as of
 //! routes, and may be at something that takes a while: a table built anew, programs put on interfaces. Meanwhile
 //! packets to the address would be answered with errors or forwarded elsewhere. So additions reach the
-//! classifiers and the programs in XDP from here; who removes them is the control thread, which knows of all
-//! interfaces that have an address.
+//! classifiers and the programs in XDP from here. The control thread removes them, since it knows of all interfaces that
+//! have an address; an address that is deleted before the control thread learned of it is removed here.
 //!
 //! Cost: a netlink socket, and a thread that wakes when an address changes, and once a second.
 
@@ -40,7 +40,7 @@ fn follow(socket: &Netlink, local: &Weak<LocalAddresses>) {
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Some(local) = local.upgrade() {
         match socket.recv(&mut buffer) {
-            Ok(Received::Bytes(len)) => insert(&buffer[..len], &local),
+            Ok(Received::Bytes(len)) => apply(&buffer[..len], &local),
             // The control thread asks the kernel for all of them then.
             Ok(Received::Lost) => {}
             Ok(Received::Empty) => {
@@ -53,14 +53,13 @@ fn follow(socket: &Netlink, local: &Weak<LocalAddresses>) {
 }
 
 /// What makes no sense, or does not fit, the control thread meets as well, and reports.
-fn insert(datagram: &[u8], local: &LocalAddresses) {
+fn apply(datagram: &[u8], local: &LocalAddresses) {
     for message in Messages::new(datagram).map_while(Result::ok) {
-        if message.kind == address::NEW
+        if matches!(message.kind, address::NEW | address::DEL)
             && let Ok(Some(update)) = address::parse(&message)
-            && !update.gone
         {
             for addr in update.local() {
-                let _ = local.insert(addr);
+                let _ = if update.gone { local.retract(addr) } else { local.insert(addr) };
             }
         }
     }

@@ -156,6 +156,12 @@ fn namespaces<const N: usize>(roles: [&str; N]) -> [String; N] {
     for namespace in &names {
         ip(&format!("netns add {namespace}"));
         ip(&format!("-n {namespace} link set lo up"));
+        // Without it no neighbor of IPv6 is resolved for up to two seconds after a link comes up: the kernel sends no
+        // solicitation while its link-local address is tentative (RFC 4862, section 5.4).
+        run(
+            namespace,
+            "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0",
+        );
     }
     names
 }

@@ -49,7 +49,12 @@ impl Traffic {
     pub fn begin(program: &str, line: &Line, addrs: &[&str], rate: u64, seconds: u64) -> Self {
         let start = |namespace: &str, words: &str| {
             let mut command = command(namespace, &format!("{program} {words}"));
-            command.stdout(Stdio::piped()).spawn().expect("the helper is built with the tests")
+            // The receiver's input is closed once the sender has ended.
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("the helper is built with the tests")
         };
         let flows = addrs.len();
         let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();

@@ -9,9 +9,12 @@ use fingerpost_tests::traffic::{Traffic, overflowed};
 use serde_json::Value;
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
-/// What the issue gives the router, and what a busy machine takes.
+/// Longest time from a change of the policy to packets that obey it: in the median, for a busy machine is late at times.
 const SOON: Duration = Duration::from_secs(1);
-const BUSY: Duration = Duration::from_secs(4);
+/// Changes of one kind that are timed where the first was late.
+const TIMES: usize = 3;
+/// Longest wait for anything.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// A line whose kernel forwards, and the router on it.
 struct Stage {
@@ -68,15 +71,36 @@ impl Stage {
         let begun = Instant::now();
         while !done() {
             let said = || self.router.said();
-            assert!(begun.elapsed() < SOON + BUSY, "waited for {what}: {:#?}", said());
+            assert!(begun.elapsed() < LONGEST, "waited for {what}: {:#?}", said());
             std::thread::sleep(Duration::from_millis(10));
         }
         begun.elapsed()
     }
 
     /// Something is added that stops what crosses: it stops, the interfaces named are the kernel's and say why; it goes
-    /// away: they are ours and packets cross.
+    /// away: they are ours and packets cross. Both within a second.
     fn stops(&self, add: &[&str], remove: &[&str], interfaces: &[&str], words: &str) {
+        let mut times = Vec::new();
+        while times.len() < TIMES {
+            let (stopped, back) = self.stops_once(add, remove, interfaces, words);
+            println!("{words}: stopped after {stopped:.1?}, taken back after {back:.1?}");
+            times.push(stopped.max(back));
+            if times.len() == 1 && times[0] <= SOON {
+                return;
+            }
+        }
+        times.sort_unstable();
+        assert!(times[TIMES / 2] <= SOON, "{words}: {times:?}");
+    }
+
+    /// How long it took packets to stop, and the router to have the interfaces back.
+    fn stops_once(
+        &self,
+        add: &[&str],
+        remove: &[&str],
+        interfaces: &[&str],
+        words: &str,
+    ) -> (Duration, Duration) {
         assert!(self.crosses(), "before {add:?}: {:#?}", self.router.said());
         let begun = Instant::now();
         add.iter().for_each(|words| self.does(words));
@@ -111,8 +135,7 @@ impl Stage {
         self.wait("packets to cross again", || self.crosses());
         let before = self.forwarded();
         self.wait("packets to cross by us", || self.crosses() && self.forwarded() >= before + 2);
-        println!("{words}: stopped after {stopped:.1?}, taken back after {back:.1?}");
-        assert!(stopped < SOON + BUSY && back < SOON + BUSY, "{stopped:?}, {back:?}");
+        (stopped, back)
     }
 }
 

@@ -81,7 +81,8 @@ impl Lasting {
     /// Traffic for so many seconds.
     fn traffic(&self, seconds: u64) -> Traffic<'_> {
         let listen = format!("{TRANSFER} count 0.0.0.0:7200 1 {}", seconds + 10);
-        let receiver = command(&self.0.destination, &listen).stdout(Stdio::piped()).spawn();
+        let mut receiver = command(&self.0.destination, &listen);
+        let receiver = receiver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         std::thread::sleep(Duration::from_millis(200));
         let before = self.arrived();
         let blast = format!("{TRANSFER} blast 10.9.0.1:7200 {RATE} {seconds}");

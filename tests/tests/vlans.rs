@@ -93,6 +93,7 @@ impl Tagged {
         let longest = patience(Duration::from_secs(20)).as_secs();
         let listen = format!("{TRANSFER} count {to} 1 {longest}");
         let receiver = fingerpost_tests::netns::command(&self.0.destination, &listen)
+            .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("it is built");

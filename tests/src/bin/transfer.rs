@@ -2,8 +2,9 @@
 //!
 //! `transfer receive ADDR BYTES`: listens, takes one TCP connection, checks every byte.
 //! `transfer send ADDR BYTES`: connects (trying for some seconds) and sends.
-//! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets, a socket an address, until none came for a second; prints
-//! `received N missing M reordered K` over all flows, and `worst W`, what the flow misses that misses most.
+//! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets, a socket an address, until its standard input
+//! is closed and none comes any more, for SECONDS at most; prints `received N missing M reordered K` over all flows, and
+//! `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS`: sends numbered UDP packets, RATE a second in all, in turn
 //! to each address; prints `sent N`.
 
@@ -11,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -100,11 +101,18 @@ fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
     let longest = Duration::from_secs(seconds.parse()?);
     let sockets: Vec<UdpSocket> =
         addrs.split(',').map(UdpSocket::bind).collect::<Result<_, _>>()?;
+    let closed = Arc::new(AtomicBool::new(false));
+    let input = closed.clone();
+    std::thread::spawn(move || {
+        // Whatever ends it: nobody waits for more.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        // Relaxed: a flag without data behind it.
+        input.store(true, Ordering::Relaxed);
+    });
     // A thread each, so that each has the room of a socket of its own.
-    let arrived = Arc::new(AtomicU64::new(0));
     let threads = sockets.into_iter().map(|socket| {
-        let arrived = arrived.clone();
-        std::thread::spawn(move || count_at(&socket, flows, longest, &arrived))
+        let closed = closed.clone();
+        std::thread::spawn(move || count_at(&socket, flows, longest, &closed))
     });
     let mut all = vec![Flow::default(); flows];
     for thread in threads.collect::<Vec<_>>() {
@@ -123,29 +131,28 @@ fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
     Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
 }
 
-/// Until none came at any socket for a second; `arrived` counts those of all.
+/// Until no more are sent, and what is on its way has arrived.
 fn count_at(
     socket: &UdpSocket,
     flows: usize,
     longest: Duration,
-    arrived: &AtomicU64,
+    closed: &AtomicBool,
 ) -> Result<Vec<Flow>> {
-    const QUIET: Duration = Duration::from_secs(1);
+    const QUIET: Duration = Duration::from_millis(250);
     let began = Instant::now();
     let mut all = vec![Flow::default(); flows];
     let mut packet = [0; 64];
-    let mut before = 0;
+    let mut before = false;
     socket.set_read_timeout(Some(QUIET))?;
     while began.elapsed() <= longest {
         let Ok(len) = socket.recv(&mut packet) else {
-            // Relaxed: a count, and nothing else.
-            let now = arrived.load(Ordering::Relaxed);
-            if now > 0 && std::mem::replace(&mut before, now) == now {
+            // Nothing came between two looks, and nothing was to come at the first.
+            if std::mem::replace(&mut before, closed.load(Ordering::Relaxed)) {
                 break;
             }
             continue;
         };
-        arrived.fetch_add(1, Ordering::Relaxed);
+        before = false;
         ensure!(len == 24, "a packet of {len} bytes");
         let flow = usize::try_from(u64::from_le_bytes(packet[..8].try_into()?))?;
         let number = u64::from_le_bytes(packet[8..16].try_into()?);

@@ -12,6 +12,8 @@
 //! 3. The memory is initialised (zeroed, or filled by its owner) before the `Region` exists.
 //! 4. Nobody makes a reference to the memory other than through atomics.
 //! 5. `Cells::mask` is less than the number of cells in its region, and never changes.
+//! 6. What a `Cell` gives for a region is that region's memory from its beginning on, as integers that are atomic: the
+//!    trait is sealed.
 
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub(crate) mod map;
@@ -118,14 +120,34 @@ impl fmt::Debug for Region {
 }
 
 /// What a region can be read as: an atomic, or an array of them.
-pub trait Cell: Sync + Sized {
+///
+/// [`Cells`] relies on what `slice` returns without a further check (invariant 6), so no other crate can implement it:
+///
+/// ```compile_fail,E0277
+/// use fingerpost_lpm::{Region, mem::Cell};
+/// struct Foreign([u8; 4096]);
+/// static CELLS: [Foreign; 8] = [const { Foreign([0; 4096]) }; 8];
+/// impl Cell for Foreign {
+///     fn slice(_: &Region) -> &[Self] {
+///         &CELLS
+///     }
+/// }
+/// ```
+pub trait Cell: sealed::Sealed + Sync + Sized {
     /// The region as a slice of such cells.
     fn slice(region: &Region) -> &[Self];
 }
 
+mod sealed {
+    /// Keeps [`super::Cell`] to the types of this file.
+    pub trait Sealed {}
+}
+
 macro_rules! cell {
     ($($atomic:ty, $view:ident;)*) => {
-        $(impl Cell for $atomic {
+        $(impl sealed::Sealed for $atomic {}
+
+        impl Cell for $atomic {
             fn slice(region: &Region) -> &[Self] {
                 region.$view()
             }
@@ -135,11 +157,15 @@ macro_rules! cell {
 
 cell! { AtomicU8, u8s; AtomicU16, u16s; AtomicU32, u32s; AtomicU64, u64s; }
 
+impl<const N: usize> sealed::Sealed for [AtomicU32; N] {}
+
 impl<const N: usize> Cell for [AtomicU32; N] {
     fn slice(region: &Region) -> &[Self] {
         region.u32s().as_chunks().0
     }
 }
+
+impl<const N: usize> sealed::Sealed for [AtomicU64; N] {}
 
 impl<const N: usize> Cell for [AtomicU64; N] {
     fn slice(region: &Region) -> &[Self] {
@@ -209,7 +235,7 @@ impl<'a, T> Masked<'a, T> {
     /// The cell at the low bits of `index`.
     #[inline(always)]
     pub fn at(self, index: usize) -> &'a T {
-        // SAFETY: an index of at most `mask` is inside the region, by invariant 5.
+        // SAFETY: an index of at most `mask` is inside the region, by invariants 5 and 6.
         let cell = unsafe { self.first.add(index & self.mask) };
         // SAFETY: invariants 1 to 3, and the region is borrowed for 'a.
         unsafe { cell.as_ref() }

@@ -100,7 +100,7 @@ fn fenced(file: &File) -> Vec<String> {
         .collect();
     let folder = module_folder(&file.path);
     let lint = code.match_indices("(unsafe_code").chain(code.match_indices(" unsafe_code,"));
-    for (at, _) in lint {
+    for (at, _) in lint.filter(|(at, _)| !code[..*at].ends_with("forbid")) {
         let line = code[..at].matches('\n').count() + 1;
         let after = code[at..].split_once(']').map_or("", |(_, rest)| rest);
         let allowed = module_name(after).is_some_and(|name| {
@@ -302,6 +302,7 @@ fn unsafe_code_stays_in_its_files() {
     assert_eq!(fenced(&file("crates/packet/src/device/mod.rs", &module("afxdp"))), [""; 0]);
     assert_eq!(fenced(&file("crates/lpm/src/lib.rs", &format!("{allow}fn f() {{}}"))).len(), 1);
     assert_eq!(fenced(&file("crates/lpm/src/x.rs", "#![allow(unsafe_code)]\nmod mem;")).len(), 1);
+    assert_eq!(fenced(&file("crates/lpm/src/x.rs", "#![forbid(unsafe_code)]\nmod mem;")), [""; 0]);
     let second = "#[allow(dead_code, unsafe_code, reason = \"x\")]\nfn f() {}";
     assert_eq!(fenced(&file("crates/lpm/src/x.rs", second)).len(), 1);
 }

@@ -18,19 +18,25 @@
 //! 3. Of a slot, `start + len <= frame_bytes`.
 //! 4. The memory is reached only through the slot that owns the frame, so `&Batch` gives `&[u8]` and
 //!    `&mut Batch` gives `&mut [u8]`.
+//! 5. A slot whose frame is `frames`, the number of no frame, is a hole: it owns nothing, and its length is 0
+//!    for as long as it is one. Its place is the end of the block.
+//! 6. Slots at and above `Batch::len` own nothing. While a caller's function runs that may panic, `len` leaves
+//!    out all slots that are being moved: their frames are then lost, never owned twice.
 
+mod meta;
 mod queue;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-
-use fingerpost_lpm::NextHopId;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::drops::DropReason;
 
+pub use meta::{
+    FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, ROUNDS_SHIFT,
+};
 pub use queue::PacketQueue;
 
 /// Packets a batch holds at most.
@@ -184,8 +190,15 @@ impl Pool {
         RawFrame { frame, bytes: self.0.frame_bytes, pool: self.0.number }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.0.free.lock().expect("no panic while holding the free list")
+    /// Numbers come and go one at a time, so a list whose holder panicked has each at most once.
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is left of a slot whose frame went elsewhere.
+    #[inline]
+    fn hole(&self) -> Slot {
+        Slot { frame: self.0.frames, start: 0, len: 0 }
     }
 
     #[inline(always)]
@@ -210,7 +223,7 @@ impl Place {
     #[inline(always)]
     fn of(self, slot: Slot) -> *mut u8 {
         let at = slot.frame as usize * self.frame_bytes + usize::from(slot.start);
-        // SAFETY: invariants 1 to 3: the offset lies in the block.
+        // SAFETY: invariants 1 to 3 and 5: the offset lies in the block, or is its end.
         unsafe { self.base.as_ptr().add(at) }
     }
 }
@@ -250,48 +263,6 @@ struct Slot {
     frame: u32,
     start: u16,
     len: u16,
-}
-
-/// What is known of a packet besides its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Meta {
-    /// Port it came in by; for a packet of our own making the port of the packet that caused it.
-    pub port: u16,
-    /// Bytes from the frame's start to the network header.
-    pub network: u8,
-    /// See the `FLAG_` constants.
-    pub flags: u8,
-    /// The lookup's answer: a next hop of the router, or in a graph with tables of its own a number of
-    /// [`crate::gateways::Gateways`].
-    pub hop: NextHopId,
-    /// What one element tells the next; sender and receiver agree on the meaning.
-    pub note: u32,
-    /// Click's paint: a number that elements mark packets with.
-    pub paint: u8,
-    /// Click's VLAN annotation: priority and number of a VLAN, as in a tag; 0 for none.
-    pub vlan: u16,
-}
-
-// Moved as one vector: what is added must fit.
-const _: () = assert!(size_of::<Meta>() == 16);
-
-/// Made by the router: an ICMP error or a further fragment. Never causes an error.
-pub const FLAG_GENERATED: u8 = 1;
-/// Arrived in a broadcast or multicast frame.
-pub const FLAG_LINK_MULTICAST: u8 = 2;
-/// Its source is to become that of the port by which it leaves.
-pub const FLAG_FIX_SOURCE: u8 = 4;
-/// A copy of a received packet: made here, but what is wrong with it is its sender's doing.
-pub const FLAG_COPY: u8 = 8;
-/// Times it went round inside the router, in the top four bits.
-pub const ROUNDS_SHIFT: u8 = 4;
-
-impl Meta {
-    /// Whether it speaks for the router itself: made here, and no copy of a received packet.
-    #[inline]
-    pub fn is_ours(&self) -> bool {
-        self.flags & (FLAG_GENERATED | FLAG_COPY) == FLAG_GENERATED
-    }
 }
 
 /// One packet. Its frame returns to the pool when it is dropped.
@@ -398,7 +369,6 @@ pub type Label = u16;
 const DROP: Label = 0xff00;
 /// The greatest number of an output: what lies above are reasons to drop.
 pub(crate) const MOST_OUTPUT: u16 = DROP - 1;
-const TAKEN: Label = 0xffff;
 
 /// Where the packets of a batch go that is distributed.
 pub trait Places {
@@ -472,8 +442,10 @@ pub struct Batch {
     slots: [Slot; BATCH],
     meta: [Meta; BATCH],
     labels: [Label; BATCH],
-    /// Whether any label is not 0.
+    /// Whether any label may not be 0, or there is a hole.
     labeled: bool,
+    /// Slots whose frames went elsewhere.
+    holes: usize,
 }
 
 impl Batch {
@@ -487,6 +459,7 @@ impl Batch {
             meta: [Meta::default(); BATCH],
             labels: [0; BATCH],
             labeled: false,
+            holes: 0,
         })
     }
 
@@ -541,19 +514,19 @@ impl Batch {
         self.slots[..self.len][i].len.into()
     }
 
-    /// The frame of packet `i`.
+    /// The frame of packet `i`; nothing where it was taken.
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
         let slot = self.slots[..self.len][i];
-        // SAFETY: invariants 1 to 4.
+        // SAFETY: invariants 1 to 5.
         unsafe { std::slice::from_raw_parts(self.pool.slice(slot), slot.len.into()) }
     }
 
-    /// The frame of packet `i`, for writing.
+    /// The frame of packet `i`, for writing; nothing where it was taken.
     #[inline]
     pub fn bytes_mut(&mut self, i: usize) -> &mut [u8] {
         let slot = self.slots[..self.len][i];
-        // SAFETY: invariants 1 to 4.
+        // SAFETY: invariants 1 to 5.
         unsafe { std::slice::from_raw_parts_mut(self.pool.slice(slot), slot.len.into()) }
     }
 
@@ -585,7 +558,7 @@ impl Batch {
             }
             let slot = &mut self.slots[i];
             let at = place.of(*slot);
-            // SAFETY: invariants 1 to 4: the batch is borrowed as a whole, and this is the frame's one slot.
+            // SAFETY: invariants 1 to 5: the batch is borrowed as a whole, and this is the frame's one slot.
             let frame = unsafe { std::slice::from_raw_parts_mut(at, slot.len.into()) };
             visit(
                 i,
@@ -611,7 +584,7 @@ impl Batch {
         assert!(len <= self.pool.max_len(), "{len} bytes behind the headroom");
         let (first, room) = (self.len, self.room());
         {
-            let mut free = self.pool.0.free.lock().expect("no panic while holding the free list");
+            let mut free = self.pool.lock();
             let count = count.min(room).min(free.len());
             let at = free.len() - count;
             let slots = &mut self.slots[first..first + count];
@@ -659,10 +632,13 @@ impl Batch {
 
     /// What was decided for packet `i`.
     pub fn decision(&self, i: usize) -> Decision {
-        Decision::of(self.labels[..self.len][i])
+        if self.slots[..self.len][i].frame == self.pool.0.frames {
+            return Decision::Taken;
+        }
+        Decision::of(self.labels[i])
     }
 
-    /// Sends packet `i` to an output of the present element. Unlabeled packets go to output 0.
+    /// Sends packet `i` to an output of the present element, unless it was taken. Unlabeled packets go to output 0.
     #[inline]
     pub fn output(&mut self, i: usize, output: u16) {
         debug_assert!(output < DROP);
@@ -670,19 +646,54 @@ impl Batch {
         self.labeled |= output != 0;
     }
 
-    /// Ends packet `i`.
+    /// Ends packet `i`, unless it was taken.
     #[inline]
     pub fn discard(&mut self, i: usize, reason: DropReason) {
         self.labels[..self.len][i] = DROP + reason as Label;
         self.labeled = true;
     }
 
-    /// Takes packet `i` out, leaving a hole that the next regrouping closes.
+    /// Takes packet `i` out, leaving a hole that the next regrouping closes. The batch reaches the frame no longer,
+    /// and a label that is given to the hole has no effect.
+    ///
+    /// # Panics
+    /// When it was taken before.
     pub fn take(&mut self, i: usize) -> Packet {
-        assert!(self.labels[..self.len][i] != TAKEN, "packet {i} was taken before");
-        self.labels[i] = TAKEN;
+        Packet { slot: self.lift(i), pool: self.pool.clone(), meta: self.meta[i] }
+    }
+
+    /// The slot of packet `i`, with a hole in its place.
+    #[inline]
+    fn lift(&mut self, i: usize) -> Slot {
+        let hole = self.pool.hole();
+        let slot = std::mem::replace(&mut self.slots[..self.len][i], hole);
+        assert!(slot.frame != hole.frame, "packet {i} was taken before");
+        self.holes += 1;
         self.labeled = true;
-        Packet { pool: self.pool.clone(), slot: self.slots[i], meta: self.meta[i] }
+        slot
+    }
+
+    /// Closes up where packets were taken.
+    #[inline]
+    fn close_holes(&mut self) {
+        if self.holes > 0 {
+            self.squeeze();
+        }
+    }
+
+    // Not inlined: batches without a hole have nothing of it.
+    #[inline(never)]
+    fn squeeze(&mut self) {
+        let (mut kept, len) = (0, if self.holes == self.len { 0 } else { self.len });
+        for i in 0..len {
+            if self.slots[i].frame != self.pool.0.frames {
+                self.slots[kept] = self.slots[i];
+                self.meta[kept] = self.meta[i];
+                self.labels[kept] = self.labels[i];
+                kept += 1;
+            }
+        }
+        (self.len, self.holes) = (kept, 0);
     }
 
     /// A packet with the same bytes and metadata, flagged as a copy of a received one where it is that; `None` when
@@ -734,26 +745,28 @@ impl Batch {
         count: usize,
         mut each: impl FnMut(RawFrame, u64, u16, &Meta),
     ) {
-        let count = count.min(self.len);
+        self.close_holes();
+        // Invariant 6.
+        let len = std::mem::take(&mut self.len);
+        let count = count.min(len);
         for i in 0..count {
             let slot = self.slots[i];
             let frame = self.pool.mint(slot.frame);
             let offset = frame.offset() + u64::from(slot.start);
             each(frame, offset, slot.len, &self.meta[i]);
         }
+        self.len = len;
         self.remove_front(count);
     }
 
-    /// Moves packet `i` to the end of another batch, leaving a hole that [`Batch::free_rest`] closes.
+    /// Moves packet `i` to the end of another batch, leaving a hole as [`Batch::take`] does.
     ///
     /// # Panics
     /// When `to` is full or of another pool, or the packet was taken before.
     #[inline]
     pub fn move_to(&mut self, i: usize, to: &mut Self) {
-        let label = &mut self.labels[..self.len][i];
-        assert!(to.len < BATCH && to.pool.same(&self.pool) && *label != TAKEN);
-        *label = TAKEN;
-        to.slots[to.len] = self.slots[i];
+        assert!(to.len < BATCH && to.pool.same(&self.pool));
+        to.slots[to.len] = self.lift(i);
         to.meta[to.len] = self.meta[i];
         to.labels[to.len] = 0;
         to.len += 1;
@@ -768,7 +781,8 @@ impl Batch {
     pub fn distribute<P: Places>(&mut self, places: &mut P) {
         assert!(!self.labeled, "regroup before distributing");
         let mut left = 0;
-        for i in 0..self.len.min(BATCH) {
+        // Invariant 6.
+        for i in 0..std::mem::take(&mut self.len).min(BATCH) {
             let (slot, meta) = (self.slots[i], self.meta[i]);
             match places.place(&meta) {
                 Ok(to) => {
@@ -790,30 +804,19 @@ impl Batch {
         self.labeled = left > 0;
     }
 
-    /// Frees the packets that were not taken or moved, and is empty then.
-    pub fn free_rest(&mut self) {
-        let packets = self.slots[..self.len].iter().zip(&self.labels);
-        let mut left = packets.filter(|&(_, &label)| label != TAKEN).map(|(slot, _)| slot.frame);
-        // Usually there are none, and the pool need not be asked.
-        if let Some(first) = left.next() {
-            let mut free = self.pool.lock();
-            free.push(first);
-            free.extend(left);
-        }
-        self.len = 0;
-        self.labeled = false;
-    }
-
-    /// Gives up to `count` packets from the front back to the pool.
+    /// Gives up to `count` packets from the front back to the pool, of those that were not taken.
     pub fn free_front(&mut self, count: usize) {
+        self.close_holes();
         let count = count.min(self.len);
-        self.pool.lock().extend(self.slots[..count].iter().map(|s| s.frame));
+        // Usually none are left of a batch, and the pool need not be asked.
+        if count > 0 {
+            self.pool.lock().extend(self.slots[..count].iter().map(|s| s.frame));
+        }
         self.remove_front(count);
     }
 
-    /// Gives all packets back to the pool.
+    /// Gives all packets back to the pool that were not taken.
     pub fn clear(&mut self) {
-        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before clearing");
         self.free_front(self.len);
     }
 
@@ -835,6 +838,9 @@ impl Batch {
         if !self.labeled {
             return Some(Decision::Output(0));
         }
+        if self.holes > 0 {
+            return (self.holes == self.len).then_some(Decision::Taken);
+        }
         let first = *self.labels[..self.len].first()?;
         self.labels[..self.len].iter().all(|&l| l == first).then(|| Decision::of(first))
     }
@@ -843,17 +849,20 @@ impl Batch {
     /// close up.
     #[inline]
     pub fn shared_output(&self) -> Option<u16> {
+        if self.holes > 0 {
+            return None;
+        }
         let labels = &self.labels[..self.len];
         let shared = *labels.iter().find(|&&label| label < DROP)?;
         // All of them without a branch, as vectors do it.
-        let other = |label: Label| (label == TAKEN) | ((label < DROP) & (label != shared));
+        let other = |label: Label| (label < DROP) & (label != shared);
         (!labels.iter().fold(false, |any, &label| any | other(label))).then_some(shared)
     }
 
     /// Tells the dropped packets to `dropped` and frees them; the others close up in order, where they are, for output 0
     /// of the next element. What a filter does to most batches: cheaper than [`Batch::scatter`], which moves them all.
     pub fn close_up(&mut self, mut dropped: impl FnMut(DropReason, &Meta)) {
-        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before closing up");
+        self.close_holes();
         // Which are dropped, without a branch: they come as they like.
         let (mut dropping, mut count) = ([0_u16; BATCH], 0);
         for (&label, i) in self.labels[..self.len].iter().zip(0..) {
@@ -863,13 +872,15 @@ impl Batch {
         let dropping = &dropping[..count];
         let Some(&first) = dropping.first() else { return self.unlabel() };
         let (mut freed, mut kept) = ([0_u32; BATCH], usize::from(first));
+        // Invariant 6.
+        let len = std::mem::take(&mut self.len);
         for ((&at, freed), nth) in dropping.iter().zip(&mut freed).zip(1..) {
             let at = usize::from(at);
             if let Decision::Drop(reason) = Decision::of(self.labels[at]) {
                 dropped(reason, &self.meta[at]);
             }
             *freed = self.slots[at].frame;
-            let run = at + 1..dropping.get(nth).map_or(self.len, |&next| next.into());
+            let run = at + 1..dropping.get(nth).map_or(len, |&next| next.into());
             self.slots.copy_within(run.clone(), kept);
             self.meta.copy_within(run.clone(), kept);
             kept += run.len();
@@ -886,9 +897,11 @@ impl Batch {
         mut dropped: impl FnMut(DropReason, &Meta),
         mut to: impl FnMut(u16, &mut dyn FnMut(&mut Batch)),
     ) {
+        self.close_holes();
         let mut freed: [u32; BATCH] = [0; BATCH];
         let mut count = 0;
-        for i in 0..self.len {
+        // Invariant 6.
+        for i in 0..std::mem::take(&mut self.len) {
             let (slot, meta) = (self.slots[i], self.meta[i]);
             match Decision::of(self.labels[i]) {
                 Decision::Output(output) => {
@@ -912,10 +925,9 @@ impl Batch {
                     freed[count] = slot.frame;
                     count += 1;
                 }
-                Decision::Taken => {}
+                Decision::Taken => unreachable!("holes were closed"),
             }
         }
-        self.len = 0;
         self.labeled = false;
         if count > 0 {
             self.pool.lock().extend_from_slice(&freed[..count]);
@@ -924,8 +936,8 @@ impl Batch {
 
     /// Forgets the labels: all packets go to output 0 of the next element.
     pub fn unlabel(&mut self) {
-        debug_assert!(!self.labels[..self.len].contains(&TAKEN), "regroup before unlabeling");
         if self.labeled {
+            self.close_holes();
             self.labels[..self.len].fill(0);
             self.labeled = false;
         }
@@ -934,7 +946,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        self.free_rest();
+        self.clear();
     }
 }
 
@@ -956,12 +968,12 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// What the label of a packet says that is there.
     #[inline]
     fn of(label: Label) -> Self {
-        match label {
-            TAKEN => Self::Taken,
-            l if l >= DROP => Self::Drop(DropReason::ALL[usize::from(l - DROP)]),
-            output => Self::Output(output),
+        match label.checked_sub(DROP) {
+            Some(reason) => Self::Drop(DropReason::ALL[usize::from(reason)]),
+            None => Self::Output(label),
         }
     }
 }

@@ -283,7 +283,7 @@ impl Port for Grouped {
             // There is room for all that a round brings.
             self.group.clear();
         }
-        from.free_rest();
+        from.clear();
         Ok(count)
     }
 }

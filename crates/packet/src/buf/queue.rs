@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::{Batch, Meta, Packet, Pool, Slot, TAKEN};
+use super::{Batch, Meta, Packet, Pool, Slot};
 
 /// Packets of one pool that wait. They come from batches and go into batches without a look at the pool.
 ///
@@ -35,12 +35,9 @@ impl PacketQueue {
     /// # Panics
     /// When it was taken before, or is of another pool than the packets before it.
     pub fn take(&mut self, batch: &mut Batch, i: usize) {
-        assert!(batch.labels[..batch.len][i] != TAKEN, "packet {i} was taken before");
         let pool = self.pool.get_or_insert_with(|| batch.pool.clone());
         assert!(pool.same(&batch.pool), "a queue holds packets of one pool");
-        batch.labels[i] = TAKEN;
-        batch.labeled = true;
-        self.packets.push_back((batch.slots[i], batch.meta[i]));
+        self.packets.push_back((batch.lift(i), batch.meta[i]));
     }
 
     /// Puts packets into a batch, from the front on, as many as it has room for.

@@ -183,7 +183,7 @@ impl Port for Owner {
                 other => came.move_to(i, &mut others[other - 1].to),
             }
         }
-        came.free_rest();
+        came.clear();
         others.iter_mut().for_each(Other::pass);
         received.map(|_| into.len() - before)
     }

@@ -84,7 +84,7 @@ impl Delay {
             self.kept.packets.take(batch, i);
             self.kept.since.push_back(cx.now_ns);
         }
-        batch.free_rest();
+        batch.clear();
     }
 
     /// Gives what has waited long enough.

@@ -394,7 +394,7 @@ impl Work {
             ends = one;
             batch.move_to(i, parts.last_mut().expect("one was just pushed, or before"));
         }
-        batch.free_rest();
+        batch.clear();
         self.store.push(batch);
         parts
     }

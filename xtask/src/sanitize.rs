@@ -1,8 +1,8 @@
-//! The tests of the lookup crate under AddressSanitizer and Miri, where a nightly compiler is there.
+//! Tests under AddressSanitizer and Miri, where a nightly compiler is there.
 //!
-//! AddressSanitizer runs all of them, in a target folder of its own, in some minutes. Miri is a thousand
-//! times as slow as the machine, so it gets those that are small: memory, free space, readers, the
-//! store, and the owned table with its algorithms at a few routes.
+//! AddressSanitizer runs all of the lookup crate, in a target folder of its own, in some minutes. Miri is a thousand
+//! times as slow as the machine, so it gets tests that are small: of the lookup crate memory, free space, readers, the
+//! store, and the owned table with its algorithms at a few routes; of the packet crate who owns a frame.
 
 use std::process::Command;
 
@@ -10,16 +10,23 @@ use anyhow::Result;
 
 use crate::sh;
 
-/// What Miri runs in some minutes: names, or parts of them.
-const SMALL: &[&str] = &[
-    "mem::tests",
-    "head::",
-    "intervals::",
-    "readers::tests::an_epoch",
-    "readers::tests::replaced",
-    "readers::tests::a_reader",
-    "routes::tests::nodes",
-    "simd::",
+/// What Miri runs in some minutes: which tests of a package, as words of cargo, and their names or parts of them.
+const SMALL: &[(&str, &[&str])] = &[
+    (
+        "--package fingerpost-lpm --all-features --lib",
+        &[
+            "mem::tests",
+            "head::",
+            "intervals::",
+            "readers::tests::an_epoch",
+            "readers::tests::replaced",
+            "readers::tests::a_reader",
+            "routes::tests::nodes",
+            "simd::",
+        ],
+    ),
+    ("--package fingerpost-packet --lib", &["buf::"]),
+    ("--package fingerpost-packet --test frames", &[]),
 ];
 
 /// `rustup run nightly cargo WORDS`: also from inside a cargo of another toolchain.
@@ -51,14 +58,20 @@ pub(crate) fn asan() -> Result<()> {
 /// The small tests, every access, reference and ordering watched.
 pub(crate) fn miri() -> Result<()> {
     if !sh::works(&mut nightly("miri --version")) {
-        println!("skipped: needs Miri (rustup +nightly component add miri rust-src)");
+        println!(
+            "skipped: needs a nightly toolchain with miri (rustup toolchain install nightly \
+             --component miri --component rust-src)"
+        );
         return Ok(());
     }
-    let mut test = nightly("miri test --package fingerpost-lpm --all-features --lib --");
-    test.args(SMALL);
-    // The clock and the folder of temporary files belong to the machine.
-    test.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("CARGO_TARGET_DIR", "target/miri");
-    sh::run(&mut test)
+    for (which, names) in SMALL {
+        let mut test = nightly(&format!("miri test {which} --"));
+        test.args(*names);
+        // The clock and the folder of temporary files belong to the machine.
+        test.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("CARGO_TARGET_DIR", "target/miri");
+        sh::run(&mut test)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -68,6 +81,7 @@ mod tests {
     #[test]
     fn another_compiler_is_asked_by_name() {
         assert_eq!(sh::shown(&nightly("miri test")), "rustup run nightly cargo miri test");
-        assert!(SMALL.iter().all(|name| name.contains("::")));
+        assert!(SMALL.iter().all(|(which, _)| which.starts_with("--package fingerpost-")));
+        assert!(SMALL.iter().flat_map(|(_, names)| *names).all(|name| name.contains("::")));
     }
 }

@@ -29,6 +29,7 @@ const UNSAFE: &[&str] = &[
     "crates/packet/src/device/ring/handover.rs",
     "crates/packet/src/device/shared_ring.rs",
     "crates/packet/src/device/tap.rs",
+    "crates/packet/src/user.rs",
     "crates/packet/src/xdp/",
     "crates/router/src/sys.rs",
     // Programs of their own, in their own workspaces; the shipped one links none of them.

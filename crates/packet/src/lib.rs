@@ -28,6 +28,8 @@ pub mod source_filters;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+mod user;
 pub mod wire;
 pub mod worker;
 pub mod xdp;

@@ -5,18 +5,20 @@
 //! Cost:  a few system calls an interface; nothing while packets go.
 //!
 //! A router that comes back takes nothing from what it finds but the links themselves, in which it puts
-//! programs of its own, and the heartbeat, whose stamp says what its words mean.
+//! programs of its own, and the heartbeat, whose stamp says what its words mean. Folders that another user owns or
+//! can look into are refused: who puts something there would choose what a router drives.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bpf::{self, Link, SharedMemory};
 use super::forward::Heartbeat;
 use super::{Mode, XdpError};
+use crate::user;
 
 /// Where such file systems are looked for.
 const PLACES: [&str; 2] = ["/sys/fs/bpf", OWN_PLACE];
@@ -25,6 +27,8 @@ const OWN_PLACE: &str = "/run/fingerpost/bpf";
 const FOLDER: &str = "fingerpost";
 const HEARTBEAT: &str = "alive";
 const LINK: &str = "link-";
+/// Mode of all folders here.
+const MODE: u32 = 0o700;
 
 /// The folder of one router.
 #[derive(Clone, Debug)]
@@ -42,23 +46,39 @@ pub struct Kept {
 }
 
 impl Pins {
-    /// The folder of the router `name`; `None` when there is none.
+    /// The folder of the router `name`; `None` when there is none of this user's.
     pub fn of(name: &str) -> Option<Self> {
         Self::find(name).unwrap_or_default()
     }
 
-    /// The same where it matters that this user may not look.
+    /// The same where it matters why there is none.
     ///
     /// # Errors
-    /// Where there is none to be seen, and one might be where this user may not look.
+    /// Where there is one that is not this user's alone, or one might be where this user may not look.
     pub fn find(name: &str) -> io::Result<Option<Self>> {
+        Self::find_by(name, &own)
+    }
+
+    /// The same to release it: root may do that for every user's router.
+    ///
+    /// # Errors
+    /// As for [`Pins::find`].
+    pub fn find_to_release(name: &str) -> io::Result<Option<Self>> {
+        Self::find_by(name, &|folder| {
+            if user::own() == user::ROOT { any(folder) } else { own(folder) }
+        })
+    }
+
+    fn find_by(name: &str, check: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<Option<Self>> {
         let mut denied = None;
         for place in PLACES.map(Path::new) {
-            let folder = place.join(FOLDER).join(name);
-            match fs::metadata(&folder) {
-                Ok(found) if found.is_dir() && bpf::is_bpffs(place) => {
-                    return Ok(Some(Self { folder }));
-                }
+            let all = place.join(FOLDER);
+            let folder = all.join(name);
+            match fs::symlink_metadata(&folder) {
+                Ok(_) if bpf::is_bpffs(place) => match check(&all).and_then(|()| check(&folder)) {
+                    Ok(()) => return Ok(Some(Self { folder })),
+                    Err(error) => denied = Some(error),
+                },
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     denied = Some(error);
                 }
@@ -72,22 +92,24 @@ impl Pins {
     /// when a file system had to be mounted, too: it lasts as long as the mount namespace of this process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says; and where there is one that is not this user's alone.
     pub fn make(name: &str) -> io::Result<(Self, bool)> {
         if let Some(there) = Self::of(name) {
             return Ok((there, false));
         }
-        let own = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let create = |folder: &Path| DirBuilder::new().recursive(true).mode(MODE).create(folder);
         let found = places().next();
         let place = found.unwrap_or(Path::new(OWN_PLACE));
         if found.is_none() {
-            own(place)?;
+            create(place)?;
             bpf::mount_bpffs(place)?;
         }
         let all = place.join(FOLDER);
+        create(&all)?;
         own(&all)?;
         sweep(&all)?;
         let folder = all.join(name);
+        create(&folder)?;
         own(&folder)?;
         Ok((Self { folder }, found.is_none()))
     }
@@ -184,6 +206,33 @@ impl Pins {
     }
 }
 
+/// Refuses what is no folder, or one that is not this user's alone.
+fn own(folder: &Path) -> io::Result<()> {
+    let (user, own) = (fs::symlink_metadata(folder)?.uid(), user::own());
+    if user != own {
+        return refused(folder, &format!("belongs to user {user}, and this is user {own}"));
+    }
+    any(folder)
+}
+
+/// Refuses what is no folder, or one that is not one user's alone.
+fn any(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let mode = found.mode() & 0o7777;
+    if !found.is_dir() {
+        return refused(folder, "is no folder");
+    }
+    if mode != MODE {
+        return refused(folder, &format!("has mode {mode:o} instead of {MODE:o}"));
+    }
+    Ok(())
+}
+
+fn refused(folder: &Path, why: &str) -> io::Result<()> {
+    let words = format!("{} {why}: remove it if no router keeps anything there", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, words))
+}
+
 /// File systems of type bpf that there are.
 fn places() -> impl Iterator<Item = &'static Path> {
     PLACES.into_iter().map(Path::new).filter(|place| bpf::is_bpffs(place))
@@ -213,10 +262,45 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::time::Duration;
 
     use super::super::{Classifier, LocalAddresses, lab};
     use super::*;
+
+    #[test]
+    fn folders_of_others_are_refused() {
+        lab::in_namespace(|| {
+            let name = format!("test-{}-others", std::process::id());
+            let folder = match Pins::make(&name) {
+                Ok((pins, _)) => pins.folder,
+                Err(error) => return lab::skipped(&format!("a file system of type bpf: {error}")),
+            };
+            let refused = |words: &str| {
+                for error in [Pins::find(&name).unwrap_err(), Pins::make(&name).unwrap_err()] {
+                    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                assert!(Pins::of(&name).is_none());
+            };
+            fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+            refused("has mode 755 instead of 700: remove it");
+            assert!(Pins::find_to_release(&name).is_err(), "others can write there");
+            fs::set_permissions(&folder, Permissions::from_mode(MODE)).unwrap();
+            chown(&folder, Some(65534), None).unwrap();
+            refused("belongs to user 65534, and this is user 0");
+            let pins = Pins::find_to_release(&name).unwrap().expect("root releases for everybody");
+            pins.release().unwrap();
+            let elsewhere = folder.with_file_name(format!("{name}-elsewhere"));
+            fs::create_dir(&elsewhere).unwrap();
+            symlink(&elsewhere, &folder).unwrap();
+            refused("is no folder");
+            fs::remove_file(&folder).unwrap();
+            fs::remove_dir(&elsewhere).unwrap();
+            assert!(Pins::find(&name).unwrap().is_none());
+        });
+    }
 
     #[test]
     fn what_is_kept_is_found_again() {

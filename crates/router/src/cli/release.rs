@@ -35,7 +35,7 @@ fn run(output: &mut Output) -> Result<(), Failure> {
             "what a router left can be seen and released by the user that it ran as, or by root";
         Failure::outside(error.kind(), format_args!("{words}: {error}"))
     };
-    let released = match Pins::find(&name).map_err(hidden)? {
+    let released = match Pins::find_to_release(&name).map_err(hidden)? {
         Some(pins) => {
             let folder = pins.folder().display().to_string();
             let failed = |error: io::Error| {

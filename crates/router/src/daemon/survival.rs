@@ -87,12 +87,12 @@ impl Survival {
     fn prepare(&mut self, name: &str, said: &mut Vec<String>) -> Result<(), String> {
         let (pins, mounted) = Pins::make(name).map_err(|error| {
             let remedy = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => {
+                std::io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
                     " (to mount one takes CAP_SYS_ADMIN, to write there its owner)"
                 }
                 _ => "",
             };
-            format!("no file system of type bpf: {error}{remedy}")
+            format!("no folder in a file system of type bpf: {error}{remedy}")
         })?;
         if mounted {
             said.push(format!(

@@ -14,33 +14,34 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// A control message with one descriptor.
+/// A control message with one descriptor, and room for a second one: up to where the next message would begin.
 #[repr(C)]
 struct Rights {
     header: libc::cmsghdr,
-    fd: RawFd,
-    /// Up to where the next message would begin.
-    _rest: [u8; 4],
+    fds: [RawFd; 2],
 }
 
-/// Bytes of a message up to the end of its descriptor: what `CMSG_LEN` counts.
-const RIGHTS_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
+/// Bytes of a message with so many descriptors: what `CMSG_LEN` counts.
+const fn rights_len(fds: usize) -> usize {
+    size_of::<libc::cmsghdr>() + fds * size_of::<RawFd>()
+}
 
 impl Rights {
-    fn new(fd: RawFd, len: usize) -> Self {
+    fn new(fds: [RawFd; 2], count: usize) -> Self {
         let header = libc::cmsghdr {
-            cmsg_len: len,
+            cmsg_len: rights_len(count),
             cmsg_level: libc::SOL_SOCKET,
             cmsg_type: libc::SCM_RIGHTS,
         };
-        Self { header, fd, _rest: [0; 4] }
+        Self { header, fds }
     }
 
-    /// The descriptor, if it is what the kernel wrote.
-    fn fd(&self) -> Option<RawFd> {
+    /// The descriptors that the kernel wrote into it with a message whose control part has so many bytes.
+    fn fds(&self, control: usize) -> &[RawFd] {
         let header = &self.header;
         let rights = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS;
-        (rights && header.cmsg_len == RIGHTS_LEN).then_some(self.fd)
+        let bytes = if rights { header.cmsg_len.min(control) } else { 0 };
+        &self.fds[..bytes.saturating_sub(rights_len(0)) / size_of::<RawFd>()]
     }
 }
 
@@ -72,9 +73,13 @@ pub(super) fn keeps(file: &File, bytes: usize) -> io::Result<bool> {
 
 /// Hands a descriptor to the other end of a stream, with some bytes.
 pub(super) fn give(stream: &UnixStream, file: &File, words: &[u8]) -> io::Result<()> {
-    let mut rights = Rights::new(file.as_raw_fd(), RIGHTS_LEN);
+    send(stream, Rights::new([file.as_raw_fd(), -1], 1), words)
+}
+
+fn send(stream: &UnixStream, mut rights: Rights, words: &[u8]) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: words.as_ptr().cast_mut().cast(), iov_len: words.len() };
-    let message = message(&mut part, &mut rights);
+    let control = rights.header.cmsg_len;
+    let message = message(&mut part, &mut rights, control);
     // SAFETY: invariant 1; the kernel only reads what the parts point to.
     let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     match usize::try_from(sent) {
@@ -84,29 +89,56 @@ pub(super) fn give(stream: &UnixStream, file: &File, words: &[u8]) -> io::Result
     }
 }
 
-/// What the other end gave: how many bytes came into `words`, and the descriptor if there was one.
+/// What the other end gave: how many bytes came into `words`, and the descriptor if there was one. Where there were
+/// several, all are closed: the sender chose how many there are.
 pub(super) fn take(stream: &UnixStream, words: &mut [u8]) -> io::Result<(usize, Option<File>)> {
-    let mut rights = Rights::new(-1, 0);
+    let mut rights = Rights::new([-1; 2], 0);
     let mut part = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: words.len() };
-    let mut message = message(&mut part, &mut rights);
+    let mut message = message(&mut part, &mut rights, size_of::<Rights>());
     // SAFETY: invariant 1.
     let came =
         unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
-    let file = rights.fd().filter(|_| message.msg_controllen >= RIGHTS_LEN).map(|fd| {
-        // SAFETY: invariant 2.
-        File::from(unsafe { OwnedFd::from_raw_fd(fd) })
-    });
-    Ok((came, file))
+    // Those that there was no room for the kernel has closed, and says so.
+    let cut = message.msg_flags & libc::MSG_CTRUNC != 0;
+    let fds = rights.fds(message.msg_controllen).iter();
+    // SAFETY: invariant 2.
+    let mut files: Vec<File> = fds.map(|&fd| unsafe { File::from_raw_fd(fd) }).collect();
+    Ok((came, files.pop().filter(|_| files.is_empty() && !cut)))
 }
 
-/// Points at both, which must outlive it.
-fn message(part: &mut libc::iovec, rights: &mut Rights) -> libc::msghdr {
+/// Points at both, which must outlive it; `control` is how many bytes the second one has for the kernel.
+fn message(part: &mut libc::iovec, rights: &mut Rights, control: usize) -> libc::msghdr {
     // SAFETY: integers and pointers: all bits zero are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = std::ptr::from_mut(rights).cast();
-    message.msg_controllen = size_of::<Rights>();
+    message.msg_controllen = control;
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_that_are_not_wanted_are_closed() {
+        for count in [0, 1, 2] {
+            let (one, other) = UnixStream::pair().unwrap();
+            let (mut near, far) = UnixStream::pair().unwrap();
+            send(&one, Rights::new([far.as_raw_fd(); 2], count), b"ring").unwrap();
+            drop(far);
+            let mut words = [0; 4];
+            let (came, file) = take(&other, &mut words).unwrap();
+            assert_eq!((came, &words, file.is_some()), (4, b"ring", count == 1));
+            drop(file);
+            // The end comes when no descriptor of the far side is left.
+            near.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            assert_eq!(near.read(&mut [0]).unwrap(), 0, "{count} descriptors");
+        }
+    }
 }

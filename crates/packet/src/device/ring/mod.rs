@@ -7,7 +7,8 @@
 //! Source: after memif (FD.io VPP, `src/plugins/memif`), which has more: several queues, regions and versions.
 //! Shape:  a line of counters each, then slots with lengths [u64; n], then chunks [n][2048 bytes], both ways.
 //! Cost:   a copy each side; a system call only where the other side sleeps. Neither process can harm the other but by
-//!         what it sends: what lies in shared memory is copied before it is looked at, and lengths are checked.
+//!         what it sends: what lies in shared memory is copied before it is looked at, and lengths are checked. Both
+//!         act for one user, or one of them for root: frames are the router's, and the socket is its user's alone.
 
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod handover;
@@ -15,7 +16,7 @@ mod handover;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::shared_ring::{Consumer, Mapping, Offsets, Producer};
 use super::{DeviceError, Driver, Port};
 use crate::buf::{Batch, HEADROOM, Meta};
+use crate::user;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "ring",
@@ -39,6 +41,9 @@ const CHUNK: usize = 2048;
 
 /// What the first one says: these bytes, and in its version the shape of the memory.
 const GREETING: &[u8; 16] = b"fingerpost-ring1";
+
+/// Mode of the socket.
+const MODE: u32 = 0o600;
 
 /// Rounds without a frame until the next look at whether somebody comes, or is gone.
 const LOOK_EVERY: u32 = 256;
@@ -98,6 +103,8 @@ struct Counts {
     bad: u64,
     /// How often somebody came.
     peers: u64,
+    /// How often somebody came of a user whose frames are not taken.
+    strangers: u64,
 }
 
 /// Goes with its socket.
@@ -158,6 +165,14 @@ impl Ring {
         for _ in 0..2 {
             match UnixStream::connect(path) {
                 Ok(stream) => {
+                    let other = user::of_peer(&stream).map_err(failed("getsockopt"))?;
+                    if !user::is_trusted(other) {
+                        let what = format!(
+                            "user {other} listens there: frames are exchanged with processes of user {} and of root",
+                            user::own()
+                        );
+                        return Err(DeviceError::Unfit { device: path.into(), what });
+                    }
                     stream.set_nonblocking(true).map_err(failed("fcntl"))?;
                     return Ok(new(None, State::Asking(stream)));
                 }
@@ -170,8 +185,11 @@ impl Ring {
             }
             match UnixListener::bind(path) {
                 Ok(socket) => {
-                    socket.set_nonblocking(true).map_err(failed("fcntl"))?;
                     let listener = Listener { socket, path: Path::new(path).into() };
+                    // Who connects before this line is looked at by its user, as everybody is.
+                    fs::set_permissions(path, fs::Permissions::from_mode(MODE))
+                        .map_err(failed("chmod"))?;
+                    listener.socket.set_nonblocking(true).map_err(failed("fcntl"))?;
                     return Ok(new(Some(listener), State::Alone));
                 }
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
@@ -195,6 +213,10 @@ impl Ring {
     fn join(&mut self) -> Result<(), DeviceError> {
         let joined = match (&self.state, &self.listener) {
             (State::Alone, Some(listener)) => match listener.socket.accept() {
+                Ok((stream, _)) if !user::of_peer(&stream).is_ok_and(user::is_trusted) => {
+                    self.counts.strangers += 1;
+                    None
+                }
                 // Who went again before it was answered leaves us where we were.
                 Ok((stream, _)) => Joined::first(stream, CHUNK).ok(),
                 Err(_) => None,
@@ -394,6 +416,7 @@ impl Port for Ring {
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("peers", self.counts.peers);
+        visit("strangers", self.counts.strangers);
         visit("tx_full", self.counts.full);
         visit("no_buffer", self.counts.no_buffer);
         visit("too_long", self.counts.too_long);

@@ -1,5 +1,10 @@
 //! Tests of the ring: two ends of it in one process.
 
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::buf::Pool;
 
@@ -163,6 +168,62 @@ fn what_was_left_behind_is_cleared_away_and_what_is_no_socket_stays() {
     assert!(error.contains("bind") && error.contains("folder"), "{error}");
 }
 
+/// Names the socket that a process of another user is to try.
+const TRIED: &str = "FINGERPOST_RING_OF_ANOTHER";
+
+/// Does nothing unless it is started by the next test, as another user.
+#[test]
+fn a_stranger() {
+    let Ok(path) = std::env::var(TRIED) else { return };
+    match UnixStream::connect(&path) {
+        Err(error) => println!("refused: {error}"),
+        Ok(mut stream) => println!("came: {:?}", stream.read(&mut [0; 64])),
+    }
+    let (listens, new) = (format!("{path}-of-another"), format!("{path}-new"));
+    let socket = UnixListener::bind(&new).unwrap();
+    // It is not seen before it listens.
+    fs::rename(&new, &listens).unwrap();
+    drop(socket.accept());
+    fs::remove_file(&listens).unwrap();
+}
+
+#[test]
+fn processes_of_other_users_are_refused() {
+    let folder = std::env::temp_dir().join(format!("fingerpost-rings-{}", std::process::id()));
+    let program = folder.join("tests");
+    fs::create_dir(&folder).unwrap();
+    // Where another user may look, and make a socket.
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let path = folder.join("ring").to_string_lossy().into_owned();
+    let mut a = end(&path);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, MODE);
+    if user::own() != user::ROOT {
+        fs::remove_dir_all(&folder).unwrap();
+        return println!("skipped: needs root");
+    }
+    let listens = format!("{path}-of-another");
+    // By the mode, and by the user where the mode lets everybody in.
+    for (mode, said) in [(MODE, "refused: Permission denied"), (0o666, "came: Ok(0)")] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let mut tries = Command::new(&program);
+        tries.args(["--exact", "device::ring::tests::a_stranger", "--nocapture"]);
+        tries.env(TRIED, &path).uid(65534).gid(65534).stdout(Stdio::piped());
+        let (child, begun) = (tries.spawn().unwrap(), Instant::now());
+        while !is_socket(&listens) {
+            assert_eq!(a.port.recv(&mut a.batch).unwrap(), 0);
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come");
+        }
+        let error = Ring::open(&listens).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("user 65534 listens there"), "{error}");
+        let output = child.wait_with_output().unwrap();
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.contains(said), "{output}");
+    }
+    assert_eq!((a.stat("strangers"), a.stat("peers")), (1, 0));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_neighbor_gone_mad_does_no_harm() {
     let (mut a, mut b) = pair("mad");
@@ -201,7 +262,7 @@ fn who_sleeps_is_woken() {
     let receiver = std::thread::spawn(move || {
         let (mut wait, _waker) = PollWait::new().unwrap();
         let (mut seen, mut fds, mut slept) = (0, Vec::new(), 0);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while seen < COUNT {
             for (first, _) in b.came() {
                 assert_eq!(first, seen);
@@ -212,7 +273,7 @@ fn who_sleeps_is_woken() {
             if !fds.is_empty() && seen < COUNT {
                 slept += 1;
                 // Without wakeups this would take hours.
-                wait.wait(&fds, std::time::Duration::from_secs(5));
+                wait.wait(&fds, Duration::from_secs(5));
             }
             assert!(begun.elapsed().as_secs() < 60, "{seen} of {COUNT}");
         }
@@ -224,7 +285,7 @@ fn who_sleeps_is_woken() {
             std::thread::yield_now();
         }
         if next % 64 == 0 {
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
     assert!(receiver.join().unwrap() > 10, "it slept");

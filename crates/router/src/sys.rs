@@ -73,13 +73,26 @@ impl Netlink {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Takes one datagram.
+    /// Takes one datagram of the kernel; those of processes, which may send to any socket, are passed over.
     pub(crate) fn recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        loop {
+            let (received, sender) = self.recv_any(buffer)?;
+            if sender == 0 || received == Received::Empty {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// Takes one datagram, with the port of its sender: 0 for the kernel.
+    fn recv_any(&self, buffer: &mut [u8]) -> io::Result<(Received, u32)> {
+        // SAFETY: all zeroes is a valid address of this family.
+        let mut from: libc::sockaddr_nl = unsafe { zeroed() };
+        let (mut len, flags) = (socklen::<libc::sockaddr_nl>(), libc::MSG_TRUNC);
+        let (fd, to, room) = (self.fd(), buffer.as_mut_ptr().cast(), buffer.len());
+        let (addr, addr_len) = ((&raw mut from).cast(), &raw mut len);
         // SAFETY: invariants 1 and 2.
-        let got = unsafe {
-            libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_TRUNC)
-        };
-        match usize::try_from(got) {
+        let got = unsafe { libc::recvfrom(fd, to, room, flags, addr, addr_len) };
+        let received = match usize::try_from(got) {
             // A datagram that was cut is a lost message.
             Ok(got) if got > buffer.len() => Ok(Received::Lost),
             Ok(got) => Ok(Received::Bytes(got)),
@@ -91,7 +104,8 @@ impl Netlink {
                     _ => Err(error),
                 }
             }
-        }
+        };
+        received.map(|received| (received, from.nl_pid))
     }
 
     /// Whether an interface is up and running (IFF_UP and IFF_RUNNING), at this moment: the kernel answers without its
@@ -418,4 +432,54 @@ fn socklen<T>() -> libc::socklen_t {
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends as any process can: to the port of another's socket.
+    fn send_to(from: &Netlink, to: u32, bytes: &[u8]) {
+        // SAFETY: all zeroes is a valid address of this family.
+        let mut addr: libc::sockaddr_nl = unsafe { zeroed() };
+        addr.nl_family = u16::try_from(libc::AF_NETLINK).unwrap();
+        addr.nl_pid = to;
+        let (fd, what, len) = (from.fd(), bytes.as_ptr().cast(), bytes.len());
+        let (addr, addr_len) = ((&raw const addr).cast(), socklen::<libc::sockaddr_nl>());
+        // SAFETY: invariants 1 and 2.
+        let sent = unsafe { libc::sendto(fd, what, len, 0, addr, addr_len) };
+        assert_eq!(usize::try_from(sent).unwrap(), bytes.len());
+    }
+
+    fn port(of: &Netlink) -> u32 {
+        // SAFETY: all zeroes is a valid address of this family.
+        let mut addr: libc::sockaddr_nl = unsafe { zeroed() };
+        let mut len = socklen::<libc::sockaddr_nl>();
+        let (fd, value, len) = (of.fd(), (&raw mut addr).cast(), &raw mut len);
+        // SAFETY: invariants 1 and 2.
+        check(unsafe { libc::getsockname(fd, value, len) }).unwrap();
+        addr.nl_pid
+    }
+
+    #[test]
+    fn messages_of_processes_are_passed_over() {
+        // The protocol in which the kernel lets everybody send to everybody.
+        let open = || Netlink::open(libc::NETLINK_USERSOCK, &[]).unwrap();
+        let (ours, forger) = (open(), open());
+        let mut buffer = [0; 64];
+        for forged in [&[1; 16][..], &[2; 100]] {
+            send_to(&forger, port(&ours), forged);
+            assert_eq!(ours.recv(&mut buffer).unwrap(), Received::Empty);
+        }
+        send_to(&forger, port(&ours), &[3; 16]);
+        let (came, sender) = ours.recv_any(&mut buffer).unwrap();
+        assert_eq!((came, sender), (Received::Bytes(16), port(&forger)), "it was sent");
+        // One of the kernel comes: it answers a request (RTM_GETLINK) that names no interface.
+        let ours = Netlink::open(libc::NETLINK_ROUTE, &[]).unwrap();
+        let mut request = [0; 32];
+        (request[0], request[4], request[6]) = (32, 18, 5);
+        ours.send(&request).unwrap();
+        let answer = ours.recv(&mut [0; 8192]).unwrap();
+        assert!(matches!(answer, Received::Bytes(16..)), "{answer:?}");
+    }
 }

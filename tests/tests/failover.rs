@@ -189,11 +189,16 @@ impl Lab {
     fn measure(&self, case: Case, runs: usize, until: Instant) -> Vec<u64> {
         let r = &self.line.router;
         self.line.kernel_forwards(case.by == By::Kernel);
+        // By a seed that has flows on both links.
+        let file = std::env::temp_dir().join(format!("failover-{r}.toml"));
+        std::fs::write(&file, "[groups]\nflow_seed = 0x66696e67657270\n").expect("a file");
+        let start = |words: &str| Router::start(r, &format!("{} {words}", file.display()), 3);
         let router = match case.by {
             By::Kernel => None,
-            By::Graph => Some(Router::start(r, "--path graph", 3)),
-            By::Xdp => Some(Router::start(r, "", 3)),
+            By::Graph => Some(start("--path graph")),
+            By::Xdp => Some(start("")),
         };
+        let _ = std::fs::remove_file(&file);
         let (mut outages, mut first, mut again) = (Vec::new(), true, 0);
         while outages.len() < runs && (outages.is_empty() || Instant::now() < until) {
             self.set_up(case, first);

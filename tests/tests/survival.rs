@@ -7,6 +7,8 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fingerpost_packet::flow::hash_v4;
+use fingerpost_packet::wire::{Ports, protocol};
 use fingerpost_packet::xdp::Pins;
 use fingerpost_packet::xdp::forward::heartbeat::STAMP;
 use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, run};
@@ -204,6 +206,37 @@ fn after_its_time_the_kernel_has_the_packets() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(line.pings("10.9.0.1"), "by the driver");
     router.stop();
+}
+
+/// The hash of a flow, by which it takes one of two paths.
+fn hash(router: &Router) -> u32 {
+    let answer: serde_json::Value =
+        router.ask("route get 10.8.0.1 --flow 192.0.2.9,10.8.0.1,udp,1024,53");
+    let hash = answer["group"]["hash"].as_u64().expect("a group");
+    u32::try_from(hash).expect("a hash has 32 bits")
+}
+
+#[test]
+fn flows_stay_on_their_paths_over_a_restart() {
+    let Some(line) = Lasting::new() else { return };
+    let paths = "nexthop via 10.0.2.2 nexthop via 10.0.1.2";
+    ip(&format!("-n {} route add 10.8.0.0/16 {paths}", line.0.router));
+    let of_a_start = |words: &str| {
+        let router = line.start(words);
+        let hash = hash(&router);
+        router.kill();
+        hash
+    };
+    let first = of_a_start("--survive 60");
+    assert_eq!(of_a_start("--survive 60"), first, "drivers forwarded on by the same seed");
+    line.release();
+    assert_ne!(of_a_start("--survive 60"), first, "nothing was left, and chance chose");
+    let file = std::env::temp_dir().join(format!("seed-{}.toml", line.name()));
+    std::fs::write(&file, "[groups]\nflow_seed = 7\n").expect("a file");
+    let configured = of_a_start(&format!("{} --survive 60", file.display()));
+    let _ = std::fs::remove_file(&file);
+    let ports = Some(Ports { src: 1024, dst: 53 });
+    assert_eq!(configured, hash_v4(7, 0xc000_0209, 0x0a08_0001, protocol::UDP, ports));
 }
 
 #[test]

@@ -187,6 +187,8 @@ impl Default for FibConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Groups {
     pub(crate) layout: Layout,
+    /// What flows are hashed from; none given, a random number. The routers of a cluster need the same one.
+    pub(crate) flow_seed: Option<u64>,
 }
 
 /// How their members share the slots.
@@ -573,6 +575,7 @@ mod tests {
             bucket_time_ms = 20
             [groups]
             layout = "slots"
+            flow_seed = 9
             [workers]
             cores = [1, 2]
             [takeover]
@@ -596,6 +599,7 @@ mod tests {
         let knobs = full.fib.knobs;
         assert_eq!((knobs.bucket_time_ms, knobs.bucket_change_threshold_rate), (20, 500));
         assert_eq!(full.groups.layout.mode(), GroupMode::Slots);
+        assert_eq!((full.groups.flow_seed, Config::default().groups.flow_seed), (Some(9), None));
         assert_eq!(Config::default().groups.layout.mode(), GroupMode::default());
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         let on_change = [full.takeover.on_change, Config::default().takeover.on_change];

@@ -166,6 +166,8 @@ pub(crate) struct Daemon {
     sources: Sources,
     /// The source of routes that commands make.
     command: SourceId,
+    /// What workers and drivers hash flows from.
+    flow_seed: u64,
     interfaces: Interfaces,
     /// What followers know of how these are driven.
     driven: Driven,
@@ -216,6 +218,7 @@ impl Daemon {
         let mut found = Vec::new();
         // First of all: what was left forwards on while this one learns.
         let survival = Survival::begin(config.takeover.survive(), &mut found);
+        let flow_seed = survival.flow_seed(config.groups.flow_seed);
         let Learned { mut control, kernel, sources, messages } = learn(config)?;
         let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
         let load = started.elapsed();
@@ -223,7 +226,7 @@ impl Daemon {
         let mut messages = [found, messages].concat();
         messages.extend(findings.unanswered.iter().map(|what| format!("cannot tell: {what}")));
         let mut interfaces = Interfaces::new(options, findings, survival)?;
-        interfaces.share(&mut control)?;
+        interfaces.share(&mut control, flow_seed)?;
         // All of it: programs that know all must not make room for programs that do not.
         if let Err(error) = control.commit_now(Instant::now()) {
             messages.push(format!("routes are not all visible: {error}"));
@@ -255,7 +258,7 @@ impl Daemon {
                 commands: commands_in,
                 asks: asks_in.clone(),
                 events: events_in.clone(),
-                flow_seed: FLOW_SEED,
+                flow_seed,
             });
             let nodes = worker.graph().counters();
             let thread = spawn(worker, wait, pin.then_some(core)).map_err(DaemonError::Thread)?;
@@ -269,6 +272,7 @@ impl Daemon {
             kernel,
             sources,
             command,
+            flow_seed,
             interfaces,
             driven: Driven::default(),
             policy,
@@ -520,9 +524,6 @@ impl Daemon {
         self.report()
     }
 }
-
-/// The same for all routers of a cluster, so that they agree on a flow's way.
-const FLOW_SEED: u64 = 0x0066_696e_6765_7270;
 
 /// What all sources said to the end of their first dump.
 struct Learned {

@@ -5,6 +5,7 @@
 //! let go. A daemon that is not to be survived does the same, and keeps nothing after.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -115,6 +116,17 @@ impl Survival {
         Ok(())
     }
 
+    /// What flows are hashed from: as configured, or as the daemon before had it, so that flows stay on their paths
+    /// over a restart. Else it is random: routers in a row that choose alike leave paths of the second one idle.
+    pub(super) fn flow_seed(&self, configured: Option<u64>) -> u64 {
+        let before = self.heartbeat.as_ref().and_then(|heartbeat| heartbeat.flow_seed());
+        let seed = configured.or(before).unwrap_or_else(random);
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.note_flow_seed(seed);
+        }
+        seed
+    }
+
     /// For programs that are to survive.
     pub(super) fn heartbeat(&self) -> Option<Arc<Heartbeat>> {
         self.patience.and(self.heartbeat.clone())
@@ -187,6 +199,12 @@ impl Survival {
     }
 }
 
+/// Not 0, and not to be guessed from outside: who knows the seed can choose flows that share a path.
+fn random() -> u64 {
+    // Its keys are the system's random numbers.
+    RandomState::new().hash_one(std::process::id()).max(1)
+}
+
 fn told(done: std::io::Result<()>, said: &mut Vec<String>) {
     if let Err(error) = done {
         said.push(format!("letting go of what was kept: {error}"));
@@ -231,5 +249,31 @@ impl Beating {
         self.revive.store(true, Ordering::Release);
         // The thread does it again if this one fails.
         let _ = self.heartbeat.beat();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_unless_they_are_configured() {
+        let seeds: Vec<u64> = (0..4).map(|_| Survival::default().flow_seed(None)).collect();
+        assert!((1..4).all(|at| !seeds[..at].contains(&seeds[at])), "{seeds:?}");
+        assert_eq!(Survival::default().flow_seed(Some(9)), 9);
+    }
+
+    /// As a restart finds it, without the file system of type bpf between the two.
+    #[test]
+    fn the_seed_of_the_daemon_before_is_kept() {
+        let Ok(left) = Heartbeat::new(Duration::from_secs(1)) else {
+            println!("skipped: needs the right to load BPF programs");
+            return;
+        };
+        let heartbeat = Some(Arc::new(left));
+        let survival = || Survival { heartbeat: heartbeat.clone(), ..Survival::default() };
+        let first = survival().flow_seed(None);
+        assert_eq!((survival().flow_seed(None), survival().flow_seed(Some(9))), (first, 9));
+        assert_eq!(survival().flow_seed(None), 9, "a configured one is noted too");
     }
 }

@@ -1,8 +1,8 @@
 //! Until when the daemon is believed to be there, for programs that may outlive it: past that they leave all
 //! to the kernel.
 //!
-//! Shape: three words of 8 bytes that both sides see: a stamp, the tick of the kernel's clock (jiffies) up to
-//!        which programs forward, and the tick at which the daemon last looked.
+//! Shape: words of 8 bytes that both sides see: a stamp, the tick of the kernel's clock (jiffies) up to which
+//!        programs forward, the tick at which the daemon last looked, and for the next daemon the seed of the flow hash.
 //! Cost:  a comparison a packet, in programs that are linked to ask; a beat is one system call.
 //!
 //! The kernel's ticks cannot be read by a process, so a program of two calls reads them for it. How long one
@@ -29,6 +29,8 @@ const UNTIL: usize = 1;
 const NOW: usize = 2;
 /// Its offset in bytes.
 const NOW_AT: i32 = 16;
+/// 0: not known. Programs have it linked in.
+const SEED: usize = 3;
 /// All of them, in a page.
 const BYTES: usize = 4096;
 
@@ -81,6 +83,18 @@ impl Heartbeat {
         Ok(Self { memory, words, clock, ahead: u64::try_from(ahead).unwrap_or(u64::MAX) })
     }
 
+    /// The seed of the flow hash that was noted here, if one was.
+    pub fn flow_seed(&self) -> Option<u64> {
+        // Relaxed: one word, which daemons alone read, one after the other.
+        Some(self.words.u64s()[SEED].load(Relaxed)).filter(|&seed| seed != 0)
+    }
+
+    /// Notes the seed of the flow hash for the next daemon: flows stay on their paths while one replaces the other.
+    pub fn note_flow_seed(&self, seed: u64) {
+        // Relaxed: as above.
+        self.words.u64s()[SEED].store(seed, Relaxed);
+    }
+
     /// The memory, for programs, and to be pinned.
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
@@ -125,6 +139,8 @@ mod tests {
         }
         let patience = Duration::from_millis(200);
         let heartbeat = Heartbeat::new(patience).unwrap();
+        assert_eq!(heartbeat.flow_seed(), None);
+        heartbeat.note_flow_seed(7);
         std::thread::sleep(Duration::from_millis(30));
         assert!(heartbeat.is_over().unwrap(), "no beat yet");
         heartbeat.beat().unwrap();
@@ -140,6 +156,7 @@ mod tests {
         let again = Heartbeat::found(heartbeat.memory.clone(), patience).unwrap().unwrap();
         again.beat().unwrap();
         assert!(!heartbeat.is_over().unwrap(), "they share the words");
+        assert_eq!(again.flow_seed(), Some(7));
         heartbeat.words.u64s()[STAMPED].store(STAMP + 1, Relaxed);
         let foreign = Heartbeat::found(heartbeat.memory.clone(), patience).unwrap();
         assert_eq!(foreign.err(), Some(STAMP + 1));

@@ -64,7 +64,7 @@ impl Daemon {
         if let Err(error) = self.control.set_group_mode(new.groups.layout.mode()) {
             self.messages.push(format!("not all groups have their new layout yet: {error}"));
         }
-        self.config.groups = new.groups;
+        self.config.groups.layout = new.groups.layout;
         let knobs = new.fib.knobs;
         self.control.set_fib_options(knobs).expect("checked with the configuration");
         self.config.fib.knobs = knobs;
@@ -105,6 +105,10 @@ impl Daemon {
         changes.word("fib.knobs", &knobs(old), &knobs(new), false);
         let layout = |config: &Config| config.groups.layout.mode().name();
         changes.word("groups.layout", layout(old), layout(new), false);
+        let seed = |config: &Config| {
+            config.groups.flow_seed.map_or("random".to_owned(), |seed| seed.to_string())
+        };
+        changes.word("groups.flow_seed", &seed(old), &seed(new), true);
         changes.filters(&old.filter, &new.filter);
         for step in self.steps(new) {
             let index = |at: usize| &self.sources.fed[at].source;

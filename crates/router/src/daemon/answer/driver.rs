@@ -145,20 +145,21 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::FLOW_SEED;
     use fingerpost_packet::flow::{of_ip4, of_ip6};
 
     #[test]
     fn packets_are_those_of_their_flow() {
+        const SEED: u64 = 7;
         for text in ["10.0.1.2,10.0.2.2,udp,1024,53", "10.0.1.2,10.0.2.2,47"] {
             let flow = Flow::parse(text, "10.0.2.2".parse().unwrap()).unwrap();
             let packet = flow.packet();
             assert_eq!(checksum(&packet[..IP4_BYTES]), 0);
-            assert_eq!((of_ip4(FLOW_SEED, &packet), flow.to_string()), (flow.hash(), text.into()));
+            let want = (flow.hash(SEED), text.to_owned());
+            assert_eq!((of_ip4(SEED, &packet), flow.to_string()), want);
         }
         for text in ["fd01::2,fd02::2,tcp,1,2,7", "fd01::2,fd02::2,tcp,1,2"] {
             let flow = Flow::parse(text, "fd02::2".parse().unwrap()).unwrap();
-            assert_eq!(of_ip6(FLOW_SEED, &flow.packet()), flow.hash());
+            assert_eq!(of_ip6(SEED, &flow.packet()), flow.hash(SEED));
             assert_eq!(flow.to_string(), text);
         }
         let any = Flow::any("10.0.2.2".parse().unwrap());

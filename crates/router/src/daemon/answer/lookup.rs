@@ -18,7 +18,6 @@ use super::{Daemon, LinkNames};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, GroupAnswer, Route, RouteAnswer};
 use crate::api::server::RouteQuestion;
-use crate::daemon::FLOW_SEED;
 
 /// What a lookup said, of either family.
 struct Found {
@@ -81,7 +80,7 @@ impl Daemon {
                 (found, fib_v6.algorithm())
             }
         };
-        let hash = flow.map(|flow| flow.hash());
+        let hash = flow.map(|flow| flow.hash(self.flow_seed));
         let slots = forwarding.hops.group(found.hop).map(|(_, slots)| slots);
         let leg = match (slots, hash) {
             (Some(_), None) => None,
@@ -285,15 +284,15 @@ impl Flow {
         Ok(Self { src, dst, protocol: number, ports, label })
     }
 
-    /// As the workers hash its packets.
-    pub(super) fn hash(self) -> u32 {
+    /// As workers with this seed hash its packets.
+    pub(super) fn hash(self, seed: u64) -> u32 {
         match (self.src, self.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                hash_v4(FLOW_SEED, src.to_bits(), dst.to_bits(), self.protocol, self.ports)
+                hash_v4(seed, src.to_bits(), dst.to_bits(), self.protocol, self.ports)
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
                 let (src, dst) = (src.to_bits(), dst.to_bits());
-                hash_v6(FLOW_SEED, src, dst, self.label, self.protocol, self.ports)
+                hash_v6(seed, src, dst, self.label, self.protocol, self.ports)
             }
             _ => unreachable!("parsing makes sure that both are of one family"),
         }
@@ -330,10 +329,10 @@ mod tests {
         let flow = parse("10.0.1.2,10.0.2.2,udp,1024,53").unwrap();
         let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
         packet.extend([10, 0, 1, 2, 10, 0, 2, 2, 4, 0, 0, 53, 0, 8, 0, 0]);
-        assert_eq!(flow.hash(), of_ip4(FLOW_SEED, &packet));
+        assert_eq!(flow.hash(7), of_ip4(7, &packet));
         assert_eq!(parse("10.0.1.2, 10.0.2.2, 17, 1024, 53"), Ok(flow));
         let label = parse("fd01::2,fd02::2,TCP,1,2,7").unwrap();
-        assert_ne!(label.hash(), Flow { label: 0, ..label }.hash());
+        assert_ne!(label.hash(7), Flow { label: 0, ..label }.hash(7));
     }
 
     #[test]

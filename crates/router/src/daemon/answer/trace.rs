@@ -17,7 +17,6 @@ use super::Daemon;
 use super::hops::leg_word;
 use crate::api::error::{ApiError, Code};
 use crate::api::seen::{PacketTrace, TraceQuestion, TraceRoute};
-use crate::daemon::FLOW_SEED;
 use crate::ways::{Teller, destination, source};
 
 /// How long workers may take to hand out what they have, once they were told to stop.
@@ -156,7 +155,7 @@ impl Daemon {
                 rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
             }
         };
-        let leg = forwarding.hops.leg(meta.hop, flow_hash(frame));
+        let leg = forwarding.hops.leg(meta.hop, flow_hash(self.flow_seed, frame));
         Some(TraceRoute {
             table,
             prefix: prefix.map(|prefix| prefix.to_string()),
@@ -181,11 +180,11 @@ impl Daemon {
     }
 }
 
-/// As workers hash it.
-fn flow_hash(frame: &[u8]) -> u32 {
+/// As workers with this seed hash it.
+fn flow_hash(seed: u64, frame: &[u8]) -> u32 {
     let packet = frame.get(ETHER_BYTES..).unwrap_or_default();
     match Ether::of(frame).map(Ether::kind) {
-        Some(ether::TYPE_IP6) => of_ip6(FLOW_SEED, packet),
-        _ => of_ip4(FLOW_SEED, packet),
+        Some(ether::TYPE_IP6) => of_ip6(seed, packet),
+        _ => of_ip4(seed, packet),
     }
 }

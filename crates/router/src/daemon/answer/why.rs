@@ -14,7 +14,6 @@ use crate::api::error::{ApiError, Code};
 use crate::api::model::{DriverAnswer, RouteAnswer};
 use crate::api::seen::{PacketTrace, WhyAnswer, WhyQuestion};
 use crate::api::server::RouteQuestion;
-use crate::daemon::FLOW_SEED;
 use crate::ways::{self, SENDER, bytes, destination};
 
 /// An interface that packets may come in by.
@@ -157,7 +156,7 @@ impl Daemon {
             plan: &self.plan,
             port,
             forwarding: &self.control.forwarding(),
-            flow_seed: FLOW_SEED,
+            flow_seed: self.flow_seed,
             now_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             frame_bytes: size.unwrap_or(2048),
         };

@@ -24,6 +24,7 @@ use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
 
+use super::RunOptions;
 use super::egress::{StandIns, confirm};
 use super::features::Asker;
 use super::obstacles::Marks;
@@ -31,7 +32,6 @@ use super::own_addrs;
 use super::survival::Survival;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
-use super::{FLOW_SEED, RunOptions};
 use crate::config::{Filter, Interface, Mode};
 
 mod opening;
@@ -171,13 +171,17 @@ impl Interfaces {
     }
 
     /// Forwards in the drivers too, if the path allows it and a driver can: from the next commit on the
-    /// tables lie where its programs can read them.
-    pub(super) fn share(&mut self, control: &mut Control) -> Result<(), UpdateError> {
+    /// tables lie where its programs can read them. These hash flows from `flow_seed`.
+    pub(super) fn share(
+        &mut self,
+        control: &mut Control,
+        flow_seed: u64,
+    ) -> Result<(), UpdateError> {
         if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
             return Ok(());
         }
         let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.survival.heartbeat());
-        match Forwarder::surviving(FLOW_SEED, cap, heartbeat) {
+        match Forwarder::surviving(flow_seed, cap, heartbeat) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
                 self.forwarder = Some(forwarder);

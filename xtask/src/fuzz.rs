@@ -1,16 +1,17 @@
-//! `cargo xtask soak fuzz_lookup`, `fuzz_graph` and `fuzz_control`: a fuzz target of `fuzz/`, built and run with
-//! nothing installed but a C++ compiler, which the fuzzer in `libfuzzer-sys` is compiled with.
+//! `cargo xtask fuzz NAME`: a fuzz target of `fuzz/fuzz_targets`, built and run with nothing installed but a C++
+//! compiler, which the fuzzer in `libfuzzer-sys` is compiled with.
 //!
 //! The flags are those of cargo-fuzz: edges counted in every crate of ours, debug assertions on, and
 //! AddressSanitizer where a nightly compiler is there; the stable one knows all but the last. Inputs that
-//! reached something new are kept in `target/fuzz/corpus`, so that the next run starts where this one
-//! ended. The fuzzer writes how many inputs it ran and how many edges they reached as it goes on.
+//! reached something new are kept in `target/fuzz/corpus-NAME`, so that the next run starts where this one
+//! ended, beside those of `fuzz/regressions/NAME`. The fuzzer writes how many inputs it ran and how many edges they
+//! reached as it goes on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{debian, sanitize, sh};
 
@@ -22,112 +23,99 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 /// Seeds are made for so many rows; a number past a family's last one starts again at its first.
 const MOST_ROWS: u8 = 40;
 
-/// A program of `fuzz/`, with the folders below `target/fuzz` that are its own.
-struct Target {
+/// What is to be known of a target besides its name, which is that of its file.
+struct Row {
     name: &'static str,
-    corpus: &'static str,
-    findings: &'static str,
-    seeds: &'static str,
-    /// Where a finding belongs once it is repaired.
-    kept: &'static str,
     /// Longer inputs find nothing that shorter ones do not; the fuzzer grows them slowly.
     most_bytes: u32,
+    /// Writes inputs to start from, beside those of `fuzz/regressions/NAME`.
+    seeds: fn(&Path) -> Result<()>,
 }
 
-const LOOKUP: Target = Target {
-    name: "lookup",
-    corpus: "corpus",
-    findings: "findings",
-    seeds: "seeds",
-    kept: "fuzz/regressions",
-    most_bytes: 2048,
-};
+/// What holds of a target that has no row.
+const USUAL: Row = Row { name: "", most_bytes: 2048, seeds: |_| Ok(()) };
 
-const GRAPH: Target = Target {
-    name: "graph",
-    corpus: "corpus-graph",
-    findings: "findings-graph",
-    seeds: "seeds-graph",
-    kept: "testdata/graphs/broken, or as a test to crates/packet/src/graph/tests.rs where it is right",
+const ROWS: [Row; 3] = [
+    Row { name: "lookup", seeds: each_algorithm, ..USUAL },
     // The longest example is not cut.
-    most_bytes: 8192,
-};
+    Row { name: "graph", most_bytes: 8192, seeds: examples },
+    Row { name: "control", most_bytes: 512, ..USUAL },
+];
 
-const CONTROL: Target = Target {
-    name: "control",
-    corpus: "corpus-control",
-    findings: "findings-control",
-    seeds: "seeds-control",
-    kept: "crates/packet/src/control_socket/tests.rs, as a test",
-    most_bytes: 512,
-};
-
-/// Every lookup algorithm against the oracle.
-pub(crate) fn lookup(seconds: &str) -> Result<()> {
-    fuzz(&LOOKUP, seconds, seeds)
+fn row(name: &str) -> &'static Row {
+    ROWS.iter().find(|row| row.name == name).unwrap_or(&USUAL)
 }
 
-/// Any text as a configuration of a graph.
-pub(crate) fn graph(seconds: &str) -> Result<()> {
-    fuzz(&GRAPH, seconds, |folder| {
-        for from in ["testdata/graphs/broken", "examples/graphs"] {
-            for entry in fs::read_dir(sh::root().join(from))? {
-                let path = entry?.path();
-                if path.extension().is_some_and(|extension| extension == "click") {
-                    let to = folder.join(path.file_name().unwrap_or_default());
-                    fs::copy(&path, &to)
-                        .with_context(|| format!("cannot copy {}", path.display()))?;
-                }
-            }
-        }
-        Ok(())
-    })
+/// The targets: a file each.
+fn targets() -> Result<Vec<String>> {
+    let folder = sh::root().join("fuzz/fuzz_targets");
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(name.strip_suffix(".rs").map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
-/// Any bytes of a client of the control socket.
-pub(crate) fn control(seconds: &str) -> Result<()> {
-    fuzz(&CONTROL, seconds, |folder| {
-        let seed = b"read list\r\nWRITEDATA q.take 2\nabWRITEUNTIL q.warn .\na\n.\nREAD q.fail x\n\
-            checkread q.five\ncheckwrite q.five\nREADUNTIL q.echo\n\nhelp\nreaddata q.echo 9999\nquit\n";
-        fs::write(folder.join("session"), seed).context("cannot write a seed")
-    })
+/// `cargo xtask fuzz [NAME [SECONDS]]`; without a name, all of them one after the other.
+pub(crate) fn fuzz(args: &[String]) -> Result<()> {
+    let (name, seconds) = match args {
+        [] => (None, "60"),
+        [name] => (Some(name), "600"),
+        [name, seconds] if seconds.parse::<u32>().is_ok() => (Some(name), seconds.as_str()),
+        _ => bail!("usage: cargo xtask fuzz [NAME [SECONDS]]"),
+    };
+    let known = targets()?;
+    let wanted = match name {
+        None => known,
+        Some(name) if known.contains(name) => vec![name.clone()],
+        Some(name) => bail!("no target {name}, but {}", known.join(", ")),
+    };
+    let failed: Vec<String> = wanted
+        .into_iter()
+        .filter_map(|name| Some(format!("{name}: {:#}", one(&name, seconds).err()?)))
+        .collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
 }
 
 /// Builds the target, lets the fuzzer choose inputs for `seconds`, and fails when it found something.
-fn fuzz(target: &Target, seconds: &str, seeds: fn(&Path) -> Result<()>) -> Result<()> {
+fn one(name: &str, seconds: &str) -> Result<()> {
     if sh::find("c++").is_none() {
         debian::install(&["g++"]).context("needs a C++ compiler (g++)")?;
     }
-    sh::run(&mut build(target, sanitize::has_nightly()))?;
+    sh::run(&mut build(name, sanitize::has_nightly()))?;
     let folder = sh::root().join("target/fuzz");
-    for name in [target.corpus, target.findings, target.seeds] {
-        let path = folder.join(name);
+    let of = |what: &str| folder.join(format!("{what}-{name}"));
+    for path in ["corpus", "findings", "seeds"].map(of) {
         fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
     }
-    seeds(&folder.join(target.seeds))?;
-    let ran = sh::run(&mut run(target, seconds));
-    let kept = fs::read_dir(folder.join(target.corpus))?.count();
-    println!("corpus: {kept} inputs in target/fuzz/{}", target.corpus);
-    let findings: Vec<PathBuf> = fs::read_dir(folder.join(target.findings))?
+    (row(name).seeds)(&of("seeds"))?;
+    let ran = sh::run(&mut run(name, seconds));
+    let kept = fs::read_dir(of("corpus"))?.count();
+    println!("corpus: {kept} inputs in target/fuzz/corpus-{name}");
+    let findings: Vec<PathBuf> = fs::read_dir(of("findings"))?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     for path in &findings {
         println!(
-            "found something: {}; once it is repaired, move it to {}",
-            path.display(),
-            target.kept
+            "found something: {}; once it is repaired, move it to fuzz/regressions/{name}",
+            path.display()
         );
     }
     ran?;
-    let (count, place) = (findings.len(), target.findings);
-    ensure!(findings.is_empty(), "{count} findings in target/fuzz/{place}");
+    let count = findings.len();
+    ensure!(findings.is_empty(), "{count} findings in target/fuzz/findings-{name}");
     Ok(())
 }
 
 /// What once broke something, for each row by itself: the first byte's upper seven bits say which, and
 /// any number will do. All rows at once would be slow to begin with.
-fn seeds(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(sh::root().join("fuzz/regressions"))? {
+fn each_algorithm(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(sh::root().join("fuzz/regressions/lookup"))? {
         let entry = entry?;
         let mut bytes = fs::read(entry.path())?;
         for row in 1..=MOST_ROWS {
@@ -141,15 +129,29 @@ fn seeds(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Configurations, right and wrong.
+fn examples(folder: &Path) -> Result<()> {
+    for from in ["testdata/graphs/broken", "examples/graphs"] {
+        for entry in fs::read_dir(sh::root().join(from))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "click") {
+                let to = folder.join(path.file_name().unwrap_or_default());
+                fs::copy(&path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// For a named target, as the flags must not reach what runs while it is built.
-fn build(of: &Target, nightly: bool) -> Command {
+fn build(name: &str, nightly: bool) -> Command {
     let (mut cargo, flags) = if nightly {
         (sanitize::nightly(""), format!("{COVERAGE} -Zsanitizer=address"))
     } else {
         println!("without AddressSanitizer: it needs a nightly compiler");
         (sh::command("cargo"), COVERAGE.to_owned())
     };
-    cargo.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", of.name]);
+    cargo.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", name]);
     cargo.args(["--target", &target(), "--target-dir", "target/fuzz"]);
     cargo.env("RUSTFLAGS", flags);
     cargo
@@ -159,11 +161,14 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-fn run(of: &Target, seconds: &str) -> Command {
-    let mut fuzzer = sh::command(&format!("target/fuzz/{}/release/{}", target(), of.name));
-    fuzzer.arg(format!("target/fuzz/{}", of.corpus)).arg(format!("target/fuzz/{}", of.seeds));
-    fuzzer.arg(format!("-artifact_prefix=target/fuzz/{}/", of.findings));
-    fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={}", of.most_bytes));
+fn run(name: &str, seconds: &str) -> Command {
+    let mut fuzzer = sh::command(&format!("target/fuzz/{}/release/{name}", target()));
+    // What is new goes to the first folder.
+    fuzzer.args(["corpus", "seeds"].map(|folder| format!("target/fuzz/{folder}-{name}")));
+    fuzzer.arg(format!("fuzz/regressions/{name}"));
+    fuzzer.arg(format!("-artifact_prefix=target/fuzz/findings-{name}/"));
+    let most_bytes = row(name).most_bytes;
+    fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={most_bytes}"));
     // Large tables come and go; a stack is no place for what readers hold.
     fuzzer.env("ASAN_OPTIONS", "quarantine_size_mb=16:detect_stack_use_after_return=0");
     // An input for all rows may build all of the large tables, on machines that do other things.
@@ -182,19 +187,31 @@ mod tests {
 
     #[test]
     fn the_fuzzer_stays_inside_the_checkout() {
-        let shown = sh::shown(&build(&LOOKUP, true));
+        let shown = sh::shown(&build("lookup", true));
         assert!(shown.contains("rustup run nightly cargo build --release"), "{shown}");
         assert!(
             shown.contains("-Zsanitizer=address") && shown.contains("--target-dir target/fuzz")
         );
-        assert!(!sh::shown(&build(&LOOKUP, false)).contains("-Z"));
-        let shown = sh::shown(&run(&LOOKUP, "60"));
-        assert!(shown.contains(" target/fuzz/corpus target/fuzz/seeds "), "{shown}");
+        assert!(!sh::shown(&build("lookup", false)).contains("-Z"));
+        let shown = sh::shown(&run("graph", "60"));
+        let folders =
+            "/graph target/fuzz/corpus-graph target/fuzz/seeds-graph fuzz/regressions/graph ";
+        assert!(shown.contains(folders), "{shown}");
         assert!(shown.contains("-artifact_prefix=target/") && shown.contains("-max_total_time=60"));
-        let shown = sh::shown(&run(&GRAPH, "60"));
-        assert!(
-            shown.contains("/graph target/fuzz/corpus-graph target/fuzz/seeds-graph "),
-            "{shown}"
-        );
+        assert!(shown.contains("-max_len=8192") && row("frame").most_bytes == 2048);
+    }
+
+    #[test]
+    fn every_target_is_built_and_has_something_to_start_from() {
+        let names = targets().unwrap();
+        assert!(names.len() >= 7 && ROWS.iter().all(|row| names.iter().any(|n| n == row.name)));
+        let manifest = fs::read_to_string(sh::root().join("fuzz/Cargo.toml")).unwrap();
+        for name in &names {
+            assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name}");
+            let folder = sh::root().join("fuzz/regressions").join(name);
+            assert!(fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some()), "{name}");
+        }
+        let error = fuzz(&["nothing".into()]).unwrap_err().to_string();
+        assert!(error.contains("no target nothing, but control, "), "{error}");
     }
 }

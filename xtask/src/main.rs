@@ -74,8 +74,14 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, fuzz_lookup, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, ...; asan and miri",
         run: soak,
+    },
+    Task {
+        name: "fuzz",
+        usage: "[NAME [SECONDS]]",
+        summary: "a target of fuzz/fuzz_targets for SECONDS (600), or each of them for a minute",
+        run: fuzz::fuzz,
     },
     Task { name: "help", usage: "", summary: "this list", run: help },
 ];
@@ -117,7 +123,7 @@ fn docs(args: &[String]) -> Result<()> {
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are
-/// the same tests under another compiler, and three are fuzzers.
+/// the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {
         [name] if name == "asan" => return sanitize::asan(),
@@ -126,11 +132,8 @@ fn soak(args: &[String]) -> Result<()> {
         [name, seconds] if seconds.parse::<u32>().is_ok() => (name, seconds.as_str()),
         _ => bail!("usage: cargo xtask soak NAME [SECONDS]"),
     };
-    match name.as_str() {
-        "fuzz_lookup" => return fuzz::lookup(seconds),
-        "fuzz_graph" => return fuzz::graph(seconds),
-        "fuzz_control" => return fuzz::control(seconds),
-        _ => {}
+    if let Some(target) = name.strip_prefix("fuzz_") {
+        return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
     }
     if ["at_once", "ports", "takeover", "failover", "tour"].contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fingerpost_lpm::snapshot::{Snapshot, SnapshotError, save};
-use fingerpost_lpm::testing::{Rng, Shape, probes, table};
+use fingerpost_lpm::testing::{Rng, Shape, forge, probes, table};
 use fingerpost_lpm::{Addr, Algorithm, Heap, Limits, Lookup, NextHopId, RouteStore};
 use fingerpost_lpm::{registry::Rows, v4};
 use proptest::prelude::*;
@@ -258,5 +258,15 @@ fn forged_tables_do_no_harm() {
                 assert_eq!(answers(&*lookup, &routes).len(), 6 * routes.len());
             }
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    /// As the fuzzer does it: anything in a file whose sums are right.
+    #[test]
+    fn forged_files_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
+        forge(&bytes);
     }
 }

@@ -1,6 +1,8 @@
 //! What tests of elements and graphs need: a small world to forward in, frames, and somewhere to
 //! send them. Public behind the feature `testing`, for elements that live elsewhere.
 
+pub mod frames;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

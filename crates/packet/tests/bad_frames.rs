@@ -9,10 +9,11 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fingerpost_packet::testing::{Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
+use fingerpost_packet::testing::frames::{V4, V6, bench, check};
+use fingerpost_packet::testing::{Bench, batch, fill_ip4_checksum, frame_v4, frame_v6};
 use fingerpost_packet::{DropReason, Graph, router_graph};
-use fingerpost_route::Leg;
 use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
+use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Expected of a frame that a router has no right to drop.
@@ -34,9 +35,6 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/packets")
 }
 
-/// Where a good packet comes from and goes to.
-const V4: [&str; 2] = ["10.0.0.9", "192.0.2.1"];
-const V6: [&str; 2] = ["2001:db8::9", "2001:db8:99::1"];
 const ETHERNET: usize = 14;
 
 fn v4() -> Vec<u8> {
@@ -252,23 +250,6 @@ fn read() -> Vec<(Expected, Vec<u8>)> {
     record.frame.into_iter().zip(frames).collect()
 }
 
-fn bench() -> Bench {
-    let mut world = World::new();
-    world.neighbor(1, 1);
-    world.leg("0.0.0.0/0", Leg::Adjacency(1));
-    world.leg("::/0", Leg::Adjacency(1));
-    for n in 0..3 {
-        world.leg(&format!("10.0.{n}.0/24"), Leg::Glean(n));
-    }
-    // The sender is known, so that errors to it do not wait for its link address.
-    world.neighbor(2, 0);
-    for sender in [V4[0], V6[0]] {
-        let len = if sender.contains(':') { 128 } else { 32 };
-        world.leg(&format!("{sender}/{len}"), Leg::Adjacency(2));
-    }
-    Bench::new(&world)
-}
-
 /// Runs frames in one batch; returns the reasons of received packets that were dropped, and how many
 /// received ones were sent.
 fn run(bench: &mut Bench, graph: &mut Graph, frames: &[&[u8]]) -> (Vec<DropReason>, usize) {
@@ -363,5 +344,15 @@ fn damage_anywhere_loses_nothing() {
         // What waits for a link address is dropped, and counted, at the end.
         graph.stop(&mut bench.round());
         assert_eq!(bench.pool.free(), bench.pool.frames());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// As the fuzzer does it.
+    #[test]
+    fn any_frames_are_sent_dropped_or_held(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        check(&bytes);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use super::Rng;
+use super::forge::harmless;
 use super::rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 use super::streams::{Addresses, Stream, probes};
 use super::tables::{Shape, skewed_hop, table};
@@ -333,16 +334,7 @@ fn damaged<A: Addr>(algorithm: &Algorithm<A>) {
     let routes = sample(algorithm, Shape::Hostile, 15);
     let rig = rig(algorithm, &routes);
     let all = edge_probes(&routes);
-    let harmless = |lookup: &dyn Lookup<A>| {
-        let mut out = vec![NextHopId::NONE; all.len()];
-        lookup.lookup_batch(&all, &mut out);
-        for (&addr, &batched) in all.iter().zip(&out).take(500) {
-            assert_eq!(lookup.lookup(addr), batched, "{algorithm:?}: damaged, {addr:?}");
-            lookup.explain(addr, &mut |_| ());
-        }
-        lookup.stats(&mut |_, _| ());
-        lookup.bytes();
-    };
+    let harmless = |lookup: &dyn Lookup<A>| harmless(algorithm.name, lookup, &all);
     let saved = copy_regions(rig.lookup.regions());
     for cut in 0..saved.len() {
         for bytes in [0, saved[cut].bytes() / 2] {

@@ -136,7 +136,7 @@ fn drive_family<A: Rows>(which: u8, bytes: &[u8]) {
 }
 
 /// Whether an empty table of a row is large; found out once, as it takes a build.
-fn is_large<A: Addr>(row: &'static Algorithm<A>) -> bool {
+pub(super) fn is_large<A: Addr>(row: &'static Algorithm<A>) -> bool {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
     static KNOWN: Mutex<BTreeMap<(u8, &'static str), bool>> = Mutex::new(BTreeMap::new());

@@ -1,0 +1,62 @@
+//! What fuzzers start from and what they once found, on every test run: the files of `fuzz/regressions`, each by the
+//! function that the target of its folder's name calls.
+
+#![allow(clippy::unwrap_used, reason = "a test: what fails here fails the test")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::catch_unwind;
+
+use fingerpost_packet::{control_socket, graph, testing};
+use fingerpost_route::{netlink, source};
+
+/// A target, and what it does with an input.
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 7] = [
+    ("control", control_socket::testing::check),
+    ("frame", testing::frames::check),
+    ("graph", |bytes| {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            graph::testing::check(text);
+        }
+    }),
+    ("lookup", fingerpost_lpm::testing::drive),
+    ("netlink", |bytes| {
+        netlink::fuzz::check(bytes);
+        source::fuzz::kernel(bytes);
+    }),
+    ("snapshot", fingerpost_lpm::testing::forge),
+    ("table", |bytes| {
+        source::fuzz::table(bytes);
+        source::fuzz::compressed_table(bytes);
+    }),
+];
+
+/// The names in a folder of `fuzz`, without what follows the point.
+fn names(folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(fingerpost_tests::root().join("fuzz").join(folder)).unwrap();
+    let name = |path: std::path::PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+    entries.map(|entry| name(entry.unwrap().path())).collect()
+}
+
+#[test]
+fn every_target_has_its_inputs_here() {
+    let here: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!((&names("fuzz_targets"), &names("regressions")), (&here, &here));
+}
+
+#[test]
+fn what_was_found_stays_repaired() {
+    for (name, check) in TARGETS {
+        let folder = fingerpost_tests::root().join("fuzz/regressions").join(name);
+        let mut seen = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let input = fs::read(&path).unwrap();
+            assert!(catch_unwind(|| check(&input)).is_ok(), "{} fails again", path.display());
+            seen += 1;
+        }
+        assert!(seen > 0, "no input of {name}");
+    }
+}

@@ -1,6 +1,8 @@
-//! What the program is linked from: licences that may be linked, and no C to compile.
+//! What the program is linked from: licences that may be linked, packages of crates.io in stated versions, and no C to
+//! compile.
 //!
-//! `deny.toml` says the same to cargo-deny, which also knows advisories; this needs nothing but cargo.
+//! `deny.toml` says the same to cargo-deny, which also knows advisories (`cargo xtask check` runs it where it is
+//! installed); this needs nothing but cargo.
 
 #![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
 
@@ -12,12 +14,38 @@ use serde_json::Value;
 /// Packages that bring C sources or look for a C library at build time.
 const NO_C: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
 
+/// Where packages come from that are not of this repository.
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+fn deny() -> toml::Table {
+    let text = std::fs::read_to_string(fingerpost_tests::root().join("deny.toml")).unwrap();
+    text.parse().unwrap()
+}
+
 /// The licences that `deny.toml` allows.
 fn allowed() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(fingerpost_tests::root().join("deny.toml")).unwrap();
-    let config: toml::Table = text.parse().unwrap();
+    let config = deny();
     let list = config["licenses"]["allow"].as_array().unwrap();
     list.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+/// What is wrong with where a package comes from, and with the versions that it asks for.
+fn foreign(package: &Value) -> Vec<String> {
+    let name = package["name"].as_str().unwrap();
+    let mut wrong = Vec::new();
+    match package["source"].as_str() {
+        Some(CRATES_IO) => {}
+        Some(other) => wrong.push(format!("{name}: from {other}, not from crates.io")),
+        None => {
+            for wanted in package["dependencies"].as_array().unwrap() {
+                // Crates of this repository name each other by path.
+                if wanted["req"] == "*" && wanted["path"].is_null() {
+                    wrong.push(format!("{name}: any version of {}", wanted["name"]));
+                }
+            }
+        }
+    }
+    wrong
 }
 
 /// Whether an SPDX expression can be satisfied; `/` is the old way to write OR.
@@ -97,6 +125,28 @@ fn everything_linked_may_be_linked() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn packages_are_of_crates_io_and_of_stated_versions() {
+    let (config, words) =
+        (deny(), |table: &toml::Value, key: &str| table[key].as_str() == Some("deny"));
+    assert!(
+        words(&config["sources"], "unknown-registry") && words(&config["sources"], "unknown-git")
+    );
+    assert!(words(&config["bans"], "wildcards"));
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let wrong: Vec<String> = packages(&platform).iter().flat_map(foreign).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    let package = |source: Value, req: &str, path: Value| {
+        let wanted = serde_json::json!([{ "name": "b", "req": req, "path": path }]);
+        foreign(&serde_json::json!({ "name": "a", "source": source, "dependencies": wanted })).len()
+    };
+    assert_eq!(package(CRATES_IO.into(), "*", Value::Null), 0, "what others ask for is theirs");
+    assert_eq!(package("git+https://example.net/a".into(), "1", Value::Null), 1);
+    assert_eq!(package("registry+https://example.net/index".into(), "1", Value::Null), 1);
+    assert_eq!(package(Value::Null, "*", Value::Null), 1);
+    assert_eq!(package(Value::Null, "*", "/b".into()) + package(Value::Null, "^1", Value::Null), 0);
 }
 
 #[test]

@@ -48,6 +48,10 @@ const STEPS: &[Step] = &[
     gate("format of peers", "cargo fmt --manifest-path bench/peers/crates/Cargo.toml --check"),
     gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
     gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
+    // What is linked (deny.toml). Building cargo-deny takes longer than all other steps: it runs where it is installed,
+    // and tests/tests/licences.rs holds the same by itself but for advisories.
+    gate("deny", "cargo deny check licenses bans sources"),
+    gate("advisories", "cargo deny check advisories"),
     // The lookup crate is for kernels and other places without an operating system too.
     gate("no_std", "cargo check --package fingerpost-lpm --no-default-features"),
     Step {
@@ -238,9 +242,18 @@ fn in_machine(tally: &mut Tally, log: &mut File) -> Result<()> {
     lost.context("cannot write the log")
 }
 
-/// rustfmt and clippy are components of the toolchain that may have been left out.
+/// rustfmt and clippy are components of the toolchain that may have been left out; cargo-deny is a program of its own, with
+/// a database that it fetches.
 fn component_missing(step: &str) -> Option<&'static str> {
     let (subcommand, component) = match step {
+        "deny" | "advisories" => {
+            let has = |words: &str| sh::works(&mut sh::command(words));
+            if !has("cargo deny --version") {
+                return Some("cargo-deny (cargo install --locked cargo-deny)");
+            }
+            let missing = step == "advisories" && !has("cargo deny fetch db");
+            return missing.then_some("the database of advisories (cargo deny fetch db)");
+        }
         "format" | "format of peers" | "format of fuzz" => ("cargo fmt --version", "rustfmt"),
         "lint" => ("cargo clippy --version", "clippy"),
         _ => return None,
@@ -263,7 +276,8 @@ mod tests {
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
         let formats = ["format", "format of peers", "format of fuzz"];
-        assert_eq!(quick, [&formats[..], &["lint", "no_std", "tests"]].concat());
+        let gates = ["lint", "deny", "advisories", "no_std", "tests"];
+        assert_eq!(quick, [&formats[..], &gates].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
     }
 

@@ -24,6 +24,7 @@ use crate::drops::DropReason;
 use crate::graph::{Graph, Plan, Round};
 use crate::outlets::Outlets;
 use crate::trace::Tracer;
+use crate::xdp::presence::Pulse;
 
 /// How long to look again before sleeping: waking costs about as much.
 const SPIN_NS: u64 = 50_000;
@@ -132,6 +133,8 @@ pub struct Worker {
     start: Instant,
     /// While it is timed.
     clock: Option<Ticks>,
+    /// Heartbeat that classifiers read.
+    pulse: Option<Pulse>,
 }
 
 impl Worker {
@@ -153,7 +156,14 @@ impl Worker {
             active: false,
             start: Instant::now(),
             clock: None,
+            pulse: None,
         }
+    }
+
+    /// Writes this heartbeat from now on, ten times a second, while it runs.
+    pub fn set_pulse(&mut self, mut pulse: Pulse) {
+        pulse.count_from(self.start);
+        self.pulse = Some(pulse);
     }
 
     /// The graph, for its counters.
@@ -208,6 +218,9 @@ impl Worker {
         let mut idle_since_ns = None;
         while !self.obey() {
             let now_ns = self.now_ns();
+            if let Some(pulse) = &mut self.pulse {
+                pulse.beat(now_ns);
+            }
             if self.round_at(now_ns) > 0 || self.active {
                 idle_since_ns = None;
             } else if now_ns - *idle_since_ns.get_or_insert(now_ns) < SPIN_NS {

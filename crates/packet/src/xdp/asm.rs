@@ -148,6 +148,8 @@ pub enum Helper {
     FibLookup = 69,
     /// `R0 = jiffies64()`: ticks of the kernel's clock.
     Ticks = 118,
+    /// `R0 = ktime_get_coarse_ns()`: as `TimeNs`, as of the last tick of the kernel's clock, and cheaper (Linux 5.11).
+    CoarseTimeNs = 160,
 }
 
 /// A program in the making.
@@ -210,6 +212,16 @@ impl Asm {
     /// `dst ^= value`.
     pub fn xor(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
         self.alu(0xa0, dst, value)
+    }
+
+    /// `dst <<= value`, zeros from below.
+    pub fn shl(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
+        self.alu(0x60, dst, value)
+    }
+
+    /// `dst %= value`, unsigned.
+    pub fn modulo(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
+        self.alu(0x90, dst, value)
     }
 
     /// `dst >>= value`, zeros from above.

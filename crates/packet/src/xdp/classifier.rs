@@ -1,7 +1,7 @@
 //! The program on each interface: forwardable unicast to the router's sockets, the rest to the kernel.
 //!
 //! The rules stand in [`classify`](super::classify); a test compares the two frame by frame.
-//! Shape: about 90 instructions, no loops; four maps: settings (MAC, longest frame, families that are
+//! Shape: about 100 instructions, no loops; four maps: settings (MAC, longest frame, families that are
 //!        the kernel's), sockets by queue, counters by CPU, and the local addresses that all interfaces share.
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
 //!
@@ -11,7 +11,9 @@
 //! leave tags in (`ethtool -K ... rxvlan off`), which most obey.
 //!
 //! A queue without a socket passes its frames to the kernel, so an interface can be attached before
-//! its sockets are open, and keeps working when they close.
+//! its sockets are open, and keeps working when they close. So does a queue whose worker does not work
+//! ([`super::presence`]). Where the kernel must not forward instead of us, since it knows nothing of our filters, such frames
+//! are dropped ([`Classifier::hold`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +22,9 @@ use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 use super::asm::Width::{Byte, Double, Half, Word};
 use super::asm::{Asm, Helper, Insn, Label, When, be16, be32};
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
-use super::{Families, LocalAddresses, Mode, XDP_PASS, XDP_REDIRECT, XdpError, btf};
+use super::{
+    Families, LocalAddresses, Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError, btf, presence,
+};
 use crate::device::afxdp;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
@@ -30,6 +34,9 @@ const QUEUES: u32 = 1024;
 const PASSED: i32 = 0;
 const REDIRECTED: i32 = 1;
 const NO_SOCKET: i32 = 2;
+const HELD_BACK: i32 = 3;
+/// Number of counters.
+const COUNTERS: u32 = 4;
 
 /// Offsets in the settings.
 const MAC: i16 = 0;
@@ -39,6 +46,7 @@ const LEFT: i16 = 12;
 /// Bits of the word at [`LEFT`].
 const LEFT_V4: i32 = 1;
 const LEFT_V6: i32 = 2;
+const HELD: i32 = 4;
 
 /// Frames that a classifier has seen. Each is counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,8 +55,10 @@ pub struct Counts {
     pub passed: u64,
     /// Handed to a socket (whose ring may still have been full).
     pub redirected: u64,
-    /// To be forwarded, but left to the kernel because its queue had no socket.
+    /// To be forwarded, but left to the kernel because its queue had no socket, or no worker that works.
     pub no_socket: u64,
+    /// To be forwarded, and dropped instead, since the kernel must not forward them ([`Classifier::hold`]).
+    pub held_back: u64,
 }
 
 /// A loaded classifier, for one interface.
@@ -60,6 +70,8 @@ pub struct Classifier {
     counts: Map,
     local: [OwnedFd; 2],
     presence: OwnedFd,
+    /// Number of workers that have a word in `presence`.
+    workers: u32,
     filters: [Arc<SharedMemory>; 2],
     max_len: u16,
     told: Mutex<Told>,
@@ -70,6 +82,7 @@ pub struct Classifier {
 struct Told {
     mac: [u8; 6],
     left: Families,
+    held: bool,
 }
 
 impl Classifier {
@@ -81,17 +94,29 @@ impl Classifier {
     pub fn load(mac: [u8; 6], shared: &LocalAddresses, max_len: u16) -> Result<Self, XdpError> {
         let settings = Map::new(MapKind::Array, "settings", 4, 16, 1)?;
         let sockets = Map::new(MapKind::XskMap, "sockets", 4, 4, QUEUES)?;
-        let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, 3)?;
+        let counts = Map::new(MapKind::PerCpuArray, "counts", 4, 8, COUNTERS)?;
         let own = |map: &Map| map.as_fd().try_clone_to_owned();
         let dup = |source| XdpError::System { call: "dup of a map", source };
         let local = [own(&shared.v4).map_err(dup)?, own(&shared.v6).map_err(dup)?];
         let presence = own(shared.presence.map()).map_err(dup)?;
         let filters = shared.filters.clone();
-        let code = program((&settings, &sockets, &counts), &local, &presence, None, None);
+        let workers = shared.presence.workers();
+        let maps = (&settings, &sockets, &counts);
+        let code = program(maps, &local, (&presence, workers), None, None);
         let program = Program::load("classifier", &code)?;
         let told = Mutex::default();
-        let classifier =
-            Self { program, settings, sockets, counts, local, presence, filters, max_len, told };
+        let classifier = Self {
+            program,
+            settings,
+            sockets,
+            counts,
+            local,
+            presence,
+            workers,
+            filters,
+            max_len,
+            told,
+        };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -148,7 +173,7 @@ impl Classifier {
 
     fn code(&self, ask: Option<i32>, first: Option<&[Insn]>) -> Vec<Insn> {
         let maps = (&self.settings, &self.sockets, &self.counts);
-        program(maps, &self.local, &self.presence, ask, first)
+        program(maps, &self.local, (&self.presence, self.workers), ask, first)
     }
 
     /// Attaches it in the best mode that the interface takes; the link tells which and why.
@@ -226,15 +251,33 @@ impl Classifier {
         self.told().left
     }
 
+    /// Drops frames that are to be forwarded and find no worker that works, from the next frame on, or leaves them to the
+    /// kernel again. While it holds nothing gets past what the graph does to packets, whatever becomes of the process.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn hold(&self, held: bool) -> Result<(), XdpError> {
+        let mut told = self.told();
+        self.settle(Told { held, ..*told })?;
+        told.held = held;
+        Ok(())
+    }
+
+    /// Whether such frames are dropped.
+    pub fn holds(&self) -> bool {
+        self.told().held
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().expect("no panic while it is held")
     }
 
-    fn settle(&self, Told { mac, left }: Told) -> Result<(), XdpError> {
+    fn settle(&self, Told { mac, left, held }: Told) -> Result<(), XdpError> {
         let mut value = [0; 16];
         value[..6].copy_from_slice(&mac);
         value[8..12].copy_from_slice(&u32::from(self.max_len).to_ne_bytes());
-        let word = if left.v4 { LEFT_V4 } else { 0 } | if left.v6 { LEFT_V6 } else { 0 };
+        let bits = [(left.v4, LEFT_V4), (left.v6, LEFT_V6), (held, HELD)];
+        let word = bits.iter().filter(|(set, _)| *set).fold(0, |word, (_, bit)| word | bit);
         value[12..].copy_from_slice(&word.to_ne_bytes());
         self.settings
             .update(&0u32.to_ne_bytes(), &value)
@@ -256,24 +299,25 @@ impl Classifier {
             passed: sum(PASSED)?,
             redirected: sum(REDIRECTED)?,
             no_socket: sum(NO_SOCKET)?,
+            held_back: sum(HELD_BACK)?,
         })
     }
 }
 
-/// The program. Registers that last: R6 context, later the action; R7 the frame; R8 its end;
+/// The program. Registers that last: R6 context, later the action; R7 the frame, later its queue; R8 its end;
 /// R9 the settings. What jumps to `pass` is the kernel's. `ask` is the number of the function that
 /// tells a hidden tag, `first` a function of our own that sees untagged frames before the rules do.
 fn program(
     (settings, sockets, counts): (&Map, &Map, &Map),
     [local_v4, local_v6]: &[OwnedFd; 2],
-    presence: &OwnedFd,
+    (presence, workers): (&OwnedFd, u32),
     ask: Option<i32>,
     first: Option<&[Insn]>,
 ) -> Vec<Insn> {
     let mut a = Asm::new();
     let (v4, v6, redirect) = (a.label(), a.label(), a.label());
-    let (pass, redirected, no_socket, count, done) =
-        (a.label(), a.label(), a.label(), a.label(), a.label());
+    let (pass, redirected, no_socket, held, count, done) =
+        (a.label(), a.label(), a.label(), a.label(), a.label(), a.label());
 
     // struct xdp_md: data and data_end are its first two words, rx_queue_index its fifth.
     a.set(R6, R1);
@@ -332,12 +376,18 @@ fn program(
     // To the socket of the queue it came by, if there is one and somebody who reads it.
     a.set_map_value(R1, presence.as_fd(), 0).load(Double, R1, R1, 0);
     a.branch(R1, When::Ne, 0, no_socket);
-    a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_PASS);
+    a.load(Word, R7, R6, 16);
+    if workers > 0 {
+        ask_for_pulse(&mut a, presence, workers.cast_signed(), no_socket);
+    }
+    a.set_map(R1, sockets.as_fd()).set(R2, R7).set(R3, XDP_PASS);
     a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, redirected).jump(no_socket);
 
     // Each ending notes its action in R6 and the number of its counter on the stack.
     a.bind(pass).set(R6, XDP_PASS).store(Word, R10, -4, PASSED).jump(count);
-    a.bind(no_socket).set(R6, XDP_PASS).store(Word, R10, -4, NO_SOCKET).jump(count);
+    a.bind(no_socket).load(Word, R1, R9, LEFT).and(R1, HELD).branch(R1, When::Ne, 0, held);
+    a.set(R6, XDP_PASS).store(Word, R10, -4, NO_SOCKET).jump(count);
+    a.bind(held).set(R6, XDP_DROP).store(Word, R10, -4, HELD_BACK).jump(count);
     a.bind(redirected).set(R6, XDP_REDIRECT).store(Word, R10, -4, REDIRECTED);
 
     // Nobody else counts on this CPU meanwhile, so no atomic addition.
@@ -360,11 +410,25 @@ fn ask_for_tag(a: &mut Asm, ask: Option<i32>, tagged: Label) {
     }
 }
 
+/// Jumps to `away` when the worker that owns the queue in R7 is no longer believed to work.
+fn ask_for_pulse(a: &mut Asm, presence: &OwnedFd, workers: i32, away: Label) {
+    a.call(Helper::CoarseTimeNs).set(R1, R7);
+    if workers & (workers - 1) == 0 {
+        a.and(R1, workers - 1);
+    } else {
+        // The verifier learns nothing from a remainder.
+        a.modulo(R1, workers).branch(R1, When::Ge, workers, away);
+    }
+    a.shl(R1, 3).set_map_value(R2, presence.as_fd(), presence::WORKERS).add(R2, R1);
+    a.load(Double, R2, R2, 0).branch(R0, When::Gt, R2, away);
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::Rng;
     use proptest::test_runner::{RngAlgorithm, TestRng};
     use std::net::IpAddr;
+    use std::time::{Duration, Instant};
 
     use super::super::lab;
     use super::super::{Verdict, classify};
@@ -558,9 +622,51 @@ mod tests {
         classifier.clear_sockets(2).unwrap();
         assert_eq!(action(), XDP_PASS, "an open socket can be taken out");
         let counts = classifier.counts().unwrap();
-        assert_eq!(counts, Counts { passed: 0, redirected: 2, no_socket: 3 });
+        assert_eq!(counts, Counts { redirected: 2, no_socket: 3, ..Counts::default() });
         let error = classifier.set_socket(QUEUES, lab::xdp_socket().as_fd()).unwrap_err();
         assert_eq!(error.to_string(), "queue limit exceeded: need 1025, at most 1024");
+    }
+
+    /// Each queue depends on its own worker; a frame that finds none is the kernel's, or is dropped where it must not be.
+    #[test]
+    fn a_queue_whose_worker_does_not_work_has_no_socket() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let frame = frame(V4, "10.0.0.2", 60);
+        for workers in [1, 2, 3] {
+            let local = LocalAddresses::new().unwrap();
+            let mut pulses = local.pulses(workers).unwrap();
+            let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
+            let socket = lab::xdp_socket();
+            // Frames of a trial come by queue 0.
+            classifier.set_socket(0, socket.as_fd()).unwrap();
+            let action = || classifier.program.test(&frame).unwrap().action.cast_signed();
+            assert_eq!(action(), XDP_REDIRECT, "{workers} workers");
+            let now = Instant::now();
+            let mut beat = |worker: usize, at| {
+                let pulse: &mut presence::Pulse = &mut pulses[worker];
+                pulse.count_from(at);
+                pulse.beat(0);
+            };
+            let long_ago = now.checked_sub(Duration::from_secs(3)).unwrap();
+            (1..workers).for_each(|worker| beat(worker, long_ago));
+            assert_eq!(action(), XDP_REDIRECT, "those of other queues, of {workers}");
+            beat(0, long_ago);
+            assert_eq!(action(), XDP_PASS, "{workers} workers");
+            classifier.hold(true).unwrap();
+            assert!(classifier.holds());
+            assert_eq!(action(), XDP_DROP, "{workers} workers");
+            beat(0, now);
+            assert_eq!(action(), XDP_REDIRECT, "it works again");
+            classifier.clear_sockets(1).unwrap();
+            assert_eq!(action(), XDP_DROP, "its socket was closed");
+            classifier.hold(false).unwrap();
+            assert_eq!(action(), XDP_PASS);
+            let counts = classifier.counts().unwrap();
+            let want = Counts { passed: 0, redirected: 3, no_socket: 2, held_back: 2 };
+            assert_eq!(counts, want);
+        }
     }
 
     /// Over a real pair: a tag beside the frame is seen in native mode, and the frame left alone.
@@ -594,7 +700,7 @@ mod tests {
                     if classifier.counts().unwrap() == expected {
                         return;
                     }
-                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(5));
                 }
                 assert_eq!(classifier.counts().unwrap(), expected);
             };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::XdpError;
 use super::bpf::{Map, MapKind, SharedMemory};
-use super::presence::{Presence, Watch};
+use super::presence::{Presence, Pulse, Watch};
 use crate::own_addrs::{Filter, filter_of};
 
 /// Addresses at most, a family: far more than a router's own, few enough to read in one go.
@@ -63,6 +63,15 @@ impl LocalAddresses {
     /// What the kernel says; `EPERM` without CAP_PERFMON.
     pub fn watch(&self) -> Result<Watch, XdpError> {
         self.presence.watch()
+    }
+
+    /// A heartbeat for each of so many workers. Classifiers that are loaded from here on give frames of a queue to its
+    /// socket only while the worker that owns it works: of queue `q` that is worker `q % workers`.
+    ///
+    /// # Errors
+    /// What the kernel says: `Rejected` before Linux 5.11.
+    pub fn pulses(&self, workers: usize) -> Result<Vec<Pulse>, XdpError> {
+        self.presence.pulses(workers)
     }
 
     /// Adds an address; `false` when it was there. It stays for half a minute whatever is set meanwhile, since

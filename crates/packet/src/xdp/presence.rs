@@ -1,30 +1,70 @@
-//! Whether the process that reads the AF_XDP sockets is there: the kernel itself notes its end.
+//! Whether the process that reads the AF_XDP sockets is there, and whether each of its workers works.
 //!
 //! A process that is killed gives back its memory first and closes its sockets one after the other, each with a grace
 //! period: for 10 to 300 ms they receive what nobody takes. So a program at the tracepoint of ending threads sets a word
-//! as soon as the process ends, and classifiers that see it leave all frames to the kernel.
+//! as soon as the process ends, and classifiers that see it give no more frames to sockets.
 //!
-//! Shape: two words of 8 bytes: whether the process ended; its number, as the kernel counts (not that of a PID namespace).
-//! Cost:  three instructions a frame that goes to a socket; some twenty for each thread of the machine that ends.
-//! Limits: before Linux 6.16 the tracepoint comes after the memory was given back; without CAP_PERFMON nothing is noted.
+//! A process that is stopped, or a worker that hangs, keeps its sockets. So each worker writes until when it is believed
+//! to work ([`Pulse`]), and classifiers compare that with the time, for the worker that owns the queue.
+//!
+//! Shape: words of 8 bytes: whether the process ended; its number, as the kernel counts (not that of a PID namespace);
+//!        the kernel's time when it was last read; from byte 64 on a word a worker.
+//! Cost:  some eight instructions a frame that goes to a socket; some twenty for each thread of the machine that ends;
+//!        a store a worker ten times a second.
+//! Limits: before Linux 6.16 the tracepoint comes after the memory was given back; without CAP_PERFMON no end is noted. Of
+//!        several workers that share a queue the owner's word counts.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use super::XdpError;
+use fingerpost_lpm::Region;
+
 use super::asm::Reg::{R0, R1, R2, R3};
 use super::asm::Width::Double;
 use super::asm::{Asm, Helper, Insn, When};
 use super::bpf::{Map, Program, SharedMemory};
+use super::{XDP_DROP, XdpError};
 
 /// Offsets of the words in bytes.
 const ENDED: i16 = 0;
 const PROCESS: i16 = 8;
+const NOW: i16 = 16;
+/// Offset of the first worker's word.
+pub(super) const WORKERS: i32 = 64;
 const BYTES: usize = 4096;
+/// Workers that have a word of their own; further ones share those of others.
+const MOST_WORKERS: usize = (BYTES - WORKERS as usize) / 8;
 
-/// The words, for classifiers to ask. Without [`Presence::watch`] the process counts as there.
+/// How long a worker is believed to work after it wrote its word: far longer than a busy machine keeps it waiting.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// Between two writes: with the longest sleep of a worker still a tenth of that.
+const BEAT_NS: u64 = 100_000_000;
+
+/// The words that classifiers read. Without [`Presence::watch`] the process counts as there, and without
+/// [`Presence::pulses`] its workers as working.
 #[derive(Debug)]
-pub(super) struct Presence(Arc<SharedMemory>);
+pub(super) struct Presence {
+    memory: Arc<SharedMemory>,
+    /// Number of workers that write a word.
+    workers: AtomicU32,
+}
+
+/// The heartbeat of one worker.
+#[derive(Debug)]
+pub struct Pulse {
+    words: Region,
+    at: usize,
+    /// The kernel's time, and when that was.
+    kernel_ns: u64,
+    then: Instant,
+    /// The kernel's time when the clock of the worker began.
+    began_ns: u64,
+    /// When it writes next, by the clock of the worker.
+    due_ns: u64,
+}
 
 /// Notes the end of the process while it is kept.
 #[derive(Debug)]
@@ -32,12 +72,43 @@ pub struct Watch(#[allow(dead_code, reason = "dropping it ends the watch")] Owne
 
 impl Presence {
     pub(super) fn new() -> Result<Self, XdpError> {
-        Ok(Self(SharedMemory::new("presence", BYTES)?))
+        let memory = SharedMemory::new("presence", BYTES)?;
+        Ok(Self { memory, workers: AtomicU32::new(0) })
     }
 
     /// The map whose first word is not 0 once the process ended.
     pub(super) fn map(&self) -> &Map {
-        self.0.map()
+        self.memory.map()
+    }
+
+    /// Number of workers whose words classifiers read.
+    pub(super) fn workers(&self) -> u32 {
+        // Relaxed: the thread that loads classifiers has set it.
+        self.workers.load(Relaxed)
+    }
+
+    /// A heartbeat for each of so many workers, which begins now; classifiers that are loaded from here on read them.
+    pub(super) fn pulses(&self, workers: usize) -> Result<Vec<Pulse>, XdpError> {
+        let (kernel_ns, then) = self.time()?;
+        let words = workers.min(MOST_WORKERS);
+        self.workers.store(u32::try_from(words).unwrap_or_default(), Relaxed);
+        let first = WORKERS as usize / 8;
+        let pulse = |worker| Pulse::new(self.words(), first + worker % words, kernel_ns, then);
+        Ok((0..workers).map(pulse).collect())
+    }
+
+    /// The time as programs read it: in a time namespace a process reads another one.
+    fn time(&self) -> Result<(u64, Instant), XdpError> {
+        let mut a = Asm::new();
+        a.call(Helper::CoarseTimeNs).set_map_value(R1, self.map().as_fd(), NOW.into());
+        a.store(Double, R1, 0, R0).set(R0, XDP_DROP).exit();
+        // The shortest frame that a program is run on.
+        Program::load("clock", &a.finish())?.test(&[0; 14])?;
+        Ok((self.words().u64s()[NOW as usize / 8].load(Relaxed), Instant::now()))
+    }
+
+    fn words(&self) -> Region {
+        self.memory.region("presence", BYTES)
     }
 
     /// Notes the end of the calling process.
@@ -49,6 +120,34 @@ impl Presence {
             .trace(c"sched_process_exit")
             .map(Watch)
             .map_err(|source| XdpError::System { call: "bpf(RAW_TRACEPOINT_OPEN)", source })
+    }
+}
+
+impl Pulse {
+    fn new(words: Region, at: usize, kernel_ns: u64, then: Instant) -> Self {
+        let mut pulse = Self { words, at, kernel_ns, then, began_ns: 0, due_ns: 0 };
+        pulse.count_from(then);
+        pulse.beat(0);
+        pulse
+    }
+
+    /// Sets the time from which the worker's clock counts.
+    pub(crate) fn count_from(&mut self, start: Instant) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (before, after) = (self.then.duration_since(start), start.duration_since(self.then));
+        self.began_ns = self.kernel_ns.wrapping_sub(ns(before)).wrapping_add(ns(after));
+        self.due_ns = 0;
+    }
+
+    /// Notes that the worker works, at this time of its clock.
+    #[inline]
+    pub(crate) fn beat(&mut self, now_ns: u64) {
+        if now_ns >= self.due_ns {
+            self.due_ns = now_ns + BEAT_NS;
+            let until = self.began_ns.wrapping_add(now_ns).wrapping_add(PATIENCE_NS);
+            // Relaxed: one word, and nothing hangs on it.
+            self.words.u64s()[self.at].store(until, Relaxed);
+        }
     }
 }
 
@@ -90,13 +189,41 @@ mod tests {
             Err(error) if error.is_refused() => return lab::skipped("CAP_PERFMON"),
             watch => watch.unwrap(),
         };
-        let words = presence.0.region("presence", BYTES);
-        let word =
-            |at: i16| words.u64s()[at as usize / 8].load(std::sync::atomic::Ordering::Relaxed);
+        let words = presence.words();
+        let word = |at: i16| words.u64s()[at as usize / 8].load(Relaxed);
         assert_ne!(word(PROCESS), 0);
         std::thread::spawn(|| ()).join().unwrap();
         assert!(std::process::Command::new("true").status().unwrap().success());
         assert_eq!(word(ENDED), 0, "neither a thread of ours nor another process");
         drop(watch);
+    }
+
+    #[test]
+    fn a_worker_is_believed_for_two_seconds_of_the_kernels_clock() {
+        if !lab::can_bpf() {
+            return;
+        }
+        let presence = Presence::new().unwrap();
+        let mut pulses = presence.pulses(3).unwrap();
+        assert_eq!(presence.workers(), 3);
+        let words = presence.words();
+        let word = |worker: usize| words.u64s()[WORKERS as usize / 8 + worker].load(Relaxed);
+        let ahead = |word: u64| word - presence.time().unwrap().0;
+        // A tick more or less, on a busy machine.
+        let (most, least) = (2_000_000_000, 1_500_000_000);
+        for worker in 0..3 {
+            assert!((least..=most).contains(&ahead(word(worker))), "{}", ahead(word(worker)));
+        }
+        // A worker whose clock began a second ago, or will begin.
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        pulses[1].count_from(now.checked_sub(second).unwrap());
+        pulses[1].beat(1_000_000_000);
+        assert!((least..=most + 20_000_000).contains(&ahead(word(1))), "{}", ahead(word(1)));
+        let before = word(1);
+        pulses[1].beat(1_050_000_000);
+        assert_eq!(word(1), before, "not due yet");
+        pulses[1].beat(1_100_000_000);
+        assert_eq!(word(1), before + 100_000_000);
     }
 }

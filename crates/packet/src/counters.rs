@@ -241,4 +241,24 @@ impl WorkerCounters {
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().map(Count::read).sum()
     }
+
+    /// Counts the packets that were inside a worker that failed as dropped. Call it once its thread has ended.
+    pub fn fail(&self) {
+        let generated_dropped: u64 = self.generated_dropped.iter().map(Count::read).sum();
+        for (came, went, dropped, counts, held) in [
+            (&self.packets_in, &self.packets_out, self.dropped_total(), &self.dropped, &self.held),
+            (
+                &self.generated,
+                &self.generated_sent,
+                generated_dropped,
+                &self.generated_dropped,
+                &self.generated_held,
+            ),
+        ] {
+            // What was sent when it failed, and not yet counted so, counts as inside.
+            let inside = came.read().saturating_sub(went.read() + dropped);
+            counts[DropReason::NoWorker as usize].add(inside);
+            held.set(0);
+        }
+    }
 }

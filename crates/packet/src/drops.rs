@@ -74,6 +74,7 @@ reasons! {
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";
     Discarded = "discarded", "Reached an element whose purpose is to drop.";
     Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";
+    NoWorker = "no_worker", "Inside a worker that failed, or dropped in XDP because no worker would have applied a filter.";
 }
 
 /// How many reasons there are.

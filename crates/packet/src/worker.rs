@@ -474,15 +474,18 @@ mod tests {
     }
 
     fn rig(world: &World) -> Rig {
+        rig_of(world, &router_graph::plan().unwrap())
+    }
+
+    fn rig_of(world: &World, plan: &Plan) -> Rig {
         let pool = Pool::new(2048, 2048);
-        let plan = router_graph::plan().unwrap();
         let publisher = Publisher::new(world.forwarding());
         let counters = Arc::new(WorkerCounters::new(4, 64));
         let (commands, orders) = mpsc::channel();
         let (told, events) = mpsc::channel();
         let (asked, asks) = mpsc::sync_channel(2);
         let worker = Worker::new(WorkerOptions {
-            plan: &plan,
+            plan,
             pool: pool.clone(),
             reader: publisher.reader(),
             counters: counters.clone(),
@@ -720,6 +723,34 @@ mod tests {
         rig.worker.stop();
         assert_eq!((arrived.packets.read(), rig.counters.dropped_total()), (6 * BURST as u64, 0));
         rig.check_law();
+    }
+
+    #[test]
+    fn what_was_inside_a_worker_that_fails_is_counted() {
+        // One packet waits for a link address, others are under way.
+        let text = router_graph::TEXT.replace("FromPorts ->", "FromPorts -> PanicAfter(25) ->");
+        let plan = Plan::read("fails", &text, crate::ELEMENTS).unwrap();
+        let mut rig = rig_of(&world(), &plan);
+        let dsts = headers(&["192.0.2.1", "10.0.1.7", "203.0.113.1"]);
+        rig.add(0, Generator::new(&rig.pool, dsts, 60).limit(100));
+        let sink = Sink::new();
+        let arrived = sink.counters();
+        rig.add(1, sink);
+        rig.worker.set_burst(10);
+        let Rig { mut worker, pool, counters, commands, .. } = rig;
+        let thread = std::thread::spawn(move || worker.run(&mut Nap));
+        let failed = thread.join().unwrap_err();
+        drop(commands);
+        assert!(failed.downcast_ref::<&str>().unwrap().starts_with("PanicAfter"));
+        assert_eq!((counters.packets_in.read(), arrived.packets.read()), (30, 7));
+        counters.fail();
+        let ended = |reason: DropReason| counters.dropped[reason as usize].read();
+        let (out, held) = (counters.packets_out.read(), counters.held.read());
+        assert_eq!(counters.packets_in.read(), out + counters.dropped_total() + held);
+        assert_eq!(held, 0);
+        assert_eq!((out, ended(DropReason::NoRoute)), (7, 6));
+        assert_eq!(ended(DropReason::NoWorker), 17, "10 in the batch, 7 that waited");
+        assert_eq!(pool.free(), 2048);
     }
 
     #[test]

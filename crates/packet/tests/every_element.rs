@@ -106,6 +106,7 @@ const GRAPHS: &[Subject] = &[
         -> ToDevice(c); t [1] -> Queue(2000) -> Shaper(2000) -> BandwidthShaper(1MBps) -> ToDevice(d)"),
     ordered("FromDevice(a) -> Queue(2000) -> DelayShaper(1ms, CAPACITY 9) -> DelayUnqueue(0) -> ToDevice(b);
         RatedSource(LIMIT 5, RATE 1000) -> Discard; RandomSource(60, 0) -> s :: Switch(-1) -> Discard"),
+    ordered("FromDevice(a) -> PanicAfter(1000000) -> ToDevice(b)"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose

@@ -39,6 +39,8 @@ mod nd_solicitor;
 mod neighbors;
 mod next_hop;
 mod paint;
+#[cfg(any(test, feature = "testing"))]
+mod panic_after;
 mod ping_responder;
 mod prefix_counter;
 mod print;
@@ -129,6 +131,8 @@ pub static ELEMENTS: &[ElementClass] = &[
     paint::PAINT,
     paint::SWITCH,
     paint::TEE,
+    #[cfg(any(test, feature = "testing"))]
+    panic_after::CLASS,
     ping_responder::CLASS,
     prefix_counter::CLASS,
     print::CLASS,

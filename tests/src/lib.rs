@@ -13,6 +13,7 @@ pub mod traffic;
 pub mod world;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// The root of the checkout.
@@ -56,6 +57,26 @@ pub fn emulated() -> bool {
 /// How long a test waits at most for what takes `usual` at most: longer where a processor is emulated.
 pub fn patience(usual: Duration) -> Duration {
     usual * if emulated() { 10 } else { 1 }
+}
+
+/// The program with the elements of feature `testing`: `FINGERPOST_BIN`, or the one that is built with all features beside
+/// the running test. `None`, after saying so, when there is none.
+pub fn testing_program() -> Option<PathBuf> {
+    let file = std::env::temp_dir().join(format!("fpfails{}.click", std::process::id()));
+    std::fs::write(&file, "FromPorts -> PanicAfter(1) -> ToPorts").ok()?;
+    let knows = |program: &PathBuf| {
+        let check = Command::new(program).args(["graph", "check"]).arg(&file).output();
+        check.is_ok_and(|check| check.status.success())
+    };
+    // TARGET/debug/deps/THIS_TEST
+    let beside = std::env::current_exe().ok();
+    let beside = beside.and_then(|test| Some(test.ancestors().nth(2)?.join("fingerpost")));
+    let found = [program(), beside].into_iter().flatten().find(knows);
+    let _ = std::fs::remove_file(&file);
+    if found.is_none() {
+        skip("a build of fingerpost with feature testing");
+    }
+    found
 }
 
 /// The program as it is shipped: `FINGERPOST_BIN`, or the release build beside the running test.

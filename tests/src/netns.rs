@@ -7,7 +7,8 @@
 //! Interfaces are veths as `ip link add` makes them: all offloads on, MTU 1500.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -242,6 +243,7 @@ pub fn run(namespace: &str, words: &str) -> String {
 
 /// `fingerpost run` in a namespace. Killed when dropped.
 pub struct Router {
+    program: PathBuf,
     namespace: String,
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
@@ -267,6 +269,23 @@ impl Router {
         interfaces: usize,
     ) -> Self {
         let router = Self::begin(command, namespace, words);
+        router.wait_to_forward(interfaces);
+        router
+    }
+
+    /// The same with another build of the program.
+    ///
+    /// # Panics
+    /// As [`Router::start`].
+    pub fn start_program(
+        program: &Path,
+        command: impl Fn(&str, &str) -> Command,
+        namespace: &str,
+        words: &str,
+        interfaces: usize,
+    ) -> Self {
+        let words = format!("--ignore forwarding {words}");
+        let router = Self::spawn_program(program, command, namespace, &words);
         router.wait_to_forward(interfaces);
         router
     }
@@ -302,6 +321,15 @@ impl Router {
 
     fn spawn(command: impl Fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {
         let program = program().expect("the line was made with it");
+        Self::spawn_program(&program, command, namespace, words)
+    }
+
+    fn spawn_program(
+        program: &Path,
+        command: impl Fn(&str, &str) -> Command,
+        namespace: &str,
+        words: &str,
+    ) -> Self {
         let words = format!("{} run --json {words}", program.display());
         let mut child = command(namespace, words.trim_end())
             .stdout(Stdio::piped())
@@ -316,7 +344,7 @@ impl Router {
                 lines.lock().expect("no panic while holding it").push(line);
             }
         });
-        Self { namespace: namespace.to_owned(), child, said }
+        Self { program: program.to_owned(), namespace: namespace.to_owned(), child, said }
     }
 
     /// What it answers to `fingerpost` with these words, as JSON.
@@ -324,8 +352,7 @@ impl Router {
     /// # Panics
     /// When it does not.
     pub fn ask<T: serde::de::DeserializeOwned>(&self, words: &str) -> T {
-        let program = program().expect("the line was made with it");
-        let answer = run(&self.namespace, &format!("{} {words} --json", program.display()));
+        let answer = run(&self.namespace, &format!("{} {words} --json", self.program.display()));
         serde_json::from_str(&answer).expect("the answer is JSON")
     }
 
@@ -334,8 +361,7 @@ impl Router {
     /// # Panics
     /// When it does not.
     pub fn ask_lines<T: serde::de::DeserializeOwned>(&self, words: &str) -> Vec<T> {
-        let program = program().expect("the line was made with it");
-        let answer = run(&self.namespace, &format!("{} {words} --json", program.display()));
+        let answer = run(&self.namespace, &format!("{} {words} --json", self.program.display()));
         let parsed = |line| serde_json::from_str(line).expect("a line is JSON");
         answer.lines().map(parsed).collect()
     }
@@ -374,12 +400,26 @@ impl Router {
     /// When it fails, or its report is no JSON.
     pub fn stop(mut self) -> serde_json::Value {
         self.signal("TERM");
+        let (status, report) = self.end();
+        assert!(status.success(), "{status}: {:#?}", self.said());
+        report
+    }
+
+    /// Waits until it ends by itself; how it did, its report, and what it said.
+    ///
+    /// # Panics
+    /// When its report is no JSON.
+    pub fn ended(mut self) -> (ExitStatus, serde_json::Value, Vec<String>) {
+        let (status, report) = self.end();
+        (status, report, self.said())
+    }
+
+    fn end(&mut self) -> (ExitStatus, serde_json::Value) {
         let mut report = String::new();
         let mut stdout = self.child.stdout.take().expect("it is piped");
         stdout.read_to_string(&mut report).expect("the report is text");
         let status = self.child.wait().expect("it was started");
-        assert!(status.success(), "{status}: {:#?}", self.said());
-        serde_json::from_str(&report).expect("the report is JSON")
+        (status, serde_json::from_str(&report).expect("the report is JSON"))
     }
 
     /// Ends it at once, as a crash would.

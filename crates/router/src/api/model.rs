@@ -457,6 +457,8 @@ pub(crate) struct Status {
     pub(crate) interfaces: usize,
     /// Threads that forward.
     pub(crate) workers: usize,
+    /// Workers that have not failed: fewer only while the run ends because of a failure.
+    pub(crate) workers_alive: usize,
     /// Memory of the process, in KiB.
     pub(crate) resident_kib: u64,
 }

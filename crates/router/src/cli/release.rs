@@ -19,7 +19,8 @@ pub(super) const COMMAND: Command = Command {
 
 Ends the non-stop forwarding of `run --survive` in this network namespace. If no router runs, the
 kernel has the interfaces back at once. If one runs, it keeps them until it ends, and the kernel has
-them back then.",
+them back then. Gives back as well what a failed worker has left: interfaces that drop what they
+would forward, because nothing checks its sources.",
     arguments: Arguments::augment_args,
     run: |_, output| run(output),
 };

@@ -37,8 +37,8 @@ pub(super) const COMMAND: Command = Command {
 
 Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
 routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report. SIGHUP reads the file again and
-applies it like `config apply`.
+kernel and prints a report; so does a crash, without the report. If a worker fails, the run ends in
+the same way, with exit code 1. SIGHUP reads the file again and applies it like `config apply`.
 
 An interface stays with the kernel, or goes back to it, while the kernel has rules for its forwarded
 packets or forwarding is switched off. --ignore SUBSYSTEM takes it over in spite of them.
@@ -154,10 +154,16 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         let seconds = time.as_secs();
         message(format_args!("drivers forward on for {seconds} s, or until `fingerpost release`"));
     }
-    let report = daemon.stop();
+    tell(&mut daemon);
+    let (report, messages) = daemon.stop();
+    messages.iter().for_each(message);
     drop((server, socket));
     output.print(&report)?;
-    Ok(worked?)
+    worked?;
+    match report.workers - report.workers_alive {
+        0 => Ok(()),
+        failed => Err(DaemonError::Workers { failed, workers: report.workers }.into()),
+    }
 }
 
 /// The files that a run reads, and may read again.

@@ -271,14 +271,17 @@ fn write_drops(drops: &[Drops], to: &mut dyn Write) -> io::Result<()> {
 impl Report for Picture {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         let status = &self.status;
+        let workers = match status.workers - status.workers_alive {
+            0 => status.workers.to_string(),
+            _ => format!("{} of {}", status.workers_alive, status.workers),
+        };
         writeln!(
             to,
-            "fingerpost {}, process {}, up {:.0} s, {} MiB, {} workers, {} IPv4 and {} IPv6 prefixes",
+            "fingerpost {}, process {}, up {:.0} s, {} MiB, {workers} workers, {} IPv4 and {} IPv6 prefixes",
             status.version,
             status.pid,
             status.seconds,
             status.resident_kib >> 10,
-            status.workers,
             status.routes_v4,
             status.routes_v6
         )?;

@@ -128,6 +128,8 @@ pub(crate) enum DaemonError {
     Permission(#[from] Missing),
     #[error("no interface can be taken over: {0}")]
     Refused(String),
+    #[error("{failed} of {workers} workers failed: the router must be started again")]
+    Workers { failed: usize, workers: usize },
 }
 
 fn to_read(error: &SourceError) -> &'static str {
@@ -217,7 +219,8 @@ impl Daemon {
         let filters = Filters::new(config)?;
         let mut found = Vec::new();
         // First of all: what was left forwards on while this one learns.
-        let survival = Survival::begin(config.takeover.survive(), &mut found);
+        let looks = config.checks_sources() || !config.filter.is_empty();
+        let survival = Survival::begin(config.takeover.survive(), looks, &mut found);
         let flow_seed = survival.flow_seed(config.groups.flow_seed);
         let Learned { mut control, kernel, sources, messages } = learn(config)?;
         let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
@@ -245,12 +248,13 @@ impl Daemon {
         let plan = router_graph::plan_with(None, &filters.sources(config));
         let plan = plan.expect("the built-in graph is whole: a test builds it");
         let mut workers = Vec::new();
-        for core in cores.into_iter().take(count) {
+        let pulses = interfaces.pulses(count);
+        for (core, pulse) in cores.into_iter().zip(pulses) {
             let pool = Pool::new(frames, frame_bytes);
             let counters = Arc::new(WorkerCounters::new(COUNTED_PORTS, COUNTED_ADJACENCIES));
             let (wait, waker) = PollWait::new().map_err(DaemonError::Thread)?;
             let (commands, commands_in) = channel();
-            let worker = Worker::new(WorkerOptions {
+            let mut worker = Worker::new(WorkerOptions {
                 plan: &plan,
                 pool: pool.clone(),
                 reader: control.reader(),
@@ -260,10 +264,13 @@ impl Daemon {
                 events: events_in.clone(),
                 flow_seed,
             });
+            if let Some(pulse) = pulse {
+                worker.set_pulse(pulse);
+            }
             let nodes = worker.graph().counters();
             let thread = spawn(worker, wait, pin.then_some(core)).map_err(DaemonError::Thread)?;
-            let thread = Some(thread);
-            workers.push(WorkerHandle { commands, waker, pool, counters, nodes, thread });
+            let (thread, failed) = (Some(thread), false);
+            workers.push(WorkerHandle { commands, waker, pool, counters, nodes, thread, failed });
         }
         let mut daemon = Self {
             config: config.clone(),
@@ -317,7 +324,7 @@ impl Daemon {
     /// Works until `stop` says so; `each` is called about a hundred times a second.
     ///
     /// # Errors
-    /// When the kernel can no longer be followed.
+    /// When the kernel can no longer be followed, or a worker has failed.
     pub(crate) fn run(
         &mut self,
         stop: &mut dyn FnMut() -> bool,
@@ -344,6 +351,7 @@ impl Daemon {
     /// One burst: take, commit, carry out, answer.
     fn turn(&mut self) -> Result<(), DaemonError> {
         let now = Instant::now();
+        self.check_workers()?;
         self.control.set_time(SystemTime::now());
         self.kernel.turn(&mut self.control)?;
         // What is the host's own is so before a commit that may take its time.
@@ -391,6 +399,26 @@ impl Daemon {
         self.end_abandoned_trace(now);
         self.answer_questions();
         Ok(())
+    }
+
+    /// Fails when a worker has failed. It takes its share of every interface along, and the cause may recur at once: so the
+    /// run ends, and its supervisor starts another one.
+    fn check_workers(&mut self) -> Result<(), DaemonError> {
+        if !self.workers.iter().any(WorkerHandle::has_ended) {
+            return Ok(());
+        }
+        for (number, worker) in self.workers.iter_mut().enumerate().filter(|(_, w)| w.has_ended()) {
+            let why = worker.join().unwrap_or_else(|| "it ended".to_owned());
+            worker.failed = true;
+            self.messages.push(format!("worker {number} failed: {why}"));
+        }
+        let failed = self.workers.len() - self.workers_alive();
+        Err(DaemonError::Workers { failed, workers: self.workers.len() })
+    }
+
+    /// Workers that have not failed.
+    pub(crate) fn workers_alive(&self) -> usize {
+        self.workers.iter().filter(|worker| !worker.failed && !worker.has_ended()).count()
     }
 
     /// Takes what happened to interfaces, for the log and for who follows.
@@ -505,23 +533,24 @@ impl Daemon {
         self.interfaces.survives()
     }
 
-    /// Stops the workers, gives the interfaces back to the kernel and says what happened.
-    pub(crate) fn stop(mut self) -> Report {
+    /// Stops the workers and gives the interfaces back to the kernel. Returns the report, and the messages since
+    /// [`Daemon::take_messages`].
+    pub(crate) fn stop(mut self) -> (Report, Vec<String>) {
         // Who still asks is told so.
         self.questions = None;
         // The kernel has its frames from here on; what is in our rings is still carried.
-        self.interfaces.quiesce();
+        self.interfaces.quiesce(self.workers_alive() < self.workers.len());
         // The last first: what one sends by another's queue is still carried.
-        for worker in self.workers.iter_mut().rev() {
+        for (number, worker) in self.workers.iter_mut().enumerate().rev() {
             worker.tell(Command::Stop);
-            if let Some(thread) = worker.thread.take()
-                && thread.join().is_err()
-            {
-                self.messages.push("a worker failed".into());
+            if let Some(why) = worker.join() {
+                self.messages.push(format!("worker {number} failed: {why}"));
             }
         }
         self.interfaces.detach();
-        self.report()
+        self.messages.extend(self.interfaces.take_notices());
+        let messages = self.take_messages();
+        (self.report(), messages)
     }
 }
 

@@ -61,6 +61,7 @@ mod tests {
                 remedy: None,
                 punted: 0,
                 redirected: 0,
+                held_back: 0,
             };
             driven.note(&mut control, rows.iter().map(report).collect());
             let text = |what: &Happened| match what {

@@ -40,6 +40,8 @@ pub(crate) struct Report {
     pub(crate) punted: u64,
     pub(crate) seconds: f64,
     pub(crate) workers: usize,
+    /// Workers that have not failed.
+    pub(crate) workers_alive: usize,
     /// Times that the kernel lost messages to us and said everything again.
     pub(crate) resyncs: u64,
     pub(crate) interfaces: Vec<InterfaceReport>,
@@ -79,6 +81,9 @@ impl Report {
                 None => {}
             }
         }
+        // Of these no worker knows.
+        let held_back = daemon.interfaces.held_back();
+        *dropped.entry(DropReason::NoWorker.name()).or_default() += held_back;
         dropped.retain(|_, count| *count > 0);
         let received_in_drivers = daemon.interfaces.received_in_drivers();
         let ended_in_drivers = received_in_drivers.values().map(|received| received.packets);
@@ -100,7 +105,7 @@ impl Report {
             bytes_v6,
             bytes_per_prefix_v4: each_v4,
             bytes_per_prefix_v6: each_v6,
-            packets_in: sum(&|c| c.packets_in.read()) + ended_in_drivers.sum::<u64>(),
+            packets_in: sum(&|c| c.packets_in.read()) + ended_in_drivers.sum::<u64>() + held_back,
             packets_out: sum(&|c| c.packets_out.read()) + forwarded_in_drivers,
             forwarded_in_drivers,
             left_in_drivers,
@@ -110,6 +115,7 @@ impl Report {
             punted: daemon.interfaces.punted(),
             seconds: daemon.started.elapsed().as_secs_f64(),
             workers: daemon.workers.len(),
+            workers_alive: daemon.workers_alive(),
             resyncs: daemon.kernel.resyncs,
             interfaces: daemon.interfaces.report(),
             sources: control.sources().map(Source::from).collect(),

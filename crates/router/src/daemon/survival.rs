@@ -36,8 +36,9 @@ pub(super) struct Survival {
 
 impl Survival {
     /// Looks for what was left in this network namespace, and keeps it forwarding. `patience`: for how long
-    /// drivers are to forward without this process. What goes wrong is told in `said`; it ends nothing.
-    pub(super) fn begin(patience: Option<Duration>, said: &mut Vec<String>) -> Self {
+    /// drivers are to forward without this process. `looks`: at sources, so that interfaces are to be held where a worker
+    /// fails. What goes wrong is told in `said`; it ends nothing.
+    pub(super) fn begin(patience: Option<Duration>, looks: bool, said: &mut Vec<String>) -> Self {
         let name = sys::namespace_number().to_string();
         let pins = Pins::find(&name).unwrap_or_else(|error| {
             said.push(format!("cannot tell whether a daemon before left anything: {error}"));
@@ -50,6 +51,14 @@ impl Survival {
         {
             said.push(format!("forwarding will end with this process: {why}"));
             survival.patience = None;
+        }
+        if looks
+            && survival.pins.is_none()
+            && let Err(why) = survival.make_folder()
+        {
+            said.push(format!(
+                "where a worker fails the kernel will forward, and look at no sources: {why}"
+            ));
         }
         survival
     }
@@ -183,6 +192,25 @@ impl Survival {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Keeps the link of an interface beyond this process, whose program drops what is to be forwarded.
+    pub(super) fn hold(&mut self, ifindex: u32, link: &Link) -> Result<(), String> {
+        if link.mode() == Mode::Generic {
+            return Err("in generic mode no program outlives its process".into());
+        }
+        let pins = match &self.pins {
+            Some(pins) => pins,
+            None => self.make_folder()?,
+        };
+        pins.keep(ifindex, link).map_err(|error| error.to_string())
+    }
+
+    /// Makes the folder of this router. To mount a file system for it takes privileges of the start.
+    fn make_folder(&mut self) -> Result<&Pins, String> {
+        let made = Pins::make(&sys::namespace_number().to_string());
+        let (pins, _) = made.map_err(|error| format!("no file system of type bpf: {error}"))?;
+        Ok(self.pins.insert(pins))
     }
 
     /// The link of an interface ends with its last owner.

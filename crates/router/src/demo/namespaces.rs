@@ -150,7 +150,8 @@ fn route(
         }
     });
     let path_ns = daemon.path_ns();
-    let report = daemon.stop();
+    let (report, messages) = daemon.stop();
+    messages.into_iter().for_each(progress);
     worked?;
     Ok((report, path_ns))
 }

@@ -42,7 +42,9 @@ impl Daemon {
                 },
                 policy: drive.and_then(|row| row.policy.clone()),
                 remedy: drive.and_then(|row| row.remedy.clone()),
-                rx_packets: count(&|c| c.rx_packets.read()) + in_driver.packets,
+                rx_packets: count(&|c| c.rx_packets.read())
+                    + in_driver.packets
+                    + drive.map_or(0, |row| row.held_back),
                 rx_bytes: count(&|c| c.rx_bytes.read()) + in_driver.bytes,
                 tx_packets: count(&|c| c.tx_packets.read()) + sent.packets,
                 tx_bytes: count(&|c| c.tx_bytes.read()) + sent.bytes,

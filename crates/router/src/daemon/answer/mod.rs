@@ -44,6 +44,7 @@ impl Daemon {
             routes_v6: self.control.rib_v6().len(),
             interfaces: self.taken_over(),
             workers: self.workers.len(),
+            workers_alive: self.workers_alive(),
             resident_kib: report::resident_kib(),
         }
     }

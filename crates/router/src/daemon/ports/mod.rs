@@ -16,7 +16,7 @@ use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
-use fingerpost_packet::xdp::presence::Watch;
+use fingerpost_packet::xdp::presence::{Pulse, Watch};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::AskOutside;
@@ -45,6 +45,8 @@ pub(super) struct WorkerHandle {
     /// Of the elements of its graph.
     pub(super) nodes: Arc<[NodeCounters]>,
     pub(super) thread: Option<std::thread::JoinHandle<()>>,
+    /// Whether its thread ended by a panic, or without a command to stop.
+    pub(super) failed: bool,
 }
 
 impl WorkerHandle {
@@ -52,6 +54,21 @@ impl WorkerHandle {
         // A worker that is gone was told to stop, or failed and said so.
         let _ = self.commands.send(command);
         self.waker.wake();
+    }
+
+    /// Whether its thread has ended, and nobody has noticed yet.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(std::thread::JoinHandle::is_finished)
+    }
+
+    /// Waits for the end of its thread. Returns the words of a panic, and counts what was inside the worker then.
+    pub(super) fn join(&mut self) -> Option<String> {
+        let panic = self.thread.take()?.join().err()?;
+        self.failed = true;
+        self.counters.fail();
+        let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+        let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
+        Some(words.unwrap_or_else(|| "it panicked".to_owned()))
     }
 }
 
@@ -96,6 +113,8 @@ pub(crate) struct InterfaceReport {
     pub(crate) punted: u64,
     /// Frames handed to the workers' sockets.
     pub(crate) redirected: u64,
+    /// Frames dropped in XDP, since no worker would have looked at their sources.
+    pub(crate) held_back: u64,
 }
 
 /// Name of an interface, and how it would be driven or why it stays with the kernel.
@@ -125,8 +144,8 @@ pub(crate) struct Interfaces {
     /// Ports that workers were told to give back: how many have yet to do so, and when they were told.
     closing: BTreeMap<u16, (usize, Instant)>,
     pub(super) vlans: Vlans,
-    /// Frames that interfaces left to the kernel before they were closed.
-    closed_punted: u64,
+    /// Counts of interfaces that were closed.
+    closed: Seen,
     /// How the interfaces were driven, once all are given back.
     last: Vec<InterfaceReport>,
     pub(super) notices: Vec<String>,
@@ -163,11 +182,23 @@ impl Interfaces {
             stand_ins: StandIns::default(),
             closing: BTreeMap::new(),
             vlans: Vlans::default(),
-            closed_punted: 0,
+            closed: Seen::default(),
             last: Vec::new(),
             notices,
             refused: None,
         })
+    }
+
+    /// A heartbeat for each worker, where the kernel can read it: before any interface is opened.
+    pub(super) fn pulses(&mut self, workers: usize) -> Vec<Option<Pulse>> {
+        match self.local.pulses(workers) {
+            Ok(pulses) => pulses.into_iter().map(Some).collect(),
+            Err(error) => {
+                let words = "a process that is stopped keeps its frames from the kernel";
+                self.notices.push(format!("{words}: {error}"));
+                (0..workers).map(|_| None).collect()
+            }
+        }
     }
 
     /// Forwards in the drivers too, if the path allows it and a driver can: from the next commit on the
@@ -480,7 +511,7 @@ impl Interfaces {
         let mut links = Vec::new();
         for (link, reason) in released {
             let Some(open) = self.open.get_mut(link) else { continue };
-            let punted = open.counts().0;
+            let seen = open.counts();
             let Drive::Afxdp { classifier, queues, _link } =
                 std::mem::replace(&mut open.drive, Drive::Kernel)
             else {
@@ -492,10 +523,10 @@ impl Interfaces {
                 forwarder.remove_port(port);
             }
             // Where it fails the frames of its queues are lost with its sockets.
-            if let Err(error) = classifier.clear_sockets(queues) {
+            if let Err(error) = leave_all(&classifier, queues) {
                 self.notices.push(format!("{name}: {error}"));
             }
-            self.closed_punted += punted;
+            self.closed += seen;
             self.notices.push(format!("{name}: given back to the kernel: {reason}"));
             links.push((*link, port, name, _link));
         }
@@ -574,6 +605,13 @@ impl Interfaces {
     /// The configuration has these from now on.
     pub(super) fn set_filters(&mut self, filters: Vec<Filter>) {
         self.options.config.filter = filters;
+        for open in self.open.values() {
+            if let Drive::Afxdp { classifier, .. } = &open.drive
+                && let Err(error) = classifier.hold(self.holds(&open.state.name))
+            {
+                self.notices.push(format!("{}: {error}", open.state.name));
+            }
+        }
         let kernel = |open: &&Open| matches!(open.drive, Drive::Kernel);
         let names: Vec<String> =
             self.open.values().filter(kernel).map(|open| open.state.name.clone()).collect();
@@ -598,7 +636,7 @@ impl Interfaces {
             forwarder.remove_port(open.port);
         }
         self.survival.let_go(link, &mut self.notices);
-        self.closed_punted += open.counts().0;
+        self.closed += open.counts();
         self.notices.push(format!("{}: closed", open.state.name));
         self.remove(open.port, workers);
     }
@@ -690,7 +728,7 @@ impl Interfaces {
         self.open
             .iter()
             .map(|(&link, open)| {
-                let (punted, redirected) = open.counts();
+                let Seen { punted, redirected, held_back } = open.counts();
                 let (path, mut mode) = self.ways(open);
                 let policy = self.mark(link).map(str::to_owned);
                 if let (Drive::Afxdp { .. }, Some(policy)) = (&open.drive, &policy) {
@@ -705,6 +743,7 @@ impl Interfaces {
                     remedy: self.remedy(open),
                     punted,
                     redirected,
+                    held_back,
                 }
             })
             .collect()
@@ -712,7 +751,17 @@ impl Interfaces {
 
     /// Frames that the classifiers left to the kernel, on interfaces past and present.
     pub(crate) fn punted(&self) -> u64 {
-        self.closed_punted + self.open.values().map(|open| open.counts().0).sum::<u64>()
+        self.closed.punted + self.open.values().map(|open| open.counts().punted).sum::<u64>()
+    }
+
+    /// Frames that the classifiers dropped for want of a worker, on interfaces past and present.
+    pub(super) fn held_back(&self) -> u64 {
+        self.closed.held_back + self.open.values().map(|open| open.counts().held_back).sum::<u64>()
+    }
+
+    /// Whether the kernel must not forward what an interface receives, since it would not look at the sources.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.options.config.looks_at_sources(name)
     }
 
     /// For how long drivers forward on when this process ends now; `None` when they do not.
@@ -720,22 +769,40 @@ impl Interfaces {
         self.forwarder.as_ref().and(self.survival.lasts())
     }
 
-    /// Leaves the frames of all interfaces to the kernel: what lies in the rings afterwards is all that will.
-    pub(super) fn quiesce(&mut self) {
-        for open in self.open.values() {
-            if let Drive::Afxdp { classifier, queues, .. } = &open.drive
-                && let Err(error) = classifier.clear_sockets(*queues)
-            {
-                self.notices.push(format!("{}: {error}", open.state.name));
-            }
+    /// Leaves the frames of all interfaces to the kernel: what lies in the rings afterwards is all that will. After a failure
+    /// (`failed`) frames whose sources are looked at are dropped instead, and stay so after the end of this process.
+    pub(super) fn quiesce(&mut self, failed: bool) {
+        let mut notices = Vec::new();
+        for (&link, open) in &self.open {
+            let Drive::Afxdp { classifier, queues, _link: attached } = &open.drive else {
+                continue;
+            };
+            let name = &open.state.name;
+            let left = if failed && classifier.holds() {
+                notices.push(match self.survival.hold(link, attached) {
+                    Ok(()) => format!(
+                        "{name}: drops what it would forward until a daemon takes it over, or `fingerpost release`: its sources are to be looked at"
+                    ),
+                    Err(why) => format!(
+                        "{name}: goes back to the kernel, which forwards without looking at sources: {why}"
+                    ),
+                });
+                classifier.clear_sockets(*queues)
+            } else {
+                leave_all(classifier, *queues)
+            };
+            notices.extend(left.err().map(|error| format!("{name}: {error}")));
         }
+        self.notices.extend(notices);
         xdp::wait_for_programs();
     }
 
     /// Takes all programs off, so that the kernel has its frames back; those that are to survive stay.
     pub(crate) fn detach(&mut self) {
         self.last = self.report();
-        self.closed_punted = self.punted();
+        for open in self.open.values() {
+            self.closed += open.counts();
+        }
         let survives = self.survives().is_some();
         for open in std::mem::take(&mut self.open).into_values() {
             if let Some(forwarder) = &self.forwarder
@@ -797,14 +864,39 @@ pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, St
 /// Kinds of devices, besides hardware, that have receive queues of their own.
 const DRIVEN_KINDS: &[&str] = &["veth", "tun"];
 
+/// Leaves all frames of so many queues to the kernel.
+fn leave_all(classifier: &Classifier, queues: u32) -> Result<(), xdp::XdpError> {
+    classifier.hold(false)?;
+    classifier.clear_sockets(queues)
+}
+
+/// Frames that a classifier has seen.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Frames left to the kernel.
+    punted: u64,
+    /// Frames given to sockets.
+    redirected: u64,
+    /// Frames dropped for want of a worker.
+    held_back: u64,
+}
+
+impl std::ops::AddAssign for Seen {
+    fn add_assign(&mut self, more: Self) {
+        self.punted += more.punted;
+        self.redirected += more.redirected;
+        self.held_back += more.held_back;
+    }
+}
+
 impl Open {
-    /// Frames left to the kernel, and frames taken.
-    fn counts(&self) -> (u64, u64) {
+    fn counts(&self) -> Seen {
         match &self.drive {
-            Drive::Afxdp { classifier, .. } => {
-                classifier.counts().map_or((0, 0), |c| (c.passed, c.redirected))
-            }
-            Drive::Kernel => (0, 0),
+            Drive::Afxdp { classifier, .. } => classifier.counts().map_or_else(
+                |_| Seen::default(),
+                |c| Seen { punted: c.passed, redirected: c.redirected, held_back: c.held_back },
+            ),
+            Drive::Kernel => Seen::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use fingerpost_packet::worker::Command;
 use fingerpost_packet::xdp::{self, Classifier};
 use fingerpost_route::LinkState;
 
-use super::{Drive, Interfaces, Open, WorkerHandle, takes};
+use super::{Drive, Interfaces, Open, WorkerHandle, leave_all, takes};
 use crate::config::Mode;
 use crate::daemon::features::Asker;
 
@@ -159,7 +159,7 @@ impl Interfaces {
         let received = self.let_in(&ready);
         let Ready { link, port, state, classifier, attached, adopted, sockets, how, .. } = ready;
         if let Err(error) = received {
-            let _ = classifier.clear_sockets(u32::try_from(sockets.len()).unwrap_or(u32::MAX));
+            let _ = leave_all(&classifier, u32::try_from(sockets.len()).unwrap_or(u32::MAX));
             xdp::wait_for_programs();
             self.retire(link, port, &state.name, workers);
             drop(attached);
@@ -183,6 +183,7 @@ impl Interfaces {
         for (queue, socket) in (0..).zip(&ready.sockets) {
             classifier.set_socket(queue, socket.as_fd())?;
         }
+        classifier.hold(self.holds(&ready.state.name))?;
         if let Some(forwarder) = &self.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)
         {

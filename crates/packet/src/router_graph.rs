@@ -162,7 +162,8 @@ mod tests {
         let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[2]);
         assert_eq!(router.run(&[v4, v6]).len(), 0);
         assert_eq!(router.graph.held().received, 2);
-        let want = [Ask::Neighbor { port: 1, addr: [10, 0, 1, 7].into() }, Ask::Adjacency(6)];
+        let want =
+            [Ask::Neighbor { port: 1, addr: [10, 0, 1, 7].into(), ingress: 0 }, Ask::Adjacency(6)];
         assert_eq!(router.bench.asks, want);
         world.neighbor(4, 1);
         world.neighbor(6, 2);

@@ -163,5 +163,7 @@ pub enum Ask {
         port: u16,
         /// The station.
         addr: IpAddr,
+        /// The port that its packets came in by: pending resolutions are shared among these.
+        ingress: u16,
     },
 }

@@ -7,9 +7,10 @@
 //! `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS`: sends numbered UDP packets, RATE a second in all, in turn
 //! to each address; prints `sent N`.
+//! `transfer sweep PREFIX RATE SECONDS`: sends UDP packets to random addresses of a prefix; prints `sent N`.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["send", addr, bytes] => send(addr, bytes),
         ["count", addr, flows, seconds] => count(addr, flows, seconds),
         ["blast", addrs, rate, seconds] => blast(addrs, rate, seconds),
+        ["sweep", prefix, rate, seconds] => sweep(prefix, rate, seconds),
         _ => Err(anyhow::anyhow!("see the head of transfer.rs")),
     };
     match done {
@@ -168,8 +170,48 @@ fn count_at(
 
 fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {
     let addrs: Vec<SocketAddr> = addrs.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    paced(addrs[0].is_ipv4(), rate, seconds, |sent| {
+        let flow = sent % addrs.len() as u64;
+        let number = sent / addrs.len() as u64;
+        // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
+        // none has by chance that of an empty one, which routers may take for one that is still to be made.
+        let packet = [flow, number, !number].map(u64::to_le_bytes).concat();
+        Ok((packet, addrs[usize::try_from(flow)?]))
+    })
+}
+
+fn sweep(prefix: &str, rate: &str, seconds: &str) -> Result<String> {
+    let (first, len) = prefix.split_once('/').context("a prefix")?;
+    let (first, len): (IpAddr, u32) = (first.parse()?, len.parse()?);
+    let mut random = 0u64;
+    paced(first.is_ipv4(), rate, seconds, |_| {
+        // SplitMix64.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = mixed ^ mixed >> 27;
+        let to = match first {
+            IpAddr::V4(first) => {
+                let host = u32::MAX.checked_shr(len).unwrap_or(0);
+                IpAddr::from((u32::from(first) | u32::try_from(mixed >> 32)? & host).to_be_bytes())
+            }
+            IpAddr::V6(first) => {
+                let host = u128::MAX.checked_shr(len).unwrap_or(0);
+                IpAddr::from((u128::from(first) | u128::from(mixed) & host).to_be_bytes())
+            }
+        };
+        Ok((vec![0; 24], SocketAddr::new(to, 7100)))
+    })
+}
+
+/// Sends what `next` makes of the number of a packet, so many a second.
+fn paced(
+    v4: bool,
+    rate: &str,
+    seconds: &str,
+    mut next: impl FnMut(u64) -> Result<(Vec<u8>, SocketAddr)>,
+) -> Result<String> {
     let (rate, seconds): (u64, u64) = (rate.parse()?, seconds.parse()?);
-    let any: SocketAddr = if addrs[0].is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
+    let any: SocketAddr = if v4 { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
     let socket = UdpSocket::bind(any)?;
     let began = Instant::now();
     let mut sent = 0u64;
@@ -177,14 +219,10 @@ fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {
         // By the clock, so that a delay is made up for.
         let due = u64::try_from(began.elapsed().as_micros())? * rate / 1_000_000;
         while sent < due {
-            let flow = sent % addrs.len() as u64;
-            let number = sent / addrs.len() as u64;
-            // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
-            // none has by chance that of an empty one, which routers may take for one that is still to be made.
-            let packet = [flow, number, !number].map(u64::to_le_bytes).concat();
+            let (packet, to) = next(sent)?;
             // ICMP errors come back as errors of the next send: the packet goes out all the same.
-            if socket.send_to(&packet, addrs[usize::try_from(flow)?]).is_err() {
-                socket.send_to(&packet, addrs[usize::try_from(flow)?])?;
+            if socket.send_to(&packet, to).is_err() {
+                socket.send_to(&packet, to)?;
             }
             sent += 1;
         }

@@ -246,7 +246,8 @@ mod tests {
             let some: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
             rig.receive("ip", &some);
         }
-        assert_eq!(rig.read("q.queries"), "1024", "there is room for no more");
+        let read = |name| rig.read(name).parse::<u64>().unwrap();
+        assert_eq!([read("q.queries"), read("q.length"), read("q.drops")], [1100, 768, 332]);
         let sent = rig.receive("ip", &[&packet(7, 2)]);
         assert_eq!(
             (sent.len(), seen(&sent[..1]).as_str(), sent[1].0.as_str()),

@@ -1,7 +1,7 @@
 //! Keeps packets whose next hop has no link address yet, and asks for it (dataplane 7).
 //!
-//! Packets wait by what they wait for: an adjacency, or a station on the link of a port. How many may is said
-//! by [`super::waiting`]; more are dropped. The control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
+//! Packets wait by what they wait for: an adjacency, or a station on the link of a port and the port that its packets came
+//! in by. How many may is said by [`super::waiting`]; more are dropped, or take the place of others. The control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
 //! address is known, packets go back to the lookup, since their route may have changed meanwhile; when
 //! it is known that the station is silent, or after 3 seconds, each goes where an ICMP error is made
 //! of it (RFC 1812 3.3.2). A silent neighbor is asked for again as long as packets come for it.
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::Addr;
 use fingerpost_route::{Ask, Leg};
 
-use super::waiting::{ASK_NS, PATIENCE_NS, Waiting};
+use super::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
 use super::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::buf::Batch;
 use crate::cause::Cause;
@@ -68,16 +68,16 @@ fn family(frame: &[u8]) -> u16 {
 }
 
 /// What a packet waits for.
-fn key(leg: Leg, frame: &[u8], network: usize) -> Option<Ask> {
+fn key(leg: Leg, frame: &[u8], network: usize, ingress: u16) -> Option<(Ask, Share)> {
     match leg {
-        Leg::Adjacency(index) => Some(Ask::Adjacency(index)),
+        Leg::Adjacency(index) => Some((Ask::Adjacency(index), Share::Gateway)),
         Leg::Glean(port) => {
             let addr = if family(frame) == 0 {
                 Ip4::at(frame, network)?.dst().to_ip()
             } else {
                 Ip6::at(frame, network)?.dst().to_ip()
             };
-            Some(Ask::Neighbor { port, addr })
+            Some((Ask::Neighbor { port, addr, ingress }, Share::Host(ingress)))
         }
         _ => None,
     }
@@ -96,7 +96,7 @@ fn state(key: Ask, cx: &Context<'_>) -> State {
                 State::Waiting
             }
         }
-        Ask::Neighbor { port, addr } => {
+        Ask::Neighbor { port, addr, .. } => {
             // A link and its stations are in one table.
             let fib = forwarding.ports.fib(port);
             let hop = match addr {
@@ -117,11 +117,14 @@ impl Element for Hold {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
             let leg = Leg::decode(meta.note);
-            let Some(key) = key(leg, batch.bytes(i), meta.network.into()) else {
+            let waits_for = key(leg, batch.bytes(i), meta.network.into(), meta.port);
+            let Some((key, share)) = waits_for else {
                 batch.discard(i, DropReason::Unresolved);
                 continue;
             };
-            let Some((wait, ask)) = self.waiting.wait(key, cx.now_ns) else {
+            let now_ns = cx.now_ns;
+            let drop = &mut |packet| cx.drop_packet(packet, DropReason::HoldFull);
+            let Some((wait, ask)) = self.waiting.wait(key, share, now_ns, drop) else {
                 batch.discard(i, DropReason::HoldFull);
                 continue;
             };
@@ -129,7 +132,8 @@ impl Element for Hold {
             if ask {
                 cx.ask(key);
             }
-            if !self.waiting.has_room(key) {
+            let drop = &mut |packet| cx.drop_packet(packet, DropReason::HoldFull);
+            if !self.waiting.has_room(key, drop) {
                 batch.discard(i, DropReason::HoldFull);
                 continue;
             }
@@ -248,7 +252,7 @@ mod tests {
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         put(&mut bench, &mut hold, Leg::Glean(1), &frame(7));
         put(&mut bench, &mut hold, Leg::Glean(1), &frame(8));
-        let ask = |n| Ask::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]) };
+        let ask = |n| Ask::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]), ingress: 0 };
         assert_eq!(bench.asks, [ask(7), ask(8)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         world.neighbor(3, 1);
@@ -305,6 +309,58 @@ mod tests {
         hold.stop(&mut bench.context());
         let counters = &bench.counters;
         assert_eq!(counters.dropped[DropReason::Shutdown as usize].read(), PACKETS.into());
+        assert_eq!((hold.held().total(), bench.pool.free()), (0, 4096));
+    }
+
+    #[test]
+    fn a_sweep_takes_room_from_nobody_but_itself() {
+        let mut world = World::new();
+        world.leg("10.0.0.0/16", Leg::Glean(1));
+        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        bench.pool = crate::Pool::new(4096, 2048);
+        let ask = |bench: &mut Bench, hold: &mut Hold, leg: Leg, ingress: u16, host: u16| {
+            let [upper, lower] = host.to_be_bytes();
+            let frame = frame_v4("10.9.0.9", &format!("10.0.{upper}.{lower}"), 64, 17, &[lower]);
+            let mut batch = crate::testing::batch(&bench.pool, ingress, [&frame[..]]);
+            batch.meta_mut()[0].network = 14;
+            batch.meta_mut()[0].note = leg.encode();
+            hold.process(0, &mut batch, &mut bench.context());
+            batch.decision(0)
+        };
+        let dropped = |bench: &Bench| bench.counters.dropped[DropReason::HoldFull as usize].read();
+        // Of another port, before the sweep and in the midst of it.
+        for host in 1..=100 {
+            assert_eq!(ask(&mut bench, &mut hold, Leg::Glean(1), 2, host), Decision::Taken);
+        }
+        for host in 1000..6000 {
+            bench.now_ns += 200_000;
+            assert_eq!(ask(&mut bench, &mut hold, Leg::Glean(1), 0, host), Decision::Taken);
+        }
+        assert_eq!((bench.asks.len(), hold.held().total(), dropped(&bench)), (5100, 768, 4332));
+        assert_eq!(hold.waiting.keys(), 768);
+        // Next hops of routes have a quarter for themselves.
+        for index in 0..256 {
+            let taken = ask(&mut bench, &mut hold, Leg::Adjacency(index), 0, 1);
+            assert_eq!(taken, Decision::Taken, "{index}");
+        }
+        assert_eq!((hold.held().total(), hold.waiting.keys()), (1024, 1024));
+        assert_eq!(ask(&mut bench, &mut hold, Leg::Adjacency(256), 0, 1), Decision::Taken);
+        // All hosts of the other port are there still, and most of the sweep's latest.
+        let waits = |hold: &mut Hold, ingress, host: u16| {
+            let addr = IpAddr::from([10, 0, host.to_be_bytes()[0], host.to_be_bytes()[1]]);
+            let mut packets = 0;
+            let key = Ask::Neighbor { port: 1, addr, ingress };
+            hold.waiting.release(key, |packet| {
+                packets += 1;
+                drop(packet);
+            });
+            packets
+        };
+        assert_eq!((1..=100).map(|host| waits(&mut hold, 2, host)).sum::<usize>(), 100);
+        // The last 30 ms: as long as a host may take to answer.
+        let latest: usize = (5850..6000).map(|host| waits(&mut hold, 0, host)).sum();
+        assert!(latest >= 140, "{latest} of 150");
+        hold.stop(&mut bench.context());
         assert_eq!((hold.held().total(), bench.pool.free()), (0, 4096));
     }
 

@@ -24,7 +24,7 @@ use fingerpost_route::Mac;
 use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
 use super::setting::value;
-use super::waiting::{ASK_NS, PATIENCE_NS, Waiting};
+use super::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
 use super::{Context, Element, Exit, Held, Inputs, Made, Setup};
 use crate::apart;
 use crate::buf::{Batch, Packet};
@@ -236,7 +236,7 @@ enum Way<A> {
     To(Mac),
     /// To this neighbor, which is to be asked whether it is still there.
     Confirm(A, Mac),
-    Ask(A),
+    Ask(A, Share),
     Drop(DropReason),
 }
 
@@ -264,9 +264,9 @@ impl<P: Protocol> Querier<P> {
         let Some(dst) = P::destination(batch.bytes(i), meta.network.into()) else {
             return Way::Drop(DropReason::TooShort);
         };
-        let addr = match self.settings.gateways.get(meta.hop).map(P::gateway) {
-            None => dst,
-            Some(Some(gateway)) => gateway,
+        let (addr, share) = match self.settings.gateways.get(meta.hop).map(P::gateway) {
+            None => (dst, Share::Host(meta.port)),
+            Some(Some(gateway)) => (gateway, Share::Gateway),
             // Of the other family, of which this protocol knows nothing.
             Some(None) => return Way::Drop(DropReason::Unresolved),
         };
@@ -280,7 +280,7 @@ impl<P: Protocol> Querier<P> {
             }
         }
         match self.settings.protocol.known(addr) {
-            None => Way::Ask(addr),
+            None => Way::Ask(addr, share),
             Some(Ok(mac)) => Way::To(mac),
             Some(Err(reason)) => Way::Drop(reason),
         }
@@ -332,9 +332,19 @@ impl<P: Protocol> Querier<P> {
     }
 
     /// What becomes of a packet whose next hop has to be asked for.
-    fn wait(&mut self, addr: P::Addr, batch: &mut Batch, i: usize, cx: &mut Context<'_>) {
-        let now_ns = cx.now_ns;
-        let Some((wait, ask)) = self.waiting.wait(addr, now_ns) else {
+    fn wait(
+        &mut self,
+        (addr, share): (P::Addr, Share),
+        batch: &mut Batch,
+        i: usize,
+        cx: &mut Context<'_>,
+    ) {
+        let (now_ns, counts) = (cx.now_ns, &self.counts);
+        let drop = &mut |packet| {
+            counts.drops.add(1);
+            cx.drop_packet(packet, DropReason::HoldFull);
+        };
+        let Some((wait, ask)) = self.waiting.wait(addr, share, now_ns, drop) else {
             self.counts.drops.add(1);
             return batch.discard(i, DropReason::HoldFull);
         };
@@ -346,13 +356,21 @@ impl<P: Protocol> Querier<P> {
             self.counts.drops.add(1);
             batch.meta_mut()[i].note = Cause::HostUnreachable.note();
             self.settings.failed.take(batch, i);
-        } else if self.waiting.has_room(addr) {
+        } else if self.has_room(addr, cx) {
             let packet = batch.take(i);
             self.waiting.keep(addr, packet);
         } else {
             self.counts.drops.add(1);
             batch.discard(i, DropReason::HoldFull);
         }
+    }
+
+    fn has_room(&mut self, addr: P::Addr, cx: &mut Context<'_>) -> bool {
+        let counts = &self.counts;
+        self.waiting.has_room(addr, &mut |packet| {
+            counts.drops.add(1);
+            cx.drop_packet(packet, DropReason::HoldFull);
+        })
     }
 
     fn packets(&mut self, batch: &mut Batch, cx: &mut Context<'_>) {
@@ -362,14 +380,16 @@ impl<P: Protocol> Querier<P> {
             let to = match self.way(batch, i, cx.now_ns) {
                 Way::To(mac) => mac,
                 Way::Confirm(addr, mac) => {
-                    let ask = self.confirming.wait(addr, cx.now_ns).is_some_and(|(_, ask)| ask);
+                    // None of them has packets, nor makes room.
+                    let waits = self.confirming.wait(addr, Share::Gateway, cx.now_ns, &mut |_| ());
+                    let ask = waits.is_some_and(|(_, ask)| ask);
                     if ask {
                         self.ask(addr, Some(mac), cx);
                     }
                     mac
                 }
-                Way::Ask(addr) => {
-                    self.wait(addr, batch, i, cx);
+                Way::Ask(addr, share) => {
+                    self.wait((addr, share), batch, i, cx);
                     continue;
                 }
                 Way::Drop(reason) => {

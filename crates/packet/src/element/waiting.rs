@@ -4,10 +4,15 @@
 //! sweep through a subnet must not grow without end (RFC 6583). A key says when it is time to ask (RFC 1122
 //! 2.3.2.1), and keys have their turn one after the other.
 //!
+//! A host that finds no room replaces another one: of a random sample one of the ingress port that has most, and of these
+//! the oldest. A sweep replaces itself, and hosts that answer within milliseconds are reached beside it. A quarter of the
+//! keys and of the packets is reserved for next hops of routes.
+//!
 //! Cost: a hash table; nothing is allocated after the start.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash};
 
 use super::Held;
 use crate::buf::{FLAG_GENERATED, Packet};
@@ -23,6 +28,36 @@ pub(super) const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// No slot.
 const NIL: u16 = u16::MAX;
+/// Keys in the sample from which one is replaced.
+const SAMPLE: usize = 8;
+/// Keys that are replaced at most for one packet: some have none.
+const TRIES: usize = 4;
+/// Ingress ports that are counted apart; others share a count.
+const INGRESSES: usize = 256;
+
+/// Share of the room that a key counts against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Share {
+    /// The next hop of a route: nobody takes its room.
+    Gateway,
+    /// A host on a link, by the port that its packets came in by.
+    Host(u16),
+}
+
+impl Share {
+    /// Index of its count in `hosts`.
+    fn ingress(self) -> Option<usize> {
+        match self {
+            Self::Gateway => None,
+            Self::Host(port) => Some(usize::from(port) % INGRESSES),
+        }
+    }
+}
+
+/// Part of `all` that hosts may take.
+const fn of_hosts(all: usize) -> usize {
+    all - all / 4
+}
 
 /// The store.
 pub(super) struct Waiting<K> {
@@ -30,8 +65,16 @@ pub(super) struct Waiting<K> {
     slots: Box<[Slot]>,
     free: u16,
     waits: HashMap<K, Wait>,
-    /// The keys, the one to be looked at next in front.
-    turns: VecDeque<K>,
+    /// Keys, in no order.
+    keys: Vec<K>,
+    /// Index of the key that had its turn last.
+    next: usize,
+    /// Number of keys of hosts: in all, and by ingress port.
+    host_keys: usize,
+    hosts: Box<[u16; INGRESSES]>,
+    /// Packets that wait for hosts.
+    host_packets: usize,
+    random: u64,
     held: Held,
 }
 
@@ -45,6 +88,11 @@ pub(super) struct Wait {
     head: u16,
     tail: u16,
     count: u8,
+    share: Share,
+    /// Index of its key in `keys`.
+    at: usize,
+    /// Time at which it was made.
+    made_ns: u64,
     /// When the first of its packets came.
     pub(super) since_ns: u64,
     pub(super) asked_ns: u64,
@@ -75,21 +123,44 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
             slots: (0..packets).map(slot).collect(),
             free: if packets == 0 { NIL } else { 0 },
             waits: HashMap::with_capacity(KEYS),
-            turns: VecDeque::with_capacity(KEYS),
+            keys: Vec::with_capacity(KEYS),
+            next: 0,
+            host_keys: 0,
+            hosts: Box::new([0; INGRESSES]),
+            host_packets: 0,
+            // Who sweeps is not to know which hosts make room.
+            random: RandomState::new().hash_one(0),
             held: Held::default(),
         }
     }
 
-    /// The list of a key, made if there is room, and whether it is time to ask.
-    pub(super) fn wait(&mut self, key: K, now_ns: u64) -> Option<(&mut Wait, bool)> {
+    /// List of a key, made if there is room, and whether it is time to ask. A host may replace another one, whose packets
+    /// are given to `drop`.
+    pub(super) fn wait(
+        &mut self,
+        key: K,
+        share: Share,
+        now_ns: u64,
+        drop: &mut dyn FnMut(Packet),
+    ) -> Option<(&mut Wait, bool)> {
         let mut ask = false;
         if !self.waits.contains_key(&key) {
-            if self.waits.len() == KEYS {
+            let full = match share {
+                Share::Host(_) => self.keys.len() == KEYS || self.host_keys == of_hosts(KEYS),
+                Share::Gateway => self.keys.len() == KEYS,
+            };
+            if full && !self.make_room(None, drop) {
                 return None;
             }
-            self.turns.push_back(key);
+            if let Some(ingress) = share.ingress() {
+                self.host_keys += 1;
+                self.hosts[ingress] += 1;
+            }
+            let (at, made_ns, asked_ns) = (self.keys.len(), now_ns, now_ns);
             let (head, tail, count, failed_ns) = (NIL, NIL, 0, None);
-            let wait = Wait { head, tail, count, since_ns: 0, asked_ns: now_ns, failed_ns };
+            self.keys.push(key);
+            let wait =
+                Wait { head, tail, count, share, at, made_ns, since_ns: 0, asked_ns, failed_ns };
             self.waits.insert(key, wait);
             ask = true;
         }
@@ -101,9 +172,57 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         Some((wait, ask))
     }
 
-    /// Whether one more packet may wait for a key.
-    pub(super) fn has_room(&self, key: K) -> bool {
-        self.free != NIL && self.waits.get(&key).is_some_and(|wait| wait.count < PER_KEY)
+    /// Whether one more packet may wait for a key. Other hosts may be replaced for it, whose packets are given to `drop`.
+    pub(super) fn has_room(&mut self, key: K, drop: &mut dyn FnMut(Packet)) -> bool {
+        let Some(Wait { count, share, .. }) = self.waits.get(&key) else { return false };
+        let host = *share != Share::Gateway;
+        if *count >= PER_KEY {
+            return false;
+        }
+        for _ in 0..TRIES {
+            let full = self.free == NIL || host && self.host_packets >= of_hosts(self.slots.len());
+            if !full {
+                return true;
+            }
+            if !self.make_room(Some(key), drop) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Forgets a host other than `keep`, with its packets; `false` where there is none.
+    fn make_room(&mut self, keep: Option<K>, drop: &mut dyn FnMut(Packet)) -> bool {
+        if self.host_keys == 0 {
+            return false;
+        }
+        let mut chosen: Option<(u16, u64, K)> = None;
+        for _ in 0..SAMPLE.min(self.keys.len()) {
+            // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let at = ((mixed >> 32) * self.keys.len() as u64) >> 32;
+            let at = usize::try_from(at).unwrap_or_default();
+            let key = self.keys[at];
+            let wait = &self.waits[&key];
+            let Some(ingress) = wait.share.ingress().filter(|_| keep != Some(key)) else {
+                continue;
+            };
+            let (count, made_ns) = (self.hosts[ingress], wait.made_ns);
+            if chosen.is_none_or(|(most, oldest, _)| (most, made_ns) < (count, oldest)) {
+                chosen = Some((count, made_ns, key));
+            }
+        }
+        // Hardly any host among many gateways: the first that is found.
+        let any = || {
+            let host = |key: &&K| Some(**key) != keep && self.waits[*key].share != Share::Gateway;
+            self.keys.iter().find(host).copied()
+        };
+        let Some(key) = chosen.map(|(.., key)| key).or_else(any) else { return false };
+        self.release(key, drop);
+        self.remove(key);
+        true
     }
 
     /// Keeps a packet of a key that has room.
@@ -121,12 +240,16 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         }
         wait.tail = at;
         wait.count += 1;
+        self.host_packets += usize::from(wait.share != Share::Gateway);
     }
 
     /// Lets all packets of a key go, in order.
     pub(super) fn release(&mut self, key: K, mut each: impl FnMut(Packet)) {
         let Some(wait) = self.waits.get_mut(&key) else { return };
         let mut at = wait.head;
+        if wait.share != Share::Gateway {
+            self.host_packets -= usize::from(wait.count);
+        }
         (wait.head, wait.tail, wait.count) = (NIL, NIL, 0);
         while at != NIL {
             let slot = &mut self.slots[usize::from(at)];
@@ -139,26 +262,41 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         }
     }
 
-    /// The key whose turn it is, which goes to the end of the line, and what is known of it.
+    /// The key whose turn it is, and what is known of it.
     pub(super) fn turn(&mut self) -> Option<(K, &mut Wait)> {
-        let key = self.turns.pop_front()?;
-        self.turns.push_back(key);
-        let wait = self.waits.get_mut(&key).expect("each key in the line is known");
+        self.next = if self.next + 1 < self.keys.len() { self.next + 1 } else { 0 };
+        let key = *self.keys.get(self.next)?;
+        let wait = self.waits.get_mut(&key).expect("each key in the list is known");
         Some((key, wait))
     }
 
     /// Forgets the key whose turn it was, and which has no packets.
     pub(super) fn forget(&mut self) {
-        if let Some(key) = self.turns.pop_back() {
-            self.waits.remove(&key);
+        if let Some(&key) = self.keys.get(self.next) {
+            self.remove(key);
+            // Another one has its place, and its turn.
+            self.next = self.next.checked_sub(1).unwrap_or(self.keys.len());
+        }
+    }
+
+    /// Forgets a key that has no packets.
+    fn remove(&mut self, key: K) {
+        let Some(wait) = self.waits.remove(&key) else { return };
+        self.keys.swap_remove(wait.at);
+        if let Some(moved) = self.keys.get(wait.at) {
+            self.waits.get_mut(moved).expect("each key in the list is known").at = wait.at;
+        }
+        if let Some(ingress) = wait.share.ingress() {
+            self.host_keys -= 1;
+            self.hosts[ingress] -= 1;
         }
     }
 
     /// Lets all packets go.
     pub(super) fn stop(&mut self, mut each: impl FnMut(Packet)) {
-        while let Some(key) = self.turns.pop_front() {
+        while let Some(&key) = self.keys.last() {
             self.release(key, &mut each);
-            self.waits.remove(&key);
+            self.remove(key);
         }
     }
 

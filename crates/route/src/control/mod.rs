@@ -34,6 +34,7 @@ mod links;
 mod neighbors;
 mod objects;
 mod paths;
+mod pending;
 mod permanent;
 mod query;
 mod snapshot;

@@ -84,7 +84,7 @@ fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     assert_eq!(lab.state(gateway), Some((NeighborState::Permanent(mac(7)), true)));
     let Leg::Adjacency(index) = lab.leg(destination) else { panic!("not an adjacency") };
     lab.control.ask(Ask::Adjacency(index), lab.now);
-    lab.control.ask(Ask::Neighbor { port: right.port, addr: addr(gateway) }, lab.now);
+    lab.control.ask(Ask::Neighbor { port: right.port, addr: addr(gateway), ingress: 0 }, lab.now);
     lab.control.keep_alive([index]);
     lab.commit();
     assert_eq!(lab.control.take_requests(), []);
@@ -206,10 +206,11 @@ fn packets_that_wait_for_an_answer_get_what_a_user_says() {
     let mut lab = lab();
     lab.commit();
     let port = lab.port("right");
-    lab.control.ask(Ask::Neighbor { port, addr: addr(V4) }, lab.now);
+    lab.control.ask(Ask::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
     lab.commit();
-    assert!(!lab.adjacency(V4).resolved());
+    assert_eq!(lab.leg(V4), Leg::Glean(port));
     lab.add(RIGHT, V4, mac(7)).unwrap();
+    lab.commit();
     assert_eq!(lab.adjacency(V4).dst, mac(7));
     // Nothing of the question is left to run out.
     lab.now += Duration::from_secs(30);

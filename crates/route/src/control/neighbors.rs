@@ -1,8 +1,8 @@
 //! Neighbors: link addresses into adjacencies, and stations on a link as host routes.
 //!
 //! A packet to a connected prefix finds a glean leg first: nobody in particular. The worker asks, the
-//! control side asks the kernel, and the station becomes a host route with an adjacency of its own, one
-//! more route source that yields to every real one. It stands only where the longest other match is
+//! control side asks the kernel ([`super::pending`]), and the station that answers, or is silent, becomes a host route with
+//! an adjacency of its own, one more route source that yields to every real one. It stands only where the longest other match is
 //! that very link's connected prefix; route changes above it are looked at again at each commit.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Addr, Grace, NextHopId, Prefix, Routes};
 
 use super::links::{Link, host_prefix};
+use super::pending::Pending;
 use super::unconfirmed::Unconfirmed;
 use super::{Control, NEIGHBOR, SourceId, Table};
 use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
@@ -24,8 +25,6 @@ use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
 const HOLD_DOWN: Duration = Duration::from_secs(5);
 /// How long the kernel may take to answer at all; its own limit is three probes, a second apart.
 pub(super) const LONGEST_QUESTION: Duration = Duration::from_secs(10);
-/// Stations asked for at one time (RFC 6583: a subnet can be swept).
-const MAX_QUESTIONS: usize = 1024;
 
 /// The kernel is to find this neighbor, or to confirm it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,8 +59,10 @@ pub(super) struct Neighbors {
     permanent: HashMap<(u32, IpAddr), Mac>,
     /// All of both. By address, for finding those under a changed prefix.
     by_addr: BTreeMap<(IpAddr, u32), ()>,
-    asked: HashMap<(u32, IpAddr), Instant>,
+    asked: Pending,
     requests: Vec<NeighborRequest>,
+    /// Pending resolutions that others replaced.
+    forgotten: Vec<NeighborRequest>,
     /// Those whose host route must be looked at at the next commit.
     unsettled: HashSet<(u32, IpAddr)>,
     last_retry: Option<Instant>,
@@ -88,7 +89,7 @@ impl Neighbors {
         let before = match mac {
             Some(mac) => {
                 // Nobody needs to be asked any more, and that we asked is nothing known.
-                if self.asked.remove(&key).is_some()
+                if self.asked.remove(&key)
                     && self.known.get(&key) == Some(&NeighborState::Incomplete)
                 {
                     self.known.remove(&key);
@@ -158,7 +159,7 @@ impl Neighbors {
 
     /// Those that are not in `seen` and were not asked for by us.
     pub(super) fn missing(&self, seen: &HashSet<(u32, IpAddr)>) -> Vec<(u32, IpAddr)> {
-        let ours = |key: &&(u32, IpAddr)| !seen.contains(key) && !self.asked.contains_key(key);
+        let ours = |key: &&(u32, IpAddr)| !seen.contains(key) && !self.asked.contains(key);
         self.known.keys().filter(ours).copied().collect()
     }
 
@@ -179,9 +180,9 @@ impl Control {
         if state.mac().is_some() {
             self.neighbors.asked.remove(&key);
         }
-        let state = match (state, self.neighbors.asked.get(&key)) {
+        let state = match (state, self.neighbors.asked.contains(&key)) {
             // The kernel forgot it while we wait: the question stands.
-            (NeighborState::Gone, Some(_)) => NeighborState::Incomplete,
+            (NeighborState::Gone, true) => NeighborState::Incomplete,
             (state, _) => state,
         };
         let state = self.unconfirm(key, state);
@@ -230,7 +231,7 @@ impl Control {
                     self.neighbors.requests.push(NeighborRequest { link, addr });
                 }
             }
-            Ask::Neighbor { port, addr } => {
+            Ask::Neighbor { port, addr, ingress } => {
                 let Some(link) =
                     self.links.iter().find(|(_, entry)| entry.port == port).map(|(&link, _)| link)
                 else {
@@ -240,12 +241,9 @@ impl Control {
                 if self.neighbors.permanent(link, addr).is_some() {
                     return;
                 }
-                if self.neighbors.asked.len() >= MAX_QUESTIONS
-                    && !self.neighbors.asked.contains_key(&key)
-                {
-                    return;
+                if let Some(gone) = self.neighbors.asked.add(key, ingress, now) {
+                    self.forget_asked(gone);
                 }
-                self.neighbors.asked.entry(key).or_insert(now);
                 if !self.neighbors.known.contains_key(&key) {
                     self.neighbors.set(link, addr, NeighborState::Incomplete);
                 }
@@ -253,6 +251,15 @@ impl Control {
                 self.neighbors.requests.push(NeighborRequest { link, addr });
             }
         }
+    }
+
+    /// Ends a pending resolution that another one replaced. The kernel is to forget it as well: it has hardly more room, and
+    /// keeps a host that does not answer for seconds.
+    fn forget_asked(&mut self, (link, addr): (u32, IpAddr)) {
+        self.neighbors.set(link, addr, NeighborState::Gone);
+        let request = NeighborRequest { link, addr };
+        self.neighbors.requests.retain(|other| *other != request);
+        self.neighbors.forgotten.push(request);
     }
 
     /// Every neighbor, by address.
@@ -267,6 +274,11 @@ impl Control {
     /// Neighbors that the kernel is to find or confirm, since the last call.
     pub fn take_requests(&mut self) -> Vec<NeighborRequest> {
         std::mem::take(&mut self.neighbors.requests)
+    }
+
+    /// Neighbors that the kernel is to forget, since the last call. Send these before the requests for others.
+    pub fn take_forgotten(&mut self) -> Vec<NeighborRequest> {
+        std::mem::take(&mut self.neighbors.forgotten)
     }
 
     /// Adjacencies that packets left by lately: those that the kernel believes unused are confirmed, as
@@ -313,9 +325,11 @@ impl Control {
     }
 
     fn settle(&mut self, link: u32, addr: IpAddr) {
-        let asked = self.neighbors.asked.contains_key(&(link, addr));
+        let asked = self.neighbors.asked.contains(&(link, addr));
         let state = self.neighbors.state(link, addr);
-        let wanted = state.is_some_and(|state| asked || state.mac().is_some());
+        // One that is silent has a route by which senders are told so. Before that packets wait for the link's prefix.
+        let silent = asked && state == Some(NeighborState::Failed);
+        let wanted = silent || state.is_some_and(|state| state.mac().is_some());
         let port = self.links.get(&link).map(|entry| entry.port);
         let number = self.links.get(&link).map_or(MAIN_TABLE, |entry| entry.table);
         let table = self.tables.get(number).expect("links are bound to tables that are there");
@@ -365,9 +379,9 @@ impl Control {
                     Some(NeighborState::Failed) => HOLD_DOWN,
                     _ => LONGEST_QUESTION,
                 };
-                now.duration_since(**since) >= limit
+                now.duration_since(*since) >= limit
             })
-            .map(|(&key, _)| key)
+            .map(|(key, _)| key)
             .collect();
         for (link, addr) in late {
             self.neighbors.asked.remove(&(link, addr));
@@ -377,8 +391,7 @@ impl Control {
         for (_, key) in self.hops.adjacencies() {
             let AdjacencyKey { link, neighbor: Some(addr), .. } = key else { continue };
             let state = self.neighbors.state(link, addr);
-            if state == Some(NeighborState::Failed)
-                && !self.neighbors.asked.contains_key(&(link, addr))
+            if state == Some(NeighborState::Failed) && !self.neighbors.asked.contains(&(link, addr))
             {
                 self.neighbors.requests.push(NeighborRequest { link, addr });
             }

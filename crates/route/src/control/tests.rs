@@ -136,9 +136,9 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
     let right = lab.port("right");
     assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right));
     let addr = "10.0.2.50".parse().unwrap();
-    lab.control.ask(Ask::Neighbor { port: right, addr }, lab.now);
+    lab.control.ask(Ask::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
-    assert!(!lab.adjacency("10.0.2.50").resolved(), "packets wait at an adjacency of its own");
+    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right), "packets wait until there is an answer");
     assert_eq!(lab.control.take_requests(), [NeighborRequest { link: RIGHT, addr }]);
     lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Reachable(mac(5)));
     lab.commit();
@@ -168,7 +168,7 @@ fn silent_stations_are_forgotten_after_a_while() {
     lab.commit();
     let right = lab.port("right");
     let addr = "10.0.2.66".parse().unwrap();
-    lab.control.ask(Ask::Neighbor { port: right, addr }, lab.now);
+    lab.control.ask(Ask::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
     lab.neighbor(RIGHT, "10.0.2.66", NeighborState::Failed);
     lab.commit();
@@ -183,13 +183,48 @@ fn a_sweep_of_a_subnet_is_bounded() {
     let mut lab = lab();
     lab.commit();
     let port = lab.port("right");
-    for i in 0..5000u128 {
-        let addr = IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
-        lab.control.ask(Ask::Neighbor { port, addr }, lab.now);
+    let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
+    for i in 0..5000 {
+        lab.control.ask(Ask::Neighbor { port, addr: host(i), ingress: 0 }, lab.now);
     }
     lab.commit();
-    assert!(lab.control.take_requests().len() <= 1024);
-    assert!(lab.control.rib_v6().len() <= 1024 + 10);
+    let requests = lab.control.take_requests();
+    assert_eq!(requests.len(), 768, "what made room is not asked for");
+    assert_eq!(lab.control.take_forgotten().len(), 5000 - 768, "the kernel forgets it as well");
+    assert!(lab.control.rib_v6().len() <= 10, "and nobody has a route before it answers");
+    assert!(requests.iter().any(|request| request.addr == host(4999)), "the last one is asked for");
+}
+
+/// A sweep of 5,000 random hosts a second, and every 30 ms a host that takes 30 ms to answer.
+#[test]
+fn hosts_are_found_beside_a_sweep() {
+    for ingress in [0, 1] {
+        let mut lab = lab();
+        lab.commit();
+        let port = lab.port("right");
+        let nobody = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
+        let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 2 << 32 | i).into());
+        let (mut swept, mut found) = (0, 0);
+        for i in 0..40 {
+            lab.control.ask(Ask::Neighbor { port, addr: host(i), ingress }, lab.now);
+            for _ in 0..15 {
+                for _ in 0..10 {
+                    swept += 1;
+                    lab.control
+                        .ask(Ask::Neighbor { port, addr: nobody(swept), ingress: 0 }, lab.now);
+                }
+                lab.now += Duration::from_millis(2);
+            }
+            // The kernel was asked, and was not told to forget it again.
+            let is_it = |request: &NeighborRequest| request.addr == host(i);
+            let asked = lab.control.take_requests().iter().any(is_it);
+            let forgotten = lab.control.take_forgotten().iter().any(is_it);
+            found += usize::from(asked && !forgotten);
+            lab.commit();
+        }
+        println!("{found} of 40 by ingress {ingress}, beside {swept}");
+        assert!(found >= if ingress == 0 { 35 } else { 40 }, "{found} of 40");
+    }
 }
 
 #[test]

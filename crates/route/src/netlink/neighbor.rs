@@ -71,14 +71,24 @@ pub fn dump(seq: u32) -> Vec<u8> {
 /// what comes of it is told to those who follow. An entry that is fresh is left alone. Without an
 /// answer unless it fails (unknown link: ENODEV).
 pub fn use_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request((NEW, F_CREATE, NTF_USE), seq, link, addr)
+}
+
+/// Has the kernel forget a neighbor. Without an answer unless it fails (there is none: ENOENT).
+pub fn forget_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request((DEL, 0, 0), seq, link, addr)
+}
+
+/// A message of some kind about a neighbor, with flags of the message and of the neighbor.
+fn request((kind, flags, of): (u16, u16, u8), seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
     let link = link.to_ne_bytes();
     let head = [
         [family_of(addr), 0, 0, 0],
         link,
         // State NUD_NONE: the kernel chooses.
-        [0, 0, NTF_USE, 0],
+        [0, 0, of, 0],
     ];
-    let request = Request::ask(NEW, F_CREATE, seq).fixed(head.as_flattened());
+    let request = Request::ask(kind, flags, seq).fixed(head.as_flattened());
     match addr {
         IpAddr::V4(a) => request.attr(NDA_DST, &a.octets()).finish(),
         IpAddr::V6(a) => request.attr(NDA_DST, &a.octets()).finish(),

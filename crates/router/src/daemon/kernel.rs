@@ -207,6 +207,16 @@ impl KernelFeed {
         }
     }
 
+    /// Has the kernel forget neighbors that it was asked to find.
+    pub(crate) fn forget(&mut self, requests: &[NeighborRequest]) {
+        for request in requests {
+            self.seq = self.seq.wrapping_add(1);
+            // What does not fit the kernel gives up by itself.
+            let _ =
+                self.requests.send(&neighbor::forget_request(self.seq, request.link, request.addr));
+        }
+    }
+
     fn flush(&mut self) {
         let mut out = Vec::new();
         self.source.output(&mut out);

@@ -386,7 +386,8 @@ impl Daemon {
         self.give_memory_back();
         self.control.audit(now, self.interfaces.asked());
         self.messages.extend(self.control.take_decisions());
-        let requests = self.control.take_requests();
+        let (forgotten, requests) = (self.control.take_forgotten(), self.control.take_requests());
+        self.kernel.forget(&forgotten);
         self.kernel.ask(&requests);
         self.follow_ports();
         if let Some(findings) = self.policy.take(&mut self.messages) {

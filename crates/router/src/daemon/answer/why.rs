@@ -185,7 +185,7 @@ impl Daemon {
             _ => "",
         };
         ways::verdict(trial, place, || match asks.first() {
-            Some(Ask::Neighbor { port, addr }) => {
+            Some(Ask::Neighbor { port, addr, .. }) => {
                 format!("for the link address of {addr} on {}", self.port_name(*port))
             }
             Some(Ask::Adjacency(index)) => {

@@ -74,7 +74,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, storm, ...; asan and miri",
         run: soak,
     },
     Task {
@@ -135,7 +135,7 @@ fn soak(args: &[String]) -> Result<()> {
     if let Some(target) = name.strip_prefix("fuzz_") {
         return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
     }
-    if ["at_once", "ports", "takeover", "failover", "tour"].contains(&name.as_str()) {
+    if ["at_once", "ports", "takeover", "failover", "tour", "storm"].contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
         sh::run(&mut sh::command("cargo build --release"))?;
         let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");

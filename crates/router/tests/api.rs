@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+mod beside;
 mod damage;
 mod filters;
 mod mtu;

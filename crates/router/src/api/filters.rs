@@ -149,7 +149,7 @@ impl From<Covering> for FilterHit {
 }
 
 /// Runs what may take long beside everything else.
-async fn aside<T: Send + 'static>(
+pub(super) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     // It fails when the runtime ends, or with a panic, which said so itself.

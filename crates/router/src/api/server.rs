@@ -221,7 +221,9 @@ async fn config_diff(
     State(ask): State<Ask>,
     Document(text): Document<ConfigText>,
 ) -> Answer<Vec<ConfigChange>> {
-    ask.ask(move |daemon| daemon.config_diff(&text)).await?.map(Json)
+    // A text of a hundred thousand routes takes a while to read, and routes and packets do not wait for that.
+    let running = ask.ask(|daemon| daemon.running()).await?;
+    filters::aside(move || running.diff(&text)).await.map(Json)
 }
 
 /// Next hops, without groups.

@@ -7,6 +7,7 @@ use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
 use crate::config::{Config, Filter, Interface, Source};
+use crate::daemon::Said;
 use crate::daemon::filters::Prepared;
 
 /// What becomes of one configured source.
@@ -20,10 +21,35 @@ enum Step {
     Remove(usize),
 }
 
+/// Reader of another configuration, for any thread, as its text may be long.
+pub(crate) struct ConfigReader {
+    links: Vec<(String, u32)>,
+    said: Said,
+}
+
+/// Copy of the running configuration, for any thread to compare another one with.
+pub(crate) struct Running {
+    reader: ConfigReader,
+    config: Config,
+    /// Sources that feed the control side.
+    fed: Vec<Source>,
+    kernel_routes: bool,
+}
+
 impl Daemon {
-    /// What differs, without doing anything.
-    pub(crate) fn config_diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
-        Ok(self.changes(&self.read_config(text)?))
+    /// A copy of the running configuration.
+    pub(crate) fn running(&self) -> Running {
+        Running {
+            reader: self.config_reader(),
+            config: self.config.clone(),
+            fed: self.sources.fed.iter().map(|fed| fed.source.clone()).collect(),
+            kernel_routes: self.kernel.routes(),
+        }
+    }
+
+    fn config_reader(&self) -> ConfigReader {
+        let links = self.control.links().map(|(link, _, state)| (state.name.clone(), link));
+        ConfigReader { links: links.collect(), said: self.said.clone() }
     }
 
     /// Does what can be done while running; the rest is said. The lists of other filters were read before.
@@ -41,7 +67,7 @@ impl Daemon {
                 return Err(error);
             }
         };
-        let mut changes = self.changes(&new);
+        let mut changes = self.running().changes(&new);
         // What can be refused comes first.
         let planned = filters.map(|prepared| self.plan_filters(prepared)).transpose()?;
         if let Err(error) = self.change_sources(&new) {
@@ -76,9 +102,43 @@ impl Daemon {
     }
 
     pub(in crate::daemon) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
-        let links: Vec<(String, u32)> =
-            self.control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-        let read = Config::of_text(Path::new(&text.file), &text.text, Some(&links));
+        self.config_reader().read(text)
+    }
+
+    fn change_sources(&mut self, new: &Config) -> Result<(), ApiError> {
+        let mut gone = Vec::new();
+        let failed =
+            |error: fingerpost_route::source::SourceError| ApiError::new(Code::Refused, error);
+        for step in self.running().steps(new) {
+            // The new before the old goes: packets find a way at any moment.
+            let said = match step {
+                Step::New(source) => self.sources.feed(&mut self.control, &source),
+                Step::Again(at, source) => self.sources.feed_again(&mut self.control, at, &source),
+                Step::Swap(at, source) => {
+                    gone.push(at);
+                    self.sources.feed(&mut self.control, &source)
+                }
+                Step::Remove(at) => {
+                    gone.push(at);
+                    continue;
+                }
+            };
+            self.messages.extend(said.map_err(failed)?);
+        }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            self.sources.remove(&mut self.control, at);
+        }
+        let kernel = self.config.source.iter().filter(|source| source.kind == "kernel").cloned();
+        let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
+        self.config.source = kernel.chain(others).collect();
+        Ok(())
+    }
+}
+
+impl ConfigReader {
+    fn read(&self, text: &ConfigText) -> Result<Config, ApiError> {
+        let read = Config::of_text(Path::new(&text.file), &text.text, Some(&self.links));
         let with_said = |mut config: Config| {
             self.said.add_to(&mut config);
             config
@@ -94,6 +154,13 @@ impl Daemon {
             let (message, place) = (details[0].message.clone(), details[0].place.clone());
             ApiError { code: Code::BadRequest, message, place, errors: details }
         })
+    }
+}
+
+impl Running {
+    /// Differences of another configuration.
+    pub(crate) fn diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
+        Ok(self.changes(&self.reader.read(text)?))
     }
 
     fn changes(&self, new: &Config) -> Vec<ConfigChange> {
@@ -111,7 +178,7 @@ impl Daemon {
         changes.word("groups.flow_seed", &seed(old), &seed(new), true);
         changes.filters(&old.filter, &new.filter);
         for step in self.steps(new) {
-            let index = |at: usize| &self.sources.fed[at].source;
+            let index = |at: usize| &self.fed[at];
             match step {
                 Step::New(source) => {
                     changes.push(&title(&source), None, Some(told(&source)), false)
@@ -132,7 +199,7 @@ impl Daemon {
             let distance = kernel.and_then(|source| source.distance);
             distance.map_or("its usual distance".to_owned(), |n| format!("distance {n}"))
         };
-        let (had, has) = (self.kernel.routes(), new.kernel_routes());
+        let (had, has) = (self.kernel_routes, new.kernel_routes());
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));
         changes.push_if("source kernel", was, is, true);
         let list = |config: &Config| -> String {
@@ -161,12 +228,12 @@ impl Daemon {
 
     /// From the sources there are to those of `new`.
     fn steps(&self, new: &Config) -> Vec<Step> {
-        let mut left: Vec<usize> = (0..self.sources.fed.len()).collect();
+        let mut left: Vec<usize> = (0..self.fed.len()).collect();
         let mut steps = Vec::new();
         for source in new.source.iter().filter(|source| source.kind != "kernel") {
             // A file is known by its path, fixed routes by their turn.
             let same = |at: &usize| {
-                let known = &self.sources.fed[*at].source;
+                let known = &self.fed[*at];
                 known.kind == source.kind && known.path == source.path
             };
             let Some(found) = left.iter().position(same) else {
@@ -174,7 +241,7 @@ impl Daemon {
                 continue;
             };
             let at = left.remove(found);
-            let known = &self.sources.fed[at].source;
+            let known = &self.fed[at];
             if known.distance != source.distance {
                 steps.push(Step::Swap(at, source.clone()));
             } else if known.routes != source.routes {
@@ -183,36 +250,6 @@ impl Daemon {
         }
         steps.extend(left.into_iter().map(Step::Remove));
         steps
-    }
-
-    fn change_sources(&mut self, new: &Config) -> Result<(), ApiError> {
-        let mut gone = Vec::new();
-        let failed =
-            |error: fingerpost_route::source::SourceError| ApiError::new(Code::Refused, error);
-        for step in self.steps(new) {
-            // The new before the old goes: packets find a way at any moment.
-            let said = match step {
-                Step::New(source) => self.sources.feed(&mut self.control, &source),
-                Step::Again(at, source) => self.sources.feed_again(&mut self.control, at, &source),
-                Step::Swap(at, source) => {
-                    gone.push(at);
-                    self.sources.feed(&mut self.control, &source)
-                }
-                Step::Remove(at) => {
-                    gone.push(at);
-                    continue;
-                }
-            };
-            self.messages.extend(said.map_err(failed)?);
-        }
-        gone.sort_unstable();
-        for at in gone.into_iter().rev() {
-            self.sources.remove(&mut self.control, at);
-        }
-        let kernel = self.config.source.iter().filter(|source| source.kind == "kernel").cloned();
-        let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
-        self.config.source = kernel.chain(others).collect();
-        Ok(())
     }
 }
 

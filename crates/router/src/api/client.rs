@@ -1,11 +1,14 @@
-//! The commands' side: one request over the socket, its answer as the types of `model.rs`.
+//! The commands' side: requests over the socket, their answers as the types of `model.rs`. Those of one command go over one
+//! connection, as long as the daemon keeps it.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -34,7 +37,12 @@ pub(crate) struct At {
 pub(crate) struct Client {
     path: PathBuf,
     runtime: Runtime,
+    /// Connection of the last request, and when it was used.
+    connection: RefCell<Option<(SendRequest<Full<Bytes>>, Instant)>>,
 }
+
+/// Longest silence after which a connection is used again: the daemon ends it after twice that.
+const KEPT: Duration = Duration::from_secs(5);
 
 impl At {
     /// For one request or several.
@@ -44,7 +52,8 @@ impl At {
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         let runtime = runtime.map_err(|error| Failure::outside(error.kind(), error))?;
-        Ok(Client { path: socket::path(self.socket.as_deref()), runtime })
+        let path = socket::path(self.socket.as_deref());
+        Ok(Client { path, runtime, connection: RefCell::default() })
     }
 }
 
@@ -127,25 +136,52 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>, Failure> {
-        let stream = tokio::net::UnixStream::connect(&self.path).await;
-        let stream = stream.map_err(|error| self.unreachable(&error))?;
-        let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = connected.map_err(|error| self.broken(&error))?;
-        self.runtime.spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost")
-            .header("content-type", "application/json")
-            .body(Full::new(body))
-            .expect("paths are written by us, and what is asked is encoded");
-        let response = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+        let request = || {
+            Request::builder()
+                .method(method.clone())
+                .uri(path)
+                .header("host", "localhost")
+                .header("content-type", "application/json")
+                .body(Full::new(body.clone()))
+                .expect("paths are written by us, and what is asked is encoded")
+        };
+        let kept = self.connection.take().filter(|(_, used)| used.elapsed() < KEPT);
+        let mut sender = match kept {
+            Some((sender, _)) => sender,
+            None => self.connect().await?,
+        };
+        let mut answered = self.send_by(&mut sender, request()).await;
+        if answered.as_ref().is_err_and(|error| error.is_canceled() || error.is_closed()) {
+            // The daemon has ended the connection, or another one runs now: nothing was asked by it.
+            sender = self.connect().await?;
+            answered = self.send_by(&mut sender, request()).await;
+        }
+        let response = answered.map_err(|error| self.broken(&error))?;
+        self.connection.replace(Some((sender, Instant::now())));
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|error| self.broken(&error))?;
         Err(self.refused(status, &body.to_bytes()))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        let stream = tokio::net::UnixStream::connect(&self.path).await;
+        let stream = stream.map_err(|error| self.unreachable(&error))?;
+        let connected = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = connected.map_err(|error| self.broken(&error))?;
+        self.runtime.spawn(connection);
+        Ok(sender)
+    }
+
+    async fn send_by(
+        &self,
+        sender: &mut SendRequest<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+    ) -> hyper::Result<Response<Incoming>> {
+        sender.ready().await?;
+        sender.send_request(request).await
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> Failure {
@@ -201,4 +237,43 @@ impl Client {
 fn target(path: &str, query: &impl Serialize) -> String {
     let query = serde_urlencoded::to_string(query).expect("parameters are plain values");
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A server that answers three requests a connection.
+    #[test]
+    fn several_questions_go_over_one_connection_while_it_lasts() {
+        let path = std::env::temp_dir().join(format!("fpclient{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in 0..3 {
+                    let (mut asked, mut byte) = (Vec::new(), [0]);
+                    while !asked.ends_with(b"\r\n\r\n") {
+                        stream.read_exact(&mut byte).unwrap();
+                        asked.extend(byte);
+                    }
+                    let last = if answer == 2 { "connection: close\r\n" } else { "" };
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n{last}\r\n7");
+                    stream.write_all(head.as_bytes()).unwrap();
+                }
+            }
+        });
+        let client = At { socket: Some(path.clone()) }.client().unwrap();
+        for _ in 0..6 {
+            assert_eq!(client.get::<u32>("/v1/number", &()).unwrap(), 7);
+        }
+        // Two connections were all that it took.
+        served.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let gone = client.get::<u32>("/v1/number", &()).unwrap_err();
+        assert!(matches!(gone, Failure::Said(Exit::Unreachable, _)), "nobody answers");
+    }
 }

@@ -1,12 +1,12 @@
 //! Addresses of real traffic: a text file of them, or the destinations of a pcap file.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use fingerpost_lpm::Addr;
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 
@@ -27,7 +27,8 @@ impl Trace {
     pub fn load(file: &Path) -> Result<Self> {
         let name = || file.display().to_string();
         let mut start = Vec::new();
-        let mut reader = BufReader::new(File::open(file).with_context(name)?);
+        let mut reader =
+            BufReader::new(input::open_or_stdin(file, MOST_STREAM_BYTES).with_context(name)?);
         reader.by_ref().take(4).read_to_end(&mut start).with_context(name)?;
         let whole = std::io::Cursor::new(start.clone()).chain(reader);
         let pcap = matches!(

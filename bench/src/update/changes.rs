@@ -1,10 +1,10 @@
 //! Which changes: random routes withdrawn and announced again, or a recorded stream.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_route::AnyPrefix;
@@ -41,7 +41,7 @@ impl Recorded {
     /// When it cannot be read, or a line makes no sense.
     pub fn load(file: &Path) -> Result<Self> {
         let name = file.display().to_string();
-        let opened = File::open(file).with_context(|| name.clone())?;
+        let opened = input::open(file, MOST_STREAM_BYTES).with_context(|| name.clone())?;
         let mut decoded = Decoded::new(&name, Box::new(opened))?;
         let (mut text, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         loop {

@@ -91,6 +91,8 @@ pub mod algo;
 pub mod buddy;
 pub mod error;
 pub mod head;
+#[cfg(feature = "std")]
+pub mod input;
 pub mod intervals;
 pub mod lookup;
 #[allow(unsafe_code, reason = "regions shared by atomics; its invariants are numbered there")]

@@ -40,6 +40,7 @@ use std::sync::Mutex;
 use crate::addr::Addr;
 use crate::error::{FormatError, UpdateError};
 use crate::head::HEAD;
+use crate::input::{self, MOST_STREAM_BYTES};
 use crate::lookup::{Algorithm, Lookup};
 use crate::mem::{Memory, Region};
 use crate::registry::{Rows, Unknown};
@@ -286,7 +287,7 @@ impl Found {
     /// The header of a file, checked by itself and against the file's length.
     fn read(path: &Path) -> Result<(File, Self), SnapshotError> {
         let unread = |error| SnapshotError::Io { doing: "read", path: path.to_owned(), error };
-        let mut file = File::open(path).map_err(unread)?;
+        let mut file = input::open(path, MOST_STREAM_BYTES).map_err(unread)?;
         let length = file.metadata().map_err(unread)?.len();
         let most = (FIXED_BYTES + MOST_REGIONS * ENTRY_BYTES).next_multiple_of(ALIGN);
         let mut header = Vec::new();

@@ -7,9 +7,10 @@
 //!
 //! Cost: that of the parser, see there.
 
-use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
+
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 
 use super::table::decompress::Decoded;
 use super::table::{FileHop, TableEntry, TableParser};
@@ -101,7 +102,8 @@ pub fn feed(
     sink: &mut dyn FnMut(RouteEvent),
 ) -> Result<(), SourceError> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| SourceError::io(&name, &error))?;
+    let file =
+        input::open(path, MOST_STREAM_BYTES).map_err(|error| SourceError::io(&name, &error))?;
     let mut input = Decoded::new(&name, Box::new(file))?;
     let mut buf = vec![0; READ_BYTES];
     let failed = loop {

@@ -2,10 +2,13 @@
 //!
 //! gzip (RFC 1952) and bzip2 with several members, xz with several streams, Zstandard (RFC 8878)
 //! with several frames. All decoders are pure Rust.
+//!
+//! A short input must not keep its reader busy for hours, or fill what it writes to: the plain bytes are at most
+//! [`MOST_RATIO`] times those of the input. Route tables compress 3 to 30 times.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -57,6 +60,8 @@ const MAGIC_BYTES: usize = 6;
 const XZ_LIMIT_KIB: u32 = 256 << 10;
 /// What `zstd --ultra -22 --long=27` needs.
 const ZSTD_WINDOW_BYTES: u64 = 128 << 20;
+/// Plain bytes for each byte of the input, at most. What DEFLATE can reach with zeros is 1,032.
+pub const MOST_RATIO: u64 = 1000;
 
 /// The plain bytes of an input.
 pub struct Decoded {
@@ -64,6 +69,8 @@ pub struct Decoded {
     kind: Option<Kind>,
     reader: Box<dyn Read + Send>,
     seen: Arc<Seen>,
+    /// Plain bytes so far.
+    given: u64,
     broken: bool,
 }
 
@@ -92,7 +99,7 @@ impl Decoded {
             }
             Some(Kind::Zst) => Box::new(Zst::new(input)),
         };
-        Ok(Self { name: name.into(), kind, reader, seen, broken: false })
+        Ok(Self { name: name.into(), kind, reader, seen, given: 0, broken: false })
     }
 
     /// How it is compressed.
@@ -104,7 +111,8 @@ impl Decoded {
     ///
     /// # Errors
     /// Once: [`SourceError::Truncated`] when the compressed input ends too early,
-    /// [`SourceError::Compression`] when it is damaged, [`SourceError::Io`] when it cannot be read.
+    /// [`SourceError::Compression`] when it is damaged or grows beyond [`MOST_RATIO`], [`SourceError::Io`] when it
+    /// cannot be read.
     /// All bytes before have been given; 0 follows.
     pub fn read_some(&mut self, into: &mut [u8]) -> Result<usize, SourceError> {
         if self.broken {
@@ -112,7 +120,15 @@ impl Decoded {
         }
         loop {
             let error = match self.reader.read(into) {
-                Ok(len) => return Ok(len),
+                Ok(len) => {
+                    self.given += len as u64;
+                    if self.kind.is_some() && self.given > self.seen.bytes() * MOST_RATIO {
+                        self.broken = true;
+                        let what = format!("decompressed more than {MOST_RATIO} times its size");
+                        return Err(SourceError::Compression { name: self.name.clone(), what });
+                    }
+                    return Ok(len);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
@@ -138,12 +154,17 @@ impl Decoded {
 /// What became of the input below a decoder, whose own errors do not tell.
 #[derive(Default)]
 struct Seen {
+    bytes: AtomicU64,
     end: AtomicBool,
     failure: AtomicBool,
 }
 
 impl Seen {
     // Relaxed, here and below: the decoder runs on the thread that asks.
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     fn end(&self) -> bool {
         self.end.load(Ordering::Relaxed)
     }
@@ -163,10 +184,13 @@ impl<R: Read> Read for Watched<R> {
         let result = self.input.read(into);
         match &result {
             Ok(0) if !into.is_empty() => self.seen.end.store(true, Ordering::Relaxed),
+            Ok(len) => {
+                self.seen.bytes.fetch_add(*len as u64, Ordering::Relaxed);
+            }
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 self.seen.failure.store(true, Ordering::Relaxed);
             }
-            _ => {}
+            Err(_) => {}
         }
         result
     }

@@ -13,10 +13,11 @@ pub mod decompress;
 mod mrt;
 mod text;
 
-use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
+
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 
 use super::{Rejected, SourceError};
 use crate::event::AnyPrefix;
@@ -366,13 +367,13 @@ pub struct TableReader {
 const READ_BYTES: usize = 128 << 10;
 
 impl TableReader {
-    /// Opens a file of any format and compression.
+    /// Opens a file of any format and compression; `-` is standard input.
     ///
     /// # Errors
     /// [`SourceError::Io`] when it cannot be opened or its first bytes cannot be read.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let name = path.display().to_string();
-        match File::open(path) {
+        match input::open_or_stdin(path, MOST_STREAM_BYTES) {
             Ok(file) => Self::new(name, file),
             Err(error) => Err(SourceError::io(&name, &error)),
         }

@@ -317,6 +317,30 @@ mod compressed {
     }
 
     #[test]
+    fn an_input_that_grows_without_measure_is_refused() {
+        for tool in ["gzip", "bzip2", "xz", "zstd"] {
+            let Some(bytes) = packed(tool, &vec![b'\n'; 16 << 20]) else {
+                println!("skipped: needs {tool}");
+                continue;
+            };
+            assert!(bytes.len() < 16 << 10, "{tool}: {} bytes", bytes.len());
+            let (said, _) = read(bytes);
+            assert_eq!(said, ["! t: decompressed more than 1000 times its size"], "{tool}");
+        }
+        // One that is long is not too large for that.
+        let Some(bytes) = packed("gzip", &lines(200_000)) else { return };
+        assert_eq!(read(bytes).1, 200_000);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        for name in ["/dev/zero", "/dev"] {
+            let error = TableReader::open(name.as_ref()).err().unwrap();
+            assert!(error.to_string().ends_with("and a regular file is wanted"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_is_named() {
         let error = TableReader::open("/nonexistent/table".as_ref()).err().unwrap();
         let SourceError::Io { name, kind, .. } = error else { panic!("{error}") };

@@ -9,10 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::graph::{Classes, Configuration, Processing};
+use crate::open_policy::OpenPolicy;
 
 type Read = Arc<dyn Fn() -> String + Send + Sync>;
 type ReadWith = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
-type Write = Arc<dyn Fn(&str) -> Result<Warnings, String> + Send + Sync>;
+type Write = Arc<dyn Fn(&str, &OpenPolicy) -> Result<Warnings, String> + Send + Sync>;
 
 /// What a write handler that did its work has to say nevertheless, a line each.
 pub type Warnings = Vec<String>;
@@ -58,6 +59,16 @@ impl Handler {
         name: &'static str,
         write: impl Fn(&str) -> Result<Warnings, String> + Send + Sync + 'static,
     ) -> Self {
+        Self { name, read: None, write: Some(Arc::new(move |text, _| write(text))) }
+    }
+
+    /// One that takes a text which may name files or devices, and what of these whoever writes it may have opened.
+    pub fn write_opening(
+        name: &'static str,
+        write: impl Fn(&str, &OpenPolicy) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let write =
+            move |text: &str, policy: &OpenPolicy| write(text, policy).map(|()| Warnings::new());
         Self { name, read: None, write: Some(Arc::new(write)) }
     }
 
@@ -194,14 +205,27 @@ impl Handlers {
         }
     }
 
-    /// Calls a write handler, which may warn.
+    /// Calls a write handler, which may warn, and may open whatever the process can.
     ///
     /// # Errors
     /// It is not there, not to be written, or fails.
     pub fn write(&self, name: &str, text: &str) -> Result<Warnings, HandlerError> {
+        self.write_within(name, text, &OpenPolicy::default())
+    }
+
+    /// The same for somebody who may have no more opened than this.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_within(
+        &self,
+        name: &str,
+        text: &str,
+        policy: &OpenPolicy,
+    ) -> Result<Warnings, HandlerError> {
         match &self.find(name)?.write {
             None => Err(HandlerError::ReadOnly(name.to_owned())),
-            Some(write) => write(text).map_err(HandlerError::Failed),
+            Some(write) => write(text, policy).map_err(HandlerError::Failed),
         }
     }
 }

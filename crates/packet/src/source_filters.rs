@@ -17,6 +17,7 @@ use fingerpost_route::AnyPrefix;
 
 use crate::element::source_sets::{Argued, Given, Hits, Rules, SourceSets};
 use crate::graph::Value;
+use crate::open_policy::OpenPolicy;
 use crate::prefix_sets::{Edit, List, Mask, SetsReader, read_file, read_prefix};
 
 pub use crate::element::allowance::Rate;
@@ -148,7 +149,10 @@ impl SourceFilters {
         }
         let sets = match before {
             Some(before) if before.sets.is_of(&argued) => before.sets.clone(),
-            before => Arc::new(SourceSets::new(&argued, before.map(|before| &*before.sets))?),
+            before => {
+                let before = before.map(|before| &*before.sets);
+                Arc::new(SourceSets::new(&argued, before, &OpenPolicy::default())?)
+            }
         };
         let all = interfaces.iter().enumerate().filter(|(_, named)| named.is_none());
         let everywhere = all.fold(0, |mask: Mask, (at, _)| mask | 1 << at);
@@ -256,7 +260,7 @@ impl SourceFilters {
     /// # Errors
     /// What is wrong with the file, with its line, or that there is no memory. The list stays as it was.
     pub fn replace(&self, filter: usize, file: &str) -> Result<usize, String> {
-        let list: List = read_file(file)?;
+        let list: List = read_file(file, &OpenPolicy::default())?;
         self.sets.sets.replace(filter, list).map_err(|error| error.to_string())
     }
 
@@ -283,7 +287,7 @@ impl SourceFilters {
 /// # Errors
 /// What is wrong, with the line.
 pub fn check_file(name: &str) -> Result<usize, String> {
-    read_file(name).map(|list| list.len())
+    read_file(name, &OpenPolicy::default()).map(|list| list.len())
 }
 
 impl std::fmt::Debug for SourceFilters {

@@ -20,6 +20,7 @@ use crate::element::{
 };
 use crate::graph::{Args, Errors, Graph, Language, Plan, Problems, Round, Sources, Span, Text};
 use crate::handler::Handlers;
+use crate::open_policy::OpenPolicy;
 use crate::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 
 /// The route store as a lookup: slow, and right by its own tests.
@@ -338,6 +339,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         outputs: 8,
         gateways: &Arc::default(),
         stop: &Arc::default(),
+        policy: &OpenPolicy::default(),
         devices: &mut Devices::default(),
         around: Around { configuration: None, number: 0, tables: &mut HashMap::new() },
         before: None,

@@ -30,6 +30,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "af_packet",
     summary: "a network interface by a packet socket, beside the kernel, which gets what is received as well; needs root",
     in_rings: 0,
+    external: true,
     open: |spec| {
         let ifindex = index_of(spec.name).map_err(|source| DeviceError::System {
             device: spec.name.into(),

@@ -20,6 +20,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "memory",
     summary: "receives what it sent, at most 256 frames at a time; for tests",
     in_rings: RING_FRAMES,
+    external: false,
     open: open_loop,
 };
 

@@ -35,6 +35,8 @@ pub struct Driver {
     pub summary: &'static str,
     /// Frames of a pool that a queue may have in its rings.
     pub in_rings: usize,
+    /// Its devices are something outside this process, which not everybody may have opened.
+    pub external: bool,
     /// Opens a device: a port for each queue asked for.
     pub open: fn(&DeviceSpec<'_>) -> Result<Ports, DeviceError>,
 }

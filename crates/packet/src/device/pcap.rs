@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::Duration;
 
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapError};
 
@@ -20,6 +21,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "pcap",
     summary: "reads frames from a capture file and writes to another: IN,OUT (either may be empty)",
     in_rings: 0,
+    external: true,
     open: |spec| {
         let (input, output) = spec.name.split_once(',').unwrap_or((spec.name, ""));
         Ok(vec![Box::new(Pcap::new(input, output)?)])
@@ -45,8 +47,35 @@ impl Pcap {
     pub fn new(input: &str, output: &str) -> Result<Self, DeviceError> {
         let reader = (!input.is_empty()).then(|| open_reader(input)).transpose()?;
         let writer = (!output.is_empty()).then(|| open_writer(output)).transpose()?;
-        let name = if input.is_empty() { output } else { input }.to_owned();
-        Ok(Self { name, reader, writer, written: 0, too_long: 0, no_buffer: 0 })
+        Ok(Self::of(if input.is_empty() { output } else { input }, reader, writer))
+    }
+
+    /// A port that receives what a file holds; `name` is for messages.
+    ///
+    /// # Errors
+    /// When it is no capture file, or does not hold Ethernet frames.
+    pub fn reading(name: &str, file: File) -> Result<Self, DeviceError> {
+        Ok(Self::of(name, Some(reader(name, file)?), None))
+    }
+
+    /// A port that writes to a file, which is emptied; `name` is for messages.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub fn writing(name: &str, file: File) -> Result<Self, DeviceError> {
+        // A FIFO or a device has nothing that stays.
+        if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            file.set_len(0).map_err(|e| system(name, "truncate", e))?;
+        }
+        Ok(Self::of(name, None, Some(writer(name, file)?)))
+    }
+
+    fn of(
+        name: &str,
+        reader: Option<PcapReader<BufReader<File>>>,
+        writer: Option<PcapWriter<File>>,
+    ) -> Self {
+        Self { name: name.to_owned(), reader, writer, written: 0, too_long: 0, no_buffer: 0 }
     }
 
     /// Writes the frames of a batch, and leaves them in it.
@@ -85,24 +114,31 @@ fn format(device: &str, call: &'static str, error: PcapError) -> DeviceError {
 }
 
 fn open_reader(path: &str) -> Result<PcapReader<BufReader<File>>, DeviceError> {
-    let file = File::open(path).map_err(|e| system(path, "open", e))?;
-    let reader = PcapReader::new(BufReader::new(file)).map_err(|e| format(path, "read", e))?;
+    let file = input::open(path, MOST_STREAM_BYTES).map_err(|e| system(path, "open", e))?;
+    reader(path, file)
+}
+
+fn reader(name: &str, file: File) -> Result<PcapReader<BufReader<File>>, DeviceError> {
+    let reader = PcapReader::new(BufReader::new(file)).map_err(|e| format(name, "read", e))?;
     let kind = reader.header().datalink;
     if kind != DataLink::ETHERNET {
         let what = format!("holds {kind:?} frames, not Ethernet");
-        return Err(DeviceError::Unfit { device: path.to_owned(), what });
+        return Err(DeviceError::Unfit { device: name.to_owned(), what });
     }
     Ok(reader)
 }
 
 fn open_writer(path: &str) -> Result<PcapWriter<File>, DeviceError> {
-    let file = File::create(path).map_err(|e| system(path, "create", e))?;
+    writer(path, File::create(path).map_err(|e| system(path, "create", e))?)
+}
+
+fn writer(name: &str, file: File) -> Result<PcapWriter<File>, DeviceError> {
     let header = PcapHeader {
         datalink: DataLink::ETHERNET,
         endianness: Endianness::Little,
         ..PcapHeader::default()
     };
-    PcapWriter::with_header(file, header).map_err(|e| format(path, "write", e))
+    PcapWriter::with_header(file, header).map_err(|e| format(name, "write", e))
 }
 
 impl Port for Pcap {

@@ -22,6 +22,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "tap",
     summary: "a TAP interface, made if there is none: frames to and from this host; needs root",
     in_rings: 0,
+    external: true,
     open: |spec| Ok(vec![Box::new(Tap::open(spec.name)?)]),
 };
 

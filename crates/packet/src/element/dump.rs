@@ -1,20 +1,22 @@
 //! Packets from a capture file, and into one.
 //!
 //! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, from its Ethernet header on. Of
-//! several workers one reads the file; all write to the same.
+//! several workers one reads the file; all write to the same. Differs: what is no regular file is read only where the
+//! arguments say so, `-` for standard input or `SPECIAL true` for a FIFO or a device, as a worker waits for it.
 
-use std::fs::OpenOptions;
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Context, Element, ElementClass, Inputs, Made};
+use super::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::apart;
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};
 use crate::device::Port;
 use crate::device::pcap::Pcap;
 use crate::drops::DropReason;
-use crate::graph::ClassSpec;
+use crate::graph::{Arg, ClassSpec, ConfigError};
 use crate::handler::Handler;
 
 pub(crate) const FROM: ElementClass = ElementClass {
@@ -30,16 +32,14 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let file = setup.args.optional_arg("FILENAME")?;
         let stop = setup.args.keyword("STOP");
         let burst = setup.args.keyword("BURST");
+        let special = setup.args.keyword("SPECIAL");
         let Some(file) = file else {
             return Err(setup.args.refuse_all("argument FILENAME is missing"));
         };
         setup.args.finish()?;
         let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
         let burst: usize = burst?.unwrap_or(32);
-        let name: String = setup.args.read(&file, "FILENAME")?;
-        let reader =
-            Pcap::new(&name, "").map_err(|error| setup.args.refuse(&file, &error.to_string()))?;
-        let reader = Mutex::new(Some(reader));
+        let reader = Mutex::new(open(setup, &file, special?.unwrap_or(false))?);
         let counts = setup.keep::<PerWorker<Count>>();
         let each = counts.clone();
         let made = Made::new(move || FromDump {
@@ -53,6 +53,24 @@ pub(crate) const FROM: ElementClass = ElementClass {
             .handler(Handler::read("count", move || counts.sum(Count::read).to_string())))
     },
 };
+
+/// What is to be read; `None` where the configuration is only checked and it is no regular file.
+fn open(setup: &mut Setup<'_>, arg: &Arg<'_>, special: bool) -> Result<Option<Pcap>, ConfigError> {
+    let name: String = setup.args.read(arg, "FILENAME")?;
+    let opened = match special || name == "-" {
+        true => setup.policy.special_input(&name),
+        false => setup.policy.input(&name).map(Some),
+    };
+    let told = |error: io::Error| {
+        let hint = if error.kind() == io::ErrorKind::InvalidInput { ": see SPECIAL" } else { "" };
+        format!("{name}: open: {error}{hint}")
+    };
+    let read = opened.map_err(told).and_then(|file| {
+        let read = file.map(|file| Pcap::reading(&name, file)).transpose();
+        read.map_err(|error| error.to_string())
+    });
+    read.map_err(|words| setup.args.refuse(arg, &words))
+}
 
 pub(crate) const TO: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -71,16 +89,19 @@ pub(crate) const TO: ElementClass = ElementClass {
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         // Not yet emptied: the configuration may be refused for something else.
-        if let Err(error) = OpenOptions::new().create(true).append(true).open(&name) {
-            return Err(setup.args.refuse(&file, &format!("{name}: {error}")));
-        }
+        let opened = setup.policy.output(&name);
+        let opened =
+            opened.map_err(|error| setup.args.refuse(&file, &format!("{name}: {error}")))?;
+        let opened = Mutex::new(opened);
         let writer = setup.keep::<Mutex<Writer>>();
         let (shown, failed) = (writer.clone(), writer.clone());
         let ends = setup.outputs == 0;
         let made = Made::new(move || {
             let writer = (!apart::is_made()).then(|| writer.clone());
-            if let Some(writer) = &writer {
-                lock(writer).open(&name);
+            if let Some(writer) = &writer
+                && let Some(file) = opened.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                lock(writer).begin(&name, file);
             }
             ToDump { writer, ends }
         });
@@ -131,12 +152,12 @@ struct Writer {
 
 impl Writer {
     /// Begins a file, or goes on with the one of that name.
-    fn open(&mut self, name: &str) {
+    fn begin(&mut self, name: &str, file: File) {
         if self.file.is_some() && self.name == name {
             return;
         }
         name.clone_into(&mut self.name);
-        match Pcap::new("", name) {
+        match Pcap::writing(name, file) {
             Ok(file) => (self.file, self.failed) = (Some(file), None),
             Err(error) => (self.file, self.failed) = (None, Some(error.to_string())),
         }

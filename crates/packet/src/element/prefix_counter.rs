@@ -21,6 +21,7 @@ use crate::buf::Batch;
 use crate::counters::{Count, PerWorker};
 use crate::graph::{Arg, ClassSpec, ConfigError};
 use crate::handler::Handler;
+use crate::open_policy::OpenPolicy;
 use crate::prefix_sets::{read_file, read_prefix};
 use crate::route_table::Family;
 
@@ -127,9 +128,9 @@ fn read(arg: &Arg<'_>, given: &mut Given) -> Result<(), String> {
 }
 
 /// Names of files, each of many prefixes.
-fn read_files(arg: &Arg<'_>, given: &mut Given) -> Result<(), String> {
+fn read_files(arg: &Arg<'_>, policy: &OpenPolicy, given: &mut Given) -> Result<(), String> {
     for word in arg.words() {
-        let list = read_file(&word.value::<String>()?)?;
+        let list = read_file(&word.value::<String>()?, policy)?;
         list.v4.into_iter().try_for_each(|prefix| given.add(AnyPrefix::V4(prefix), None))?;
         list.v6.into_iter().try_for_each(|prefix| given.add(AnyPrefix::V6(prefix), None))?;
     }
@@ -146,7 +147,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         }
     }
     if let Some(arg) = files?
-        && let Err(words) = read_files(&arg, &mut given)
+        && let Err(words) = read_files(&arg, setup.policy, &mut given)
     {
         setup.args.refuse(&arg, &words);
     }

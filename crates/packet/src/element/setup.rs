@@ -17,6 +17,7 @@ use crate::drops::DropReason;
 use crate::gateways::Gateways;
 use crate::graph::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Value};
 use crate::handler::Handler;
+use crate::open_policy::OpenPolicy;
 use crate::route_table::AnyTable;
 
 /// Registry row, plain data: all that is known of an element without making it.
@@ -52,6 +53,8 @@ pub struct Setup<'a> {
     pub gateways: &'a Arc<Gateways>,
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
+    /// What it may open: files that arguments name are opened by this, and by nothing else.
+    pub policy: &'a OpenPolicy,
     pub(crate) devices: &'a mut Devices,
     /// The elements around it, and their route tables.
     pub(crate) around: Around<'a>,

@@ -70,7 +70,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let before = setup.before.cloned().and_then(|kept| kept.downcast::<SourceSets>().ok());
     let shared = match before {
         Some(shared) if shared.is_of(&sets) => shared,
-        before => match SourceSets::new(&sets, before.as_deref()) {
+        before => match SourceSets::new(&sets, before.as_deref(), setup.policy) {
             Ok(made) => Arc::new(made),
             Err(wrong) => {
                 let told = wrong.iter().map(|words| setup.args.refuse_all(words));
@@ -149,7 +149,9 @@ fn handled(
         .handler(Handler::write_warned("remove", move |text| remove.sets.write_edit(false, text)))
         .handler(Handler::write_warned("ctrl", move |text| ctrl.sets.write_ctrl(text)))
         .handler(Handler::write("set", move |text| set.sets.write_set(text)))
-        .handler(Handler::write("load", move |text| load.sets.write_load(text)))
+        .handler(Handler::write_opening("load", move |text, policy| {
+            load.sets.write_load(text, policy)
+        }))
 }
 
 /// `NAME ACTION [PREFIX | FILE name] ..`.

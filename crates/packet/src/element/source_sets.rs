@@ -16,6 +16,7 @@ use super::allowance::{Allowance, Budget, Rate};
 use super::questions::Questions;
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};
+use crate::open_policy::OpenPolicy;
 use crate::prefix_sets::{List, Mask, PrefixSets, mask, read_file};
 use crate::route_table::Family;
 
@@ -117,7 +118,11 @@ impl SourceSets {
     ///
     /// # Errors
     /// What is wrong with files, with the line, or that there is no memory.
-    pub(crate) fn new(sets: &[Argued], old: Option<&Self>) -> Result<Self, Vec<String>> {
+    pub(crate) fn new(
+        sets: &[Argued],
+        old: Option<&Self>,
+        policy: &OpenPolicy,
+    ) -> Result<Self, Vec<String>> {
         let (mut made, mut given, mut before) = (Vec::new(), Vec::new(), Vec::new());
         let mut wrong = Vec::new();
         for set in sets {
@@ -127,7 +132,7 @@ impl SourceSets {
             before.push(known.map_or(Totals::default(), |(old, at)| old.total(at)));
             let list = match known.filter(|(old, at)| old.given[*at] == set.given) {
                 Some((old, at)) => Ok(old.sets.list(at)),
-                None => gather(&set.given),
+                None => gather(&set.given, policy),
             };
             match list {
                 Ok(list) => made.push((set.name.clone(), list)),
@@ -197,13 +202,13 @@ impl SourceSets {
 }
 
 /// All prefixes that are given.
-fn gather(given: &[Given]) -> Result<List, String> {
+fn gather(given: &[Given], policy: &OpenPolicy) -> Result<List, String> {
     let mut list = List::default();
     for given in given {
         match given {
             Given::Prefix(prefix) => list.push(*prefix),
             Given::File(name) => {
-                let more = read_file(name)?;
+                let more = read_file(name, policy)?;
                 list.v4.extend(more.v4);
                 list.v6.extend(more.v6);
             }

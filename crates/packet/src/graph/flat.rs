@@ -13,6 +13,7 @@ use super::class::{ClassSpec, Processing};
 use super::lex::{PieceKind, Pieces, is_blank};
 use super::source::{Errors, Place, Problems, Report, Sources, Span};
 use super::text::Text;
+use crate::open_policy::OpenPolicy;
 
 /// An element of a configuration.
 #[derive(Clone, Debug)]
@@ -55,6 +56,8 @@ pub struct Configuration {
     pub(super) elements: Vec<Declared>,
     pub(super) connections: Vec<Connection>,
     pub(super) names: HashMap<Arc<str>, u32>,
+    /// What its elements may open.
+    pub(super) policy: OpenPolicy,
 }
 
 impl Configuration {
@@ -94,6 +97,11 @@ impl Configuration {
     pub fn args<'a>(&'a self, element: usize, problems: &'a mut Problems) -> Args<'a> {
         let element = &self.elements[element];
         Args::new(&element.name, element.class.name, &element.config, problems)
+    }
+
+    /// What its elements may open.
+    pub fn policy(&self) -> &OpenPolicy {
+        &self.policy
     }
 
     /// Where something stands, as people count.

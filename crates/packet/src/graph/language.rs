@@ -13,6 +13,7 @@ use super::parse::{Library, parse};
 use super::scope::resolve;
 use super::source::{Errors, Problems, Sources, Span};
 use super::text::Text;
+use crate::open_policy::OpenPolicy;
 
 /// What a configuration is read with.
 ///
@@ -31,13 +32,14 @@ pub struct Language<'a, C: Classes + ?Sized> {
     classes: &'a C,
     variables: Vec<(&'a str, &'a str)>,
     library: Box<Library<'a>>,
+    policy: OpenPolicy,
 }
 
 impl<'a, C: Classes + ?Sized> Language<'a, C> {
     /// With these classes, and nothing else.
     pub fn new(classes: &'a C) -> Self {
         let library = Box::new(|_: &str, _: &str| Err("libraries are not read here".to_owned()));
-        Self { classes, variables: Vec::new(), library }
+        Self { classes, variables: Vec::new(), library, policy: OpenPolicy::default() }
     }
 
     /// Gives `$name` a value, whatever the file defines it as.
@@ -58,12 +60,20 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         self
     }
 
+    /// Lets elements open what `policy` allows. Where it shows no text of files, neither do errors: of a library there is
+    /// the place then, and nothing else.
+    #[must_use]
+    pub fn opening(mut self, policy: OpenPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
     /// Reads a configuration; `name` is what messages call it, and by which a library that requires it knows it.
     ///
     /// # Errors
     /// All that is wrong with it.
     pub fn read(mut self, name: &str, text: &str) -> Result<Configuration, Errors> {
-        let mut sources = Sources::default();
+        let mut sources = Sources::shown(self.policy.shows_text());
         let mut problems = Problems::default();
         let Some(source) = sources.add(name, text) else {
             sources.add(name, "");
@@ -92,6 +102,6 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             return Err(problems.errors(&sources));
         }
         let (elements, connections, names) = (flat.elements, flat.connections, flat.names);
-        Ok(Configuration { sources, elements, connections, names })
+        Ok(Configuration { sources, elements, connections, names, policy: self.policy })
     }
 }

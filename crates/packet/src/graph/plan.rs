@@ -306,6 +306,7 @@ impl<'a> Planner<'a> {
             outputs: element.outputs,
             gateways: &self.gateways,
             stop: &self.stop,
+            policy: self.configuration.policy(),
             devices: &mut self.devices,
             around: Around {
                 configuration: Some(self.configuration),

@@ -14,6 +14,9 @@ use fingerpost_route::source::words::nearest;
 /// Problems that are kept; the others are counted.
 const MOST_KEPT: usize = 1000;
 
+/// The text that was given, which asks for the others.
+const FIRST: u16 = 0;
+
 /// Problems that are shown.
 const MOST_SHOWN: usize = 50;
 
@@ -119,9 +122,16 @@ impl Source {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     list: Vec<Source>,
+    /// Who reads errors sent the first text, and may not read the others.
+    hides_libraries: bool,
 }
 
 impl Sources {
+    /// None yet; whether errors are to show what stands in others than the first.
+    pub(super) fn shown(libraries: bool) -> Self {
+        Self { list: Vec::new(), hides_libraries: !libraries }
+    }
+
     /// Adds a text. `None` when it is of 4 GiB or more, or one text too many.
     pub fn add(&mut self, name: &str, text: &str) -> Option<u16> {
         let id = u16::try_from(self.list.len()).ok()?;
@@ -260,9 +270,20 @@ impl Problems {
     pub fn errors(mut self, sources: &Sources) -> Errors {
         self.kept.sort_by_key(|problem| (problem.at.source, problem.at.start));
         let all = self.count();
-        let reports: Vec<_> =
+        let mut reports: Vec<_> =
             self.kept.iter().take(MOST_SHOWN).map(|p| Report::new(p, sources)).collect();
         let more = all - reports.len();
+        let elsewhere = |problem: &Problem| problem.at.source != FIRST;
+        if sources.hides_libraries && self.kept.iter().any(elsewhere) {
+            for (report, problem) in reports.iter_mut().zip(&self.kept) {
+                (report.hint, report.notes) = (None, Vec::new());
+                if elsewhere(problem) {
+                    *report = Report::hidden(problem, sources);
+                }
+            }
+            // A line has no more than one mistake then.
+            reports.dedup();
+        }
         Errors { reports, more }
     }
 }
@@ -294,6 +315,21 @@ impl Report {
             excerpt: excerpt(&sources.list[usize::from(problem.at.source)], problem.at),
             hint: problem.hint.clone(),
             notes: notes.map(|(at, words)| (sources.place(*at), words.clone())).collect(),
+        }
+    }
+
+    /// That there is a problem in a line, and nothing of what stands there: not even what the text calls that line.
+    fn hidden(problem: &Problem, sources: &Sources) -> Self {
+        let source = &sources.list[usize::from(problem.at.source)];
+        let (line, _) = source.line_of(problem.at.start);
+        let line = u32::try_from(line + 1).unwrap_or(u32::MAX);
+        Self {
+            place: Place { file: Arc::clone(&source.name), line, column: 1 },
+            message: "a mistake in a library, whose text is not shown here".to_owned(),
+            token: String::new(),
+            excerpt: (String::new(), 0..0),
+            hint: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -445,6 +481,32 @@ mod tests {
         assert!(report.excerpt.0.len() <= LINE_SHOWN && report.token.len() < 80);
         assert_eq!(report.excerpt.1, 49..100);
         assert_eq!(short("a\x1b[0m\n"), "a [0m ");
+    }
+
+    #[test]
+    fn of_a_library_that_is_hidden_only_the_line_is_told() {
+        let told = |shown| {
+            let mut sources = Sources::shown(shown);
+            sources.add("a.click", "require(library b)").unwrap();
+            sources.add("b", "x\nroot:secret:0\n").unwrap();
+            let file = Some(Arc::from("secret"));
+            sources.direct(1, vec![Directive { next: 2, line: 7, file }]);
+            let at = |source, start, end| Span { source, start, end };
+            let mut problems = Problems::default();
+            problems.add(at(1, 2, 6), "`root` is nothing").hint("did you mean `secret`?");
+            problems.add(at(1, 7, 13), "`secret` is nothing");
+            problems
+                .add(at(0, 0, 7), "wrong")
+                .hint("did you mean `secret`?")
+                .note(at(1, 2, 6), "x");
+            problems.errors(&sources).to_string()
+        };
+        assert_eq!(told(true).matches("secret").count(), 8, "{}", told(true));
+        assert_eq!(
+            told(false),
+            "a.click:1:1: wrong\n    require(library b)\n    ^^^^^^^\nb:2:1: a mistake in a library, whose text \
+             is not shown here"
+        );
     }
 
     #[test]

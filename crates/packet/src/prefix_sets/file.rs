@@ -6,12 +6,10 @@
 //!
 //! Cost: some 100 ns a line; memory is that of the prefixes and of one line.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
-
 use fingerpost_route::source::table::decompress::Decoded;
 
 use super::{List, read_prefix};
+use crate::open_policy::OpenPolicy;
 
 /// Prefixes of a file at most: bounds the memory, and the time of the control thread.
 const MOST_PREFIXES: usize = 1 << 24;
@@ -23,20 +21,15 @@ const READ_BYTES: usize = 1 << 16;
 /// The prefixes of a file.
 ///
 /// # Errors
-/// What is wrong with it, with its name and the number of the line.
-pub(crate) fn read_file(name: &str) -> Result<List, String> {
-    let words = |error: std::io::Error| format!("{name}: {error}");
-    // What is no file may never end, or wait for somebody; the flag has the call that opens it not wait.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(name);
-    let file = file.map_err(words)?;
-    if !file.metadata().map_err(words)?.is_file() {
-        return Err(format!("{name}: no file"));
-    }
-    read(name, Decoded::new(name, Box::new(file)).map_err(|error| error.to_string())?)
+/// What is wrong with it, with its name and the number of the line; with the words there, where the policy shows them.
+pub(crate) fn read_file(name: &str, policy: &OpenPolicy) -> Result<List, String> {
+    let file = policy.input(name).map_err(|error| format!("{name}: {error}"))?;
+    let input = Decoded::new(name, Box::new(file)).map_err(|error| error.to_string())?;
+    read(name, policy.shows_text(), input)
 }
 
-fn read(name: &str, mut input: Decoded) -> Result<List, String> {
-    let mut lines = Lines { name, list: List::default(), number: 0, rest: Vec::new() };
+fn read(name: &str, shown: bool, mut input: Decoded) -> Result<List, String> {
+    let mut lines = Lines { name, shown, list: List::default(), number: 0, rest: Vec::new() };
     let mut room = vec![0; READ_BYTES];
     loop {
         let len = input.read_some(&mut room).map_err(|error| error.to_string())?;
@@ -50,6 +43,8 @@ fn read(name: &str, mut input: Decoded) -> Result<List, String> {
 
 struct Lines<'a> {
     name: &'a str,
+    /// Messages may say what stands there.
+    shown: bool,
     list: List,
     number: usize,
     /// The beginning of a line.
@@ -95,6 +90,7 @@ impl Lines<'_> {
     }
 
     fn wrong(&self, words: &str) -> String {
+        let words = if self.shown { words } else { "no line of a list of prefixes" };
         format!("{}:{}: {words}", self.name, self.number)
     }
 }
@@ -103,9 +99,12 @@ impl Lines<'_> {
 mod tests {
     use super::*;
 
+    fn decoded(bytes: &[u8]) -> Decoded {
+        Decoded::new("x", Box::new(std::io::Cursor::new(bytes.to_vec()))).unwrap()
+    }
+
     fn list(bytes: &[u8]) -> Result<String, String> {
-        let list =
-            read("x", Decoded::new("x", Box::new(std::io::Cursor::new(bytes.to_vec()))).unwrap())?;
+        let list = read("x", true, decoded(bytes))?;
         let v4 = list.v4.iter().map(ToString::to_string);
         Ok(v4.chain(list.v6.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" "))
     }
@@ -142,13 +141,16 @@ mod tests {
         }
         // A gzip file that ends in its header.
         assert!(list(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap_err().contains("cut short"));
+        let told = read("x", false, decoded(b"10.0.0.0/8\nroot:secret\n")).unwrap_err();
+        assert_eq!(told, "x:2: no line of a list of prefixes");
+        let read_file = |name| read_file(name, &OpenPolicy::default());
         assert!(read_file("/nowhere/at/all").unwrap_err().starts_with("/nowhere/at/all: "));
-        assert!(read_file("/dev/null").unwrap_err().ends_with("no file"));
+        assert!(read_file("/dev/null").unwrap_err().ends_with("a regular file is wanted"));
         // One that somebody has yet to write to.
         let pipe = std::env::temp_dir().join(format!("fingerpost-pipe-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         let told = read_file(pipe.to_str().unwrap()).unwrap_err();
         std::fs::remove_file(&pipe).unwrap();
-        assert!(made.success() && told.ends_with("no file"), "{told}");
+        assert!(made.success() && told.contains("is a FIFO"), "{told}");
     }
 }

@@ -10,6 +10,7 @@ use fingerpost_route::AnyPrefix;
 use proptest::prelude::*;
 
 use super::{Edit, List, Mask, PrefixSets, mask, read_prefix};
+use crate::open_policy::OpenPolicy;
 
 const SETS: usize = 3;
 
@@ -270,7 +271,8 @@ fn texts() {
     assert_eq!(sets.read_table("b"), Ok("b\t8.8.8.8/32\n".into()));
     assert_eq!(sets.write_set("b"), Ok(()));
     assert_eq!(sets.read_table("b"), Ok(String::new()));
-    assert!(sets.write_load("a /nowhere").unwrap_err().starts_with("/nowhere: "));
-    assert!(sets.write_load("a").is_err());
+    let load = |text| sets.write_load(text, &OpenPolicy::default());
+    assert!(load("a /nowhere").unwrap_err().starts_with("/nowhere: "));
+    assert!(load("a").is_err());
     assert!(sets.read_lookup("x").unwrap_err().contains("no IP address"));
 }

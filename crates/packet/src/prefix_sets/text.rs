@@ -7,6 +7,7 @@ use fingerpost_route::AnyPrefix;
 
 use super::{Edit, List, Mask, PrefixSets, read_file};
 use crate::handler::Warnings;
+use crate::open_policy::OpenPolicy;
 use crate::route_table::Family;
 
 /// A prefix, or an address, of either family. Host bits are cleared.
@@ -70,11 +71,11 @@ impl PrefixSets {
     ///
     /// # Errors
     /// What is wrong, in words; with the place where it is the file.
-    pub(crate) fn write_load(&self, text: &str) -> Result<(), String> {
+    pub(crate) fn write_load(&self, text: &str, policy: &OpenPolicy) -> Result<(), String> {
         let (name, file) =
             text.trim().split_once([' ', '\t']).ok_or("a SET and a FILE are wanted")?;
         let set = self.set(Some(name))?;
-        let list = read_file(file.trim())?;
+        let list = read_file(file.trim(), policy)?;
         self.replace(set, list).map(drop).map_err(|error| error.to_string())
     }
 

@@ -19,6 +19,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "afxdp",
     summary: "a network interface by AF_XDP, all frames of the queues asked for; needs root",
     in_rings: frames_needed(RING) as usize,
+    external: true,
     open,
 };
 

@@ -31,6 +31,7 @@ pub(crate) const DRIVER: Driver = Driver {
     name: "ring",
     summary: "frames to and from another process by shared memory; both name one Unix socket",
     in_rings: 0,
+    external: true,
     open: |spec| Ok(vec![Box::new(Ring::open(spec.name)?)]),
 };
 

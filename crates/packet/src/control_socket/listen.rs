@@ -1,5 +1,7 @@
 //! Where a control socket waits for clients.
 
+use std::fmt;
+
 /// A place to listen at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listen {
@@ -48,6 +50,20 @@ impl Listen {
     }
 }
 
+/// As the arguments of a ControlSocket.
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { port, or_next, everywhere } => {
+                let next = if *or_next { "+" } else { "" };
+                let hosts = if *everywhere { ", LOCALHOST false" } else { "" };
+                write!(f, "TCP, {port}{next}{hosts}")
+            }
+            Self::Unix(path) => write!(f, "UNIX, {path}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,7 +74,11 @@ mod tests {
         assert_eq!(ports("1234"), Ok(1234..=1234));
         assert_eq!(ports("41930+"), Ok(41930..=41940));
         assert_eq!(ports("65530+"), Ok(65530..=65535));
-        assert_eq!(Listen::Unix("x".to_owned()).ports().count(), 0);
+        let unix = Listen::Unix("x".to_owned());
+        assert_eq!((unix.ports().count(), unix.to_string().as_str()), (0, "UNIX, x"));
+        assert_eq!(Listen::tcp("41930+").unwrap().to_string(), "TCP, 41930+");
+        let everywhere = Listen::Tcp { port: 7, or_next: false, everywhere: true };
+        assert_eq!(everywhere.to_string(), "TCP, 7, LOCALHOST false");
         for text in ["", "+", "65536", "+5", "-1", "5++", "x", "5 "] {
             assert!(ports(text).unwrap_err().starts_with(&format!("`{text}` is no TCP port")));
         }

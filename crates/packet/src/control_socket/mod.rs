@@ -4,9 +4,12 @@
 //! ([`Session::take`]); replies come out one at a time ([`Session::reply`]), so that who writes them to a
 //! slow client holds one of them and no more. However the bytes were cut into pieces, the replies are the
 //! same. Differs: no LLRPC (binary calls into elements) and no proxies; lines, data and replies have a
-//! greatest length; what is no UTF-8 is refused; lines after READUNTIL and WRITEUNTIL reach the handler
-//! with a plain newline each, whatever they ended with; a last line without an end counts as one.
+//! greatest length, and all sessions together a greatest memory; what is no UTF-8 is refused; lines after READUNTIL and
+//! WRITEUNTIL reach the handler with a plain newline each, whatever they ended with; a last line without an end counts as
+//! one. The first line may be `AUTH TOKEN`, which gives write access; one that begins like HTTP or TLS ends the session, so
+//! that no page in a browser can speak to a router of its reader.
 
+mod client;
 mod input;
 mod listen;
 #[cfg(any(test, feature = "testing"))]
@@ -15,14 +18,16 @@ pub mod testing;
 mod tests;
 
 use crate::handler::{HandlerError, Handlers};
+use client::Held;
 use input::Input;
 
+pub use client::{Access, Client, Memory, Token};
 pub use listen::Listen;
 
 /// What a session may do, and how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// Refuses to write handlers.
+    /// Refuses write handlers, whoever asks.
     pub read_only: bool,
     /// Longest line of a command, or of a text that lines end, in bytes.
     pub longest_line: usize,
@@ -43,6 +48,9 @@ impl Default for SessionOptions {
         }
     }
 }
+
+/// Bytes of what a handler says to be wrong, at most.
+const LONGEST_WORDS: usize = 64 << 10;
 
 /// The three digits that replies begin with.
 #[derive(Clone, Copy)]
@@ -83,27 +91,62 @@ enum State {
     /// A command.
     Command,
     /// So many bytes more for a handler.
-    Data { call: Call, data: Vec<u8>, left: usize },
-    /// Lines for a handler, until one that is `end`; `lost` where they are too many already.
-    Lines { call: Call, data: Vec<u8>, end: Vec<u8>, lost: bool },
+    Data { call: Call, data: Text, left: usize },
+    /// Lines for a handler, until one that is `end`; without data where they are refused already.
+    Lines { call: Call, data: Option<Text>, end: Vec<u8> },
     /// So many bytes that were too many.
     Skip { left: u64 },
     /// Nothing; all was said.
     Closed,
 }
 
+/// Bytes for a handler, as far as they came.
+#[derive(Debug)]
+struct Text {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl Text {
+    /// More of them; `false` where the sessions hold too much.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.held.grow(bytes.len());
+        if fits {
+            self.bytes.extend(bytes);
+        }
+        fits
+    }
+}
+
 /// One client's session.
 #[derive(Debug)]
 pub struct Session {
     options: SessionOptions,
+    client: Client,
     input: Input,
     state: State,
+    /// No line came yet.
+    first: bool,
+    /// A token was wrong.
+    refused: bool,
+    /// Of the last reply, until the next one is asked for.
+    replied: Held,
 }
 
 impl Session {
-    /// A new one. Its first reply is the greeting.
+    /// A new one, of a client that may do everything. Its first reply is the greeting.
     pub fn new(options: SessionOptions) -> Self {
-        Self { options, input: Input::default(), state: State::Greeting }
+        Self::of(options, Client::default())
+    }
+
+    /// A new one of this client.
+    pub fn of(options: SessionOptions, mut client: Client) -> Self {
+        if options.read_only {
+            (client.access, client.token) = (Access::Read, None);
+        }
+        let replied = client.memory.hold();
+        let (input, state) = (Input::default(), State::Greeting);
+        Self { options, client, input, state, first: true, refused: false, replied }
     }
 
     /// Takes bytes of the client. Ask for replies until there is none before giving more.
@@ -123,9 +166,20 @@ impl Session {
         matches!(self.state, State::Closed)
     }
 
-    /// Carries out the next command that is there as a whole, and gives the reply. `None`: more has to
-    /// be taken, or the session is closed. Without a router there are no handlers.
+    /// A wrong token was given: whoever sends the reply takes his time.
+    pub fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// What the client may do by now.
+    pub fn access(&self) -> Access {
+        self.client.access
+    }
+
+    /// Carries out the next command that is there as a whole, and gives the reply; that before was sent. `None`: more
+    /// has to be taken, or the session is closed. Without a router there are no handlers.
     pub fn reply(&mut self, handlers: Option<&Handlers>) -> Option<Vec<u8>> {
+        self.replied = self.client.memory.hold();
         loop {
             match std::mem::replace(&mut self.state, State::Command) {
                 State::Greeting => return Some(b"Click::ControlSocket/1.3\r\n".to_vec()),
@@ -134,15 +188,27 @@ impl Session {
                     None => return None,
                     Some(Err(input::TooLong)) => return Some(self.too_long(Code::Syntax)),
                     Some(Ok(line)) => {
+                        let first = std::mem::take(&mut self.first);
+                        if let Some(reply) = self.begin(&line, first) {
+                            return Some(reply);
+                        }
+                        if self.is_closed() {
+                            return None;
+                        }
                         if let Some(reply) = self.command(&line, handlers) {
                             return Some(reply);
                         }
                     }
                 },
                 State::Data { call, mut data, left } => {
-                    let left = left - self.input.bytes(left, |bytes| data.extend(bytes));
+                    let mut fits = true;
+                    let left = left - self.input.bytes(left, |bytes| fits = data.push(bytes));
+                    if !fits {
+                        self.state = State::Skip { left: left as u64 };
+                        return Some(no_memory());
+                    }
                     if left == 0 {
-                        return Some(self.call(&call, data, handlers));
+                        return Some(self.call(&call, data.bytes, handlers));
                     }
                     if self.input.is_over() {
                         self.state = State::Closed;
@@ -151,17 +217,15 @@ impl Session {
                     self.state = State::Data { call, data, left };
                     return None;
                 }
-                State::Lines { call, data, end, lost } => {
-                    match self.lines(call, data, end, lost, handlers) {
-                        Lines::Reply(reply) => return Some(reply),
-                        Lines::More if self.input.is_over() => {
-                            self.state = State::Closed;
-                            return Some(not_enough());
-                        }
-                        Lines::More => return None,
-                        Lines::Lost => {}
+                State::Lines { call, data, end } => match self.lines(call, data, end, handlers) {
+                    Lines::Reply(reply) => return Some(reply),
+                    Lines::More if self.input.is_over() => {
+                        self.state = State::Closed;
+                        return Some(not_enough());
                     }
-                }
+                    Lines::More => return None,
+                    Lines::Lost => {}
+                },
                 State::Skip { left } => {
                     let now = usize::try_from(left).unwrap_or(usize::MAX);
                     let left = left - self.input.bytes(now, |_| ()) as u64;
@@ -183,39 +247,61 @@ impl Session {
     fn lines(
         &mut self,
         call: Call,
-        mut data: Vec<u8>,
+        mut data: Option<Text>,
         end: Vec<u8>,
-        lost: bool,
         handlers: Option<&Handlers>,
     ) -> Lines {
         while let Some(line) = self.input.line(self.options.longest_line) {
-            let fits = match &line {
-                Ok(line) if line.trim_ascii_end() == end => {
-                    if lost {
-                        return Lines::Lost;
+            let is_end = line.as_ref().is_ok_and(|line| line.trim_ascii_end() == end);
+            let refused = match (&mut data, line) {
+                (None, _) if is_end => return Lines::Lost,
+                (None, _) => continue,
+                (Some(text), _) if is_end => {
+                    let bytes = std::mem::take(&mut text.bytes);
+                    return Lines::Reply(self.call(&call, bytes, handlers));
+                }
+                (Some(_), Err(input::TooLong)) => self.too_long(Code::TooBig),
+                (Some(text), Ok(line)) => {
+                    if text.bytes.len() + line.len() >= self.options.longest_data {
+                        self.too_big()
+                    } else if text.push(&line) && text.push(b"\n") {
+                        continue;
+                    } else {
+                        no_memory()
                     }
-                    return Lines::Reply(self.call(&call, data, handlers));
                 }
-                Ok(line) => data.len() + line.len() < self.options.longest_data,
-                Err(input::TooLong) => false,
             };
-            match line {
-                _ if lost => {}
-                Ok(line) if fits => {
-                    data.extend(line);
-                    data.push(b'\n');
-                }
-                line => {
-                    self.state = State::Lines { call, data: Vec::new(), end, lost: true };
-                    return Lines::Reply(match line {
-                        Ok(_) => self.too_big(),
-                        Err(input::TooLong) => self.too_long(Code::TooBig),
-                    });
-                }
-            }
+            self.state = State::Lines { call, data: None, end };
+            return Lines::Reply(refused);
         }
-        self.state = State::Lines { call, data, end, lost };
+        self.state = State::Lines { call, data, end };
         Lines::More
+    }
+
+    /// What the first line has to say of the session, beside commands.
+    fn begin(&mut self, line: &[u8], first: bool) -> Option<Vec<u8>> {
+        if first && (is_http(line) || is_tls(line)) {
+            self.state = State::Closed;
+            return None;
+        }
+        let given = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let words: Vec<&[u8]> = given.take(3).collect();
+        match words[..] {
+            [verb, ..] if !verb.eq_ignore_ascii_case(b"AUTH") => None,
+            [_, given] if first => match &self.client.token {
+                Some(token) if token.is(given) => {
+                    self.client.access = Access::Write;
+                    Some(message(Code::Ok, "Write access"))
+                }
+                token => {
+                    let words = if token.is_some() { "Wrong token" } else { "No token is set" };
+                    (self.state, self.refused) = (State::Closed, true);
+                    Some(message(Code::Permission, words))
+                }
+            },
+            [_, ..] => Some(message(Code::Syntax, "AUTH TOKEN is the first line of a session")),
+            [] => None,
+        }
     }
 
     fn too_big(&self) -> Vec<u8> {
@@ -264,7 +350,9 @@ impl Session {
             return syntax("Wrong number of arguments");
         }
         let call = Call { verb, handler: handler.to_owned() };
-        let data = Vec::new();
+        let text = || Text { bytes: Vec::new(), held: self.client.memory.hold() };
+        // Nothing is kept of what is refused in any case.
+        let refused = verb == Verb::Write && self.client.access == Access::Read;
         match command.as_str() {
             "READDATA" | "WRITEDATA" | "SETDATA" => {
                 let digits = one.bytes().all(|byte| byte.is_ascii_digit());
@@ -273,7 +361,11 @@ impl Session {
                 };
                 match usize::try_from(length) {
                     Ok(left) if left <= self.options.longest_data => {
-                        self.state = State::Data { call, data, left };
+                        if refused {
+                            self.state = State::Skip { left: length };
+                            return Some(self.call(&call, Vec::new(), handlers));
+                        }
+                        self.state = State::Data { call, data: text(), left };
                         None
                     }
                     _ => {
@@ -284,7 +376,12 @@ impl Session {
             }
             "READUNTIL" | "WRITEUNTIL" => {
                 let end = one.as_bytes().to_vec();
-                self.state = State::Lines { call, data, end, lost: false };
+                if refused {
+                    let reply = self.call(&call, Vec::new(), handlers);
+                    self.state = State::Lines { call, data: None, end };
+                    return Some(reply);
+                }
+                self.state = State::Lines { call, data: Some(text()), end };
                 None
             }
             _ => Some(self.call(&call, parameter.as_bytes().to_vec(), handlers)),
@@ -292,7 +389,7 @@ impl Session {
     }
 
     /// Calls a handler, and puts in words what comes of it.
-    fn call(&self, call: &Call, data: Vec<u8>, handlers: Option<&Handlers>) -> Vec<u8> {
+    fn call(&mut self, call: &Call, data: Vec<u8>, handlers: Option<&Handlers>) -> Vec<u8> {
         let Some(handlers) = handlers else {
             return message(Code::NoRouter, "No router installed");
         };
@@ -310,7 +407,9 @@ impl Session {
             Verb::CheckRead if !found.is_readable() => return not("readable"),
             Verb::CheckWrite if !found.is_writable() => return not("writable"),
             Verb::CheckRead => return fine(call.verb, name),
-            Verb::CheckWrite | Verb::Write if found.is_writable() && self.options.read_only => {
+            Verb::CheckWrite | Verb::Write
+                if found.is_writable() && self.client.access == Access::Read =>
+            {
                 return denied();
             }
             Verb::CheckWrite => return fine(call.verb, name),
@@ -320,7 +419,7 @@ impl Session {
             return message(Code::Syntax, "Data is no UTF-8 text");
         };
         if call.verb == Verb::Write {
-            return match handlers.write(name, &data) {
+            return match handlers.write_within(name, &data, &self.client.policy) {
                 Ok(warnings) if warnings.is_empty() => fine(call.verb, name),
                 Ok(warnings) => {
                     let summary = format!("Write handler '{name}' OK with warnings");
@@ -335,6 +434,7 @@ impl Session {
                 let words = format!("Data too big: {} bytes, at most {most}", text.len());
                 message(Code::TooBig, &words)
             }
+            Ok(text) if !self.replied.grow(text.len()) => no_memory(),
             Ok(text) => {
                 let mut reply = fine(call.verb, name);
                 reply.extend(format!("DATA {}\r\n", text.len()).bytes());
@@ -350,12 +450,13 @@ impl Session {
 enum Lines {
     /// More of them have to come.
     More,
-    /// It was told before that they were too many; here they end.
+    /// They were refused before; here they end.
     Lost,
     Reply(Vec<u8>),
 }
 
 const HELP: &str = "Commands supported:
+AUTH token                   as the first line: write access
 READ handler [arg...]        call a read handler, return its text
 READDATA handler n           the same, the argument is the next n bytes
 READUNTIL handler [end]      the same, the argument is the lines before `end` or a blank one
@@ -387,6 +488,29 @@ fn fine(verb: Verb, name: &str) -> Vec<u8> {
     message(Code::Ok, &format!("{} handler '{name}' OK", verb_name(verb)))
 }
 
+fn no_memory() -> Vec<u8> {
+    message(Code::TooBig, "Data too big for now: other sessions hold all memory there is for them")
+}
+
+/// Whether a line is the first of an HTTP request. `GET` is a command as well, whose handlers begin with no slash.
+fn is_http(line: &[u8]) -> bool {
+    const METHODS: [&[u8]; 9] =
+        [b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"PATCH", b"CONNECT", b"TRACE", b"PRI"];
+    let mut words = line.split(u8::is_ascii_whitespace);
+    let (verb, target) = (words.next().unwrap_or_default(), words.next());
+    let named = target.is_some() && METHODS.iter().any(|method| verb.eq_ignore_ascii_case(method));
+    let absolute =
+        |target: &[u8]| target.starts_with(b"/") || target.windows(3).any(|w| w == b"://");
+    let got = verb.eq_ignore_ascii_case(b"GET") && target.is_some_and(absolute);
+    named || got || words.last().is_some_and(|last| last.starts_with(b"HTTP/"))
+}
+
+/// Whether a line is the first of a TLS connection, whose tickets another server may have filled with commands: no text
+/// begins with the type of a handshake record.
+fn is_tls(line: &[u8]) -> bool {
+    line.first() == Some(&0x16)
+}
+
 fn not_enough() -> Vec<u8> {
     message(Code::Syntax, "Not enough data")
 }
@@ -405,9 +529,10 @@ fn refused(verb: Verb, name: &str, error: &HandlerError) -> Vec<u8> {
     message(code, &error.to_string())
 }
 
-/// A summary and the words of a handler below it, if it has any.
+/// A summary and the words of a handler below it, if it has any, as far as anybody reads them: a handler may repeat what
+/// it was given.
 fn messages(code: Code, summary: &str, words: &str) -> Vec<u8> {
-    match words.trim_ascii_end() {
+    match words[..words.floor_char_boundary(LONGEST_WORDS)].trim_ascii_end() {
         "" => message(code, summary),
         words => message(code, &format!("{summary}:\n{words}")),
     }

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::SessionOptions;
 use super::testing::{check, handlers, replies};
+use super::{Access, Client, Memory, Session, SessionOptions, Token};
 use crate::handler::Handlers;
 
 fn said(options: SessionOptions, handlers: Option<&Handlers>, bytes: &[u8]) -> String {
@@ -123,6 +123,118 @@ fn what_is_not_allowed() {
     );
 }
 
+/// What is answered to a client, after the greeting, and whether its session is over.
+fn told(client: &Client, bytes: &[u8]) -> (String, bool) {
+    let mut session = Session::of(SessionOptions::default(), client.clone());
+    session.take(bytes);
+    let handlers = handlers();
+    let all: Vec<u8> = std::iter::from_fn(|| session.reply(Some(&handlers))).flatten().collect();
+    let all = String::from_utf8(all).unwrap();
+    let told = all.strip_prefix("Click::ControlSocket/1.3\r\n").unwrap();
+    (told.replace("\r\n", "|"), session.is_closed())
+}
+
+#[test]
+fn a_token_gives_access() {
+    let token = Some(Token::new("0123456789abcdef").unwrap());
+    let reader = Client { access: Access::Read, token, ..Client::default() };
+    let told = |text: &str| told(&reader, text.as_bytes());
+    let (denied, open) = ("530 Permission denied for write handler 'q.take'|", false);
+    assert_eq!(told("write q.take\n"), (denied.into(), open));
+    let written = "200 Write access|200 Write handler 'q.take' OK|";
+    assert_eq!(told("AUTH 0123456789abcdef\nwrite q.take\n"), (written.into(), open));
+    assert_eq!(told("auth  0123456789abcdef \r\nwrite q.take\n"), (written.into(), open));
+    let closed = true;
+    assert_eq!(told("AUTH 0123456789abcdee\nhelp\n"), ("530 Wrong token|".into(), closed));
+    let late = "500 AUTH TOKEN is the first line of a session|";
+    let words = "read q.echo\nAUTH 0123456789abcdef\nwrite q.take\n";
+    let (said, _) = told(words);
+    assert_eq!(said, format!("200 Read handler 'q.echo' OK|DATA 0|{late}{denied}"));
+    assert_eq!(told("AUTH\nwrite q.take\n"), (format!("{late}{denied}"), open));
+    let none = Client { token: None, ..reader.clone() };
+    let said = super::tests::told(&none, b"AUTH 0123456789abcdef\nwrite q.take\n");
+    assert_eq!(said, ("530 No token is set|".into(), closed));
+    // A socket for reading alone stays one.
+    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
+    let mut session = Session::of(options, reader);
+    session.take(b"AUTH 0123456789abcdef\n");
+    let handlers = handlers();
+    let all: Vec<_> = std::iter::from_fn(|| session.reply(Some(&handlers))).collect();
+    assert_eq!((&all[1][..], session.is_refused()), (&b"530 No token is set\r\n"[..], true));
+}
+
+#[test]
+fn what_a_browser_sends_is_closed() {
+    for text in [
+        "POST /hotconfig HTTP/1.1\r\nHost: x\r\n\r\nwrite q.take\n",
+        "GET / HTTP/1.1\r\nwrite q.take\n",
+        "get /write%20q.take\nwrite q.take\n",
+        "GET http://x/ HTTP/1.0\nwrite q.take\n",
+        "PUT q HTTP/1.1\nwrite q.take\n",
+        "HEAD *\nwrite q.take\n",
+        "OPTIONS * HTTP/1.1\nwrite q.take\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nwrite q.take\n",
+        "BREW pot HTCPCP/1.0 HTTP/1.1\nwrite q.take\n",
+        "\x16\x03\x01\x02\0\x01\0\nwrite q.take\n",
+        "\x16\nwrite q.take\n",
+    ] {
+        assert_eq!(told(&Client::default(), text.as_bytes()), (String::new(), true), "{text}");
+    }
+    assert_eq!(answer("GET q.five\n"), "200 Read handler 'q.five' OK|DATA 5|1\n2\n3");
+}
+
+#[test]
+fn nothing_is_kept_of_what_is_refused() {
+    let memory = Memory::of(0);
+    let reader = Client { access: Access::Read, memory, ..Client::default() };
+    let denied = "530 Permission denied for write handler 'q.take'|";
+    let text = format!("writedata q.take 100000\n{}help", "x".repeat(100_000));
+    assert!(told(&reader, text.as_bytes()).0.starts_with(denied));
+    // Told before any of it came.
+    assert_eq!(told(&reader, b"writedata q.take 60000000\n").0, denied);
+    assert_eq!(told(&reader, b"writeuntil q.take .\nx\ny\n.\nwrite q.take\n").0, {
+        denied.to_owned() + denied
+    });
+}
+
+#[test]
+fn what_a_handler_says_to_be_wrong_is_bounded() {
+    let long = "x".repeat(1 << 20);
+    let said = answer(format!("readdata q.fail {}\n{long}", long.len()));
+    assert!(said.starts_with("590-Read handler 'q.fail' error:|590 first of xxx"), "{said:.80}");
+    assert!(said.len() < 70_000, "{} bytes", said.len());
+}
+
+#[test]
+fn sessions_share_their_memory() {
+    let memory = Memory::of(20);
+    let client = Client { memory: memory.clone(), ..Client::default() };
+    let none = "521 Data too big for now: other sessions hold all memory there is for them|";
+    let taken = "200 Write handler 'q.take' OK|";
+    let writing = |digits: usize, text: &str| {
+        told(&client, format!("writedata q.take {digits}\n{text}").as_bytes()).0
+    };
+    assert_eq!(writing(20, "01234567890123456789"), taken);
+    assert_eq!(writing(21, "012345678901234567890"), none);
+    // Another one that has not sent all yet, and one whose reply is not sent.
+    let handlers = handlers();
+    let mut other = Session::of(SessionOptions::default(), client.clone());
+    other.take(b"writedata q.take 16\n012345678901234");
+    while other.reply(Some(&handlers)).is_some() {}
+    assert_eq!((writing(5, "01234"), writing(6, "012345")), (taken.into(), none.into()));
+    assert_eq!(told(&client, b"writeuntil q.take .\n01234\n.\nread q.echo 12345\n").0, {
+        format!("{none}200 Read handler 'q.echo' OK|DATA 5|12345")
+    });
+    let mut reading = Session::of(SessionOptions::default(), client.clone());
+    reading.take(b"read q.five\nquit\n");
+    assert!(reading.reply(None).is_some() && reading.reply(Some(&handlers)).is_some());
+    assert_eq!(writing(1, "0"), none);
+    assert!(reading.reply(Some(&handlers)).is_some(), "the reply before was sent");
+    assert_eq!(writing(5, "01234"), taken);
+    drop(other);
+    assert_eq!(writing(20, "01234567890123456789"), taken);
+}
+
 #[test]
 fn syntax_errors() {
     for text in [
@@ -154,7 +266,8 @@ fn syntax_errors() {
 #[test]
 fn help_and_the_end() {
     let help = answer("help\n");
-    assert!(help.starts_with("200-Commands supported:|200-READ handler [arg...] "), "{help}");
+    let first = "200-Commands supported:|200-AUTH token ";
+    assert!(help.starts_with(first) && help.contains("|200-READ handler [arg...] "), "{help}");
     assert!(help.ends_with("|200-QUIT                         close the connection|200 |"));
     for text in ["quit\nread q.five\n", "CLOSE\r", "Quit"] {
         assert_eq!(answer(text), "200 Goodbye!|");
@@ -237,6 +350,8 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
         "checkwrite ",
         "help",
         "quit",
+        "auth ",
+        "POST / ",
         "q.echo ",
         "q.fail ",
         "q.take ",

@@ -1,7 +1,7 @@
 //! Asks for a control socket: whoever runs the graph opens it, on a thread of its own.
 //!
 //! Source: Click's `ControlSocket`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to
-//! all, since who reaches it can change the router.
+//! all; whoever runs the graph decides which clients may change the router.
 
 use super::{Element, ElementClass, Made, Setup};
 use crate::control_socket::{Listen, SessionOptions};

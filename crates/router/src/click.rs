@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use fingerpost_lpm::input;
 use fingerpost_packet::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::element::Device;
 use fingerpost_packet::graph::{Configuration, Errors, Language};
 use fingerpost_packet::handler::{Handler, Handlers};
 use fingerpost_packet::worker::Event;
-use fingerpost_packet::{ELEMENTS, Plan, Pool};
+use fingerpost_packet::{ELEMENTS, OpenPolicy, Plan, Pool};
 
-use crate::control::{ControlServer, Installed, ListenError};
+use crate::control::{ControlServer, ListenError, Service};
 
 use ports::{Driven, Opened};
 pub(crate) use report::{ClickPlan, ClickReport, Share};
@@ -72,6 +73,9 @@ pub(crate) enum ClickError {
     /// A control socket cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Whoever sent the configuration may not have it opened.
+    #[error("{what}: {source}")]
+    Denied { what: String, source: io::Error },
     /// The file names no such device.
     #[error("--device {0}: the file names no such device")]
     NoDevice(String),
@@ -103,6 +107,7 @@ impl ClickError {
                 denied(source)
             }
             Self::Listen(ListenError::Unix(error)) => error.is_permission(),
+            Self::Denied { source, .. } => denied(source),
             _ => false,
         }
     }
@@ -114,41 +119,58 @@ pub(crate) struct Planned {
     plan: Plan,
 }
 
-/// Reads a file, and those that it requires from its own folder.
+/// Reads a file, and those that it requires from its own folder; opens no files but what the policy allows.
 ///
 /// # Errors
 /// It cannot be read, or all that is wrong with it.
-pub(crate) fn read(path: &Path) -> Result<Planned, ClickError> {
+pub(crate) fn read(path: &Path, policy: &OpenPolicy) -> Result<Planned, ClickError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ClickError::File { path: name.clone(), source })?;
-    Ok(planned(None, &name, &text)?)
+    let text =
+        input::read_text(path).map_err(|source| ClickError::File { path: name.clone(), source })?;
+    Ok(planned(None, &name, &text, policy)?)
 }
 
-fn planned(before: Option<&Plan>, name: &str, text: &str) -> Result<Planned, Errors> {
-    let configuration = configuration(name, text)?;
+fn planned(
+    before: Option<&Plan>,
+    name: &str,
+    text: &str,
+    policy: &OpenPolicy,
+) -> Result<Planned, Errors> {
+    let configuration = configuration(name, text, policy)?;
     let plan = Plan::after(before, &configuration, ELEMENTS)?;
     Ok(Planned { configuration, plan })
 }
 
-/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that asks.
+/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that asks, where
+/// the policy allows it.
 ///
 /// # Errors
 /// All that is wrong with it.
-pub(crate) fn configuration(name: &str, text: &str) -> Result<Configuration, Errors> {
-    Language::new(ELEMENTS).library(library).read(name, text)
+pub(crate) fn configuration(
+    name: &str,
+    text: &str,
+    policy: &OpenPolicy,
+) -> Result<Configuration, Errors> {
+    let language = Language::new(ELEMENTS).opening(policy.clone());
+    language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
 }
 
 /// The file that `require(library FILE)` means: beside the one that asks.
-fn library(wanted: &str, asking: &str) -> Result<(String, String), String> {
+fn library(wanted: &str, asking: &str, policy: &OpenPolicy) -> Result<(String, String), String> {
     let folder = Path::new(asking).parent().unwrap_or(Path::new(""));
-    let path = folder.join(wanted);
-    let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
-    Ok((path.display().to_string(), text))
+    let name = folder.join(wanted).display().to_string();
+    let text = policy.text(&name).map_err(|error| error.to_string())?;
+    Ok((name, text))
 }
 
-/// A configuration that a client wants to be run, and where to say what came of it.
-type Request = (String, Sender<Result<(), String>>);
+/// A configuration that a client wants to be run.
+struct Request {
+    text: String,
+    /// What it may open.
+    policy: OpenPolicy,
+    /// Where to say what came of it.
+    reply: Sender<Result<(), String>>,
+}
 
 /// A control socket, and what asked for it.
 type Socket = ((Listen, SessionOptions), ControlServer);
@@ -166,7 +188,7 @@ pub(crate) struct Running {
     sockets: Vec<Socket>,
     /// Nobody needs these any more, but who asked for that may be their client.
     closing: Vec<Socket>,
-    installed: Installed,
+    service: Service,
     ask: Sender<Request>,
     requests: Receiver<Request>,
     workers: Workers,
@@ -186,6 +208,7 @@ impl Running {
         stands: &[Stand],
         sockets: &[Listen],
         places: &Places,
+        service: Service,
     ) -> Result<Self, ClickError> {
         let Planned { configuration, plan } = planned;
         let devices = plan.devices();
@@ -197,12 +220,11 @@ impl Running {
         let frames = kept.saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
         let frames = u32::try_from(frames).expect("bounded above");
         let pools: Vec<_> = (0..places.count()).map(|_| Pool::new(frames, FRAME_BYTES)).collect();
-        let ports = open_ports(&plan, stands, &pools, &BTreeMap::new())?;
+        let ports = open_ports(&plan, stands, &pools, &BTreeMap::new(), &service.policy)?;
         let driven = ports.iter().map(|opened| (opened.number, opened.driven.clone())).collect();
-        let installed = Installed::default();
         let always: Vec<_> =
             sockets.iter().map(|listen| (listen.clone(), SessionOptions::default())).collect();
-        let sockets = open_sockets(&plan, &always, &[], &installed)?;
+        let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
         let (ask, requests) = channel();
         let workers = Workers::start(&plan, places, &pools, ports)?;
         let running = Self {
@@ -212,7 +234,7 @@ impl Running {
             driven,
             sockets,
             closing: Vec::new(),
-            installed,
+            service,
             ask,
             requests,
             seeing: Seeing::new(&workers),
@@ -228,10 +250,11 @@ impl Running {
     /// Lets the handlers of the present plan be called, and one that replaces it.
     fn install(&self, configuration: Configuration) {
         let ask = self.ask.clone();
-        let hotconfig = Handler::write("hotconfig", move |text| {
+        let hotconfig = Handler::write_opening("hotconfig", move |text, policy| {
             let (reply, answer) = channel();
             let gone = |_| "the router ends".to_owned();
-            ask.send((text.to_owned(), reply)).map_err(|_| "the router ends".to_owned())?;
+            let request = Request { text: text.to_owned(), policy: policy.clone(), reply };
+            ask.send(request).map_err(|_| "the router ends".to_owned())?;
             answer.recv_timeout(LONGEST_ANSWER).map_err(gone)?
         });
         let handlers = self.plan.handlers(configuration).global(hotconfig);
@@ -239,7 +262,7 @@ impl Running {
         let seen = seen.chain(self.tracing.handlers(&self.plan));
         let seen = seen.chain([trying::handler(&self.plan, &self.workers)]);
         let handlers = seen.rev().fold(handlers, Handlers::global);
-        self.installed.install(Arc::new(handlers));
+        self.service.installed.install(Arc::new(handlers));
     }
 
     /// What it uses, a line each.
@@ -270,8 +293,8 @@ impl Running {
             while let Some(event) = self.workers.event() {
                 self.hear(event, tell);
             }
-            while let Ok((text, reply)) = self.requests.try_recv() {
-                let replaced = self.replace(&text, tell);
+            while let Ok(Request { text, policy, reply }) = self.requests.try_recv() {
+                let replaced = self.replace(&text, &policy, tell);
                 if replaced.is_ok() {
                     tell("the configuration was replaced".to_owned());
                 }
@@ -305,9 +328,10 @@ impl Running {
     /// Runs what the file says by now, as if it was written to `hotconfig`; one that cannot be run changes nothing.
     fn read_again(&mut self, tell: &mut dyn FnMut(String)) {
         let name = self.name.clone();
-        let text = std::fs::read_to_string(&name)
+        let text = input::read_text(&name)
             .map_err(|source| ClickError::File { path: name.clone(), source });
-        match text.and_then(|text| self.replace(&text, tell)) {
+        let policy = self.service.policy.clone();
+        match text.and_then(|text| self.replace(&text, &policy, tell)) {
             Ok(()) => tell(format!("{name} was read again and runs from now on")),
             Err(error) => {
                 error.to_string().lines().for_each(|line| tell(line.to_owned()));
@@ -316,11 +340,16 @@ impl Running {
         }
     }
 
-    /// Runs another configuration from now on.
-    fn replace(&mut self, text: &str, tell: &mut dyn FnMut(String)) -> Result<(), ClickError> {
-        let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text)?;
-        let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven)?;
-        let opened = open_sockets(&plan, &self.always, &self.sockets, &self.installed)?;
+    /// Runs another configuration from now on, which may open no more than the policy allows.
+    fn replace(
+        &mut self,
+        text: &str,
+        policy: &OpenPolicy,
+        tell: &mut dyn FnMut(String),
+    ) -> Result<(), ClickError> {
+        let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text, policy)?;
+        let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven, policy)?;
+        let opened = open_sockets(&plan, &self.always, &self.sockets, &self.service, policy)?;
         let pools = self.workers.pools();
         let (kept, there) = (kept(&plan, &self.stands, pools.len()), pools[0].frames());
         if kept > there {
@@ -387,6 +416,7 @@ fn open_ports(
     stands: &[Stand],
     pools: &[Pool],
     open: &BTreeMap<u16, Driven>,
+    policy: &OpenPolicy,
 ) -> Result<Vec<Opened>, ClickError> {
     let used = || (0..).zip(plan.devices()).filter(|(_, device)| device.used);
     for (number, device) in used() {
@@ -395,7 +425,7 @@ fn open_ports(
         }
     }
     let missing = used().filter(|(number, _)| !open.contains_key(number));
-    missing.map(|(number, device)| ports::open(number, device, stands, pools)).collect()
+    missing.map(|(number, device)| ports::open(number, device, stands, pools, policy)).collect()
 }
 
 /// The control sockets that a plan and others ask for.
@@ -411,12 +441,17 @@ fn open_sockets(
     plan: &Plan,
     always: &[(Listen, SessionOptions)],
     open: &[Socket],
-    installed: &Installed,
-) -> Result<Vec<Socket>, ListenError> {
+    service: &Service,
+    policy: &OpenPolicy,
+) -> Result<Vec<Socket>, ClickError> {
     let is_open = |asked: &(Listen, SessionOptions)| open.iter().any(|(known, _)| known == asked);
     let missing = wanted_sockets(plan, always).into_iter().filter(|asked| !is_open(asked));
     let start = |asked: (Listen, SessionOptions)| {
-        let server = ControlServer::start(&asked.0, asked.1, installed.clone())?;
+        let place = asked.0.to_string();
+        let denied =
+            |source| ClickError::Denied { what: format!("ControlSocket({place})"), source };
+        policy.control_socket(&place).map_err(denied)?;
+        let server = ControlServer::start(&asked.0, asked.1, service.clone())?;
         Ok((asked, server))
     };
     missing.map(start).collect()
@@ -433,13 +468,10 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
         _ => {}
     }
     // What cannot be read twice, or at all, is looked at by who reads it.
-    let text = match std::fs::metadata(path) {
-        Ok(file) if file.is_file() => std::fs::read_to_string(path).unwrap_or_default(),
-        _ => return Ok(false),
-    };
+    let Ok(text) = input::read_text(path) else { return Ok(false) };
     let Err(error) = toml::from_str::<toml::Table>(&text) else { return Ok(false) };
     let name = path.display().to_string();
-    let Err(errors) = configuration(&name, &text) else { return Ok(true) };
+    let Err(errors) = configuration(&name, &text, &OpenPolicy::check()) else { return Ok(true) };
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
     let as_toml = error.message().trim_end().replace('\n', "; ");
     let as_graph = errors

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_route::ReversePath;
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
@@ -524,9 +525,9 @@ pub(crate) fn left_out(name: &str) -> Option<String> {
     Some(format!("{name} is in programs built with `--features {feature}`, and not in this one"))
 }
 
-/// Whether a file can be read. What is none is there: to open it may take until somebody writes.
+/// Whether a file can be read.
 fn readable(path: &Path) -> std::io::Result<()> {
-    if std::fs::metadata(path)?.is_file() { std::fs::File::open(path).map(drop) } else { Ok(()) }
+    input::open(path, MOST_STREAM_BYTES).map(drop)
 }
 
 #[cfg(test)]

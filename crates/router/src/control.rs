@@ -1,31 +1,58 @@
 //! The server of Click's control socket: clients by TCP or a Unix socket, a thread each.
 //!
-//! What is said is [`fingerpost_packet::control_socket`]'s; here are the sockets. A client that does not
-//! read what it asked for stops its own thread alone, which holds one reply at most, and only for so long.
-//! There is room for so many clients; the next one waits to be accepted.
+//! What is said is [`fingerpost_packet::control_socket`]'s; here are the sockets, and who may do what. Root and the
+//! router's own user may write, on a Unix socket and over the loopback, where the kernel says who a client is
+//! ([`peer`]). All others read over TCP, unless they know the token, and are not served by a Unix socket. What comes over
+//! TCP opens nothing that is not known ([`OpenPolicy::known_only`]), whoever sends it.
+//!
+//! A client that does not read what it asked for stops its own thread alone, which holds one reply at most, and only for
+//! so long. There is room for so many clients; the next one waits to be accepted. Those that only read have half of the
+//! places, and memory of their own, so that they keep nobody out who may write.
 
 pub(crate) mod client;
+mod peer;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fingerpost_packet::Handlers;
-use fingerpost_packet::control_socket::{Listen, Session, SessionOptions};
+use fingerpost_lpm::input;
+use fingerpost_packet::control_socket::{
+    self, Access, Listen, Memory, Session, SessionOptions, Token,
+};
+use fingerpost_packet::{Handlers, OpenPolicy};
 
 use crate::api::socket::{Claimed, SocketError};
 use crate::privilege;
 use crate::sys;
 
-/// Clients at one time.
+/// Clients of a socket at one time.
 const CLIENTS: usize = 16;
+/// Of these, those that only read.
+const READERS: usize = CLIENTS / 2;
+/// What one of those is answered that finds no place.
+const FULL: &[u8] = b"590 Too many sessions that only read\r\n";
 /// How long a client may take before it reads on.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
+/// How long it may take to read one reply: 64 MiB at 1 Mb/s.
+const LONGEST_REPLY: Duration = Duration::from_secs(600);
+/// How long one that may write may be silent: longer than people think, shorter than a connection is forgotten.
+const WRITER_IDLE: Duration = Duration::from_secs(3600);
+/// The same for one that only reads, whose place others may want.
+const READER_IDLE: Duration = Duration::from_secs(300);
+/// What the texts of all clients may have that may write, in bytes: four of the longest.
+const WRITERS_MEMORY: usize = 256 << 20;
+/// The same for those that only read.
+const READERS_MEMORY: usize = 128 << 20;
+/// Before a wrong token is answered.
+const REFUSAL: Duration = Duration::from_secs(1);
 /// Until the next look when there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,6 +70,80 @@ impl Installed {
     pub(crate) fn get(&self) -> Option<Arc<Handlers>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// What all control sockets of a router have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    /// What is called.
+    pub(crate) installed: Installed,
+    /// What the router's owner may have opened.
+    pub(crate) policy: OpenPolicy,
+    /// What gives write access over TCP.
+    pub(crate) token: Option<Token>,
+    writers: Bounds,
+    readers: Bounds,
+    /// Handlers are called for one of those at a time that only read: their texts are not counted before they are whole,
+    /// and some take a second.
+    turn: Arc<Mutex<()>>,
+}
+
+/// What clients of one kind take at most.
+#[derive(Clone, Debug)]
+struct Bounds {
+    memory: Memory,
+    idle: Duration,
+}
+
+impl Service {
+    /// Of a router that may open this.
+    pub(crate) fn new(policy: OpenPolicy, token: Option<Token>) -> Self {
+        let bounds = |memory, idle| Bounds { memory: Memory::of(memory), idle };
+        Self {
+            installed: Installed::default(),
+            policy,
+            token,
+            writers: bounds(WRITERS_MEMORY, WRITER_IDLE),
+            readers: bounds(READERS_MEMORY, READER_IDLE),
+            turn: Arc::default(),
+        }
+    }
+
+    fn bounds(&self, access: Access) -> &Bounds {
+        match access {
+            Access::Read => &self.readers,
+            Access::Write => &self.writers,
+        }
+    }
+
+    fn client(&self, access: Access, policy: OpenPolicy) -> control_socket::Client {
+        let memory = self.bounds(access).memory.clone();
+        control_socket::Client { access, policy, token: self.token.clone(), memory }
+    }
+
+    /// The next reply to a client.
+    fn reply(&self, session: &mut Session) -> Option<Vec<u8>> {
+        let reads = session.access() == Access::Read;
+        // A handler that panicked has left nothing behind that others see.
+        let _turn = reads.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        session.reply(self.installed.get().as_deref())
+    }
+}
+
+/// The token of a file that others cannot read.
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub(crate) fn secret(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let told = |error: io::Error| format!("{name}: {error}");
+    let file = input::open(path, 4096).map_err(told)?;
+    let mode = file.metadata().map_err(told)?.mode();
+    if mode & 0o007 != 0 {
+        return Err(format!("{name}: everybody may use it (mode {:03o}): chmod 600", mode & 0o777));
+    }
+    let text = input::text(file, 4096).map_err(told)?;
+    Ok(text.trim().to_owned())
 }
 
 /// Why nobody can be listened to.
@@ -72,14 +173,14 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens, and serves what is `installed` at each time.
+    /// Listens, and serves what is installed at each time.
     ///
     /// # Errors
     /// When it cannot listen there.
     pub(crate) fn start(
         listen: &Listen,
         options: SessionOptions,
-        installed: Installed,
+        service: Service,
     ) -> Result<Self, ListenError> {
         let (listener, place, claimed) = match listen {
             Listen::Unix(path) => {
@@ -99,7 +200,7 @@ impl ControlServer {
         let clients = wake.try_clone()?;
         let serve = move || {
             privilege::keep_nothing();
-            Serving::new(listener, options, installed, clients).run(&woken);
+            Serving::new(listener, options, service, clients).run(&woken);
         };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
         Ok(Self { wake: Some(wake), thread: Some(thread), place, _claimed: claimed })
@@ -157,25 +258,29 @@ enum Listener {
 }
 
 impl Listener {
-    /// The next client. A TCP connection becomes a stream socket like any other: reads, writes, limits of
-    /// time and shutdown are the same system calls for both.
-    fn accept(&self) -> io::Result<UnixStream> {
+    /// The next client, and what it may do; `None` for one that is not served. A TCP connection becomes a stream socket
+    /// like any other: reads, writes, limits of time and shutdown are the same system calls for both.
+    fn accept(
+        &self,
+        service: &Service,
+    ) -> io::Result<Option<(UnixStream, control_socket::Client)>> {
+        let owns = |user: u32| user == 0 || user == sys::user();
         match self {
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| stream),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                // The mode of the socket's file says the same, unless somebody changed it.
+                let served = sys::peer_user(&stream).is_ok_and(owns);
+                let client = service.client(Access::Write, service.policy.clone());
+                Ok(served.then_some((stream, client)))
+            }
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok(UnixStream::from(OwnedFd::from(stream)))
-            }
-        }
-    }
-
-    /// The mode of a Unix socket's file says the same; this also holds for who came before it was set.
-    fn may_ask(&self, client: &UnixStream) -> bool {
-        match self {
-            Self::Tcp(_) => true,
-            Self::Unix(_) => {
-                sys::peer_user(client).is_ok_and(|user| user == 0 || user == sys::user())
+                let writes = peer::user(&stream).is_some_and(owns);
+                let access = if writes { Access::Write } else { Access::Read };
+                // One that is gone by now is found to be when it is read from.
+                let _ = stream.set_nodelay(true);
+                let client = service.client(access, service.policy.known_only());
+                Ok(Some((UnixStream::from(OwnedFd::from(stream)), client)))
             }
         }
     }
@@ -192,14 +297,21 @@ impl Listener {
 struct Serving {
     listener: Listener,
     options: SessionOptions,
-    installed: Installed,
+    service: Service,
     wake: Arc<UnixStream>,
-    /// Clients that are not done.
-    busy: Arc<AtomicUsize>,
-    clients: Vec<Client>,
+    places: Arc<Places>,
+    clients: Vec<Connected>,
 }
 
-struct Client {
+/// How many clients are not done.
+#[derive(Default)]
+struct Places {
+    all: AtomicUsize,
+    /// Of these, those that only read, or did at first.
+    readers: AtomicUsize,
+}
+
+struct Connected {
     stream: Arc<UnixStream>,
     thread: JoinHandle<()>,
 }
@@ -208,11 +320,11 @@ impl Serving {
     fn new(
         listener: Listener,
         options: SessionOptions,
-        installed: Installed,
+        service: Service,
         wake: UnixStream,
     ) -> Self {
-        let (wake, busy) = (Arc::new(wake), Arc::default());
-        Self { listener, options, installed, wake, busy, clients: Vec::new() }
+        let (wake, places) = (Arc::new(wake), Arc::default());
+        Self { listener, options, service, wake, places, clients: Vec::new() }
     }
 
     /// Until the other end of `woken` is shut down.
@@ -221,13 +333,14 @@ impl Serving {
         while !told_to_stop(woken) {
             self.clients.retain(|client| !client.thread.is_finished());
             let all = [woken.as_raw_fd(), self.listener.fd()];
-            let room = self.busy.load(SeqCst) < CLIENTS;
+            let room = self.places.all.load(SeqCst) < CLIENTS;
             sys::poll(if room { &all } else { &all[..1] }, day);
             if !room {
                 continue;
             }
-            match self.listener.accept() {
-                Ok(stream) => self.serve(stream),
+            match self.listener.accept(&self.service) {
+                Ok(Some((stream, client))) => self.serve(stream, client),
+                Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // Out of descriptors, most likely: it gets better or it does not, but never by spinning.
                 Err(_) => sys::poll(&all[..1], PAUSE),
@@ -243,26 +356,33 @@ impl Serving {
         }
     }
 
-    fn serve(&mut self, stream: UnixStream) {
-        let limited = stream.set_write_timeout(Some(LONGEST_WRITE));
-        if limited.is_err() || !self.listener.may_ask(&stream) {
+    fn serve(&mut self, mut stream: UnixStream, client: control_socket::Client) {
+        if stream.set_write_timeout(Some(LONGEST_WRITE)).is_err() {
+            return;
+        }
+        let reads = client.access == Access::Read;
+        if reads && self.places.readers.load(SeqCst) >= READERS {
+            // It may have gone already; a line fits whatever it has read.
+            let _ = stream.write(FULL);
             return;
         }
         let stream = Arc::new(stream);
         let end = End {
             stream: Arc::clone(&stream),
-            busy: Arc::clone(&self.busy),
+            places: Arc::clone(&self.places),
+            reads,
             wake: Arc::clone(&self.wake),
         };
-        self.busy.fetch_add(1, SeqCst);
-        let (options, installed) = (self.options, self.installed.clone());
+        self.places.all.fetch_add(1, SeqCst);
+        self.places.readers.fetch_add(usize::from(reads), SeqCst);
+        let (options, service) = (self.options, self.service.clone());
         let thread = std::thread::Builder::new().name("fingerpost-client".into());
         // Without a thread `end` closes the connection; the next client may have more luck.
         if let Ok(thread) = thread.spawn(move || {
             // What a client does to its own connection is its own affair.
-            let _ = talk(&end.stream, Session::new(options), &installed);
+            let _ = talk(&end.stream, Session::of(options, client), &service);
         }) {
-            self.clients.push(Client { stream, thread });
+            self.clients.push(Connected { stream, thread });
         }
     }
 }
@@ -270,7 +390,9 @@ impl Serving {
 /// Says of a client, however it ended, that it did.
 struct End {
     stream: Arc<UnixStream>,
-    busy: Arc<AtomicUsize>,
+    places: Arc<Places>,
+    /// Which place it has.
+    reads: bool,
     wake: Arc<UnixStream>,
 }
 
@@ -278,7 +400,8 @@ impl Drop for End {
     fn drop(&mut self) {
         // It may have gone already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        self.busy.fetch_sub(1, SeqCst);
+        self.places.readers.fetch_sub(usize::from(self.reads), SeqCst);
+        self.places.all.fetch_sub(1, SeqCst);
         // A pipe that is full wakes it, too.
         let _ = (&*self.wake).write(&[0]);
     }
@@ -298,15 +421,20 @@ fn told_to_stop(mut woken: &UnixStream) -> bool {
 }
 
 /// One client, from greeting to end.
-fn talk(mut stream: &UnixStream, mut session: Session, installed: &Installed) -> io::Result<()> {
+fn talk(mut stream: &UnixStream, mut session: Session, service: &Service) -> io::Result<()> {
     let mut bytes = vec![0; 16 << 10];
     loop {
-        while let Some(reply) = session.reply(installed.get().as_deref()) {
-            stream.write_all(&reply)?;
+        while let Some(reply) = service.reply(&mut session) {
+            if session.is_refused() {
+                std::thread::sleep(REFUSAL);
+            }
+            send(stream, &reply)?;
         }
         if session.is_closed() {
             return Ok(());
         }
+        // One that is silent for longer ends by the error of the next line.
+        stream.set_read_timeout(Some(service.bounds(session.access()).idle))?;
         match stream.read(&mut bytes) {
             Ok(0) => session.end(),
             Ok(length) => session.take(&bytes[..length]),
@@ -316,13 +444,30 @@ fn talk(mut stream: &UnixStream, mut session: Session, installed: &Installed) ->
     }
 }
 
+/// Sends a reply to somebody who reads it.
+fn send(mut stream: &UnixStream, mut reply: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + LONGEST_REPLY;
+    while !reply.is_empty() {
+        if Instant::now() >= until {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        match stream.write(reply) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => reply = &reply[sent..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::net::TcpStream;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
     use std::sync::mpsc;
-    use std::time::Instant;
 
     use fingerpost_packet::Handler;
     use fingerpost_packet::graph::{ClassSpec, Language};
@@ -332,7 +477,14 @@ mod tests {
     const GREETING: &str = "Click::ControlSocket/1.3\r\n";
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn installed(big: usize) -> Installed {
+    /// What such a router has, with a handler of so long a text.
+    fn service(big: usize) -> Service {
+        let service = Service::new(OpenPolicy::default(), None);
+        service.installed.install(handlers(big));
+        service
+    }
+
+    fn handlers(big: usize) -> Arc<Handlers> {
         let class = |name, ports| ClassSpec {
             name,
             ports,
@@ -348,9 +500,12 @@ mod tests {
             Handler::write("take", |_| Ok(())),
         ];
         let given = vec![given, Vec::new()];
-        let installed = Installed::default();
-        installed.install(Arc::new(Handlers::new(Arc::new(read), given, &classes[..])));
-        installed
+        Arc::new(Handlers::new(Arc::new(read), given, &classes[..]))
+    }
+
+    /// One without a router yet.
+    fn nothing() -> Service {
+        Service::new(OpenPolicy::default(), None)
     }
 
     /// A port of this host, chosen by it.
@@ -358,8 +513,8 @@ mod tests {
         Listen::tcp("0").unwrap()
     }
 
-    fn start(listen: &Listen, installed: Installed) -> ControlServer {
-        ControlServer::start(listen, SessionOptions::default(), installed).unwrap()
+    fn start(listen: &Listen, service: Service) -> ControlServer {
+        ControlServer::start(listen, SessionOptions::default(), service).unwrap()
     }
 
     fn connect(server: &ControlServer) -> TcpStream {
@@ -384,7 +539,7 @@ mod tests {
 
     #[test]
     fn clients_are_answered_over_tcp() {
-        let server = start(&any_port(), installed(0));
+        let server = start(&any_port(), service(0));
         assert!(server.place().starts_with("127.0.0.1:"), "{}", server.place());
         let list = "200 Read handler 'list' OK\r\nDATA 14\r\n2\ni\nDiscard@2\n";
         let bye = "200 Goodbye!\r\n";
@@ -403,11 +558,11 @@ mod tests {
     fn clients_are_answered_over_a_unix_socket() {
         let path = std::env::temp_dir().join(format!("fp-control-{}.sock", std::process::id()));
         let listen = Listen::Unix(path.to_str().unwrap().to_owned());
-        let server = start(&listen, Installed::default());
+        let server = start(&listen, nothing());
         assert_eq!(PathBuf::from(server.place()), path);
         let answer = ask(UnixStream::connect(&path).unwrap(), "read list\nquit\n");
         assert_eq!(answer, format!("{GREETING}540 No router installed\r\n200 Goodbye!\r\n"));
-        let again = ControlServer::start(&listen, SessionOptions::default(), Installed::default());
+        let again = ControlServer::start(&listen, SessionOptions::default(), nothing());
         assert!(matches!(again, Err(ListenError::Unix(SocketError::Taken { .. }))));
         drop(server);
         assert!(!fs::exists(path).unwrap(), "it takes its file along");
@@ -420,13 +575,11 @@ mod tests {
             let first = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = first.local_addr().unwrap().port();
             let only = Listen::tcp(&port.to_string()).unwrap();
-            let error =
-                ControlServer::start(&only, SessionOptions::default(), Installed::default());
+            let error = ControlServer::start(&only, SessionOptions::default(), nothing());
             let words = error.unwrap_err().to_string();
             assert!(words.starts_with(&format!("control socket: TCP port {port}: ")), "{words}");
             let or_next = Listen::tcp(&format!("{port}+")).unwrap();
-            let started =
-                ControlServer::start(&or_next, SessionOptions::default(), Installed::default());
+            let started = ControlServer::start(&or_next, SessionOptions::default(), nothing());
             if let Ok(server) = started {
                 let found: SocketAddr = server.place().parse().unwrap();
                 assert!((1..=10).contains(&(found.port() - port)), "{found} after {port}");
@@ -440,7 +593,7 @@ mod tests {
     fn one_that_does_not_read_stops_nobody() {
         // More than both ends of a connection hold.
         let big = 40 << 20;
-        let server = start(&any_port(), installed(big));
+        let server = start(&any_port(), service(big));
         let mut lazy = connect(&server);
         lazy.write_all(b"read i.big\nquit\n").unwrap();
         let answer = ask(connect(&server), "checkread i.big\nquit\n");
@@ -453,7 +606,7 @@ mod tests {
 
     #[test]
     fn a_handler_that_panics_ends_its_client_alone() {
-        let server = start(&any_port(), installed(0));
+        let server = start(&any_port(), service(0));
         for _ in 0..2 * CLIENTS {
             assert_eq!(ask(connect(&server), "read i.panic\n"), GREETING);
         }
@@ -463,7 +616,7 @@ mod tests {
 
     #[test]
     fn one_too_many_waits_until_another_leaves() {
-        let server = start(&any_port(), installed(0));
+        let server = start(&any_port(), service(0));
         let mut here: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
         here.iter_mut().for_each(greeted);
         let mut waiting = connect(&server);
@@ -476,8 +629,48 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_client_is_left_after_a_while() {
+        let mut service = service(0);
+        service.writers.idle = Duration::from_millis(100);
+        let server = start(&any_port(), service);
+        let mut silent = connect(&server);
+        greeted(&mut silent);
+        silent.write_all(b"writedata i.take 10\n123").unwrap();
+        assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0, "it was closed");
+    }
+
+    #[test]
+    fn a_wrong_token_is_answered_late_and_a_right_one_at_once() {
+        let mut service = service(0);
+        service.token = Some(Token::new("0123456789abcdef").unwrap());
+        let server = start(&any_port(), service);
+        let begin = Instant::now();
+        let answer = ask(connect(&server), "AUTH 0123456789abcdef\nwrite i.take\nquit\n");
+        assert!(answer.contains("200 Write access\r\n200 Write handler 'i.take' OK"), "{answer}");
+        assert!(begin.elapsed() < REFUSAL);
+        let answer = ask(connect(&server), "AUTH 0123456789abcdeg\nwrite i.take\n");
+        assert_eq!(answer, format!("{GREETING}530 Wrong token\r\n"));
+        assert!(begin.elapsed() >= REFUSAL);
+    }
+
+    #[test]
+    fn a_token_lies_in_a_file_that_others_cannot_read() {
+        let path = std::env::temp_dir().join(format!("fp-token-{}", std::process::id()));
+        fs::write(&path, "0123456789abcdef\n").unwrap();
+        let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o640);
+        assert_eq!(secret(&path).unwrap(), "0123456789abcdef");
+        mode(0o644);
+        let told = secret(&path).unwrap_err();
+        assert!(told.ends_with("everybody may use it (mode 644): chmod 600"), "{told}");
+        fs::remove_file(&path).unwrap();
+        assert!(secret(&path).unwrap_err().contains("No such file"));
+        assert!(secret(Path::new("/dev/zero")).unwrap_err().contains("is a device"));
+    }
+
+    #[test]
     fn it_ends_when_told_whatever_clients_do() {
-        let server = start(&any_port(), installed(40 << 20));
+        let server = start(&any_port(), service(40 << 20));
         let mut silent = connect(&server);
         greeted(&mut silent);
         let mut lazy = connect(&server);
@@ -500,8 +693,9 @@ mod tests {
 
     #[test]
     fn handlers_may_be_replaced_while_a_client_is_there() {
-        let slot = Installed::default();
-        let server = start(&any_port(), slot.clone());
+        let service = nothing();
+        let slot = service.installed.clone();
+        let server = start(&any_port(), service);
         let mut stream = connect(&server);
         greeted(&mut stream);
         let mut line = |text: &str| {
@@ -511,7 +705,7 @@ mod tests {
             String::from_utf8_lossy(&answer[..length]).into_owned()
         };
         assert_eq!(line("checkread list\n"), "540 No router installed\r\n");
-        slot.install(installed(0).get().unwrap());
+        slot.install(handlers(0));
         assert_eq!(line("checkread list\n"), "200 Read handler 'list' OK\r\n");
     }
 }

@@ -348,6 +348,21 @@ fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<libc::ucred> {
     Ok(peer)
 }
 
+/// Runs `f` on a thread of its own that makes files for their owner alone: the mode mask of the process, which other
+/// threads make files by, stays as it is.
+pub(crate) fn for_owner_alone<T: Send>(f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: takes no pointers; from here on this thread has a mode mask of its own.
+            check(unsafe { libc::unshare(libc::CLONE_FS) })?;
+            // SAFETY: takes no pointers and cannot fail.
+            unsafe { libc::umask(0o077) };
+            f()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// The processors that this process may run on, by number.
 pub(crate) fn cores() -> Vec<usize> {
     // SAFETY: all zeroes is the empty set.

@@ -221,19 +221,21 @@ fn asked(place: &str, commands: &[u8]) -> String {
 #[test]
 fn a_configuration_is_replaced_by_another_or_stays() {
     let folder = Folder::new("click-replace");
-    let file = folder.write(
-        "a.click",
-        "s :: InfiniteSource(LIMIT 7) -> c :: Counter -> q :: Queue; q -> Idle -> Discard",
+    let path = folder.path("sock");
+    let text = format!(
+        "s :: InfiniteSource(LIMIT 7) -> c :: Counter -> q :: Queue; q -> Idle -> Discard;
+         ControlSocket(UNIX, {path})"
     );
+    let file = folder.write("a.click", &text);
     let mut child = fingerpost(&["run", &file, "--json", "-p", "0"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    told.read_line(&mut line).unwrap();
-    let place = line.trim().rsplit(' ').next().unwrap();
+    let mut lines = [String::new(), String::new()];
+    lines.iter_mut().for_each(|line| drop(told.read_line(line).unwrap()));
+    let place = lines[1].trim().rsplit(' ').next().unwrap();
     let started = std::time::Instant::now();
     while !asked(place, b"read c.count\n").contains("\r\n7") {
         assert!(started.elapsed().as_secs() < 20);
@@ -247,7 +249,6 @@ fn a_configuration_is_replaced_by_another_or_stays() {
         "{refused}"
     );
     assert!(asked(place, b"read q.length\n").contains("\r\n7"));
-    let path = folder.path("sock");
     let taken = sent(&format!(
         "ControlSocket(UNIX, {path}); Idle -> c :: Counter -> q :: Queue -> d :: Discard;
          FromDevice(x, METHOD memory) -> e :: Discard"
@@ -279,6 +280,84 @@ fn a_configuration_is_replaced_by_another_or_stays() {
 }
 
 #[test]
+fn a_check_opens_nothing_for_writing_and_waits_for_nothing() {
+    let folder = Folder::new("click-check");
+    let (kept, new, fifo) = (folder.write("kept", "kept"), folder.path("new"), folder.path("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let text = format!(
+        "FromDump({fifo}, SPECIAL true) -> ToDump({kept}); FromDump(-) -> ToDump({new});
+         ControlSocket(UNIX, {new})"
+    );
+    let file = folder.write("a.click", &text);
+    for words in [&["graph", "check", &file][..], &["run", "--check", &file]] {
+        let output = fingerpost(words).stdin(Stdio::null()).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{words:?}: {told}");
+        assert_eq!(
+            (fs::read(&kept).unwrap(), fs::exists(&new).unwrap()),
+            (b"kept".to_vec(), false)
+        );
+    }
+    // Without being asked for, and as anything else that is read.
+    let wanted = "is a FIFO, and a regular file is wanted";
+    for (text, words) in [
+        (format!("FromDump({fifo}) -> Discard"), format!("{fifo}: open: {wanted}: see SPECIAL")),
+        ("FromDump(/dev/zero) -> Discard".to_owned(), "is a device".to_owned()),
+        (format!("require(library {fifo})"), wanted.to_owned()),
+        ("require(library /dev/zero)".to_owned(), "is a device".to_owned()),
+        (format!("Idle -> SourceFilter(a drop FILE {fifo}) -> Discard"), wanted.to_owned()),
+    ] {
+        let file = folder.write("a.click", &text);
+        for arguments in
+            [&["graph", "check", &file][..], &["run", "--check", &file], &["run", &file]]
+        {
+            let output = ran(arguments);
+            let told = [output.stdout, output.stderr].concat();
+            let told = String::from_utf8(told).unwrap();
+            assert!(told.contains(&words) && output.status.code() == Some(1), "{text}: {told}");
+        }
+    }
+    for arguments in [&["graph", "check", &fifo][..], &["config", "check", &fifo], &["run", &fifo]]
+    {
+        let output = ran(arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(wanted) && output.status.code() == Some(1), "{arguments:?}: {told}");
+    }
+    // What is given on purpose.
+    for name in ["-", "/dev/stdin", "/dev/fd/0"] {
+        let mut child = fingerpost(&["graph", "check", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"Idle -> Discard").unwrap();
+        let told = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        assert_eq!(told, format!("{name}: 2 elements, 1 connections, no errors\n"));
+    }
+}
+
+#[test]
+fn a_capture_is_read_from_standard_input_and_from_a_fifo() {
+    let folder = Folder::new("click-special");
+    let frames = [vec![7; 60], vec![8; 61]];
+    let (fifo, out) = (folder.path("fifo"), folder.path("out"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for from in ["-", &format!("{fifo}, SPECIAL true")] {
+        let text = format!("FromDump({from}, STOP true) -> Queue -> ToDump({out})");
+        let file = folder.write("a.click", &text);
+        let mut child = fingerpost(&["run", &file]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut into: Box<dyn Write> = match from {
+            "-" => Box::new(child.stdin.take().unwrap()),
+            _ => Box::new(fs::OpenOptions::new().write(true).open(&fifo).unwrap()),
+        };
+        into.write_all(&capture(&frames)).unwrap();
+        drop(into);
+        assert!(child.wait().unwrap().success());
+        assert_eq!(captured(&out), frames, "{from}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_told_and_nothing_runs() {
     let folder = Folder::new("click-wrong");
     let wrong = folder.write("wrong.click", "FromDevice(nowhere0) -> Discrad; Queue(x) -> Discard");
@@ -304,6 +383,10 @@ fn what_is_wrong_is_told_and_nothing_runs() {
         (&["run", &good, "--device", "nowhere0"], 2, "is not NAME=DRIVER:WHAT"),
         (&["run", &good, "--only", "a"], 2, "--only is for a router that takes interfaces over"),
         (&["run", "-p", "1"], 2, "--port is for a graph"),
+        (&["run", "--write-token", "x"], 2, "--write-token is for a graph"),
+        (&["run", "--open-below", "x"], 2, "--open-below is for a graph"),
+        (&["run", &good, "--write-token", "/dev/zero"], 1, "--write-token: /dev/zero: is a device"),
+        (&["run", &good, "--open-below", "/nowhere"], 1, "--open-below /nowhere: No such file"),
         (&["run", "--workers", "2"], 2, "--workers is for a graph"),
         (&["run", &good, "--workers", "0"], 2, "0 is not in 1..=256"),
         (&["run", &good, "--cores", "99999"], 2, "`99999` is no processor of this process"),

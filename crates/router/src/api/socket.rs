@@ -115,8 +115,8 @@ impl Claimed {
                 }
             }
         }
-        let listener = UnixListener::bind(path)?;
-        // Who connects before this line is looked at by its user id, as everybody is.
+        let listener = sys::for_owner_alone(|| UnixListener::bind(path))?;
+        // By the mask above nobody else has had it; its owner is not to run it either.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         let inode = fs::symlink_metadata(path)?.ino();
         Ok(Ok(Self { listener, path: path.to_owned(), inode }))

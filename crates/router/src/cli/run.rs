@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fingerpost_lpm::input;
 use fingerpost_packet::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
@@ -77,6 +78,12 @@ struct Arguments {
     /// With a graph: open its handlers at this TCP port of this host (1234+: or the next free one)
     #[arg(short, long, value_name = "PORT", value_parser = click::port)]
     port: Vec<Listen>,
+    /// With a graph: who sends the token of this file to a TCP port (`AUTH TOKEN`) may write handlers
+    #[arg(long, value_name = "FILE")]
+    write_token: Option<PathBuf>,
+    /// With a graph: configurations that come over TCP may have files below this folder opened
+    #[arg(long, value_name = "DIR")]
+    open_below: Vec<PathBuf>,
     /// With a graph: what a device of the file stands for
     #[arg(long, value_name = "NAME=DRIVER:WHAT")]
     device: Vec<Stand>,
@@ -105,7 +112,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     click::refuse_alone(arguments)?;
     let mut config = match &arguments.file {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| {
+            let text = input::read_text_or_stdin(path).map_err(|error| {
                 let hint = privilege::to_read(error.kind());
                 Failure::outside(error.kind(), format_args!("{}: {error}{hint}", path.display()))
             })?;

@@ -1,12 +1,12 @@
 //! `fingerpost why`: what the running router would do with a packet, and why.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
 use clap::{ArgMatches, Args};
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_packet::trace::captured;
 
 use super::command::{Command, Exit, Failure, parsed};
@@ -96,7 +96,7 @@ fn tried(mut graph: ControlClient, question: WhyQuestion) -> Result<WhyAnswer, F
 
 /// A packet of a capture file, in hexadecimal digits.
 fn packet_of(path: &str, number: usize) -> Result<String, Failure> {
-    let file = File::open(path)
+    let file = input::open_or_stdin(path, MOST_STREAM_BYTES)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{path}: {error}")))?;
     let frame = captured(BufReader::new(file), number)
         .map_err(|error| Failure::new(Exit::Failed, format_args!("{path}: {error}")))?;

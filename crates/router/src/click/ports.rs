@@ -4,6 +4,7 @@
 //! than there are workers is spread over them in software (`fingerpost_packet::device::share_out`), so that every worker
 //! receives from every device and sends by it, whatever drives it.
 
+use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::Pool;
 use fingerpost_packet::device::afxdp;
 use fingerpost_packet::device::{DRIVERS, DeviceSpec, Driver, Port, frames_held, share_out};
@@ -73,14 +74,19 @@ pub(super) fn in_rings<'a>(
     devices.map(needed).sum()
 }
 
-/// Opens a device: a port for each worker, whose frames lie in these pools.
+/// Opens a device that the policy allows: a port for each worker, whose frames lie in these pools.
 pub(super) fn open(
     number: u16,
     device: &Device,
     stands: &[Stand],
     pools: &[Pool],
+    policy: &OpenPolicy,
 ) -> Result<Opened, ClickError> {
     let Way { driver, name, queues } = Way::of(device, stands)?;
+    let denied = |source| ClickError::Denied { what: device.name.clone(), source };
+    if driver.external {
+        policy.device(driver.name, name).map_err(denied)?;
+    }
     let queues = (driver.open)(&DeviceSpec { name, queues: (0, queues), pools })?;
     let mut mode = queues.first().map(|port| port.mode()).unwrap_or_default();
     match (queues.len(), pools.len()) {

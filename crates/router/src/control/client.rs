@@ -7,8 +7,10 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::secret;
 use crate::cli::command::{Exit, Failure};
 
 /// For an answer: `hotconfig` may take as long.
@@ -24,6 +26,9 @@ pub(crate) struct AtGraph {
     /// Ask a graph of a file instead, by its ControlSocket: PORT, HOST:PORT, or the path of a Unix socket
     #[arg(long, value_name = "PLACE", display_order = 801)]
     pub(crate) control: Option<String>,
+    /// Give that graph the token of this file, so that it may be written to: see --write-token of `run`
+    #[arg(long, value_name = "FILE", display_order = 802, requires = "control")]
+    pub(crate) write_token: Option<PathBuf>,
 }
 
 /// A graph that answers.
@@ -38,7 +43,13 @@ impl AtGraph {
     /// # Errors
     /// There is none.
     pub(crate) fn client(&self) -> Result<Option<ControlClient>, Failure> {
-        self.control.as_deref().map(ControlClient::connect).transpose()
+        let Some(place) = &self.control else { return Ok(None) };
+        let mut client = ControlClient::connect(place)?;
+        if let Some(file) = &self.write_token {
+            let token = secret(file).map_err(|words| Failure::new(Exit::Failed, words))?;
+            client.ask(format!("AUTH {token}\r\n").as_bytes())?;
+        }
+        Ok(Some(client))
     }
 }
 
@@ -111,8 +122,16 @@ impl ControlClient {
             }
             // The first line of several says only which handler it was.
             let told = if said.len() > 1 { &said[1..] } else { &said[..] };
+            let told = told.join("; ");
             let exit = if code == "530" { Exit::Permission } else { Exit::Failed };
-            return Err(Failure::new(exit, format_args!("{}: {}", self.place, told.join("; "))));
+            // What a router says to whoever may only read.
+            let denied = told.starts_with("Permission denied");
+            let hint = if denied {
+                " (root and the graph's user may write, or --write-token)"
+            } else {
+                ""
+            };
+            return Err(Failure::new(exit, format_args!("{}: {told}{hint}", self.place)));
         }
     }
 

@@ -10,7 +10,7 @@ use fingerpost_packet::graph::Errors;
 use fingerpost_packet::router_graph::{self, Sources};
 use fingerpost_packet::source_filters::SourceFilters;
 use fingerpost_packet::worker::Command;
-use fingerpost_packet::{Graph, Plan};
+use fingerpost_packet::{Graph, OpenPolicy, Plan};
 use fingerpost_route::PortTable;
 
 use super::{Daemon, DaemonError};
@@ -174,7 +174,7 @@ impl Daemon {
         match &self.swapped {
             None => router_graph::plan_with(Some(&self.plan), sources),
             Some(ConfigText { file, text }) => {
-                let configuration = click::configuration(file, text)?;
+                let configuration = click::configuration(file, text, &OpenPolicy::default())?;
                 router_graph::plan_of(Some(&self.plan), &configuration, sources)
             }
         }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fingerpost_lpm::input;
 use serde::Serialize;
 
 use super::super::command::{Exit, Failure};
@@ -25,7 +26,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let file = &arguments.file;
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = input::read_text_or_stdin(file).map_err(|error| {
         Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
     })?;
     let read = Config::of_text(file, &text, Some(&interfaces()));

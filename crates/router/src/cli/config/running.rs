@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fingerpost_lpm::input;
 use hyper::Method;
 use serde::Serialize;
 
@@ -35,7 +36,7 @@ pub(super) struct Arguments {
 
 fn ask(arguments: &Arguments, path: &str) -> Result<Changes, Failure> {
     let file = arguments.file.display().to_string();
-    let text = std::fs::read_to_string(&arguments.file)
+    let text = input::read_text_or_stdin(&arguments.file)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{file}: {error}")))?;
     let changes = arguments.at.client()?.send(Method::POST, path, &ConfigText { file, text })?;
     Ok(Changes { changes })

@@ -5,10 +5,11 @@ mod show;
 mod stats;
 mod swap;
 
-use std::fs;
 use std::path::Path;
 
 use clap::{ArgMatches, Args, Subcommand};
+use fingerpost_lpm::input;
+use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::graph::{Configuration, Errors};
 
 use super::command::{Command, Failure, parsed};
@@ -55,10 +56,10 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     }
 }
 
-/// A configuration from a file.
+/// A configuration from a file, or with `-` from standard input. Nothing is opened for it but what is read.
 fn read(path: &Path) -> Result<Result<Configuration, Errors>, Failure> {
     let name = path.display().to_string();
-    let text = fs::read_to_string(path)
+    let text = input::read_text_or_stdin(path)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
-    Ok(click::configuration(&name, &text))
+    Ok(click::configuration(&name, &text, &OpenPolicy::check()))
 }

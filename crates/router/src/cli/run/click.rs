@@ -1,14 +1,16 @@
 //! `fingerpost run FILE.click`: the graph of a file, and nothing besides.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fingerpost_packet::control_socket::Listen;
+use fingerpost_packet::control_socket::{Listen, Token};
+use fingerpost_packet::{Folder, OpenPolicy};
 
 use super::Arguments;
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, Report, begin_log, message};
 use crate::click::{self, ClickError, ClickPlan, ClickReport, Places, Running};
+use crate::control::{Service, secret};
 use crate::{privilege, sys};
 
 pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
@@ -22,17 +24,21 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         let words = format!("{option} is for a router that takes interfaces over, not for a graph");
         return Err(Failure::new(Exit::Usage, words));
     }
-    let planned = click::read(file)?;
-    planned.warnings().for_each(message);
     if arguments.check {
+        let planned = click::read(file, &OpenPolicy::check())?;
+        planned.warnings().for_each(message);
         return Ok(output.print(&planned.outline())?);
     }
+    let service = service(arguments)?;
+    let planned = click::read(file, &service.policy)?;
+    planned.warnings().for_each(message);
     sys::catch_signals();
     let places = match &arguments.cores[..] {
         [] => Places::Anywhere(arguments.workers.map_or(1, usize::from)),
         cores => Places::On(cores.to_vec()),
     };
-    let mut running = Running::start(file, planned, &arguments.device, &arguments.port, &places)?;
+    let (stands, sockets) = (&arguments.device, &arguments.port);
+    let mut running = Running::start(file, planned, stands, sockets, &places, service)?;
     begin_log();
     running.opened().for_each(message);
     if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
@@ -47,10 +53,28 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
     Ok(())
 }
 
+/// What its control sockets have in common.
+fn service(arguments: &Arguments) -> Result<Service, Failure> {
+    let folder = |path: &PathBuf| {
+        let told = |error: io::Error| {
+            let words = format_args!("--open-below {}: {error}", path.display());
+            Failure::outside(error.kind(), words)
+        };
+        Folder::new(path).map_err(told)
+    };
+    let folders = arguments.open_below.iter().map(folder).collect::<Result<_, _>>()?;
+    let read = |path: &PathBuf| secret(path).and_then(|text| Token::new(&text));
+    let token = arguments.write_token.as_ref().map(read).transpose();
+    let told = |words| Failure::new(Exit::Failed, format_args!("--write-token: {words}"));
+    Ok(Service::new(OpenPolicy::with_folders(folders), token.map_err(told)?))
+}
+
 /// What is for graphs alone, where there is none.
 pub(super) fn refuse_alone(arguments: &Arguments) -> Result<(), Failure> {
     let graphs = [
         ("--port", !arguments.port.is_empty()),
+        ("--write-token", arguments.write_token.is_some()),
+        ("--open-below", !arguments.open_below.is_empty()),
         ("--device", !arguments.device.is_empty()),
         ("--workers", arguments.workers.is_some()),
         ("--cores", !arguments.cores.is_empty()),

@@ -7,6 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use fingerpost_lpm::input;
+
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::filters::apply;
 use crate::api::model::{ConfigChange, ConfigText};
@@ -77,7 +79,7 @@ fn changes(file: &Path, ask: &Ask) -> Result<Vec<ConfigChange>, ApiError> {
         place: Some(name.clone()),
         ..ApiError::new(Code::Refused, error)
     };
-    let text = std::fs::read_to_string(file).map_err(failed)?;
+    let text = input::read_text(file).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
     runtime.block_on(apply(ask, ConfigText { file: name.clone(), text }))
 }

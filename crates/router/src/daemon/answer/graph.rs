@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::simd::Ticks;
-use fingerpost_packet::DropReason;
 use fingerpost_packet::router_graph::plan_of;
 use fingerpost_packet::worker::Command;
+use fingerpost_packet::{DropReason, OpenPolicy};
 
 use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
@@ -128,7 +128,9 @@ impl Daemon {
             let words = format!("{}: {} mistakes", text.file, errors.len());
             ApiError { errors, ..ApiError::at(Code::Refused, "graph", words) }
         };
-        let configuration = click::configuration(&text.file, &text.text).map_err(wrong)?;
+        // Who sends it is the daemon's user, or root.
+        let policy = OpenPolicy::default();
+        let configuration = click::configuration(&text.file, &text.text, &policy).map_err(wrong)?;
         let sources = self.filters.sources(&self.config);
         let plan = plan_of(Some(&self.plan), &configuration, &sources).map_err(wrong)?;
         if let Some(device) = plan.devices().iter().find(|device| device.used) {

@@ -132,7 +132,8 @@ fn kind(found: std::fs::FileType) -> &'static str {
     if found.is_dir() { "a folder" } else { "something else" }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::path::PathBuf;
     use std::string::ToString;

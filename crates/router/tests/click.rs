@@ -234,7 +234,9 @@ fn a_configuration_is_replaced_by_another_or_stays() {
         .unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut lines = [String::new(), String::new()];
-    lines.iter_mut().for_each(|line| drop(told.read_line(line).unwrap()));
+    for line in &mut lines {
+        told.read_line(line).unwrap();
+    }
     let place = lines[1].trim().rsplit(' ').next().unwrap();
     let started = std::time::Instant::now();
     while !asked(place, b"read c.count\n").contains("\r\n7") {

@@ -32,7 +32,7 @@ fn run() -> Result<()> {
         let _ = io::copy(&mut io::stdin().lock(), &mut sending);
         let _ = sending.shutdown(Shutdown::Write);
     });
-    let mut bytes = [0; 1 << 16];
+    let mut bytes = vec![0; 1 << 16];
     loop {
         match stream.read(&mut bytes) {
             Ok(0) => break,

@@ -502,7 +502,7 @@ fn is_http(line: &[u8]) -> bool {
     let absolute =
         |target: &[u8]| target.starts_with(b"/") || target.windows(3).any(|w| w == b"://");
     let got = verb.eq_ignore_ascii_case(b"GET") && target.is_some_and(absolute);
-    named || got || words.last().is_some_and(|last| last.starts_with(b"HTTP/"))
+    named || got || words.next_back().is_some_and(|last| last.starts_with(b"HTTP/"))
 }
 
 /// Whether a line is the first of a TLS connection, whose tickets another server may have filled with commands: no text

@@ -43,7 +43,7 @@ const ERROR: u16 = 2;
 /// Packets that a worker keeps.
 const PACKETS: u16 = 1024;
 /// Keys looked at in a round.
-const TURNS: usize = 16;
+const TURNS: usize = 64;
 
 struct Hold {
     waiting: Waiting<Ask>,

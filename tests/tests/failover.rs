@@ -22,8 +22,8 @@ const FLOWS: usize = 8;
 /// Of all flows together: a packet a millisecond of each.
 const RATE: u64 = 8_000;
 /// Traffic before the link fails, and in all.
-const BEFORE: Duration = Duration::from_millis(800);
-const SECONDS: u64 = 3;
+const BEFORE: Duration = Duration::from_millis(600);
+const SECONDS: u64 = 2;
 /// What is promised: this, and the generator's interval.
 const MOST_MS: u64 = 20;
 const INTERVAL_MS: u64 = 1;

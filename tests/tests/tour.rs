@@ -23,6 +23,8 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const FLOWS: [&str; 4] = ["10.9.0.1", "10.9.0.2", "10.9.1.1", "10.9.1.2"];
 /// Own addresses and the neighbor's, on the two links.
 const SESSIONS: [(&str, &str); 2] = [("10.0.2.1", "10.0.2.2"), ("10.0.3.1", "10.0.3.2")];
+/// Traffic of an event.
+const SECONDS: u64 = 3;
 /// For routes to be the kernel's after an event.
 const LONGEST_SETTLING: Duration = Duration::from_secs(120);
 
@@ -212,9 +214,8 @@ impl Tour {
     /// Traffic while `event` happens: how many packets were sent, and how many are missing.
     fn during(&mut self, event: &mut dyn FnMut(&mut Self)) -> (u64, u64) {
         let before = overflowed(&self.line.destination);
-        let seconds = 4;
-        let traffic = Traffic::begin(TRANSFER, &self.line, &FLOWS, self.rate, seconds);
-        thread::sleep(Duration::from_millis(700));
+        let traffic = Traffic::begin(TRANSFER, &self.line, &FLOWS, self.rate, SECONDS);
+        thread::sleep(Duration::from_millis(400));
         event(self);
         let counts = traffic.end();
         (counts.sent, counts.lost() - (overflowed(&self.line.destination) - before))
@@ -311,13 +312,13 @@ fn tour(frr: bool) {
         run(tour.r(), "nft add rule inet edge forward ip saddr 198.51.100.0/24 drop");
         tour.said("given back to the kernel");
         run(tour.r(), "nft delete table inet edge");
-        thread::sleep(Duration::from_millis(1200));
+        thread::sleep(Duration::from_millis(1000));
     });
     tour.event("an ip rule comes, and goes", Cost::Nothing, &mut |tour| {
         ip(&format!("-n {} rule add from 198.51.100.0/24 lookup 100", tour.r()));
-        thread::sleep(Duration::from_millis(1200));
+        thread::sleep(Duration::from_millis(1000));
         ip(&format!("-n {} rule del from 198.51.100.0/24 lookup 100", tour.r()));
-        thread::sleep(Duration::from_millis(1200));
+        thread::sleep(Duration::from_millis(1000));
     });
     tour.event("an interface joins a bridge, and leaves", Cost::Nothing, &mut |tour| {
         ip(&format!("-n {} link add br0 type bridge", tour.r()));

@@ -1,4 +1,4 @@
-//! What the program is linked from: licences that may be linked, packages of crates.io in stated versions, and no C to
+//! What the program is linked from: licences that may be linked, packages of the public registry in stated versions, and no C to
 //! compile.
 //!
 //! `deny.toml` says the same to cargo-deny, which also knows advisories (`cargo xtask check` runs it where it is
@@ -35,7 +35,7 @@ fn foreign(package: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     match package["source"].as_str() {
         Some(CRATES_IO) => {}
-        Some(other) => wrong.push(format!("{name}: from {other}, not from crates.io")),
+        Some(other) => wrong.push(format!("{name}: from {other}, not from the public registry")),
         None => {
             for wanted in package["dependencies"].as_array().unwrap() {
                 // Crates of this repository name each other by path.

@@ -94,8 +94,11 @@ impl Lab {
                 let addr: IpAddr = addr.to_ip();
                 let found = self.control.lookup_route(MAIN_TABLE, addr);
                 let want = found.as_ref().map_or(NextHopId::NONE, |f| f.candidates[0].hop);
-                let legs = [got, want].map(|hop| forwarding.hops.leg(hop, 0));
-                assert!(got == want && legs[0] == legs[1], "{what}: {addr}: {got:?}, {found:?}");
+                let actions = [got, want].map(|hop| forwarding.hops.action(hop, 0));
+                assert!(
+                    got == want && actions[0] == actions[1],
+                    "{what}: {addr}: {got:?}, {found:?}"
+                );
             }
             checked += together.len();
         }

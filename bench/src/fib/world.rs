@@ -260,7 +260,8 @@ fn interior_key(family: u8, hop: u32, metric: u32) -> RouteKey {
 #[inline]
 pub(super) fn leaves<A: Lane>(forwarding: &Forwarding, addr: A, hash: u32) -> Option<Mac> {
     let id = A::table(forwarding).lookup(addr);
-    let fingerpost_route::Leg::Adjacency(index) = forwarding.hops.leg(id, hash) else {
+    let fingerpost_route::ForwardingAction::Adjacency(index) = forwarding.hops.action(id, hash)
+    else {
         return None;
     };
     let adjacency = forwarding.hops.adjacency(index);

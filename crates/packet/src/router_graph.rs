@@ -103,7 +103,7 @@ mod tests {
     use crate::drops::DropReason;
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
-    use fingerpost_route::{Ask, Leg};
+    use fingerpost_route::{Ask, ForwardingAction};
 
     struct Router {
         bench: Bench,
@@ -139,8 +139,8 @@ mod tests {
         let mut world = World::new();
         world.neighbor(4, 1);
         world.neighbor(6, 2);
-        world.leg("192.0.2.0/24", Leg::Adjacency(4));
-        world.leg("2001:db8:5::/48", Leg::Adjacency(6));
+        world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+        world.action("2001:db8:5::/48", ForwardingAction::Adjacency(6));
         let mut router = router(&world);
         let v4 = |n| frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[n; 30]);
         let v6 = |n| frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[n; 30]);
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn packets_wait_for_a_neighbor_and_go_on() {
         let mut world = World::new();
-        world.leg("10.0.1.0/24", Leg::Glean(1));
-        world.leg("2001:db8:5::/48", Leg::Adjacency(6));
+        world.action("10.0.1.0/24", ForwardingAction::Glean(1));
+        world.action("2001:db8:5::/48", ForwardingAction::Adjacency(6));
         world.hops.set_unresolved(6, 2, false);
         let mut router = router(&world);
         let v4 = frame_v4("10.0.0.9", "10.0.1.7", 64, 17, &[1]);
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(router.bench.asks, want);
         world.neighbor(4, 1);
         world.neighbor(6, 2);
-        world.leg("10.0.1.7/32", Leg::Adjacency(4));
+        world.action("10.0.1.7/32", ForwardingAction::Adjacency(4));
         router.bench.forwarding = world.forwarding();
         let sent = router.poll();
         assert_eq!((sent.len(), router.graph.held().received), (2, 0));
@@ -207,10 +207,10 @@ mod tests {
         let mut world = World::new();
         world.neighbor(3, 0);
         world.neighbor(4, 1);
-        world.leg("10.0.0.0/24", Leg::Adjacency(3));
-        world.leg("192.0.2.0/24", Leg::Adjacency(4));
-        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
-        world.leg("2001:db8:5::/48", Leg::Adjacency(4));
+        world.action("10.0.0.0/24", ForwardingAction::Adjacency(3));
+        world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+        world.action("2001:db8:0::/64", ForwardingAction::Adjacency(3));
+        world.action("2001:db8:5::/48", ForwardingAction::Adjacency(4));
         world.ports.ports[0].as_mut().unwrap().reverse_path =
             Some(fingerpost_route::ReversePath::Strict);
         let bench = Bench::new(&world);
@@ -236,8 +236,8 @@ mod tests {
     fn limits_are_those_asked_for() {
         let mut world = World::new();
         world.neighbor(3, 0);
-        world.leg("10.0.0.0/24", Leg::Adjacency(3));
-        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
+        world.action("10.0.0.0/24", ForwardingAction::Adjacency(3));
+        world.action("2001:db8:0::/64", ForwardingAction::Adjacency(3));
         let bench = Bench::new(&world);
         let many = "1000000000 1000000";
         let limits = format!("UNREACHABLE 0 0, TIME_EXCEEDED {many}, ALL {many}");
@@ -258,8 +258,8 @@ mod tests {
     fn errors_go_back_by_the_path() {
         let mut world = World::new();
         world.neighbor(3, 0);
-        world.leg("10.0.0.0/24", Leg::Adjacency(3));
-        world.leg("2001:db8:0::/64", Leg::Adjacency(3));
+        world.action("10.0.0.0/24", ForwardingAction::Adjacency(3));
+        world.action("2001:db8:0::/64", ForwardingAction::Adjacency(3));
         let mut router = router(&world);
         let sent = router.run(&[
             frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]),
@@ -288,12 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn fragments_leave_by_the_leg_of_the_whole_packet() {
+    fn fragments_leave_by_the_action_of_the_whole_packet() {
         let mut world = World::new();
         for (index, port) in [(4, 1), (5, 2), (6, 1), (7, 2)] {
             world.neighbor(index, port);
         }
-        let group = world.group(&[4, 5, 6, 7].map(Leg::Adjacency));
+        let group = world.group(&[4, 5, 6, 7].map(ForwardingAction::Adjacency));
         world.route("192.0.2.0/24", group);
         let mut router = router(&world);
         let mut cut = 0;
@@ -303,10 +303,10 @@ mod tests {
             let whole = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &payload);
             payload.truncate(100);
             let small = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &payload);
-            let leg = router.run(&[small])[0].1[5];
+            let action = router.run(&[small])[0].1[5];
             let sent = router.run(&[whole]);
-            assert!(sent.iter().all(|f| f.1[5] == leg && f.1[22] == 63), "leg {leg}");
-            assert_eq!(sent.len(), if leg.is_multiple_of(2) { 1 } else { 2 });
+            assert!(sent.iter().all(|f| f.1[5] == action && f.1[22] == 63), "{action}");
+            assert_eq!(sent.len(), if action.is_multiple_of(2) { 1 } else { 2 });
             cut += usize::from(sent.len() == 2);
         }
         assert!((16..48).contains(&cut), "{cut}");

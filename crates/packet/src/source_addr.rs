@@ -11,7 +11,7 @@
 use std::net::Ipv6Addr;
 
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
-use fingerpost_route::{Forwarding, HopTable, Leg, PortTable};
+use fingerpost_route::{Forwarding, ForwardingAction, HopTable, PortTable};
 
 use crate::wire::ip6::{is_link_local, is_multicast};
 
@@ -39,10 +39,10 @@ pub(crate) fn egress_v6(
 }
 
 fn egress(hops: &HopTable, id: NextHopId, hash: impl FnOnce() -> u32) -> Option<u16> {
-    let hash = if hops.view().only_leg(id).is_some() { 0 } else { hash() };
-    match hops.leg(id, hash) {
-        Leg::Adjacency(index) => Some(hops.adjacency(index).port),
-        Leg::Glean(port) => Some(port),
+    let hash = if hops.view().only_action(id).is_some() { 0 } else { hash() };
+    match hops.action(id, hash) {
+        ForwardingAction::Adjacency(index) => Some(hops.adjacency(index).port),
+        ForwardingAction::Glean(port) => Some(port),
         _ => None,
     }
 }

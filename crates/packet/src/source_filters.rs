@@ -304,7 +304,7 @@ mod tests {
     use crate::router_graph::{Sources, plan_with};
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, port_mac};
     use crate::{Pool, WorkerCounters, apart};
-    use fingerpost_route::Leg;
+    use fingerpost_route::ForwardingAction;
 
     fn filter(
         name: &str,
@@ -343,9 +343,9 @@ mod tests {
             let mut world = World::new();
             world.neighbor(3, 0);
             world.neighbor(4, 1);
-            world.leg("10.0.0.0/8", Leg::Adjacency(3));
-            world.leg("192.0.2.0/24", Leg::Adjacency(4));
-            world.leg("2001:db8:5::/48", Leg::Adjacency(4));
+            world.action("10.0.0.0/8", ForwardingAction::Adjacency(3));
+            world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+            world.action("2001:db8:5::/48", ForwardingAction::Adjacency(4));
             let bench = Bench::new(&world);
             let plan = plan_with(None, &sources(filters)).unwrap();
             Self { graph: Graph::new(&plan, &bench.pool), bench, plan }

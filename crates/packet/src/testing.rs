@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, RouteStore, Step};
 use fingerpost_route::{
-    Adjacency, AnyPrefix, Ask, Forwarding, HopTable, Leg, Mac, PortInfo, PortTable,
+    Adjacency, AnyPrefix, Ask, Forwarding, ForwardingAction, HopTable, Mac, PortInfo, PortTable,
 };
 
 use crate::buf::{BATCH, Batch, Meta, Packet, Pool};
@@ -127,19 +127,19 @@ impl World {
         self.hops.set_adjacency(index.into(), adjacency);
     }
 
-    /// A next hop with one leg.
-    pub fn hop(&mut self, leg: Leg) -> NextHopId {
+    /// A next hop with one forwarding action.
+    pub fn hop(&mut self, action: ForwardingAction) -> NextHopId {
         let id = NextHopId(self.next_hop);
         self.next_hop += 1;
-        self.hops.set_hop(id, leg);
+        self.hops.set_hop(id, action);
         id
     }
 
-    /// A group over these legs, a slot each.
-    pub fn group(&mut self, legs: &[Leg]) -> NextHopId {
+    /// A group over these forwarding actions, a slot each.
+    pub fn group(&mut self, actions: &[ForwardingAction]) -> NextHopId {
         let first = self.next_slot;
-        for &leg in legs {
-            self.hops.set_slot(self.next_slot, leg);
+        for &action in actions {
+            self.hops.set_slot(self.next_slot, action);
             self.next_slot += 1;
         }
         let id = NextHopId(self.next_hop);
@@ -160,8 +160,8 @@ impl World {
     }
 
     /// A route with a next hop of its own.
-    pub fn leg(&mut self, prefix: &str, leg: Leg) {
-        let hop = self.hop(leg);
+    pub fn action(&mut self, prefix: &str, action: ForwardingAction) {
+        let hop = self.hop(action);
         self.route(prefix, hop);
     }
 

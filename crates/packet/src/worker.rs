@@ -458,7 +458,7 @@ mod tests {
     use crate::device::memory::{Generator, HEADER_BYTES, Sink, link};
     use crate::router_graph;
     use crate::testing::{World, frame_v4};
-    use fingerpost_route::{Leg, Publisher};
+    use fingerpost_route::{ForwardingAction, Publisher};
     use std::sync::mpsc;
     use std::sync::{Mutex, atomic};
 
@@ -519,9 +519,9 @@ mod tests {
         let mut world = World::new();
         world.neighbor(4, 1);
         world.neighbor(6, 2);
-        world.leg("192.0.2.0/24", Leg::Adjacency(4));
-        world.leg("198.51.100.0/24", Leg::Adjacency(6));
-        world.leg("10.0.1.0/24", Leg::Glean(1));
+        world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+        world.action("198.51.100.0/24", ForwardingAction::Adjacency(6));
+        world.action("10.0.1.0/24", ForwardingAction::Glean(1));
         world
     }
 

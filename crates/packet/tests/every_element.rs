@@ -11,7 +11,7 @@ use fingerpost_packet::graph::Graph;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
 use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
-use fingerpost_route::{Leg, Mac, ReversePath};
+use fingerpost_route::{ForwardingAction, Mac, ReversePath};
 use proptest::prelude::*;
 
 /// A graph, and whether an output may get its packets in another order: where packets are made, they follow those
@@ -119,13 +119,13 @@ fn world() -> World {
     world.neighbor(4, 1);
     world.neighbor(5, 0);
     world.neighbor(6, 2);
-    world.leg("10.0.0.0/24", Leg::Adjacency(5));
-    world.leg("192.0.2.0/24", Leg::Adjacency(4));
-    world.leg("198.51.100.0/24", Leg::Adjacency(6));
-    world.leg("203.0.113.0/24", Leg::Glean(1));
-    world.leg("2001:db8::/64", Leg::Adjacency(5));
-    world.leg("2001:db8:5::/48", Leg::Adjacency(6));
-    world.leg("2001:db8:6::/48", Leg::Blackhole);
+    world.action("10.0.0.0/24", ForwardingAction::Adjacency(5));
+    world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+    world.action("198.51.100.0/24", ForwardingAction::Adjacency(6));
+    world.action("203.0.113.0/24", ForwardingAction::Glean(1));
+    world.action("2001:db8::/64", ForwardingAction::Adjacency(5));
+    world.action("2001:db8:5::/48", ForwardingAction::Adjacency(6));
+    world.action("2001:db8:6::/48", ForwardingAction::Blackhole);
     world
 }
 

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use fingerpost_lpm::NextHopId;
 
 use crate::forwarding::Forwarding;
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 /// How a lookup is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct Answer {
     /// Index of the next hop or group; `NONE` for a station on a link that was named by its scope.
     pub hop: NextHopId,
     /// What packets of the flow do.
-    pub leg: Leg,
+    pub action: ForwardingAction,
 }
 
 impl Forwarding {
@@ -59,7 +59,7 @@ impl Forwarding {
                 port.as_ref().is_some_and(|info: &crate::PortInfo| info.link == scope && info.up)
             };
             let port = u16::try_from(self.ports.ports.iter().position(on_link)?).ok()?;
-            return Some(Answer { hop: NextHopId::NONE, leg: Leg::Glean(port) });
+            return Some(Answer { hop: NextHopId::NONE, action: ForwardingAction::Glean(port) });
         }
         self.answer(self.v6_of(fib).lookup(dst.to_bits()), flow, flags)
     }
@@ -93,20 +93,20 @@ impl Forwarding {
         if hop.is_none() || flags.no_default && self.defaults.contains(&hop) {
             return None;
         }
-        Some(Answer { hop, leg: self.hops.leg(hop, flow) })
+        Some(Answer { hop, action: self.hops.action(hop, flow) })
     }
 
     /// Whether packets of some flow with this next hop leave, by this port or (`None`) by any.
     #[inline]
     pub fn leads_out(&self, hop: NextHopId, port: Option<u16>) -> bool {
-        self.hops.any_leg(hop, |leg| self.leaves(leg, port))
+        self.hops.any_action(hop, |action| self.leaves(action, port))
     }
 
     #[inline]
-    fn leaves(&self, leg: Leg, port: Option<u16>) -> bool {
-        let by = match leg {
-            Leg::Adjacency(index) => self.hops.view().packed_adjacency(index).port(),
-            Leg::Glean(on) => on,
+    fn leaves(&self, action: ForwardingAction, port: Option<u16>) -> bool {
+        let by = match action {
+            ForwardingAction::Adjacency(index) => self.hops.view().packed_adjacency(index).port(),
+            ForwardingAction::Glean(on) => on,
             _ => return false,
         };
         port.is_none_or(|port| by == port)
@@ -115,7 +115,7 @@ impl Forwarding {
     fn leaves_by(&self, answer: Answer, port: Option<u16>) -> bool {
         match (port, answer.hop.is_none()) {
             (None, _) => true,
-            (_, true) => self.leaves(answer.leg, port),
+            (_, true) => self.leaves(answer.action, port),
             (_, false) => self.leads_out(answer.hop, port),
         }
     }

@@ -1,14 +1,14 @@
 //! What a next-hop index means to a packet: three tables linked by index.
 //!
-//! A lookup answers with a [`NextHopId`]; the hop table turns it into a [`Leg`], for a group by way
-//! of one of its slots; a leg that leaves names an [`Adjacency`]. So the loss of a link changes one
+//! A lookup answers with a [`NextHopId`]; the hop table turns it into a [`ForwardingAction`], for a group by way
+//! of one of its slots; a forwarding action that leaves names an [`Adjacency`]. So the loss of a link changes one
 //! adjacency, and a changed group changes its slots: no route is touched. All of it lies in
 //! [`Region`]s of plain integers, changed in place by one writer, so that an XDP program can read
 //! the same bytes.
 //!
-//! Shape:  hops        [u64; n], 8 bytes an id: low half a leg, or GROUP | first slot;
-//!                     high half the number of slots, 0 for a leg
-//!         slots       [u32; m]: a leg each, read by `hash * slots >> 32`
+//! Shape:  hops        [u64; n], 8 bytes an id: low half a forwarding action, or GROUP | first slot;
+//!                     high half the number of slots, 0 for a forwarding action
+//!         slots       [u32; m]: a forwarding action each, read by `hash * slots >> 32`
 //!         adjacencies [2 x u64; k], 16 bytes each: destination MAC, source MAC, port u16, MTU u16,
 //!                     in this order, little endian; the first 12 bytes are an Ethernet header's
 //!         stations    [2 x u64; k]: the address of the neighbor behind each adjacency, for who has to name it
@@ -58,7 +58,7 @@ impl fmt::Debug for MemoryMaker {
 
 /// What happens to a packet: one word, kind in the top four bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Leg {
+pub enum ForwardingAction {
     /// There is no route.
     NoRoute,
     /// Leave through the adjacency of this index.
@@ -82,7 +82,7 @@ const GROUP: u32 = 7;
 /// The greatest index of an adjacency or a slot.
 pub const MAX_INDEX: u32 = VALUE_MASK;
 
-impl Leg {
+impl ForwardingAction {
     /// The word that stands for it.
     #[inline]
     pub fn encode(self) -> u32 {
@@ -105,7 +105,7 @@ impl Leg {
         (word >> KIND_SHIFT == 1).then_some(word & VALUE_MASK)
     }
 
-    /// A word that no leg has reads as `NoRoute`.
+    /// A word that no forwarding action has reads as `NoRoute`.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a glean leg holds a port, 16 bits")]
     pub fn decode(word: u32) -> Self {
@@ -263,29 +263,35 @@ impl HopTable {
     /// What happens to a packet of flow `hash` with next hop `id`.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a word")]
-    pub fn leg(&self, id: NextHopId, hash: u32) -> Leg {
+    pub fn action(&self, id: NextHopId, hash: u32) -> ForwardingAction {
         let word = self.word(id);
         let (low, count) = (word as u32, word >> 32);
         if count == 0 {
-            return Leg::decode(low);
+            return ForwardingAction::decode(low);
         }
         let slot = (low & VALUE_MASK) + ((u64::from(hash) * count) >> 32) as u32;
         self.slot(slot)
     }
 
-    /// The leg in a slot; one past the end is `NoRoute`.
+    /// The forwarding action in a slot; one past the end is `NoRoute`.
     #[inline]
-    pub fn slot(&self, slot: u32) -> Leg {
+    pub fn slot(&self, slot: u32) -> ForwardingAction {
         // Acquire pairs with the release of `set_slot`: a slot can change in place, and the adjacency that
         // it names by then was written before.
-        Leg::decode(self.slots.u32s().get(slot as usize).map_or(0, |w| w.load(Acquire)))
+        ForwardingAction::decode(
+            self.slots.u32s().get(slot as usize).map_or(0, |w| w.load(Acquire)),
+        )
     }
 
-    /// Whether some leg of `id` is as wanted; each slot of a group is looked at until one is.
-    pub fn any_leg(&self, id: NextHopId, mut wanted: impl FnMut(Leg) -> bool) -> bool {
+    /// Whether some forwarding action of `id` is as wanted; each slot of a group is looked at until one is.
+    pub fn any_action(
+        &self,
+        id: NextHopId,
+        mut wanted: impl FnMut(ForwardingAction) -> bool,
+    ) -> bool {
         match self.group(id) {
             Some((first, count)) => (first..first + count).any(|slot| wanted(self.slot(slot))),
-            None => wanted(self.leg(id, 0)),
+            None => wanted(self.action(id, 0)),
         }
     }
 
@@ -337,9 +343,9 @@ impl HopTable {
         words[at + 1].store(bits as u64, Relaxed);
     }
 
-    /// Writer: a single leg.
-    pub fn set_hop(&self, id: NextHopId, leg: Leg) {
-        self.hops.u64s()[id.index()].store(u64::from(leg.encode()), Release);
+    /// Writer: a single forwarding action.
+    pub fn set_hop(&self, id: NextHopId, action: ForwardingAction) {
+        self.hops.u64s()[id.index()].store(u64::from(action.encode()), Release);
     }
 
     /// Writer: a group over `count` slots from `first` on, at least 1, which are filled.
@@ -353,8 +359,8 @@ impl HopTable {
     }
 
     /// Writer: one slot of a group.
-    pub fn set_slot(&self, slot: u32, leg: Leg) {
-        self.slots.u32s()[slot as usize].store(leg.encode(), Release);
+    pub fn set_slot(&self, slot: u32, action: ForwardingAction) {
+        self.slots.u32s()[slot as usize].store(action.encode(), Release);
     }
 
     /// Writer: an adjacency. A change of the neighbor's address alone is one store, so readers see
@@ -410,10 +416,10 @@ pub struct HopView<'a> {
 }
 
 impl HopView<'_> {
-    /// The word that stands for the only leg of `id`; `None` when it is a group.
+    /// The word that stands for the only forwarding action of `id`; `None` when it is a group.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the upper half is 0")]
-    pub fn only_leg(self, id: NextHopId) -> Option<u32> {
+    pub fn only_action(self, id: NextHopId) -> Option<u32> {
         let word = self.word(id);
         (word >> 32 == 0).then_some(word as u32)
     }
@@ -494,17 +500,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn legs_survive_encoding() {
-        for leg in [
-            Leg::NoRoute,
-            Leg::Adjacency(MAX_INDEX),
-            Leg::Glean(u16::MAX),
-            Leg::Local,
-            Leg::Blackhole,
-            Leg::Unreachable,
-            Leg::Prohibit,
+    fn actions_survive_encoding() {
+        for action in [
+            ForwardingAction::NoRoute,
+            ForwardingAction::Adjacency(MAX_INDEX),
+            ForwardingAction::Glean(u16::MAX),
+            ForwardingAction::Local,
+            ForwardingAction::Blackhole,
+            ForwardingAction::Unreachable,
+            ForwardingAction::Prohibit,
         ] {
-            assert_eq!(Leg::decode(leg.encode()), leg);
+            assert_eq!(ForwardingAction::decode(action.encode()), action);
         }
     }
 
@@ -557,29 +563,31 @@ mod tests {
         // An odd number of slots: the last one must be copied too.
         let table = HopTable::new(4, 7, 4).unwrap();
         for slot in 0..5 {
-            table.set_slot(2 + slot, Leg::Adjacency(slot));
+            table.set_slot(2 + slot, ForwardingAction::Adjacency(slot));
         }
         table.set_group(NextHopId(3), 2, 5);
-        table.set_hop(NextHopId(1), Leg::Local);
+        table.set_hop(NextHopId(1), ForwardingAction::Local);
         let bigger = HopTable::new(64, 64, 64).unwrap();
         table.copy_to(&bigger);
         for table in [table, bigger] {
             assert!(
-                table.view().only_leg(NextHopId(3)).is_none()
-                    && table.view().only_leg(NextHopId(1)).is_some()
+                table.view().only_action(NextHopId(3)).is_none()
+                    && table.view().only_action(NextHopId(1)).is_some()
             );
             assert_eq!(table.group(NextHopId(3)), Some((2, 5)));
             assert_eq!(table.group(NextHopId(1)), None);
             let mut seen = [0; 5];
             for hash in (0..=u32::MAX).step_by(1 << 16) {
-                let Leg::Adjacency(index) = table.leg(NextHopId(3), hash) else { panic!() };
+                let ForwardingAction::Adjacency(index) = table.action(NextHopId(3), hash) else {
+                    panic!()
+                };
                 seen[index as usize] += 1;
             }
             assert!(seen.iter().all(|n| (13107..=13108).contains(n)), "{seen:?}");
-            assert_eq!(table.leg(NextHopId(3), u32::MAX), Leg::Adjacency(4));
-            assert_eq!(table.leg(NextHopId(1), 9), Leg::Local);
-            assert_eq!(table.leg(NextHopId::NONE, 9), Leg::NoRoute);
-            assert_eq!(table.leg(NextHopId(1 << 30), 9), Leg::NoRoute);
+            assert_eq!(table.action(NextHopId(3), u32::MAX), ForwardingAction::Adjacency(4));
+            assert_eq!(table.action(NextHopId(1), 9), ForwardingAction::Local);
+            assert_eq!(table.action(NextHopId::NONE, 9), ForwardingAction::NoRoute);
+            assert_eq!(table.action(NextHopId(1 << 30), 9), ForwardingAction::NoRoute);
         }
     }
 }

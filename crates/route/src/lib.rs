@@ -26,4 +26,4 @@ pub use event::{
 };
 pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
 pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable, ReversePath};
-pub use hops::{Adjacency, HopTable, Leg, MemoryMaker, PackedAdjacency};
+pub use hops::{Adjacency, ForwardingAction, HopTable, MemoryMaker, PackedAdjacency};

@@ -3,7 +3,7 @@
 //!
 //! An entry is what a route names ([`HopKey`]): one way out, several by weight, a next-hop object of a
 //! source, or a verdict. It never changes; another way is another entry. Its *content* is the list of
-//! legs that packets take at the moment, worked out by a [`Resolver`] that knows links and routes
+//! forwarding actions that packets take at the moment, worked out by a [`Resolver`] that knows links and routes
 //! (`nexthop/resolve.rs`), and written into the [`HopTable`] in place: when a link fails or a gateway moves,
 //! contents change and no route does. What depends on what is noted (`nexthop/depend.rs`), so only entries
 //! that a change concerns are worked out again.
@@ -21,7 +21,7 @@ use fingerpost_lpm::{Epoch, Grace, Heap, NextHopId, UpdateError};
 
 use crate::event::AnyPrefix;
 use crate::group::{Buckets, GroupMode, slot_shares};
-use crate::hops::{HopTable, Leg, MAX_INDEX, MemoryMaker};
+use crate::hops::{ForwardingAction, HopTable, MAX_INDEX, MemoryMaker};
 
 mod check;
 mod depend;
@@ -61,8 +61,8 @@ struct Entry {
     needs: Needs,
     /// What packets leave by, sorted, and by what weight.
     exits: Vec<(Exit, u32)>,
-    /// The same in legs.
-    content: Vec<(Leg, u32)>,
+    /// The same in forwarding actions.
+    content: Vec<(ForwardingAction, u32)>,
     /// First slot and number of slots, when it is a group.
     slots: Option<(u32, u32)>,
     /// Who has which bucket, through all changes since it was a group first.
@@ -309,7 +309,7 @@ impl NextHops {
         self.used += 1;
         // Readers learn of it before a table names the id.
         self.grown |= attrs.flags.contains(HopFlags::DEFAULT);
-        self.table.set_hop(NextHopId(id), Leg::Unreachable);
+        self.table.set_hop(NextHopId(id), ForwardingAction::Unreachable);
         if let Err(error) = self.refresh_one(id, false, resolver) {
             self.release(NextHopId(id));
             return Err(error.into());
@@ -346,8 +346,8 @@ impl NextHops {
         if let Some((first, count)) = entry.slots {
             self.unlink(Retired::Slots(first, count));
         }
-        for (leg, _) in entry.content {
-            self.release_leg(leg);
+        for (action, _) in entry.content {
+            self.release_action(action);
         }
     }
 
@@ -402,8 +402,8 @@ impl NextHops {
         self.entry(id).map_or(0, |entry| entry.refs)
     }
 
-    /// The legs of an id and their weights.
-    pub fn content(&self, id: NextHopId) -> &[(Leg, u32)] {
+    /// The forwarding actions of an id and their weights.
+    pub fn content(&self, id: NextHopId) -> &[(ForwardingAction, u32)] {
         self.entry(id).map_or(&[], |entry| &entry.content)
     }
 
@@ -417,7 +417,7 @@ impl NextHops {
         self.used_entries().map(|(id, entry)| (id, &*entry.key))
     }
 
-    /// The adjacency of a key, if some leg leaves by it.
+    /// The adjacency of a key, if some forwarding action leaves by it.
     pub fn adjacency(&self, key: AdjacencyKey) -> Option<u32> {
         self.adjacency_ids.get(&key).copied()
     }
@@ -508,7 +508,7 @@ impl NextHops {
         {
             match retired {
                 Retired::Hop(id) => {
-                    self.table.set_hop(NextHopId(id), Leg::NoRoute);
+                    self.table.set_hop(NextHopId(id), ForwardingAction::NoRoute);
                     self.free_hops.push(id);
                 }
                 Retired::Slots(first, count) => {
@@ -594,44 +594,44 @@ impl NextHops {
         if same {
             return Ok(());
         }
-        let content = self.legs(&exits, resolver)?;
+        let content = self.actions(&exits, resolver)?;
         self.counts.rewritten += 1;
         let entry = self.entry_mut(id);
         entry.exits = exits;
         let old = std::mem::replace(&mut entry.content, content);
         let result = self.write(id);
         if result.is_err() {
-            // Readers go on by the old legs, which keep their adjacencies for that.
+            // Readers go on by the old forwarding actions, which keep their adjacencies for that.
             let entry = self.entry_mut(id);
             let new = std::mem::replace(&mut entry.content, old);
-            new.into_iter().for_each(|(leg, _)| self.release_leg(leg));
+            new.into_iter().for_each(|(action, _)| self.release_action(action));
             return result;
         }
-        old.into_iter().for_each(|(leg, _)| self.release_leg(leg));
+        old.into_iter().for_each(|(action, _)| self.release_action(action));
         Ok(())
     }
 
-    /// The legs of exits, each holding a reference to its adjacency.
-    fn legs(
+    /// The forwarding actions of exits, each holding a reference to its adjacency.
+    fn actions(
         &mut self,
         exits: &[(Exit, u32)],
         resolver: &dyn Resolver,
-    ) -> Result<Vec<(Leg, u32)>, UpdateError> {
-        let mut legs = Vec::with_capacity(exits.len());
+    ) -> Result<Vec<(ForwardingAction, u32)>, UpdateError> {
+        let mut actions = Vec::with_capacity(exits.len());
         for &(exit, weight) in exits {
-            let leg = match exit {
-                Exit::Leg(leg) => leg,
+            let action = match exit {
+                Exit::ForwardingAction(action) => action,
                 Exit::Adjacency(key) => match self.acquire_adjacency(key, resolver) {
-                    Ok(index) => Leg::Adjacency(index),
+                    Ok(index) => ForwardingAction::Adjacency(index),
                     Err(error) => {
-                        legs.into_iter().for_each(|(leg, _)| self.release_leg(leg));
+                        actions.into_iter().for_each(|(action, _)| self.release_action(action));
                         return Err(error);
                     }
                 },
             };
-            legs.push((leg, weight));
+            actions.push((action, weight));
         }
-        Ok(legs)
+        Ok(actions)
     }
 
     fn acquire_adjacency(
@@ -660,8 +660,8 @@ impl NextHops {
         Ok(index)
     }
 
-    fn release_leg(&mut self, leg: Leg) {
-        let Leg::Adjacency(index) = leg else { return };
+    fn release_action(&mut self, action: ForwardingAction) {
+        let ForwardingAction::Adjacency(index) = action else { return };
         let slot = &mut self.adjacencies[index as usize];
         let (key, refs) = slot.as_mut().expect("legs name adjacencies in use");
         *refs -= 1;
@@ -672,7 +672,7 @@ impl NextHops {
         }
     }
 
-    /// Writes the content of an entry into the table. A reader's flow takes its old leg or its new one: a
+    /// Writes the content of an entry into the table. A reader's flow takes its old forwarding action or its new one: a
     /// slot changes whole, and where there must be another number of them the new ones are filled first.
     fn write(&mut self, id: u32) -> Result<(), UpdateError> {
         let mode = self.mode;
@@ -692,14 +692,17 @@ impl NextHops {
         };
         let hop = NextHopId(id);
         let Some(first) = first else {
-            let leg = self.content(hop).first().map_or(Leg::Unreachable, |&(leg, _)| leg);
-            self.table.set_hop(hop, leg);
+            let action = self
+                .content(hop)
+                .first()
+                .map_or(ForwardingAction::Unreachable, |&(action, _)| action);
+            self.table.set_hop(hop, action);
             self.leave_slots(id, None);
             return Ok(());
         };
-        for (slot, leg) in (first..).zip(layout) {
-            if self.table.slot(slot) != leg {
-                self.table.set_slot(slot, leg);
+        for (slot, action) in (first..).zip(layout) {
+            if self.table.slot(slot) != action {
+                self.table.set_slot(slot, action);
             }
         }
         if had != Some((first, count)) {
@@ -762,8 +765,8 @@ fn serial(entries: &[Option<Entry>], found: Found) -> Serial {
     entries.get(found.hop.index()).and_then(Option::as_ref).map_or(0, |entry| entry.serial)
 }
 
-/// The slots of legs in FreeBSD's way: by ascending weight, each in one piece.
-fn slots(content: &[(Leg, u32)]) -> Vec<Leg> {
+/// The slots of forwarding actions in FreeBSD's way: by ascending weight, each in one piece.
+fn slots(content: &[(ForwardingAction, u32)]) -> Vec<ForwardingAction> {
     let mut sorted = content.to_vec();
     sorted.sort_by_key(|&(_, weight)| weight);
     let weights: Vec<u32> = sorted.iter().map(|&(_, weight)| weight).collect();
@@ -771,12 +774,13 @@ fn slots(content: &[(Leg, u32)]) -> Vec<Leg> {
         return Vec::new();
     }
     let shares = slot_shares(&weights);
-    let piece = |(&(leg, _), &share): (&(Leg, u32), &u32)| vec![leg; share as usize];
+    let piece =
+        |(&(action, _), &share): (&(ForwardingAction, u32), &u32)| vec![action; share as usize];
     sorted.iter().zip(&shares).flat_map(piece).collect()
 }
 
-/// The legs of an entry's buckets; none while it is no group.
-fn buckets(entry: &mut Entry) -> Vec<Leg> {
+/// The forwarding actions of an entry's buckets; none while it is no group.
+fn buckets(entry: &mut Entry) -> Vec<ForwardingAction> {
     if entry.content.len() < 2 && entry.buckets.is_none() {
         return Vec::new();
     }
@@ -786,7 +790,7 @@ fn buckets(entry: &mut Entry) -> Vec<Leg> {
     buckets.lay(|exit| match exits.binary_search_by_key(exit, |&(exit, _)| exit) {
         Ok(at) => content[at].0,
         // A home that is away: nobody's bucket.
-        Err(_) => Leg::Unreachable,
+        Err(_) => ForwardingAction::Unreachable,
     })
 }
 

@@ -17,7 +17,7 @@ use fingerpost_lpm::{
     Table, UpdateError,
 };
 use fingerpost_route::fib::{AskOutside, Auditor, FibOptions, FibReport};
-use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
+use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
 use lab::Lab;
 
@@ -475,8 +475,8 @@ fn an_id_is_not_given_out_again_while_a_table_is_behind() {
     let mut reader = lab.control.reader();
     let mut gateway = |addr: u32| {
         let forwarding = reader.pin();
-        match forwarding.hops.leg(forwarding.v4.lookup(addr), 0) {
-            Leg::Adjacency(index) => forwarding.hops.adjacency(index).dst.0[5],
+        match forwarding.hops.action(forwarding.v4.lookup(addr), 0) {
+            ForwardingAction::Adjacency(index) => forwarding.hops.adjacency(index).dst.0[5],
             other => panic!("{} leaves by {other:?}", addr.to_ip()),
         }
     };

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::testing::{Rng, probes};
 use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore, Routes, Rows};
 use fingerpost_route::source::table::decompress::Decoded;
-use fingerpost_route::{AnyPrefix, Forwarding, Leg, Reader};
+use fingerpost_route::{AnyPrefix, Forwarding, ForwardingAction, Reader};
 
 use lab::Lab;
 
@@ -99,9 +99,9 @@ fn v6_of(forwarding: &Forwarding, addrs: &[u128], out: &mut [NextHopId]) {
 
 /// The gateway that a packet would go to, by its link address; 0 without a route.
 fn gateway(forwarding: &Forwarding, hop: NextHopId) -> u32 {
-    match forwarding.hops.leg(hop, 0) {
-        Leg::NoRoute => 0,
-        Leg::Adjacency(index) => {
+    match forwarding.hops.action(hop, 0) {
+        ForwardingAction::NoRoute => 0,
+        ForwardingAction::Adjacency(index) => {
             let mac = forwarding.hops.adjacency(index).dst.0;
             u32::from(mac[4]) << 8 | u32::from(mac[5])
         }

@@ -196,7 +196,7 @@ fn a_running_router_tells_what_it_does() {
     let way = json!({"gateway": "10.0.1.2", "dev": "r0", "weight": 1});
     assert_eq!(best["ways"], json!([way]));
     assert_eq!(
-        (&answer["leg"], &answer["adjacency"]["interface"]),
+        (&answer["action"], &answer["adjacency"]["interface"]),
         (&"adjacency".into(), &"r0".into())
     );
     assert!(!answer["steps"].as_array().unwrap().is_empty(), "{answer}");
@@ -594,7 +594,7 @@ fn commands_change_routes_one_by_one() {
         lab.text("route replace 192.0.2.0/24 blackhole"),
         "changed 192.0.2.0/24: blackhole\n"
     );
-    assert_eq!(get("192.0.2.9")["leg"], "blackhole");
+    assert_eq!(get("192.0.2.9")["action"], "blackhole");
     assert_eq!(lab.text("route del 192.0.2.0/24"), "deleted 192.0.2.0/24\n");
     assert_eq!(lab.run("route get 192.0.2.9").status.code(), Some(1));
 
@@ -614,7 +614,7 @@ fn commands_change_routes_one_by_one() {
     assert_eq!(rows(&lab.text("route show --vrf 77 --json"))[0]["prefix"], "203.0.113.0/24");
     assert!(lab.text("route get 203.0.113.1 --table 77").contains("(table 77"));
     lab.text("route add 203.0.113.0/24 prohibit expires 1");
-    assert_eq!(get("203.0.113.1")["leg"], "prohibit");
+    assert_eq!(get("203.0.113.1")["action"], "prohibit");
     let until = Instant::now() + Duration::from_secs(5);
     while lab.run("route get 203.0.113.1").status.success() {
         assert!(Instant::now() < until, "it did not end");
@@ -944,7 +944,7 @@ fn packets_take_the_routes_of_commands() {
     assert!(arrived, "{said}");
     let answer = lab.json("route get 10.7.0.1");
     assert_eq!(
-        (&answer["adjacency"]["resolved"], &answer["leg"]),
+        (&answer["adjacency"]["resolved"], &answer["action"]),
         (&true.into(), &"adjacency".into())
     );
     let hops = lab.json("nexthop show");

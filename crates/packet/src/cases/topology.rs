@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, PrefixMap};
 use fingerpost_route::event::AnyPrefix;
-use fingerpost_route::hops::{Adjacency, HopTable, Leg};
+use fingerpost_route::hops::{Adjacency, ForwardingAction, HopTable};
 use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, ReversePath, Shared};
 use serde::Deserialize;
 
@@ -194,9 +194,9 @@ impl<'a> Builder<'a> {
         Self { topology, shared, hops, next_id: 1, next_adjacency: 0, v4, v6 }
     }
 
-    fn hop(&mut self, leg: Leg) -> NextHopId {
+    fn hop(&mut self, action: ForwardingAction) -> NextHopId {
         let id = self.id();
-        self.hops.set_hop(id, leg);
+        self.hops.set_hop(id, action);
         id
     }
 
@@ -223,10 +223,10 @@ impl<'a> Builder<'a> {
     }
 
     fn build(mut self) -> Forwarding {
-        let local = self.hop(Leg::Local);
+        let local = self.hop(ForwardingAction::Local);
         let mut table = PortTable::default();
         for (number, spec) in (0..).zip(&self.topology.ports) {
-            let glean = self.hop(Leg::Glean(number));
+            let glean = self.hop(ForwardingAction::Glean(number));
             let mut info = PortInfo {
                 name: spec.name.clone(),
                 link: u32::from(number) + 1,
@@ -316,7 +316,7 @@ impl<'a> Builder<'a> {
             }
             by[usize::from(addr.is_ipv6())].get_or_insert(index);
             if !matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-                let id = self.hop(Leg::Adjacency(index));
+                let id = self.hop(ForwardingAction::Adjacency(index));
                 self.host_route(addr, id);
             }
         }
@@ -333,14 +333,14 @@ impl<'a> Builder<'a> {
         slot: &mut u32,
     ) -> NextHopId {
         if let Some(kind) = &route.kind {
-            let leg = match kind.as_str() {
+            let action = match kind.as_str() {
                 "local" => return local,
-                "blackhole" => Leg::Blackhole,
-                "unreachable" => Leg::Unreachable,
-                "prohibit" => Leg::Prohibit,
-                port => Leg::Glean(self.port_number(port)),
+                "blackhole" => ForwardingAction::Blackhole,
+                "unreachable" => ForwardingAction::Unreachable,
+                "prohibit" => ForwardingAction::Prohibit,
+                port => ForwardingAction::Glean(self.port_number(port)),
             };
-            return self.hop(leg);
+            return self.hop(action);
         }
         let index = |name: &String| {
             let at = self.topology.neighbors.iter().position(|n| &n.name == name);
@@ -348,12 +348,12 @@ impl<'a> Builder<'a> {
         };
         let via: Vec<usize> = route.via.iter().map(index).collect();
         if let [one] = via[..] {
-            return self.hop(Leg::Adjacency(neighbors[one][family]));
+            return self.hop(ForwardingAction::Adjacency(neighbors[one][family]));
         }
         let id = self.id();
         let count = u32::try_from(via.len()).expect("few neighbors");
         for (at, &neighbor) in (*slot..).zip(&via) {
-            self.hops.set_slot(at, Leg::Adjacency(neighbors[neighbor][family]));
+            self.hops.set_slot(at, ForwardingAction::Adjacency(neighbors[neighbor][family]));
         }
         self.hops.set_group(id, *slot, count);
         *slot += count;

@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 
 use fingerpost_lpm::Addr;
-use fingerpost_route::{Ask, Leg};
+use fingerpost_route::{Ask, ForwardingAction};
 
 use super::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
 use super::{Context, Element, ElementClass, Held, Inputs, Made};
@@ -68,10 +68,15 @@ fn family(frame: &[u8]) -> u16 {
 }
 
 /// What a packet waits for.
-fn key(leg: Leg, frame: &[u8], network: usize, ingress: u16) -> Option<(Ask, Share)> {
-    match leg {
-        Leg::Adjacency(index) => Some((Ask::Adjacency(index), Share::Gateway)),
-        Leg::Glean(port) => {
+fn key(
+    action: ForwardingAction,
+    frame: &[u8],
+    network: usize,
+    ingress: u16,
+) -> Option<(Ask, Share)> {
+    match action {
+        ForwardingAction::Adjacency(index) => Some((Ask::Adjacency(index), Share::Gateway)),
+        ForwardingAction::Glean(port) => {
             let addr = if family(frame) == 0 {
                 Ip4::at(frame, network)?.dst().to_ip()
             } else {
@@ -104,8 +109,8 @@ fn state(key: Ask, cx: &Context<'_>) -> State {
                 IpAddr::V6(addr) => forwarding.v6_of(fib).lookup(addr.to_bits()),
             };
             // Whatever else the route says now, the way from the lookup on does it.
-            match forwarding.hops.leg(hop, 0) {
-                Leg::Glean(_) => State::Waiting,
+            match forwarding.hops.action(hop, 0) {
+                ForwardingAction::Glean(_) => State::Waiting,
                 _ => State::Ready,
             }
         }
@@ -116,8 +121,8 @@ impl Element for Hold {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
-            let leg = Leg::decode(meta.note);
-            let waits_for = key(leg, batch.bytes(i), meta.network.into(), meta.port);
+            let action = ForwardingAction::decode(meta.note);
+            let waits_for = key(action, batch.bytes(i), meta.network.into(), meta.port);
             let Some((key, share)) = waits_for else {
                 batch.discard(i, DropReason::Unresolved);
                 continue;
@@ -205,10 +210,10 @@ mod tests {
         frame_v4("10.0.0.9", &format!("10.0.1.{n}"), 64, 17, &[n])
     }
 
-    fn put(bench: &mut Bench, hold: &mut Hold, leg: Leg, frame: &[u8]) -> Decision {
+    fn put(bench: &mut Bench, hold: &mut Hold, action: ForwardingAction, frame: &[u8]) -> Decision {
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
-        batch.meta_mut()[0].note = leg.encode();
+        batch.meta_mut()[0].note = action.encode();
         hold.process(0, &mut batch, &mut bench.context());
         batch.decision(0)
     }
@@ -228,11 +233,11 @@ mod tests {
         world.hops.set_unresolved(4, 1, false);
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         for n in 0..5 {
-            let taken = put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(n));
+            let taken = put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(n));
             assert_eq!(taken, Decision::Taken);
         }
         let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[77]);
-        put(&mut bench, &mut hold, Leg::Adjacency(4), &v6);
+        put(&mut bench, &mut hold, ForwardingAction::Adjacency(4), &v6);
         assert_eq!(bench.asks, [Ask::Adjacency(3), Ask::Adjacency(4)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         assert_eq!(hold.held().total(), 6);
@@ -248,15 +253,15 @@ mod tests {
     #[test]
     fn a_station_on_the_link_is_found_by_its_route() {
         let mut world = World::new();
-        world.leg("10.0.1.0/24", Leg::Glean(1));
+        world.action("10.0.1.0/24", ForwardingAction::Glean(1));
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
-        put(&mut bench, &mut hold, Leg::Glean(1), &frame(7));
-        put(&mut bench, &mut hold, Leg::Glean(1), &frame(8));
+        put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(7));
+        put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(8));
         let ask = |n| Ask::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]), ingress: 0 };
         assert_eq!(bench.asks, [ask(7), ask(8)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         world.neighbor(3, 1);
-        world.leg("10.0.1.8/32", Leg::Adjacency(3));
+        world.action("10.0.1.8/32", ForwardingAction::Adjacency(3));
         bench.forwarding = world.forwarding();
         assert_eq!(poll(&mut bench, &mut hold), [(0, 8)]);
     }
@@ -266,10 +271,10 @@ mod tests {
         let world = World::new();
         world.hops.set_unresolved(3, 1, false);
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
-        put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(1));
+        put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(1));
         for tenth in 1..30 {
             bench.now_ns = SECOND + tenth * SECOND / 10;
-            put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(2));
+            put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(2));
             assert_eq!(poll(&mut bench, &mut hold), []);
         }
         assert_eq!(bench.asks.len(), 3, "at 0, 1 and 2 seconds");
@@ -279,9 +284,9 @@ mod tests {
         // Failed at once, when that is known; and asked for again.
         world.hops.set_unresolved(3, 1, true);
         bench.now_ns = 5 * SECOND;
-        let out = put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(3));
+        let out = put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(3));
         assert_eq!((out, bench.asks.len()), (Decision::Output(ERROR), 4));
-        put(&mut bench, &mut hold, Leg::Adjacency(3), &frame(3));
+        put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(3));
         assert_eq!(bench.asks.len(), 4);
         // What nobody waits for is forgotten.
         bench.now_ns = 7 * SECOND;
@@ -296,11 +301,12 @@ mod tests {
         bench.pool = crate::Pool::new(4096, 2048);
         let full = Decision::Drop(DropReason::HoldFull);
         for n in 0..20 {
-            let out = put(&mut bench, &mut hold, Leg::Adjacency(200), &frame(n));
+            let out = put(&mut bench, &mut hold, ForwardingAction::Adjacency(200), &frame(n));
             assert_eq!(out == full, n >= PER_KEY, "{n}");
         }
         for index in 0..u32::from(PACKETS) {
-            let out = put(&mut bench, &mut hold, Leg::Adjacency(1000 + index), &frame(1));
+            let out =
+                put(&mut bench, &mut hold, ForwardingAction::Adjacency(1000 + index), &frame(1));
             let room = index + u32::from(PER_KEY) < u32::from(PACKETS);
             assert_eq!(out == full, !room, "{index}");
         }
@@ -315,36 +321,49 @@ mod tests {
     #[test]
     fn a_sweep_takes_room_from_nobody_but_itself() {
         let mut world = World::new();
-        world.leg("10.0.0.0/16", Leg::Glean(1));
+        world.action("10.0.0.0/16", ForwardingAction::Glean(1));
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         bench.pool = crate::Pool::new(4096, 2048);
-        let ask = |bench: &mut Bench, hold: &mut Hold, leg: Leg, ingress: u16, host: u16| {
+        let ask = |bench: &mut Bench,
+                   hold: &mut Hold,
+                   action: ForwardingAction,
+                   ingress: u16,
+                   host: u16| {
             let [upper, lower] = host.to_be_bytes();
             let frame = frame_v4("10.9.0.9", &format!("10.0.{upper}.{lower}"), 64, 17, &[lower]);
             let mut batch = crate::testing::batch(&bench.pool, ingress, [&frame[..]]);
             batch.meta_mut()[0].network = 14;
-            batch.meta_mut()[0].note = leg.encode();
+            batch.meta_mut()[0].note = action.encode();
             hold.process(0, &mut batch, &mut bench.context());
             batch.decision(0)
         };
         let dropped = |bench: &Bench| bench.counters.dropped[DropReason::HoldFull as usize].read();
         // Of another port, before the sweep and in the midst of it.
         for host in 1..=100 {
-            assert_eq!(ask(&mut bench, &mut hold, Leg::Glean(1), 2, host), Decision::Taken);
+            assert_eq!(
+                ask(&mut bench, &mut hold, ForwardingAction::Glean(1), 2, host),
+                Decision::Taken
+            );
         }
         for host in 1000..6000 {
             bench.now_ns += 200_000;
-            assert_eq!(ask(&mut bench, &mut hold, Leg::Glean(1), 0, host), Decision::Taken);
+            assert_eq!(
+                ask(&mut bench, &mut hold, ForwardingAction::Glean(1), 0, host),
+                Decision::Taken
+            );
         }
         assert_eq!((bench.asks.len(), hold.held().total(), dropped(&bench)), (5100, 768, 4332));
         assert_eq!(hold.waiting.keys(), 768);
         // Next hops of routes have a quarter for themselves.
         for index in 0..256 {
-            let taken = ask(&mut bench, &mut hold, Leg::Adjacency(index), 0, 1);
+            let taken = ask(&mut bench, &mut hold, ForwardingAction::Adjacency(index), 0, 1);
             assert_eq!(taken, Decision::Taken, "{index}");
         }
         assert_eq!((hold.held().total(), hold.waiting.keys()), (1024, 1024));
-        assert_eq!(ask(&mut bench, &mut hold, Leg::Adjacency(256), 0, 1), Decision::Taken);
+        assert_eq!(
+            ask(&mut bench, &mut hold, ForwardingAction::Adjacency(256), 0, 1),
+            Decision::Taken
+        );
         // All hosts of the other port are there still, and most of the sweep's latest.
         let waits = |hold: &mut Hold, ingress, host: u16| {
             let addr = IpAddr::from([10, 0, host.to_be_bytes()[0], host.to_be_bytes()[1]]);
@@ -371,7 +390,7 @@ mod tests {
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         let mut packet = crate::testing::packet(&bench.pool, 0, &frame(1));
         packet.meta.flags = FLAG_GENERATED;
-        packet.meta.note = Leg::Adjacency(3).encode();
+        packet.meta.note = ForwardingAction::Adjacency(3).encode();
         let mut batch = Batch::new(&bench.pool);
         batch.push(packet).unwrap();
         hold.process(0, &mut batch, &mut bench.context());
@@ -385,7 +404,10 @@ mod tests {
         let world = World::new();
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         let unresolved = Decision::Drop(DropReason::Unresolved);
-        assert_eq!(put(&mut bench, &mut hold, Leg::NoRoute, &frame(1)), unresolved);
-        assert_eq!(put(&mut bench, &mut hold, Leg::Glean(1), &frame(1)[..20]), unresolved);
+        assert_eq!(put(&mut bench, &mut hold, ForwardingAction::NoRoute, &frame(1)), unresolved);
+        assert_eq!(
+            put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(1)[..20]),
+            unresolved
+        );
     }
 }

@@ -149,12 +149,12 @@ impl Element for Ip6Lookup {
 mod tests {
     use super::*;
     use crate::testing::{Bench, World, frame_v4, frame_v6};
-    use fingerpost_route::{FibLookup, Leg};
+    use fingerpost_route::{FibLookup, ForwardingAction};
 
     #[test]
     fn each_packet_gets_the_hop_of_its_destination() {
         let mut world = World::new();
-        let hops: Vec<_> = (0..4).map(|_| world.hop(Leg::Local)).collect();
+        let hops: Vec<_> = (0..4).map(|_| world.hop(ForwardingAction::Local)).collect();
         world.route("192.0.2.0/24", hops[0]);
         world.route("192.0.2.128/25", hops[1]);
         world.route("2001:db8:5::/48", hops[2]);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn each_port_has_its_table() {
         let (mut main, mut other) = (World::new(), World::new());
-        let hops: Vec<_> = (0..3).map(|_| main.hop(Leg::Local)).collect();
+        let hops: Vec<_> = (0..3).map(|_| main.hop(ForwardingAction::Local)).collect();
         main.route("192.0.2.0/24", hops[0]);
         main.route("198.51.100.0/24", hops[1]);
         other.route("192.0.2.0/24", hops[2]);

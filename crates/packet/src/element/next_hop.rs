@@ -1,11 +1,11 @@
 //! Does what the lookup's answer means: sends packets on their way with a new link header.
 //!
-//! One pass over a batch: each hop is turned into a leg, by the flow hash where it is a group; the leg's
+//! One pass over a batch: each hop is turned into a forwarding action, by the flow hash where it is a group; the forwarding action's
 //! adjacency says the MTU, and what to write into the packet's header: TTL or hop limit, checksum, MACs.
 //! Packets that cannot go on leave by other outputs, with their note set: `error` has a [`Cause`],
-//! `fragment` the MTU, `hold` the leg that has no link address.
+//! `fragment` the MTU, `hold` the forwarding action that has no link address.
 //!
-//! Fragments come back by the second input. The leg of the whole packet was left in their metadata,
+//! Fragments come back by the second input. The forwarding action of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
 //!
 //! A packet that leaves by the port that it came in by is looked at more closely: its sender may be told of the shorter
@@ -18,7 +18,7 @@
 //! by now.
 
 use fingerpost_lpm::NextHopId;
-use fingerpost_route::{HopTable, Leg, PackedAdjacency};
+use fingerpost_route::{ForwardingAction, HopTable, PackedAdjacency};
 
 use super::redirect::{self, Redirects, Way};
 use super::{Context, Element, ElementClass, Made, Setup};
@@ -75,7 +75,7 @@ const REDIRECT6: u16 = 3;
 const FRAGMENTS: u16 = 1;
 
 struct NextHop<const FAMILY: u8> {
-    /// Packets of the batch that are to be looked at more closely, and the words of their legs.
+    /// Packets of the batch that are to be looked at more closely, and the words of their forwarding actions.
     special: Vec<(usize, u32)>,
     redirects: Redirects,
 }
@@ -91,13 +91,13 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
     fn send_special(
         &mut self,
         i: usize,
-        leg: u32,
+        action: u32,
         input: u16,
         batch: &mut Batch,
         cx: &mut Context<'_>,
     ) {
-        let verdict = match Leg::adjacency_of(leg) {
-            None => elsewhere(Leg::decode(leg)),
+        let verdict = match ForwardingAction::adjacency_of(action) {
+            None => elsewhere(ForwardingAction::decode(action)),
             Some(index) => {
                 let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
                 let meta = batch.meta()[i];
@@ -122,7 +122,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
                 }
             }
         };
-        divert(batch, i, Leg::decode(leg), &verdict);
+        divert(batch, i, ForwardingAction::decode(action), &verdict);
     }
 
     /// What tells the sender of a packet that will leave by its own link of the shorter way, and its output.
@@ -152,13 +152,13 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         })
     }
 
-    /// Which of the legs of a group a packet takes.
+    /// Which of the forwarding actions of a group a packet takes.
     #[cold]
-    fn choose(hops: &HopTable, meta: &Meta, frame: &[u8], seed: u64) -> Leg {
+    fn choose(hops: &HopTable, meta: &Meta, frame: &[u8], seed: u64) -> ForwardingAction {
         let packet = frame.get(meta.network.into()..).unwrap_or(&[]);
         let hash =
             if FAMILY == 4 { flow::of_ip4(seed, packet) } else { flow::of_ip6(seed, packet) };
-        hops.leg(meta.hop, hash)
+        hops.action(meta.hop, hash)
     }
 }
 
@@ -178,15 +178,15 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
         let table = &*cx.forwarding.hops;
         let (hops, special) = (table.view(), &mut self.special);
         batch.each(|i, one| {
-            // Nearly all legs name an adjacency, and only the others are worth decoding.
-            let leg = if input == FRAGMENTS {
+            // Nearly all forwarding actions name an adjacency, and only the others are worth decoding.
+            let action = if input == FRAGMENTS {
                 one.meta.hop.0
             } else {
-                hops.only_leg(one.meta.hop).unwrap_or_else(|| {
+                hops.only_action(one.meta.hop).unwrap_or_else(|| {
                     Self::choose(table, one.meta, one.frame, cx.flow_seed).encode()
                 })
             };
-            if let Some(index) = Leg::adjacency_of(leg)
+            if let Some(index) = ForwardingAction::adjacency_of(action)
                 && let adjacency = hops.packed_adjacency(index)
                 && adjacency.resolved()
                 && one.meta.flags & FLAG_GENERATED == 0
@@ -195,11 +195,11 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                 one.meta.note = adjacency.port().into();
                 cx.counters.use_adjacency(index);
             } else {
-                special.push((i, leg));
+                special.push((i, action));
             }
         });
-        while let Some((i, leg)) = self.special.pop() {
-            self.send_special(i, leg, input, batch, cx);
+        while let Some((i, action)) = self.special.pop() {
+            self.send_special(i, action, input, batch, cx);
         }
     }
 
@@ -208,22 +208,22 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
     }
 }
 
-/// What becomes of a packet whose leg has no adjacency.
+/// What becomes of a packet whose forwarding action has no adjacency.
 #[cold]
-fn elsewhere(leg: Leg) -> Verdict {
-    match leg {
-        Leg::Adjacency(_) | Leg::Glean(_) => Verdict::Hold,
-        Leg::NoRoute => Verdict::Error(Cause::NoRoute),
-        Leg::Unreachable => Verdict::Error(Cause::Unreachable),
-        Leg::Prohibit => Verdict::Error(Cause::Prohibit),
-        Leg::Blackhole => Verdict::Drop(DropReason::Blackhole),
-        Leg::Local => Verdict::Drop(DropReason::Local),
+fn elsewhere(action: ForwardingAction) -> Verdict {
+    match action {
+        ForwardingAction::Adjacency(_) | ForwardingAction::Glean(_) => Verdict::Hold,
+        ForwardingAction::NoRoute => Verdict::Error(Cause::NoRoute),
+        ForwardingAction::Unreachable => Verdict::Error(Cause::Unreachable),
+        ForwardingAction::Prohibit => Verdict::Error(Cause::Prohibit),
+        ForwardingAction::Blackhole => Verdict::Drop(DropReason::Blackhole),
+        ForwardingAction::Local => Verdict::Drop(DropReason::Local),
     }
 }
 
 /// Labels a packet that does not simply go on.
 #[cold]
-fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
+fn divert(batch: &mut Batch, i: usize, action: ForwardingAction, verdict: &Verdict) {
     let meta = &mut batch.meta_mut()[i];
     let output = match *verdict {
         Verdict::Send | Verdict::Turn => return,
@@ -233,12 +233,12 @@ fn divert(batch: &mut Batch, i: usize, leg: Leg, verdict: &Verdict) {
             ERROR
         }
         Verdict::Hold => {
-            meta.note = leg.encode();
+            meta.note = action.encode();
             HOLD
         }
         Verdict::Fragment(mtu) => {
             meta.note = mtu.into();
-            meta.hop = NextHopId(leg.encode());
+            meta.hop = NextHopId(action.encode());
             FRAGMENT
         }
     };
@@ -356,18 +356,18 @@ mod tests {
         world.neighbor(7, 0);
         world.hops.set_unresolved(8, 1, false);
         let mut hops = vec![NextHopId::NONE];
-        for leg in [
-            Leg::Adjacency(5),
-            Leg::Adjacency(6),
-            Leg::Adjacency(7),
-            Leg::Adjacency(8),
-            Leg::Glean(1),
-            Leg::Local,
-            Leg::Blackhole,
-            Leg::Unreachable,
-            Leg::Prohibit,
+        for action in [
+            ForwardingAction::Adjacency(5),
+            ForwardingAction::Adjacency(6),
+            ForwardingAction::Adjacency(7),
+            ForwardingAction::Adjacency(8),
+            ForwardingAction::Glean(1),
+            ForwardingAction::Local,
+            ForwardingAction::Blackhole,
+            ForwardingAction::Unreachable,
+            ForwardingAction::Prohibit,
         ] {
-            hops.push(world.hop(leg));
+            hops.push(world.hop(action));
         }
         (world, hops)
     }
@@ -414,17 +414,17 @@ mod tests {
     }
 
     #[test]
-    fn what_each_leg_means() {
+    fn what_each_action_means() {
         let (world, hops) = world();
         let error = |cause: Cause| (Decision::Output(ERROR), Some(cause.note()));
-        let hold = |leg: Leg| (Decision::Output(HOLD), Some(leg.encode()));
+        let hold = |action: ForwardingAction| (Decision::Output(HOLD), Some(action.encode()));
         let want = [
             error(Cause::NoRoute),
             (Decision::Output(0), Some(1)),
             (Decision::Output(0), Some(2)),
             (Decision::Output(0), Some(0)),
-            hold(Leg::Adjacency(8)),
-            hold(Leg::Glean(1)),
+            hold(ForwardingAction::Adjacency(8)),
+            hold(ForwardingAction::Glean(1)),
             (Decision::Drop(DropReason::Local), None),
             (Decision::Drop(DropReason::Blackhole), None),
             error(Cause::Unreachable),
@@ -456,8 +456,8 @@ mod tests {
             (batch.decision(0), batch.meta()[0].note, batch.meta()[0].hop)
         };
         let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 1261]);
-        let leg = NextHopId(Leg::Adjacency(6).encode());
-        assert_eq!(seen(&frame, hops[2]), (Decision::Output(FRAGMENT), 1280, leg));
+        let action = NextHopId(ForwardingAction::Adjacency(6).encode());
+        assert_eq!(seen(&frame, hops[2]), (Decision::Output(FRAGMENT), 1280, action));
         frame[14 + 6] = 0x40;
         let too_big = (Decision::Output(ERROR), Cause::TooBig(1280).note(), hops[2]);
         assert_eq!(seen(&frame, hops[2]), too_big);
@@ -473,11 +473,11 @@ mod tests {
     }
 
     #[test]
-    fn fragments_keep_their_leg_and_count_down() {
+    fn fragments_keep_their_action_and_count_down() {
         let (world, _) = world();
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
         let (batch, _) = run(&world, &frame, FRAGMENTS, |m| {
-            m.hop = NextHopId(Leg::Adjacency(6).encode());
+            m.hop = NextHopId(ForwardingAction::Adjacency(6).encode());
             m.flags = FLAG_GENERATED;
         });
         assert_eq!((batch.decision(0), batch.meta()[0].note), (Decision::Output(0), 2));
@@ -512,7 +512,7 @@ mod tests {
             for (input, hop, frame, left) in [
                 (0, hops[3], &frame, OUT),
                 (0, hops[3], &frame, OUT),
-                (FRAGMENTS, NextHopId(Leg::Adjacency(7).encode()), &frame, OUT),
+                (FRAGMENTS, NextHopId(ForwardingAction::Adjacency(7).encode()), &frame, OUT),
                 (0, hops[3], &frame_v4("10.0.0.9", "192.0.2.2", 64, 17, &[0; 1481]), FRAGMENT),
                 (0, hops[1], &frame, OUT),
             ] {
@@ -573,10 +573,10 @@ mod tests {
     fn a_group_is_taken_by_flow() {
         let (mut world, _) = world();
         let group = world.group(&[
-            Leg::Adjacency(5),
-            Leg::Adjacency(6),
-            Leg::Adjacency(7),
-            Leg::Unreachable,
+            ForwardingAction::Adjacency(5),
+            ForwardingAction::Adjacency(6),
+            ForwardingAction::Adjacency(7),
+            ForwardingAction::Unreachable,
         ]);
         let mut seen = [0; 4];
         for port in 0..=255 {

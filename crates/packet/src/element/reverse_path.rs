@@ -147,7 +147,7 @@ impl<A: Looked> Element for Check<A> {
 mod tests {
     use std::sync::Arc;
 
-    use fingerpost_route::{FibLookup, Leg, PortTable};
+    use fingerpost_route::{FibLookup, ForwardingAction, PortTable};
 
     use super::*;
     use crate::buf::Decision;
@@ -200,13 +200,13 @@ mod tests {
         let mut world = World::new();
         world.neighbor(4, 1);
         world.neighbor(6, 2);
-        world.leg("10.0.1.0/24", Leg::Glean(1));
-        world.leg("10.1.0.0/16", Leg::Adjacency(4));
-        world.leg("10.2.0.0/16", Leg::Adjacency(6));
-        world.leg("10.1.9.0/24", Leg::Blackhole);
-        world.leg("2001:db8:1::/48", Leg::Adjacency(4));
-        world.leg("2001:db8:2::/48", Leg::Adjacency(6));
-        let both = world.group(&[Leg::Adjacency(6), Leg::Adjacency(4)]);
+        world.action("10.0.1.0/24", ForwardingAction::Glean(1));
+        world.action("10.1.0.0/16", ForwardingAction::Adjacency(4));
+        world.action("10.2.0.0/16", ForwardingAction::Adjacency(6));
+        world.action("10.1.9.0/24", ForwardingAction::Blackhole);
+        world.action("2001:db8:1::/48", ForwardingAction::Adjacency(4));
+        world.action("2001:db8:2::/48", ForwardingAction::Adjacency(6));
+        let both = world.group(&[ForwardingAction::Adjacency(6), ForwardingAction::Adjacency(4)]);
         world.route("10.3.0.0/16", both);
         world
     }
@@ -234,7 +234,7 @@ mod tests {
         let want = [true, true, true, false, true, false, true, true, true];
         assert_eq!(pass(world().forwarding(), ReversePath::Loose, &SOURCES), want);
         let mut world = world();
-        let default = world.hop(Leg::Adjacency(4));
+        let default = world.hop(ForwardingAction::Adjacency(4));
         world.route("0.0.0.0/0", default);
         let mut forwarding = world.forwarding();
         forwarding.defaults = [default].into();
@@ -246,7 +246,10 @@ mod tests {
     #[test]
     fn feasible_asks_the_table_of_all_paths() {
         let (mut world, mut paths) = (world(), World::new());
-        paths.route("10.2.0.0/16", world.group(&[Leg::Adjacency(6), Leg::Adjacency(4)]));
+        paths.route(
+            "10.2.0.0/16",
+            world.group(&[ForwardingAction::Adjacency(6), ForwardingAction::Adjacency(4)]),
+        );
         let mut forwarding = world.forwarding();
         let Forwarding { v4, v6, .. } = paths.forwarding();
         forwarding.others = [FibLookup { table: 9, v4, v6 }].into();

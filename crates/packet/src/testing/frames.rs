@@ -7,7 +7,7 @@
 //!              IPv4 header is made right. Bits 3 and 4: the port
 //! ```
 
-use fingerpost_route::Leg;
+use fingerpost_route::ForwardingAction;
 
 use super::{Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6, port_mac};
 use crate::buf::FLAG_GENERATED;
@@ -29,16 +29,16 @@ const FRAMES: usize = 8;
 pub fn bench() -> Bench {
     let mut world = World::new();
     world.neighbor(1, 1);
-    world.leg("0.0.0.0/0", Leg::Adjacency(1));
-    world.leg("::/0", Leg::Adjacency(1));
+    world.action("0.0.0.0/0", ForwardingAction::Adjacency(1));
+    world.action("::/0", ForwardingAction::Adjacency(1));
     for n in 0..PORTS {
-        world.leg(&format!("10.0.{n}.0/24"), Leg::Glean(n.into()));
+        world.action(&format!("10.0.{n}.0/24"), ForwardingAction::Glean(n.into()));
     }
     // The sender is known, so that errors to it do not wait for its link address.
     world.neighbor(2, 0);
     for sender in [V4[0], V6[0]] {
         let len = if sender.contains(':') { 128 } else { 32 };
-        world.leg(&format!("{sender}/{len}"), Leg::Adjacency(2));
+        world.action(&format!("{sender}/{len}"), ForwardingAction::Adjacency(2));
     }
     Bench::new(&world)
 }

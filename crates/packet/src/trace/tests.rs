@@ -7,7 +7,7 @@ use super::*;
 use crate::graph::{Graph, Plan};
 use crate::router_graph;
 use crate::testing::{Bench, World, batch, frame_v4, frame_v6};
-use fingerpost_route::Leg;
+use fingerpost_route::ForwardingAction;
 
 struct Rig {
     bench: Bench,
@@ -49,9 +49,9 @@ fn world() -> World {
     let mut world = World::new();
     world.neighbor(3, 0);
     world.neighbor(4, 1);
-    world.leg("10.0.0.0/24", Leg::Adjacency(3));
-    world.leg("192.0.2.0/24", Leg::Adjacency(4));
-    world.leg("10.0.1.0/24", Leg::Glean(1));
+    world.action("10.0.0.0/24", ForwardingAction::Adjacency(3));
+    world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
+    world.action("10.0.1.0/24", ForwardingAction::Glean(1));
     world
 }
 
@@ -101,7 +101,7 @@ fn a_packet_that_waits_goes_on_in_its_trace() {
     let mut rig = rig(&world, "dst 10.0.1.7", 1);
     rig.run(&[udp("10.0.1.7", 64, 1), udp("10.0.1.8", 64, 2)]);
     assert!(rig.told().is_empty());
-    world.leg("10.0.1.7/32", Leg::Adjacency(4));
+    world.action("10.0.1.7/32", ForwardingAction::Adjacency(4));
     rig.bench.forwarding = world.forwarding();
     rig.graph.poll(&mut rig.bench.round());
     let told = rig.told().remove(0);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::tests::{LEFT, Lab, RIGHT, lab, up, via};
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 const CUSTOMER: u32 = 100;
 
@@ -133,7 +133,11 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(desk.put(forced, "10.0.1.0/24", &via("10.0.2.9")), Ok(Done::Added));
     desk.lab.commit();
     let left = desk.lab.port("left");
-    assert_eq!(desk.lab.leg("10.0.1.50"), Leg::Glean(left), "the link's own route is nearer");
+    assert_eq!(
+        desk.lab.action("10.0.1.50"),
+        ForwardingAction::Glean(left),
+        "the link's own route is nearer"
+    );
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_weight_of_the_first_path_counts_once_there_are_two() {
     desk.lab.commit();
     let mut seen = std::collections::HashSet::new();
     for hash in (0..64u32).map(|i| i << 26 | i) {
-        seen.insert(desk.lab.leg_of_flow("192.0.2.1", hash));
+        seen.insert(desk.lab.action_of_flow("192.0.2.1", hash));
     }
     assert_eq!(seen.len(), 2, "weight 0 is 1");
 }
@@ -227,14 +231,14 @@ fn tables_know_nothing_of_each_other() {
     let ask = |port: u16, addr: &str| {
         let IpAddr::V4(addr) = addr.parse().unwrap() else { panic!("IPv4") };
         let fib = forwarding.ports.fib(port);
-        forwarding.hops.leg(forwarding.v4_of(fib).lookup(addr.to_bits()), 0)
+        forwarding.hops.action(forwarding.v4_of(fib).lookup(addr.to_bits()), 0)
     };
     assert_ne!(ask(left, "192.0.2.1"), ask(right, "192.0.2.1"));
-    assert_eq!(ask(left, "10.0.1.50"), Leg::Glean(left));
-    assert_eq!(ask(right, "10.0.1.50"), Leg::NoRoute, "the link is in the main table");
-    assert_eq!(ask(right, "10.0.2.50"), Leg::Glean(right));
-    assert_eq!(ask(left, "10.0.2.50"), Leg::NoRoute, "it moved with its link");
-    assert_eq!(ask(right, "10.0.2.1"), Leg::Local);
+    assert_eq!(ask(left, "10.0.1.50"), ForwardingAction::Glean(left));
+    assert_eq!(ask(right, "10.0.1.50"), ForwardingAction::NoRoute, "the link is in the main table");
+    assert_eq!(ask(right, "10.0.2.50"), ForwardingAction::Glean(right));
+    assert_eq!(ask(left, "10.0.2.50"), ForwardingAction::NoRoute, "it moved with its link");
+    assert_eq!(ask(right, "10.0.2.1"), ForwardingAction::Local);
     // The neighbors of a link are in its table, and go with it.
     desk.lab.neighbor(RIGHT, "10.0.2.77", NeighborState::Reachable(super::tests::mac(7)));
     desk.lab.commit();
@@ -282,13 +286,13 @@ fn a_subnet_moves_to_the_interface_that_still_has_it() {
     desk.lab.address(RIGHT, "198.51.100.8", 24, false);
     desk.lab.commit();
     let (left, right) = (desk.lab.port("left"), desk.lab.port("right"));
-    assert_eq!(desk.lab.leg("198.51.100.50"), Leg::Glean(left));
+    assert_eq!(desk.lab.action("198.51.100.50"), ForwardingAction::Glean(left));
     let since = desk.lab.control.sequence();
     desk.lab.address(LEFT, "198.51.100.7", 24, true);
     desk.lab.commit();
-    assert_eq!(desk.lab.leg("198.51.100.50"), Leg::Glean(right));
-    assert_eq!(desk.lab.leg("198.51.100.7"), Leg::Glean(right));
-    assert_eq!(desk.lab.leg("198.51.100.8"), Leg::Local);
+    assert_eq!(desk.lab.action("198.51.100.50"), ForwardingAction::Glean(right));
+    assert_eq!(desk.lab.action("198.51.100.7"), ForwardingAction::Glean(right));
+    assert_eq!(desk.lab.action("198.51.100.8"), ForwardingAction::Local);
     let moved = (Done::Changed, "198.51.100.0/24".to_owned());
     assert!(desk.said(since).contains(&moved), "{:?}", desk.said(since));
 }
@@ -341,7 +345,7 @@ fn routes_end_when_their_time_has_come() {
     assert_eq!(desk.lab.control.next_expiry(), Some(now + second));
     desk.lab.now += Duration::from_millis(999);
     desk.lab.commit();
-    assert_ne!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_ne!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     // Put anew it lives longer, and without an end it stays.
     put(&mut desk, Operation::REPLACE, Some((3 * second, now)));
     desk.lab.now = now + 2 * second;
@@ -350,7 +354,7 @@ fn routes_end_when_their_time_has_come() {
     let since = desk.lab.control.sequence();
     desk.lab.now = now + 3 * second;
     desk.lab.commit();
-    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     assert_eq!(desk.said(since), [(Done::Deleted, P.to_owned())]);
     let now = desk.lab.now;
     put(&mut desk, Operation::ADD, Some((second, now)));
@@ -378,19 +382,20 @@ fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
     path_for(&mut desk, Operation::APPEND, second, Some(5));
     desk.lab.commit();
     let start = desk.lab.now;
-    let flows = |desk: &mut Desk| -> Vec<Leg> {
-        (0..256).map(|flow| desk.lab.leg_of_flow("192.0.2.1", flow)).collect()
+    let flows = |desk: &mut Desk| -> Vec<ForwardingAction> {
+        (0..256).map(|flow| desk.lab.action_of_flow("192.0.2.1", flow)).collect()
     };
-    let leg = |desk: &Desk, gateway: &str| {
+    let action = |desk: &Desk, gateway: &str| {
         let hops = desk.lab.control.next_hops();
         let gateway = gateway.parse().unwrap();
         let mut of = [LEFT, RIGHT].into_iter().flat_map(|link| hops.adjacencies_of(link, gateway));
-        of.next().map(Leg::Adjacency).expect("some group leaves by it")
+        of.next().map(ForwardingAction::Adjacency).expect("some group leaves by it")
     };
-    let [leg_stays, leg_first, leg_second] = [stays, first, second].map(|g| leg(&desk, g));
+    let [action_stays, action_first, action_second] =
+        [stays, first, second].map(|g| action(&desk, g));
     let before = flows(&mut desk);
-    for leg in [leg_stays, leg_first, leg_second] {
-        assert!(before.iter().filter(|l| **l == leg).count() >= 80, "a third each: {before:?}");
+    for action in [action_stays, action_first, action_second] {
+        assert!(before.iter().filter(|l| **l == action).count() >= 80, "a third each: {before:?}");
     }
     assert_eq!(desk.lab.control.next_expiry(), Some(start + Duration::from_secs(2)));
     desk.lab.now = start + Duration::from_millis(1999);
@@ -411,14 +416,17 @@ fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
     assert_eq!((done, count(old), count(new), best), (Done::Changed, 3, 2, true));
     assert_eq!(told.count(), 0);
     for (before, after) in before.iter().zip(flows(&mut desk)) {
-        let moved = *before == leg_first;
-        assert!(if moved { after != leg_first } else { after == *before }, "{before:?}, {after:?}");
+        let moved = *before == action_first;
+        assert!(
+            if moved { after != action_first } else { after == *before },
+            "{before:?}, {after:?}"
+        );
     }
 
     // The last two: a single way is left, and it has no end.
     desk.lab.now = start + Duration::from_secs(5);
     desk.lab.commit();
-    assert!(flows(&mut desk).iter().all(|leg| *leg == leg_stays));
+    assert!(flows(&mut desk).iter().all(|action| *action == action_stays));
     assert_eq!(desk.paths(P), [(stays.into(), 1)].into());
     assert_eq!(desk.lab.control.next_expiry(), None);
     let changed = (Done::Changed, P.to_owned());
@@ -440,7 +448,7 @@ fn paths_that_end_together_are_one_change_and_the_last_ones_take_the_route_along
     desk.lab.now += Duration::from_secs(2);
     desk.lab.commit();
     assert_eq!(desk.said(since), [(Done::Changed, P.into()), (Done::Deleted, P.into())]);
-    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     assert_eq!(desk.lab.control.next_expiry(), None);
 }
 
@@ -484,7 +492,7 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     assert_eq!((end, desk.lab.control.next_expiry()), (Some(start + Duration::from_secs(1)), end));
     desk.lab.now += Duration::from_secs(1);
     desk.lab.commit();
-    assert_eq!(desk.lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     assert_eq!(desk.lab.control.next_expiry(), None);
 }
 

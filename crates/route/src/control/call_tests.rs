@@ -4,7 +4,7 @@ use super::tests::{LEFT, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::calls::LookupFlags;
 use crate::event::{LinkUpdate, MAIN_TABLE};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 const ANY: LookupFlags = LookupFlags { no_default: false };
 const NO_DEFAULT: LookupFlags = LookupFlags { no_default: true };
@@ -28,20 +28,20 @@ fn calls_answer_as_freebsd_has_them() {
     let v4 = |dst: &str, flow, flags| forwarding.fib4_lookup(0, dst.parse().unwrap(), flow, flags);
     let near = v4("192.0.2.1", 0, ANY).unwrap();
     let far = v4("8.8.8.8", 0, ANY).unwrap();
-    assert_eq!(near.leg, far.leg, "by the same gateway");
+    assert_eq!(near.action, far.action, "by the same gateway");
     assert_ne!(near.hop, far.hop, "but one is a default route's");
     assert_eq!(v4("192.0.2.1", 0, NO_DEFAULT), Some(near));
     assert_eq!(v4("8.8.8.8", 0, NO_DEFAULT), None);
-    assert_eq!(v4("203.0.113.1", 0, ANY).unwrap().leg, Leg::Unreachable);
-    let flows = |dst: &str| -> std::collections::HashSet<Leg> {
-        (0..64u32).map(|i| v4(dst, i << 24, ANY).unwrap().leg).collect()
+    assert_eq!(v4("203.0.113.1", 0, ANY).unwrap().action, ForwardingAction::Unreachable);
+    let flows = |dst: &str| -> std::collections::HashSet<ForwardingAction> {
+        (0..64u32).map(|i| v4(dst, i << 24, ANY).unwrap().action).collect()
     };
     assert_eq!((flows("198.51.100.1").len(), flows("192.0.2.1").len()), (2, 1));
 
     let v6 = |dst: &str, scope| forwarding.fib6_lookup(0, dst.parse().unwrap(), scope, 0, ANY);
-    assert!(matches!(v6("2001:db8:9::1", 0).unwrap().leg, Leg::Adjacency(_)));
+    assert!(matches!(v6("2001:db8:9::1", 0).unwrap().action, ForwardingAction::Adjacency(_)));
     assert_eq!(v6("2001:db8:9::1", 77), v6("2001:db8:9::1", 0), "a scope is of link-local ones");
-    assert_eq!(v6("fe80::1", RIGHT).unwrap().leg, Leg::Glean(right));
+    assert_eq!(v6("fe80::1", RIGHT).unwrap().action, ForwardingAction::Glean(right));
     assert_eq!((v6("fe80::1", 0), v6("fe80::1", 77)), (None, None));
     assert_eq!(v6("2001:db9::1", 0), None);
 
@@ -60,7 +60,7 @@ fn calls_answer_as_freebsd_has_them() {
     lab.commit();
     let forwarding = lab.reader.pin().clone();
     let v4 = |dst: &str, flow| forwarding.fib4_lookup(0, dst.parse().unwrap(), flow, ANY).unwrap();
-    assert!((0..64u32).all(|i| v4("198.51.100.1", i << 24).leg == near.leg));
+    assert!((0..64u32).all(|i| v4("198.51.100.1", i << 24).action == near.action));
     assert_eq!(forwarding.fib6_lookup(0, src, RIGHT, 0, ANY), None);
 }
 

@@ -3,7 +3,7 @@
 use super::tests::{Lab, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, Mac};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 const P: &str = "192.0.2.0/24";
 
@@ -52,7 +52,7 @@ fn packets_meet_the_smaller_one_of_route_and_link() {
     assert_eq!(lab.mtu("192.0.2.1"), 1500);
     lab.route_of(P, via("10.0.2.9"), 0);
     assert_eq!(lab.mtu("192.0.2.1"), 1500);
-    assert_eq!(lab.leg("192.0.2.1"), lab.leg("198.51.100.1"), "one adjacency again");
+    assert_eq!(lab.action("192.0.2.1"), lab.action("198.51.100.1"), "one adjacency again");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn stations_have_the_mtu_of_their_connected_route() {
         lab.route_of("10.9.0.0/24", connected.clone(), mtu);
         let want = if mtu == 0 { 1500 } else { mtu };
         assert_eq!((lab.mtu("10.9.0.7"), lab.mtu("203.0.113.1")), (want, want));
-        assert_eq!(lab.leg("10.9.0.8"), Leg::Glean(lab.port("right")));
+        assert_eq!(lab.action("10.9.0.8"), ForwardingAction::Glean(lab.port("right")));
     }
 }
 
@@ -161,8 +161,8 @@ fn another_mtu_moves_no_flow() {
         })
         .collect();
     let flows = |lab: &mut Lab| -> Vec<Mac> {
-        let of = |hash| match lab.leg_of_flow("192.0.2.1", hash) {
-            Leg::Adjacency(index) => lab.reader.pin().hops.adjacency(index).dst,
+        let of = |hash| match lab.action_of_flow("192.0.2.1", hash) {
+            ForwardingAction::Adjacency(index) => lab.reader.pin().hops.adjacency(index).dst,
             other => panic!("{other:?}"),
         };
         (0..256).map(of).collect()

@@ -8,7 +8,7 @@ use super::*;
 use crate::event::{LinkUpdate, Mac};
 use crate::forwarding::Ask;
 use crate::hops::Adjacency;
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 /// On the right link: a station, and one that only routes can name.
 const V4: &str = "10.0.2.2";
@@ -82,7 +82,9 @@ fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
         assert_eq!(lab.adjacency(gateway), right);
     }
     assert_eq!(lab.state(gateway), Some((NeighborState::Permanent(mac(7)), true)));
-    let Leg::Adjacency(index) = lab.leg(destination) else { panic!("not an adjacency") };
+    let ForwardingAction::Adjacency(index) = lab.action(destination) else {
+        panic!("not an adjacency")
+    };
     lab.control.ask(Ask::Adjacency(index), lab.now);
     lab.control.ask(Ask::Neighbor { port: right.port, addr: addr(gateway), ingress: 0 }, lab.now);
     lab.control.keep_alive([index]);
@@ -101,10 +103,12 @@ fn deleted(gateway: &str, destination: &str, on_link: bool) {
     assert!(!lab.adjacency(destination).resolved(), "at once");
     lab.commit();
     if on_link {
-        assert_eq!(lab.leg(gateway), Leg::Glean(lab.port("right")));
+        assert_eq!(lab.action(gateway), ForwardingAction::Glean(lab.port("right")));
     }
     assert_eq!(lab.state(gateway), None);
-    let Leg::Adjacency(index) = lab.leg(destination) else { panic!("not an adjacency") };
+    let ForwardingAction::Adjacency(index) = lab.action(destination) else {
+        panic!("not an adjacency")
+    };
     lab.control.ask(Ask::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: addr(gateway) };
     assert_eq!(lab.control.take_requests(), [want]);
@@ -208,7 +212,7 @@ fn packets_that_wait_for_an_answer_get_what_a_user_says() {
     let port = lab.port("right");
     lab.control.ask(Ask::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
     lab.commit();
-    assert_eq!(lab.leg(V4), Leg::Glean(port));
+    assert_eq!(lab.action(V4), ForwardingAction::Glean(port));
     lab.add(RIGHT, V4, mac(7)).unwrap();
     lab.commit();
     assert_eq!(lab.adjacency(V4).dst, mac(7));
@@ -218,7 +222,7 @@ fn packets_that_wait_for_an_answer_get_what_a_user_says() {
     assert_eq!(lab.adjacency(V4).dst, mac(7));
     lab.delete(RIGHT, V4).unwrap();
     lab.commit();
-    assert_eq!((lab.state(V4), lab.leg(V4)), (None, Leg::Glean(port)));
+    assert_eq!((lab.state(V4), lab.action(V4)), (None, ForwardingAction::Glean(port)));
 }
 
 #[test]
@@ -234,8 +238,12 @@ fn a_link_that_goes_down_suspends_them_and_one_that_vanishes_takes_them_along() 
     lab.link(RIGHT, LinkState { up: false, ..up("right") });
     lab.commit();
     assert_eq!(told(&lab, since), both(Done::Changed, false));
-    assert!(!matches!(lab.leg("192.0.2.1"), Leg::Adjacency(_)), "{:?}", lab.leg("192.0.2.1"));
-    assert!(!matches!(lab.leg(V4), Leg::Adjacency(_)), "{:?}", lab.leg(V4));
+    assert!(
+        !matches!(lab.action("192.0.2.1"), ForwardingAction::Adjacency(_)),
+        "{:?}",
+        lab.action("192.0.2.1")
+    );
+    assert!(!matches!(lab.action(V4), ForwardingAction::Adjacency(_)), "{:?}", lab.action(V4));
     assert_eq!(lab.state(V4), Some((NeighborState::Permanent(mac(7)), true)), "it stays");
     // What is said of a link that is down counts when it is up.
     lab.replace(RIGHT, V4, mac(6)).unwrap();
@@ -257,7 +265,7 @@ fn a_link_that_goes_down_suspends_them_and_one_that_vanishes_takes_them_along() 
     lab.link(RIGHT, up("right"));
     lab.address(RIGHT, "10.0.2.1", 24, false);
     lab.commit();
-    assert_eq!(lab.leg(V4), Leg::Glean(lab.port("right")));
+    assert_eq!(lab.action(V4), ForwardingAction::Glean(lab.port("right")));
     assert_eq!(lab.adjacency("10.0.1.7").dst, mac(9), "that of the other link is still there");
 }
 
@@ -276,7 +284,11 @@ fn a_resync_an_address_set_anew_and_another_table_leave_them() {
     assert_eq!(lab.adjacency(V4).dst, mac(7));
     lab.address(RIGHT, "10.0.2.1", 24, true);
     lab.commit();
-    assert_eq!(lab.leg(V4), Leg::NoRoute, "the subnet is gone, and nothing leads to the station");
+    assert_eq!(
+        lab.action(V4),
+        ForwardingAction::NoRoute,
+        "the subnet is gone, and nothing leads to the station"
+    );
     lab.address(RIGHT, "10.0.2.1", 24, false);
     lab.commit();
     assert_eq!(lab.adjacency(V4).dst, mac(7));
@@ -301,7 +313,7 @@ fn a_station_yields_to_routes_that_lead_elsewhere() {
     // Of no subnet of the link: for routes that name it, and no route by itself.
     lab.add(RIGHT, "203.0.113.7", mac(5)).unwrap();
     lab.commit();
-    assert_eq!(lab.leg("203.0.113.7"), Leg::NoRoute);
+    assert_eq!(lab.action("203.0.113.7"), ForwardingAction::NoRoute);
     lab.route("198.51.100.0/24", over_right("203.0.113.7"));
     lab.commit();
     assert_eq!(lab.adjacency("198.51.100.1").dst, mac(5));

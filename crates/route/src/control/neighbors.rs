@@ -1,6 +1,6 @@
 //! Neighbors: link addresses into adjacencies, and stations on a link as host routes.
 //!
-//! A packet to a connected prefix finds a glean leg first: nobody in particular. The worker asks, the
+//! A packet to a connected prefix finds a glean forwarding action first: nobody in particular. The worker asks, the
 //! control side asks the kernel ([`super::pending`]), and the station that answers, or is silent, becomes a host route with
 //! an adjacency of its own, one more route source that yields to every real one. It stands only where the longest other match is
 //! that very link's connected prefix; route changes above it are looked at again at each commit.
@@ -17,7 +17,7 @@ use super::unconfirmed::Unconfirmed;
 use super::{Control, NEIGHBOR, SourceId, Table};
 use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
 use crate::forwarding::Ask;
-use crate::hops::{Adjacency, Leg};
+use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
 
 /// How long a station that did not answer is remembered as silent, and how often a silent gateway is
@@ -345,7 +345,7 @@ impl Control {
         };
         // All its packets must be for stations of this link; what it says of their size holds for each.
         let glean = |hop: &NextHopId| match self.hops.content(*hop) {
-            [(leg, _)] => port.is_some_and(|port| *leg == Leg::Glean(port)),
+            [(action, _)] => port.is_some_and(|port| *action == ForwardingAction::Glean(port)),
             _ => false,
         };
         let attached = covering.filter(glean).and_then(|hop| self.hops.attrs(hop));

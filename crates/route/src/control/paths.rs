@@ -119,7 +119,7 @@ mod tests {
     use super::super::tests::{LEFT, Lab, RIGHT, lab, mac, via};
     use super::*;
     use crate::event::{NeighborState, Target};
-    use crate::hops::Leg;
+    use crate::hops::ForwardingAction;
 
     /// Ports that the paths of an address leave by, and those of its best route.
     fn ports(lab: &mut Lab, addr: &str) -> [Vec<u16>; 2] {
@@ -130,10 +130,12 @@ mod tests {
         [info.paths, info.fib].map(|fib| {
             let id = forwarding.v4_of(fib).lookup(addr);
             let mut ports = Vec::new();
-            forwarding.hops.any_leg(id, |leg| {
-                match leg {
-                    Leg::Adjacency(index) => ports.push(forwarding.hops.adjacency(index).port),
-                    Leg::Glean(port) => ports.push(port),
+            forwarding.hops.any_action(id, |action| {
+                match action {
+                    ForwardingAction::Adjacency(index) => {
+                        ports.push(forwarding.hops.adjacency(index).port)
+                    }
+                    ForwardingAction::Glean(port) => ports.push(port),
                     _ => {}
                 }
                 false

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::tests::{LEFT, Lab, RIGHT, lab, mac, up};
 use super::*;
 use crate::event::{LinkUpdate, NextHopUpdate, ObjectTarget};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 const LEFT_OBJECT: u32 = 1;
 const RIGHT_OBJECT: u32 = 2;
@@ -59,14 +59,15 @@ fn routes(lab: &Lab) -> u64 {
 
 /// Ports that flows of the group leave by; `None` for no way out.
 fn ports(lab: &mut Lab) -> Vec<Option<u16>> {
-    let port = |leg| match leg {
-        Leg::Adjacency(index) => Some(index),
+    let port = |action| match action {
+        ForwardingAction::Adjacency(index) => Some(index),
         _ => None,
     };
-    let legs: Vec<_> = (0..256).map(|hash| port(lab.leg_of_flow("192.0.2.1", hash))).collect();
+    let actions: Vec<_> =
+        (0..256).map(|hash| port(lab.action_of_flow("192.0.2.1", hash))).collect();
     let table = lab.control.next_hops().table().clone();
     let mut ports: Vec<_> =
-        legs.iter().map(|leg| leg.map(|index| table.adjacency(index).port)).collect();
+        actions.iter().map(|action| action.map(|index| table.adjacency(index).port)).collect();
     ports.sort_unstable();
     ports.dedup();
     ports
@@ -85,7 +86,7 @@ fn a_group_fails_over_before_one_of_900_000_routes_is_withdrawn() {
     assert_eq!(ports(&mut lab), [Some(right)], "readers see it");
     assert_eq!(routes(&lab), had, "and no route has been touched");
     // The routes lead nowhere, without a change of any of them.
-    assert_eq!(lab.leg("32.0.7.1"), Leg::Unreachable);
+    assert_eq!(lab.action("32.0.7.1"), ForwardingAction::Unreachable);
     let worked_out = lab.control.next_hops().counts().worked_out - worked_out;
     assert!(worked_out < 20, "{worked_out} next hops were worked out");
     assert!(took < Duration::from_millis(50), "{took:?}: not for each route");
@@ -112,7 +113,10 @@ fn a_group_fails_over_before_one_of_900_000_routes_is_withdrawn() {
     assert!(commits > 100, "{commits}");
     lab.control.commit_now(lab.now).unwrap();
     assert_eq!(routes(&lab), had - u64::from(MANY));
-    assert_eq!((lab.leg("32.0.7.1"), lab.leg("45.187.159.1")), (Leg::NoRoute, Leg::NoRoute));
+    assert_eq!(
+        (lab.action("32.0.7.1"), lab.action("45.187.159.1")),
+        (ForwardingAction::NoRoute, ForwardingAction::NoRoute)
+    );
     assert_eq!(ports(&mut lab), [Some(right)]);
 }
 
@@ -123,7 +127,7 @@ fn a_commit_that_makes_all_visible_withdraws_all() {
     assert!(lab.commit().pending > 0 && lab.control.sweeping());
     lab.control.commit_now(lab.now).unwrap();
     assert!(!lab.control.sweeping());
-    assert_eq!((routes(&lab), lab.leg("32.0.7.1")), (1, Leg::NoRoute));
+    assert_eq!((routes(&lab), lab.action("32.0.7.1")), (1, ForwardingAction::NoRoute));
 }
 
 #[test]
@@ -135,17 +139,21 @@ fn routes_of_an_object_that_is_gone_do_not_follow_a_later_one_of_its_number() {
     assert!(lab.adjacency("198.51.100.1").resolved());
     lab.event(RouteEvent::NextHopGone(LEFT_OBJECT));
     lab.control.fail_over().unwrap();
-    assert_eq!(lab.leg("32.0.7.1"), Leg::Unreachable);
+    assert_eq!(lab.action("32.0.7.1"), ForwardingAction::Unreachable);
     object(&mut lab, LEFT_OBJECT, RIGHT, "10.0.2.9");
     route(&mut lab, prefix(7), Target::Object(LEFT_OBJECT));
     route(&mut lab, prefix(40_000), Target::Object(LEFT_OBJECT));
     assert!(lab.commit().pending > 0 && lab.control.sweeping());
-    assert_eq!(lab.leg("198.51.100.1"), Leg::Unreachable, "by a route that is gone");
+    assert_eq!(
+        lab.action("198.51.100.1"),
+        ForwardingAction::Unreachable,
+        "by a route that is gone"
+    );
     lab.control.commit_now(lab.now).unwrap();
     let right = lab.port("right");
     assert_eq!(lab.adjacency("32.0.7.1").port, right, "said anew");
     assert_eq!(lab.adjacency("32.156.64.1").port, right);
-    assert_eq!(lab.leg("32.0.9.1"), Leg::NoRoute);
+    assert_eq!(lab.action("32.0.9.1"), ForwardingAction::NoRoute);
     assert_eq!(routes(&lab), 4);
     // And the later one takes its own along.
     lab.event(RouteEvent::NextHopGone(LEFT_OBJECT));
@@ -170,7 +178,7 @@ fn objects_that_go_during_a_sweep_are_swept_too() {
     }
     assert_eq!(routes(&lab), 1, "the group's alone");
     lab.control.commit_now(lab.now).unwrap();
-    assert_eq!(lab.leg("32.0.7.1"), Leg::NoRoute);
+    assert_eq!(lab.action("32.0.7.1"), ForwardingAction::NoRoute);
 }
 
 #[test]
@@ -205,7 +213,7 @@ fn a_dump_that_begins_before_the_last_one_is_swept_removes_nothing_that_it_repea
     lab.event(RouteEvent::EndOfTable);
     lab.control.commit_now(lab.now).unwrap();
     assert_eq!(routes(&lab), 11_000);
-    assert_eq!(lab.leg("32.35.39.1"), Leg::NoRoute);
+    assert_eq!(lab.action("32.35.39.1"), ForwardingAction::NoRoute);
     assert!(lab.adjacency("32.35.40.1").resolved());
 }
 
@@ -216,7 +224,7 @@ fn a_link_without_carrier_is_as_good_as_down_until_its_next_event() {
     lab.control.set_carrier(LEFT, false);
     lab.control.fail_over().unwrap();
     assert_eq!(ports(&mut lab), [Some(right)]);
-    assert_eq!(lab.leg("32.0.7.1"), Leg::Unreachable);
+    assert_eq!(lab.action("32.0.7.1"), ForwardingAction::Unreachable);
     lab.control.set_carrier(LEFT, true);
     lab.control.fail_over().unwrap();
     assert_eq!(ports(&mut lab), [Some(left), Some(right)]);

@@ -1,4 +1,4 @@
-//! The control side from outside: events in, legs out.
+//! The control side from outside: events in, forwarding actions out.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate, ObjectTarget};
 use crate::forwarding::Ask;
-use crate::hops::{Adjacency, Leg};
+use crate::hops::{Adjacency, ForwardingAction};
 
 pub(super) const LEFT: u32 = 2;
 pub(super) const RIGHT: u32 = 3;
@@ -80,21 +80,21 @@ impl Lab {
     pub(super) fn commit(&mut self) -> Committed {
         self.control.commit(self.now).unwrap()
     }
-    pub(super) fn leg(&mut self, addr: &str) -> Leg {
-        self.leg_of_flow(addr, 0)
+    pub(super) fn action(&mut self, addr: &str) -> ForwardingAction {
+        self.action_of_flow(addr, 0)
     }
-    pub(super) fn leg_of_flow(&mut self, addr: &str, hash: u32) -> Leg {
+    pub(super) fn action_of_flow(&mut self, addr: &str, hash: u32) -> ForwardingAction {
         let forwarding = self.reader.pin();
         let hop = match addr.parse().unwrap() {
             IpAddr::V4(a) => forwarding.v4.lookup(a.to_bits()),
             IpAddr::V6(a) => forwarding.v6.lookup(a.to_bits()),
         };
         // A group's slot is the upper bits of the hash: flows 0 to 255 come by all of them.
-        forwarding.hops.leg(hop, hash << 24)
+        forwarding.hops.action(hop, hash << 24)
     }
     pub(super) fn adjacency(&mut self, addr: &str) -> Adjacency {
-        match self.leg(addr) {
-            Leg::Adjacency(index) => self.reader.pin().hops.adjacency(index),
+        match self.action(addr) {
+            ForwardingAction::Adjacency(index) => self.reader.pin().hops.adjacency(index),
             other => panic!("{addr} leaves by {other:?}"),
         }
     }
@@ -109,7 +109,9 @@ fn a_route_reaches_its_neighbor_step_by_step() {
     lab.route("192.0.2.0/24", via("10.0.2.9"));
     lab.commit();
     assert!(!lab.adjacency("192.0.2.1").resolved());
-    let Leg::Adjacency(index) = lab.leg("192.0.2.1") else { panic!("not an adjacency") };
+    let ForwardingAction::Adjacency(index) = lab.action("192.0.2.1") else {
+        panic!("not an adjacency")
+    };
     lab.control.ask(Ask::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: "10.0.2.9".parse().unwrap() };
     assert_eq!(lab.control.take_requests(), [want]);
@@ -122,11 +124,11 @@ fn a_route_reaches_its_neighbor_step_by_step() {
     lab.now += Duration::from_millis(20);
     lab.commit();
     assert!(lab.adjacency("192.0.2.1").failed(), "it is no deletion, which two messages report");
-    assert_eq!(lab.leg("10.0.1.1"), Leg::Local);
-    assert_eq!(lab.leg("203.0.113.1"), Leg::NoRoute);
+    assert_eq!(lab.action("10.0.1.1"), ForwardingAction::Local);
+    assert_eq!(lab.action("203.0.113.1"), ForwardingAction::NoRoute);
     lab.withdraw("192.0.2.0/24");
     lab.commit();
-    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(lab.action("192.0.2.1"), ForwardingAction::NoRoute);
 }
 
 #[test]
@@ -134,11 +136,15 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
     let mut lab = lab();
     lab.commit();
     let right = lab.port("right");
-    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right));
+    assert_eq!(lab.action("10.0.2.50"), ForwardingAction::Glean(right));
     let addr = "10.0.2.50".parse().unwrap();
     lab.control.ask(Ask::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
-    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right), "packets wait until there is an answer");
+    assert_eq!(
+        lab.action("10.0.2.50"),
+        ForwardingAction::Glean(right),
+        "packets wait until there is an answer"
+    );
     assert_eq!(lab.control.take_requests(), [NeighborRequest { link: RIGHT, addr }]);
     lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Reachable(mac(5)));
     lab.commit();
@@ -153,13 +159,13 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
     // A neighbor entry of the wrong link leads nowhere.
     lab.neighbor(LEFT, "10.0.2.51", NeighborState::Reachable(mac(6)));
     lab.commit();
-    assert_eq!(lab.leg("10.0.2.51"), Leg::Glean(right));
+    assert_eq!(lab.action("10.0.2.51"), ForwardingAction::Glean(right));
     lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Gone);
     lab.commit();
     assert_eq!(lab.adjacency("10.0.2.50").dst, mac(5), "until its use would show");
     lab.now += Duration::from_secs(5);
     lab.commit();
-    assert_eq!(lab.leg("10.0.2.50"), Leg::Glean(right));
+    assert_eq!(lab.action("10.0.2.50"), ForwardingAction::Glean(right));
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn silent_stations_are_forgotten_after_a_while() {
     assert!(lab.adjacency("10.0.2.66").failed(), "senders are told meanwhile");
     lab.now += Duration::from_secs(6);
     lab.commit();
-    assert_eq!(lab.leg("10.0.2.66"), Leg::Glean(right));
+    assert_eq!(lab.action("10.0.2.66"), ForwardingAction::Glean(right));
 }
 
 #[test]
@@ -241,8 +247,8 @@ fn a_link_that_goes_down_moves_groups_and_not_routes() {
     lab.commit();
     let mut seen = BTreeMap::new();
     for hash in 0..256 {
-        let leg = lab.leg_of_flow("192.0.2.1", hash);
-        let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+        let action = lab.action_of_flow("192.0.2.1", hash);
+        let ForwardingAction::Adjacency(index) = action else { panic!("{action:?}") };
         let port = lab.reader.pin().hops.adjacency(index).port;
         *seen.entry(port).or_insert(0) += 1;
     }
@@ -250,15 +256,16 @@ fn a_link_that_goes_down_moves_groups_and_not_routes() {
     lab.link(RIGHT, LinkState { up: false, ..up("right") });
     let done = lab.commit();
     for hash in 0..256 {
-        let leg = lab.leg_of_flow("192.0.2.1", hash);
-        let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+        let action = lab.action_of_flow("192.0.2.1", hash);
+        let ForwardingAction::Adjacency(index) = action else { panic!("{action:?}") };
         assert_eq!(lab.reader.pin().hops.adjacency(index).dst, mac(1));
     }
     assert_eq!(done.changes, 1, "the station behind the link alone");
     lab.link(RIGHT, up("right"));
     lab.commit();
-    let legs: HashSet<Leg> = (0..256).map(|hash| lab.leg_of_flow("192.0.2.1", hash)).collect();
-    assert_eq!(legs.len(), 2);
+    let actions: HashSet<ForwardingAction> =
+        (0..256).map(|hash| lab.action_of_flow("192.0.2.1", hash)).collect();
+    assert_eq!(actions.len(), 2);
 }
 
 #[test]
@@ -276,7 +283,7 @@ fn objects_change_their_routes_in_place_and_take_them_along() {
     lab.route("192.0.2.0/24", Target::Object(7));
     lab.route("198.51.100.0/24", Target::Object(7));
     lab.commit();
-    assert_eq!(lab.leg("192.0.2.1"), Leg::Unreachable, "not announced yet");
+    assert_eq!(lab.action("192.0.2.1"), ForwardingAction::Unreachable, "not announced yet");
     lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: way("10.0.2.8") }));
     assert_eq!(lab.commit().changes, 0, "no route changed");
     assert_eq!(lab.adjacency("192.0.2.1").dst, mac(8));
@@ -285,7 +292,7 @@ fn objects_change_their_routes_in_place_and_take_them_along() {
     assert_eq!(lab.adjacency("198.51.100.1").dst, mac(9));
     lab.event(RouteEvent::NextHopGone(7));
     assert_eq!(lab.commit().changes, 2);
-    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(lab.action("192.0.2.1"), ForwardingAction::NoRoute);
 }
 
 #[test]
@@ -306,12 +313,16 @@ fn a_resync_removes_what_is_not_said_again() {
     assert_eq!(lab.adjacency("192.0.2.1").dst, mac(9), "nothing goes before the dump is over");
     lab.event(RouteEvent::EndOfTable);
     lab.commit();
-    assert_eq!(lab.leg("192.0.2.1"), Leg::NoRoute);
+    assert_eq!(lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     assert_eq!(lab.adjacency("198.51.100.1").dst, mac(9));
     lab.now += Duration::from_secs(5);
     lab.commit();
-    assert_eq!(lab.leg("10.0.2.8"), Leg::Glean(lab.port("right")));
-    assert_eq!(lab.leg("10.0.1.1"), Leg::NoRoute, "the left link is gone with its address");
+    assert_eq!(lab.action("10.0.2.8"), ForwardingAction::Glean(lab.port("right")));
+    assert_eq!(
+        lab.action("10.0.1.1"),
+        ForwardingAction::NoRoute,
+        "the left link is gone with its address"
+    );
     assert_eq!(lab.control.links().count(), 2);
 }
 
@@ -347,7 +358,7 @@ fn own_addresses_and_broadcasts_are_known_to_readers() {
     lab.event(RouteEvent::Link(LinkUpdate { link: LEFT, state: None }));
     lab.commit();
     assert_eq!(lab.reader.pin().ports.port(left), None);
-    assert_eq!(lab.leg("10.0.1.1"), Leg::NoRoute);
+    assert_eq!(lab.action("10.0.1.1"), ForwardingAction::NoRoute);
 }
 
 #[test]

@@ -103,7 +103,7 @@ mod tests {
     use super::super::tests::{Lab, RIGHT, lab, mac, via};
     use super::*;
     use crate::control::NeighborRequest;
-    use crate::hops::Leg;
+    use crate::hops::ForwardingAction;
     use NeighborState::{Failed, Gone, Incomplete, Reachable, Stale};
 
     const GATEWAY: &str = "10.0.2.9";
@@ -116,7 +116,9 @@ mod tests {
         lab.route("192.0.2.0/24", via(GATEWAY));
         lab.neighbor(RIGHT, GATEWAY, Reachable(mac(9)));
         lab.commit();
-        let Leg::Adjacency(index) = lab.leg(BEHIND) else { panic!("not an adjacency") };
+        let ForwardingAction::Adjacency(index) = lab.action(BEHIND) else {
+            panic!("not an adjacency")
+        };
         (lab, index)
     }
 

@@ -12,7 +12,7 @@ use super::objects::Objects;
 use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget};
 use crate::group::GroupMode;
-use crate::hops::{Adjacency, Leg};
+use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 
 /// A view of the control side while its next hops are written.
@@ -107,14 +107,14 @@ impl Resolver for World<'_> {
         let entry = self.links.get(&link).filter(|entry| entry.state.up && entry.carrier)?;
         let to = |neighbor| Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 });
         Some(if entry.state.loopback {
-            Exit::Leg(Leg::Local)
+            Exit::ForwardingAction(ForwardingAction::Local)
         } else if entry.state.mac.is_none() {
             // One station at the other end: nobody has to be found.
             to(None)
         } else if gateway.is_some() {
             to(gateway)
         } else {
-            Exit::Leg(Leg::Glean(entry.port))
+            Exit::ForwardingAction(ForwardingAction::Glean(entry.port))
         })
     }
 

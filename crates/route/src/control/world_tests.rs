@@ -4,7 +4,7 @@ use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, NextHopUpdate, ObjectTarget};
 use crate::group::GroupMode;
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 fn key(table: u32, prefix: &str) -> RouteKey {
     RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
@@ -50,7 +50,7 @@ fn a_failed_peer_costs_one_next_hop_however_many_routes_it_has() {
     assert_eq!(lab.adjacency("198.18.7.1").dst, mac(1));
     lab.withdraw("10.9.0.0/16");
     assert_eq!(lab.commit().changes, 1);
-    assert_eq!(lab.leg("198.18.7.1"), Leg::Unreachable);
+    assert_eq!(lab.action("198.18.7.1"), ForwardingAction::Unreachable);
     let before = worked_out(&lab);
     lab.withdraw("10.8.0.0/16");
     for i in 0..1000u32 {
@@ -76,7 +76,7 @@ fn a_gateway_follows_its_own_host_route() {
     assert_eq!(lab.adjacency("192.0.2.1").port, lab.port("left"));
     lab.address(LEFT, "10.0.2.1", 24, true);
     lab.commit();
-    assert_eq!(lab.leg("192.0.2.1"), Leg::Unreachable);
+    assert_eq!(lab.action("192.0.2.1"), ForwardingAction::Unreachable);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn links_and_objects_cost_what_depends_on_them() {
     lab.commit();
     let of_left = worked_out(&lab) - before - 1;
     assert!((20..30).contains(&of_left), "{of_left}: its objects and its own prefix");
-    assert_eq!(lab.leg("198.51.10.1"), Leg::Unreachable);
+    assert_eq!(lab.action("198.51.10.1"), ForwardingAction::Unreachable);
     lab.event(RouteEvent::Link(LinkUpdate { link: LEFT, state: None }));
     lab.commit();
     assert!(worked_out(&lab) - before < 60);
@@ -118,8 +118,8 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
     lab.commit();
     lab.control.put_route(me, key, Operation::ADD, &all, None, None).unwrap();
     lab.commit();
-    let flows = |lab: &mut Lab| -> Vec<Leg> {
-        (0..256).map(|flow| lab.leg_of_flow("192.0.2.1", flow)).collect()
+    let flows = |lab: &mut Lab| -> Vec<ForwardingAction> {
+        (0..256).map(|flow| lab.action_of_flow("192.0.2.1", flow)).collect()
     };
     let before = flows(&mut lab);
     let gone = Way { gateway: Some("10.0.2.8".parse().unwrap()), link: None, weight: 1 };
@@ -204,7 +204,9 @@ fn each_table_finds_its_own_gateways() {
     for (port, dst) in [("left", mac(1)), ("right", mac(2))] {
         let fib = forwarding.ports.fib(lab.port(port));
         let id = forwarding.v4_of(fib).lookup(0xc000_0201);
-        let Leg::Adjacency(index) = forwarding.hops.leg(id, 0) else { panic!("it has a way out") };
+        let ForwardingAction::Adjacency(index) = forwarding.hops.action(id, 0) else {
+            panic!("it has a way out")
+        };
         assert_eq!(forwarding.hops.adjacency(index).dst, dst);
     }
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::ops::BitOr;
 
 use crate::event::{AnyPrefix, MAIN_TABLE, Way};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 /// What a route names. Together with [`HopAttrs`] the identity of an entry: two routes that name equal
 /// ones share one id.
@@ -200,13 +200,13 @@ pub struct AdjacencyKey {
     pub mtu: u16,
 }
 
-/// What a packet leaves by, by name: a leg before it has an adjacency.
+/// What a packet leaves by, by name: a forwarding action before it has an adjacency.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Exit {
     /// The neighbor of this key.
     Adjacency(AdjacencyKey),
     /// Anything that needs no adjacency.
-    Leg(Leg),
+    ForwardingAction(ForwardingAction),
 }
 
 #[cfg(test)]

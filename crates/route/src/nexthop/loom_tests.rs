@@ -60,7 +60,9 @@ fn object(id: u32) -> HopKey {
 
 /// To which gateway a packet goes; `None` while its neighbor is not known.
 fn gateway(table: &HopTable, id: NextHopId, hash: u32) -> Option<u8> {
-    let Leg::Adjacency(index) = table.leg(id, hash) else { panic!("it has a way out") };
+    let ForwardingAction::Adjacency(index) = table.action(id, hash) else {
+        panic!("it has a way out")
+    };
     let adjacency = table.adjacency(index);
     adjacency.resolved().then_some(adjacency.dst.0[5])
 }
@@ -73,9 +75,9 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 }
 
 /// The route leaves its next hop, which is given up; another one takes its id and its adjacency when it
-/// may. A reader that found the id in the table sees the first one's leg and neighbor.
+/// may. A reader that found the id in the table sees the first one's forwarding action and neighbor.
 #[test]
-fn loom_an_id_never_leads_to_another_objects_leg() {
+fn loom_an_id_never_leads_to_another_objects_action() {
     model(|| {
         let world = World::of(&[]);
         let mut publisher = Publisher::new(());

@@ -13,7 +13,7 @@ use fingerpost_lpm::NextHopId;
 use super::NextHops;
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey, narrower};
 use crate::event::{AnyPrefix, ObjectTarget, Way};
-use crate::hops::{Adjacency, Leg};
+use crate::hops::{Adjacency, ForwardingAction};
 
 /// How deep recursive gateways and nested groups are followed.
 pub(super) const MAX_DEPTH: usize = 8;
@@ -102,10 +102,10 @@ impl Walk<'_> {
             return Vec::new();
         }
         match key {
-            HopKey::Local => return leg(Leg::Local),
-            HopKey::Blackhole => return leg(Leg::Blackhole),
-            HopKey::Unreachable => return leg(Leg::Unreachable),
-            HopKey::Prohibit => return leg(Leg::Prohibit),
+            HopKey::Local => return action(ForwardingAction::Local),
+            HopKey::Blackhole => return action(ForwardingAction::Blackhole),
+            HopKey::Unreachable => return action(ForwardingAction::Unreachable),
+            HopKey::Prohibit => return action(ForwardingAction::Prohibit),
             HopKey::Way(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
         }
         self.above.push(key.clone());
@@ -128,7 +128,7 @@ impl Walk<'_> {
                 let mut member = |id| self.key(&HopKey::Object { source, id }, via);
                 combine(members.iter().map(|&(id, weight)| (weight, member(id))).collect())
             }
-            Some(ObjectTarget::Blackhole) => leg(Leg::Blackhole),
+            Some(ObjectTarget::Blackhole) => action(ForwardingAction::Blackhole),
             None => Vec::new(),
         }
     }
@@ -170,8 +170,8 @@ impl Walk<'_> {
     }
 }
 
-fn leg(leg: Leg) -> Exits {
-    vec![(Exit::Leg(leg), 1)]
+fn action(action: ForwardingAction) -> Exits {
+    vec![(Exit::ForwardingAction(action), 1)]
 }
 
 /// The exits of several parts by weight: each part's share goes to its exits by theirs. Parts without an
@@ -237,7 +237,9 @@ mod tests {
     use super::*;
 
     fn exits(list: &[(u16, u64)]) -> Exits {
-        list.iter().map(|&(port, weight)| (Exit::Leg(Leg::Glean(port)), weight)).collect()
+        list.iter()
+            .map(|&(port, weight)| (Exit::ForwardingAction(ForwardingAction::Glean(port)), weight))
+            .collect()
     }
 
     #[test]
@@ -271,7 +273,8 @@ mod tests {
     #[test]
     fn equal_exits_are_one() {
         let settled = settle(exits(&[(2, 1), (1, 3), (2, 4)]));
-        let want = [(1, 3), (2, 5)].map(|(port, weight)| (Exit::Leg(Leg::Glean(port)), weight));
+        let want = [(1, 3), (2, 5)]
+            .map(|(port, weight)| (Exit::ForwardingAction(ForwardingAction::Glean(port)), weight));
         assert_eq!(settled, want);
     }
 }

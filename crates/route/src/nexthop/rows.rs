@@ -6,7 +6,7 @@ use fingerpost_lpm::NextHopId;
 
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
 use super::{Entry, NextHops};
-use crate::hops::Leg;
+use crate::hops::ForwardingAction;
 
 /// A next hop or group, for showing. How many packets took it is counted by adjacency, elsewhere.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct MemberRow {
     /// By name.
     pub exit: Exit,
     /// By number.
-    pub leg: Leg,
+    pub action: ForwardingAction,
     /// Its share, in relation to the others.
     pub weight: u32,
     /// How many slots that is.
@@ -67,7 +67,7 @@ impl HopRow<'_> {
     pub fn link(&self) -> Option<u32> {
         let link = |member: &MemberRow| match member.exit {
             Exit::Adjacency(AdjacencyKey { link, .. }) => Some(link),
-            Exit::Leg(_) => None,
+            Exit::ForwardingAction(_) => None,
         };
         let first = self.members.first().and_then(link);
         let own = match self.key {
@@ -91,12 +91,12 @@ impl NextHops {
 
     fn row_of<'a>(&self, id: NextHopId, entry: &'a Entry) -> HopRow<'a> {
         let mut members: Vec<MemberRow> = (entry.exits.iter().zip(&entry.content))
-            .map(|(&(exit, _), &(leg, weight))| MemberRow { exit, leg, weight, slots: 0 })
+            .map(|(&(exit, _), &(action, weight))| MemberRow { exit, action, weight, slots: 0 })
             .collect();
         let (first, slots) = entry.slots.unwrap_or((0, 0));
         for slot in first..first + slots {
-            let leg = self.table.slot(slot);
-            if let Some(member) = members.iter_mut().find(|member| member.leg == leg) {
+            let action = self.table.slot(slot);
+            if let Some(member) = members.iter_mut().find(|member| member.action == action) {
                 member.slots += 1;
             }
         }
@@ -119,14 +119,14 @@ fn flags(key: &HopKey, members: &[MemberRow]) -> HopFlags {
             && members.iter().any(|member| {
                 matches!(member.exit, Exit::Adjacency(AdjacencyKey { neighbor: Some(_), .. }))
             });
-    let legs = |wanted: &[Leg]| {
-        !members.is_empty() && members.iter().all(|member| wanted.contains(&member.leg))
+    let actions = |wanted: &[ForwardingAction]| {
+        !members.is_empty() && members.iter().all(|member| wanted.contains(&member.action))
     };
     [
         (HopFlags::GATEWAY, gateway),
         (HopFlags::MULTIPATH, members.len() > 1 || matches!(key, HopKey::Group(_))),
-        (HopFlags::BLACKHOLE, legs(&[Leg::Blackhole])),
-        (HopFlags::REJECT, legs(&[Leg::Unreachable, Leg::Prohibit])),
+        (HopFlags::BLACKHOLE, actions(&[ForwardingAction::Blackhole])),
+        (HopFlags::REJECT, actions(&[ForwardingAction::Unreachable, ForwardingAction::Prohibit])),
     ]
     .into_iter()
     .fold(HopFlags::NONE, |flags, (flag, set)| if set { flags | flag } else { flags })

@@ -1,4 +1,4 @@
-//! Next hops from outside: keys in, legs of flows out.
+//! Next hops from outside: keys in, forwarding actions of flows out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,7 +29,7 @@ impl Resolver for World {
             return None;
         }
         Some(match gateway {
-            None => Exit::Leg(Leg::Glean(u16::try_from(link).unwrap())),
+            None => Exit::ForwardingAction(ForwardingAction::Glean(u16::try_from(link).unwrap())),
             neighbor => Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 }),
         })
     }
@@ -81,22 +81,22 @@ fn prefixes(texts: &[&str]) -> std::vec::IntoIter<AnyPrefix> {
 
 const FLOWS: u32 = 4096;
 
-/// The legs of as many flows, evenly over all hashes.
-fn flows(table: &HopTable, id: NextHopId) -> Vec<Leg> {
-    (0..FLOWS).map(|flow| table.leg(id, flow << 20)).collect()
+/// The forwarding actions of as many flows, evenly over all hashes.
+fn flows(table: &HopTable, id: NextHopId) -> Vec<ForwardingAction> {
+    (0..FLOWS).map(|flow| table.action(id, flow << 20)).collect()
 }
 
-fn counts(hops: &NextHops, id: NextHopId) -> HashMap<Leg, usize> {
+fn counts(hops: &NextHops, id: NextHopId) -> HashMap<ForwardingAction, usize> {
     let mut counts = HashMap::new();
-    for leg in flows(hops.table(), id) {
-        *counts.entry(leg).or_default() += 1;
+    for action in flows(hops.table(), id) {
+        *counts.entry(action).or_default() += 1;
     }
     counts
 }
 
-fn leg_to(hops: &NextHops, way: Way) -> Leg {
+fn action_to(hops: &NextHops, way: Way) -> ForwardingAction {
     let key = AdjacencyKey { link: way.link.unwrap(), neighbor: way.gateway, mtu: 0 };
-    Leg::Adjacency(hops.adjacency(key).unwrap())
+    ForwardingAction::Adjacency(hops.adjacency(key).unwrap())
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn slots_are_as_in_freebsd_for_every_order_of_members() {
             assert_eq!(row.slots, shares.iter().sum::<u32>(), "{order:?}");
             assert_eq!(hops.table().group(id).unwrap().1, row.slots);
             for (&(_, share), way) in order.iter().zip(&ways) {
-                let leg = leg_to(&hops, *way);
-                let member = row.members.iter().find(|member| member.leg == leg).unwrap();
+                let action = action_to(&hops, *way);
+                let member = row.members.iter().find(|member| member.action == action).unwrap();
                 assert_eq!(member.slots, share, "{order:?}");
-                let flows = counts(&hops, id)[&leg];
+                let flows = counts(&hops, id)[&action];
                 let want = FLOWS as usize * share as usize / row.slots as usize;
                 assert!(flows.abs_diff(want) <= 1, "{order:?}: {flows} for {want}");
             }
@@ -236,8 +236,8 @@ fn every_order_of_adding_and_deleting_members() {
                 let row = hops.row(new).unwrap();
                 assert_eq!(row.slots, slots, "{mode:?} {now:?}");
                 for way in now.iter().filter(|_| slots > 0) {
-                    let leg = leg_to(&hops, *way);
-                    let member = row.members.iter().find(|member| member.leg == leg).unwrap();
+                    let action = action_to(&hops, *way);
+                    let member = row.members.iter().find(|member| member.action == action).unwrap();
                     let exact = f64::from(slots * way.weight) / f64::from(total);
                     assert!((f64::from(member.slots) - exact).abs() < 1.0, "{mode:?} {now:?}");
                 }
@@ -255,20 +255,21 @@ fn a_link_that_fails_changes_contents_in_place() {
     let id = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 3), way(2, 2, 1)]), &world).unwrap();
     let table = hops.table().clone();
     hops.take_grown();
-    let (a, b) = (leg_to(&hops, way(1, 1, 1)), leg_to(&hops, way(2, 2, 1)));
+    let (a, b) = (action_to(&hops, way(1, 1, 1)), action_to(&hops, way(2, 2, 1)));
     let before = flows(&table, id);
     assert_eq!(counts(&hops, id), [(a, 3072), (b, 1024)].into());
     world.down.insert(1);
     hops.refresh_link(1, &world).unwrap();
-    assert!(flows(&table, id).iter().all(|&leg| leg == b));
+    assert!(flows(&table, id).iter().all(|&action| action == b));
     world.down.insert(2);
     hops.refresh_link(2, &world).unwrap();
-    assert_eq!(table.leg(id, 5), Leg::Unreachable);
+    assert_eq!(table.action(id, 5), ForwardingAction::Unreachable);
     world.down.clear();
     hops.refresh_link(2, &world).unwrap();
     hops.refresh_link(1, &world).unwrap();
-    let (a2, b2) = (leg_to(&hops, way(1, 1, 1)), leg_to(&hops, way(2, 2, 1)));
-    let again: Vec<Leg> = before.iter().map(|&leg| if leg == a { a2 } else { b2 }).collect();
+    let (a2, b2) = (action_to(&hops, way(1, 1, 1)), action_to(&hops, way(2, 2, 1)));
+    let again: Vec<ForwardingAction> =
+        before.iter().map(|&action| if action == a { a2 } else { b2 }).collect();
     assert!(flows(&table, id) == again, "every flow is back where it was");
     assert!(Arc::ptr_eq(&table, hops.table()) && !hops.take_grown(), "all in the same table");
 }
@@ -283,7 +284,7 @@ fn a_member_that_fails_moves_no_flow_of_the_others() {
     let mut before = flows(&table, id);
     let group = table.group(id);
     for failed in 1..=7 {
-        let gone = leg_to(&hops, ways[failed as usize - 1]);
+        let gone = action_to(&hops, ways[failed as usize - 1]);
         world.down.insert(failed);
         hops.refresh_link(failed, &world).unwrap();
         for (old, new) in before.iter().zip(flows(&table, id)) {
@@ -292,7 +293,7 @@ fn a_member_that_fails_moves_no_flow_of_the_others() {
         assert_eq!(table.group(id), group, "in the same slots");
         world.down.clear();
         hops.refresh_link(failed, &world).unwrap();
-        let back = leg_to(&hops, ways[failed as usize - 1]);
+        let back = action_to(&hops, ways[failed as usize - 1]);
         for (old, new) in before.iter().zip(flows(&table, id)) {
             assert_eq!(new, if *old == gone { back } else { *old });
         }
@@ -337,7 +338,7 @@ fn a_route_that_loses_a_way_keeps_the_flows_of_the_rest() {
     let old = hops.acquire(&key, &world).unwrap();
     let rest = HopKey::of_ways([&ways[..2], &ways[3..]].concat());
     let new = hops.acquire_as(&rest, HopAttrs::default(), Some(old), &world).unwrap();
-    let gone = leg_to(&hops, ways[2]);
+    let gone = action_to(&hops, ways[2]);
     let (before, after) = (flows(hops.table(), old), flows(hops.table(), new));
     for (before, after) in before.iter().zip(&after) {
         assert!(before == after || *before == gone);
@@ -354,7 +355,7 @@ fn objects_are_written_once_for_all_their_routes() {
     let mut world = World::default();
     let mut hops = hops();
     let id = hops.acquire(&object(9), &world).unwrap();
-    assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "not announced yet");
+    assert_eq!(hops.table().action(id, 0), ForwardingAction::Unreachable, "not announced yet");
     world.objects.insert(9, ObjectTarget::Group(vec![(1, 1), (2, 1)]));
     world.objects.insert(1, ObjectTarget::Way(way(1, 1, 1)));
     hops.refresh_object(0, 9, &world).unwrap();
@@ -364,13 +365,13 @@ fn objects_are_written_once_for_all_their_routes() {
     assert_eq!(counts(&hops, id).len(), 2);
     world.objects.insert(9, ObjectTarget::Blackhole);
     hops.refresh_object(0, 9, &world).unwrap();
-    assert_eq!(hops.table().leg(id, 0), Leg::Blackhole);
+    assert_eq!(hops.table().action(id, 0), ForwardingAction::Blackhole);
     let worked_out = hops.counts().worked_out;
     hops.refresh_object(0, 2, &world).unwrap();
     assert_eq!(hops.counts().worked_out, worked_out, "it is no member any more");
     world.objects.insert(9, ObjectTarget::Group(vec![(9, 1)]));
     hops.refresh_object(0, 9, &world).unwrap();
-    assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "a loop has no way out");
+    assert_eq!(hops.table().action(id, 0), ForwardingAction::Unreachable, "a loop has no way out");
 }
 
 #[test]
@@ -381,7 +382,7 @@ fn recursive_gateways_follow_their_route() {
     world.lead("10.0.0.0/24", near);
     let way7 = Way { link: None, ..way(7, 0, 1) };
     let id = hops.acquire(&HopKey::Way(way7), &world).unwrap();
-    assert_eq!(hops.table().leg(id, 0), leg_to(&hops, way(7, 3, 1)));
+    assert_eq!(hops.table().action(id, 0), action_to(&hops, way(7, 3, 1)));
     let other = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 1), way(2, 2, 1)]), &world).unwrap();
     world.lead("10.0.0.0/28", other);
     hops.refresh_routes(prefixes(&["10.0.0.0/28"]), &world).unwrap();
@@ -390,7 +391,11 @@ fn recursive_gateways_follow_their_route() {
     assert_eq!(hops.adjacency(near), None, "nobody leaves by it any more");
     world.lead("10.0.0.7/32", id);
     hops.refresh_routes(prefixes(&["10.0.0.7/32"]), &world).unwrap();
-    assert_eq!(hops.table().leg(id, 0), Leg::Unreachable, "its own route is no way out");
+    assert_eq!(
+        hops.table().action(id, 0),
+        ForwardingAction::Unreachable,
+        "its own route is no way out"
+    );
 }
 
 #[test]
@@ -401,7 +406,7 @@ fn a_gateway_on_several_links_is_the_neighbor_on_each() {
     let near = hops.acquire(&HopKey::of_ways(ways.to_vec()), &world).unwrap();
     world.lead("10.0.0.0/24", near);
     let id = hops.acquire(&HopKey::Way(Way { link: None, ..way(7, 0, 1) }), &world).unwrap();
-    let want = [(leg_to(&hops, way(7, 1, 1)), 2048), (leg_to(&hops, way(7, 2, 1)), 2048)];
+    let want = [(action_to(&hops, way(7, 1, 1)), 2048), (action_to(&hops, way(7, 2, 1)), 2048)];
     assert_eq!(counts(&hops, id), want.into());
 }
 
@@ -503,9 +508,9 @@ fn routes_that_change_and_change_back() {
     let new = hops.acquire(&HopKey::of_ways(ways), &world).unwrap();
     world.lead("10.0.0.0/24", a.unwrap());
     hops.refresh_routes(prefixes(&["10.0.0.0/24"]), &world).unwrap();
-    let leg = leg_to(&hops, way(9, 1, 1));
-    assert_eq!(hops.content(old), [(leg, 1)]);
-    assert!(hops.content(new).contains(&(leg, 1)));
+    let action = action_to(&hops, way(9, 1, 1));
+    assert_eq!(hops.content(old), [(action, 1)]);
+    assert!(hops.content(new).contains(&(action, 1)));
 }
 
 /// Epochs pass only when told.
@@ -532,13 +537,13 @@ fn ids_are_reused_only_after_the_readers() {
     let mut grace = Slow::default();
     let key = |last| HopKey::of_ways(vec![way(last, 1, 1), way(last, 2, 1)]);
     let first = hops.acquire(&key(1), &world).unwrap();
-    let word = hops.table().leg(first, 0);
+    let word = hops.table().action(first, 0);
     hops.release(first);
     hops.reclaim(&mut grace);
-    assert_eq!(hops.table().leg(first, 0), word, "readers may still come here");
+    assert_eq!(hops.table().action(first, 0), word, "readers may still come here");
     let second = hops.acquire(&key(2), &world).unwrap();
     assert_ne!(first, second);
-    assert_eq!(hops.table().leg(first, 0), word);
+    assert_eq!(hops.table().action(first, 0), word);
     grace.passed = grace.now;
     hops.reclaim(&mut grace);
     assert_eq!(hops.waiting(), 0);
@@ -762,7 +767,7 @@ fn a_full_table_refuses_and_goes_on() {
     hops.acquire(&key(3), &world).unwrap();
 }
 
-/// A group that cannot grow keeps its old legs and their adjacencies, and is written at the next chance.
+/// A group that cannot grow keeps its old forwarding actions and their adjacencies, and is written at the next chance.
 #[test]
 fn what_could_not_be_written_is_tried_again() {
     let mut world = World::default();
@@ -771,12 +776,12 @@ fn what_could_not_be_written_is_tried_again() {
     world.objects.insert(2, ObjectTarget::Way(way(2, 2, 1)));
     world.objects.insert(9, ObjectTarget::Group(vec![(1, 1)]));
     let id = hops.acquire(&object(9), &world).unwrap();
-    let old = hops.table().leg(id, 0);
+    let old = hops.table().action(id, 0);
     world.objects.insert(9, ObjectTarget::Group(vec![(1, 1), (2, 1)]));
     hops.next_slot = MAX_INDEX - 5;
     let error = hops.refresh_object(0, 9, &world).unwrap_err();
     assert_eq!(error.to_string(), "slots limit exceeded: need 268435706, at most 268435455");
-    assert_eq!(hops.table().leg(id, 0), old);
+    assert_eq!(hops.table().action(id, 0), old);
     assert_eq!(hops.content(id), [(old, 1)]);
     assert_eq!(hops.adjacencies().count(), 1, "those of the new legs are given back");
     hops.next_slot = 0;
@@ -881,10 +886,10 @@ proptest! {
                 let found: Vec<_> = needs.gateways.values().map(hop).collect();
                 prop_assert_eq!(entry.needs.gateways.values().map(hop).collect::<Vec<_>>(), found);
                 prop_assert!(entry.needs.gateways.keys().eq(needs.gateways.keys()));
-                let want: HashSet<Leg> = entry.content.iter().map(|c| c.0).collect();
-                let want = if want.is_empty() { [Leg::Unreachable].into() } else { want };
-                let leg = |flow: u32| hops.table().leg(id, flow << 24);
-                let got: HashSet<Leg> = (0..256).map(leg).collect();
+                let want: HashSet<ForwardingAction> = entry.content.iter().map(|c| c.0).collect();
+                let want = if want.is_empty() { [ForwardingAction::Unreachable].into() } else { want };
+                let action = |flow: u32| hops.table().action(id, flow << 24);
+                let got: HashSet<ForwardingAction> = (0..256).map(action).collect();
                 prop_assert_eq!(got, want);
             }
         }

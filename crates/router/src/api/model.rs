@@ -77,7 +77,7 @@ pub(crate) struct RouteAnswer {
     /// What packets meet in the end: `adjacency`, `glean` (the destination is on the link and must be
     /// found first), `local`, `blackhole`, `unreachable`, `prohibit`, `none`; null for a group without
     /// a flow.
-    pub(crate) leg: Option<String>,
+    pub(crate) action: Option<String>,
     /// How packets leave, where they do.
     pub(crate) adjacency: Option<Adjacency>,
     /// Each read of the lookup, if that was asked for.

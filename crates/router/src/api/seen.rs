@@ -176,8 +176,8 @@ pub(crate) struct TraceRoute {
     pub(crate) prefix: Option<String>,
     /// Index of the next hop or group that the lookup answered with; 0 where there is no route.
     pub(crate) nexthop: u32,
-    /// What packets of this flow meet: as `leg` of a route.
-    pub(crate) leg: String,
+    /// What packets of this flow meet: as `forwarding action` of a route.
+    pub(crate) action: String,
     /// How they leave, where they do.
     pub(crate) adjacency: Option<Adjacency>,
 }

@@ -226,7 +226,7 @@ fn line(step: &TraceStep) -> String {
                     text += &format!(" ({mac})");
                 }
             }
-            None => text += &format!(", {}", route.leg),
+            None => text += &format!(", {}", route.action),
         }
     }
     if let Some(found) = &step.found {

@@ -7,7 +7,7 @@ use std::process::Command;
 use fingerpost_lpm::testing::{Shape, table};
 use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
 use fingerpost_route::fib::{AskOutside, Auditor, Backlog};
-use fingerpost_route::{Leg, Mac};
+use fingerpost_route::{ForwardingAction, Mac};
 
 use super::*;
 use crate::cases::{Built, cases, diff};
@@ -691,12 +691,12 @@ fn groups_are_shared_out_as_in_the_graph() {
                     false => flow::of_ip4(SEED, &frame[14..]),
                     true => flow::of_ip6(SEED, &frame[14..]),
                 };
-                let leg = hops.leg(group, hash);
-                let Leg::Adjacency(index) = leg else { panic!("{leg:?}") };
+                let action = hops.action(group, hash);
+                let ForwardingAction::Adjacency(index) = action else { panic!("{action:?}") };
                 let answer = program.test(&frame).unwrap();
                 assert_eq!(answer.action.cast_signed(), XDP_REDIRECT);
                 assert_eq!(answer.frame[..6], hops.adjacency(index).dst.0, "{frame:02x?}");
-                taken[usize::from(leg == few)] += 1;
+                taken[usize::from(action == few)] += 1;
             }
             let share = f64::from(taken[1]) / f64::from(FLOWS);
             assert!((0.24..0.26).contains(&share), "one in four, not {share}");

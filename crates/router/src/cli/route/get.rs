@@ -93,7 +93,7 @@ impl Report for RouteAnswer {
                 _ => write!(to, ", a group of {} slots", group.slots)?,
             }
         }
-        match (&self.leg, &self.adjacency) {
+        match (&self.action, &self.adjacency) {
             (_, Some(a)) => {
                 write!(to, ": adjacency {} by {}", a.index, a.interface)?;
                 if let Some(neighbor) = &a.neighbor {
@@ -105,7 +105,7 @@ impl Report for RouteAnswer {
                     _ => write!(to, ", not resolved yet")?,
                 }
             }
-            (Some(leg), None) => write!(to, ": {leg}")?,
+            (Some(action), None) => write!(to, ": {action}")?,
             (None, None) => {}
         }
         writeln!(to)?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::NextHopId;
 use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
-use fingerpost_route::{HopView, Leg, ObjectView, Way};
+use fingerpost_route::{ForwardingAction, HopView, ObjectView, Way};
 
 use super::{Daemon, LinkNames};
 use crate::api::model::{self, Adjacency, Group, Member, NextHop};
@@ -66,15 +66,15 @@ fn kind(key: &HopKey) -> &'static str {
 }
 
 /// What a packet meets, in one word.
-pub(super) fn leg_word(leg: Leg) -> &'static str {
-    match leg {
-        Leg::NoRoute => "none",
-        Leg::Adjacency(_) => "adjacency",
-        Leg::Glean(_) => "glean",
-        Leg::Local => "local",
-        Leg::Blackhole => "blackhole",
-        Leg::Unreachable => "unreachable",
-        Leg::Prohibit => "prohibit",
+pub(super) fn action_word(action: ForwardingAction) -> &'static str {
+    match action {
+        ForwardingAction::NoRoute => "none",
+        ForwardingAction::Adjacency(_) => "adjacency",
+        ForwardingAction::Glean(_) => "glean",
+        ForwardingAction::Local => "local",
+        ForwardingAction::Blackhole => "blackhole",
+        ForwardingAction::Unreachable => "unreachable",
+        ForwardingAction::Prohibit => "prohibit",
     }
 }
 
@@ -224,8 +224,8 @@ impl Daemon {
 
     /// Packets that left by the adjacencies of a next hop or group, each counted once.
     fn row_used(&self, row: &HopRow<'_>, forwarded: &[Used]) -> u64 {
-        let adjacency = |member: &MemberRow| match member.leg {
-            Leg::Adjacency(index) => Some(index),
+        let adjacency = |member: &MemberRow| match member.action {
+            ForwardingAction::Adjacency(index) => Some(index),
             _ => None,
         };
         let mut indices: Vec<u32> = row.members.iter().filter_map(adjacency).collect();
@@ -235,18 +235,20 @@ impl Daemon {
     }
 
     fn interface_of(&self, member: &MemberRow, names: &LinkNames) -> Option<String> {
-        match (member.exit, member.leg) {
+        match (member.exit, member.action) {
             (Exit::Adjacency(key), _) => Some(link_name(key.link, names)),
-            (_, Leg::Glean(port)) => Some(self.control.forwarding().ports.port(port)?.name.clone()),
+            (_, ForwardingAction::Glean(port)) => {
+                Some(self.control.forwarding().ports.port(port)?.name.clone())
+            }
             _ => None,
         }
     }
 
     /// As packets meet it: in an adjacency of the member, or of a station that is still to be found.
     fn mtu_of(&self, row: &HopRow<'_>, member: &MemberRow) -> Option<u16> {
-        let (link, mtu) = match (member.exit, member.leg) {
+        let (link, mtu) = match (member.exit, member.action) {
             (Exit::Adjacency(key), _) => (key.link, key.mtu),
-            (_, Leg::Glean(port)) => {
+            (_, ForwardingAction::Glean(port)) => {
                 (self.control.forwarding().ports.port(port)?.link, row.attrs.mtu)
             }
             _ => return None,
@@ -287,6 +289,6 @@ fn is_group(row: &HopRow<'_>, view: HopView<'_>) -> bool {
 fn neighbor(member: &MemberRow) -> Option<IpAddr> {
     match member.exit {
         Exit::Adjacency(key) => key.neighbor,
-        Exit::Leg(_) => None,
+        Exit::ForwardingAction(_) => None,
     }
 }

@@ -11,9 +11,11 @@ use fingerpost_packet::flow::{hash_v4, hash_v6};
 use fingerpost_packet::wire::{Ports, protocol};
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::rib::{Candidate, Rib};
-use fingerpost_route::{AnyPrefix, Ends, HopView, Leg, MAIN_TABLE, RouteKey, RouteRow, Way};
+use fingerpost_route::{
+    AnyPrefix, Ends, ForwardingAction, HopView, MAIN_TABLE, RouteKey, RouteRow, Way,
+};
 
-use super::hops::{Shown, leg_word, stated};
+use super::hops::{Shown, action_word, stated};
 use super::{Daemon, LinkNames};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, GroupAnswer, Route, RouteAnswer};
@@ -82,9 +84,9 @@ impl Daemon {
         };
         let hash = flow.map(|flow| flow.hash(self.flow_seed));
         let slots = forwarding.hops.group(found.hop).map(|(_, slots)| slots);
-        let leg = match (slots, hash) {
+        let action = match (slots, hash) {
             (Some(_), None) => None,
-            (_, hash) => Some(forwarding.hops.leg(found.hop, hash.unwrap_or(0))),
+            (_, hash) => Some(forwarding.hops.action(found.hop, hash.unwrap_or(0))),
         };
         let rib_hop = found.best.map_or(NextHopId::NONE, |(_, hop)| hop);
         let mut row = RowMaker::new(self);
@@ -109,9 +111,9 @@ impl Daemon {
                 slot: hash.zip(slots).map(|(hash, slots)| slot(hash, slots)),
                 members,
             }),
-            leg: leg.map(|leg| leg_word(leg).to_owned()),
-            adjacency: match leg {
-                Some(Leg::Adjacency(index)) => self.adjacency(index),
+            action: action.map(|action| action_word(action).to_owned()),
+            adjacency: match action {
+                Some(ForwardingAction::Adjacency(index)) => self.adjacency(index),
                 _ => None,
             },
             steps: found.steps.iter().map(step).collect(),
@@ -123,7 +125,7 @@ impl Daemon {
     }
 }
 
-/// The slot of a flow, as `HopTable::leg` has it.
+/// The slot of a flow, as `HopTable::forwarding action` has it.
 fn slot(hash: u32, slots: u32) -> u32 {
     u32::try_from((u64::from(hash) * u64::from(slots)) >> 32).expect("less than the slots")
 }

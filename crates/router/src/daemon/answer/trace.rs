@@ -11,10 +11,10 @@ use fingerpost_packet::flow::{of_ip4, of_ip6};
 use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
 use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::worker::Command;
-use fingerpost_route::{AnyPrefix, Leg, MAIN_TABLE};
+use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
 use super::Daemon;
-use super::hops::leg_word;
+use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
 use crate::api::seen::{PacketTrace, TraceQuestion, TraceRoute};
 use crate::ways::{Teller, destination, source};
@@ -155,14 +155,14 @@ impl Daemon {
                 rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
             }
         };
-        let leg = forwarding.hops.leg(meta.hop, flow_hash(self.flow_seed, frame));
+        let action = forwarding.hops.action(meta.hop, flow_hash(self.flow_seed, frame));
         Some(TraceRoute {
             table,
             prefix: prefix.map(|prefix| prefix.to_string()),
             nexthop: meta.hop.0,
-            leg: leg_word(leg).to_owned(),
-            adjacency: match leg {
-                Leg::Adjacency(index) => self.adjacency(index),
+            action: action_word(action).to_owned(),
+            adjacency: match action {
+                ForwardingAction::Adjacency(index) => self.adjacency(index),
                 _ => None,
             },
         })

@@ -175,8 +175,8 @@ impl Daemon {
         interface: &str,
         asks: &[Ask],
     ) -> (String, String) {
-        let leg = route.and_then(|route| route.leg.as_deref());
-        if leg == Some("local") {
+        let action = route.and_then(|route| route.action.as_deref());
+        if action == Some("local") {
             return ("local".into(), "it is for this host: the kernel takes it".into());
         }
         let driver = drivers.iter().find(|driver| driver.interfaces.iter().any(|i| i == interface));

@@ -103,7 +103,7 @@ mod tests {
     use crate::drops::DropReason;
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
-    use fingerpost_route::{Ask, ForwardingAction};
+    use fingerpost_route::{ForwardingAction, ResolveRequest};
 
     struct Router {
         bench: Bench,
@@ -162,8 +162,10 @@ mod tests {
         let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[2]);
         assert_eq!(router.run(&[v4, v6]).len(), 0);
         assert_eq!(router.graph.held().received, 2);
-        let want =
-            [Ask::Neighbor { port: 1, addr: [10, 0, 1, 7].into(), ingress: 0 }, Ask::Adjacency(6)];
+        let want = [
+            ResolveRequest::Neighbor { port: 1, addr: [10, 0, 1, 7].into(), ingress: 0 },
+            ResolveRequest::Adjacency(6),
+        ];
         assert_eq!(router.bench.asks, want);
         world.neighbor(4, 1);
         world.neighbor(6, 2);

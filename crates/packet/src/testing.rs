@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, RouteStore, Step};
 use fingerpost_route::{
-    Adjacency, AnyPrefix, Ask, Forwarding, ForwardingAction, HopTable, Mac, PortInfo, PortTable,
+    Adjacency, AnyPrefix, Forwarding, ForwardingAction, HopTable, Mac, PortInfo, PortTable,
+    ResolveRequest,
 };
 
 use crate::buf::{BATCH, Batch, Meta, Packet, Pool};
@@ -358,7 +359,7 @@ pub struct Bench {
     /// Its frames.
     pub pool: Pool,
     /// What it asked.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<ResolveRequest>,
     /// What it sent.
     pub sent: Sent,
     /// What a single element emitted.

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::simd::Ticks;
-use fingerpost_route::{Ask, Forwarding, Reader};
+use fingerpost_route::{Forwarding, Reader, ResolveRequest};
 
 use crate::buf::{BATCH, Batch, Pool};
 use crate::counters::{WorkerCounters, nanoseconds};
@@ -108,7 +108,7 @@ pub struct WorkerOptions<'a> {
     /// What it is told.
     pub commands: Receiver<Command>,
     /// Where it asks for link addresses; a question that does not fit is counted and forgotten.
-    pub asks: SyncSender<Ask>,
+    pub asks: SyncSender<ResolveRequest>,
     /// Where it tells what happened.
     pub events: Sender<Event>,
     /// Seed of the flow hash: the same in all workers of a node.
@@ -122,8 +122,8 @@ pub struct Worker {
     counters: Arc<WorkerCounters>,
     commands: Receiver<Command>,
     events: Sender<Event>,
-    asks: SyncSender<Ask>,
-    pending: Vec<Ask>,
+    asks: SyncSender<ResolveRequest>,
+    pending: Vec<ResolveRequest>,
     fds: Vec<RawFd>,
     outlets: Outlets,
     flow_seed: u64,
@@ -469,7 +469,7 @@ mod tests {
         counters: Arc<WorkerCounters>,
         commands: mpsc::Sender<Command>,
         events: mpsc::Receiver<Event>,
-        asks: mpsc::Receiver<Ask>,
+        asks: mpsc::Receiver<ResolveRequest>,
         _publisher: Publisher<Forwarding>,
     }
 

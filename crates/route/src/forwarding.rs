@@ -154,7 +154,7 @@ impl fmt::Debug for Forwarding {
 /// What a worker asks of the control side: the link address of a neighbor. The answer is a changed
 /// adjacency, or a host route with one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Ask {
+pub enum ResolveRequest {
     /// Packets wait at this unresolved adjacency.
     Adjacency(u32),
     /// Packets wait for a station on the link of a port.

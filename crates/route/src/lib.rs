@@ -24,6 +24,6 @@ pub use event::{
     NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target,
     VlanState, Way,
 };
-pub use fib::{Outside, Publisher, Reader, Shared, Subscribe};
-pub use forwarding::{Ask, FibLookup, Forwarding, PortInfo, PortTable, ReversePath};
+pub use fib::{KernelReader, Publisher, Reader, Shared, Subscribe};
+pub use forwarding::{FibLookup, Forwarding, PortInfo, PortTable, ResolveRequest, ReversePath};
 pub use hops::{Adjacency, ForwardingAction, HopTable, MemoryMaker, PackedAdjacency};

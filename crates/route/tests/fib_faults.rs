@@ -16,7 +16,7 @@ use fingerpost_lpm::{
     Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Region, Routes, Rows, Step,
     Table, UpdateError,
 };
-use fingerpost_route::fib::{AskOutside, Auditor, FibOptions, FibReport};
+use fingerpost_route::fib::{Auditor, FibOptions, FibReport, KernelLookup};
 use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
 use lab::Lab;
@@ -372,12 +372,12 @@ fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again()
 }
 
 /// A reader outside: the table as it was published, read rightly or not.
-struct Outside {
+struct KernelReader {
     table: Arc<dyn Lookup<u32>>,
     wrong: bool,
 }
 
-impl AskOutside for Outside {
+impl KernelLookup for KernelReader {
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
         assert_eq!(fib, 0);
         Some(if self.wrong { Arc::new(Misread(self.table.clone())) } else { self.table.clone() })
@@ -406,7 +406,7 @@ impl Lookup<u32> for Misread {
 }
 
 #[test]
-fn a_reader_outside_that_is_wrong_is_told_apart_and_gets_a_new_table() {
+fn a_kernel_reader_that_is_wrong_is_told_apart_and_gets_a_new_table() {
     let mut lab = Lab::new(vec![u32::row("dir24_8").unwrap()], u128::rows().collect());
     (1..6).for_each(|n| lab.set(AnyPrefix::V4(Prefix::masked(n << 24, 8)), n));
     let mut now = Instant::now();
@@ -416,7 +416,7 @@ fn a_reader_outside_that_is_wrong_is_told_apart_and_gets_a_new_table() {
         for _ in 0..1000 {
             *now += Duration::from_millis(100);
             let table = lab.control.forwarding().v4.clone();
-            lab.control.audit(*now, Some(&Outside { table, wrong }));
+            lab.control.audit(*now, Some(&KernelReader { table, wrong }));
             let report = lab.control.fib_reports(*now).remove(0);
             if until(&report) {
                 return report;
@@ -424,16 +424,16 @@ fn a_reader_outside_that_is_wrong_is_told_apart_and_gets_a_new_table() {
         }
         panic!("{:?}", lab.control.fib_reports(*now));
     };
-    let right = turns(&mut lab, &mut now, false, &|report| report.audit.outside > 10);
+    let right = turns(&mut lab, &mut now, false, &|report| report.audit.kernel_reader > 10);
     assert_eq!((right.audit.mismatches, right.mismatch_routes), (0, 0));
     let wrong = turns(&mut lab, &mut now, true, &|report| report.audit.mismatches > 0);
     assert!(wrong.mismatch_routes > 0, "{wrong:?}");
-    assert_eq!(wrong.mismatch_routes_outside, wrong.mismatch_routes);
+    assert_eq!(wrong.mismatch_routes_kernel, wrong.mismatch_routes);
     lab.commit(now);
     let said = lab.control.take_decisions().join("\n");
     assert!(said.contains("is built again") && said.contains("programs in drivers get"), "{said}");
     let after = turns(&mut lab, &mut now, false, &|report| report.audit.repaired > 0);
-    assert_eq!((after.mismatch_routes, after.mismatch_routes_outside), (0, 0));
+    assert_eq!((after.mismatch_routes, after.mismatch_routes_kernel), (0, 0));
     assert_eq!(after.counts.builds, wrong.counts.builds + 1);
     lab.commit(now);
     assert!(lab.control.take_decisions().join("\n").contains("are right again"));

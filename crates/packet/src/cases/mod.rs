@@ -7,7 +7,7 @@ pub mod topology;
 
 use std::path::Path;
 
-use fingerpost_route::Ask;
+use fingerpost_route::ResolveRequest;
 use serde::Deserialize;
 
 use crate::buf::{Batch, FLAG_GENERATED, Meta, Packet, Pool};
@@ -154,7 +154,7 @@ pub struct Stage {
     /// The time, in nanoseconds.
     pub now_ns: u64,
     /// What the elements asked for.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<ResolveRequest>,
 }
 
 /// A packet that left an element.

@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 
 use fingerpost_lpm::Addr;
-use fingerpost_route::{Ask, ForwardingAction};
+use fingerpost_route::{ForwardingAction, ResolveRequest};
 
 use super::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
 use super::{Context, Element, ElementClass, Held, Inputs, Made};
@@ -46,7 +46,7 @@ const PACKETS: u16 = 1024;
 const TURNS: usize = 64;
 
 struct Hold {
-    waiting: Waiting<Ask>,
+    waiting: Waiting<ResolveRequest>,
 }
 
 /// Whether packets may go on.
@@ -73,25 +73,27 @@ fn key(
     frame: &[u8],
     network: usize,
     ingress: u16,
-) -> Option<(Ask, Share)> {
+) -> Option<(ResolveRequest, Share)> {
     match action {
-        ForwardingAction::Adjacency(index) => Some((Ask::Adjacency(index), Share::Gateway)),
+        ForwardingAction::Adjacency(index) => {
+            Some((ResolveRequest::Adjacency(index), Share::Gateway))
+        }
         ForwardingAction::Glean(port) => {
             let addr = if family(frame) == 0 {
                 Ip4::at(frame, network)?.dst().to_ip()
             } else {
                 Ip6::at(frame, network)?.dst().to_ip()
             };
-            Some((Ask::Neighbor { port, addr, ingress }, Share::Host(ingress)))
+            Some((ResolveRequest::Neighbor { port, addr, ingress }, Share::Host(ingress)))
         }
         _ => None,
     }
 }
 
-fn state(key: Ask, cx: &Context<'_>) -> State {
+fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
     let forwarding = cx.forwarding;
     match key {
-        Ask::Adjacency(index) => {
+        ResolveRequest::Adjacency(index) => {
             let adjacency = forwarding.hops.adjacency(index);
             if adjacency.resolved() {
                 State::Ready
@@ -101,7 +103,7 @@ fn state(key: Ask, cx: &Context<'_>) -> State {
                 State::Waiting
             }
         }
-        Ask::Neighbor { port, addr, .. } => {
+        ResolveRequest::Neighbor { port, addr, .. } => {
             // A link and its stations are in one table.
             let fib = forwarding.ports.fib(port);
             let hop = match addr {
@@ -238,7 +240,7 @@ mod tests {
         }
         let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[77]);
         put(&mut bench, &mut hold, ForwardingAction::Adjacency(4), &v6);
-        assert_eq!(bench.asks, [Ask::Adjacency(3), Ask::Adjacency(4)]);
+        assert_eq!(bench.asks, [ResolveRequest::Adjacency(3), ResolveRequest::Adjacency(4)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         assert_eq!(hold.held().total(), 6);
         world.neighbor(3, 1);
@@ -257,7 +259,8 @@ mod tests {
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(7));
         put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(8));
-        let ask = |n| Ask::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]), ingress: 0 };
+        let ask =
+            |n| ResolveRequest::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]), ingress: 0 };
         assert_eq!(bench.asks, [ask(7), ask(8)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         world.neighbor(3, 1);
@@ -368,7 +371,7 @@ mod tests {
         let waits = |hold: &mut Hold, ingress, host: u16| {
             let addr = IpAddr::from([10, 0, host.to_be_bytes()[0], host.to_be_bytes()[1]]);
             let mut packets = 0;
-            let key = Ask::Neighbor { port: 1, addr, ingress };
+            let key = ResolveRequest::Neighbor { port: 1, addr, ingress };
             hold.waiting.release(key, |packet| {
                 packets += 1;
                 drop(packet);

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use fingerpost_route::{Ask, Forwarding};
+use fingerpost_route::{Forwarding, ResolveRequest};
 
 use crate::buf::{Batch, FLAG_GENERATED, Packet, Pool};
 use crate::counters::{NodeCounters, WorkerCounters};
@@ -119,7 +119,7 @@ pub struct Context<'a> {
     /// Frames of the packets that elements end themselves, while packets are traced.
     pub(crate) ended: Option<&'a mut Vec<(u32, Fate)>>,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
-    pub(crate) asks: &'a mut Vec<Ask>,
+    pub(crate) asks: &'a mut Vec<ResolveRequest>,
     pub(crate) transmit: &'a mut dyn Transmit,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
         counters: &'a WorkerCounters,
         pool: &'a Pool,
         emitted: &'a mut Vec<(u16, Packet)>,
-        asks: &'a mut Vec<Ask>,
+        asks: &'a mut Vec<ResolveRequest>,
         transmit: &'a mut dyn Transmit,
     ) -> Self {
         let (flow_seed, node, ended) = (0, None, None);
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
     }
 
     /// Asks the control side for a link address. Asking is free to be forgotten: ask again later.
-    pub fn ask(&mut self, ask: Ask) {
+    pub fn ask(&mut self, ask: ResolveRequest) {
         self.asks.push(ask);
     }
 

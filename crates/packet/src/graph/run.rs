@@ -16,7 +16,7 @@ mod traced;
 use std::sync::Arc;
 
 use fingerpost_lpm::simd::Ticks;
-use fingerpost_route::{Ask, Forwarding};
+use fingerpost_route::{Forwarding, ResolveRequest};
 
 use super::plan::{Ask as Upstream, Edge, NodeId, Plan};
 use crate::buf::{BATCH, Batch, Decision, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT};
@@ -42,7 +42,7 @@ pub struct Round<'a> {
     /// Seed of the flow hash.
     pub flow_seed: u64,
     /// Questions to the control side gather here.
-    pub asks: &'a mut Vec<Ask>,
+    pub asks: &'a mut Vec<ResolveRequest>,
     /// Where packets leave.
     pub transmit: &'a mut dyn Transmit,
 }

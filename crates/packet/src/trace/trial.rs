@@ -4,7 +4,7 @@
 //! own. What its elements share with those of the workers they only read, or have a copy of, as of learned neighbors
 //! ([`crate::apart`]). Rates begin full, as for a worker that has just started.
 
-use fingerpost_route::{Ask, Forwarding};
+use fingerpost_route::{Forwarding, ResolveRequest};
 
 use super::{Trace, Wanted};
 use crate::apart;
@@ -64,7 +64,7 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// It cannot come in there.
-    pub fn run(&self, frame: &[u8]) -> Result<(Trace, Vec<Ask>), TrialError> {
+    pub fn run(&self, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), TrialError> {
         if self.plan.entry(self.port).is_none() {
             return Err(TrialError::NoEntry);
         }

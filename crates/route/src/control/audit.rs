@@ -7,7 +7,7 @@ use fingerpost_lpm::UpdateError;
 
 use super::{Control, Table};
 use crate::fib::audit::Allowance;
-use crate::fib::{AskOutside, Auditor, Compared, Verified};
+use crate::fib::{Auditor, Compared, KernelLookup, Verified};
 
 /// What the tables' auditors share.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Control {
     /// Lets the auditor of one FIB after the other work for the share of a core that the time since the
     /// last call earns. Call it between commits; what it finds wrong is built again by the next one. A
     /// reader outside is asked too, if there is one.
-    pub fn audit(&mut self, now: Instant, outside: Option<&dyn AskOutside>) {
+    pub fn audit(&mut self, now: Instant, kernel_reader: Option<&dyn KernelLookup>) {
         let share = self.tables.main().v4.fib.options().audit_share_bp;
         let Some(budget) = self.audit.allowance.at(now, share) else { return };
         let start = Instant::now();
@@ -30,8 +30,8 @@ impl Control {
         let table = self.tables.iter_mut().nth(at / 2).expect("turns are those of tables");
         let fib = u16::try_from(at / 2).expect("fibs are counted in 16 bits");
         let over = match at % 2 {
-            0 => table.v4.fib.audit(&table.v4.rib, &|| outside?.v4(fib), budget, clock),
-            _ => table.v6.fib.audit(&table.v6.rib, &|| outside?.v6(fib), budget, clock),
+            0 => table.v4.fib.audit(&table.v4.rib, &|| kernel_reader?.v4(fib), budget, clock),
+            _ => table.v6.fib.audit(&table.v6.rib, &|| kernel_reader?.v6(fib), budget, clock),
         };
         if over {
             self.audit.turn = (at + 1) % (2 * self.tables.iter().count());
@@ -59,12 +59,12 @@ impl Control {
         table: u32,
         v4: &Auditor<u32>,
         v6: &Auditor<u128>,
-        outside: Option<&dyn AskOutside>,
+        kernel_reader: Option<&dyn KernelLookup>,
     ) -> bool {
         let fib = self.tables.fib(table);
         let Some((fib, table)) = fib.zip(self.tables.get_mut(table)) else { return false };
-        let found = table.v4.fib.adopt(v4, &table.v4.rib, &|| outside?.v4(fib));
-        table.v6.fib.adopt(v6, &table.v6.rib, &|| outside?.v6(fib)) | found
+        let found = table.v4.fib.adopt(v4, &table.v4.rib, &|| kernel_reader?.v4(fib));
+        table.v6.fib.adopt(v6, &table.v6.rib, &|| kernel_reader?.v6(fib)) | found
     }
 
     /// Keeps a table of this algorithm in step beside the published one of a family (4 or 6) of the main

@@ -20,7 +20,7 @@ use crate::event::{
     RouteUpdate, Target, Way,
 };
 use crate::fib::{
-    FibOptionError, FibOptions, FibReport, Outside, Publisher, Reader, Shared, Subscribe,
+    FibOptionError, FibOptions, FibReport, KernelReader, Publisher, Reader, Shared, Subscribe,
 };
 use crate::forwarding::{FibLookup, Forwarding, PortTable, ReversePath};
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
@@ -272,11 +272,11 @@ impl Control {
     pub fn share(
         &mut self,
         shared: Shared,
-        outside: Box<dyn Outside<Forwarding>>,
+        kernel_reader: Box<dyn KernelReader<Forwarding>>,
     ) -> Result<(), UpdateError> {
         self.hops.share(shared.memory.clone())?;
         self.tables.share(shared);
-        self.publisher.set_outside(outside);
+        self.publisher.set_kernel_reader(kernel_reader);
         Ok(())
     }
 

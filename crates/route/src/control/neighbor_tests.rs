@@ -6,7 +6,7 @@
 use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
 use super::*;
 use crate::event::{LinkUpdate, Mac};
-use crate::forwarding::Ask;
+use crate::forwarding::ResolveRequest;
 use crate::hops::Adjacency;
 use crate::hops::ForwardingAction;
 
@@ -85,8 +85,11 @@ fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     let ForwardingAction::Adjacency(index) = lab.action(destination) else {
         panic!("not an adjacency")
     };
-    lab.control.ask(Ask::Adjacency(index), lab.now);
-    lab.control.ask(Ask::Neighbor { port: right.port, addr: addr(gateway), ingress: 0 }, lab.now);
+    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
+    lab.control.ask(
+        ResolveRequest::Neighbor { port: right.port, addr: addr(gateway), ingress: 0 },
+        lab.now,
+    );
     lab.control.keep_alive([index]);
     lab.commit();
     assert_eq!(lab.control.take_requests(), []);
@@ -109,7 +112,7 @@ fn deleted(gateway: &str, destination: &str, on_link: bool) {
     let ForwardingAction::Adjacency(index) = lab.action(destination) else {
         panic!("not an adjacency")
     };
-    lab.control.ask(Ask::Adjacency(index), lab.now);
+    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: addr(gateway) };
     assert_eq!(lab.control.take_requests(), [want]);
     assert_eq!(lab.delete(RIGHT, gateway).unwrap_err().code(), "no-such-neighbor", "twice");
@@ -210,7 +213,7 @@ fn packets_that_wait_for_an_answer_get_what_a_user_says() {
     let mut lab = lab();
     lab.commit();
     let port = lab.port("right");
-    lab.control.ask(Ask::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
+    lab.control.ask(ResolveRequest::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
     lab.commit();
     assert_eq!(lab.action(V4), ForwardingAction::Glean(port));
     lab.add(RIGHT, V4, mac(7)).unwrap();

@@ -16,7 +16,7 @@ use super::pending::Pending;
 use super::unconfirmed::Unconfirmed;
 use super::{Control, NEIGHBOR, SourceId, Table};
 use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
-use crate::forwarding::Ask;
+use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
 
@@ -218,9 +218,9 @@ impl Control {
     }
 
     /// A worker holds packets for somebody.
-    pub fn ask(&mut self, ask: Ask, now: Instant) {
+    pub fn ask(&mut self, ask: ResolveRequest, now: Instant) {
         match ask {
-            Ask::Adjacency(index) => {
+            ResolveRequest::Adjacency(index) => {
                 let Some(AdjacencyKey { link, neighbor: Some(addr), .. }) =
                     self.hops.adjacency_key(index)
                 else {
@@ -231,7 +231,7 @@ impl Control {
                     self.neighbors.requests.push(NeighborRequest { link, addr });
                 }
             }
-            Ask::Neighbor { port, addr, ingress } => {
+            ResolveRequest::Neighbor { port, addr, ingress } => {
                 let Some(link) =
                     self.links.iter().find(|(_, entry)| entry.port == port).map(|(&link, _)| link)
                 else {

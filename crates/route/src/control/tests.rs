@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::*;
 use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate, ObjectTarget};
-use crate::forwarding::Ask;
+use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
 
 pub(super) const LEFT: u32 = 2;
@@ -112,7 +112,7 @@ fn a_route_reaches_its_neighbor_step_by_step() {
     let ForwardingAction::Adjacency(index) = lab.action("192.0.2.1") else {
         panic!("not an adjacency")
     };
-    lab.control.ask(Ask::Adjacency(index), lab.now);
+    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: "10.0.2.9".parse().unwrap() };
     assert_eq!(lab.control.take_requests(), [want]);
     lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
@@ -138,7 +138,7 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
     let right = lab.port("right");
     assert_eq!(lab.action("10.0.2.50"), ForwardingAction::Glean(right));
     let addr = "10.0.2.50".parse().unwrap();
-    lab.control.ask(Ask::Neighbor { port: right, addr, ingress: 0 }, lab.now);
+    lab.control.ask(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
     assert_eq!(
         lab.action("10.0.2.50"),
@@ -174,7 +174,7 @@ fn silent_stations_are_forgotten_after_a_while() {
     lab.commit();
     let right = lab.port("right");
     let addr = "10.0.2.66".parse().unwrap();
-    lab.control.ask(Ask::Neighbor { port: right, addr, ingress: 0 }, lab.now);
+    lab.control.ask(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
     lab.neighbor(RIGHT, "10.0.2.66", NeighborState::Failed);
     lab.commit();
@@ -191,7 +191,7 @@ fn a_sweep_of_a_subnet_is_bounded() {
     let port = lab.port("right");
     let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
     for i in 0..5000 {
-        lab.control.ask(Ask::Neighbor { port, addr: host(i), ingress: 0 }, lab.now);
+        lab.control.ask(ResolveRequest::Neighbor { port, addr: host(i), ingress: 0 }, lab.now);
     }
     lab.commit();
     let requests = lab.control.take_requests();
@@ -212,12 +212,14 @@ fn hosts_are_found_beside_a_sweep() {
         let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 2 << 32 | i).into());
         let (mut swept, mut found) = (0, 0);
         for i in 0..40 {
-            lab.control.ask(Ask::Neighbor { port, addr: host(i), ingress }, lab.now);
+            lab.control.ask(ResolveRequest::Neighbor { port, addr: host(i), ingress }, lab.now);
             for _ in 0..15 {
                 for _ in 0..10 {
                     swept += 1;
-                    lab.control
-                        .ask(Ask::Neighbor { port, addr: nobody(swept), ingress: 0 }, lab.now);
+                    lab.control.ask(
+                        ResolveRequest::Neighbor { port, addr: nobody(swept), ingress: 0 },
+                        lab.now,
+                    );
                 }
                 lab.now += Duration::from_millis(2);
             }

@@ -16,7 +16,7 @@
 //! is skipped and counted.
 //!
 //! A reader outside, such as a program in the kernel, reads the same memory by code of its own: it is asked
-//! for some [`OUTSIDE`] ends of intervals a turn ([`AskOutside`]), others in each pass.
+//! for some [`OUTSIDE`] ends of intervals a turn ([`KernelLookup`]), others in each pass.
 //!
 //! Cost: a search in the RIB an interval (there are about 1.3 a prefix of a full table), and a batch
 //! lookup an address; `docs/internals/fib.md` has the measured time of a pass. At a share `s` of a core
@@ -47,7 +47,7 @@ const BATCH: usize = 256;
 const OUTSIDE: usize = 64;
 
 /// The lookups of a reader outside, for auditors to ask.
-pub trait AskOutside {
+pub trait KernelLookup {
     /// Of IPv4 addresses, in the table of a fib as it is now; `None` where it reads none.
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>>;
     /// Of IPv6 addresses.
@@ -66,13 +66,13 @@ pub struct Difference {
     /// Next hop that readers are told.
     pub fib: NextHopId,
     /// It is the reader outside that is told so, though the lookup may be right.
-    pub outside: bool,
+    pub kernel_reader: bool,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { addr, prefix, rib, fib, outside } = self;
-        let who = if *outside { "programs in drivers" } else { "readers" };
+        let Self { addr, prefix, rib, fib, kernel_reader } = self;
+        let who = if *kernel_reader { "programs in drivers" } else { "readers" };
         match prefix {
             Some(prefix) => {
                 write!(f, "{addr}: {prefix} has next hop {}, {who} get {}", rib.0, fib.0)
@@ -88,7 +88,7 @@ pub struct AuditCounts {
     /// Addresses compared.
     pub checked: u64,
     /// Addresses that a reader outside was asked for as well.
-    pub outside: u64,
+    pub kernel_reader: u64,
     /// Addresses whose answer differed while a change of theirs was waiting.
     pub skipped: u64,
     /// Turns left out because the whole table was behind.
@@ -170,13 +170,13 @@ impl<A: Addr> Default for Auditor<A> {
 
 impl<A: Addr> Auditor<A> {
     /// Compares for as long as `budget`, by `clock`, and at least one window; stops at the end of a
-    /// pass, and when there is a difference. Of the first window `outside` is asked as well. `pending`
+    /// pass, and when there is a difference. Of the first window `kernel_reader` is asked as well. `pending`
     /// changes excuse differences.
     pub fn step(
         &mut self,
         routes: &dyn Routes<A>,
         lookup: &dyn Lookup<A>,
-        mut outside: Option<&dyn Lookup<A>>,
+        mut kernel_reader: Option<&dyn Lookup<A>>,
         pending: &Backlog<A>,
         budget: Duration,
         clock: &mut dyn FnMut() -> Instant,
@@ -185,10 +185,10 @@ impl<A: Addr> Auditor<A> {
         let began = *self.began.get_or_insert(start);
         loop {
             let found = self.found;
-            self.asks = outside.is_some();
+            self.asks = kernel_reader.is_some();
             let last = self.window(routes, lookup, pending);
-            if let Some(outside) = outside.take() {
-                self.ask(routes, outside, pending);
+            if let Some(kernel_reader) = kernel_reader.take() {
+                self.ask(routes, kernel_reader, pending);
             }
             let now = clock();
             let spent = now.saturating_duration_since(start);
@@ -216,11 +216,11 @@ impl<A: Addr> Auditor<A> {
         &mut self,
         routes: &dyn Routes<A>,
         lookup: &dyn Lookup<A>,
-        outside: Option<&dyn Lookup<A>>,
+        kernel_reader: Option<&dyn Lookup<A>>,
     ) -> usize {
         let before = self.known.len();
         self.known.retain(|(addr, known)| {
-            let asked = if known.outside { outside } else { Some(lookup) };
+            let asked = if known.kernel_reader { kernel_reader } else { Some(lookup) };
             asked.is_some_and(|asked| difference(*addr, routes, asked).is_some())
         });
         self.counts.repaired += (before - self.known.len()) as u64;
@@ -261,8 +261,8 @@ impl<A: Addr> Auditor<A> {
     }
 
     /// Of these, those that a reader outside is told wrongly.
-    pub fn mismatch_routes_outside(&self) -> usize {
-        distinct(self.known().filter(|difference| difference.outside))
+    pub fn mismatch_routes_kernel(&self) -> usize {
+        distinct(self.known().filter(|difference| difference.kernel_reader))
     }
 
     /// A turn that could not be: the whole table is behind.
@@ -388,20 +388,20 @@ impl<A: Addr> Auditor<A> {
     }
 
     /// Asks a reader outside for the ends of what was chosen.
-    fn ask(&mut self, routes: &dyn Routes<A>, outside: &dyn Lookup<A>, pending: &Backlog<A>) {
+    fn ask(&mut self, routes: &dyn Routes<A>, kernel_reader: &dyn Lookup<A>, pending: &Backlog<A>) {
         let addrs: Vec<A> =
             self.sample.iter().flat_map(|&(first, last, _)| [first, last]).collect();
         let mut got = [NextHopId::NONE; OUTSIDE];
-        outside.lookup_batch(&addrs, &mut got);
+        kernel_reader.lookup_batch(&addrs, &mut got);
         for (place, (&addr, got)) in addrs.iter().zip(got).enumerate() {
             let want = self.sample[place / 2].2;
             if want != got
-                && let Some(difference) = difference(addr, routes, outside)
+                && let Some(difference) = difference(addr, routes, kernel_reader)
             {
-                self.differs(addr, Difference { outside: true, ..difference }, pending);
+                self.differs(addr, Difference { kernel_reader: true, ..difference }, pending);
             }
         }
-        self.counts.outside += addrs.len() as u64;
+        self.counts.kernel_reader += addrs.len() as u64;
         self.sample.clear();
         self.asks = false;
     }
@@ -414,7 +414,9 @@ impl<A: Addr> Auditor<A> {
         }
         self.found += 1;
         self.counts.mismatches += 1;
-        let same = |(known, d): &(A, Difference)| *known == addr && d.outside == difference.outside;
+        let same = |(known, d): &(A, Difference)| {
+            *known == addr && d.kernel_reader == difference.kernel_reader
+        };
         if self.known.len() < self.keep && !self.known.iter().any(same) {
             self.known.push((addr, difference));
         }
@@ -460,7 +462,7 @@ fn difference<A: Addr>(
     let fib = if batched[0] == rib { lookup.lookup(addr) } else { batched[0] };
     let prefix =
         best.and_then(|(p, _): (Prefix<A>, _)| AnyPrefix::new(p.addr().to_ip(), p.len()).ok());
-    (fib != rib).then(|| Difference { addr: addr.to_ip(), prefix, rib, fib, outside: false })
+    (fib != rib).then(|| Difference { addr: addr.to_ip(), prefix, rib, fib, kernel_reader: false })
 }
 
 /// How many routes these are about.
@@ -700,18 +702,18 @@ mod tests {
 
     /// A reader outside that is wrong where the lookup is right is found out within a few passes, told
     /// apart, and looked at again by itself.
-    fn finds_what_is_wrong_outside<A: Rows>() {
+    fn finds_a_wrong_kernel_reader<A: Rows>() {
         let store = routes::<A>(Shape::Internet, 500);
         let (right, pending) = (build(&store), Backlog::default());
         let (prefix, _) = store.iter().nth(77).unwrap();
         let (_, hop) = store.best(prefix.first()).unwrap();
         let liar = lies(&store, [prefix.first()]);
         let mut auditor = Auditor::default();
-        let turn = |auditor: &mut Auditor<A>, outside: &dyn Lookup<A>| {
+        let turn = |auditor: &mut Auditor<A>, kernel_reader: &dyn Lookup<A>| {
             auditor.step(
                 &store,
                 &*right,
-                Some(outside),
+                Some(kernel_reader),
                 &pending,
                 Duration::ZERO,
                 &mut Instant::now,
@@ -719,21 +721,21 @@ mod tests {
         };
         while !turn(&mut auditor, &*right).ended {}
         let counts = auditor.counts();
-        assert!(counts.outside > 100 && counts.mismatches == 0, "{counts:?}");
+        assert!(counts.kernel_reader > 100 && counts.mismatches == 0, "{counts:?}");
         while !turn(&mut auditor, &liar).differs {
             assert!(auditor.counts().passes < 200, "{:?}", auditor.counts());
         }
         let told = auditor.known().next().unwrap();
-        assert_eq!((told.addr, told.rib, told.outside), (prefix.first().to_ip(), hop, true));
+        assert_eq!((told.addr, told.rib, told.kernel_reader), (prefix.first().to_ip(), hop, true));
         assert!(told.to_string().ends_with("programs in drivers get 777"), "{told}");
-        assert_eq!((auditor.mismatch_routes(), auditor.mismatch_routes_outside()), (1, 1));
+        assert_eq!((auditor.mismatch_routes(), auditor.mismatch_routes_kernel()), (1, 1));
         assert_eq!(auditor.recheck(&store, &*right, Some(&liar)), 1);
         assert_eq!(auditor.recheck(&store, &*right, Some(&*right)), 0);
     }
 
     #[test]
-    fn a_reader_outside_that_is_wrong_is_found_out() {
-        finds_what_is_wrong_outside::<u32>();
-        finds_what_is_wrong_outside::<u128>();
+    fn a_kernel_reader_that_is_wrong_is_found_out() {
+        finds_a_wrong_kernel_reader::<u32>();
+        finds_a_wrong_kernel_reader::<u128>();
     }
 }

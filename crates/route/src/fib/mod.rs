@@ -25,12 +25,12 @@ pub mod report;
 pub mod shadow;
 pub(crate) mod sync;
 
-pub use audit::{AskOutside, AuditCounts, Auditor, Difference, Verified};
+pub use audit::{AuditCounts, Auditor, Difference, KernelLookup, Verified};
 pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
-pub use publish::{Outside, Publisher, Reader, Subscribe};
+pub use publish::{KernelReader, Publisher, Reader, Subscribe};
 pub use report::{FibReport, InstanceReport};
 pub use shadow::Compared;
 
@@ -532,12 +532,12 @@ impl<A: Addr> Fib<A> {
     }
 
     /// A turn of the auditor; `true` when it is somebody else's turn. A difference is logged and counted,
-    /// and orders a rebuild; once that is visible, what was different is asked for again. `outside` gives
+    /// and orders a rebuild; once that is visible, what was different is asked for again. `kernel_reader` gives
     /// the lookup of a reader outside, if there is one that reads this table.
     pub fn audit(
         &mut self,
         routes: &dyn Routes<A>,
-        outside: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
+        kernel_reader: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
         budget: Duration,
         clock: &mut dyn FnMut() -> Instant,
     ) -> bool {
@@ -545,12 +545,13 @@ impl<A: Addr> Fib<A> {
             self.auditor.leave_out();
             return true;
         }
-        let outside = outside();
-        let outside = outside.as_deref();
-        if !self.look_again(routes, outside) {
+        let kernel_reader = kernel_reader();
+        let kernel_reader = kernel_reader.as_deref();
+        if !self.look_again(routes, kernel_reader) {
             return true;
         }
-        let turn = self.auditor.step(routes, &*self.lookup, outside, &self.backlog, budget, clock);
+        let turn =
+            self.auditor.step(routes, &*self.lookup, kernel_reader, &self.backlog, budget, clock);
         if turn.differs {
             self.distrust_what_is_known();
         }
@@ -558,12 +559,16 @@ impl<A: Addr> Fib<A> {
     }
 
     /// Asks again for what was wrong before the latest repair; whether all of it is right.
-    fn look_again(&mut self, routes: &dyn Routes<A>, outside: Option<&dyn Lookup<A>>) -> bool {
+    fn look_again(
+        &mut self,
+        routes: &dyn Routes<A>,
+        kernel_reader: Option<&dyn Lookup<A>>,
+    ) -> bool {
         let known = self.auditor.known().count();
         if known == 0 {
             return true;
         }
-        let still = self.auditor.recheck(routes, &*self.lookup, outside);
+        let still = self.auditor.recheck(routes, &*self.lookup, kernel_reader);
         if still > 0 {
             let first = self.auditor.known().next().expect("some stand");
             self.distrust(&format!("still wrong, {first}"));
@@ -587,16 +592,16 @@ impl<A: Addr> Fib<A> {
     }
 
     /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is repaired only
-    /// when it is handed to [`Fib::adopt`]. `outside` answers in place of the published lookup: a reader
+    /// when it is handed to [`Fib::adopt`]. `kernel_reader` answers in place of the published lookup: a reader
     /// outside, of the same table. `true` at the end of its pass.
     pub fn audit_with(
         &self,
         auditor: &mut Auditor<A>,
-        outside: Option<&dyn Lookup<A>>,
+        kernel_reader: Option<&dyn Lookup<A>>,
         routes: &dyn Routes<A>,
         budget: Duration,
     ) -> bool {
-        let lookup = outside.unwrap_or(&*self.lookup);
+        let lookup = kernel_reader.unwrap_or(&*self.lookup);
         auditor.step(routes, lookup, None, &self.backlog, budget, &mut Instant::now).ended
     }
 
@@ -606,10 +611,10 @@ impl<A: Addr> Fib<A> {
         &mut self,
         other: &Auditor<A>,
         routes: &dyn Routes<A>,
-        outside: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
+        kernel_reader: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
     ) -> bool {
         // What is behind as a whole is built in any case.
-        if self.stale || !self.look_again(routes, outside().as_deref()) {
+        if self.stale || !self.look_again(routes, kernel_reader().as_deref()) {
             return false;
         }
         let news = self.auditor.adopt(other, routes, &*self.lookup, &self.backlog);

@@ -41,10 +41,10 @@ struct Shared<T> {
 ///
 /// It cannot pin a value, so it is brought to each new one by the writer; and it announces nothing, so
 /// that it is asked whether what it had begun is over.
-pub trait Outside<T>: Send {
+pub trait KernelReader<T>: Send {
     /// Brings it to `value`. What it begins after the return sees nothing older, or it has ceased to read.
     fn follow(&mut self, value: &T);
-    /// Notes what it has begun and not ended; [`Outside::passed`] is asked for this `epoch` later.
+    /// Notes what it has begun and not ended; [`KernelReader::passed`] is asked for this `epoch` later.
     fn mark(&mut self, epoch: Epoch);
     /// Whether all is over that it had begun when `epoch` was marked.
     fn passed(&self, epoch: Epoch) -> bool;
@@ -53,7 +53,7 @@ pub trait Outside<T>: Send {
 /// The writer's end. There is one.
 pub struct Publisher<T> {
     shared: Arc<Shared<T>>,
-    outside: Option<Box<dyn Outside<T>>>,
+    kernel_reader: Option<Box<dyn KernelReader<T>>>,
     /// Values that some reader may still hold. They are freed here: giving a large table back takes
     /// milliseconds, which a reader must not pay for letting go of it last.
     replaced: Vec<Arc<T>>,
@@ -83,15 +83,15 @@ impl<T> Publisher<T> {
                 latest: Mutex::new(Latest { value: Arc::new(value), generation: 1 }),
                 readers: Mutex::new(Vec::new()),
             }),
-            outside: None,
+            kernel_reader: None,
             replaced: Vec::new(),
         }
     }
 
     /// Brings a reader of another kind to the present value, and to each that follows.
-    pub fn set_outside(&mut self, mut outside: Box<dyn Outside<T>>) {
-        outside.follow(&self.value());
-        self.outside = Some(outside);
+    pub fn set_kernel_reader(&mut self, mut kernel_reader: Box<dyn KernelReader<T>>) {
+        kernel_reader.follow(&self.value());
+        self.kernel_reader = Some(kernel_reader);
     }
 
     /// Replaces the value; readers see it at their next pin. Returns its generation.
@@ -105,8 +105,8 @@ impl<T> Publisher<T> {
         self.shared.generation.store(generation, Ordering::Release);
         let value = latest.value.clone();
         drop(latest);
-        if let Some(outside) = &mut self.outside {
-            outside.follow(&value);
+        if let Some(kernel_reader) = &mut self.kernel_reader {
+            kernel_reader.follow(&value);
         }
         self.replaced.push(old);
         self.sweep();
@@ -141,8 +141,8 @@ impl<T> Grace for Publisher<T> {
         // SeqCst orders it after the unlinking stores and before the reads in `passed`; it pairs with
         // the load in `Reader::pin`.
         let epoch = Epoch(self.shared.epoch.fetch_add(1, Ordering::SeqCst) + 1);
-        if let Some(outside) = &mut self.outside {
-            outside.mark(epoch);
+        if let Some(kernel_reader) = &mut self.kernel_reader {
+            kernel_reader.mark(epoch);
         }
         epoch
     }
@@ -154,7 +154,7 @@ impl<T> Grace for Publisher<T> {
         let readers = self.shared.readers.lock().expect("no panic while holding it");
         // Acquire pairs with the release in `pin`: what the reader read, it read before.
         readers.iter().all(|r| r.0.load(Ordering::Acquire) >= epoch.0)
-            && self.outside.as_ref().is_none_or(|outside| outside.passed(epoch))
+            && self.kernel_reader.as_ref().is_none_or(|kernel_reader| kernel_reader.passed(epoch))
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
         over: std::sync::Arc<std::sync::atomic::AtomicU64>,
     }
 
-    impl Outside<i32> for Slow {
+    impl KernelReader<i32> for Slow {
         fn follow(&mut self, value: &i32) {
             self.seen.lock().unwrap().push(*value);
         }
@@ -301,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_outside_is_brought_along_and_waited_for() {
+    fn a_reader_kernel_reader_is_brought_along_and_waited_for() {
         let mut publisher = Publisher::new(1);
-        let outside = Slow { seen: Default::default(), over: Default::default() };
-        let (seen, over) = (outside.seen.clone(), outside.over.clone());
-        publisher.set_outside(Box::new(outside));
+        let kernel_reader = Slow { seen: Default::default(), over: Default::default() };
+        let (seen, over) = (kernel_reader.seen.clone(), kernel_reader.over.clone());
+        publisher.set_kernel_reader(Box::new(kernel_reader));
         publisher.set(2);
         assert_eq!(*seen.lock().unwrap(), [1, 2]);
         let mut reader = publisher.reader();

@@ -49,7 +49,7 @@ pub struct FibReport {
     /// `fib_mismatch_routes`: routes that readers are answered wrongly for, as far as is known.
     pub mismatch_routes: usize,
     /// Of these, those that a reader outside is answered wrongly for.
-    pub mismatch_routes_outside: usize,
+    pub mismatch_routes_kernel: usize,
     /// The first differences that stand.
     pub differences: Vec<Difference>,
     /// The knobs.
@@ -79,7 +79,7 @@ impl<A: Addr> Fib<A> {
             counts: self.counts,
             audit: self.auditor.counts(),
             mismatch_routes: self.auditor.mismatch_routes(),
-            mismatch_routes_outside: self.auditor.mismatch_routes_outside(),
+            mismatch_routes_kernel: self.auditor.mismatch_routes_kernel(),
             differences: self.auditor.known().copied().collect(),
             options: self.options,
         }

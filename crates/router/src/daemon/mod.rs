@@ -13,7 +13,7 @@ use fingerpost_packet::device::afxdp::{self, PollWait};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, xdp};
 use fingerpost_route::source::SourceError;
-use fingerpost_route::{Ask, Committed, Control, ControlOptions, SourceId};
+use fingerpost_route::{Committed, Control, ControlOptions, ResolveRequest, SourceId};
 
 use crate::api::model::ConfigText;
 use crate::api::questions::Questions;
@@ -176,7 +176,7 @@ pub(crate) struct Daemon {
     /// What the kernel does to forwarded packets besides routing them.
     policy: policy::Watch,
     workers: Vec<WorkerHandle>,
-    asks: Receiver<Ask>,
+    asks: Receiver<ResolveRequest>,
     events: Receiver<Event>,
     messages: Vec<String>,
     last_keep_alive: Instant,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
-use fingerpost_route::fib::AskOutside;
+use fingerpost_route::fib::KernelLookup;
 
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
@@ -170,7 +170,7 @@ impl Asked {
     }
 }
 
-impl AskOutside for Forwarder {
+impl KernelLookup for Forwarder {
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
         Some(self.kept(fib, 0)?)
     }

@@ -2,7 +2,7 @@
 //!
 //! The writer of the tables puts them into maps that both sides see ([`memory`]), brings the programs along
 //! at each publication, and waits for them before it uses memory again ([`epochs`]): to it the programs are
-//! one more reader ([`Outside`]). What the program does stands in `forward.c`; what it does not do it
+//! one more reader ([`KernelReader`]). What the program does stands in `forward.c`; what it does not do it
 //! leaves, untouched, to the classifier of the interface and by that to the graph or the kernel.
 //!
 //! A program is linked for one interface and one set of tables ([`super::object`]): sizes, forms and the
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fingerpost_lpm::{Addr, ChunkForm, Epoch, Lookup, Region, is_bitmap_trie};
-use fingerpost_route::{Forwarding, Outside, PortInfo, PortTable, Shared};
+use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::asm::Insn;
 use super::bpf::{Map, MapKind, Program, SharedMemory};
@@ -648,7 +648,7 @@ fn last(region: &Region, bytes: usize) -> u64 {
     (region.bytes() / bytes) as u64 - 1
 }
 
-impl Outside<Forwarding> for Forwarder {
+impl KernelReader<Forwarding> for Forwarder {
     fn follow(&mut self, value: &Forwarding) {
         let mut state = self.state();
         let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use fingerpost_lpm::testing::{Shape, table};
 use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
-use fingerpost_route::fib::{AskOutside, Auditor, Backlog};
+use fingerpost_route::fib::{Auditor, Backlog, KernelLookup};
 use fingerpost_route::{ForwardingAction, Mac};
 
 use super::*;
@@ -472,16 +472,16 @@ fn an_auditor_finds_a_damaged_map() {
         let own = row.build(&store, &mut Heap).unwrap().publish();
         let cases = Built::of_cases_shared(&forwarder.shared());
         forwarder.follow(&Forwarding { v4: shared.clone(), ..cases.forwarding });
-        let asked = AskOutside::v4(&forwarder, 0).expect("programs read it");
-        let kept = AskOutside::v4(&forwarder, 0).unwrap();
-        assert!(Arc::ptr_eq(&asked, &kept) && AskOutside::v6(&forwarder, 0).is_some());
+        let asked = KernelLookup::v4(&forwarder, 0).expect("programs read it");
+        let kept = KernelLookup::v4(&forwarder, 0).unwrap();
+        assert!(Arc::ptr_eq(&asked, &kept) && KernelLookup::v6(&forwarder, 0).is_some());
         let (mut auditor, pending) = (Auditor::default(), Backlog::default());
         let turn = |auditor: &mut Auditor<u32>| {
             let clock = &mut std::time::Instant::now;
             auditor.step(&store, &*own, Some(&*asked), &pending, Default::default(), clock)
         };
         while !turn(&mut auditor).ended {}
-        assert!(auditor.counts().outside > 2000 && auditor.counts().mismatches == 0);
+        assert!(auditor.counts().kernel_reader > 2000 && auditor.counts().mismatches == 0);
         let (prefix, _) = routes[routes.len() / 2];
         let mut last = None;
         shared.explain(prefix.first(), &mut |step| last = Some(*step));
@@ -491,7 +491,7 @@ fn an_auditor_finds_a_damaged_map() {
         while !turn(&mut auditor).differs {
             assert!(auditor.counts().passes < 200, "{:?}", auditor.counts());
         }
-        assert!(auditor.known().all(|difference| difference.outside));
+        assert!(auditor.known().all(|difference| difference.kernel_reader));
         assert_eq!(own.lookup(prefix.first()), store.best(prefix.first()).unwrap().1);
     });
 }
@@ -803,10 +803,10 @@ fn an_interface_that_is_deleted_holds_nothing_back() {
         ports.ports[usize::from(lan)].as_mut().unwrap().redirects ^= true;
         forwarder.follow(&Forwarding { ports: Arc::new(ports), ..topology.forwarding.clone() });
         forwarder.mark(Epoch(1));
-        assert!(Outside::passed(&forwarder, Epoch(1)));
+        assert!(KernelReader::passed(&forwarder, Epoch(1)));
         forwarder.remove_port(wan);
         forwarder.mark(Epoch(2));
-        assert!(Outside::passed(&forwarder, Epoch(2)));
+        assert!(KernelReader::passed(&forwarder, Epoch(2)));
         assert!(forwarder.reads(lan).unwrap().is_ok());
     });
 }

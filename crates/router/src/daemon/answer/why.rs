@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use fingerpost_packet::trace::{Trace, Trial, TrialError};
 use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, Ports, ether};
-use fingerpost_route::{Ask, LinkState, Mac};
+use fingerpost_route::{LinkState, Mac, ResolveRequest};
 
 use super::Daemon;
 use super::lookup::Flow;
@@ -150,7 +150,7 @@ impl Daemon {
     }
 
     /// Runs a frame that comes in by a port.
-    fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<Ask>), ApiError> {
+    fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), ApiError> {
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
         let trial = Trial {
             plan: &self.plan,
@@ -173,7 +173,7 @@ impl Daemon {
         route: Option<&RouteAnswer>,
         drivers: &[DriverAnswer],
         interface: &str,
-        asks: &[Ask],
+        asks: &[ResolveRequest],
     ) -> (String, String) {
         let action = route.and_then(|route| route.action.as_deref());
         if action == Some("local") {
@@ -185,10 +185,10 @@ impl Daemon {
             _ => "",
         };
         ways::verdict(trial, place, || match asks.first() {
-            Some(Ask::Neighbor { port, addr, .. }) => {
+            Some(ResolveRequest::Neighbor { port, addr, .. }) => {
                 format!("for the link address of {addr} on {}", self.port_name(*port))
             }
-            Some(Ask::Adjacency(index)) => {
+            Some(ResolveRequest::Adjacency(index)) => {
                 let neighbor = self.adjacency(*index).and_then(|known| known.neighbor);
                 format!("for the link address of {}", neighbor.unwrap_or_default())
             }

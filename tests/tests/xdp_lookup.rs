@@ -15,7 +15,7 @@ use fingerpost_packet::xdp::forward::{Asked, CAP_BYTES, Forwarder};
 use fingerpost_route::source::{SourceSpec, file, find};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
-    Operation, RouteEvent, RouteKey, SourceId, Target, Way,
+    Operation, Path, RouteEvent, RouteKey, SourceId, Target,
 };
 use fingerpost_tests::{root, skip, soak, tables};
 
@@ -242,9 +242,9 @@ fn churn<A: Family>(lab: &mut Lab, changes: usize, replayed: usize, rng: &mut Rn
                 } else {
                     let number = u32::try_from(rng.below(GATEWAYS as usize)).expect("small");
                     let gateway = Some(A::gateway(number));
-                    let way = Target::Way(Way { gateway, link: Some(2), weight: 1 });
+                    let path = Target::Path(Path { gateway, link: Some(2), weight: 1 });
                     let put =
-                        lab.control.put_route(source, key, Operation::REPLACE, &way, None, None);
+                        lab.control.put_route(source, key, Operation::REPLACE, &path, None, None);
                     put.expect("a route that can be");
                 }
             }

@@ -12,8 +12,8 @@ use anyhow::{Result, ensure};
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, Forwarding, LinkState, LinkUpdate,
-    MAIN_TABLE, Mac, NeighborState, NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, SourceId,
-    Target, Way,
+    MAIN_TABLE, Mac, NeighborState, NeighborUpdate, Path, RouteEvent, RouteKey, RouteUpdate,
+    SourceId, Target,
 };
 
 use crate::family::Family;
@@ -177,14 +177,14 @@ impl World {
 
     /// The interior protocol leads to a next hop over these neighbors.
     pub(super) fn lead(&mut self, family: u8, hop: u32, neighbors: &[u32], metric: u32) {
-        let mut ways = neighbors.iter().map(|&number| Way {
+        let mut paths = neighbors.iter().map(|&number| Path {
             gateway: Some(neighbor(family, number)),
             link: Some(link(number)),
             weight: 1,
         });
-        let target = match (neighbors.len(), ways.next()) {
-            (1, Some(way)) => Target::Way(way),
-            (_, first) => Target::Ways(first.into_iter().chain(ways).collect()),
+        let target = match (neighbors.len(), paths.next()) {
+            (1, Some(path)) => Target::Path(path),
+            (_, first) => Target::Paths(first.into_iter().chain(paths).collect()),
         };
         let key = interior_key(family, hop, metric);
         let update = RouteUpdate::new(key, target);
@@ -205,7 +205,7 @@ impl World {
             RouteEvent::Withdraw(key)
         } else {
             let gateway = Some(gateway(A::FAMILY, hop.0));
-            let target = Target::Way(Way { gateway, link: None, weight: 1 });
+            let target = Target::Path(Path { gateway, link: None, weight: 1 });
             RouteEvent::Route(RouteUpdate::new(key, target))
         };
         self.control.handle(self.exterior, event);

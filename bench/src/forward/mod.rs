@@ -193,7 +193,7 @@ impl Path {
                     let mut left = left.lock().expect("one thread");
                     let hop = world::destination::<A>(frame).and_then(|dst| left.remove(&dst));
                     if hop.is_some_and(|hop| {
-                        world::way_out(hop) == way && world::check::<A>(frame, hop)
+                        world::egress_of(hop) == way && world::check::<A>(frame, hop)
                     }) {
                         right.fetch_add(1, Relaxed);
                     }

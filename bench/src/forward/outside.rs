@@ -39,7 +39,7 @@ impl<A: Addr> Outside<A> {
             let chosen = peer.set_frames(headers, world::frame_len(A::FAMILY))?;
             let came = peer.forwarded(headers.len())?;
             let right = |&((addr, hop), came): &(&(A, NextHopId), &crate::peer::Forwarded)| {
-                came.port.map(usize::from) == Some(world::way_out(hop.0))
+                came.port.map(usize::from) == Some(world::egress_of(hop.0))
                     && world::destination(&came.head) == Some(*addr)
                     && world::check::<A>(&came.head, hop.0)
             };
@@ -92,7 +92,7 @@ fn leaves(family: u8, nexthops: u32) -> Vec<Leave> {
         let mut macs = [0; 12];
         macs[..6].copy_from_slice(&world::hop_mac(family, hop).0);
         macs[6..].copy_from_slice(&world::link_mac(world::hop_link(hop)).0);
-        let port = u16::try_from(world::way_out(hop)).expect("one of two");
+        let port = u16::try_from(world::egress_of(hop)).expect("one of two");
         Leave { macs, port }
     };
     std::iter::once(Leave::default()).chain((1..=nexthops).map(leave)).collect()

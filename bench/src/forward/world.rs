@@ -16,7 +16,7 @@ use fingerpost_packet::wire::{
 use fingerpost_packet::xdp::forward::Forwarder;
 use fingerpost_route::{
     AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
-    NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, Target, Way,
+    NeighborUpdate, Path, RouteEvent, RouteKey, RouteUpdate, Target,
 };
 
 use crate::table::{Table, Tables};
@@ -56,8 +56,8 @@ pub(crate) fn hop_addr(family: u8, hop: u32) -> IpAddr {
 }
 
 /// The way to it.
-pub(crate) fn way(family: u8, hop: u32) -> Way {
-    Way { gateway: Some(hop_addr(family, hop)), link: Some(hop_link(hop)), weight: 1 }
+pub(crate) fn path(family: u8, hop: u32) -> Path {
+    Path { gateway: Some(hop_addr(family, hop)), link: Some(hop_link(hop)), weight: 1 }
 }
 
 /// Port numbers of the router.
@@ -134,9 +134,9 @@ fn fill<A: Addr>(
         control.handle(source, RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
     }
     for &(prefix, hop) in &table.routes {
-        let way = way(A::FAMILY, hop);
+        let path = path(A::FAMILY, hop);
         let key = RouteKey { table: MAIN_TABLE, prefix: any(prefix), metric: 0 };
-        let update = RouteUpdate::new(key, Target::Way(way));
+        let update = RouteUpdate::new(key, Target::Path(path));
         control.handle(source, RouteEvent::Route(update));
     }
 }
@@ -194,7 +194,7 @@ pub(crate) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
 }
 
 /// By which of the two ways out a hop leaves.
-pub(crate) fn way_out(hop: u32) -> usize {
+pub(crate) fn egress_of(hop: u32) -> usize {
     (hop & 1) as usize
 }
 

@@ -41,9 +41,9 @@ impl Packets {
             oracle.set(prefix, NextHopId(hop));
         }
         let mut found = stream::destinations(table, &oracle, Stream::Prefix, 2 * count, seed);
-        let second = found.iter().filter(|to| world::way_out(to.1.0) == 1).count();
+        let second = found.iter().filter(|to| world::egress_of(to.1.0) == 1).count();
         let way = usize::from(2 * second > found.len());
-        found.retain(|to| world::way_out(to.1.0) == way);
+        found.retain(|to| world::egress_of(to.1.0) == way);
         found.truncate(count);
         ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
         let len = usize::from(world::frame_len(4));

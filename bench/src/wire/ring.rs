@@ -121,7 +121,7 @@ fn right(packets: &Packets, frame: &[u8], way: usize) -> bool {
     let number = usize::from(u16::from_be_bytes([frame[34], frame[35]]));
     packets.found.get(number).is_some_and(|&(addr, hop)| {
         world::destination::<u32>(frame) == Some(addr)
-            && world::way_out(hop.0) == way
+            && world::egress_of(hop.0) == way
             && world::check::<u32>(frame, hop.0)
     })
 }

@@ -100,7 +100,7 @@ impl Lab {
         let neighbors = self.router.batch(|to| {
             for hop in 1..=table.nexthops {
                 let (addr, mac) = (world::hop_addr(A::FAMILY, hop), world::hop_mac(A::FAMILY, hop));
-                let out = if world::way_out(hop) == 0 { ROUTER[1] } else { ROUTER[2] };
+                let out = if world::egress_of(hop) == 0 { ROUTER[1] } else { ROUTER[2] };
                 writeln!(to, "neigh add {addr} lladdr {mac} dev {out} nud permanent")?;
                 let id = object(hop);
                 writeln!(to, "nexthop add id {id} via {addr} dev {out} onlink")?;

@@ -234,8 +234,8 @@ impl<A: Addr> Writer<'_, A> {
         let (prefix, other) = self.changing[self.at % self.changing.len()];
         let key = RouteKey { table: MAIN_TABLE, prefix: (self.any)(prefix), metric: 0 };
         let event = if self.at < self.changing.len() {
-            let way = world::way(A::FAMILY, other);
-            RouteEvent::Route(RouteUpdate::new(key, Target::Way(way)))
+            let path = world::path(A::FAMILY, other);
+            RouteEvent::Route(RouteUpdate::new(key, Target::Path(path)))
         } else {
             RouteEvent::Withdraw(key)
         };

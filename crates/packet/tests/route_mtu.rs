@@ -14,8 +14,8 @@ use fingerpost_route::event::{
     AddressUpdate, LinkState, LinkUpdate, NeighborState, NeighborUpdate, RouteEvent,
 };
 use fingerpost_route::{
-    AnyPrefix, Control, ControlOptions, Forwarding, MAIN_TABLE, Mac, RouteKey, RouteUpdate,
-    SourceId, Target, Way,
+    AnyPrefix, Control, ControlOptions, Forwarding, MAIN_TABLE, Mac, Path, RouteKey, RouteUpdate,
+    SourceId, Target,
 };
 
 const ETHERNET: usize = 14;
@@ -72,8 +72,11 @@ impl Router {
     fn route(&mut self, prefix: &str, gateway: &str, mtu: u16) {
         let prefix = AnyPrefix::parse(prefix).unwrap();
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
-        let way = Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
-        self.say(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, Target::Way(way)) }));
+        let path = Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
+        self.say(RouteEvent::Route(RouteUpdate {
+            mtu,
+            ..RouteUpdate::new(key, Target::Path(path))
+        }));
     }
 
     /// What leaves when this frame comes in: port and packet.
@@ -164,8 +167,8 @@ fn a_station_has_the_mtu_of_its_connected_route() {
         prefix: AnyPrefix::parse("192.0.2.0/24").unwrap(),
         metric: 0,
     };
-    let way = Way { gateway: None, link: Some(2), weight: 1 };
-    let update = RouteUpdate { mtu: 1000, ..RouteUpdate::new(key, Target::Way(way)) };
+    let path = Path { gateway: None, link: Some(2), weight: 1 };
+    let update = RouteUpdate { mtu: 1000, ..RouteUpdate::new(key, Target::Path(path)) };
     router.say(RouteEvent::Route(update));
     let state = NeighborState::Reachable(Mac([2, 0, 0, 0, 1, 2]));
     let addr = "192.0.2.1".parse().unwrap();

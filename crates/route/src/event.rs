@@ -150,7 +150,7 @@ pub const MAIN_TABLE: u32 = 254;
 
 /// One way to leave: a gateway, a link, or both.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Way {
+pub struct Path {
     /// `None`: the destination itself is on the link. May be of the other family (RFC 8950).
     pub gateway: Option<IpAddr>,
     /// Kernel index of the link; `None`: found by the route to the gateway.
@@ -163,9 +163,9 @@ pub struct Way {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// Leave by one way.
-    Way(Way),
+    Path(Path),
     /// Leave by one of several, by flow.
-    Ways(Vec<Way>),
+    Paths(Vec<Path>),
     /// As the next-hop object of this id says; it may be announced later.
     Object(u32),
     /// Ours: hand to the host.
@@ -213,7 +213,7 @@ pub struct NextHopUpdate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ObjectTarget {
     /// One way.
-    Way(Way),
+    Path(Path),
     /// Other objects with weights from 1; members may be announced later.
     Group(Vec<(u32, u32)>),
     /// Drop silently.

@@ -21,8 +21,8 @@ pub use control::{
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
-    NeighborUpdate, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target,
-    VlanState, Way,
+    NeighborUpdate, NextHopUpdate, ObjectTarget, Path, RouteEvent, RouteKey, RouteUpdate, Target,
+    VlanState,
 };
 pub use fib::{KernelReader, Publisher, Reader, Shared, Subscribe};
 pub use forwarding::{FibLookup, Forwarding, PortInfo, PortTable, ResolveRequest, ReversePath};

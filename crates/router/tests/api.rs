@@ -194,7 +194,7 @@ fn a_running_router_tells_what_it_does() {
     let best = &answer["candidates"][0];
     assert_eq!((&best["source"], &best["best"]), (&json!("kernel"), &json!(true)));
     let way = json!({"gateway": "10.0.1.2", "dev": "r0", "weight": 1});
-    assert_eq!(best["ways"], json!([way]));
+    assert_eq!(best["paths"], json!([way]));
     assert_eq!(
         (&answer["action"], &answer["adjacency"]["interface"]),
         (&"adjacency".into(), &"r0".into())
@@ -317,7 +317,7 @@ fn all_routes_are_listed_as_the_kernel_has_them() {
         .filter(|row| row["kind"] == "via" && !row["prefix"].as_str().unwrap().contains(':'));
     let mut ours: Vec<(String, String)> = ours
         .map(|row| {
-            let via = row["ways"][0]["gateway"].as_str().unwrap_or("-");
+            let via = row["paths"][0]["gateway"].as_str().unwrap_or("-");
             (row["prefix"].as_str().unwrap().to_owned(), via.to_owned())
         })
         .collect();
@@ -559,8 +559,8 @@ fn commands_change_routes_one_by_one() {
     let get = |addr: &str| lab.json(&format!("route get {addr}"));
     let gateways = |addr: &str| -> Vec<String> {
         let answer = get(addr);
-        let ways = answer["candidates"][0]["ways"].as_array().unwrap().clone();
-        ways.iter().map(|way| way["gateway"].as_str().unwrap().to_owned()).collect()
+        let paths = answer["candidates"][0]["paths"].as_array().unwrap().clone();
+        paths.iter().map(|path| path["gateway"].as_str().unwrap().to_owned()).collect()
     };
     let changed = lab.json("route add 192.0.2.0/24 via 10.0.1.2");
     assert_eq!(
@@ -621,11 +621,11 @@ fn commands_change_routes_one_by_one() {
         std::thread::sleep(Duration::from_millis(50));
     }
 
-    // Of several ways one ends alone.
+    // One of several paths expires alone.
     lab.text("route add 203.0.113.0/24 via 10.0.1.2 weight 2");
     let said = lab.text("route append 203.0.113.0/24 via 10.0.1.3 expires 2");
     assert!(said.contains("via 10.0.1.2 weight 2 via 10.0.1.3 weight 1 expires "), "{said}");
-    let shown = &rows(&lab.text("route show --longer 203.0.113.0/24 --json"))[0]["ways"];
+    let shown = &rows(&lab.text("route show --longer 203.0.113.0/24 --json"))[0]["paths"];
     assert!(shown[0].get("expires").is_none() && shown[1]["expires"].as_u64() <= Some(2));
     let until = Instant::now() + Duration::from_secs(5);
     while gateways("203.0.113.1").len() > 1 {
@@ -655,7 +655,7 @@ fn commands_change_routes_one_by_one() {
         ("del 2001:db8::/32", 1, "the one of kernel goes with its source"),
         ("change 10.0.0.0/8 via 10.0.1.2", 1, "no such route"),
         ("add 10.0.0.0/8 via 10.0.1.2 expires 0", 1, "at least 1 second"),
-        ("add 10.0.0.0/8 via 10.0.1.2 blackhole", 1, "has no ways"),
+        ("add 10.0.0.0/8 via 10.0.1.2 blackhole", 1, "has no paths"),
     ] {
         let (exit, said) = lab.refused(&format!("route {words}"));
         assert!(exit == code && said.contains(want), "{words}: {exit} {said}");
@@ -663,7 +663,7 @@ fn commands_change_routes_one_by_one() {
     let mtu = |mtu: &str| {
         format!(
             "{{\"action\":\"add\",\"prefix\":\"2001:db8:1::/48\",\"mtu\":{mtu},\
-             \"ways\":[{{\"gateway\":\"fd01::2\"}}]}}"
+             \"paths\":[{{\"gateway\":\"fd01::2\"}}]}}"
         )
     };
     for (body, want) in [
@@ -680,10 +680,10 @@ fn commands_change_routes_one_by_one() {
     assert_eq!(lab.text("route show --json"), before, "nothing was changed");
     // What a program leaves out has its usual value, and what is unknown is no matter of taste.
     let body =
-        |way: &str| format!("{{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"ways\":[{way}]}}");
+        |path: &str| format!("{{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"paths\":[{path}]}}");
     assert_eq!(lab.http("POST", "/v1/routes", &body("{\"gatway\":\"10.0.1.2\"}")).0, 400);
     let (status, changed) = lab.http("POST", "/v1/routes", &body("{\"gateway\":\"10.0.1.2\"}"));
-    assert_eq!((status, &changed["candidates"][0]["ways"][0]["weight"]), (200, &1.into()));
+    assert_eq!((status, &changed["candidates"][0]["paths"][0]["weight"]), (200, &1.into()));
     assert_eq!(
         rows(&lab.text("route show --vrf main --source command --longer 10.0.0.0/8 --json")).len(),
         1
@@ -714,7 +714,7 @@ fn a_monitor_misses_nothing() {
         }
     }
     assert_eq!((&seen[0]["done"], &seen[1]["done"]), (&"added".into(), &"deleted".into()));
-    assert_eq!(seen[0]["new"]["ways"][0]["gateway"], "10.0.1.2");
+    assert_eq!(seen[0]["new"]["paths"][0]["gateway"], "10.0.1.2");
     assert_eq!((&seen[0]["old"], &seen[0]["prefix"]), (&Value::Null, &"192.0.2.0/24".into()));
     monitor.kill().unwrap();
     monitor.wait().unwrap();

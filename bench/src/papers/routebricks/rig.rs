@@ -207,7 +207,7 @@ impl Bed {
             let hop = world::destination::<u32>(frame).and_then(|dst| hops.get(&dst).copied());
             let fine = hop.is_some_and(|hop| match work {
                 Work::Minimal => frame.get(22) == Some(&world::TTL),
-                Work::Routing => world::way_out(hop) == way && world::check::<u32>(frame, hop),
+                Work::Routing => world::egress_of(hop) == way && world::check::<u32>(frame, hop),
             });
             right.fetch_add(fine.into(), Relaxed);
         })

@@ -26,7 +26,7 @@ use fingerpost_lpm::NextHopId;
 
 use super::links::holds;
 use super::{Control, HOST, SourceId, tables};
-use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::nexthop::{HopError, HopKey, NextHops};
 
 /// What an operation may do, in FreeBSD's flags (`RTM_F_*`); the usual ones have names.
@@ -146,7 +146,7 @@ pub enum Paths {
     /// The only one; refused where there are several.
     Only,
     /// These, known by gateway, and by link where one is given.
-    Named(Vec<Way>),
+    Named(Vec<Path>),
     /// All there are.
     All,
 }
@@ -226,17 +226,17 @@ impl Control {
             let pinned = self.pinned(&key);
             return Err(if pinned { RouteError::InUse } else { RouteError::NoRoute }(prefix));
         };
-        let have = self.ways(old);
+        let have = self.paths(old);
         let left = match paths {
             Paths::Only if have.len() > 1 => {
                 return Err(RouteError::ManyPaths { prefix, paths: have.len() });
             }
             Paths::Only | Paths::All => Vec::new(),
             Paths::Named(named) => {
-                if !named.iter().all(|way| have.iter().any(|h| same_path(h, way))) {
+                if !named.iter().all(|path| have.iter().any(|h| same_path(h, path))) {
                     return Err(RouteError::NoPath(prefix));
                 }
-                have.into_iter().filter(|h| !named.iter().any(|way| same_path(h, way))).collect()
+                have.into_iter().filter(|h| !named.iter().any(|path| same_path(h, path))).collect()
             }
         };
         self.hurry(&key);
@@ -246,7 +246,7 @@ impl Control {
             return Ok(Outcome { done: Done::Deleted, old, new: NextHopId::NONE, sequence });
         }
         let failed = |error| RouteError::NextHop { prefix, error };
-        let (left, mtu) = (HopKey::of_ways(left), self.mtu_of(old));
+        let (left, mtu) = (HopKey::of_paths(left), self.mtu_of(old));
         let new = self.try_insert(source, key, None, &left, mtu).map_err(failed)?;
         self.keep_ends(source, &key, &left);
         Ok(Outcome { done: Done::Changed, old, new, sequence: self.sequence() })
@@ -277,16 +277,16 @@ impl Control {
     /// In other tables than the main one a way leaves by the link whose subnet its gateway is in, as the
     /// kernel says connected prefixes for the main table alone. A gateway in none is found by its route.
     pub(super) fn settle_links(&self, key: &RouteKey, target: &mut Target) {
-        let ways = match target {
+        let paths = match target {
             _ if key.table == MAIN_TABLE => return,
-            Target::Way(way) => std::slice::from_mut(way),
-            Target::Ways(ways) => ways,
+            Target::Path(path) => std::slice::from_mut(path),
+            Target::Paths(paths) => paths,
             _ => return,
         };
-        for way in ways.iter_mut().filter(|way| way.link.is_none()) {
-            let Some(gateway) = way.gateway else { continue };
+        for path in paths.iter_mut().filter(|path| path.link.is_none()) {
+            let Some(gateway) = path.gateway else { continue };
             let near = self.addresses_of(key.table).find(|a| holds(a, gateway));
-            way.link = near.map(|near| near.link);
+            path.link = near.map(|near| near.link);
         }
     }
 
@@ -302,10 +302,10 @@ impl Control {
     }
 
     /// The paths of a next hop; none for one that is not made of paths.
-    pub(super) fn ways(&self, hop: NextHopId) -> Vec<Way> {
+    pub(super) fn paths(&self, hop: NextHopId) -> Vec<Path> {
         match self.hops.key(hop) {
-            Some(HopKey::Way(way)) => vec![*way],
-            Some(HopKey::Group(ways)) => ways.to_vec(),
+            Some(HopKey::Path(path)) => vec![*path],
+            Some(HopKey::Group(paths)) => paths.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -316,23 +316,23 @@ impl Control {
         old: NextHopId,
         wanted: &HopKey,
     ) -> Result<HopKey, RouteError> {
-        let mut ways = self.ways(old);
-        let new: &[Way] = match wanted {
-            HopKey::Way(way) => std::slice::from_ref(way),
-            HopKey::Group(ways) => ways,
+        let mut paths = self.paths(old);
+        let new: &[Path] = match wanted {
+            HopKey::Path(path) => std::slice::from_ref(path),
+            HopKey::Group(paths) => paths,
             _ => &[],
         };
         // Only paths over gateways go together: the others say that the destination itself is there.
-        let joins = |way: &Way| way.gateway.is_some();
-        let known = |way: &Way| ways.iter().any(|have| same_path(have, way));
-        if !new.iter().all(joins) || !ways.iter().all(joins) || new.iter().any(known) {
+        let joins = |path: &Path| path.gateway.is_some();
+        let known = |path: &Path| paths.iter().any(|have| same_path(have, path));
+        if !new.iter().all(joins) || !paths.iter().all(joins) || new.iter().any(known) {
             return Err(RouteError::Exists(prefix));
         }
-        if new.is_empty() || ways.is_empty() {
+        if new.is_empty() || paths.is_empty() {
             return Err(RouteError::Exists(prefix));
         }
-        ways.extend_from_slice(new);
-        Ok(HopKey::of_ways(ways))
+        paths.extend_from_slice(new);
+        Ok(HopKey::of_paths(paths))
     }
 
     /// A change of one path of several touches only that one.
@@ -342,18 +342,18 @@ impl Control {
         old: NextHopId,
         wanted: &HopKey,
     ) -> Result<HopKey, RouteError> {
-        let mut ways = self.ways(old);
-        let &HopKey::Way(new) = wanted else { return Ok(wanted.clone()) };
-        if ways.len() < 2 {
-            return Ok(HopKey::Way(new));
+        let mut paths = self.paths(old);
+        let &HopKey::Path(new) = wanted else { return Ok(wanted.clone()) };
+        if paths.len() < 2 {
+            return Ok(HopKey::Path(new));
         }
-        let path = ways.iter_mut().find(|have| same_path(have, &new));
+        let path = paths.iter_mut().find(|have| same_path(have, &new));
         *path.ok_or(RouteError::NoPath(prefix))? = new;
-        Ok(HopKey::of_ways(ways))
+        Ok(HopKey::of_paths(paths))
     }
 }
 
-/// Whether `way` names the path `have`.
-fn same_path(have: &Way, way: &Way) -> bool {
-    have.gateway == way.gateway && (way.link.is_none() || have.link == way.link)
+/// Whether `path` names the path `have`.
+fn same_path(have: &Path, path: &Path) -> bool {
+    have.gateway == path.gateway && (path.link.is_none() || have.link == path.link)
 }

@@ -18,13 +18,13 @@ fn key_of(table: u32, prefix: &str) -> RouteKey {
     RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
 }
 
-fn ways(of: &[(&str, u32)]) -> Target {
-    let way = |&(gateway, weight): &(&str, u32)| Way {
+fn paths(of: &[(&str, u32)]) -> Target {
+    let path = |&(gateway, weight): &(&str, u32)| Path {
         gateway: Some(gateway.parse().unwrap()),
         link: None,
         weight,
     };
-    Target::Ways(of.iter().map(way).collect())
+    Target::Paths(of.iter().map(path).collect())
 }
 
 /// The lab, and a source that acts.
@@ -54,8 +54,8 @@ impl Desk {
         let key = key_of(MAIN_TABLE, prefix);
         let control = &self.lab.control;
         let present = control.present(self.me, &key);
-        let ways = present.map_or(Vec::new(), |hop| control.ways(hop));
-        ways.iter().map(|w| (w.gateway.unwrap().to_string(), w.weight)).collect()
+        let paths = present.map_or(Vec::new(), |hop| control.paths(hop));
+        paths.iter().map(|w| (w.gateway.unwrap().to_string(), w.weight)).collect()
     }
     /// What happened since the last call, as `done prefix`.
     fn said(&self, since: u64) -> Vec<(Done, String)> {
@@ -68,7 +68,7 @@ impl Desk {
 }
 
 fn named(gateway: &str) -> Paths {
-    Paths::Named(vec![Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 }])
+    Paths::Named(vec![Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 }])
 }
 
 const P: &str = "192.0.2.0/24";
@@ -110,10 +110,10 @@ fn what_is_refused_changes_nothing() {
     let before = desk.lab.control.sequence();
     let refused: Vec<(&str, Target, &str)> = vec![
         ("2001:db8::/32", via("10.0.1.9"), "gateway-family"),
-        ("198.51.100.0/24", Target::Way(Way { gateway: None, link: None, weight: 1 }), "no-way"),
+        ("198.51.100.0/24", Target::Path(Path { gateway: None, link: None, weight: 1 }), "no-way"),
         (
             "198.51.100.0/24",
-            Target::Way(Way { gateway: None, link: Some(77), weight: 1 }),
+            Target::Path(Path { gateway: None, link: Some(77), weight: 1 }),
             "no-such-interface",
         ),
         ("224.0.0.0/8", via("10.0.1.9"), "not-routed"),
@@ -160,17 +160,17 @@ fn paths_come_and_go_in_every_order() {
                 let mut want = BTreeMap::new();
                 for i in order {
                     let path = [(all[i].0, weights[i])];
-                    desk.put(Operation::APPEND, P, &ways(&path)).unwrap();
-                    let twice = desk.put(Operation::APPEND, P, &ways(&path));
+                    desk.put(Operation::APPEND, P, &paths(&path)).unwrap();
+                    let twice = desk.put(Operation::APPEND, P, &paths(&path));
                     assert_eq!(twice.unwrap_err().code(), "exists");
                     want.insert(all[i].0.to_owned(), weights[i]);
                     let got = desk.paths(P);
                     assert_eq!(got, want, "the first one's weight counts too");
                 }
-                let one = desk.put(Operation::CHANGE, P, &ways(&[(all[0].0, 9)]));
+                let one = desk.put(Operation::CHANGE, P, &paths(&[(all[0].0, 9)]));
                 assert_eq!(one, Ok(Done::Changed), "of one path of several");
                 assert_eq!((desk.paths(P)[all[0].0], desk.paths(P).len()), (9, 3));
-                let unknown = desk.put(Operation::CHANGE, P, &ways(&[("10.0.1.66", 1)]));
+                let unknown = desk.put(Operation::CHANGE, P, &paths(&[("10.0.1.66", 1)]));
                 assert_eq!(unknown.unwrap_err().code(), "no-such-route");
                 for (n, i) in back.into_iter().enumerate() {
                     let last = n == 2;
@@ -194,9 +194,9 @@ fn paths_come_and_go_in_every_order() {
 #[test]
 fn a_weight_of_the_first_path_counts_once_there_are_two() {
     let mut desk = desk();
-    desk.put(Operation::ADD, P, &ways(&[("10.0.1.7", 2), ("10.0.2.9", 3)])).unwrap();
+    desk.put(Operation::ADD, P, &paths(&[("10.0.1.7", 2), ("10.0.2.9", 3)])).unwrap();
     assert_eq!(desk.paths(P), [("10.0.1.7".into(), 2), ("10.0.2.9".into(), 3)].into());
-    desk.put(Operation::REPLACE, P, &ways(&[("10.0.1.7", 0), ("10.0.2.9", 1)])).unwrap();
+    desk.put(Operation::REPLACE, P, &paths(&[("10.0.1.7", 0), ("10.0.2.9", 1)])).unwrap();
     desk.lab.commit();
     let mut seen = std::collections::HashSet::new();
     for hash in (0..64u32).map(|i| i << 26 | i) {
@@ -270,8 +270,8 @@ fn an_address_brings_its_routes_and_takes_them_along() {
             control.next_hops().key(of[0].hop).cloned()
         };
         assert_eq!(hop(&desk.lab.control, own), Some(HopKey::Local));
-        let link = Way { gateway: None, link: Some(LEFT), weight: 1 };
-        assert_eq!(hop(&desk.lab.control, subnet), Some(HopKey::Way(link)));
+        let link = Path { gateway: None, link: Some(LEFT), weight: 1 };
+        assert_eq!(hop(&desk.lab.control, subnet), Some(HopKey::Path(link)));
         let since = desk.lab.control.sequence();
         desk.lab.address(LEFT, addr, len, true);
         assert_eq!(desk.said(since), both(Done::Deleted));
@@ -302,8 +302,8 @@ fn a_subnet_moves_to_the_interface_that_still_has_it() {
 fn a_route_over_a_link_without_addresses() {
     let mut desk = desk();
     desk.lab.link(9, LinkState { mac: None, ..up("ptp") });
-    let way = Target::Way(Way { gateway: None, link: Some(9), weight: 1 });
-    desk.put(Operation::ADD, P, &way).unwrap();
+    let path = Target::Path(Path { gateway: None, link: Some(9), weight: 1 });
+    desk.put(Operation::ADD, P, &path).unwrap();
     desk.lab.commit();
     assert!(desk.lab.adjacency("192.0.2.1").resolved());
     assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("ptp"));
@@ -412,7 +412,7 @@ fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
         _ => None,
     });
     let (done, old, new, best) = told.next().unwrap();
-    let count = |key: &Option<std::sync::Arc<HopKey>>| key.as_ref().unwrap().ways().len();
+    let count = |key: &Option<std::sync::Arc<HopKey>>| key.as_ref().unwrap().paths().len();
     assert_eq!((done, count(old), count(new), best), (Done::Changed, 3, 2, true));
     assert_eq!(told.count(), 0);
     for (before, after) in before.iter().zip(flows(&mut desk)) {
@@ -436,7 +436,7 @@ fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
 #[test]
 fn paths_that_end_together_are_one_change_and_the_last_ones_take_the_route_along() {
     let mut desk = desk();
-    let both = ways(&[("10.0.1.7", 1), ("10.0.2.8", 2)]);
+    let both = paths(&[("10.0.1.7", 1), ("10.0.2.8", 2)]);
     let key = key_of(MAIN_TABLE, P);
     let life = Some((Duration::from_secs(3), desk.lab.now));
     desk.lab.control.put_route(desk.me, key, Operation::ADD, &both, None, life).unwrap();
@@ -460,10 +460,10 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     let key = key_of(MAIN_TABLE, P);
     let start = desk.lab.now;
     let ends = |desk: &Desk| -> Vec<Option<u64>> {
-        let ways = desk.lab.control.present(desk.me, &key);
-        let ways = ways.map_or(Vec::new(), |hop| desk.lab.control.ways(hop));
-        let end = |way: &Way| desk.lab.control.ends().of(desk.me.0, key, Some(way));
-        ways.iter().map(|way| end(way).map(|at| (at - start).as_secs())).collect()
+        let paths = desk.lab.control.present(desk.me, &key);
+        let paths = paths.map_or(Vec::new(), |hop| desk.lab.control.paths(hop));
+        let end = |path: &Path| desk.lab.control.ends().of(desk.me.0, key, Some(path));
+        paths.iter().map(|path| end(path).map(|at| (at - start).as_secs())).collect()
     };
     path_for(&mut desk, Operation::ADD, a, Some(10));
     path_for(&mut desk, Operation::APPEND, b, None);
@@ -516,8 +516,8 @@ fn notices_are_numbered_and_can_be_resumed() {
         panic!("the last one is the change")
     };
     assert_eq!((*done, *best), (Done::Changed, true));
-    assert!(matches!(old.as_deref(), Some(HopKey::Way(_))));
-    assert!(matches!(new.as_deref(), Some(HopKey::Group(ways)) if ways.len() == 2));
+    assert!(matches!(old.as_deref(), Some(HopKey::Path(_))));
+    assert!(matches!(new.as_deref(), Some(HopKey::Group(paths)) if paths.len() == 2));
     assert_eq!(desk.lab.control.notices(*sequence).unwrap().count(), 0);
     assert_eq!(desk.lab.control.notices(sequence - 1).unwrap().count(), 1);
     let ahead = desk.lab.control.notices(sequence + 1).map(Iterator::count);
@@ -596,8 +596,8 @@ proptest! {
 fn a_group_of_groups_is_refused_and_the_rest_stays() {
     let mut desk = desk();
     let object = |id, target| RouteEvent::NextHop(crate::event::NextHopUpdate { id, target });
-    let way = Way { gateway: Some("10.0.1.9".parse().unwrap()), link: Some(LEFT), weight: 1 };
-    desk.lab.event(object(1, crate::event::ObjectTarget::Way(way)));
+    let path = Path { gateway: Some("10.0.1.9".parse().unwrap()), link: Some(LEFT), weight: 1 };
+    desk.lab.event(object(1, crate::event::ObjectTarget::Path(path)));
     desk.lab.event(object(2, crate::event::ObjectTarget::Group(vec![(1, 1)])));
     desk.lab.route(P, Target::Object(2));
     for members in [vec![(2, 1)], vec![(1, 1), (2, 1)]] {

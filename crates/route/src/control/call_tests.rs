@@ -14,12 +14,12 @@ fn calls_answer_as_freebsd_has_them() {
     let mut lab = lab();
     lab.route("0.0.0.0/0", via("10.0.1.9"));
     lab.route("192.0.2.0/24", via("10.0.1.9"));
-    let ways = ["10.0.1.9", "10.0.2.9"].map(|gateway| Way {
+    let paths = ["10.0.1.9", "10.0.2.9"].map(|gateway| Path {
         gateway: Some(gateway.parse().unwrap()),
         link: None,
         weight: 1,
     });
-    lab.route("198.51.100.0/24", Target::Ways(ways.to_vec()));
+    lab.route("198.51.100.0/24", Target::Paths(paths.to_vec()));
     lab.route("203.0.113.0/24", Target::Unreachable);
     lab.route("2001:db8:9::/48", via("2001:db8:2::9"));
     lab.commit();

@@ -13,26 +13,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Control, RouteError, SourceId};
-use crate::event::{RouteKey, Way};
+use crate::event::{Path, RouteKey};
 use crate::nexthop::HopKey;
 
 /// When there is no room for the group that is left, it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Gateway and link of a way; `None` for all of a route that has no ways.
-type Path = Option<(Option<IpAddr>, Option<u32>)>;
+/// Gateway and link of a path; `None` stands for the whole of a route without paths.
+type PathName = Option<(Option<IpAddr>, Option<u32>)>;
 
 /// Of each source's route the ends of its paths.
-type ByName = HashMap<(u16, RouteKey), Vec<(Path, Instant)>>;
+type ByName = HashMap<(u16, RouteKey), Vec<(PathName, Instant)>>;
 
-fn path(way: &Way) -> Path {
-    Some((way.gateway, way.link))
+fn name(path: &Path) -> PathName {
+    Some((path.gateway, path.link))
 }
 
-fn paths(of: &HopKey) -> Vec<Path> {
-    match of.ways() {
+fn names(of: &HopKey) -> Vec<PathName> {
+    match of.paths() {
         [] => vec![None],
-        ways => ways.iter().map(path).collect(),
+        paths => paths.iter().map(name).collect(),
     }
 }
 
@@ -42,8 +42,8 @@ pub struct Ends(Arc<ByName>);
 
 impl Ends {
     /// When this way of a source's route ends, if it does by itself; `None` asks for a route without ways.
-    pub fn of(&self, source: u16, key: RouteKey, way: Option<&Way>) -> Option<Instant> {
-        let wanted = way.and_then(path);
+    pub fn of(&self, source: u16, key: RouteKey, path: Option<&Path>) -> Option<Instant> {
+        let wanted = path.and_then(name);
         let mut ends = self.0.get(&(source, key))?.iter();
         ends.find(|(path, _)| *path == wanted).map(|&(_, at)| at)
     }
@@ -54,7 +54,7 @@ impl Ends {
 pub(super) struct Expiry {
     /// Copied for a change only while somebody keeps an older state.
     by_name: Ends,
-    by_time: BTreeSet<(Instant, u16, RouteKey, Path)>,
+    by_time: BTreeSet<(Instant, u16, RouteKey, PathName)>,
 }
 
 impl Expiry {
@@ -64,7 +64,7 @@ impl Expiry {
     }
 
     /// Forgets when those paths of a route end for which `keep` does not hold.
-    fn keep(&mut self, source: SourceId, key: &RouteKey, keep: impl Fn(Path) -> bool) {
+    fn keep(&mut self, source: SourceId, key: &RouteKey, keep: impl Fn(PathName) -> bool) {
         if self.by_name.0.is_empty() {
             return;
         }
@@ -82,17 +82,17 @@ impl Expiry {
     }
 
     /// Of a path that has no end so far.
-    fn set(&mut self, source: SourceId, key: RouteKey, path: Path, at: Instant) {
+    fn set(&mut self, source: SourceId, key: RouteKey, path: PathName, at: Instant) {
         let by_name = Arc::make_mut(&mut self.by_name.0);
         by_name.entry((source.0, key)).or_default().push((path, at));
         self.by_time.insert((at, source.0, key, path));
     }
 
     /// Takes all that is due of one route.
-    fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey, Vec<Path>)> {
+    fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey, Vec<PathName>)> {
         let &(at, source, key, _) = self.by_time.first().filter(|(at, ..)| *at <= now)?;
         let ends = &self.by_name.0[&(source, key)];
-        let due: Vec<Path> =
+        let due: Vec<PathName> =
             ends.iter().filter(|(_, end)| *end <= now).map(|&(path, _)| path).collect();
         debug_assert!(ends.iter().any(|(_, end)| *end == at), "both say the same");
         let source = SourceId(source);
@@ -115,7 +115,7 @@ impl Control {
         if at.is_none() && self.expiry.by_name.0.is_empty() {
             return;
         }
-        let (have, said) = (paths(now), paths(said));
+        let (have, said) = (names(now), names(said));
         self.expiry.keep(source, &key, |path| have.contains(&path) && !said.contains(&path));
         for path in said {
             if let Some(at) = at {
@@ -126,7 +126,7 @@ impl Control {
 
     /// Paths of the route went, and `left` are there still.
     pub(super) fn keep_ends(&mut self, source: SourceId, key: &RouteKey, left: &HopKey) {
-        let have = paths(left);
+        let have = names(left);
         self.expiry.keep(source, key, |path| have.contains(&path));
     }
 
@@ -144,13 +144,13 @@ impl Control {
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((source, key, due)) = self.expiry.take_due(now) {
             let Some(hop) = self.present(source, &key) else { continue };
-            let mut left = self.ways(hop);
-            left.retain(|way| !due.contains(&path(way)));
+            let mut left = self.paths(hop);
+            left.retain(|path| !due.contains(&name(path)));
             if left.is_empty() {
                 self.withdraw(source, &key);
                 continue;
             }
-            let (left, mtu) = (HopKey::of_ways(left), self.mtu_of(hop));
+            let (left, mtu) = (HopKey::of_paths(left), self.mtu_of(hop));
             if let Err(error) = self.try_insert(source, key, None, &left, mtu) {
                 self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
                 for path in due {

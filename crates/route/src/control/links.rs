@@ -7,7 +7,7 @@ use fingerpost_lpm::{Addr, Prefix};
 use super::action::Done;
 use super::watch::Happened;
 use super::{Control, HOST, RouteError, SourceId};
-use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, RouteKey, Way};
+use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, Path, RouteKey};
 use crate::forwarding::{PortInfo, PortTable, ReversePath};
 use crate::nexthop::HopKey;
 
@@ -169,7 +169,8 @@ impl Control {
         let connected = connected_prefix(&update);
         let same = |a: &&AddressUpdate| connected_prefix(a) == connected;
         let link = self.addresses_of(table).find(same).map(|a| a.link);
-        let key = link.map(|link| HopKey::Way(Way { gateway: None, link: Some(link), weight: 1 }));
+        let key =
+            link.map(|link| HopKey::Path(Path { gateway: None, link: Some(link), weight: 1 }));
         self.host_route(table, connected, CONNECTED, key.as_ref());
     }
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Algorithm, Grace, NextHopId, UpdateError};
 
 use crate::event::{
-    AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, RouteEvent, RouteKey,
-    RouteUpdate, Target, Way,
+    AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, Path, RouteEvent, RouteKey,
+    RouteUpdate, Target,
 };
 use crate::fib::{
     FibOptionError, FibOptions, FibReport, KernelReader, Publisher, Reader, Shared, Subscribe,
@@ -359,18 +359,18 @@ impl Control {
         }
         let (mut target, mut mtu) = (update.target, update.mtu);
         if update.append
-            && let Target::Way(_) | Target::Ways(_) = target
+            && let Target::Path(_) | Target::Paths(_) = target
         {
-            let mut ways = match target {
-                Target::Way(way) => vec![way],
-                Target::Ways(ways) => ways,
+            let mut paths = match target {
+                Target::Path(path) => vec![path],
+                Target::Paths(paths) => paths,
                 _ => unreachable!("just seen"),
             };
             if let Some(present) = self.present(source, &key) {
-                ways.extend(self.ways(present));
+                paths.extend(self.paths(present));
                 mtu = narrower(mtu, self.mtu_of(present));
             }
-            target = Target::Ways(ways);
+            target = Target::Paths(paths);
         }
         self.settle_links(&key, &mut target);
         let hop = self.key_of(source, &target);
@@ -383,16 +383,16 @@ impl Control {
 
     /// What a target is called among the next hops.
     fn key_of(&self, source: SourceId, target: &Target) -> HopKey {
-        let ways = match target {
-            Target::Way(way) => vec![*way],
-            Target::Ways(ways) => ways.clone(),
+        let paths = match target {
+            Target::Path(path) => vec![*path],
+            Target::Paths(paths) => paths.clone(),
             Target::Object(id) => return HopKey::Object { source: source.0, id: *id },
             Target::Local => return HopKey::Local,
             Target::Blackhole => return HopKey::Blackhole,
             Target::Prohibit => return HopKey::Prohibit,
             Target::Unreachable => return HopKey::Unreachable,
         };
-        HopKey::of_ways(ways)
+        HopKey::of_paths(paths)
     }
 
     /// The MTU that a route with this next hop states; 0 for none.
@@ -722,7 +722,7 @@ fn forwarding(tables: &Tables, hops: &NextHops, ports: PortTable) -> Forwarding 
 
 /// Whether what it leads to is on a link of ours, or ourselves.
 fn is_direct(hop: &HopKey) -> bool {
-    matches!(hop, HopKey::Local | HopKey::Way(Way { gateway: None, .. }))
+    matches!(hop, HopKey::Local | HopKey::Path(Path { gateway: None, .. }))
 }
 
 /// What next hops are worked out from.

@@ -56,7 +56,7 @@ fn packets_meet_the_smaller_one_of_route_and_link() {
 }
 
 #[test]
-fn what_does_not_fit_the_way_to_a_gateway_does_not_fit_the_route() {
+fn what_does_not_fit_the_path_to_a_gateway_does_not_fit_the_route() {
     let mut lab = ready();
     lab.route_of("198.51.100.0/24", via("192.0.2.1"), 1400);
     lab.route_of(P, via("10.0.2.9"), 1300);
@@ -68,7 +68,7 @@ fn what_does_not_fit_the_way_to_a_gateway_does_not_fit_the_route() {
 #[test]
 fn stations_have_the_mtu_of_their_connected_route() {
     let mut lab = ready();
-    let connected = Target::Way(Way { gateway: None, link: Some(RIGHT), weight: 1 });
+    let connected = Target::Path(Path { gateway: None, link: Some(RIGHT), weight: 1 });
     lab.neighbor(RIGHT, "10.9.0.7", NeighborState::Reachable(mac(7)));
     lab.route_of("203.0.113.0/24", via("10.9.0.7"), 0);
     for mtu in [1200, 0, 1100] {
@@ -127,7 +127,7 @@ fn a_change_keeps_it_and_a_replacement_does_not() {
         lab.commit();
         assert_eq!(lab.mtu("192.0.2.1"), want, "{operation:?} {mtu:?}");
     }
-    let Target::Way(gone) = a else { unreachable!() };
+    let Target::Path(gone) = a else { unreachable!() };
     lab.control.delete_route(me, key(P), &Paths::Named(vec![gone])).unwrap();
     lab.commit();
     assert_eq!(lab.mtu("192.0.2.1"), 1000, "one way fewer");
@@ -153,8 +153,8 @@ fn another_mtu_moves_no_flow() {
     for last in 10..15 {
         lab.neighbor(RIGHT, &format!("10.0.2.{last}"), NeighborState::Reachable(mac(last)));
     }
-    let ways: Vec<Way> = (10..15u8)
-        .map(|last| Way {
+    let paths: Vec<Path> = (10..15u8)
+        .map(|last| Path {
             gateway: Some(IpAddr::from([10, 0, 2, last])),
             link: Some(RIGHT),
             weight: last.into(),
@@ -168,11 +168,11 @@ fn another_mtu_moves_no_flow() {
         (0..256).map(of).collect()
     };
     // Not as they would lie from the beginning: one way came later.
-    lab.route_of(P, Target::Ways(ways[1..].to_vec()), 0);
-    lab.route_of(P, Target::Ways(ways.clone()), 0);
+    lab.route_of(P, Target::Paths(paths[1..].to_vec()), 0);
+    lab.route_of(P, Target::Paths(paths.clone()), 0);
     let before = flows(&mut lab);
     for mtu in [1400, 1300, 0] {
-        lab.route_of(P, Target::Ways(ways.clone()), mtu);
+        lab.route_of(P, Target::Paths(paths.clone()), mtu);
         assert_eq!(lab.mtu("192.0.2.1"), if mtu == 0 { 1500 } else { mtu });
         assert_eq!(flows(&mut lab), before, "{mtu}");
     }

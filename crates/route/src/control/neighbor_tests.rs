@@ -20,7 +20,7 @@ fn addr(text: &str) -> IpAddr {
 }
 
 fn over_right(gateway: &str) -> Target {
-    Target::Way(Way { gateway: Some(addr(gateway)), link: Some(RIGHT), weight: 1 })
+    Target::Path(Path { gateway: Some(addr(gateway)), link: Some(RIGHT), weight: 1 })
 }
 
 /// What was said of neighbors behind `since`: what happened, to whom, where it is, and whether packets go

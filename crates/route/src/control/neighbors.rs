@@ -15,7 +15,7 @@ use super::links::{Link, host_prefix};
 use super::pending::Pending;
 use super::unconfirmed::Unconfirmed;
 use super::{Control, NEIGHBOR, SourceId, Table};
-use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, RouteKey, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, Path, RouteKey};
 use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
@@ -353,7 +353,7 @@ impl Control {
         let key = RouteKey { table: number, prefix, metric: link };
         let attached = attached.filter(|_| wanted && super::forwarded(prefix));
         if let Some(HopAttrs { mtu, .. }) = attached {
-            let hop = HopKey::Way(Way { gateway: Some(addr), link: Some(link), weight: 1 });
+            let hop = HopKey::Path(Path { gateway: Some(addr), link: Some(link), weight: 1 });
             let present = table.find(prefix, NEIGHBOR, link).map(|c| c.hop);
             let is = present.map(|hop| (self.hops.key(hop), self.mtu_of(hop)));
             if is != Some((Some(&hop), mtu)) {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::Control;
 use super::action::Done;
 use super::watch::Happened;
-use crate::event::{ObjectTarget, Way};
+use crate::event::{ObjectTarget, Path};
 use crate::nexthop::NextHops;
 
 /// An object as its source announced it last.
@@ -42,7 +42,7 @@ pub struct ObjectPath {
     /// Number of the object that is this path: a member of a group, or the object itself.
     pub object: u32,
     /// Gateway, link and the weight in the group.
-    pub way: Way,
+    pub path: Path,
 }
 
 impl Objects {
@@ -65,15 +65,15 @@ impl Objects {
             since: *since,
         };
         view.paths = match target {
-            ObjectTarget::Way(way) => [ObjectPath { object: id, way: *way }].into(),
+            ObjectTarget::Path(path) => [ObjectPath { object: id, path: *path }].into(),
             ObjectTarget::Blackhole => Box::default(),
             ObjectTarget::Group(members) => {
                 let member = |&(object, weight): &(u32, u32)| {
                     let member = self.0.get(&(source, object))?;
                     view.since = view.since.max(member.since);
                     match member.target {
-                        ObjectTarget::Way(way) => {
-                            Some(ObjectPath { object, way: Way { weight, ..way } })
+                        ObjectTarget::Path(path) => {
+                            Some(ObjectPath { object, path: Path { weight, ..path } })
                         }
                         // The kernel has such a member only alone.
                         ObjectTarget::Blackhole => {
@@ -153,8 +153,8 @@ mod tests {
 
     const KERNEL: u16 = 2;
 
-    fn way(gateway: &str, link: u32) -> Way {
-        Way { gateway: Some(gateway.parse().unwrap()), link: Some(link), weight: 1 }
+    fn path(gateway: &str, link: u32) -> Path {
+        Path { gateway: Some(gateway.parse().unwrap()), link: Some(link), weight: 1 }
     }
 
     fn put(lab: &mut Lab, id: u32, target: ObjectTarget) {
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn an_object_is_shown_with_its_members_and_since_when() {
         let mut lab = lab();
-        put(&mut lab, 1, ObjectTarget::Way(way("10.0.1.9", LEFT)));
+        put(&mut lab, 1, ObjectTarget::Path(path("10.0.1.9", LEFT)));
         put(&mut lab, 3, ObjectTarget::Group(vec![(1, 2), (2, 3)]));
         let view = |lab: &Lab, id| lab.control.hop_view().object(KERNEL, id);
-        let path = |object, way, weight| ObjectPath { object, way: Way { weight, ..way } };
-        let left = path(1, way("10.0.1.9", LEFT), 2);
+        let member = |object, path, weight| ObjectPath { object, path: Path { weight, ..path } };
+        let left = member(1, path("10.0.1.9", LEFT), 2);
         assert_eq!(*view(&lab, 3).unwrap().paths, [left], "one member is not known yet");
-        put(&mut lab, 2, ObjectTarget::Way(way("10.0.2.9", RIGHT)));
-        let (group, right) = (view(&lab, 3).unwrap(), path(2, way("10.0.2.9", RIGHT), 3));
+        put(&mut lab, 2, ObjectTarget::Path(path("10.0.2.9", RIGHT)));
+        let (group, right) = (view(&lab, 3).unwrap(), member(2, path("10.0.2.9", RIGHT), 3));
         assert_eq!(*group.paths, [left, right]);
         assert!(group.group && !group.blackhole);
         assert_eq!(group.since, lab.control.sequence(), "the member is part of it");
@@ -192,10 +192,10 @@ mod tests {
         let since = lab.control.sequence();
         let time = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         lab.control.set_time(time);
-        put(&mut lab, 1, ObjectTarget::Way(way("10.0.1.9", LEFT)));
-        put(&mut lab, 1, ObjectTarget::Way(way("10.0.1.9", LEFT)));
+        put(&mut lab, 1, ObjectTarget::Path(path("10.0.1.9", LEFT)));
+        put(&mut lab, 1, ObjectTarget::Path(path("10.0.1.9", LEFT)));
         lab.route("192.0.2.0/24", Target::Object(1));
-        put(&mut lab, 1, ObjectTarget::Way(way("10.0.2.9", RIGHT)));
+        put(&mut lab, 1, ObjectTarget::Path(path("10.0.2.9", RIGHT)));
         lab.event(RouteEvent::NextHopGone(1));
         lab.event(RouteEvent::NextHopGone(1));
         lab.commit();
@@ -205,14 +205,14 @@ mod tests {
             .filter_map(|notice| match &notice.what {
                 Happened::Object { done, source: KERNEL, id: 1, old, new } => {
                     let of = |view: &Option<Box<ObjectView>>| {
-                        view.as_ref().map(|view| view.paths[0].way)
+                        view.as_ref().map(|view| view.paths[0].path)
                     };
                     Some((*done, of(old), of(new)))
                 }
                 _ => None,
             })
             .collect();
-        let (left, right) = (Some(way("10.0.1.9", LEFT)), Some(way("10.0.2.9", RIGHT)));
+        let (left, right) = (Some(path("10.0.1.9", LEFT)), Some(path("10.0.2.9", RIGHT)));
         assert_eq!(
             objects,
             [(Done::Added, None, left), (Done::Changed, left, right), (Done::Deleted, right, None)]

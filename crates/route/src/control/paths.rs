@@ -10,7 +10,7 @@
 
 use super::tables::number_of_paths;
 use super::{Control, MAIN_TABLE, RouteError};
-use crate::event::{AnyPrefix, ObjectTarget, RouteKey, Way};
+use crate::event::{AnyPrefix, ObjectTarget, Path, RouteKey};
 use crate::forwarding::ReversePath;
 use crate::nexthop::HopKey;
 use crate::rib::Candidate;
@@ -78,27 +78,27 @@ impl Control {
 
     fn key_of_all(&self, candidates: &[Candidate]) -> Option<HopKey> {
         let best = self.hops.key(candidates.first()?.hop)?;
-        let mut ways = Vec::new();
+        let mut paths = Vec::new();
         for candidate in candidates {
-            for way in self.paths_by(self.hops.key(candidate.hop)) {
+            for path in self.paths_by(self.hops.key(candidate.hop)) {
                 // How many packets would take it says nothing here.
-                let way = Way { weight: 1, ..way };
-                if !ways.contains(&way) {
-                    ways.push(way);
+                let path = Path { weight: 1, ..path };
+                if !paths.contains(&path) {
+                    paths.push(path);
                 }
             }
         }
         let leads_out = !self.paths_by(Some(best)).is_empty();
-        Some(if candidates.len() > 1 && leads_out { HopKey::of_ways(ways) } else { best.clone() })
+        Some(if candidates.len() > 1 && leads_out { HopKey::of_paths(paths) } else { best.clone() })
     }
 
     /// The ways that a next hop stands for, those of a next-hop object as its source says them now.
-    fn paths_by(&self, key: Option<&HopKey>) -> Vec<Way> {
+    fn paths_by(&self, key: Option<&HopKey>) -> Vec<Path> {
         let object = |source, id| match self.objects.get(source, id) {
-            Some(ObjectTarget::Way(way)) => vec![*way],
+            Some(ObjectTarget::Path(path)) => vec![*path],
             Some(ObjectTarget::Group(members)) => {
                 let member = |&(id, _): &(u32, u32)| match self.objects.get(source, id) {
-                    Some(ObjectTarget::Way(way)) => Some(*way),
+                    Some(ObjectTarget::Path(path)) => Some(*path),
                     _ => None,
                 };
                 members.iter().filter_map(member).collect()
@@ -107,7 +107,7 @@ impl Control {
         };
         match key {
             Some(&HopKey::Object { source, id }) => object(source, id),
-            Some(key) => key.ways().to_vec(),
+            Some(key) => key.paths().to_vec(),
             None => Vec::new(),
         }
     }

@@ -14,8 +14,8 @@ const GROUP: u32 = 10;
 const MANY: u32 = 900_000;
 
 fn object(lab: &mut Lab, id: u32, link: u32, gateway: &str) {
-    let way = Way { gateway: Some(gateway.parse().unwrap()), link: Some(link), weight: 1 };
-    lab.event(RouteEvent::NextHop(NextHopUpdate { id, target: ObjectTarget::Way(way) }));
+    let path = Path { gateway: Some(gateway.parse().unwrap()), link: Some(link), weight: 1 };
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id, target: ObjectTarget::Path(path) }));
 }
 
 /// The `n`th of many prefixes, none of which the lab uses otherwise.

@@ -43,7 +43,7 @@ pub(super) fn up(name: &str) -> LinkState {
 }
 
 pub(super) fn via(gateway: &str) -> Target {
-    Target::Way(Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 })
+    Target::Path(Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 })
 }
 
 pub(super) fn mac(last: u8) -> Mac {
@@ -238,12 +238,12 @@ fn hosts_are_found_beside_a_sweep() {
 #[test]
 fn a_link_that_goes_down_moves_groups_and_not_routes() {
     let mut lab = lab();
-    let ways = [("10.0.1.9", 1), ("10.0.2.9", 3)].map(|(gateway, weight)| Way {
+    let paths = [("10.0.1.9", 1), ("10.0.2.9", 3)].map(|(gateway, weight)| Path {
         gateway: Some(gateway.parse().unwrap()),
         link: None,
         weight,
     });
-    lab.route("192.0.2.0/24", Target::Ways(ways.to_vec()));
+    lab.route("192.0.2.0/24", Target::Paths(paths.to_vec()));
     lab.neighbor(LEFT, "10.0.1.9", NeighborState::Reachable(mac(1)));
     lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(2)));
     lab.commit();
@@ -273,8 +273,8 @@ fn a_link_that_goes_down_moves_groups_and_not_routes() {
 #[test]
 fn objects_change_their_routes_in_place_and_take_them_along() {
     let mut lab = lab();
-    let way = |gateway: &str| {
-        ObjectTarget::Way(Way {
+    let path = |gateway: &str| {
+        ObjectTarget::Path(Path {
             gateway: Some(gateway.parse().unwrap()),
             link: Some(RIGHT),
             weight: 1,
@@ -286,10 +286,10 @@ fn objects_change_their_routes_in_place_and_take_them_along() {
     lab.route("198.51.100.0/24", Target::Object(7));
     lab.commit();
     assert_eq!(lab.action("192.0.2.1"), ForwardingAction::Unreachable, "not announced yet");
-    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: way("10.0.2.8") }));
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: path("10.0.2.8") }));
     assert_eq!(lab.commit().changes, 0, "no route changed");
     assert_eq!(lab.adjacency("192.0.2.1").dst, mac(8));
-    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: way("10.0.2.9") }));
+    lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: path("10.0.2.9") }));
     lab.commit();
     assert_eq!(lab.adjacency("198.51.100.1").dst, mac(9));
     lab.event(RouteEvent::NextHopGone(7));
@@ -332,7 +332,7 @@ fn a_resync_removes_what_is_not_said_again() {
 fn bad_routes_are_refused_and_the_rest_goes_on() {
     let mut lab = lab();
     lab.route("2001:db8:9::/48", via("10.0.2.9"));
-    lab.route("192.0.2.0/24", Target::Way(Way { gateway: None, link: None, weight: 1 }));
+    lab.route("192.0.2.0/24", Target::Path(Path { gateway: None, link: None, weight: 1 }));
     lab.route("fe80::/64", via("2001:db8:2::9"));
     lab.route("224.0.0.0/4", via("10.0.2.9"));
     lab.route("198.51.100.0/24", via("10.0.2.9"));

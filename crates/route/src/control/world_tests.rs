@@ -10,10 +10,10 @@ fn key(table: u32, prefix: &str) -> RouteKey {
     RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 }
 }
 
-fn ways(gateways: &[&str]) -> Target {
-    let way =
-        |gateway: &&str| Way { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
-    Target::Ways(gateways.iter().map(way).collect())
+fn paths(gateways: &[&str]) -> Target {
+    let path =
+        |gateway: &&str| Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
+    Target::Paths(gateways.iter().map(path).collect())
 }
 
 fn worked_out(lab: &Lab) -> u64 {
@@ -84,7 +84,7 @@ fn links_and_objects_cost_what_depends_on_them() {
     let mut lab = lab();
     let object = |gateway: &str, link| {
         let gateway = Some(gateway.parse().unwrap());
-        ObjectTarget::Way(Way { gateway, link: Some(link), weight: 1 })
+        ObjectTarget::Path(Path { gateway, link: Some(link), weight: 1 })
     };
     for id in 0..200u32 {
         let link = if id % 10 == 0 { LEFT } else { RIGHT };
@@ -114,7 +114,7 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
     let mut lab = lab();
     let me = lab.control.add_source("static", 1);
     let key = key(MAIN_TABLE, "192.0.2.0/24");
-    let all = ways(&["10.0.1.8", "10.0.1.9", "10.0.2.8", "10.0.2.9"]);
+    let all = paths(&["10.0.1.8", "10.0.1.9", "10.0.2.8", "10.0.2.9"]);
     lab.commit();
     lab.control.put_route(me, key, Operation::ADD, &all, None, None).unwrap();
     lab.commit();
@@ -122,7 +122,7 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_others() {
         (0..256).map(|flow| lab.action_of_flow("192.0.2.1", flow)).collect()
     };
     let before = flows(&mut lab);
-    let gone = Way { gateway: Some("10.0.2.8".parse().unwrap()), link: None, weight: 1 };
+    let gone = Path { gateway: Some("10.0.2.8".parse().unwrap()), link: None, weight: 1 };
     lab.control.delete_route(me, key, &Paths::Named(vec![gone])).unwrap();
     lab.commit();
     let after = flows(&mut lab);
@@ -166,17 +166,17 @@ fn what_leads_nowhere_is_refused_with_its_reason() {
         say("192.0.2.0/24", &Target::Object(4)),
         is("no-such-next-hop", "192.0.2.0/24: next hop 4 is not known")
     );
-    let way = |i: u32| Way {
+    let path = |i: u32| Path {
         gateway: Some(IpAddr::from([10, 0, 1 + u8::from(i > 200), u8::try_from(i % 200).unwrap()])),
         link: None,
         weight: 1,
     };
-    let many = Target::Ways((0..=256).map(|i| way(i + 2)).collect());
+    let many = Target::Paths((0..=256).map(|i| path(i + 2)).collect());
     assert_eq!(
         say("192.0.2.0/24", &many),
         is("too-many-members", "192.0.2.0/24: group has 257 members, at most 256")
     );
-    let heavy = Target::Ways(vec![way(2), Way { weight: 65_536, ..way(3) }]);
+    let heavy = Target::Paths(vec![path(2), Path { weight: 65_536, ..path(3) }]);
     assert_eq!(
         say("192.0.2.0/24", &heavy),
         is("weight-too-large", "192.0.2.0/24: weight 65536 of member 2 is over 65535")

@@ -155,7 +155,7 @@ pub struct Brought {
 
 /// How a round went.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     Nothing,
     InPlace,
     Built,
@@ -308,11 +308,11 @@ impl<A: Addr> Fib<A> {
         let changes = if self.stale { Vec::new() } else { self.backlog.changes(best) };
         let count = changes.len() + self.missed;
         let before = self.lookup.clone();
-        let way = self.bring(&changes, routes, grace, now)?;
+        let method = self.bring(&changes, routes, grace, now)?;
         let cost = start.elapsed();
         self.backlog.clear();
-        let built = matches!(way, Way::Built | Way::Refused);
-        let round = Round { cost, changes: count, built, refused: way == Way::Refused };
+        let built = matches!(method, Method::Built | Method::Refused);
+        let round = Round { cost, changes: count, built, refused: method == Method::Refused };
         self.batching.done(round, now + cost);
         if count > 0 {
             let waited = since.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
@@ -369,7 +369,7 @@ impl<A: Addr> Fib<A> {
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
         now: Instant,
-    ) -> Result<Way, UpdateError> {
+    ) -> Result<Method, UpdateError> {
         let blind = self.stale || self.missed > 0;
         let result = self.try_all(changes, routes, grace, now);
         match &result {
@@ -402,20 +402,20 @@ impl<A: Addr> Fib<A> {
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
         now: Instant,
-    ) -> Result<Way, UpdateError> {
+    ) -> Result<Method, UpdateError> {
         let current = self.current.as_ref().map(|c| c.algorithm);
         let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
         if let Some(algorithm) = better {
             if self.swap(algorithm, changes, routes, grace) {
                 self.counts.applied += changes.len() as u64;
-                return Ok(Way::InPlace);
+                return Ok(Method::InPlace);
             }
             if self.build(algorithm, routes, now).is_ok() {
-                return Ok(Way::Built);
+                return Ok(Method::Built);
             }
         }
         if changes.is_empty() && !self.stale {
-            return Ok(Way::Nothing);
+            return Ok(Method::Nothing);
         }
         let mut last = self.last_error.clone().unwrap_or(UpdateError::Rebuild);
         let mut tried = false;
@@ -435,10 +435,10 @@ impl<A: Addr> Fib<A> {
                 Ok(()) => {
                     self.counts.applied += changes.len() as u64;
                     self.lookup = current.table.publish();
-                    return Ok(Way::InPlace);
+                    return Ok(Method::InPlace);
                 }
                 Err(UpdateError::Rebuild) => match self.build(algorithm, routes, now) {
-                    Ok(()) => return Ok(if rebuild { Way::Built } else { Way::Refused }),
+                    Ok(()) => return Ok(if rebuild { Method::Built } else { Method::Refused }),
                     Err(error) => last = error,
                 },
                 Err(error) => {
@@ -452,7 +452,7 @@ impl<A: Addr> Fib<A> {
         while let Some(algorithm) = self.chooser.choose(None, 0, &mut || routes.stats(), now) {
             tried = true;
             match self.build(algorithm, routes, now) {
-                Ok(()) => return Ok(Way::Built),
+                Ok(()) => return Ok(Method::Built),
                 Err(error) => last = error,
             }
         }

@@ -11,7 +11,7 @@ use fingerpost_lpm::UpdateError;
 use super::key::HopKey;
 use super::resolve::{MAX_DEPTH, Resolver};
 use super::{MAX_MEMBERS, MAX_WEIGHT, NextHops};
-use crate::event::{AnyPrefix, MAIN_TABLE, ObjectTarget, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, ObjectTarget, Path};
 use crate::group::{GroupMode, MAX_SLOTS};
 
 /// Why a next hop is refused. Nothing was changed.
@@ -164,8 +164,8 @@ impl NextHops {
         let check = Check { hops: self, at: None, resolver };
         match target {
             ObjectTarget::Blackhole => Ok(()),
-            ObjectTarget::Way(way) => {
-                let key = HopKey::Way(*way);
+            ObjectTarget::Path(path) => {
+                let key = HopKey::Path(*path);
                 check.known(&key)?;
                 check.follow(&key, &mut Vec::new(), &mut HashSet::new())
             }
@@ -178,7 +178,7 @@ impl NextHops {
     /// # Errors
     /// [`HopError::Family`].
     pub fn check_family(key: &HopKey, prefix: AnyPrefix) -> Result<(), HopError> {
-        key.ways().iter().try_for_each(|way| fits(prefix, way))
+        key.paths().iter().try_for_each(|path| fits(prefix, path))
     }
 
     /// Whether a route to `prefix` can have this MTU; 0 says nothing.
@@ -193,13 +193,13 @@ impl NextHops {
     /// What can be told without asking anybody: each way leads somewhere, none is there twice, and neither
     /// weights nor members are too many.
     pub(super) fn check_shape(&self, key: &HopKey) -> Result<(), HopError> {
-        if key.ways().iter().any(|way| way.gateway.is_none() && way.link.is_none()) {
+        if key.paths().iter().any(|path| path.gateway.is_none() && path.link.is_none()) {
             return Err(HopError::NoWay);
         }
-        let HopKey::Group(ways) = key else { return Ok(()) };
-        self.check_size(ways.len(), ways.iter().map(|way| way.weight))?;
+        let HopKey::Group(paths) = key else { return Ok(()) };
+        self.check_size(paths.len(), paths.iter().map(|path| path.weight))?;
         let mut seen = HashSet::new();
-        match ways.iter().position(|way| !seen.insert((way.gateway, way.link))) {
+        match paths.iter().position(|path| !seen.insert((path.gateway, path.link))) {
             Some(at) => Err(HopError::Twice { member: at + 1 }),
             None => Ok(()),
         }
@@ -223,8 +223,8 @@ impl NextHops {
 }
 
 /// Whether a route to `prefix` can have this way.
-fn fits(prefix: AnyPrefix, way: &Way) -> Result<(), HopError> {
-    match (prefix, way.gateway) {
+fn fits(prefix: AnyPrefix, path: &Path) -> Result<(), HopError> {
+    match (prefix, path.gateway) {
         (AnyPrefix::V6(_), Some(gateway @ IpAddr::V4(_))) => Err(HopError::Family { gateway }),
         _ => Ok(()),
     }
@@ -239,27 +239,27 @@ struct Check<'a> {
 impl Check<'_> {
     /// Links and objects are there.
     fn known(&self, key: &HopKey) -> Result<(), HopError> {
-        for way in key.ways() {
-            self.way(way)?;
+        for path in key.paths() {
+            self.path(path)?;
         }
         let HopKey::Object { source, id } = *key else { return Ok(()) };
         match self.resolver.object(source, id) {
             None => Err(HopError::UnknownObject { id }),
-            Some(ObjectTarget::Way(way)) => self.way(way),
+            Some(ObjectTarget::Path(path)) => self.path(path),
             Some(ObjectTarget::Group(members)) => self.members(source, id, members),
             Some(ObjectTarget::Blackhole) => Ok(()),
         }
     }
 
-    fn way(&self, way: &Way) -> Result<(), HopError> {
-        match (way.gateway, way.link) {
+    fn path(&self, path: &Path) -> Result<(), HopError> {
+        match (path.gateway, path.link) {
             (None, None) => return Err(HopError::NoWay),
             (_, Some(link)) if !self.resolver.has_link(link) => {
                 return Err(HopError::UnknownLink { link });
             }
             _ => {}
         }
-        self.at.map_or(Ok(()), |(_, prefix)| fits(prefix, way))
+        self.at.map_or(Ok(()), |(_, prefix)| fits(prefix, path))
     }
 
     fn members(&self, source: u16, group: u32, members: &[(u32, u32)]) -> Result<(), HopError> {
@@ -278,7 +278,7 @@ impl Check<'_> {
                 Some(ObjectTarget::Group(_)) => {
                     return Err(HopError::GroupOfGroups { group, member });
                 }
-                Some(ObjectTarget::Way(way)) => self.way(way)?,
+                Some(ObjectTarget::Path(path)) => self.path(path)?,
                 Some(ObjectTarget::Blackhole) => {}
             }
         }
@@ -292,8 +292,8 @@ impl Check<'_> {
         above: &mut Vec<IpAddr>,
         done: &mut HashSet<IpAddr>,
     ) -> Result<(), HopError> {
-        for way in self.ways(key) {
-            let (Some(gateway), None) = (way.gateway, way.link) else { continue };
+        for path in self.paths(key) {
+            let (Some(gateway), None) = (path.gateway, path.link) else { continue };
             if above.contains(&gateway) {
                 return Err(HopError::Loop { gateway });
             }
@@ -324,18 +324,18 @@ impl Check<'_> {
     }
 
     /// The ways of a key, also of an object and of its members.
-    fn ways(&self, key: &HopKey) -> Vec<Way> {
-        let HopKey::Object { source, id } = *key else { return key.ways().to_vec() };
-        let way = |target: Option<&ObjectTarget>| match target {
-            Some(ObjectTarget::Way(way)) => Some(*way),
+    fn paths(&self, key: &HopKey) -> Vec<Path> {
+        let HopKey::Object { source, id } = *key else { return key.paths().to_vec() };
+        let path = |target: Option<&ObjectTarget>| match target {
+            Some(ObjectTarget::Path(path)) => Some(*path),
             _ => None,
         };
         match self.resolver.object(source, id) {
             Some(ObjectTarget::Group(members)) => members
                 .iter()
-                .filter_map(|&(id, _)| way(self.resolver.object(source, id)))
+                .filter_map(|&(id, _)| path(self.resolver.object(source, id)))
                 .collect(),
-            other => way(other).into_iter().collect(),
+            other => path(other).into_iter().collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use core::fmt;
 use std::net::IpAddr;
 use std::ops::BitOr;
 
-use crate::event::{AnyPrefix, MAIN_TABLE, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, Path};
 use crate::hops::ForwardingAction;
 
 /// What a route names. Together with [`HopAttrs`] the identity of an entry: two routes that name equal
@@ -15,9 +15,9 @@ use crate::hops::ForwardingAction;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum HopKey {
     /// One way; its weight says nothing while it is alone, but counts again when another one joins.
-    Way(Way),
+    Path(Path),
     /// Several, sorted.
-    Group(Box<[Way]>),
+    Group(Box<[Path]>),
     /// A next-hop object: whatever its source says it is.
     Object {
         /// Number of the source.
@@ -37,42 +37,42 @@ pub enum HopKey {
 
 impl HopKey {
     /// The key of several ways: sorted, equal ones added up, one alone is no group.
-    pub fn of_ways(mut ways: Vec<Way>) -> Self {
-        for way in &mut ways {
-            way.weight = way.weight.max(1);
+    pub fn of_paths(mut paths: Vec<Path>) -> Self {
+        for path in &mut paths {
+            path.weight = path.weight.max(1);
         }
-        ways.sort_unstable();
-        ways.dedup_by(|b, a| {
+        paths.sort_unstable();
+        paths.dedup_by(|b, a| {
             let same = a.gateway == b.gateway && a.link == b.link;
             if same {
                 a.weight = a.weight.saturating_add(b.weight);
             }
             same
         });
-        match ways[..] {
+        match paths[..] {
             [] => Self::Unreachable,
-            [way] => Self::Way(way),
-            _ => Self::Group(ways.into()),
+            [path] => Self::Path(path),
+            _ => Self::Group(paths.into()),
         }
     }
 
     /// The ways of a way or group; none of anything else.
-    pub fn ways(&self) -> &[Way] {
+    pub fn paths(&self) -> &[Path] {
         match self {
-            Self::Way(way) => std::slice::from_ref(way),
-            Self::Group(ways) => ways,
+            Self::Path(path) => std::slice::from_ref(path),
+            Self::Group(paths) => paths,
             _ => &[],
         }
     }
 
     /// Whether packets leave by it at all, so that an MTU says something.
     pub(super) fn leads_out(&self) -> bool {
-        matches!(self, Self::Way(_) | Self::Group(_) | Self::Object { .. })
+        matches!(self, Self::Path(_) | Self::Group(_) | Self::Object { .. })
     }
 
     /// Whether contents depend on the table in which gateways are looked for.
     pub(super) fn recursive(&self) -> bool {
-        matches!(self, Self::Object { .. }) || self.ways().iter().any(|way| way.link.is_none())
+        matches!(self, Self::Object { .. }) || self.paths().iter().any(|path| path.link.is_none())
     }
 }
 
@@ -214,19 +214,19 @@ pub enum Exit {
 mod tests {
     use super::*;
 
-    fn way(last: u8, weight: u32) -> Way {
-        Way { gateway: Some(IpAddr::from([10, 0, 0, last])), link: Some(1), weight }
+    fn path(last: u8, weight: u32) -> Path {
+        Path { gateway: Some(IpAddr::from([10, 0, 0, last])), link: Some(1), weight }
     }
 
     #[test]
-    fn equal_ways_add_up_and_one_is_no_group() {
+    fn equal_paths_add_up_and_one_is_no_group() {
         assert_eq!(
-            HopKey::of_ways(vec![way(2, 1), way(1, 2), way(2, 0)]),
-            HopKey::Group(Box::new([way(1, 2), way(2, 2)]))
+            HopKey::of_paths(vec![path(2, 1), path(1, 2), path(2, 0)]),
+            HopKey::Group(Box::new([path(1, 2), path(2, 2)]))
         );
-        assert_eq!(HopKey::of_ways(vec![way(1, 0)]), HopKey::Way(way(1, 1)));
-        assert_eq!(HopKey::of_ways(vec![way(1, 5)]), HopKey::Way(way(1, 5)));
-        assert_eq!(HopKey::of_ways(vec![]), HopKey::Unreachable);
+        assert_eq!(HopKey::of_paths(vec![path(1, 0)]), HopKey::Path(path(1, 1)));
+        assert_eq!(HopKey::of_paths(vec![path(1, 5)]), HopKey::Path(path(1, 5)));
+        assert_eq!(HopKey::of_paths(vec![]), HopKey::Unreachable);
     }
 
     #[test]

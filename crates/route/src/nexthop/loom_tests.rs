@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::*;
-use crate::event::{Mac, ObjectTarget, Way};
+use crate::event::{Mac, ObjectTarget, Path};
 use crate::fib::Publisher;
 use crate::hops::Adjacency;
 
@@ -19,7 +19,8 @@ struct World {
 impl World {
     /// Objects 1 to 9 are gateways of that number, object 10 is a group of these.
     fn of(group: &[u32]) -> Self {
-        let mut objects: HashMap<_, _> = (1..10).map(|n| (n, ObjectTarget::Way(way(n)))).collect();
+        let mut objects: HashMap<_, _> =
+            (1..10).map(|n| (n, ObjectTarget::Path(path(n)))).collect();
         objects.insert(10, ObjectTarget::Group(group.iter().map(|&n| (n, 1)).collect()));
         Self { objects }
     }
@@ -46,8 +47,8 @@ impl Resolver for World {
     }
 }
 
-fn way(n: u32) -> Way {
-    Way { gateway: Some(IpAddr::from([10, 0, 0, last(n)])), link: Some(1), weight: 1 }
+fn path(n: u32) -> Path {
+    Path { gateway: Some(IpAddr::from([10, 0, 0, last(n)])), link: Some(1), weight: 1 }
 }
 
 fn last(n: u32) -> u8 {
@@ -138,7 +139,7 @@ fn loom_slots_are_used_again_after_their_readers() {
         let id = hops.acquire(&object(10), &world).expect("room");
         for n in [3, 4, 5] {
             // In use by others: here it is about slots alone.
-            let key = AdjacencyKey { link: 1, neighbor: way(n).gateway, mtu: 0 };
+            let key = AdjacencyKey { link: 1, neighbor: path(n).gateway, mtu: 0 };
             hops.acquire_adjacency(key, &world).expect("room");
         }
         let table = hops.table().clone();
@@ -152,7 +153,7 @@ fn loom_slots_are_used_again_after_their_readers() {
         world.objects.insert(10, ObjectTarget::Group(vec![(1, 1), (2, 1), (3, 1)]));
         hops.refresh_object(0, 10, &world).expect("room");
         hops.reclaim(&mut publisher);
-        hops.acquire(&HopKey::of_ways(vec![way(4), way(5)]), &world).expect("room");
+        hops.acquire(&HopKey::of_paths(vec![path(4), path(5)]), &world).expect("room");
         thread.join().expect("what it saw was right");
     });
 }

@@ -12,7 +12,7 @@ use fingerpost_lpm::NextHopId;
 
 use super::NextHops;
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey, narrower};
-use crate::event::{AnyPrefix, ObjectTarget, Way};
+use crate::event::{AnyPrefix, ObjectTarget, Path};
 use crate::hops::{Adjacency, ForwardingAction};
 
 /// How deep recursive gateways and nested groups are followed.
@@ -106,14 +106,14 @@ impl Walk<'_> {
             HopKey::Blackhole => return action(ForwardingAction::Blackhole),
             HopKey::Unreachable => return action(ForwardingAction::Unreachable),
             HopKey::Prohibit => return action(ForwardingAction::Prohibit),
-            HopKey::Way(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
+            HopKey::Path(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
         }
         self.above.push(key.clone());
         let exits = match key {
             HopKey::Object { source, id } => self.object(*source, *id, via),
             _ => {
-                let ways = key.ways();
-                combine(ways.iter().map(|way| (way.weight, self.way(way, via))).collect())
+                let paths = key.paths();
+                combine(paths.iter().map(|path| (path.weight, self.path(path, via))).collect())
             }
         };
         self.above.pop();
@@ -123,7 +123,7 @@ impl Walk<'_> {
     fn object(&mut self, source: u16, id: u32, via: Option<IpAddr>) -> Exits {
         self.needs.objects.push((source, id));
         match self.resolver.object(source, id) {
-            Some(ObjectTarget::Way(way)) => self.way(way, via),
+            Some(ObjectTarget::Path(path)) => self.path(path, via),
             Some(ObjectTarget::Group(members)) => {
                 let mut member = |id| self.key(&HopKey::Object { source, id }, via);
                 combine(members.iter().map(|&(id, weight)| (weight, member(id))).collect())
@@ -133,13 +133,13 @@ impl Walk<'_> {
         }
     }
 
-    fn way(&mut self, way: &Way, via: Option<IpAddr>) -> Exits {
+    fn path(&mut self, path: &Path, via: Option<IpAddr>) -> Exits {
         let Some(steps) = self.steps.checked_sub(1) else { return Vec::new() };
         self.steps = steps;
-        if let Some(link) = way.link {
-            return self.link(way.gateway.or(via), link);
+        if let Some(link) = path.link {
+            return self.link(path.gateway.or(via), link);
         }
-        let Some(gateway) = way.gateway else { return Vec::new() };
+        let Some(gateway) = path.gateway else { return Vec::new() };
         let table = self.table;
         let found = self.resolver.route(table, gateway);
         self.needs.gateways.insert((gateway, table), found);

@@ -44,8 +44,8 @@ impl HopRow<'_> {
     /// What kind, in a word: `gateway`, `link`, `group`, `object`, or the verdict.
     pub fn kind(&self) -> &'static str {
         match self.key {
-            HopKey::Way(way) if way.gateway.is_some() => "gateway",
-            HopKey::Way(_) => "link",
+            HopKey::Path(path) if path.gateway.is_some() => "gateway",
+            HopKey::Path(_) => "link",
             HopKey::Group(_) => "group",
             HopKey::Object { .. } => "object",
             HopKey::Local => "local",
@@ -58,7 +58,7 @@ impl HopRow<'_> {
     /// The gateway that it was given, if it is one way by a gateway.
     pub fn gateway(&self) -> Option<IpAddr> {
         match self.key {
-            HopKey::Way(way) => way.gateway,
+            HopKey::Path(path) => path.gateway,
             _ => None,
         }
     }
@@ -71,7 +71,7 @@ impl HopRow<'_> {
         };
         let first = self.members.first().and_then(link);
         let own = match self.key {
-            HopKey::Way(way) => way.link,
+            HopKey::Path(path) => path.link,
             _ => None,
         };
         own.or_else(|| first.filter(|_| self.members.iter().all(|member| link(member) == first)))
@@ -114,7 +114,7 @@ impl NextHops {
 
 /// The flags that follow from where packets go.
 fn flags(key: &HopKey, members: &[MemberRow]) -> HopFlags {
-    let gateway = key.ways().iter().any(|way| way.gateway.is_some())
+    let gateway = key.paths().iter().any(|path| path.gateway.is_some())
         || matches!(key, HopKey::Object { .. })
             && members.iter().any(|member| {
                 matches!(member.exit, Exit::Adjacency(AdjacencyKey { neighbor: Some(_), .. }))

@@ -6,7 +6,7 @@ use fingerpost_lpm::NoReaders;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{MAIN_TABLE, ObjectTarget, Way};
+use crate::event::{MAIN_TABLE, ObjectTarget, Path};
 use crate::hops::Adjacency;
 
 /// Links 1 to 9 are up unless listed.
@@ -58,16 +58,16 @@ fn addr(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-fn way(last: u8, link: u32, weight: u32) -> Way {
-    Way { gateway: Some(addr(last)), link: Some(link), weight }
+fn path(last: u8, link: u32, weight: u32) -> Path {
+    Path { gateway: Some(addr(last)), link: Some(link), weight }
 }
 
-fn far(gateway: [u8; 4]) -> Way {
-    Way { gateway: Some(IpAddr::from(gateway)), link: None, weight: 1 }
+fn far(gateway: [u8; 4]) -> Path {
+    Path { gateway: Some(IpAddr::from(gateway)), link: None, weight: 1 }
 }
 
 fn connected(link: u32) -> HopKey {
-    HopKey::Way(Way { gateway: None, link: Some(link), weight: 1 })
+    HopKey::Path(Path { gateway: None, link: Some(link), weight: 1 })
 }
 
 fn object(id: u32) -> HopKey {
@@ -94,8 +94,8 @@ fn counts(hops: &NextHops, id: NextHopId) -> HashMap<ForwardingAction, usize> {
     counts
 }
 
-fn action_to(hops: &NextHops, way: Way) -> ForwardingAction {
-    let key = AdjacencyKey { link: way.link.unwrap(), neighbor: way.gateway, mtu: 0 };
+fn action_to(hops: &NextHops, path: Path) -> ForwardingAction {
+    let key = AdjacencyKey { link: path.link.unwrap(), neighbor: path.gateway, mtu: 0 };
     ForwardingAction::Adjacency(hops.adjacency(key).unwrap())
 }
 
@@ -103,12 +103,12 @@ fn action_to(hops: &NextHops, way: Way) -> ForwardingAction {
 fn equal_keys_share_an_id_whatever_their_order() {
     let world = World::default();
     let mut hops = hops();
-    let a = HopKey::of_ways(vec![way(1, 1, 2), way(2, 2, 1)]);
-    let b = HopKey::of_ways(vec![way(2, 2, 1), way(1, 1, 2)]);
+    let a = HopKey::of_paths(vec![path(1, 1, 2), path(2, 2, 1)]);
+    let b = HopKey::of_paths(vec![path(2, 2, 1), path(1, 1, 2)]);
     let id = hops.acquire(&a, &world).unwrap();
     assert_eq!(hops.acquire(&b, &world).unwrap(), id);
     assert_eq!((hops.refs(id), hops.len()), (2, 1));
-    let c = HopKey::of_ways(vec![way(2, 2, 2), way(1, 1, 1)]);
+    let c = HopKey::of_paths(vec![path(2, 2, 2), path(1, 1, 1)]);
     assert_ne!(hops.acquire(&c, &world).unwrap(), id, "other weights are another group");
 }
 
@@ -117,7 +117,7 @@ fn equal_keys_share_an_id_whatever_their_order() {
 fn attributes_tell_next_hops_apart() {
     let world = World::default();
     let mut hops = hops();
-    let key = HopKey::Way(way(1, 1, 1));
+    let key = HopKey::Path(path(1, 1, 1));
     let plain = hops.acquire(&key, &world).unwrap();
     let flags = HopFlags::HOST | HopFlags::GATEWAY;
     let host = HopAttrs { flags, ..HopAttrs::default() };
@@ -162,14 +162,14 @@ fn slots_are_as_in_freebsd_for_every_order_of_members() {
         for order in orders(&members) {
             let mut hops = hops();
             hops.set_mode(GroupMode::Slots).unwrap();
-            let ways: Vec<Way> =
-                (1..).zip(&order).map(|(i, &(weight, _))| way(i, i.into(), weight)).collect();
-            let id = hops.acquire(&HopKey::of_ways(ways.clone()), &world).unwrap();
+            let paths: Vec<Path> =
+                (1..).zip(&order).map(|(i, &(weight, _))| path(i, i.into(), weight)).collect();
+            let id = hops.acquire(&HopKey::of_paths(paths.clone()), &world).unwrap();
             let row = hops.row(id).unwrap();
             assert_eq!(row.slots, shares.iter().sum::<u32>(), "{order:?}");
             assert_eq!(hops.table().group(id).unwrap().1, row.slots);
-            for (&(_, share), way) in order.iter().zip(&ways) {
-                let action = action_to(&hops, *way);
+            for (&(_, share), path) in order.iter().zip(&paths) {
+                let action = action_to(&hops, *path);
                 let member = row.members.iter().find(|member| member.action == action).unwrap();
                 assert_eq!(member.slots, share, "{order:?}");
                 let flows = counts(&hops, id)[&action];
@@ -202,25 +202,25 @@ fn orders<T: Copy>(things: &[T]) -> Vec<Vec<T>> {
 #[test]
 fn every_order_of_adding_and_deleting_members() {
     let world = World::default();
-    let ways = [way(1, 1, 2), way(2, 2, 3), way(3, 3, 4)];
+    let paths = [path(1, 1, 2), path(2, 2, 3), path(3, 3, 4)];
     for mode in [GroupMode::Slots, GroupMode::Resilient] {
-        for (add, delete) in orders(&ways)
+        for (add, delete) in orders(&paths)
             .into_iter()
-            .flat_map(|a| orders(&ways).into_iter().map(move |d| (a.clone(), d)))
+            .flat_map(|a| orders(&paths).into_iter().map(move |d| (a.clone(), d)))
         {
             let mut hops = hops();
             hops.set_mode(mode).unwrap();
-            let mut now: Vec<Way> = Vec::new();
+            let mut now: Vec<Path> = Vec::new();
             let mut id = None;
-            let steps: Vec<(bool, Way)> =
+            let steps: Vec<(bool, Path)> =
                 add.iter().map(|&w| (true, w)).chain(delete.iter().map(|&w| (false, w))).collect();
-            for (add, way) in steps {
+            for (add, path) in steps {
                 if add {
-                    now.push(way)
+                    now.push(path)
                 } else {
-                    now.retain(|w| *w != way)
+                    now.retain(|w| *w != path)
                 }
-                let key = HopKey::of_ways(now.clone());
+                let key = HopKey::of_paths(now.clone());
                 let new = hops.acquire_as(&key, HopAttrs::default(), id, &world).unwrap();
                 if let Some(old) = id.replace(new) {
                     hops.release(old);
@@ -235,10 +235,10 @@ fn every_order_of_adding_and_deleting_members() {
                 };
                 let row = hops.row(new).unwrap();
                 assert_eq!(row.slots, slots, "{mode:?} {now:?}");
-                for way in now.iter().filter(|_| slots > 0) {
-                    let action = action_to(&hops, *way);
+                for path in now.iter().filter(|_| slots > 0) {
+                    let action = action_to(&hops, *path);
                     let member = row.members.iter().find(|member| member.action == action).unwrap();
-                    let exact = f64::from(slots * way.weight) / f64::from(total);
+                    let exact = f64::from(slots * path.weight) / f64::from(total);
                     assert!((f64::from(member.slots) - exact).abs() < 1.0, "{mode:?} {now:?}");
                 }
             }
@@ -252,10 +252,10 @@ fn every_order_of_adding_and_deleting_members() {
 fn a_link_that_fails_changes_contents_in_place() {
     let mut world = World::default();
     let mut hops = hops();
-    let id = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 3), way(2, 2, 1)]), &world).unwrap();
+    let id = hops.acquire(&HopKey::of_paths(vec![path(1, 1, 3), path(2, 2, 1)]), &world).unwrap();
     let table = hops.table().clone();
     hops.take_grown();
-    let (a, b) = (action_to(&hops, way(1, 1, 1)), action_to(&hops, way(2, 2, 1)));
+    let (a, b) = (action_to(&hops, path(1, 1, 1)), action_to(&hops, path(2, 2, 1)));
     let before = flows(&table, id);
     assert_eq!(counts(&hops, id), [(a, 3072), (b, 1024)].into());
     world.down.insert(1);
@@ -267,7 +267,7 @@ fn a_link_that_fails_changes_contents_in_place() {
     world.down.clear();
     hops.refresh_link(2, &world).unwrap();
     hops.refresh_link(1, &world).unwrap();
-    let (a2, b2) = (action_to(&hops, way(1, 1, 1)), action_to(&hops, way(2, 2, 1)));
+    let (a2, b2) = (action_to(&hops, path(1, 1, 1)), action_to(&hops, path(2, 2, 1)));
     let again: Vec<ForwardingAction> =
         before.iter().map(|&action| if action == a { a2 } else { b2 }).collect();
     assert!(flows(&table, id) == again, "every flow is back where it was");
@@ -278,13 +278,13 @@ fn a_link_that_fails_changes_contents_in_place() {
 fn a_member_that_fails_moves_no_flow_of_the_others() {
     let mut world = World::default();
     let mut hops = hops();
-    let ways: Vec<Way> = (1..=7).map(|i| way(i, i.into(), 1 + u32::from(i) % 3)).collect();
-    let id = hops.acquire(&HopKey::of_ways(ways.clone()), &world).unwrap();
+    let paths: Vec<Path> = (1..=7).map(|i| path(i, i.into(), 1 + u32::from(i) % 3)).collect();
+    let id = hops.acquire(&HopKey::of_paths(paths.clone()), &world).unwrap();
     let table = hops.table().clone();
     let mut before = flows(&table, id);
     let group = table.group(id);
     for failed in 1..=7 {
-        let gone = action_to(&hops, ways[failed as usize - 1]);
+        let gone = action_to(&hops, paths[failed as usize - 1]);
         world.down.insert(failed);
         hops.refresh_link(failed, &world).unwrap();
         for (old, new) in before.iter().zip(flows(&table, id)) {
@@ -293,7 +293,7 @@ fn a_member_that_fails_moves_no_flow_of_the_others() {
         assert_eq!(table.group(id), group, "in the same slots");
         world.down.clear();
         hops.refresh_link(failed, &world).unwrap();
-        let back = action_to(&hops, ways[failed as usize - 1]);
+        let back = action_to(&hops, paths[failed as usize - 1]);
         for (old, new) in before.iter().zip(flows(&table, id)) {
             assert_eq!(new, if *old == gone { back } else { *old });
         }
@@ -311,9 +311,9 @@ fn how_many_flows_move_in_each_mode() {
         let mut world = World::default();
         let mut hops = hops();
         hops.set_mode(mode).unwrap();
-        let mut ways: Vec<Way> = (1..=members).map(|i| way(i, 2, 1)).collect();
-        ways[0].link = Some(1);
-        let id = hops.acquire(&HopKey::of_ways(ways), &world).unwrap();
+        let mut paths: Vec<Path> = (1..=members).map(|i| path(i, 2, 1)).collect();
+        paths[0].link = Some(1);
+        let id = hops.acquire(&HopKey::of_paths(paths), &world).unwrap();
         let before = flows(hops.table(), id);
         world.down.insert(1);
         hops.refresh_link(1, &world).unwrap();
@@ -330,15 +330,15 @@ fn how_many_flows_move_in_each_mode() {
 }
 
 #[test]
-fn a_route_that_loses_a_way_keeps_the_flows_of_the_rest() {
+fn a_route_that_loses_a_path_keeps_the_flows_of_the_rest() {
     let world = World::default();
     let mut hops = hops();
-    let ways: Vec<Way> = (1..=5).map(|i| way(i, i.into(), 1)).collect();
-    let key = HopKey::of_ways(ways.clone());
+    let paths: Vec<Path> = (1..=5).map(|i| path(i, i.into(), 1)).collect();
+    let key = HopKey::of_paths(paths.clone());
     let old = hops.acquire(&key, &world).unwrap();
-    let rest = HopKey::of_ways([&ways[..2], &ways[3..]].concat());
+    let rest = HopKey::of_paths([&paths[..2], &paths[3..]].concat());
     let new = hops.acquire_as(&rest, HopAttrs::default(), Some(old), &world).unwrap();
-    let gone = action_to(&hops, ways[2]);
+    let gone = action_to(&hops, paths[2]);
     let (before, after) = (flows(hops.table(), old), flows(hops.table(), new));
     for (before, after) in before.iter().zip(&after) {
         assert!(before == after || *before == gone);
@@ -357,10 +357,10 @@ fn objects_are_written_once_for_all_their_routes() {
     let id = hops.acquire(&object(9), &world).unwrap();
     assert_eq!(hops.table().action(id, 0), ForwardingAction::Unreachable, "not announced yet");
     world.objects.insert(9, ObjectTarget::Group(vec![(1, 1), (2, 1)]));
-    world.objects.insert(1, ObjectTarget::Way(way(1, 1, 1)));
+    world.objects.insert(1, ObjectTarget::Path(path(1, 1, 1)));
     hops.refresh_object(0, 9, &world).unwrap();
     assert_eq!(counts(&hops, id).len(), 1, "a member is still to come");
-    world.objects.insert(2, ObjectTarget::Way(way(2, 2, 1)));
+    world.objects.insert(2, ObjectTarget::Path(path(2, 2, 1)));
     hops.refresh_object(0, 2, &world).unwrap();
     assert_eq!(counts(&hops, id).len(), 2);
     world.objects.insert(9, ObjectTarget::Blackhole);
@@ -380,10 +380,11 @@ fn recursive_gateways_follow_their_route() {
     let mut hops = hops();
     let near = hops.acquire(&connected(3), &world).unwrap();
     world.lead("10.0.0.0/24", near);
-    let way7 = Way { link: None, ..way(7, 0, 1) };
-    let id = hops.acquire(&HopKey::Way(way7), &world).unwrap();
-    assert_eq!(hops.table().action(id, 0), action_to(&hops, way(7, 3, 1)));
-    let other = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 1), way(2, 2, 1)]), &world).unwrap();
+    let way7 = Path { link: None, ..path(7, 0, 1) };
+    let id = hops.acquire(&HopKey::Path(way7), &world).unwrap();
+    assert_eq!(hops.table().action(id, 0), action_to(&hops, path(7, 3, 1)));
+    let other =
+        hops.acquire(&HopKey::of_paths(vec![path(1, 1, 1), path(2, 2, 1)]), &world).unwrap();
     world.lead("10.0.0.0/28", other);
     hops.refresh_routes(prefixes(&["10.0.0.0/28"]), &world).unwrap();
     assert_eq!(counts(&hops, id), counts(&hops, other));
@@ -402,11 +403,11 @@ fn recursive_gateways_follow_their_route() {
 fn a_gateway_on_several_links_is_the_neighbor_on_each() {
     let mut world = World::default();
     let mut hops = hops();
-    let ways = [1, 2].map(|link| Way { gateway: None, link: Some(link), weight: 1 });
-    let near = hops.acquire(&HopKey::of_ways(ways.to_vec()), &world).unwrap();
+    let paths = [1, 2].map(|link| Path { gateway: None, link: Some(link), weight: 1 });
+    let near = hops.acquire(&HopKey::of_paths(paths.to_vec()), &world).unwrap();
     world.lead("10.0.0.0/24", near);
-    let id = hops.acquire(&HopKey::Way(Way { link: None, ..way(7, 0, 1) }), &world).unwrap();
-    let want = [(action_to(&hops, way(7, 1, 1)), 2048), (action_to(&hops, way(7, 2, 1)), 2048)];
+    let id = hops.acquire(&HopKey::Path(Path { link: None, ..path(7, 0, 1) }), &world).unwrap();
+    let want = [(action_to(&hops, path(7, 1, 1)), 2048), (action_to(&hops, path(7, 2, 1)), 2048)];
     assert_eq!(counts(&hops, id), want.into());
 }
 
@@ -415,16 +416,16 @@ fn a_gateway_on_several_links_is_the_neighbor_on_each() {
 fn loops_end() {
     let mut world = World::default();
     let mut hops = hops();
-    let ways: Vec<Way> = (1..=16).map(|i| far([192, 0, 2, i])).collect();
-    let id = hops.acquire(&HopKey::of_ways(ways.clone()), &world).unwrap();
+    let paths: Vec<Path> = (1..=16).map(|i| far([192, 0, 2, i])).collect();
+    let id = hops.acquire(&HopKey::of_paths(paths.clone()), &world).unwrap();
     world.lead("192.0.2.0/24", id);
     hops.refresh_routes(prefixes(&["192.0.2.0/24"]), &world).unwrap();
     assert_eq!(hops.content(id), []);
     // The same through sixteen entries that differ, so that no key repeats at once.
     for i in 0..16 {
-        let mut ways = ways.clone();
-        ways[i].weight = 2;
-        let id = hops.acquire(&HopKey::of_ways(ways), &world).unwrap();
+        let mut paths = paths.clone();
+        paths[i].weight = 2;
+        let id = hops.acquire(&HopKey::of_paths(paths), &world).unwrap();
         world.lead(&format!("192.0.2.{}/32", i + 1), id);
     }
     hops.refresh(&world).unwrap();
@@ -441,13 +442,13 @@ fn only_what_depends_on_a_change_is_worked_out() {
     for id in 0..10_000u32 {
         let [.., a, b] = id.to_be_bytes();
         let gateway = Some(IpAddr::from([10, 1, a, b]));
-        let target = ObjectTarget::Way(Way { gateway, link: Some(1 + id % 5), weight: 1 });
+        let target = ObjectTarget::Path(Path { gateway, link: Some(1 + id % 5), weight: 1 });
         world.objects.insert(id, target);
         hops.acquire(&object(id), &world).unwrap();
     }
     for i in 0..100 {
-        hops.acquire(&HopKey::Way(far([10, 2, 0, i])), &world).unwrap();
-        hops.acquire(&HopKey::of_ways(vec![far([10, 2, 0, i]), way(1, 9, 1)]), &world).unwrap();
+        hops.acquire(&HopKey::Path(far([10, 2, 0, i])), &world).unwrap();
+        hops.acquire(&HopKey::of_paths(vec![far([10, 2, 0, i]), path(1, 9, 1)]), &world).unwrap();
     }
     assert_eq!((hops.len(), hops.gateways()), (10_201, 100));
     let mut before = hops.counts();
@@ -502,13 +503,13 @@ fn routes_that_change_and_change_back() {
     let mut hops = hops();
     let (a, b) = (hops.acquire(&connected(1), &world), hops.acquire(&connected(2), &world));
     world.lead("10.0.0.0/24", a.clone().unwrap());
-    let old = hops.acquire(&HopKey::Way(far([10, 0, 0, 9])), &world).unwrap();
+    let old = hops.acquire(&HopKey::Path(far([10, 0, 0, 9])), &world).unwrap();
     world.lead("10.0.0.0/24", b.unwrap());
-    let ways = vec![far([10, 0, 0, 9]), way(1, 9, 1)];
-    let new = hops.acquire(&HopKey::of_ways(ways), &world).unwrap();
+    let paths = vec![far([10, 0, 0, 9]), path(1, 9, 1)];
+    let new = hops.acquire(&HopKey::of_paths(paths), &world).unwrap();
     world.lead("10.0.0.0/24", a.unwrap());
     hops.refresh_routes(prefixes(&["10.0.0.0/24"]), &world).unwrap();
-    let action = action_to(&hops, way(9, 1, 1));
+    let action = action_to(&hops, path(9, 1, 1));
     assert_eq!(hops.content(old), [(action, 1)]);
     assert!(hops.content(new).contains(&(action, 1)));
 }
@@ -535,7 +536,7 @@ fn ids_are_reused_only_after_the_readers() {
     let world = World::default();
     let mut hops = hops();
     let mut grace = Slow::default();
-    let key = |last| HopKey::of_ways(vec![way(last, 1, 1), way(last, 2, 1)]);
+    let key = |last| HopKey::of_paths(vec![path(last, 1, 1), path(last, 2, 1)]);
     let first = hops.acquire(&key(1), &world).unwrap();
     let word = hops.table().action(first, 0);
     hops.release(first);
@@ -557,8 +558,8 @@ fn the_table_grows_and_says_so() {
     hops.take_grown();
     let ids: Vec<_> = (1..100)
         .map(|i| {
-            let ways = vec![way(i, 1, 1), way(i, 3, 1), way(i, 2, 2)];
-            hops.acquire(&HopKey::of_ways(ways), &world).unwrap()
+            let paths = vec![path(i, 1, 1), path(i, 3, 1), path(i, 2, 2)];
+            hops.acquire(&HopKey::of_paths(paths), &world).unwrap()
         })
         .collect();
     assert!(hops.take_grown() && !hops.take_grown());
@@ -577,8 +578,8 @@ fn the_table_grows_and_says_so() {
 fn groups_change_their_layout_with_the_mode() {
     let world = World::default();
     let mut hops = NextHops::new(8, 8, 8).unwrap();
-    let id = hops.acquire(&HopKey::of_ways(vec![way(1, 1, 2), way(2, 2, 3)]), &world).unwrap();
-    let single = hops.acquire(&HopKey::Way(way(1, 1, 1)), &world).unwrap();
+    let id = hops.acquire(&HopKey::of_paths(vec![path(1, 1, 2), path(2, 2, 3)]), &world).unwrap();
+    let single = hops.acquire(&HopKey::Path(path(1, 1, 1)), &world).unwrap();
     assert_eq!(hops.row(id).unwrap().slots, 256);
     hops.set_mode(GroupMode::Slots).unwrap();
     assert_eq!((hops.row(id).unwrap().slots, hops.row(single).unwrap().slots), (5, 0));
@@ -592,7 +593,7 @@ fn groups_change_their_layout_with_the_mode() {
 fn rows_say_what_is_shown() {
     let mut world = World::default();
     let mut hops = hops();
-    let group = HopKey::of_ways(vec![way(1, 1, 1), way(2, 2, 3)]);
+    let group = HopKey::of_paths(vec![path(1, 1, 1), path(2, 2, 3)]);
     let attrs = HopAttrs { flags: HopFlags::DEFAULT, mtu: 1400, table: MAIN_TABLE };
     let id = hops.acquire_as(&group, attrs, None, &world).unwrap();
     let row = hops.row(id).unwrap();
@@ -601,16 +602,16 @@ fn rows_say_what_is_shown() {
     assert_eq!((row.gateway(), row.link()), (None, None));
     let members: Vec<_> = row.members.iter().map(|m| (m.weight, m.slots)).collect();
     assert_eq!(members, [(1, 64), (3, 192)]);
-    world.objects.insert(5, ObjectTarget::Way(way(7, 4, 1)));
+    world.objects.insert(5, ObjectTarget::Path(path(7, 4, 1)));
     world.lead("10.0.0.0/24", NextHopId(999));
     let ids = [
-        hops.acquire(&HopKey::Way(way(3, 3, 1)), &world).unwrap(),
+        hops.acquire(&HopKey::Path(path(3, 3, 1)), &world).unwrap(),
         hops.acquire(&connected(4), &world).unwrap(),
         hops.acquire(&object(5), &world).unwrap(),
         hops.acquire(&HopKey::Blackhole, &world).unwrap(),
         hops.acquire(&HopKey::Prohibit, &world).unwrap(),
         hops.acquire(&HopKey::Local, &world).unwrap(),
-        hops.acquire(&HopKey::Way(far([10, 0, 0, 8])), &world).unwrap(),
+        hops.acquire(&HopKey::Path(far([10, 0, 0, 8])), &world).unwrap(),
     ];
     let shown: Vec<_> = ids
         .map(|id| {
@@ -637,50 +638,50 @@ fn refused(result: Result<(), HopError>) -> String {
 }
 
 #[test]
-fn bad_ways_are_refused_before_anything_changes() {
+fn bad_paths_are_refused_before_anything_changes() {
     let mut world = World::default();
     let mut hops = hops();
     let near = hops.acquire(&connected(3), &world).unwrap();
     world.lead("10.0.0.0/24", near);
     let say = |key: &HopKey| refused(hops.check(key, None, &world));
     assert_eq!(
-        say(&HopKey::Way(Way { gateway: None, link: None, weight: 1 })),
+        say(&HopKey::Path(Path { gateway: None, link: None, weight: 1 })),
         "a way needs a gateway or a device"
     );
-    assert_eq!(say(&HopKey::Way(way(1, 77, 1))), "device 77 is not known");
+    assert_eq!(say(&HopKey::Path(path(1, 77, 1))), "device 77 is not known");
     assert_eq!(
-        say(&HopKey::Way(far([192, 0, 2, 1]))),
+        say(&HopKey::Path(far([192, 0, 2, 1]))),
         "gateway 192.0.2.1: no route to it in table 254"
     );
     assert_eq!(say(&object(4)), "next hop 4 is not known");
-    let many: Vec<Way> = (0..=255).map(|i| way(i, 1, 1)).chain([way(0, 2, 1)]).collect();
-    assert_eq!(say(&HopKey::of_ways(many.clone())), "group has 257 members, at most 256");
-    let heavy = HopKey::of_ways(vec![way(1, 1, 1), way(2, 1, 65_536)]);
+    let many: Vec<Path> = (0..=255).map(|i| path(i, 1, 1)).chain([path(0, 2, 1)]).collect();
+    assert_eq!(say(&HopKey::of_paths(many.clone())), "group has 257 members, at most 256");
+    let heavy = HopKey::of_paths(vec![path(1, 1, 1), path(2, 1, 65_536)]);
     assert_eq!(say(&heavy), "weight 65536 of member 2 is over 65535");
     assert_eq!(
         refused(hops.check_shape(&HopKey::Group(Box::new([
-            way(1, 1, 1),
-            way(2, 1, 1),
-            way(1, 1, 3)
+            path(1, 1, 1),
+            path(2, 1, 1),
+            path(1, 1, 3)
         ])))),
         "member 3 is in the group twice"
     );
     let v6 = Some((MAIN_TABLE, AnyPrefix::parse("2001:db8::/32").unwrap()));
     assert_eq!(
-        refused(hops.check(&HopKey::Way(way(1, 1, 1)), v6, &world)),
+        refused(hops.check(&HopKey::Path(path(1, 1, 1)), v6, &world)),
         "gateway 10.0.0.1 is out of family: an IPv6 route needs an IPv6 gateway"
     );
     let v4 = Some((MAIN_TABLE, AnyPrefix::parse("192.0.2.0/24").unwrap()));
-    assert_eq!(hops.check(&HopKey::Way(way(1, 1, 1)), v4, &world), Ok(()));
-    assert_eq!(hops.check(&HopKey::Way(far([10, 0, 0, 5])), v4, &world), Ok(()));
+    assert_eq!(hops.check(&HopKey::Path(path(1, 1, 1)), v4, &world), Ok(()));
+    assert_eq!(hops.check(&HopKey::Path(far([10, 0, 0, 5])), v4, &world), Ok(()));
     assert_eq!(hops.check(&HopKey::Blackhole, v6, &world), Ok(()));
     // Events are taken as they come, but not these.
-    for key in [heavy, HopKey::of_ways(many)] {
+    for key in [heavy, HopKey::of_paths(many)] {
         assert!(hops.acquire(&key, &world).is_err());
     }
     hops.set_mode(GroupMode::Slots).unwrap();
-    let many: Vec<Way> = (0..65).map(|i| way(i, 1, 1)).collect();
-    let error = hops.acquire(&HopKey::of_ways(many), &world).unwrap_err();
+    let many: Vec<Path> = (0..65).map(|i| path(i, 1, 1)).collect();
+    let error = hops.acquire(&HopKey::of_paths(many), &world).unwrap_err();
     assert_eq!(error, HopError::Members { max: 64, got: 65 });
     assert_eq!((hops.len(), hops.adjacencies().count(), hops.waiting()), (1, 0, 0));
 }
@@ -692,7 +693,7 @@ fn loops_are_refused() {
     let near = hops.acquire(&connected(3), &world).unwrap();
     world.lead("10.0.0.0/24", near);
     let route = |prefix: &str| Some((MAIN_TABLE, AnyPrefix::parse(prefix).unwrap()));
-    let a = HopKey::Way(far([10, 0, 0, 7]));
+    let a = HopKey::Path(far([10, 0, 0, 7]));
     // A route that would be the one to its own gateway.
     assert_eq!(
         refused(hops.check(&a, route("10.0.0.7/32"), &world)),
@@ -700,9 +701,9 @@ fn loops_are_refused() {
     );
     assert_eq!(hops.check(&a, route("10.0.0.0/8"), &world), Ok(()), "the shorter one is not");
     // Two routes, each by a gateway behind the other.
-    let first = hops.acquire(&HopKey::Way(far([172, 16, 0, 1])), &world).unwrap();
+    let first = hops.acquire(&HopKey::Path(far([172, 16, 0, 1])), &world).unwrap();
     world.lead("172.17.0.0/16", first);
-    let second = HopKey::Way(far([172, 17, 0, 1]));
+    let second = HopKey::Path(far([172, 17, 0, 1]));
     assert_eq!(
         refused(hops.check(&second, route("172.16.0.0/16"), &world)),
         "gateway 172.16.0.1 is reached through itself"
@@ -710,17 +711,17 @@ fn loops_are_refused() {
     // And when it is there already.
     let second = hops.acquire(&second, &world).unwrap();
     world.lead("172.16.0.0/16", second);
-    let third = HopKey::of_ways(vec![way(1, 1, 1), far([172, 16, 9, 9])]);
+    let third = HopKey::of_paths(vec![path(1, 1, 1), far([172, 16, 9, 9])]);
     assert!(refused(hops.check(&third, None, &world)).ends_with("is reached through itself"));
     // A long chain is no loop, but too long.
     for i in 1..20 {
-        let hop = hops.acquire(&HopKey::Way(far([11, i - 1, 0, 1])), &world).unwrap();
+        let hop = hops.acquire(&HopKey::Path(far([11, i - 1, 0, 1])), &world).unwrap();
         world.lead(&format!("11.{i}.0.0/16"), hop);
     }
     world.lead("11.0.0.0/16", near);
-    assert_eq!(hops.check(&HopKey::Way(far([11, 7, 0, 1])), None, &world), Ok(()));
+    assert_eq!(hops.check(&HopKey::Path(far([11, 7, 0, 1])), None, &world), Ok(()));
     assert_eq!(
-        refused(hops.check(&HopKey::Way(far([11, 19, 0, 1])), None, &world)),
+        refused(hops.check(&HopKey::Path(far([11, 19, 0, 1])), None, &world)),
         "gateway 11.11.0.1 is more than 8 routes away"
     );
 }
@@ -729,7 +730,7 @@ fn loops_are_refused() {
 fn bad_objects_are_refused() {
     let mut world = World::default();
     let hops = hops();
-    world.objects.insert(1, ObjectTarget::Way(way(1, 1, 1)));
+    world.objects.insert(1, ObjectTarget::Path(path(1, 1, 1)));
     world.objects.insert(2, ObjectTarget::Group(vec![(1, 1)]));
     world.objects.insert(3, ObjectTarget::Blackhole);
     let group = |members: &[(u32, u32)]| ObjectTarget::Group(members.to_vec());
@@ -740,7 +741,7 @@ fn bad_objects_are_refused() {
     assert_eq!(say(&group(&[(1, 1), (1, 2)])), "member 2 is in the group twice");
     assert_eq!(say(&group(&[])), "a group needs members");
     assert_eq!(say(&group(&[(1, 70_000)])), "weight 70000 of member 1 is over 65535");
-    assert_eq!(say(&ObjectTarget::Way(way(1, 44, 1))), "device 44 is not known");
+    assert_eq!(say(&ObjectTarget::Path(path(1, 44, 1))), "device 44 is not known");
     assert_eq!(hops.check_object(0, 9, &group(&[(1, 1), (3, 9)]), &world), Ok(()));
     // A route that names a group that came in by events, nested.
     world.objects.insert(5, group(&[(2, 1)]));
@@ -755,7 +756,7 @@ fn a_full_table_refuses_and_goes_on() {
     let world = World::default();
     let mut hops = hops();
     hops.max_hops = 2;
-    let key = |last| HopKey::Way(way(last, 1, 1));
+    let key = |last| HopKey::Path(path(last, 1, 1));
     let first = hops.acquire(&key(1), &world).unwrap();
     hops.acquire(&key(2), &world).unwrap();
     let full = "next hops limit exceeded: need 3, at most 2";
@@ -772,8 +773,8 @@ fn a_full_table_refuses_and_goes_on() {
 fn what_could_not_be_written_is_tried_again() {
     let mut world = World::default();
     let mut hops = hops();
-    world.objects.insert(1, ObjectTarget::Way(way(1, 1, 1)));
-    world.objects.insert(2, ObjectTarget::Way(way(2, 2, 1)));
+    world.objects.insert(1, ObjectTarget::Path(path(1, 1, 1)));
+    world.objects.insert(2, ObjectTarget::Path(path(2, 2, 1)));
     world.objects.insert(9, ObjectTarget::Group(vec![(1, 1)]));
     let id = hops.acquire(&object(9), &world).unwrap();
     let old = hops.table().action(id, 0);
@@ -837,7 +838,7 @@ proptest! {
                 Op::Object(id, members) => {
                     let target = match members[..] {
                         [] => ObjectTarget::Blackhole,
-                        [link] => ObjectTarget::Way(way(9, link, 1)),
+                        [link] => ObjectTarget::Path(path(9, link, 1)),
                         _ => ObjectTarget::Group(members.iter().map(|&m| (m, m)).collect()),
                     };
                     world.objects.insert(id, target);
@@ -857,15 +858,15 @@ proptest! {
                     }
                     hops.refresh_routes([prefix].into_iter(), &world).unwrap();
                 }
-                Op::Acquire(ways) => {
-                    let ways = ways
+                Op::Acquire(paths) => {
+                    let paths = paths
                         .into_iter()
-                        .map(|(gateway, link)| Way {
+                        .map(|(gateway, link)| Path {
                             link: (link > 0).then_some(link),
-                            ..way(gateway, 0, 1)
+                            ..path(gateway, 0, 1)
                         })
                         .collect();
-                    let key = HopKey::of_ways(ways);
+                    let key = HopKey::of_paths(paths);
                     held.push(hops.acquire_as(&key, HopAttrs::default(), held.last().copied(), &world).unwrap());
                 }
                 Op::AcquireObject(id) => held.push(hops.acquire(&object(id), &world).unwrap()),

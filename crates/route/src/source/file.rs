@@ -7,7 +7,7 @@
 //!
 //! Cost: that of the parser, see there.
 
-use std::path::Path;
+use std::path;
 use std::time::Instant;
 
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
@@ -15,7 +15,7 @@ use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use super::table::decompress::Decoded;
 use super::table::{FileHop, TableEntry, TableParser};
 use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
-use crate::event::{MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target, Way};
+use crate::event::{MAIN_TABLE, Path, RouteEvent, RouteKey, RouteUpdate, Target};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "file",
@@ -52,9 +52,9 @@ impl FileSource {
                     continue;
                 }
             };
-            let way = Way { gateway: Some(gateway), link: None, weight: 1 };
+            let path = Path { gateway: Some(gateway), link: None, weight: 1 };
             let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
-            sink(RouteEvent::Route(RouteUpdate::new(key, Target::Way(way))));
+            sink(RouteEvent::Route(RouteUpdate::new(key, Target::Path(path))));
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl RouteSource for FileSource {
 /// Whatever ended the file early; everything before has been said, and `EndOfTable` too.
 pub fn feed(
     source: &mut dyn RouteSource,
-    path: &Path,
+    path: &path::Path,
     sink: &mut dyn FnMut(RouteEvent),
 ) -> Result<(), SourceError> {
     let name = path.display().to_string();

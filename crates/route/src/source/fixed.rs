@@ -6,10 +6,10 @@
 
 use std::time::Instant;
 
-use super::line::{Line, LineWay, check_ways, verdict};
+use super::line::{Line, LinePath, check_paths, verdict};
 use super::words::unknown;
 use super::{RouteSource, SourceError, SourceKind, SourceSpec, Transport};
-use crate::event::{MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target, Way};
+use crate::event::{MAIN_TABLE, Path, RouteEvent, RouteKey, RouteUpdate, Target};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "fixed",
@@ -74,15 +74,15 @@ fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
 }
 
 fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
-    let Line { prefix, ways, verdict: word, metric, mtu, table, .. } =
+    let Line { prefix, paths, verdict: word, metric, mtu, table, .. } =
         Line::parse(line.split_ascii_whitespace(), &[])?;
-    let of = |way: &LineWay<'_>| {
-        let link = way.dev.map(|name| link(name, links)).transpose()?;
-        Ok(Way { gateway: way.gateway, link, weight: way.weight })
+    let of = |path: &LinePath<'_>| {
+        let link = path.dev.map(|name| link(name, links)).transpose()?;
+        Ok(Path { gateway: path.gateway, link, weight: path.weight })
     };
-    let ways = ways.iter().map(of).collect::<Result<Vec<Way>, String>>()?;
-    check_ways(prefix, &ways)?;
-    let target = match (word, ways.len()) {
+    let paths = paths.iter().map(of).collect::<Result<Vec<Path>, String>>()?;
+    check_paths(prefix, &paths)?;
+    let target = match (word, paths.len()) {
         (Some(word), 0) if mtu.is_none() => verdict(word).expect("one of its words"),
         (Some(word), _) => {
             let others = "no `via`, `dev` or `mtu` may stand with it";
@@ -91,8 +91,8 @@ fn parse(line: &str, links: &[(String, u32)]) -> Result<RouteUpdate, String> {
         (None, 0) => {
             return Err(format!("where to? `{prefix} via GATEWAY` or `{prefix} blackhole`"));
         }
-        (None, 1) => Target::Way(ways[0]),
-        (None, _) => Target::Ways(ways),
+        (None, 1) => Target::Path(paths[0]),
+        (None, _) => Target::Paths(paths),
     };
     let (table, metric) = (table.unwrap_or(MAIN_TABLE), metric.unwrap_or(0));
     let key = RouteKey { table, prefix, metric };
@@ -121,32 +121,32 @@ mod tests {
         parse(line, &spec(&[]).links)
     }
 
-    fn way(gateway: &str, link: Option<u32>, weight: u32) -> Way {
-        Way { gateway: Some(gateway.parse().unwrap()), link, weight }
+    fn path(gateway: &str, link: Option<u32>, weight: u32) -> Path {
+        Path { gateway: Some(gateway.parse().unwrap()), link, weight }
     }
 
     #[test]
     fn routes_of_every_form() {
         for (line, prefix, metric, target) in [
-            ("10.0.0.0/8 via 192.0.2.1", "10.0.0.0/8", 0, Target::Way(way("192.0.2.1", None, 1))),
+            ("10.0.0.0/8 via 192.0.2.1", "10.0.0.0/8", 0, Target::Path(path("192.0.2.1", None, 1))),
             (
                 "::/0 via fe80::1 dev eth1 metric 5",
                 "::/0",
                 5,
-                Target::Way(way("fe80::1", Some(3), 1)),
+                Target::Path(path("fe80::1", Some(3), 1)),
             ),
-            ("default via 192.0.2.1", "0.0.0.0/0", 0, Target::Way(way("192.0.2.1", None, 1))),
+            ("default via 192.0.2.1", "0.0.0.0/0", 0, Target::Path(path("192.0.2.1", None, 1))),
             (
                 "10.0.0.0/8 dev eth0",
                 "10.0.0.0/8",
                 0,
-                Target::Way(Way { gateway: None, link: Some(2), weight: 1 }),
+                Target::Path(Path { gateway: None, link: Some(2), weight: 1 }),
             ),
             (
                 "10.0.0.0/8 via 192.0.2.1 dev eth0 weight 3  via 2001:db8::1 metric 7",
                 "10.0.0.0/8",
                 7,
-                Target::Ways(vec![way("192.0.2.1", Some(2), 3), way("2001:db8::1", None, 1)]),
+                Target::Paths(vec![path("192.0.2.1", Some(2), 3), path("2001:db8::1", None, 1)]),
             ),
             ("10.0.0.1 blackhole", "10.0.0.1/32", 0, Target::Blackhole),
             ("2001:db8::/32 metric 9 unreachable", "2001:db8::/32", 9, Target::Unreachable),

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::{Prefix, PrefixError};
 
 use super::words::unknown;
-use crate::event::{AnyPrefix, Target, Way, is_station};
+use crate::event::{AnyPrefix, Path, Target, is_station};
 use crate::nexthop::MAX_WEIGHT;
 
 /// What may stand behind a prefix, for the nearest word.
@@ -27,7 +27,7 @@ pub struct Line<'a> {
     /// Where it leads.
     pub prefix: AnyPrefix,
     /// By which ways.
-    pub ways: Vec<LineWay<'a>>,
+    pub paths: Vec<LinePath<'a>>,
     /// The word of [`verdict`], instead of ways.
     pub verdict: Option<&'a str>,
     /// Lower wins.
@@ -44,7 +44,7 @@ pub struct Line<'a> {
 
 /// A way as a line says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LineWay<'a> {
+pub struct LinePath<'a> {
     /// The next router.
     pub gateway: Option<IpAddr>,
     /// Name of a link.
@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
         let mut words = words.into_iter();
         let first = words.next().ok_or("empty: `PREFIX via GATEWAY` is needed")?;
         // Weight 0 is one that was not said.
-        let mut ways: Vec<LineWay<'_>> = Vec::new();
+        let mut paths: Vec<LinePath<'_>> = Vec::new();
         let (mut verdict, mut all) = (None, false);
         let (mut metric, mut mtu, mut table, mut expires) = (None, None, None, None);
         while let Some(word) = words.next() {
@@ -76,13 +76,13 @@ impl<'a> Line<'a> {
             match word {
                 "via" => {
                     let gateway = Some(gateway(value("a gateway")?)?);
-                    ways.push(LineWay { gateway, dev: None, weight: 0 });
+                    paths.push(LinePath { gateway, dev: None, weight: 0 });
                 }
                 "dev" => {
                     let dev = Some(value("the name of a link")?);
-                    match ways.last_mut() {
-                        None => ways.push(LineWay { gateway: None, dev, weight: 0 }),
-                        Some(way) if way.dev.is_none() && way.weight == 0 => way.dev = dev,
+                    match paths.last_mut() {
+                        None => paths.push(LinePath { gateway: None, dev, weight: 0 }),
+                        Some(path) if path.dev.is_none() && path.weight == 0 => path.dev = dev,
                         Some(_) => {
                             return Err("`dev` belongs right behind its `via GATEWAY`".into());
                         }
@@ -90,8 +90,8 @@ impl<'a> Line<'a> {
                 }
                 "weight" => {
                     let weight = number(word, value("a number")?, 1, MAX_WEIGHT)?;
-                    let way = ways.last_mut().filter(|way| way.weight == 0);
-                    way.ok_or("`weight` belongs right behind one `via GATEWAY`")?.weight = weight;
+                    let path = paths.last_mut().filter(|path| path.weight == 0);
+                    path.ok_or("`weight` belongs right behind one `via GATEWAY`")?.weight = weight;
                 }
                 "metric" | "mtu" | "table" | "expires" if known(more, word) => {
                     let (of, max) = match word {
@@ -107,9 +107,9 @@ impl<'a> Line<'a> {
                 other => return Err(unknown("word", other, WORDS.iter().chain(more).copied())),
             }
         }
-        let prefix = prefix(first, &ways)?;
-        for way in &mut ways {
-            way.weight = way.weight.max(1);
+        let prefix = prefix(first, &paths)?;
+        for path in &mut paths {
+            path.weight = path.weight.max(1);
         }
         let mtu = mtu.map(|mtu| u16::try_from(mtu).expect("read as one"));
         let min = prefix.min_mtu();
@@ -118,7 +118,7 @@ impl<'a> Line<'a> {
             return Err(format!("`mtu {mtu}`: IPv{family} needs at least {min}, 0 is the link's"));
         }
         let table = table.filter(|&number| number != 0);
-        Ok(Self { prefix, ways, verdict, metric, mtu, table, expires, all })
+        Ok(Self { prefix, paths, verdict, metric, mtu, table, expires, all })
     }
 }
 
@@ -150,9 +150,9 @@ pub fn gateway(text: &str) -> Result<IpAddr, String> {
 ///
 /// # Errors
 /// What is needed instead.
-pub fn check_ways(prefix: AnyPrefix, ways: &[Way]) -> Result<(), String> {
-    for (index, way) in ways.iter().enumerate() {
-        match (way.gateway, way.link) {
+pub fn check_paths(prefix: AnyPrefix, paths: &[Path]) -> Result<(), String> {
+    for (index, path) in paths.iter().enumerate() {
+        match (path.gateway, path.link) {
             (None, None) => return Err("a way needs a gateway or a device".into()),
             (Some(IpAddr::V4(gateway)), _) if prefix.family() == 6 => {
                 return Err(format!("{gateway} is no gateway for IPv6: an IPv6 address is needed"));
@@ -162,8 +162,8 @@ pub fn check_ways(prefix: AnyPrefix, ways: &[Way]) -> Result<(), String> {
             }
             _ => {}
         }
-        let same = |other: &Way| (other.gateway, other.link) == (way.gateway, way.link);
-        if ways[..index].iter().any(same) {
+        let same = |other: &Path| (other.gateway, other.link) == (path.gateway, path.link);
+        if paths[..index].iter().any(same) {
             return Err("the same way twice: give it a larger `weight` instead".into());
         }
     }
@@ -174,9 +174,9 @@ fn known(more: &[&str], word: &str) -> bool {
     WORDS.contains(&word) || more.contains(&word)
 }
 
-fn prefix(text: &str, ways: &[LineWay<'_>]) -> Result<AnyPrefix, String> {
+fn prefix(text: &str, paths: &[LinePath<'_>]) -> Result<AnyPrefix, String> {
     if text == "default" {
-        return match ways.iter().find_map(|way| way.gateway) {
+        return match paths.iter().find_map(|path| path.gateway) {
             Some(IpAddr::V4(_)) => Ok(AnyPrefix::V4(Prefix::ALL)),
             Some(IpAddr::V6(_)) => Ok(AnyPrefix::V6(Prefix::ALL)),
             None => Err("`default` of which family? write 0.0.0.0/0 or ::/0".into()),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use fingerpost_lpm::{Addr, Algorithm, NextHopId};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
-    NeighborState, NeighborUpdate, RouteEvent, RouteKey, RouteUpdate, SourceId, Target, Way,
+    NeighborState, NeighborUpdate, Path, RouteEvent, RouteKey, RouteUpdate, SourceId, Target,
 };
 
 const LINK: u32 = 2;
@@ -51,8 +51,8 @@ impl Lab {
             AnyPrefix::V4(_) => gateway_v4(hop),
             AnyPrefix::V6(_) => gateway_v6(hop),
         };
-        let way = Way { gateway: Some(gateway), link: Some(LINK), weight: 1 };
-        let target = Target::Way(way);
+        let path = Path { gateway: Some(gateway), link: Some(LINK), weight: 1 };
+        let target = Target::Path(path);
         self.event(RouteEvent::Route(RouteUpdate::new(key, target)));
     }
 

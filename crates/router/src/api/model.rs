@@ -6,14 +6,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One way out of a route.
+/// One path of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Way {
+pub(crate) struct Path {
     /// The next router; null where the destination itself is on the link.
     pub(crate) gateway: Option<String>,
     /// The interface; null where the route to the gateway decides.
     pub(crate) dev: Option<String>,
-    /// Share among the ways of the route.
+    /// Share among the paths of the route.
     pub(crate) weight: u32,
     /// Of a route: it ends by itself in so many seconds; left out where it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,13 +44,13 @@ pub(crate) struct Route {
     /// Number of the next-hop object that it names, of its source; left out where it names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) object: Option<u32>,
-    /// Its ways, or those of its next-hop object; none where it does not lead out.
-    pub(crate) ways: Vec<Way>,
+    /// Its paths, or those of its next-hop object; empty where it does not forward.
+    pub(crate) paths: Vec<Path>,
     /// Largest IP packet that it states, in bytes; null for what the link carries.
     pub(crate) mtu: Option<u16>,
     /// Index of its next hop or group.
     pub(crate) nexthop: u32,
-    /// One without ways ends by itself in so many seconds; left out where it stays.
+    /// Seconds until a route without paths expires; left out where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
 }
@@ -471,25 +471,25 @@ pub(crate) enum Action {
     Add,
     /// Another way for a route that is there; of several, the one of that gateway.
     Change,
-    /// A new route, or further ways of one.
+    /// Adds a route, or paths to one.
     Append,
-    /// A new route, or another way in the place of the present ones.
+    /// Adds a route, or replaces all of its paths.
     Replace,
-    /// No route, or some ways fewer.
+    /// Deletes a route, or some of its paths.
     Delete,
 }
 
-/// One way that is asked for: a gateway, a device, or both.
+/// A path in a request: a gateway, an interface, or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WayChange {
+pub(crate) struct PathChange {
     /// The next router; none where the destination itself is on the link.
     #[serde(default)]
     pub(crate) gateway: Option<String>,
     /// The interface; none where the route to the gateway decides.
     #[serde(default)]
     pub(crate) dev: Option<String>,
-    /// Share among the ways of the route; 1 unless named.
+    /// Share among the paths of the route; 1 unless named.
     #[serde(default = "usual_weight")]
     pub(crate) weight: u32,
 }
@@ -517,17 +517,16 @@ pub(crate) struct RouteChange {
     /// its own, and one that is added or replaced has none.
     #[serde(default)]
     pub(crate) mtu: Option<u16>,
-    /// Its ways; for deleting, those that are to go.
-    #[serde(default)]
-    pub(crate) ways: Vec<WayChange>,
-    /// `blackhole`, `unreachable` or `prohibit` instead of ways.
+    /// Paths of the route; for `delete`, the paths to remove.
+    #[serde(default, alias = "ways")]
+    pub(crate) paths: Vec<PathChange>,
+    /// `blackhole`, `unreachable` or `prohibit` instead of paths.
     #[serde(default)]
     pub(crate) kind: Option<String>,
-    /// The ways that are named here, or what stands in their place, end by themselves after so many
-    /// seconds.
+    /// Seconds after which the paths of this request, or the action in their place, expire.
     #[serde(default)]
     pub(crate) expires: Option<u64>,
-    /// For deleting: all ways, should there be several.
+    /// For `delete`: removes all paths of a route that has several.
     #[serde(default)]
     pub(crate) all: bool,
 }
@@ -535,7 +534,7 @@ pub(crate) struct RouteChange {
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RouteChanged {
-    /// `added`, `changed` (that may be some ways fewer), `deleted`.
+    /// `added`, `changed` (also when only some paths were deleted) or `deleted`.
     pub(crate) done: String,
     /// Of which prefix.
     pub(crate) prefix: String,
@@ -668,8 +667,8 @@ pub(crate) struct Hop {
     /// As `object` of a route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) object: Option<u32>,
-    /// As `ways` of a route; none of an object that has changed since.
-    pub(crate) ways: Vec<Way>,
+    /// As `paths` of a route; none of an object that has changed since.
+    pub(crate) paths: Vec<Path>,
     /// As `mtu` of a route.
     pub(crate) mtu: Option<u16>,
 }

@@ -262,11 +262,11 @@ async fn algorithm(
 #[utoipa::path(post, path = "/v1/verify", responses(
     (status = 200, body = Verification), (status = "default", body = ErrorDocument)))]
 async fn verify(State(ask): State<Ask>) -> Answer<Verification> {
-    let mut under_way = ask.ask(|daemon| daemon.begin_verify()).await?;
+    let mut under_path = ask.ask(|daemon| daemon.begin_verify()).await?;
     loop {
-        match ask.ask(move |daemon| daemon.verify_on(under_way)).await? {
+        match ask.ask(move |daemon| daemon.verify_on(under_path)).await? {
             Ok(found) => return Ok(Json(found)),
-            Err(rest) => under_way = *rest,
+            Err(rest) => under_path = *rest,
         }
     }
 }

@@ -110,8 +110,8 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
 /// What something led to before and does now.
 fn was_and_is(old: Option<&Hop>, new: Option<&Hop>, to: &mut dyn Write) -> io::Result<()> {
     for (word, hop) in [("was", old), ("is", new)] {
-        if let Some(Hop { kind, object, ways, mtu }) = hop {
-            write!(to, " {word} {}", what(kind, *object, ways, *mtu))?;
+        if let Some(Hop { kind, object, paths, mtu }) = hop {
+            write!(to, " {word} {}", what(kind, *object, paths, *mtu))?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use fingerpost_packet::xdp::generator::Tail;
 use fingerpost_packet::{DeviceError, Pool, Port, WorkerCounters, router_graph};
 use fingerpost_route::{
     Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, NeighborState, NeighborUpdate,
-    RouteEvent, RouteKey, RouteUpdate, Target, Way,
+    Path, RouteEvent, RouteKey, RouteUpdate, Target,
 };
 
 use super::lab::{NEXT_HOPS, ROUTER_IN, ROUTER_OUT, hop_addr, hop_mac, hop_port, port_mac};
@@ -160,9 +160,9 @@ fn learn(oracle: &Oracle) -> Result<Control, DemoError> {
     }
     for &(prefix, hop) in &oracle.prefixes {
         let gateway = Some(hop_addr(hop, prefix.family() == 6));
-        let way = Way { gateway, link: Some(links[1 + hop_port(hop)]), weight: 1 };
+        let path = Path { gateway, link: Some(links[1 + hop_port(hop)]), weight: 1 };
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
-        let target = Target::Way(way);
+        let target = Target::Path(path);
         let update = RouteUpdate::new(key, target);
         control.handle(us, RouteEvent::Route(update));
     }

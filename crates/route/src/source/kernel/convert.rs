@@ -1,7 +1,7 @@
 //! What the kernel's messages mean, as far as one message can tell.
 
 use super::LOCAL_TABLE;
-use crate::event::{MAIN_TABLE, NextHopUpdate, ObjectTarget, RouteKey, Target, Way};
+use crate::event::{MAIN_TABLE, NextHopUpdate, ObjectTarget, Path, RouteKey, Target};
 use crate::netlink::nexthop::NextHop;
 use crate::netlink::route::{
     self, F_CLONED, HOP_DEAD, HOP_LINK_DOWN, Hop, PROTOCOL_KERNEL, PROTOCOL_RA, Route, kind,
@@ -63,7 +63,7 @@ pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malform
     let target = target(&route, all)?;
     let joins = route.prefix.family() == 6
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
-        && matches!(target, Some(Target::Way(Way { gateway: Some(_), .. })));
+        && matches!(target, Some(Target::Path(Path { gateway: Some(_), .. })));
     let several = route.hops().nth(1).is_some();
     let said = target.map(|target| Said { target, mtu: mtu(&route) });
     Ok(Ok(Line { key, said, joins, several }))
@@ -111,11 +111,11 @@ fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
             if !usable(&hop, mask) {
                 continue;
             }
-            let way = Way { gateway: hop.gateway, link: hop.link, weight: hop.weight };
+            let path = Path { gateway: hop.gateway, link: hop.link, weight: hop.weight };
             match one {
-                None => one = Some(way),
-                Some(first) if more.is_empty() => more.extend([first, way]),
-                Some(_) => more.push(way),
+                None => one = Some(path),
+                Some(first) if more.is_empty() => more.extend([first, path]),
+                Some(_) => more.push(path),
             }
         }
         if one.is_some() {
@@ -123,8 +123,8 @@ fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
         }
     }
     Ok(match one {
-        _ if !more.is_empty() => Some(Target::Ways(more)),
-        Some(way) => Some(Target::Way(Way { weight: 1, ..way })),
+        _ if !more.is_empty() => Some(Target::Paths(more)),
+        Some(path) => Some(Target::Path(Path { weight: 1, ..path })),
         None => None,
     })
 }
@@ -137,7 +137,7 @@ pub(super) fn object(object: &NextHop<'_>) -> Option<NextHopUpdate> {
     let target = match object.group() {
         Some(group) => ObjectTarget::Group(group.collect()),
         None if object.blackhole => ObjectTarget::Blackhole,
-        None => ObjectTarget::Way(Way { gateway: object.gateway, link: object.link, weight: 1 }),
+        None => ObjectTarget::Path(Path { gateway: object.gateway, link: object.link, weight: 1 }),
     };
     Some(NextHopUpdate { id: object.id, target })
 }

@@ -86,27 +86,27 @@ impl Model {
 
 pub(super) fn words(key: &RouteKey, said: &Said) -> String {
     let mtu = if said.mtu == 0 { String::new() } else { format!(" mtu {}", said.mtu) };
-    ways(key, &said.target) + &mtu
+    paths(key, &said.target) + &mtu
 }
 
-fn ways(key: &RouteKey, target: &Target) -> String {
+fn paths(key: &RouteKey, target: &Target) -> String {
     let metric = if key.metric == 0 { String::new() } else { format!(" m{}", key.metric) };
-    let ways = match target {
-        Target::Way(way) => core::slice::from_ref(way),
-        Target::Ways(ways) => ways,
+    let paths = match target {
+        Target::Path(path) => core::slice::from_ref(path),
+        Target::Paths(paths) => paths,
         Target::Object(id) => return format!("{}{metric} object {id}", key.prefix),
         other => return format!("{}{metric} {other:?}", key.prefix).to_lowercase(),
     };
     let mut text = format!("{}{metric}", key.prefix);
     // Which hop comes first means nothing, and the kernel's notifications begin with the newest.
-    let mut ways = ways.to_vec();
-    ways.sort();
-    for way in ways {
+    let mut paths = paths.to_vec();
+    paths.sort();
+    for path in paths {
         text.push(' ');
-        way.gateway.iter().for_each(|gateway| text.push_str(&gateway.to_string()));
-        way.link.iter().for_each(|link| text.push_str(&format!("@{link}")));
-        if way.weight > 1 {
-            text.push_str(&format!("*{}", way.weight));
+        path.gateway.iter().for_each(|gateway| text.push_str(&gateway.to_string()));
+        path.link.iter().for_each(|link| text.push_str(&format!("@{link}")));
+        if path.weight > 1 {
+            text.push_str(&format!("*{}", path.weight));
         }
     }
     text

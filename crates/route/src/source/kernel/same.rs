@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::convert::Said;
-use crate::event::{RouteKey, Target, Way};
+use crate::event::{Path, RouteKey, Target};
 use crate::nexthop::narrower;
 
 /// What follows for whoever was told the key.
@@ -256,45 +256,45 @@ fn v6(key: &RouteKey) -> bool {
     key.prefix.family() == 6
 }
 
-fn ways(target: &Target) -> &[Way] {
+fn paths(target: &Target) -> &[Path] {
     match target {
-        Target::Way(way) => core::slice::from_ref(way),
-        Target::Ways(ways) => ways,
+        Target::Path(path) => core::slice::from_ref(path),
+        Target::Paths(paths) => paths,
         _ => &[],
     }
 }
 
 /// Weights are not compared: a deleted hop is told without.
-fn same_way(a: &Way, b: &Way) -> bool {
+fn same_path(a: &Path, b: &Path) -> bool {
     (a.gateway, a.link) == (b.gateway, b.link)
 }
 
 /// Whether these are the same route: a hop in common, or the same verdict.
 fn overlap(a: &Said, b: &Said) -> bool {
-    let (x, y) = (ways(&a.target), ways(&b.target));
+    let (x, y) = (paths(&a.target), paths(&b.target));
     if x.is_empty() || y.is_empty() {
         return a.target == b.target;
     }
-    x.iter().any(|way| y.iter().any(|other| same_way(way, other)))
+    x.iter().any(|path| y.iter().any(|other| same_path(path, other)))
 }
 
 /// What is left of a route without some hops.
 fn without(said: &Said, deleted: &Said) -> Option<Said> {
-    let gone = ways(&deleted.target);
-    let keep = |way: &&Way| !gone.iter().any(|other| same_way(way, other));
-    of_ways(ways(&said.target).iter().filter(keep).copied().collect(), said.mtu)
+    let gone = paths(&deleted.target);
+    let keep = |path: &&Path| !gone.iter().any(|other| same_path(path, other));
+    of_paths(paths(&said.target).iter().filter(keep).copied().collect(), said.mtu)
 }
 
 fn joined(a: &Said, b: &Said) -> Said {
-    let ways = [ways(&a.target), ways(&b.target)].concat();
-    of_ways(ways, narrower(a.mtu, b.mtu)).expect("each has a hop")
+    let paths = [paths(&a.target), paths(&b.target)].concat();
+    of_paths(paths, narrower(a.mtu, b.mtu)).expect("each has a hop")
 }
 
-fn of_ways(ways: Vec<Way>, mtu: u16) -> Option<Said> {
-    let target = match ways[..] {
+fn of_paths(paths: Vec<Path>, mtu: u16) -> Option<Said> {
+    let target = match paths[..] {
         [] => return None,
-        [way] => Target::Way(Way { weight: 1, ..way }),
-        _ => Target::Ways(ways),
+        [path] => Target::Path(Path { weight: 1, ..path }),
+        _ => Target::Paths(paths),
     };
     Some(Said { target, mtu })
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::KIND;
 use super::convert::Said;
 use super::model::{Model, words};
-use crate::event::{AnyPrefix, MAIN_TABLE, RouteKey, Target, Way};
+use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::netlink::{
     DONE, F_APPEND, F_CREATE, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6, Request, link, nexthop, route,
 };
@@ -526,16 +526,16 @@ impl Sim {
                 (hops.iter().filter(|(link, _)| !self.down.contains(link)), *mtu)
             }
         };
-        let ways: Vec<Way> = hops
-            .map(|&(link, last)| Way {
+        let paths: Vec<Path> = hops
+            .map(|&(link, last)| Path {
                 gateway: (last > 0).then(|| gateway_addr(v6, link, last)),
                 link: Some(link),
                 weight: 1,
             })
             .collect();
-        let target = match ways[..] {
-            [way] => Target::Way(way),
-            _ => Target::Ways(ways),
+        let target = match paths[..] {
+            [path] => Target::Path(path),
+            _ => Target::Paths(paths),
         };
         Said { target, mtu }
     }

@@ -308,16 +308,16 @@ fn hops_of_old_kernels_come_one_by_one() {
 fn what_cannot_be_followed_is_told_or_left_to_the_host() {
     let mut case = Case::following();
     let new = |v6, prefix, head| prefixed(v6, prefix, route::NEW, F_CREATE | F_EXCL, 0, head);
-    let way = 3u32.to_ne_bytes();
+    let path = 3u32.to_ne_bytes();
     let mut tos = head(V4);
     tos[3] = 0x10;
-    case.input(&new(V4, 1, tos).attr(4, &way).finish());
+    case.input(&new(V4, 1, tos).attr(4, &path).finish());
     let mut from = head(V6);
     from[2] = 64;
-    case.input(&new(V6, 1, from).attr(4, &way).finish());
+    case.input(&new(V6, 1, from).attr(4, &path).finish());
     let mut cloned = head(V6);
     cloned[9] = 0x02;
-    case.input(&new(V6, 2, cloned).attr(4, &way).finish());
+    case.input(&new(V6, 2, cloned).attr(4, &path).finish());
     assert_eq!(case.routes(), [""; 0]);
     assert_eq!(
         case.source.rejected().samples,
@@ -327,8 +327,8 @@ fn what_cannot_be_followed_is_told_or_left_to_the_host() {
         ]
     );
     // The host wraps these itself.
-    case.input(&new(V4, 3, head(V4)).attr(4, &way).attr(21, &[1, 0]).attr(22, &[0; 4]).finish());
-    let object = new(V4, 4, head(V4)).attr(30, &[9, 0, 0, 0]).attr(4, &way).attr(21, &[1, 0]);
+    case.input(&new(V4, 3, head(V4)).attr(4, &path).attr(21, &[1, 0]).attr(22, &[0; 4]).finish());
+    let object = new(V4, 4, head(V4)).attr(30, &[9, 0, 0, 0]).attr(4, &path).attr(21, &[1, 0]);
     case.input(&object.finish());
     assert_eq!(case.routes(), ["10.3.0.0/16 local", "10.4.0.0/16 local"]);
     // Objects for bridges are none of ours.

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use fingerpost_route::source::line::{Line, LineWay};
+use fingerpost_route::source::line::{Line, LinePath};
 use hyper::Method;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
 use super::get::what_of;
 use crate::api::client::At;
-use crate::api::model::{Action, RouteChange, RouteChanged, WayChange};
+use crate::api::model::{Action, PathChange, RouteChange, RouteChanged};
 
 pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 10.0.0.0/8 via 192.0.2.1
@@ -20,7 +20,7 @@ pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 203.0.113.0/24 blackhole metric 5 expires 60
 
 PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX blackhole|unreachable|
-prohibit; then [metric N] [mtu BYTES] [table T] [expires SECONDS]: these ways end by themselves.
+prohibit; then [metric N] [mtu BYTES] [table T] [expires SECONDS]: these paths end by themselves.
 Refused where there is such a route. An MTU is at least 68 for IPv4 and 1280 for IPv6, and 0 for the
 link's, which is a limit in any case.";
 pub(super) const DEL: &str = "Examples:
@@ -28,21 +28,21 @@ pub(super) const DEL: &str = "Examples:
   $ fingerpost route del 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route del 10.0.0.0/8 all
 
-A route with several ways goes with `all`; ways that are named go alone. Only what commands have
+A route with several paths goes with `all`; paths that are named go alone. Only what commands have
 made: the routes of another source go with it.";
 pub(super) const CHANGE: &str = "Examples:
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.9
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 weight 5
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 mtu 1400
 
-Refused where there is no such route. Of several ways the one over this gateway is changed. The MTU is
+Refused where there is no such route. Of several paths the one over this gateway is changed. The MTU is
 kept where none is named.";
 pub(super) const APPEND: &str = "Examples:
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.3 dev eth1 weight 2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.4 expires 60
 
-Adds ways to a route, or makes it. Refused where it has such a way already.";
+Adds paths to a route, or makes it. Refused where it has such a path already.";
 pub(super) const REPLACE: &str = "Examples:
   $ fingerpost route replace 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route replace 10.0.0.0/8 prohibit
@@ -93,12 +93,12 @@ impl Report for RouteChanged {
 /// whether a gateway can be found.
 fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, String> {
     let words = std::iter::once(first).chain(words.iter().map(String::as_str));
-    let Line { prefix, ways, verdict, metric, mtu, table, expires, all } =
+    let Line { prefix, paths, verdict, metric, mtu, table, expires, all } =
         Line::parse(words, &["expires", "all"])?;
-    let way = |way: &LineWay<'_>| WayChange {
-        gateway: way.gateway.map(|gateway| gateway.to_string()),
-        dev: way.dev.map(str::to_owned),
-        weight: way.weight,
+    let path = |path: &LinePath<'_>| PathChange {
+        gateway: path.gateway.map(|gateway| gateway.to_string()),
+        dev: path.dev.map(str::to_owned),
+        weight: path.weight,
     };
     Ok(RouteChange {
         action,
@@ -106,7 +106,7 @@ fn parse(action: Action, first: &str, words: &[String]) -> Result<RouteChange, S
         table,
         metric,
         mtu,
-        ways: ways.iter().map(way).collect(),
+        paths: paths.iter().map(path).collect(),
         kind: verdict.map(str::to_owned),
         expires: expires.map(u64::from),
         all,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn routes_of_every_form() {
-        let way = |gateway: Option<&str>, dev: Option<&str>, weight| WayChange {
+        let path = |gateway: Option<&str>, dev: Option<&str>, weight| PathChange {
             gateway: gateway.map(str::to_owned),
             dev: dev.map(str::to_owned),
             weight,
@@ -136,15 +136,15 @@ mod tests {
             (route.prefix.as_str(), route.metric, route.table, route.mtu),
             ("10.0.0.0/8", Some(7), None, Some(1400))
         );
-        let first = way(Some("192.0.2.1"), Some("eth0"), 3);
-        assert_eq!(route.ways, [first, way(Some("2001:db8::1"), None, 1)]);
+        let first = path(Some("192.0.2.1"), Some("eth0"), 3);
+        assert_eq!(route.paths, [first, path(Some("2001:db8::1"), None, 1)]);
         let route = said("default via 2001:db8::1 table 10 expires 60").unwrap();
         assert_eq!(
             (route.prefix.as_str(), route.table, route.expires),
             ("::/0", Some(10), Some(60))
         );
         let route = said("192.0.2.0/24 dev eth0").unwrap();
-        assert_eq!(route.ways, [way(None, Some("eth0"), 1)]);
+        assert_eq!(route.paths, [path(None, Some("eth0"), 1)]);
         assert_eq!(said("10.1.0.0/16 prohibit").unwrap().kind.as_deref(), Some("prohibit"));
         assert!(said("10.1.0.0/16 all").unwrap().all);
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::At;
-use crate::api::model::{DriverAnswer, Member, Route, RouteAnswer, Way};
+use crate::api::model::{DriverAnswer, Member, Path, Route, RouteAnswer};
 use crate::api::server::RouteQuestion;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -189,7 +189,7 @@ fn steps(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
 
 /// What a route does, and when it ends.
 pub(super) fn what_of(route: &Route) -> String {
-    let mut text = what(&route.kind, route.object, &route.ways, route.mtu);
+    let mut text = what(&route.kind, route.object, &route.paths, route.mtu);
     if let Some(seconds) = route.expires {
         put(&mut text, "expires", seconds);
     }
@@ -200,21 +200,21 @@ pub(super) fn what_of(route: &Route) -> String {
 pub(in crate::cli) fn what(
     kind: &str,
     object: Option<u32>,
-    ways: &[Way],
+    paths: &[Path],
     mtu: Option<u16>,
 ) -> String {
     let mut text = String::new();
-    let many = ways.len() > 1;
-    for way in ways {
-        way.gateway.iter().for_each(|gateway| put(&mut text, "via", gateway));
-        way.dev.iter().for_each(|dev| put(&mut text, "dev", dev));
+    let many = paths.len() > 1;
+    for path in paths {
+        path.gateway.iter().for_each(|gateway| put(&mut text, "via", gateway));
+        path.dev.iter().for_each(|dev| put(&mut text, "dev", dev));
         if many {
-            put(&mut text, "weight", way.weight);
+            put(&mut text, "weight", path.weight);
         }
-        way.expires.iter().for_each(|seconds| put(&mut text, "expires", seconds));
+        path.expires.iter().for_each(|seconds| put(&mut text, "expires", seconds));
     }
     match text.is_empty() {
-        true if !ways.is_empty() => return or_dash(None::<String>),
+        true if !paths.is_empty() => return or_dash(None::<String>),
         // `object` and its number say it all.
         true if object.is_none() || kind != "object" => text += kind,
         _ => {}
@@ -234,16 +234,16 @@ fn put(text: &mut String, word: &str, value: impl Display) {
 mod tests {
     use super::*;
 
-    fn way(gateway: Option<&str>, dev: &str, weight: u32) -> Way {
+    fn path(gateway: Option<&str>, dev: &str, weight: u32) -> Path {
         let [gateway, dev] = [gateway, Some(dev)].map(|word| word.map(str::to_owned));
-        Way { gateway, dev, weight, expires: None, object: None }
+        Path { gateway, dev, weight, expires: None, object: None }
     }
 
     #[test]
     fn routes_are_written_as_they_are_added() {
-        let one = [way(Some("10.1.0.2"), "eth1", 1)];
-        let two = [way(Some("10.1.0.2"), "eth1", 1), way(None, "eth2", 3)];
-        for (kind, object, ways, mtu, want) in [
+        let one = [path(Some("10.1.0.2"), "eth1", 1)];
+        let two = [path(Some("10.1.0.2"), "eth1", 1), path(None, "eth2", 3)];
+        for (kind, object, paths, mtu, want) in [
             ("via", None, &one[..], Some(1400), "via 10.1.0.2 dev eth1 mtu 1400"),
             ("via", None, &two, None, "via 10.1.0.2 dev eth1 weight 1 dev eth2 weight 3"),
             ("object", Some(17), &one, None, "via 10.1.0.2 dev eth1 object 17"),
@@ -252,7 +252,7 @@ mod tests {
             ("blackhole", Some(17), &[], None, "blackhole object 17"),
             ("local", None, &[], None, "local"),
         ] {
-            assert_eq!(what(kind, object, ways, mtu), want);
+            assert_eq!(what(kind, object, paths, mtu), want);
         }
     }
 

@@ -163,10 +163,10 @@ mod tests {
     fn lines_are_printed_alike_whether_known_or_not() {
         let line = |prefix: &str, metric: u32| {
             format!(
-                r#"{{"prefix":"{prefix}","table":254,"source":"a\u0022,","distance":20,"metric":{metric},"best":true,"kind":"object","object":17,"ways":[{{"gateway":"10.1.0.2","dev":"r0","weight":1}}],"mtu":null,"nexthop":2}}"#
+                r#"{{"prefix":"{prefix}","table":254,"source":"a\u0022,","distance":20,"metric":{metric},"best":true,"kind":"object","object":17,"paths":[{{"gateway":"10.1.0.2","dev":"r0","weight":1}}],"mtu":null,"nexthop":2}}"#
             )
         };
-        let other = r#"{"kind":"local","ways":[],"mtu":null,"nexthop":1,"prefix":"10.1.0.1/32","table":254,"source":"host","distance":0,"metric":0,"best":false}"#;
+        let other = r#"{"kind":"local","paths":[],"mtu":null,"nexthop":1,"prefix":"10.1.0.1/32","table":254,"source":"host","distance":0,"metric":0,"best":false}"#;
         let mut printer = Printer::default();
         let mut print = |line: &str| {
             let mut text = Vec::new();

@@ -6,7 +6,7 @@ use fingerpost_route::nexthop::{HopError, MAX_WEIGHT};
 use fingerpost_route::source::line;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
-    AnyPrefix, MAIN_TABLE, Operation, Paths, RouteError, RouteKey, Target, Way,
+    AnyPrefix, MAIN_TABLE, Operation, Path, Paths, RouteError, RouteKey, Target,
 };
 
 use super::lookup::RowMaker;
@@ -21,7 +21,7 @@ impl Daemon {
         let prefix = prefix("prefix", &change.prefix)?;
         let table = change.table.unwrap_or(MAIN_TABLE);
         let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
-        let ways = self.ways_of(prefix, &change.ways)?;
+        let paths = self.paths_of(prefix, &change.paths)?;
         let delete = change.action == Action::Delete;
         let lifetime = match change.expires {
             Some(0) => return Err(bad("expires", "at least 1 second is needed")),
@@ -33,17 +33,17 @@ impl Daemon {
                 return Err(bad("mtu", "a route is deleted whatever its MTU"));
             }
             if change.kind.is_some() {
-                return Err(bad("kind", "a route is deleted by its prefix, or by its ways"));
+                return Err(bad("kind", "a route is deleted by its prefix, or by its paths"));
             }
-            let paths = match ways.is_empty() {
-                false if change.all => return Err(bad("all", "all, or only these ways?")),
-                false => Paths::Named(ways),
+            let paths = match paths.is_empty() {
+                false if change.all => return Err(bad("all", "all, or only these paths?")),
+                false => Paths::Named(paths),
                 true if change.all => Paths::All,
                 true => Paths::Only,
             };
             self.control.delete_route(self.command, key, &paths)
         } else {
-            let target = target(change, ways)?;
+            let target = target(change, paths)?;
             let operation = match change.action {
                 Action::Add => Operation::ADD,
                 Action::Append => Operation::APPEND,
@@ -94,24 +94,28 @@ impl Daemon {
     }
 
     /// The ways with the numbers of their links.
-    fn ways_of(&self, prefix: AnyPrefix, ways: &[model::WayChange]) -> Result<Vec<Way>, ApiError> {
-        let mut found: Vec<Way> = Vec::new();
-        for way in ways {
-            let gateway = way.gateway.as_deref().map(line::gateway).transpose();
+    fn paths_of(
+        &self,
+        prefix: AnyPrefix,
+        paths: &[model::PathChange],
+    ) -> Result<Vec<Path>, ApiError> {
+        let mut found: Vec<Path> = Vec::new();
+        for path in paths {
+            let gateway = path.gateway.as_deref().map(line::gateway).transpose();
             let gateway = gateway.map_err(|words| bad("gateway", words))?;
-            let link = way.dev.as_deref().map(|dev| self.link_of(dev)).transpose()?;
-            if !(1..=MAX_WEIGHT).contains(&way.weight) {
-                let words = format_args!("weight {}: 1 to {MAX_WEIGHT} is needed", way.weight);
+            let link = path.dev.as_deref().map(|dev| self.link_of(dev)).transpose()?;
+            if !(1..=MAX_WEIGHT).contains(&path.weight) {
+                let words = format_args!("weight {}: 1 to {MAX_WEIGHT} is needed", path.weight);
                 return Err(bad("weight", words));
             }
-            found.push(Way { gateway, link, weight: way.weight });
+            found.push(Path { gateway, link, weight: path.weight });
         }
-        line::check_ways(prefix, &found).map_err(|words| bad("ways", words))?;
+        line::check_paths(prefix, &found).map_err(|words| bad("paths", words))?;
         Ok(found)
     }
 }
 
-fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
+fn target(change: &RouteChange, paths: Vec<Path>) -> Result<Target, ApiError> {
     let verdict = match change.kind.as_deref() {
         None | Some("via") => None,
         Some(word) => Some(line::verdict(word).ok_or_else(|| {
@@ -121,14 +125,14 @@ fn target(change: &RouteChange, ways: Vec<Way>) -> Result<Target, ApiError> {
     if change.all {
         return Err(bad("all", "only for deleting"));
     }
-    match (verdict, &ways[..]) {
+    match (verdict, &paths[..]) {
         (Some(_), []) if change.mtu.is_some() => {
             Err(bad("mtu", "a route that drops packets has none"))
         }
         (Some(target), []) => Ok(target),
-        (Some(_), _) => Err(bad("kind", "a route that drops packets has no ways")),
-        (None, []) => Err(bad("ways", "where to? a gateway, a device, or a kind that drops")),
-        (None, [way]) => Ok(Target::Way(*way)),
-        (None, _) => Ok(Target::Ways(ways)),
+        (Some(_), _) => Err(bad("kind", "a route that drops packets has no paths")),
+        (None, []) => Err(bad("paths", "where to? a gateway, a device, or a kind that drops")),
+        (None, [path]) => Ok(Target::Path(*path)),
+        (None, _) => Ok(Target::Paths(paths)),
     }
 }

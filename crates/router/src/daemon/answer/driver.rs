@@ -6,7 +6,7 @@ use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, Ports, protocol};
 use fingerpost_packet::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::xdp::forward::{Fate, Forwarder, Tried};
-use fingerpost_route::fib::AskOutside;
+use fingerpost_route::fib::KernelLookup;
 
 use super::Daemon;
 use super::lookup::Flow;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::{Done, Happened, HopView, ObjectView, Takeover};
 
-use super::hops::{Shown, object_ways, stated};
+use super::hops::{Shown, object_paths, stated};
 use super::neighbors::permanent;
 use super::{Daemon, LinkNames, word};
 use crate::api::model::{Event, EventKind, Hop};
@@ -93,8 +93,8 @@ fn event(sequence: u64, time: SystemTime, what: EventKind) -> Event {
 
 /// What a route did, or does, by the notice of number `sequence`.
 fn hop(key: &HopKey, mtu: u16, sequence: u64, view: HopView<'_>, links: &LinkNames) -> Hop {
-    let Shown { kind, object, ways } = Shown::at(key, view, links, sequence);
-    Hop { kind: kind.to_owned(), object, ways, mtu: stated(mtu) }
+    let Shown { kind, object, paths } = Shown::at(key, view, links, sequence);
+    Hop { kind: kind.to_owned(), object, paths, mtu: stated(mtu) }
 }
 
 fn object_hop(object: &ObjectView, links: &LinkNames) -> Hop {
@@ -103,7 +103,7 @@ fn object_hop(object: &ObjectView, links: &LinkNames) -> Hop {
         ObjectView { group: true, .. } => "group",
         _ => "via",
     };
-    Hop { kind: kind.to_owned(), object: None, ways: object_ways(object, links), mtu: None }
+    Hop { kind: kind.to_owned(), object: None, paths: object_paths(object, links), mtu: None }
 }
 
 /// What was done with an interface, in a word.

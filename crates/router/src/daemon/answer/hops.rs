@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::NextHopId;
 use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
-use fingerpost_route::{ForwardingAction, HopView, ObjectView, Way};
+use fingerpost_route::{ForwardingAction, HopView, ObjectView, Path};
 
 use super::{Daemon, LinkNames};
 use crate::api::model::{self, Adjacency, Group, Member, NextHop};
@@ -18,25 +18,25 @@ pub(super) struct Shown {
     /// Number of the next-hop object that it is.
     pub(super) object: Option<u32>,
     /// Its ways, or those of the object.
-    pub(super) ways: Vec<model::Way>,
+    pub(super) paths: Vec<model::Path>,
 }
 
 impl Shown {
     /// Of an id that is not in use.
     pub(super) fn none() -> Self {
-        Self { kind: "none", object: None, ways: Vec::new() }
+        Self { kind: "none", object: None, paths: Vec::new() }
     }
 
     pub(super) fn new(key: &HopKey, view: HopView<'_>, names: &LinkNames) -> Self {
         let &HopKey::Object { source, id } = key else {
-            return Self { kind: kind(key), object: None, ways: ways(key, names) };
+            return Self { kind: kind(key), object: None, paths: paths(key, names) };
         };
-        let (kind, ways) = match view.object(source, id) {
+        let (kind, paths) = match view.object(source, id) {
             Some(object) if object.blackhole => ("blackhole", Vec::new()),
-            Some(object) => (kind(key), object_ways(&object, names)),
+            Some(object) => (kind(key), object_paths(&object, names)),
             None => (kind(key), Vec::new()),
         };
-        Self { kind, object: Some(id), ways }
+        Self { kind, object: Some(id), paths }
     }
 
     /// As it was when the notice of number `sequence` was made: of an object that has changed since nothing but its
@@ -46,7 +46,7 @@ impl Shown {
             HopKey::Object { source, id }
                 if view.object(source, id).is_none_or(|object| object.since > sequence) =>
             {
-                Self { kind: kind(key), object: Some(id), ways: Vec::new() }
+                Self { kind: kind(key), object: Some(id), paths: Vec::new() }
             }
             _ => Self::new(key, view, names),
         }
@@ -56,7 +56,7 @@ impl Shown {
 /// What a key does, in one word.
 fn kind(key: &HopKey) -> &'static str {
     match key {
-        HopKey::Way(_) | HopKey::Group(_) => "via",
+        HopKey::Path(_) | HopKey::Group(_) => "via",
         HopKey::Object { .. } => "object",
         HopKey::Local => "local",
         HopKey::Blackhole => "blackhole",
@@ -79,22 +79,22 @@ pub(super) fn action_word(action: ForwardingAction) -> &'static str {
 }
 
 /// The ways of a key.
-fn ways(key: &HopKey, names: &LinkNames) -> Vec<model::Way> {
-    key.ways().iter().map(|way| shown_way(way, None, names)).collect()
+fn paths(key: &HopKey, names: &LinkNames) -> Vec<model::Path> {
+    key.paths().iter().map(|path| shown_path(path, None, names)).collect()
 }
 
 /// The ways of a next-hop object; each has its number where it is a member.
-pub(super) fn object_ways(object: &ObjectView, names: &LinkNames) -> Vec<model::Way> {
+pub(super) fn object_paths(object: &ObjectView, names: &LinkNames) -> Vec<model::Path> {
     let member = |number| object.group.then_some(number);
     let paths = object.paths.iter();
-    paths.map(|path| shown_way(&path.way, member(path.object), names)).collect()
+    paths.map(|path| shown_path(&path.path, member(path.object), names)).collect()
 }
 
-fn shown_way(way: &Way, object: Option<u32>, names: &LinkNames) -> model::Way {
-    model::Way {
-        gateway: way.gateway.map(|gateway| gateway.to_string()),
-        dev: way.link.map(|link| link_name(link, names)),
-        weight: way.weight,
+fn shown_path(path: &Path, object: Option<u32>, names: &LinkNames) -> model::Path {
+    model::Path {
+        gateway: path.gateway.map(|gateway| gateway.to_string()),
+        dev: path.link.map(|link| link_name(link, names)),
+        weight: path.weight,
         expires: None,
         object,
     }
@@ -126,15 +126,15 @@ impl Daemon {
             HopKey::Object { source, id } => {
                 let view = self.control.hop_view().object(source, id);
                 // That of an interface that is down, too.
-                let said = view.and_then(|view| view.paths.first()?.way.gateway);
+                let said = view.and_then(|view| view.paths.first()?.path.gateway);
                 (Some(id), member.and_then(neighbor).or(said))
             }
             _ => (None, row.gateway()),
         };
         let kind = match (row.key, gateway) {
-            (HopKey::Way(_), Some(IpAddr::V4(_))) => "v4/gw",
-            (HopKey::Way(_), Some(IpAddr::V6(_))) => "v6/gw",
-            (HopKey::Way(_), None) => "resolve",
+            (HopKey::Path(_), Some(IpAddr::V4(_))) => "v4/gw",
+            (HopKey::Path(_), Some(IpAddr::V6(_))) => "v6/gw",
+            (HopKey::Path(_), None) => "resolve",
             (key, _) => kind(key),
         };
         let interface = row.link().map(|link| link_name(link, names));
@@ -170,7 +170,7 @@ impl Daemon {
             slots: row.slots,
             used: self.row_used(row, forwarded),
             references: row.refs,
-            members: self.members_of(row, shown.ways, names),
+            members: self.members_of(row, shown.paths, names),
         }
     }
 
@@ -179,14 +179,14 @@ impl Daemon {
         let (names, view) = (self.link_names(), self.control.hop_view());
         let row = view.hops.row(id).filter(|row| is_group(row, view))?;
         let shown = Shown::new(row.key, view, &names);
-        Some(self.members_of(&row, shown.ways, &names))
+        Some(self.members_of(&row, shown.paths, &names))
     }
 
-    /// The members that packets take at the moment, then those of `ways` that none takes.
+    /// The members that packets take at the moment, then those of `paths` that none takes.
     fn members_of(
         &self,
         row: &HopRow<'_>,
-        ways: Vec<model::Way>,
+        paths: Vec<model::Path>,
         names: &LinkNames,
     ) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
@@ -198,9 +198,9 @@ impl Daemon {
                 0 => 1.0,
                 slots => f64::from(member.slots) / f64::from(slots),
             };
-            let is_it = |way: &&model::Way| way.gateway == gateway && way.dev == interface;
+            let is_it = |path: &&model::Path| path.gateway == gateway && path.dev == interface;
             members.push(Member {
-                object: ways.iter().find(is_it).and_then(|way| way.object),
+                object: paths.iter().find(is_it).and_then(|path| path.object),
                 gateway,
                 interface,
                 weight: member.weight,
@@ -210,10 +210,10 @@ impl Daemon {
             });
         }
         // What is configured and is no way out is down.
-        for way in ways {
-            let known = |m: &Member| m.gateway == way.gateway && m.interface == way.dev;
-            if way.dev.is_some() && !members.iter().any(known) {
-                let model::Way { gateway, dev: interface, weight, object, .. } = way;
+        for path in paths {
+            let known = |m: &Member| m.gateway == path.gateway && m.interface == path.dev;
+            if path.dev.is_some() && !members.iter().any(known) {
+                let model::Path { gateway, dev: interface, weight, object, .. } = path;
                 let down =
                     Member { gateway, interface, weight, slots: 0, share: 0.0, object, mtu: None };
                 members.push(down);

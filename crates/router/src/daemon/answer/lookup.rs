@@ -12,7 +12,7 @@ use fingerpost_packet::wire::{Ports, protocol};
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::rib::{Candidate, Rib};
 use fingerpost_route::{
-    AnyPrefix, Ends, ForwardingAction, HopView, MAIN_TABLE, RouteKey, RouteRow, Way,
+    AnyPrefix, Ends, ForwardingAction, HopView, MAIN_TABLE, Path, RouteKey, RouteRow,
 };
 
 use super::hops::{Shown, action_word, stated};
@@ -169,10 +169,10 @@ impl RowMaker {
         let RouteRow { prefix, candidate, rank } = *row;
         let Candidate { source, distance, metric, hop } = candidate;
         let (best, name) = (rank == 0, RouteKey { table, prefix, metric });
-        let own = view.hops.key(hop).map_or(&[][..], HopKey::ways);
+        let own = view.hops.key(hop).map_or(&[][..], HopKey::paths);
         let ends = match own {
             [] => self.ends.of(source, name, None).is_some(),
-            ways => ways.iter().any(|way| self.ends.of(source, name, Some(way)).is_some()),
+            paths => paths.iter().any(|path| self.ends.of(source, name, Some(path)).is_some()),
         };
         if ends || !self.tails.contains_key(&hop) {
             let route = self.route(view, table, prefix, &candidate, best);
@@ -204,15 +204,15 @@ impl RowMaker {
         let (hops, hop) = (view.hops, candidate.hop);
         let key = hops.key(hop);
         let shown = || key.map_or_else(Shown::none, |key| Shown::new(key, view, &self.links));
-        let Shown { kind, object, mut ways } = self.shown.entry(hop).or_insert_with(shown).clone();
+        let Shown { kind, object, mut paths } = self.shown.entry(hop).or_insert_with(shown).clone();
         let name = RouteKey { table, prefix, metric: candidate.metric };
-        let left = |way: Option<&Way>| {
-            let end = self.ends.of(candidate.source, name, way)?;
+        let left = |path: Option<&Path>| {
+            let end = self.ends.of(candidate.source, name, path)?;
             Some(end.saturating_duration_since(self.now).as_secs())
         };
-        let own = key.map_or(&[][..], HopKey::ways);
-        for (shown, way) in ways.iter_mut().zip(own) {
-            shown.expires = left(Some(way));
+        let own = key.map_or(&[][..], HopKey::paths);
+        for (shown, path) in paths.iter_mut().zip(own) {
+            shown.expires = left(Some(path));
         }
         Route {
             prefix: prefix.to_string(),
@@ -224,7 +224,7 @@ impl RowMaker {
             kind: kind.to_owned(),
             expires: if own.is_empty() { left(None) } else { None },
             object,
-            ways,
+            paths,
             mtu: stated(hops.attrs(hop).map_or(0, |attrs| attrs.mtu)),
             nexthop: hop.0,
         }

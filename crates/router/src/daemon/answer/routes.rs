@@ -8,7 +8,7 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::nexthop::{AdjacencyKey, Exit, HopKey};
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
-    AnyPrefix, HopView, MAIN_TABLE, RouteFound, RouteRow, SnapshotError, SnapshotId, Way,
+    AnyPrefix, HopView, MAIN_TABLE, Path, RouteFound, RouteRow, SnapshotError, SnapshotId,
 };
 
 use super::Daemon;
@@ -64,11 +64,11 @@ enum Hop {
 impl Hop {
     /// Whether a next hop is, or leads over, what is wanted: by what is said of it, or by what packets leave by now.
     fn is_on(&self, id: NextHopId, view: HopView<'_>) -> bool {
-        let any_way = |is: &dyn Fn(&Way) -> bool| match view.hops.key(id) {
+        let any_path = |is: &dyn Fn(&Path) -> bool| match view.hops.key(id) {
             Some(&HopKey::Object { source, id }) => view
                 .object(source, id)
-                .is_some_and(|object| object.paths.iter().any(|path| is(&path.way))),
-            Some(key) => key.ways().iter().any(is),
+                .is_some_and(|object| object.paths.iter().any(|path| is(&path.path))),
+            Some(key) => key.paths().iter().any(is),
             None => false,
         };
         let any_exit = |is: &dyn Fn(AdjacencyKey) -> bool| {
@@ -86,11 +86,11 @@ impl Hop {
                 _ => false,
             },
             Self::Gateway(addr) => {
-                any_way(&|way| way.gateway == Some(addr))
+                any_path(&|path| path.gateway == Some(addr))
                     || any_exit(&|key| key.neighbor == Some(addr))
             }
             Self::Link(link) => {
-                any_way(&|way| way.link == Some(link)) || any_exit(&|key| key.link == link)
+                any_path(&|path| path.link == Some(link)) || any_exit(&|key| key.link == link)
             }
         }
     }

@@ -60,12 +60,12 @@ impl Daemon {
     /// wrongly it answers rightly by then.
     pub(crate) fn verify_on(
         &mut self,
-        mut under_way: Verifying,
+        mut under_path: Verifying,
     ) -> Result<Verification, Box<Verifying>> {
-        let table = under_way.tables[under_way.at.0];
-        let part = PARTS[under_way.at.1];
-        self.look_at_driver(&mut under_way, part);
-        let Verifying { tables, at, v4, v6, driver, found, started } = &mut under_way;
+        let table = under_path.tables[under_path.at.0];
+        let part = PARTS[under_path.at.1];
+        self.look_at_driver(&mut under_path, part);
+        let Verifying { tables, at, v4, v6, driver, found, started } = &mut under_path;
         let known = self.control.ribs(table).zip(self.control.fibs(table));
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
         let asked = driver.as_ref().map(|(_, asked)| asked);
@@ -91,22 +91,22 @@ impl Daemon {
             *at = if at.1 + 1 < PARTS.len() { (at.0, at.1 + 1) } else { (at.0 + 1, 0) };
         }
         if at.0 < tables.len() {
-            return Err(Box::new(under_way));
+            return Err(Box::new(under_path));
         }
         found.seconds = started.elapsed().as_secs_f64();
         Ok(std::mem::take(found))
     }
 
     /// Makes a program to ask, if one is to be asked and there is none for the present tables.
-    fn look_at_driver(&self, under_way: &mut Verifying, part: Part) {
-        let fib = u16::try_from(under_way.at.0).unwrap_or(u16::MAX);
+    fn look_at_driver(&self, under_path: &mut Verifying, part: Part) {
+        let fib = u16::try_from(under_path.at.0).unwrap_or(u16::MAX);
         let asked = match part {
             Part::LookupV4 | Part::LookupV6 => return,
-            _ if under_way.driver.as_ref().is_some_and(|(at, _)| *at == self.generation) => return,
+            _ if under_path.driver.as_ref().is_some_and(|(at, _)| *at == self.generation) => return,
             Part::DriverV4 => self.interfaces.asked_v4(fib),
             Part::DriverV6 => self.interfaces.asked_v6(fib),
         };
-        under_way.driver = asked.map(|asked| (self.generation, asked));
+        under_path.driver = asked.map(|asked| (self.generation, asked));
     }
 }
 

@@ -19,7 +19,7 @@ use fingerpost_packet::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
 use fingerpost_packet::xdp::presence::{Pulse, Watch};
 use fingerpost_packet::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_packet::{Pool, WorkerCounters};
-use fingerpost_route::fib::AskOutside;
+use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
@@ -269,8 +269,8 @@ impl Interfaces {
     }
 
     /// The same, for auditors to ask.
-    pub(super) fn asked(&self) -> Option<&dyn AskOutside> {
-        self.forwarder().map(|forwarder| forwarder as &dyn AskOutside)
+    pub(super) fn asked(&self) -> Option<&dyn KernelLookup> {
+        self.forwarder().map(|forwarder| forwarder as &dyn KernelLookup)
     }
 
     /// The lookup of IPv4 addresses by the drivers' programs, if any driver forwards.

@@ -88,7 +88,6 @@ extern crate std;
 
 pub mod addr;
 pub mod algo;
-pub mod buddy;
 pub mod error;
 pub mod head;
 #[cfg(feature = "std")]
@@ -100,22 +99,17 @@ pub mod mem;
 pub mod next_hop_id;
 #[cfg(feature = "std")]
 pub mod oracle;
-pub mod plies;
 #[cfg(feature = "std")]
 pub mod readers;
 pub mod registry;
-pub mod room;
 pub mod routes;
-mod runs;
 pub mod simd;
-mod singles;
 #[cfg(feature = "std")]
 pub mod snapshot;
-pub mod space;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod waiting;
+mod toolkit;
 
 pub use addr::{Addr, Prefix, PrefixError};
 pub use algo::{ChunkForm, is_bitmap_trie};

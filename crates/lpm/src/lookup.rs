@@ -13,7 +13,7 @@ use crate::error::{FormatError, UpdateError};
 use crate::mem::{Memory, Region};
 use crate::next_hop_id::NextHopId;
 use crate::simd::Job;
-use crate::singles::{Chain, Each};
+use crate::toolkit::one_by_one::{Chain, Each};
 
 /// Tells a writer when what it unlinked may be used again.
 pub trait Grace {

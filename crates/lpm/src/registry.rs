@@ -3,17 +3,17 @@
 use core::fmt;
 
 use crate::addr::Addr;
-use crate::algo::ALGORITHMS;
+use crate::algo::modules;
 use crate::lookup::Algorithm;
 
 /// The IPv4 algorithms, in registry order.
 pub fn v4() -> impl Iterator<Item = &'static Algorithm<u32>> + Clone {
-    ALGORITHMS.iter().flat_map(|module| module.v4)
+    modules().flat_map(|module| module.v4)
 }
 
 /// The IPv6 algorithms, in registry order.
 pub fn v6() -> impl Iterator<Item = &'static Algorithm<u128>> + Clone {
-    ALGORITHMS.iter().flat_map(|module| module.v6)
+    modules().flat_map(|module| module.v6)
 }
 
 /// A family as the registry knows it, for code that serves both.

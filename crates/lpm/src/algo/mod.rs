@@ -1,37 +1,13 @@
-//! The registry of algorithms.
+//! The registry of algorithms: our own designs, then published schemes.
 
-mod bitmap_chunks;
-mod bitmap_trie;
-mod bsearch;
-mod dir24_8;
-mod dxr;
-mod planb;
-#[cfg(feature = "poptrie")]
-mod poptrie;
-mod radix;
-mod radix_lockless;
-mod range_lines;
-mod sail;
-mod tree_bitmap;
+mod own;
+mod published;
 
 use crate::lookup::Module;
 
-pub use bitmap_chunks::ChunkForm;
-pub use bitmap_trie::is_bitmap_trie;
+pub use own::{ChunkForm, is_bitmap_trie};
 
-/// Every algorithm this crate knows, in the order in which they are listed.
-pub static ALGORITHMS: &[Module] = &[
-    bitmap_chunks::MODULE,
-    bitmap_trie::MODULE,
-    bsearch::MODULE,
-    dir24_8::MODULE,
-    dxr::MODULE,
-    planb::MODULE,
-    #[cfg(feature = "poptrie")]
-    poptrie::MODULE,
-    radix::MODULE,
-    radix_lockless::MODULE,
-    sail::MODULE,
-    range_lines::MODULE,
-    tree_bitmap::MODULE,
-];
+/// Every algorithm of this crate, in the order in which they are listed.
+pub fn modules() -> impl Iterator<Item = &'static Module> + Clone {
+    own::ALGORITHMS.iter().chain(published::ALGORITHMS)
+}

@@ -292,7 +292,7 @@ pub fn huge_pages_on_request() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algo::ALGORITHMS;
+    use crate::algo::modules;
     use crate::lookup::Routes;
     use crate::next_hop_id::NextHopId;
     use crate::testing::{Shape, probes, table};
@@ -368,8 +368,8 @@ mod tests {
                 }
             }
         }
-        check(ALGORITHMS.iter().flat_map(|module| module.v4));
-        check(ALGORITHMS.iter().flat_map(|module| module.v6));
+        check(modules().flat_map(|module| module.v4));
+        check(modules().flat_map(|module| module.v6));
         assert!(Prefix::<u32>::ALL.contains(0));
     }
 

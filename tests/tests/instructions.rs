@@ -31,7 +31,7 @@ const CASES: [Case; 2] = [
 ];
 
 fn record() -> PathBuf {
-    root().join("bench/records/instructions.toml")
+    root().join("lab/records/instructions.toml")
 }
 
 fn compiler() -> String {

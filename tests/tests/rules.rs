@@ -34,7 +34,7 @@ const UNSAFE: &[&str] = &[
     "crates/packet/src/xdp/",
     "crates/router/src/sys.rs",
     // Programs of their own, in their own workspaces; the shipped one links none of them.
-    "bench/peers/",
+    "lab/peers/",
 ];
 
 fn may_be_unsafe(path: &str) -> bool {
@@ -214,7 +214,7 @@ fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     }
     // Every other piece between backticks is code, in a document without stray ones.
     for name in file.text.split('`').skip(1).step_by(2) {
-        let rooms = ["crates/", "bench/", "tests/", "testdata/", "xtask/", "docs/"];
+        let rooms = ["crates/", "lab/", "tests/", "testdata/", "xtask/", "docs/"];
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         let here = rooms.iter().any(|room| name.starts_with(room)) && !name.ends_with("/x.rs");
         if here && plain && !exists(name.trim_end_matches('/')) {

@@ -1,6 +1,6 @@
 //! `cargo xtask peers`: builds the programs that `fingerpost bench` compares with, in `target/peers`.
 //!
-//! Each stands on a library of its own language (`bench/peers/README.md`). What cannot be had here is
+//! Each stands on a library of its own language (`lab/peers/README.md`). What cannot be had here is
 //! named with its reason, and the benches say so too; nothing else needs it.
 
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{debian, sh};
 
-/// A program: its folder in `bench/peers` and in `target/peers`.
+/// A program: its folder in `lab/peers` and in `target/peers`.
 struct Program {
     name: &'static str,
     engines: &'static str,
@@ -97,7 +97,7 @@ fn make(program: &Program) -> Result<()> {
         debian::install(program.packages).with_context(|| format!("needs {packages}"))?;
         ensure!((program.ready)(), "needs {packages}");
     }
-    let source = sh::root().join("bench/peers").join(program.name);
+    let source = sh::root().join("lab/peers").join(program.name);
     let target = sh::root().join("target/peers").join(program.name);
     fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
     (program.build)(&source, &target)
@@ -172,11 +172,11 @@ mod tests {
     #[test]
     fn every_program_has_its_sources() {
         for program in PROGRAMS {
-            let source = sh::root().join("bench/peers").join(program.name);
+            let source = sh::root().join("lab/peers").join(program.name);
             assert!(source.is_dir(), "{}", source.display());
             assert!(!program.engines.is_empty());
         }
-        let sources = with_extension(&sh::root().join("bench/peers/dpdk"), "c").unwrap();
+        let sources = with_extension(&sh::root().join("lab/peers/dpdk"), "c").unwrap();
         assert!(sources.iter().any(|path| path.ends_with("main.c")));
     }
 

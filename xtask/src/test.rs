@@ -45,7 +45,7 @@ struct Step {
 const STEPS: &[Step] = &[
     gate("format", "cargo fmt --all --check"),
     // Workspaces of their own.
-    gate("format of peers", "cargo fmt --manifest-path bench/peers/crates/Cargo.toml --check"),
+    gate("format of peers", "cargo fmt --manifest-path lab/peers/crates/Cargo.toml --check"),
     gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
     gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     // What is linked (deny.toml). Building cargo-deny takes longer than all other steps: it runs where it is installed,

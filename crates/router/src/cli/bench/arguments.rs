@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fingerpost_bench::peer;
-use fingerpost_bench::syn::Syn;
-use fingerpost_bench::table::Tables;
+use fingerpost_lab::peer;
+use fingerpost_lab::syn::Syn;
+use fingerpost_lab::table::Tables;
 
 use super::super::choice;
 use super::super::command::{Exit, Failure};

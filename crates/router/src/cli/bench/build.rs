@@ -1,8 +1,8 @@
 //! `bench build`: its options.
 
 use clap::{ArgMatches, Args};
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::{BuildOptions, build};
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::{BuildOptions, build};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::Output;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_bench::fib::find;
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::table::Tables;
-use fingerpost_bench::update::changes::Recorded;
-use fingerpost_bench::{FibOptions, fib};
+use fingerpost_lab::fib::find;
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::table::Tables;
+use fingerpost_lab::update::changes::Recorded;
+use fingerpost_lab::{FibOptions, fib};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
-use fingerpost_bench::forward::Stream;
-use fingerpost_bench::peer::find_loops;
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::table::Tables;
-use fingerpost_bench::wire::{MOST_DESTINATIONS, Rows};
-use fingerpost_bench::xdp::LEAST_PACKETS;
-use fingerpost_bench::{BenchDocument, ForwardOptions, WireOptions, XdpOptions, forward, wire};
+use fingerpost_lab::forward::Stream;
+use fingerpost_lab::peer::find_loops;
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::table::Tables;
+use fingerpost_lab::wire::{MOST_DESTINATIONS, Rows};
+use fingerpost_lab::xdp::LEAST_PACKETS;
+use fingerpost_lab::{BenchDocument, ForwardOptions, WireOptions, XdpOptions, forward, wire};
 use fingerpost_packet::device::BURST;
 
 use super::super::choice;
@@ -134,12 +134,12 @@ fn burst(text: &str) -> Result<usize, String> {
 fn peers(names: &str) -> anyhow::Result<(String, Rows)> {
     match names {
         "none" => return Ok((names.to_owned(), Rows::new())),
-        "all" => return Ok((names.to_owned(), fingerpost_bench::wire::peers().to_vec())),
+        "all" => return Ok((names.to_owned(), fingerpost_lab::wire::peers().to_vec())),
         _ => {}
     }
     let (mut loops, mut rows) = (Vec::new(), Rows::new());
     for name in names.split(',') {
-        match fingerpost_bench::wire::peer(name) {
+        match fingerpost_lab::wire::peer(name) {
             Some(row) => rows.push(row),
             None => loops.push(name),
         }
@@ -160,7 +160,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     let (loops, mut others) = peers(&arguments.peers)?;
     let mut rows = Rows::new();
     for name in arguments.path.iter().filter(|name| !["graph", "xdp"].contains(&name.as_str())) {
-        rows.extend(fingerpost_bench::wire::path(name)?);
+        rows.extend(fingerpost_lab::wire::path(name)?);
     }
     rows.append(&mut others);
     let end_to_end = WireOptions {
@@ -174,7 +174,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     };
     let in_kernel = XdpOptions {
         tables: tables.clone(),
-        engines: fingerpost_bench::xdp::find("all")?,
+        engines: fingerpost_lab::xdp::find("all")?,
         destinations: vec![arguments.destinations],
         packets: 2 * LEAST_PACKETS,
         samples: arguments.repeat,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args};
-use fingerpost_bench::lookup::Stream as Keys;
-use fingerpost_bench::lookup::trace::Trace;
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::{LookupOptions, Mode, lookup};
+use fingerpost_lab::lookup::Stream as Keys;
+use fingerpost_lab::lookup::trace::Trace;
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::{LookupOptions, Mode, lookup};
 
 use super::super::command::{Exit, Failure, parsed};
 use super::super::output::Output;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args};
-use fingerpost_bench::lookup::trace::Trace;
-use fingerpost_bench::papers::{SECTIONS, recorded};
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::update::changes::Recorded;
-use fingerpost_bench::{PapersOptions, papers};
+use fingerpost_lab::lookup::trace::Trace;
+use fingerpost_lab::papers::{SECTIONS, recorded};
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::update::changes::Recorded;
+use fingerpost_lab::{PapersOptions, papers};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::Output;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use fingerpost_bench::{Answers, BenchDocument, Kind, Run, Unit, drawings};
+use fingerpost_lab::{Answers, BenchDocument, Kind, Run, Unit, drawings};
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, message};

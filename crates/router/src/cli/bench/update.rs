@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::update::changes::Recorded;
-use fingerpost_bench::{UpdateOptions, update};
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::update::changes::Recorded;
+use fingerpost_lab::{UpdateOptions, update};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::Output;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_bench::progress::Bar;
-use fingerpost_bench::table::Tables;
-use fingerpost_bench::xdp::{LEAST_PACKETS, MOST_DESTINATIONS, find};
-use fingerpost_bench::{BenchDocument, XdpOptions, xdp};
+use fingerpost_lab::progress::Bar;
+use fingerpost_lab::table::Tables;
+use fingerpost_lab::xdp::{LEAST_PACKETS, MOST_DESTINATIONS, find};
+use fingerpost_lab::{BenchDocument, XdpOptions, xdp};
 
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};

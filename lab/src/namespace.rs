@@ -62,7 +62,7 @@ impl Namespace {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number matters.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fingerpost-bench-{}-{number}", std::process::id());
+        let name = format!("fingerpost-lab-{}-{number}", std::process::id());
         let scratch = std::env::temp_dir().join(name);
         fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
         Ok(Self { holder, scratch })

@@ -2,7 +2,7 @@
 //!
 //! What a library refuses is counted and said beside its figures, and its answers are asked at the end:
 //! DPDK's rte_fib, for one, loses count of its chunks and refuses some routes from then on
-//! (`bench/peers/README.md`). That makes its figures those of a library with a fault, not none.
+//! (`lab/peers/README.md`). That makes its figures those of a library with a fault, not none.
 
 use std::time::Duration;
 

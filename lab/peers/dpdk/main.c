@@ -1,5 +1,5 @@
 /*
- * DPDK's lookup libraries behind the protocol of bench/peers/README.md.
+ * DPDK's lookup libraries behind the protocol of lab/peers/README.md.
  *
  *     peer ENGINE[:FUNCTION] 4|6 TABLEFILE
  *

@@ -1,6 +1,6 @@
 //! A peer as a router in one loop: it forwards the frames that our generator makes, in turns with ours.
 //!
-//! What it is told is in `bench/peers/README.md`: how packets leave by next hop, the frames in order, and
+//! What it is told is in `lab/peers/README.md`: how packets leave by next hop, the frames in order, and
 //! then to forward each once, so that what became of it can be compared, or all of them for a while.
 
 use std::fs;

@@ -1,8 +1,8 @@
 //! The engines that we compare with, as rows, and how one is found.
 //!
-//! Each is a program of its own in its own language under `bench/peers/`, which `cargo xtask peers`
+//! Each is a program of its own in its own language under `lab/peers/`, which `cargo xtask peers`
 //! builds into `target/peers`; nothing of them is linked here. A [`Peer`] is one of them at work, fed
-//! over its pipes as `bench/peers/README.md` says. Only one works at a time, and only when told, so
+//! over its pipes as `lab/peers/README.md` says. Only one works at a time, and only when told, so
 //! turns of peers and of our own algorithms can alternate within one run.
 
 mod process;
@@ -16,7 +16,7 @@ pub use process::{
     Chosen, Forwarded, Functions, HEAD_BYTES, Info, LOAD_LIMIT, Leave, Peer, Turn, Updates,
 };
 
-/// A program under `bench/peers/`, by the folder that it has there and in `target/peers`.
+/// A program under `lab/peers/`, by the folder that it has there and in `target/peers`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
     /// The folder; also what `cargo xtask peers` takes.
@@ -58,7 +58,7 @@ const fn row(
     Row { name, family, program, engine }
 }
 
-/// What each is stands in `bench/peers/README.md`.
+/// What each is stands in `lab/peers/README.md`.
 static ROWS: &[Row] = &[
     row("rte_lpm", 4, &DPDK, "rte_lpm"),
     row("rte_fib", 4, &DPDK, "rte_fib_2b"),

@@ -1,6 +1,6 @@
 //! `bench forward` without the program around it: for callgrind, and for trying things.
 //!
-//!     cargo run --release -p fingerpost-bench --example forward -- \
+//!     cargo run --release -p fingerpost-lab --example forward -- \
 //!         --table testdata/tables/v4-tier1-nh496.txt.xz --seconds 2
 //!
 //! With `--instructions N` it takes about N packets through the counted section of each run:
@@ -11,10 +11,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fingerpost_bench::forward::Stream;
-use fingerpost_bench::peer::find_loops;
-use fingerpost_bench::table::Tables;
-use fingerpost_bench::{ForwardOptions, forward};
+use fingerpost_lab::forward::Stream;
+use fingerpost_lab::peer::find_loops;
+use fingerpost_lab::table::Tables;
+use fingerpost_lab::{ForwardOptions, forward};
 
 fn main() -> Result<()> {
     let mut options = ForwardOptions::default();

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use fingerpost_bench::peer::{self, LOAD_LIMIT, Peer, Row};
-use fingerpost_bench::progress::Silent;
-use fingerpost_bench::table::{Table, Tables};
-use fingerpost_bench::update::changes::Recorded;
-use fingerpost_bench::{Answers, Mode, Unit, UpdateOptions, update};
+use fingerpost_lab::peer::{self, LOAD_LIMIT, Peer, Row};
+use fingerpost_lab::progress::Silent;
+use fingerpost_lab::table::{Table, Tables};
+use fingerpost_lab::update::changes::Recorded;
+use fingerpost_lab::{Answers, Mode, Unit, UpdateOptions, update};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::{Addresses, Shape, Stream, probes, table};
 use fingerpost_lpm::{Addr, NextHopId, Prefix};

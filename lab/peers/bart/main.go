@@ -1,4 +1,4 @@
-// BART (Go) behind the protocol of bench/peers/README.md.
+// BART (Go) behind the protocol of lab/peers/README.md.
 //
 //	peer table|fast 4|6 TABLEFILE
 //

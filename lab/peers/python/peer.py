@@ -1,4 +1,4 @@
-"""Python libraries behind the protocol of bench/peers/README.md.
+"""Python libraries behind the protocol of lab/peers/README.md.
 
     python peer.py ENGINE 4|6 TABLEFILE
 

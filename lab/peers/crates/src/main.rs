@@ -1,4 +1,4 @@
-//! Crates behind the protocol of `bench/peers/README.md`.
+//! Crates behind the protocol of `lab/peers/README.md`.
 //!
 //!     peer ENGINE 4|6 TABLEFILE
 //!

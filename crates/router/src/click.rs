@@ -5,11 +5,11 @@
 //! `hotconfig` replaces the configuration: first all that is new is opened, then each worker exchanges its graph between
 //! two rounds, then what nobody needs any more is closed. Where something fails before, nothing has changed.
 
+mod dry_run;
 mod ports;
 mod report;
-mod seeing;
+mod statistics;
 mod tracing;
-mod trying;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use crate::control::{ControlServer, ListenError, Service};
 
 use ports::{Driven, Opened};
 pub(crate) use report::{ClickPlan, ClickReport, Share};
-use seeing::Seeing;
+use statistics::Seeing;
 use tracing::Tracing;
 pub(crate) use workers::Places;
 use workers::{LONGEST_ANSWER, Workers};
@@ -260,7 +260,7 @@ impl Running {
         let handlers = self.plan.handlers(configuration).global(hotconfig);
         let seen = self.seeing.handlers(&self.plan, &self.workers).into_iter();
         let seen = seen.chain(self.tracing.handlers(&self.plan));
-        let seen = seen.chain([trying::handler(&self.plan, &self.workers)]);
+        let seen = seen.chain([dry_run::handler(&self.plan, &self.workers)]);
         let handlers = seen.rev().fold(handlers, Handlers::global);
         self.service.installed.install(Arc::new(handlers));
     }

@@ -9,11 +9,11 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod packet_path;
 mod privilege;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
 mod time;
-mod ways;
 
 use std::process::ExitCode;
 

@@ -14,10 +14,10 @@ use fingerpost_route::source::words::unknown;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::backend::Ask;
 use super::error::{ApiError, Code, ErrorDocument};
+use super::extract::{Document, Parameters};
 use super::model::{ConfigChange, ConfigText};
-use super::questions::Ask;
-use super::requests::{Document, Parameters};
 
 /// A list of source prefixes, and what becomes of packets from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -23,15 +23,15 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::backend::Ask;
 use super::error::{ApiError, Code, ErrorDocument};
+use super::extract::{Document, Parameters};
 use super::model::{
     AlgorithmChange, ConfigChange, ConfigText, Feed, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, Status,
     Verification,
 };
-use super::questions::Ask;
-use super::requests::{Document, Parameters};
-use super::{filters, seen, streams};
+use super::{filters, graph, streams};
 use crate::privilege;
 use crate::sys;
 
@@ -147,9 +147,9 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(feeds))
         .routes(routes!(filters::filters, filters::change, filters::replace))
         .routes(routes!(filters::lookup))
-        .routes(routes!(seen::graph, seen::swap))
-        .routes(routes!(seen::trace))
-        .routes(routes!(seen::why))
+        .routes(routes!(graph::graph, graph::swap))
+        .routes(routes!(graph::trace))
+        .routes(routes!(graph::why))
         .split_for_parts();
     let text = written(&description);
     let document = move || async move { ([(CONTENT_TYPE, "application/json")], text) };

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
+use super::backend::Ask;
 use super::error::{ApiError, ErrorDocument};
+use super::extract::Parameters;
 use super::model::{Event, Route};
-use super::questions::Ask;
-use super::requests::Parameters;
 
 /// Pieces that wait for a slow client.
 const AHEAD: usize = 2;

@@ -12,8 +12,8 @@ use fingerpost_packet::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, begin_log, message};
+use crate::api::backend;
 use crate::api::client::At;
-use crate::api::questions;
 use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
 use crate::click::Stand;
@@ -190,7 +190,7 @@ fn serve(
         let words = format_args!("control socket {}: {error}", socket.path().display());
         Failure::outside(error.kind(), words)
     };
-    let (ask, questions) = questions::channel().map_err(failed)?;
+    let (ask, questions) = backend::channel().map_err(failed)?;
     let reload = Reload::new(file, ask.clone());
     let server = Server::start(socket.listener().map_err(failed)?, ask).map_err(failed)?;
     daemon.answer(questions);

@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::command::{Command, Failure, parsed};
 use super::output::{Columns, Output, Report, or_dash};
 use crate::api::client::{At, Client};
+use crate::api::graph::{ElementStats, GraphQuestion, GraphStats};
 use crate::api::model::{Fib, Interface, Status};
-use crate::api::seen::{ElementStats, GraphQuestion, GraphStats};
 use crate::control::client::AtGraph;
 
 pub(super) const COMMAND: Command = Command {

@@ -12,7 +12,7 @@ use fingerpost_packet::trace::{MOST_PACKETS, Pcapng};
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report, message};
 use crate::api::client::{At, Client};
-use crate::api::seen::{GraphQuestion, GraphStats, PacketTrace, TraceQuestion, TraceStep};
+use crate::api::graph::{GraphQuestion, GraphStats, PacketTrace, TraceQuestion, TraceStep};
 use crate::control::client::{AtGraph, ControlClient};
 
 pub(super) const COMMAND: Command = Command {

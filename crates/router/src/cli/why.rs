@@ -13,10 +13,10 @@ use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report};
 use super::route::drivers;
 use crate::api::client::At;
+use crate::api::graph::{WhyAnswer, WhyQuestion};
 use crate::api::model::RouteAnswer;
-use crate::api::seen::{WhyAnswer, WhyQuestion};
 use crate::control::client::{AtGraph, ControlClient};
-use crate::daemon::answer::Flow;
+use crate::daemon::backend::Flow;
 
 pub(super) const COMMAND: Command = Command {
     name: "why",

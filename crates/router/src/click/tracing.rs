@@ -14,8 +14,8 @@ use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::{Plan, Pool};
 
-use crate::api::seen::{PacketTrace, TraceStep};
-use crate::ways::Teller;
+use crate::api::graph::{PacketTrace, TraceStep};
+use crate::packet_path::Teller;
 
 use super::workers::{Orders, Workers};
 

@@ -15,17 +15,18 @@ use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, x
 use fingerpost_route::source::SourceError;
 use fingerpost_route::{Committed, Control, ControlOptions, ResolveRequest, SourceId};
 
+use crate::api::backend::Questions;
 use crate::api::model::ConfigText;
-use crate::api::questions::Questions;
 use crate::config::{Config, Cores, PacketPath};
 use crate::privilege::{self, Missing};
 use crate::sys;
 
-pub(crate) mod answer;
+pub(crate) mod backend;
 mod egress;
 mod features;
 pub(crate) mod filters;
 mod kernel;
+mod nonstop;
 mod notes;
 mod obstacles;
 mod own_addrs;
@@ -34,7 +35,6 @@ mod ports;
 mod reader;
 mod report;
 mod sources;
-mod survival;
 pub(crate) mod takeover;
 mod vlans;
 
@@ -44,10 +44,10 @@ pub(crate) use report::{Report, each};
 
 use filters::Filters;
 use kernel::KernelFeed;
+use nonstop::Survival;
 use notes::Driven;
 use ports::{Interfaces, WorkerHandle};
 use sources::Sources;
-use survival::Survival;
 
 /// The source of routes that commands make, believed as much as those of the configuration.
 const COMMAND_SOURCE: &str = "command";
@@ -190,7 +190,7 @@ pub(crate) struct Daemon {
     /// There was no time for all questions.
     unanswered: bool,
     /// Of lists whose readers left.
-    abandoned: answer::routes::Abandoned,
+    abandoned: backend::routes::Abandoned,
     /// By source.
     filters: Filters,
     /// The graph that workers run.
@@ -202,7 +202,7 @@ pub(crate) struct Daemon {
     /// Elements are timed until then.
     timed_until: Option<Instant>,
     /// Packets are traced.
-    tracing: Option<answer::trace::Tracing>,
+    tracing: Option<backend::trace::Tracing>,
     /// Traces so far.
     traces: u64,
     /// Most routes since memory was last given back.
@@ -294,7 +294,7 @@ impl Daemon {
             generation: 0,
             questions: None,
             unanswered: false,
-            abandoned: answer::routes::Abandoned::default(),
+            abandoned: backend::routes::Abandoned::default(),
             filters,
             built_in_holds: plan.holds(),
             plan,

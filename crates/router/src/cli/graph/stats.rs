@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use crate::api::client::At;
-use crate::api::seen::{ElementStats, GraphQuestion, GraphStats};
+use crate::api::graph::{ElementStats, GraphQuestion, GraphStats};
 use crate::cli::command::Failure;
 use crate::cli::output::{Columns, Output, Report, or_dash};
 

@@ -6,8 +6,8 @@ use clap::Args;
 use hyper::Method;
 
 use crate::api::client::At;
+use crate::api::graph::GraphStats;
 use crate::api::model::ConfigText;
-use crate::api::seen::GraphStats;
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, message};
 

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 
 use fingerpost_lpm::input;
 
+use crate::api::backend::Ask;
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::filters::apply;
 use crate::api::model::{ConfigChange, ConfigText};
-use crate::api::questions::Ask;
 use crate::cli::config::told;
 use crate::cli::output::message;
 use crate::privilege;

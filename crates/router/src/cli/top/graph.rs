@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::{ANEW, Drops, Share, drops_between, rate, shares, write_drops, write_elements};
-use crate::api::seen::{DriverStats, ElementStats, GraphStats};
+use crate::api::graph::{DriverStats, ElementStats, GraphStats};
 use crate::cli::command::Failure;
 use crate::cli::output::{Columns, Output, Report};
 use crate::control::client::ControlClient;

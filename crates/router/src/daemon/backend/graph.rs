@@ -10,8 +10,8 @@ use fingerpost_packet::{DropReason, OpenPolicy};
 
 use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
+use crate::api::graph::{DriverStats, ElementStats, GraphStats};
 use crate::api::model::ConfigText;
-use crate::api::seen::{DriverStats, ElementStats, GraphStats};
 use crate::click;
 use crate::daemon::SPARE_FRAMES;
 use crate::daemon::ports::WorkerHandle;

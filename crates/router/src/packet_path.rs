@@ -13,7 +13,9 @@ use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
 use fingerpost_packet::{Meta, Plan};
 use fingerpost_route::Mac;
 
-use crate::api::seen::{FieldChange, PacketTrace, TableRoute, TraceRoute, TraceStep, TracedPacket};
+use crate::api::graph::{
+    FieldChange, PacketTrace, TableRoute, TraceRoute, TraceStep, TracedPacket,
+};
 
 /// The sender of a packet that is made up: a link address that is set by hand.
 pub(crate) const SENDER: Mac = Mac([2, 0, 0x5e, 0, 0, 1]);

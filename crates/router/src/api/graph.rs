@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
 
+use super::backend::Ask;
 use super::error::{ApiError, Code, ErrorDocument};
+use super::extract::{Document, Parameters};
 use super::model::{Adjacency, ConfigText, DriverAnswer, RouteAnswer};
-use super::questions::Ask;
-use super::requests::{Document, Parameters};
 use super::streams::{LINES, lines, streamed};
 
 /// Longest time for which elements are timed on one request, in seconds.

@@ -16,9 +16,9 @@ use fingerpost_route::{Forwarding, Mac};
 use super::FRAME_BYTES;
 use super::tracing::{json, tell, words};
 use super::workers::{FLOW_SEED, Workers};
-use crate::api::seen::WhyAnswer;
-use crate::daemon::answer::Flow;
-use crate::ways::{SENDER, bytes, verdict};
+use crate::api::graph::WhyAnswer;
+use crate::daemon::backend::Flow;
+use crate::packet_path::{SENDER, bytes, verdict};
 
 /// Where a packet is sent that is made up. Devices of such a router have no link addresses but those that elements
 /// know, which take what comes.

@@ -11,10 +11,10 @@ use fingerpost_route::{LinkState, Mac, ResolveRequest};
 use super::Daemon;
 use super::lookup::Flow;
 use crate::api::error::{ApiError, Code};
+use crate::api::graph::{PacketTrace, WhyAnswer, WhyQuestion};
 use crate::api::model::{DriverAnswer, RouteAnswer};
-use crate::api::seen::{PacketTrace, WhyAnswer, WhyQuestion};
 use crate::api::server::RouteQuestion;
-use crate::ways::{self, SENDER, bytes, destination};
+use crate::packet_path::{self, SENDER, bytes, destination};
 
 /// An interface that packets may come in by.
 type Entry<'a> = (u16, &'a LinkState, Mac);
@@ -184,7 +184,7 @@ impl Daemon {
             Some("forward") => " in the driver",
             _ => "",
         };
-        ways::verdict(trial, place, || match asks.first() {
+        packet_path::verdict(trial, place, || match asks.first() {
             Some(ResolveRequest::Neighbor { port, addr, .. }) => {
                 format!("for the link address of {addr} on {}", self.port_name(*port))
             }

@@ -16,8 +16,8 @@ use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 use super::Daemon;
 use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
-use crate::api::seen::{PacketTrace, TraceQuestion, TraceRoute};
-use crate::ways::{Teller, destination, source};
+use crate::api::graph::{PacketTrace, TraceQuestion, TraceRoute};
+use crate::packet_path::{Teller, destination, source};
 
 /// How long workers may take to hand out what they have, once they were told to stop.
 const ENDING: Duration = Duration::from_millis(500);

@@ -115,12 +115,12 @@ pub use addr::{Addr, Prefix, PrefixError};
 pub use algo::{ChunkForm, is_bitmap_trie};
 pub use error::{FormatError, UpdateError};
 pub use lookup::{
-    Algorithm, Change, Epoch, Grace, Limits, Lookup, Module, NoReaders, Origin, Routes, Step,
-    Table, TableStats,
+    Algorithm, Change, Epoch, Grace, KernelReader, Limits, Lookup, Module, NoReaders, Origin,
+    Routes, Step, Table, TableStats,
 };
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
-pub use mem::{Heap, Memory, Region};
+pub use mem::{Heap, Memory, MemoryMaker, Region};
 pub use next_hop_id::NextHopId;
 #[cfg(feature = "std")]
 pub use readers::{LpmReader, Pinned};

@@ -23,6 +23,19 @@ pub trait Grace {
     fn passed(&self, epoch: Epoch) -> bool;
 }
 
+/// A reader that is no thread of this process: a program in the kernel, over the same memory.
+///
+/// It pins no value, so the writer brings it to each new one; it announces no epoch, so the writer marks
+/// what it has begun and checks later whether that is over.
+pub trait KernelReader<T>: Send {
+    /// Brings it to `value`. What it begins after the return sees nothing older, or it has ceased to read.
+    fn follow(&mut self, value: &T);
+    /// Notes what it has begun and not ended, for [`KernelReader::passed`] of this `epoch`.
+    fn mark(&mut self, epoch: Epoch);
+    /// Whether all is over that it had begun when `epoch` was marked.
+    fn passed(&self, epoch: Epoch) -> bool;
+}
+
 /// A moment after which no reader holds what was unlinked before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Epoch(pub u64);

@@ -17,6 +17,7 @@
 //! Of a structure that was replaced the writer keeps a count, so that readers never pay for freeing
 //! it. A reader that does nothing keeps the one it saw last alive, but holds up nothing else.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -26,7 +27,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::addr::Addr;
-use crate::lookup::{Epoch, Grace, Lookup};
+use crate::lookup::{Epoch, Grace, KernelReader, Lookup};
 use crate::next_hop_id::NextHopId;
 
 /// Announced by a reader that reads nothing.
@@ -63,6 +64,7 @@ pub(crate) struct Readers<A: Addr> {
     shared: Arc<Shared<A>>,
     /// What some reader may still hold.
     replaced: Vec<Arc<dyn Lookup<A>>>,
+    kernel_reader: Option<Box<dyn KernelReader<Arc<dyn Lookup<A>>>>>,
 }
 
 impl<A: Addr> Readers<A> {
@@ -70,11 +72,24 @@ impl<A: Addr> Readers<A> {
     pub(crate) fn new(latest: Arc<dyn Lookup<A>>) -> Self {
         let desks = Mutex::new(Desks { latest, desks: Vec::new() });
         let shared = Arc::new(Shared { epoch: AtomicU64::new(1), desks });
-        Self { shared, replaced: Vec::new() }
+        Self { shared, replaced: Vec::new(), kernel_reader: None }
+    }
+
+    /// Brings a reader in the kernel to the present structure, and to each that follows, in the place of the one
+    /// before.
+    pub(crate) fn set_kernel_reader(
+        &mut self,
+        mut kernel_reader: Box<dyn KernelReader<Arc<dyn Lookup<A>>>>,
+    ) {
+        kernel_reader.follow(&hold(&self.shared.desks).latest.clone());
+        self.kernel_reader = Some(kernel_reader);
     }
 
     /// Every reader that begins after this call sees `lookup`.
     pub(crate) fn replace(&mut self, lookup: Arc<dyn Lookup<A>>) {
+        if let Some(kernel_reader) = &mut self.kernel_reader {
+            kernel_reader.follow(&lookup);
+        }
         let mut desks = hold(&self.shared.desks);
         for desk in &desks.desks {
             *hold(&desk.newer) = Some(Arc::clone(&lookup));
@@ -96,7 +111,11 @@ impl<A: Addr> Readers<A> {
 impl<A: Addr> Grace for Readers<A> {
     fn retire(&mut self) -> Epoch {
         // SeqCst orders it after the unlinking stores; it pairs with the load in `pin`.
-        Epoch(self.shared.epoch.fetch_add(1, SeqCst) + 1)
+        let epoch = Epoch(self.shared.epoch.fetch_add(1, SeqCst) + 1);
+        if let Some(kernel_reader) = &mut self.kernel_reader {
+            kernel_reader.mark(epoch);
+        }
+        epoch
     }
 
     fn passed(&self, epoch: Epoch) -> bool {
@@ -106,6 +125,7 @@ impl<A: Addr> Grace for Readers<A> {
         let desks = hold(&self.shared.desks);
         // Acquire pairs with the release of `Pinned::drop`: what the reader read, it read before.
         desks.desks.iter().all(|desk| desk.announced.load(Acquire) >= epoch.0)
+            && self.kernel_reader.as_ref().is_none_or(|reader| reader.passed(epoch))
     }
 }
 
@@ -285,6 +305,34 @@ mod tests {
         readers.replace(of(6));
         assert_eq!(readers.replaced.len(), 0);
         assert_eq!(readers.reader().lookup(7), NextHopId(6));
+    }
+
+    /// Ends what it has begun only up to an epoch.
+    struct Slow(Arc<Mutex<(Vec<usize>, u64)>>);
+
+    impl KernelReader<Arc<dyn Lookup<u32>>> for Slow {
+        fn follow(&mut self, lookup: &Arc<dyn Lookup<u32>>) {
+            hold(&self.0).0.push(lookup.lookup(7).index());
+        }
+        fn mark(&mut self, _: Epoch) {}
+        fn passed(&self, epoch: Epoch) -> bool {
+            hold(&self.0).1 >= epoch.0
+        }
+    }
+
+    #[test]
+    fn a_kernel_reader_follows_and_holds_up_reuse() {
+        let mut readers = Readers::new(of(1));
+        let mut reader = readers.reader();
+        let state = Arc::new(Mutex::new((Vec::new(), 0)));
+        readers.set_kernel_reader(Box::new(Slow(state.clone())));
+        readers.replace(of(2));
+        assert_eq!(hold(&state).0, [1, 2]);
+        assert_eq!(reader.lookup(7), NextHopId(2));
+        let epoch = readers.retire();
+        assert!(!readers.passed(epoch));
+        hold(&state).1 = epoch.0;
+        assert!(readers.passed(epoch));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Cost: the store's some 45 bytes a route (IPv4) and those of the structure; a change costs what both
 //! cost, so microseconds with an algorithm that changes in place.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,7 +16,7 @@ use core::fmt;
 use crate::addr::{Addr, Prefix};
 use crate::error::UpdateError;
 use crate::lookup::{Algorithm, Change, Lookup, Routes, Table, TableStats};
-use crate::mem::Memory;
+use crate::mem::{Memory, MemoryMaker};
 use crate::next_hop_id::NextHopId;
 use crate::registry::{Rows, Unknown};
 use crate::routes::{Covering, Iter, RouteStore};
@@ -45,9 +46,10 @@ pub struct LpmTable<A: Addr> {
     /// Those to choose from; a single one was asked for.
     rows: Vec<&'static Algorithm<A>>,
     algorithm: &'static Algorithm<A>,
-    table: alloc::boxed::Box<dyn Table<A>>,
+    table: Box<dyn Table<A>>,
     lookup: Arc<dyn Lookup<A>>,
     readers: Readers<A>,
+    memory: MemoryMaker,
     /// So many routes, and no more, do not ask for another algorithm.
     settled: core::ops::RangeInclusive<usize>,
 }
@@ -139,11 +141,27 @@ impl<A: Addr> LpmTable<A> {
         rows: Vec<&'static Algorithm<A>>,
         routes: RouteStore<A>,
     ) -> Result<Self, UpdateError> {
-        let (algorithm, mut table) = fittest(&rows, &routes)?;
+        Self::build_in(MemoryMaker::new(|| Box::new(memory())), rows, routes)
+    }
+
+    /// [`LpmTable::build_with`], with what readers touch in memory of this maker, now and whenever the structure is
+    /// built anew.
+    ///
+    /// # Errors
+    /// As [`LpmTable::build`].
+    ///
+    /// # Panics
+    /// If there are no rows.
+    pub fn build_in(
+        memory: MemoryMaker,
+        rows: Vec<&'static Algorithm<A>>,
+        routes: RouteStore<A>,
+    ) -> Result<Self, UpdateError> {
+        let (algorithm, mut table) = fittest(&rows, &routes, &memory)?;
         let lookup = table.publish();
         let settled = settled(routes.len());
         let readers = Readers::new(Arc::clone(&lookup));
-        Ok(Self { routes, rows, algorithm, table, lookup, readers, settled })
+        Ok(Self { routes, rows, algorithm, table, lookup, readers, memory, settled })
     }
 
     /// Sets the next hop of a prefix and returns the one before. [`NextHopId::NONE`] removes it.
@@ -266,6 +284,16 @@ impl<A: Addr> LpmTable<A> {
         self.readers.reader()
     }
 
+    /// Brings a reader in the kernel to the present structure and to each that follows; memory is reused only after it.
+    /// It takes the place of the one before.
+    #[cfg(feature = "std")]
+    pub fn set_kernel_reader(
+        &mut self,
+        reader: Box<dyn crate::lookup::KernelReader<Arc<dyn Lookup<A>>>>,
+    ) {
+        self.readers.set_kernel_reader(reader);
+    }
+
     /// Saves what answers, for [`Snapshot::open`](crate::snapshot::Snapshot::open). The routes are not
     /// in it.
     ///
@@ -323,7 +351,7 @@ impl<A: Addr> LpmTable<A> {
     }
 
     fn rebuild(&mut self) -> Result<(), UpdateError> {
-        let (algorithm, table) = fittest(&self.rows, &self.routes)?;
+        let (algorithm, table) = fittest(&self.rows, &self.routes, &self.memory)?;
         (self.algorithm, self.table) = (algorithm, table);
         self.settled = settled(self.routes.len());
         self.publish();
@@ -354,17 +382,18 @@ fn candidates<A: Addr>(
     rows.into_iter().map(|(_, row)| row)
 }
 
-type Built<A> = (&'static Algorithm<A>, alloc::boxed::Box<dyn Table<A>>);
+type Built<A> = (&'static Algorithm<A>, Box<dyn Table<A>>);
 
 /// Builds by the fittest row that can.
 fn fittest<A: Addr>(
     rows: &[&'static Algorithm<A>],
     routes: &RouteStore<A>,
+    memory: &MemoryMaker,
 ) -> Result<Built<A>, UpdateError> {
     let stats = routes.stats();
     let mut refused = None;
     for row in candidates(rows, &stats) {
-        match row.build(routes, &mut memory()) {
+        match row.build(routes, &mut *memory.make()) {
             Ok(table) => return Ok((row, table)),
             Err(error) => refused = refused.or(Some(error)),
         }

@@ -16,9 +16,7 @@
 //!         packet of a group 1 ns more than `hash & mask` did (Xeon 2.5 GHz), and any number of slots will do
 //! Limits: 2^28 adjacencies and slots, 65,535 ports
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -33,28 +31,6 @@ use fingerpost_lpm::Region;
 use loom::sync::atomic::AtomicU64;
 
 use crate::event::Mac;
-
-/// Makes memory for what readers share, a structure at a time.
-#[derive(Clone)]
-pub struct MemoryMaker(Arc<dyn Fn() -> Box<dyn Memory> + Send + Sync>);
-
-impl MemoryMaker {
-    /// One that calls `make` for each structure.
-    pub fn new(make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(make))
-    }
-
-    /// Memory for one structure.
-    pub fn make(&self) -> Box<dyn Memory> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for MemoryMaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MemoryMaker")
-    }
-}
 
 /// What happens to a packet: one word, kind in the top four bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

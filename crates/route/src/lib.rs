@@ -24,6 +24,7 @@ pub use event::{
     NeighborUpdate, NextHopUpdate, ObjectTarget, Path, RouteEvent, RouteKey, RouteUpdate, Target,
     VlanState,
 };
-pub use fib::{KernelReader, Publisher, Reader, Shared, Subscribe};
+pub use fib::{Publisher, Reader, Shared, Subscribe};
+pub use fingerpost_lpm::{KernelReader, MemoryMaker};
 pub use forwarding::{FibLookup, Forwarding, PortInfo, PortTable, ResolveRequest, ReversePath};
-pub use hops::{Adjacency, ForwardingAction, HopTable, MemoryMaker, PackedAdjacency};
+pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};

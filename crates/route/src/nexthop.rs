@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fingerpost_lpm::{Epoch, Grace, Heap, NextHopId, UpdateError};
+use fingerpost_lpm::{Epoch, Grace, Heap, MemoryMaker, NextHopId, UpdateError};
 
 use crate::event::AnyPrefix;
 use crate::group::{Buckets, GroupMode, slot_shares};
-use crate::hops::{ForwardingAction, HopTable, MAX_INDEX, MemoryMaker};
+use crate::hops::{ForwardingAction, HopTable, MAX_INDEX};
 
 mod check;
 mod depend;

@@ -19,6 +19,7 @@
 pub(crate) mod map;
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
@@ -39,6 +40,28 @@ pub trait Memory {
     /// # Errors
     /// [`UpdateError::Memory`] when it cannot be had.
     fn region(&mut self, name: &'static str, bytes: usize) -> Result<Region, UpdateError>;
+}
+
+/// Makes memory for what readers share, a structure at a time.
+#[derive(Clone)]
+pub struct MemoryMaker(Arc<dyn Fn() -> Box<dyn Memory> + Send + Sync>);
+
+impl MemoryMaker {
+    /// One that calls `make` for each structure.
+    pub fn new(make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// Memory for one structure.
+    pub fn make(&self) -> Box<dyn Memory> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MemoryMaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryMaker")
+    }
 }
 
 /// Flat, shared memory of plain integers. Clones share the memory.

@@ -13,15 +13,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Algorithm, Grace, NextHopId, UpdateError};
+use fingerpost_lpm::{Algorithm, Grace, KernelReader, NextHopId, UpdateError};
 
 use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, Path, RouteEvent, RouteKey,
     RouteUpdate, Target,
 };
-use crate::fib::{
-    FibOptionError, FibOptions, FibReport, KernelReader, Publisher, Reader, Shared, Subscribe,
-};
+use crate::fib::{FibOptionError, FibOptions, FibReport, Publisher, Reader, Shared, Subscribe};
 use crate::forwarding::{FibLookup, Forwarding, PortTable, ReversePath};
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
 use crate::rib::{Candidate, Effect};

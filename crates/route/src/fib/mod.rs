@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, NextHopId, Prefix, Region, Routes,
-    Step, Table, UpdateError,
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, MemoryMaker, NextHopId, Prefix,
+    Region, Routes, Step, Table, UpdateError,
 };
 
 pub mod audit;
@@ -30,11 +30,10 @@ pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
-pub use publish::{KernelReader, Publisher, Reader, Subscribe};
+pub use publish::{Publisher, Reader, Subscribe};
 pub use report::{FibReport, InstanceReport};
 pub use shadow::Compared;
 
-use crate::hops::MemoryMaker;
 use measure::{BuildCosts, Trial};
 use shadow::Shadow;
 

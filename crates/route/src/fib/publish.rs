@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use fingerpost_lpm::{Epoch, Grace};
+use fingerpost_lpm::{Epoch, Grace, KernelReader};
 
 use super::sync::{Arc, AtomicU64, Mutex, Ordering, fence};
 
@@ -35,19 +35,6 @@ struct Shared<T> {
     generation: AtomicU64,
     latest: Mutex<Latest<T>>,
     readers: Mutex<Vec<Arc<Announced>>>,
-}
-
-/// A reader that is no thread of ours: a program in the kernel, over the same memory.
-///
-/// It cannot pin a value, so it is brought to each new one by the writer; and it announces nothing, so
-/// that it is asked whether what it had begun is over.
-pub trait KernelReader<T>: Send {
-    /// Brings it to `value`. What it begins after the return sees nothing older, or it has ceased to read.
-    fn follow(&mut self, value: &T);
-    /// Notes what it has begun and not ended; [`KernelReader::passed`] is asked for this `epoch` later.
-    fn mark(&mut self, epoch: Epoch);
-    /// Whether all is over that it had begun when `epoch` was marked.
-    fn passed(&self, epoch: Epoch) -> bool;
 }
 
 /// The writer's end. There is one.

@@ -10,6 +10,7 @@ pub mod netns;
 pub mod source;
 pub mod tables;
 pub mod traffic;
+pub mod words;
 pub mod world;
 
 use std::path::{Path, PathBuf};

@@ -48,26 +48,59 @@ fn collect(root: &Path, dir: &Path, end: &str, all: &mut Vec<File>) {
     }
 }
 
+/// What a [`Span`] of a source file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `// ...` without the newline, or `/* ... */`; documentation comments as well.
+    Comment,
+    /// A string literal with its quotes, raw or not.
+    String,
+    /// A character literal with its quotes.
+    Character,
+}
+
+/// A comment or literal of a source file: bytes `start..end`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Its kind.
+    pub kind: Kind,
+    /// Offset of its first byte.
+    pub start: usize,
+    /// Offset behind its last byte.
+    pub end: usize,
+}
+
+/// Every comment and literal of `text`, in order.
+pub fn spans(text: &str) -> Vec<Span> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let found = comment(&text[at..])
+            .map(|len| (Kind::Comment, len))
+            .or_else(|| raw_string(text, at).map(|len| (Kind::String, len)))
+            .or_else(|| string(&text[at..]).map(|len| (Kind::String, len)))
+            .or_else(|| character(&text[at..]).map(|len| (Kind::Character, len)));
+        if let Some((kind, len)) = found {
+            all.push(Span { kind, start: at, end: at + len });
+            at += len;
+        } else {
+            at += text[at..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    all
+}
+
 /// `text` with every comment and every string or character literal blanked out, line by line as
 /// before.
 pub fn code(text: &str) -> String {
-    let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    while at < bytes.len() {
-        let skipped = comment(&text[at..])
-            .or_else(|| raw_string(text, at))
-            .or_else(|| string(&text[at..]))
-            .or_else(|| character(&text[at..]));
-        if let Some(len) = skipped {
-            out.extend(text[at..at + len].chars().map(|c| if c == '\n' { c } else { ' ' }));
-            at += len;
-        } else {
-            let c = text[at..].chars().next().expect("there is more");
-            out.push(c);
-            at += c.len_utf8();
-        }
+    for span in spans(text) {
+        out.push_str(&text[at..span.start]);
+        out.extend(text[span.start..span.end].chars().map(|c| if c == '\n' { c } else { ' ' }));
+        at = span.end;
     }
+    out.push_str(&text[at..]);
     out
 }
 

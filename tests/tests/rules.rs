@@ -3,7 +3,10 @@
 //! Each rule is a function from text to complaints, tried on a broken text and run on the whole
 //! repository. CONTRIBUTING.md gives the reasons.
 
+use std::process::Command;
+
 use fingerpost_tests::source::{self, File};
+use fingerpost_tests::words;
 
 /// Past this a file has a second idea in it.
 const LINES: usize = 1000;
@@ -36,6 +39,13 @@ const UNSAFE: &[&str] = &[
     // Programs of their own, in their own workspaces; the shipped one links none of them.
     "lab/peers/",
 ];
+
+/// Files and folders (with the `/`) whose doc comments, literals and pages are in the words of the glossary.
+const SWEPT: &[&str] = &[];
+
+/// Longest subject of a commit, and the last commit that may break it.
+const SUBJECT: usize = 72;
+const SUBJECTS_SINCE: &str = "42662fb9";
 
 fn may_be_unsafe(path: &str) -> bool {
     let fast = path.starts_with("crates/lpm/src/algo/") && path.ends_with("_fast.rs");
@@ -375,6 +385,46 @@ fn test_data_has_its_credits() {
     assert_eq!(credits("x", None).len(), 1);
     assert_eq!(credits("x", Some("Origin: made here. License: as the rest.")), [""; 0]);
     assert_eq!(credits("x", Some("Origin: made here.")).len(), 1);
+}
+
+#[test]
+fn words_are_those_of_the_glossary() {
+    let all: Vec<_> = words::files(".").iter().flat_map(words::check).collect();
+    let swept = |path: &str| {
+        SWEPT.iter().any(|at| path == *at || (at.ends_with('/') && path.starts_with(at)))
+    };
+    let (held, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|b| swept(&b.path));
+    for (folder, count) in words::by_folder(&rest) {
+        println!("not yet swept: {count:>6}  {folder}");
+    }
+    none(&held.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let planted = |text| words::check(&file("crates/lpm/src/x.rs", text)).len();
+    assert_eq!(planted("//! A table that is told of routes.\n"), 1);
+    assert_eq!(planted("/// Of lists whose readers left.\nfn f() {}\n"), 1);
+    assert_eq!(planted("fn f() { fail(\"nobody told it\"); }\n"), 1);
+}
+
+/// Subjects that are too long.
+fn subjects(log: &str) -> Vec<String> {
+    let long = |line: &&str| {
+        line.split_once(' ').is_some_and(|(_, subject)| subject.chars().count() > SUBJECT)
+    };
+    log.lines().filter(long).map(|line| format!("subject beyond {SUBJECT}: {line}")).collect()
+}
+
+#[test]
+fn subjects_of_commits_are_short() {
+    let range = format!("{SUBJECTS_SINCE}..HEAD");
+    let log = Command::new("git")
+        .args(["log", "--no-merges", "--format=%h %s", &range])
+        .current_dir(fingerpost_tests::root())
+        .output();
+    match log {
+        Ok(log) if log.status.success() => none(&subjects(&String::from_utf8_lossy(&log.stdout))),
+        _ => fingerpost_tests::skip("git and the history since the rule"),
+    }
+    assert_eq!(subjects(&format!("1234567 {}", "x".repeat(SUBJECT))), [""; 0]);
+    assert_eq!(subjects(&format!("1234567 {}", "x".repeat(SUBJECT + 1))).len(), 1);
 }
 
 #[test]

@@ -8,14 +8,21 @@ mod fuzz;
 mod peers;
 mod sanitize;
 mod sh;
+#[path = "../../tests/src/source.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared with the tests, which use all of it")]
+mod source;
 mod tables;
 mod tally;
 mod test;
 mod vm;
+#[path = "../../tests/src/words.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared with the tests, which use all of it")]
+mod words;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use sh::root;
 
 /// A link to a private item is plain text for readers from outside, and a help for those inside.
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
@@ -64,6 +71,12 @@ const TASKS: &[Task] = &[
         usage: "",
         summary: "the documentation of every crate, in target/doc; warnings fail",
         run: docs,
+    },
+    Task {
+        name: "words",
+        usage: "[PATH..]",
+        summary: "words that docs/glossary.md replaces, and fragments, below PATHs or counted by folder",
+        run: glossary,
     },
     Task {
         name: "tables",
@@ -120,6 +133,33 @@ fn bench(args: &[String]) -> Result<()> {
 fn docs(args: &[String]) -> Result<()> {
     let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
     sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))
+}
+
+/// Lists the breaches of the language rules below paths, or counts them by folder.
+fn glossary(args: &[String]) -> Result<()> {
+    if args.is_empty() {
+        let all: Vec<_> = words::files(".").iter().flat_map(words::check).collect();
+        for (folder, count) in words::by_folder(&all) {
+            println!("{count:>6}  {folder}");
+        }
+        println!(
+            "{:>6}  in all; cargo xtask words PATH lists those of a file or folder",
+            all.len()
+        );
+        return Ok(());
+    }
+    let mut all = 0;
+    for path in args {
+        let path = path.trim_start_matches("./").trim_end_matches('/');
+        for breach in words::files(path).iter().flat_map(words::check) {
+            println!("{breach}");
+            all += 1;
+        }
+    }
+    if all > 0 {
+        bail!("{all} to mend; docs/glossary.md has the words");
+    }
+    Ok(())
 }
 
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fingerpost_lpm::{Lookup, NextHopId};
 
 use crate::event::Mac;
-use crate::hops::HopTable;
+use crate::hops::{ForwardingAction, HopTable};
 
 /// What a worker pins for one batch.
 #[derive(Clone)]
@@ -43,6 +43,21 @@ impl Forwarding {
             Some(other) => &*other.v6,
             None => &*self.v6,
         }
+    }
+
+    /// Whether some flow of a next hop leaves by the port, or (`None`) by any port.
+    #[inline]
+    pub fn leads_out(&self, hop: NextHopId, port: Option<u16>) -> bool {
+        self.hops.any_action(hop, |action| {
+            let egress = match action {
+                ForwardingAction::Adjacency(index) => {
+                    self.hops.view().packed_adjacency(index).port()
+                }
+                ForwardingAction::Glean(egress) => egress,
+                _ => return false,
+            };
+            port.is_none_or(|port| egress == port)
+        })
     }
 
     #[inline]

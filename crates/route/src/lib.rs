@@ -1,6 +1,5 @@
 //! Routes in, the best ones chosen, one snapshot for forwarding out.
 
-pub mod calls;
 pub mod control;
 pub mod event;
 pub mod fib;
@@ -12,7 +11,6 @@ pub mod nexthop;
 pub mod rib;
 pub mod source;
 
-pub use calls::{Answer, LookupFlags};
 pub use control::{
     Committed, Control, ControlOptions, Done, Ends, Filtered, Gap, Happened, HopView,
     NeighborError, NeighborRequest, NeighborRow, Notice, ObjectPath, ObjectView, Operation,

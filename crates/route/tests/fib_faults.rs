@@ -439,31 +439,6 @@ fn a_kernel_reader_that_is_wrong_is_told_apart_and_gets_a_new_table() {
     assert!(lab.control.take_decisions().join("\n").contains("are right again"));
 }
 
-#[test]
-fn shadows_of_a_control_side_agree_and_are_swapped_in() {
-    let mut scene = Scene::new(u32::rows().collect());
-    scene.lab.control.shadow(4, "dxr18").unwrap();
-    scene.lab.control.shadow(4, "radix").unwrap();
-    scene.lab.control.shadow(6, "rl32").unwrap();
-    assert!(scene.lab.control.shadow(6, "dxr99").unwrap_err().contains(&"rl32"));
-    scene.lab.commit(scene.now);
-    scene.lab.set(moved(), NEW);
-    scene.lab.commit(scene.now);
-    for family in [4, 6] {
-        for shadow in scene.lab.control.compare(family, 5000, 1) {
-            assert!(shadow.mismatches == 0 && shadow.checked >= 5000, "{shadow:?}");
-        }
-    }
-    let builds = scene.report().counts.builds;
-    scene.lab.control.pin_algorithm(4, Some("dxr18")).unwrap();
-    assert!(scene.lab.control.commit(scene.now).unwrap().published);
-    let report = scene.report();
-    assert_eq!((report.algorithm, report.counts.builds), ("dxr18", builds));
-    assert_eq!(report.instances.len(), 3);
-    assert!(scene.lab.control.unshadow(4, "radix"));
-    scene.ends_well();
-}
-
 /// A table that is behind names next hops that no route has any more: until it has caught up they must
 /// mean what they meant.
 #[test]

@@ -7,7 +7,7 @@ use fingerpost_lpm::UpdateError;
 
 use super::{Control, Table};
 use crate::fib::audit::Allowance;
-use crate::fib::{Auditor, Compared, KernelLookup, Verified};
+use crate::fib::{Auditor, KernelLookup, Verified};
 
 /// What the tables' auditors share.
 #[derive(Debug, Default)]
@@ -65,32 +65,5 @@ impl Control {
         let Some((fib, table)) = fib.zip(self.tables.get_mut(table)) else { return false };
         let found = table.v4.fib.adopt(v4, &table.v4.rib, &|| kernel_reader?.v4(fib));
         table.v6.fib.adopt(v6, &table.v6.rib, &|| kernel_reader?.v6(fib)) | found
-    }
-
-    /// Keeps a table of this algorithm in step beside the published one of a family (4 or 6) of the main
-    /// table, from the next commit on: to be compared, or swapped in by [`Control::pin_algorithm`].
-    ///
-    /// # Errors
-    /// The names there are.
-    pub fn shadow(&mut self, family: u8, name: &str) -> Result<(), Vec<&'static str>> {
-        let main = self.tables.main_mut();
-        if family == 4 { main.v4.fib.shadow(name) } else { main.v6.fib.shadow(name) }
-    }
-
-    /// Ends a shadow; whether there was one.
-    pub fn unshadow(&mut self, family: u8, name: &str) -> bool {
-        let main = self.tables.main_mut();
-        if family == 4 { main.v4.fib.unshadow(name) } else { main.v6.fib.unshadow(name) }
-    }
-
-    /// Asks the published table of a family and each of its shadows for the ends of every prefix, and
-    /// for `random` addresses.
-    pub fn compare(&self, family: u8, random: usize, seed: u64) -> Vec<Compared> {
-        let main = self.tables.main();
-        if family == 4 {
-            main.v4.fib.compare(&main.v4.rib, random, seed)
-        } else {
-            main.v6.fib.compare(&main.v6.rib, random, seed)
-        }
     }
 }

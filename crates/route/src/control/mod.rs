@@ -748,9 +748,6 @@ fn forwarded(prefix: AnyPrefix) -> bool {
 mod action_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
-mod call_tests;
-#[cfg(test)]
-#[cfg(not(loom))]
 mod mtu_tests;
 #[cfg(test)]
 #[cfg(not(loom))]

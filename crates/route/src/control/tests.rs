@@ -393,3 +393,39 @@ fn everything_withdrawn_leaves_nothing() {
     lab.commit();
     assert_eq!(lab.control.next_hops().waiting(), 0);
 }
+
+#[test]
+fn default_routes_are_listed_and_a_member_on_a_failed_link_is_none() {
+    let mut lab = lab();
+    lab.neighbor(LEFT, "10.0.1.9", NeighborState::Reachable(mac(1)));
+    let paths = ["10.0.1.9", "10.0.2.9"].map(|gateway| Path {
+        gateway: Some(gateway.parse().unwrap()),
+        link: None,
+        weight: 1,
+    });
+    lab.route("203.0.113.0/24", Target::Paths(paths.to_vec()));
+    let (left, right) = (lab.port("left"), lab.port("right"));
+    for round in 0..4u8 {
+        let gateway = if round % 2 == 0 { "10.0.1.9" } else { "10.0.2.9" };
+        // The next hop of a former default route may be another route's next.
+        lab.route("0.0.0.0/0", via(gateway));
+        lab.route(&format!("198.51.{round}.0/24"), via(&format!("10.0.1.{}", 20 + round)));
+        lab.commit();
+        let forwarding = lab.reader.pin().clone();
+        let hop = |dst: [u8; 4]| forwarding.v4.lookup(u32::from_be_bytes(dst));
+        assert!(forwarding.defaults.contains(&hop([8, 8, 8, 8])));
+        for known in 0..=round {
+            assert!(!forwarding.defaults.contains(&hop([198, 51, known, 1])), "round {round}");
+        }
+        let (group, near) = (hop([203, 0, 113, 1]), hop([198, 51, round, 1]));
+        let leads =
+            |hop| [Some(left), Some(right), None].map(|port| forwarding.leads_out(hop, port));
+        assert_eq!((leads(group), leads(near)), ([true; 3], [true, false, true]));
+    }
+    lab.link(RIGHT, LinkState { up: false, ..up("right") });
+    lab.withdraw("0.0.0.0/0");
+    lab.commit();
+    let forwarding = lab.reader.pin().clone();
+    assert!(forwarding.defaults.is_empty());
+    assert!(!forwarding.leads_out(forwarding.v4.lookup(0xcb00_7101), Some(right)));
+}

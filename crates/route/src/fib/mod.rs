@@ -22,7 +22,6 @@ pub mod measure;
 pub mod options;
 pub mod publish;
 pub mod report;
-pub mod shadow;
 pub(crate) mod sync;
 
 pub use audit::{AuditCounts, Auditor, Difference, KernelLookup, Verified};
@@ -31,11 +30,9 @@ pub use batch::{Batching, Due, Round};
 pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
-pub use report::{FibReport, InstanceReport};
-pub use shadow::Compared;
+pub use report::FibReport;
 
 use measure::{BuildCosts, Trial};
-use shadow::Shadow;
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
@@ -84,7 +81,6 @@ pub struct Fib<A: Addr> {
     /// found it right.
     rebuilt_at: Option<(u64, u64)>,
     auditor: Auditor<A>,
-    shadows: Vec<Shadow<A>>,
     trial: Option<Trial<A>>,
     build_costs: BuildCosts,
     decisions: Vec<String>,
@@ -184,7 +180,6 @@ impl<A: Addr> Fib<A> {
             last_error: None,
             rebuilt_at: None,
             auditor: Auditor::default(),
-            shadows: Vec::new(),
             trial: None,
             build_costs: BuildCosts::new(),
             decisions: Vec::new(),
@@ -369,11 +364,9 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Method, UpdateError> {
-        let blind = self.stale || self.missed > 0;
         let result = self.try_all(changes, routes, grace, now);
         match &result {
             Ok(_) => {
-                self.follow(changes, blind, routes, grace);
                 self.missed = 0;
                 self.failures_in_row = 0;
                 (self.retry_at, self.due) = (None, None);
@@ -405,10 +398,6 @@ impl<A: Addr> Fib<A> {
         let current = self.current.as_ref().map(|c| c.algorithm);
         let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
         if let Some(algorithm) = better {
-            if self.swap(algorithm, changes, routes, grace) {
-                self.counts.applied += changes.len() as u64;
-                return Ok(Method::InPlace);
-            }
             if self.build(algorithm, routes, now).is_ok() {
                 return Ok(Method::Built);
             }

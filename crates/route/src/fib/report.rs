@@ -6,17 +6,6 @@ use fingerpost_lpm::{Addr, Routes};
 
 use super::{AuditCounts, Choice, Difference, Fib, FibCounts, FibOptions};
 
-/// One table that is kept in step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InstanceReport {
-    /// Its algorithm.
-    pub algorithm: &'static str,
-    /// Readers use it; the others are kept beside it, for comparison or to be swapped in.
-    pub published: bool,
-    /// Bytes that lookups can touch.
-    pub bytes: usize,
-}
-
 /// The state of one table's FIB of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FibReport {
@@ -28,8 +17,8 @@ pub struct FibReport {
     pub choice: Choice,
     /// Algorithms that were given up for this table.
     pub banned: Vec<&'static str>,
-    /// Every table that is kept in step, the published one first.
-    pub instances: Vec<InstanceReport>,
+    /// Bytes that lookups can touch.
+    pub bytes: usize,
     /// Prefixes that the RIB holds.
     pub prefixes: usize,
     /// Changes that readers do not see yet.
@@ -59,17 +48,12 @@ pub struct FibReport {
 impl<A: Addr> Fib<A> {
     /// The present state; `routes` are those that the table follows.
     pub fn report(&self, routes: &dyn Routes<A>, now: Instant) -> FibReport {
-        let published = InstanceReport {
-            algorithm: self.algorithm(),
-            published: true,
-            bytes: self.lookup.bytes(),
-        };
         FibReport {
             family: A::FAMILY,
             algorithm: self.algorithm(),
             choice: self.chooser.choice(),
             banned: self.chooser.banned().collect(),
-            instances: std::iter::once(published).chain(self.shadow_reports()).collect(),
+            bytes: self.lookup.bytes(),
             prefixes: routes.prefixes(),
             pending: self.pending(),
             behind: self.batching.diverged().map(|t| now.saturating_duration_since(t)),

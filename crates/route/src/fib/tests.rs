@@ -312,87 +312,14 @@ mod faults {
     }
 }
 
-mod instances {
+mod calibration {
     use super::*;
-    use fingerpost_lpm::testing::{Rng, Shape, table};
+    use fingerpost_lpm::testing::{Shape, table};
     use fingerpost_lpm::{Rows, Step};
-
-    /// Some hundred changes, by way of the backlog.
-    fn churn<A: Rows>(
-        fib: &mut Fib<A>,
-        store: &mut RouteStore<A>,
-        prefixes: &[Prefix<A>],
-        rng: &mut Rng,
-    ) {
-        for _ in 0..200 {
-            let prefix = prefixes[rng.below(prefixes.len())];
-            let hop = NextHopId(u32::try_from(rng.below(30)).unwrap());
-            let old = if hop.is_none() { store.remove(prefix) } else { store.insert(prefix, hop) };
-            fib.note(prefix, old.unwrap_or_default());
-        }
-    }
 
     fn settle<A: Rows>(fib: &mut Fib<A>, store: &RouteStore<A>, now: Instant) {
         fib.force();
         fib.commit(best_of(store), store, &mut NoReaders, now).unwrap();
-    }
-
-    fn in_step<A: Rows>(names: [&str; 3]) {
-        let mut rng = Rng::new(3);
-        let mut fib = Fib::new(A::rows());
-        fib.pin(Some(names[0])).unwrap();
-        let routes = table::<A>(Shape::Internet, 3000, 30, 1);
-        let mut store: RouteStore<A> = routes.iter().copied().step_by(2).collect();
-        let prefixes: Vec<Prefix<A>> = routes.iter().map(|(prefix, _)| *prefix).collect();
-        let now = Instant::now();
-        settle(&mut fib, &store, now);
-        fib.shadow(names[1]).unwrap();
-        fib.shadow(names[2]).unwrap();
-        fib.shadow(names[2]).unwrap();
-        assert!(fib.shadow("nonsense").unwrap_err().contains(&names[0]));
-        for round in 0..20 {
-            churn(&mut fib, &mut store, &prefixes, &mut rng);
-            settle(&mut fib, &store, now);
-            if round % 5 == 0 {
-                let compared = fib.compare(&store, 1000, round);
-                assert_eq!(compared.len(), 2);
-                for shadow in compared {
-                    assert_eq!((shadow.mismatches, shadow.first), (0, None), "{shadow:?}");
-                    assert!(shadow.checked > 6 * store.len() as u64);
-                }
-            }
-        }
-        let report = fib.report(&store, now);
-        let names_of: Vec<&str> = report.instances.iter().map(|i| i.algorithm).collect();
-        assert_eq!(names_of, names);
-        assert!(report.instances.iter().all(|i| i.bytes > 0));
-        // Chosen, a shadow is swapped in with the changes of that round, and nothing is built for it.
-        churn(&mut fib, &mut store, &prefixes, &mut rng);
-        let builds = fib.counts().builds;
-        fib.pin(Some(names[1])).unwrap();
-        settle(&mut fib, &store, now);
-        assert_eq!((fib.algorithm(), fib.counts().builds), (names[1], builds));
-        assert_eq!(fib.verify(&store, 1).mismatches, 0);
-        churn(&mut fib, &mut store, &prefixes, &mut rng);
-        settle(&mut fib, &store, now);
-        let compared = fib.compare(&store, 100, 5);
-        assert_eq!(compared.iter().map(|c| c.algorithm).collect::<Vec<_>>(), [names[0], names[2]]);
-        assert!(compared.iter().all(|c| c.mismatches == 0), "{compared:?}");
-        assert!(fib.unshadow(names[0]) && !fib.unshadow(names[0]));
-        let said = fib.take_decisions().join("\n");
-        assert!(said.contains("which was in step"), "{said}");
-        // After a repair as well, where nobody can tell what changed.
-        fib.distrust("a test says so");
-        churn(&mut fib, &mut store, &prefixes, &mut rng);
-        settle(&mut fib, &store, now);
-        assert_eq!(fib.compare(&store, 100, 6)[0].mismatches, 0);
-    }
-
-    #[test]
-    fn shadows_stay_in_step_and_are_swapped_in() {
-        // Changed in place, changed in place, always built.
-        in_step::<u32>(["dxr18", "bc18", "bsearch"]);
-        in_step::<u128>(["rl32", "tree_bitmap", "bsearch"]);
     }
 
     /// Spends some time on each address before it answers, or answers wrongly.
@@ -461,7 +388,7 @@ mod instances {
 
     #[test]
     fn a_trial_takes_the_fastest_that_is_right() {
-        let mut fib = Fib::new([&SLOW, &FAST, &WRONG, &super::instances::LARGE]);
+        let mut fib = Fib::new([&SLOW, &FAST, &WRONG, &super::calibration::LARGE]);
         let routes = table::<u32>(Shape::Internet, 300, 30, 1);
         let mut store: RouteStore<u32> = routes.iter().copied().collect();
         let now = Instant::now();

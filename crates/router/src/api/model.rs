@@ -240,8 +240,6 @@ pub(crate) struct Fib {
     pub(crate) algorithm: String,
     /// `auto`, `measured`, or the name that was asked for.
     pub(crate) choice: String,
-    /// Structures that are kept in step with the routes, and counted in `bytes`.
-    pub(crate) instances: u32,
     /// Generation that readers see.
     pub(crate) generation: u64,
     /// Prefixes with a route.

@@ -51,7 +51,7 @@ impl Daemon {
         shared: Option<model::SharedMemory>,
     ) -> model::Fib {
         let report = fib.report(rib, Instant::now());
-        let bytes: usize = report.instances.iter().map(|instance| instance.bytes).sum();
+        let bytes = report.bytes;
         let rib_bytes = rib.bytes();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         model::Fib {
@@ -59,7 +59,6 @@ impl Daemon {
             table,
             algorithm: report.algorithm.to_owned(),
             choice: report.choice.to_string(),
-            instances: u32::try_from(report.instances.len()).unwrap_or(u32::MAX),
             generation: self.generation,
             prefixes: rib.len(),
             routes: rib.candidates(),

@@ -586,10 +586,9 @@ impl Control {
         let mut failed = self.refresh_stale().err();
         self.sweep_some(now);
         self.expire(now);
-        failed = self.refresh_next_hops().err().or(failed);
         self.settle_neighbors(now);
-        // A station may have become, or may no longer be, the route to a gateway.
-        failed = self.refresh_next_hops().err().or(failed);
+        // Host routes of neighbors included: each may be the route to a gateway.
+        failed = self.refresh_gateways().err().or(failed);
         let mut published = false;
         if self.hops.take_grown() || std::mem::take(&mut self.ports_changed) {
             // Readers must know the new ids and ports before a table names them.

@@ -305,16 +305,16 @@ impl Control {
         self.settle_unconfirmed(now);
         self.expire_questions(now);
         let known = self.neighbors.by_addr.len();
-        let pending = |table: &Table| table.v4.pending.len() + table.v6.pending.len();
-        if self.tables.iter().map(pending).sum::<usize>() > known {
+        let fresh = |t: &Table| t.v4.fib.backlog().fresh().len() + t.v6.fib.backlog().fresh().len();
+        if self.tables.iter().map(fresh).sum::<usize>() > known {
             let all = self.neighbors.by_addr.keys().map(|&(addr, link)| (link, addr));
             self.neighbors.unsettled.extend(all);
         } else {
             for table in self.tables.iter() {
-                for (prefix, _) in &table.v4.pending {
+                for prefix in table.v4.fib.backlog().fresh() {
                     self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
                 }
-                for (prefix, _) in &table.v6.pending {
+                for prefix in table.v6.fib.backlog().fresh() {
                     self.neighbors.unsettle_under(prefix.first().to_ip(), prefix.last().to_ip());
                 }
             }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use fingerpost_lpm::{Addr, Algorithm, Grace, Prefix, UpdateError};
 
 use crate::event::{AnyPrefix, MAIN_TABLE};
-use crate::fib::{Backlog, Brought, Fib, FibOptions, Shared};
+use crate::fib::{Brought, Fib, FibOptions, Shared};
 use crate::forwarding::FibLookup;
 use crate::rib::{Candidate, Effect, Rib};
 
@@ -34,29 +34,26 @@ pub(super) fn number_of_paths(fib: u16) -> u32 {
 pub(super) struct Family<A: Addr> {
     pub(super) rib: Rib<A>,
     pub(super) fib: Fib<A>,
-    /// Prefixes whose best route changed since the last commit, with what it was then or later.
-    pub(super) pending: Backlog<A>,
 }
 
 impl<A: Addr> Family<A> {
     fn new(rows: &[&'static Algorithm<A>]) -> Self {
         let fib = Fib::new(rows.iter().copied());
-        Self { rib: Rib::default(), fib, pending: Backlog::default() }
+        Self { rib: Rib::default(), fib }
     }
 
     fn note(&mut self, prefix: Prefix<A>, effect: &Effect) {
         if effect.old != effect.new {
-            self.pending.push(prefix, effect.old);
+            self.fib.note(prefix, effect.old);
         }
     }
 
-    /// Hands the pending changes to the FIB: of each prefix what readers know, and what is best now.
+    /// Makes changes visible whose time has come.
     pub(super) fn commit(
         &mut self,
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Brought, UpdateError> {
-        self.fib.note_all(&mut self.pending);
         self.fib.commit(|changes| self.rib.best_of(changes), &self.rib, grace, now)
     }
 }

@@ -45,15 +45,15 @@ impl Stale {
 }
 
 impl Control {
-    /// Works next hops out again whose links, objects or routes to gateways changed. What cannot be
+    /// Resolves next hops again whose routes to gateways changed since the latest commit. What cannot be
     /// written for want of room is tried again the next time.
-    pub(super) fn refresh_next_hops(&mut self) -> Result<(), UpdateError> {
-        let mut failed = self.refresh_stale().err();
+    pub(super) fn refresh_gateways(&mut self) -> Result<(), UpdateError> {
         let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
+        let mut failed = None;
         for table in self.tables.iter() {
-            let v4 = table.v4.pending.iter().map(|&(prefix, _)| AnyPrefix::V4(prefix));
+            let v4 = table.v4.fib.backlog().fresh().map(AnyPrefix::V4);
             failed = self.hops.refresh_routes(v4, &world).err().or(failed);
-            let v6 = table.v6.pending.iter().map(|&(prefix, _)| AnyPrefix::V6(prefix));
+            let v6 = table.v6.fib.backlog().fresh().map(AnyPrefix::V6);
             failed = self.hops.refresh_routes(v6, &world).err().or(failed);
         }
         failed.map_or(Ok(()), Err)

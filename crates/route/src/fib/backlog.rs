@@ -1,25 +1,32 @@
-//! Changed prefixes that readers do not see yet, each with the next hop that they do see.
+//! Backlog: changed prefixes that readers do not see yet, each with the next hop that they do see.
 //!
-//! Notes come in order; of several of one prefix the first tells what readers know, and what is best by
-//! now stands in the RIB. So a prefix that flaps a million times is one entry: when the list has doubled
-//! since it was last put in order, it is put in order again, which costs a few comparisons a note.
+//! The one place where changes wait. Notes come in order; the first one of a prefix has what readers see, and the
+//! best next hop of now stands in the RIB. So a prefix that flaps a million times is one entry: when the list has
+//! doubled since it was last sorted, it is sorted again, which costs a few comparisons a note. Changes that will not
+//! be applied one by one, because the table will be built, are counted instead.
 
 use fingerpost_lpm::{Addr, Change, NextHopId, Prefix};
 
-/// Below this many notes putting in order is not worth it.
+/// Below this many notes sorting is not worth it.
 const SMALL: usize = 4096;
 
-/// See the file's header.
+/// Changes of one family that readers do not see.
 #[derive(Debug)]
 pub struct Backlog<A: Addr> {
     notes: Vec<(Prefix<A>, NextHopId)>,
-    /// Put in order when there are so many.
+    /// Notes from here on came after the latest commit; all of them after a sort.
+    fresh_from: usize,
+    /// Notes since the latest commit, repeated prefixes included.
+    fresh: usize,
+    /// Changes that are counted and no longer listed.
+    unlisted: usize,
+    /// Length at which the list is sorted.
     limit: usize,
 }
 
 impl<A: Addr> Default for Backlog<A> {
     fn default() -> Self {
-        Self { notes: Vec::new(), limit: SMALL }
+        Self { notes: Vec::new(), fresh_from: 0, fresh: 0, unlisted: 0, limit: SMALL }
     }
 }
 
@@ -30,47 +37,66 @@ impl<A: Addr> Backlog<A> {
             self.tidy();
         }
         self.notes.push((prefix, old));
+        self.fresh += 1;
     }
 
-    /// Takes what `newer` holds.
-    pub fn append(&mut self, newer: &mut Self) {
-        if self.notes.is_empty() {
-            return std::mem::swap(self, newer);
-        }
-        for &(prefix, old) in &newer.notes {
-            self.push(prefix, old);
-        }
-        newer.clear();
-    }
-
-    /// Entries: at least as many as prefixes, and at most about twice as many.
+    /// Changes that readers do not see: at least as many as prefixes, and of listed ones at most about twice as many.
     pub fn len(&self) -> usize {
+        self.unlisted + self.notes.len()
+    }
+
+    /// Whether readers see everything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes that are listed.
+    pub(super) fn listed(&self) -> usize {
         self.notes.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.notes.is_empty()
+    /// Changes that are not listed.
+    pub(super) fn unlisted(&self) -> usize {
+        self.unlisted
     }
 
-    /// Every note, in no order.
-    pub fn iter(&self) -> std::slice::Iter<'_, (Prefix<A>, NextHopId)> {
-        self.notes.iter()
+    /// Prefixes that changed since the latest commit, and perhaps older ones.
+    pub fn fresh(&self) -> impl ExactSizeIterator<Item = Prefix<A>> + '_ {
+        self.notes[self.fresh_from..].iter().map(|&(prefix, _)| prefix)
     }
 
-    /// Whether a noted prefix holds `addr`: its answer may be that of before.
+    /// Marks all notes as known to a commit; returns how many came since the commit before.
+    pub(super) fn age(&mut self) -> usize {
+        self.fresh_from = self.notes.len();
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// Counts the notes of earlier commits, and `more` changes, instead of listing them.
+    pub(super) fn unlist(&mut self, more: usize) {
+        let aged = self.notes.drain(..self.fresh_from).len();
+        self.unlisted += aged + more;
+        self.fresh_from = 0;
+        self.shrink();
+    }
+
+    /// Whether a listed prefix holds `addr`: readers may get the next hop of before for it.
     pub fn touches(&self, addr: A) -> bool {
         self.notes.iter().any(|(prefix, _)| prefix.first() <= addr && addr <= prefix.last())
     }
 
-    /// Forgets everything, and the room of a large burst.
+    /// Forgets the listed changes, and the room of a large burst.
     pub fn clear(&mut self) {
         self.notes.clear();
-        self.notes.shrink_to(SMALL);
-        self.limit = SMALL;
+        (self.fresh_from, self.fresh) = (0, 0);
+        self.shrink();
     }
 
-    /// What changed in all, by address and length. `best` sets the new next hop of each to what is best now.
+    /// Forgets the count of unlisted changes: the table was built.
+    pub(super) fn clear_unlisted(&mut self) {
+        self.unlisted = 0;
+    }
+
+    /// Listed changes in sum, by address and length. `best` sets the new next hop of each to the best of now.
     pub fn changes(&mut self, best: impl FnOnce(&mut [Change<A>])) -> Vec<Change<A>> {
         self.tidy();
         let change = |&(prefix, old)| Change { prefix, old, new: NextHopId::NONE };
@@ -80,21 +106,18 @@ impl<A: Addr> Backlog<A> {
         changes
     }
 
-    /// One note a prefix, the first; in order.
+    fn shrink(&mut self) {
+        self.notes.shrink_to(SMALL);
+        self.limit = SMALL.max(2 * self.notes.len());
+    }
+
+    /// Sorts the notes and keeps the first one of each prefix.
     fn tidy(&mut self) {
         // Stable, so that the first note of a prefix stays the first.
         self.notes.sort_by_key(|(prefix, _)| *prefix);
         self.notes.dedup_by_key(|(prefix, _)| *prefix);
         self.limit = SMALL.max(2 * self.notes.len());
-    }
-}
-
-impl<'a, A: Addr> IntoIterator for &'a Backlog<A> {
-    type Item = &'a (Prefix<A>, NextHopId);
-    type IntoIter = std::slice::Iter<'a, (Prefix<A>, NextHopId)>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.notes.iter()
+        self.fresh_from = 0;
     }
 }
 
@@ -120,11 +143,11 @@ mod tests {
         assert!(backlog.notes.capacity() <= 2 * SMALL, "{}", backlog.notes.capacity());
         let (old, new) = (NextHopId(0), NextHopId(9));
         assert_eq!(backlog.changes(all(new)), [Change { prefix: prefix(7), old, new }]);
-        assert_eq!(backlog.changes(all(old)), [], "back where it was");
+        assert_eq!(backlog.changes(all(old)), [], "unchanged in sum");
     }
 
     #[test]
-    fn many_prefixes_keep_what_readers_know() {
+    fn many_prefixes_keep_what_readers_see() {
         let mut backlog = Backlog::<u32>::default();
         for round in 0..10 {
             for n in 0..5000 {
@@ -138,18 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn appended_notes_are_newer() {
-        let (mut a, mut b) = (Backlog::default(), Backlog::default());
-        a.push(prefix(1), NextHopId(1));
-        b.push(prefix(1), NextHopId(2));
-        b.push(prefix(2), NextHopId(3));
-        a.append(&mut b);
-        assert!(b.is_empty());
-        assert!(a.touches(0x1ff) && a.touches(0x200) && !a.touches(0x300));
-        let olds: Vec<u32> = a.changes(all(NextHopId::NONE)).iter().map(|c| c.old.0).collect();
+    fn a_commit_ages_notes_and_what_is_fresh_is_still_listed() {
+        let mut backlog = Backlog::default();
+        backlog.push(prefix(1), NextHopId(1));
+        assert_eq!(backlog.age(), 1);
+        backlog.push(prefix(1), NextHopId(2));
+        backlog.push(prefix(2), NextHopId(3));
+        assert!(backlog.fresh().eq([prefix(1), prefix(2)]));
+        assert!(backlog.touches(0x1ff) && backlog.touches(0x200) && !backlog.touches(0x300));
+        let olds: Vec<u32> =
+            backlog.changes(all(NextHopId::NONE)).iter().map(|c| c.old.0).collect();
         assert_eq!(olds, [1, 3]);
-        a.clear();
-        a.append(&mut b);
-        assert!(a.is_empty());
+        assert_eq!((backlog.age(), backlog.fresh().len()), (2, 0));
+        backlog.push(prefix(4), NextHopId(5));
+        backlog.unlist(0);
+        assert_eq!((backlog.unlisted(), backlog.listed(), backlog.len()), (2, 1, 3));
+        assert!(backlog.fresh().eq([prefix(4)]));
+        backlog.clear();
+        backlog.clear_unlisted();
+        assert!(backlog.is_empty());
     }
 }

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Algorithm, TableStats};
+use fingerpost_lpm::{Addr, Algorithm, TableStats, UpdateError};
 
 use super::options::FibOptions;
 
@@ -62,6 +62,7 @@ pub struct Chooser<A: Addr> {
     measured: Option<(&'static str, usize)>,
     changes: u64,
     looked: Option<Instant>,
+    last_error: Option<UpdateError>,
 }
 
 impl<A: Addr> Chooser<A> {
@@ -81,6 +82,7 @@ impl<A: Addr> Chooser<A> {
             measured: None,
             changes: 0,
             looked: None,
+            last_error: None,
         }
     }
 
@@ -144,13 +146,13 @@ impl<A: Addr> Chooser<A> {
         fits
     }
 
-    /// Whether the user decided since the last look.
-    pub fn asked(&self) -> bool {
+    /// Whether the next look is due at once: the user decided, or a calibration did.
+    pub fn is_due(&self) -> bool {
         self.looked.is_none()
     }
 
     /// Whether a trial is due: it is wanted, and none was made or the table is another by now.
-    pub fn wants_trial(&self, prefixes: usize) -> bool {
+    pub fn wants_calibration(&self, prefixes: usize) -> bool {
         let outdated = |then: usize| prefixes > 2 * then.max(64) || 2 * prefixes.max(64) < then;
         self.choice == Choice::Measured && self.measured.is_none_or(|(_, then)| outdated(then))
     }
@@ -229,6 +231,23 @@ impl<A: Addr> Chooser<A> {
             row.paused_until = Some(now + pause(row.failures));
             row.failures += 1;
         }
+    }
+
+    /// Counts a failed build or change: bans an algorithm whose limits are exceeded, and pauses any other.
+    /// Returns which of the two, in words.
+    pub(super) fn failed(&mut self, name: &str, error: &UpdateError, now: Instant) -> &'static str {
+        self.last_error = Some(error.clone());
+        if let UpdateError::Limit { .. } = error {
+            self.ban(name);
+            return "given up";
+        }
+        self.pause(name, now);
+        "paused"
+    }
+
+    /// Error of the latest failure.
+    pub(super) fn last_error(&self) -> Option<&UpdateError> {
+        self.last_error.as_ref()
     }
 
     /// A build succeeded.

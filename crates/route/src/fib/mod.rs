@@ -1,27 +1,29 @@
-//! The FIB of one family: the one writer that keeps a lookup table in step with the RIB.
+//! FIB of one family: the one writer that keeps a lookup table in step with the RIB.
 //!
-//! It applies changes in place where the algorithm can, builds anew where it cannot, and goes to the
-//! next algorithm where even that fails; what answered before answers on until its successor is ready.
-//! The mark that the lookup is behind stays until a build has succeeded, and a failed round always has
-//! a time at which it is tried again. When changes are applied is [`batch`]'s decision; until then they
-//! wait in a [`backlog`]. Every decision is a line with its numbers.
+//! It applies changes in place where the algorithm can, builds where it cannot, and takes the next algorithm
+//! where even that fails; the table before keeps answering until its successor is ready. Its [`state`] changes
+//! by one function: a table that lacks unlisted changes stays outdated until a build succeeded, and a failed
+//! round always has a time of the next one. [`batch`] decides when changes are applied; until then they wait in
+//! the [`backlog`]. Every decision is a line with its numbers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, MemoryMaker, NextHopId, Prefix,
-    Region, Routes, Step, Table, UpdateError,
+    Addr, Algorithm, Change, Grace, Lookup, NextHopId, Prefix, Routes, UpdateError,
 };
 
 pub mod audit;
 pub mod backlog;
 pub mod batch;
+mod calibrate;
 pub mod choose;
-pub mod measure;
 pub mod options;
 pub mod publish;
+mod repair;
 pub mod report;
+mod served;
+mod state;
 pub(crate) mod sync;
 
 pub use audit::{AuditCounts, Auditor, Difference, KernelLookup, Verified};
@@ -31,90 +33,33 @@ pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
+pub use served::Shared;
 
-use measure::{BuildCosts, Trial};
+use calibrate::Calibration;
+use repair::Repair;
+use served::Served;
+use state::{Event, State};
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
-/// Changes of a piece, where there is no room for all at once: old and new stand side by side until readers
-/// are past.
-const PIECE: usize = 64;
-/// How long a piece waits for them: some batches of packets.
-const PIECE_GRACE: Duration = Duration::from_micros(500);
 /// As many changes are listed in any case; beyond both the table will be built, and they are not.
 const MOST_LISTED: usize = 65_536;
 
-/// What all FIBs share with a reader outside.
-#[derive(Clone)]
-pub struct Shared {
-    /// Memory that it can read. Where there is no more of it the maker falls back to other memory: the
-    /// reader outside sees that and does without.
-    pub memory: MemoryMaker,
-    /// Whether it can read tables of this algorithm.
-    pub reads: fn(&str) -> bool,
-}
-
 /// One family's lookup table and its writer.
 pub struct Fib<A: Addr> {
-    chooser: Chooser<A>,
-    /// With whom the table is shared, besides the readers here.
-    shared: Option<Shared>,
     options: FibOptions,
-    current: Option<Current<A>>,
-    lookup: Arc<dyn Lookup<A>>,
-    /// The lookup does not show all of the RIB, and what it lacks is not listed: build.
-    stale: bool,
-    /// What the lookup lacks, unless it is stale.
+    chooser: Chooser<A>,
+    calibration: Calibration<A>,
+    served: Served<A>,
     backlog: Backlog<A>,
-    /// Changes that were not listed because the table will be built.
-    missed: usize,
-    /// Changes since the last commit.
-    fresh: usize,
-    /// Do not wait with the next round.
-    forced: bool,
+    state: State,
     batching: Batching,
-    due: Option<Instant>,
-    failures_in_row: u32,
-    retry_at: Option<Instant>,
-    last_error: Option<UpdateError>,
-    /// Builds and changes at the time when a distrusted table had been built again, until the auditor
-    /// found it right.
-    rebuilt_at: Option<(u64, u64)>,
-    auditor: Auditor<A>,
-    trial: Option<Trial<A>>,
-    build_costs: BuildCosts,
-    decisions: Vec<String>,
+    repair: Repair<A>,
     counts: FibCounts,
+    decisions: Vec<String>,
 }
 
-/// Changes a table in place; where that finds no room, in pieces, each of which gives back what it took before
-/// the next one. An error leaves the pieces before it done: the caller builds.
-fn change<A: Addr>(
-    table: &mut dyn Table<A>,
-    changes: &[Change<A>],
-    routes: &dyn Routes<A>,
-    grace: &mut dyn Grace,
-) -> Result<(), UpdateError> {
-    let whole = table.apply(changes, routes, grace);
-    if whole != Err(UpdateError::Rebuild) || changes.len() <= PIECE {
-        return whole;
-    }
-    for piece in changes.chunks(PIECE) {
-        table.apply(piece, routes, grace)?;
-        let (epoch, start) = (grace.retire(), Instant::now());
-        while !grace.passed(epoch) && start.elapsed() < PIECE_GRACE {
-            std::hint::spin_loop();
-        }
-    }
-    Ok(())
-}
-
-struct Current<A: Addr> {
-    algorithm: &'static Algorithm<A>,
-    table: Box<dyn Table<A>>,
-}
-
-/// What the writer did so far.
+/// Work of a FIB so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FibCounts {
     /// Changes applied in place.
@@ -123,32 +68,32 @@ pub struct FibCounts {
     pub builds: u64,
     /// Builds and updates that failed.
     pub failures: u64,
-    /// How long the latest build took.
+    /// Duration of the latest build.
     pub last_build: Duration,
-    /// Rounds in which changes were made visible.
+    /// Rounds in which changes became visible.
     pub rounds: u64,
     /// Most changes in one round.
     pub largest_round: u64,
-    /// How long the latest round took.
+    /// Duration of the latest round.
     pub last_round: Duration,
     /// Longest time from a change to the end of the round that made it visible.
     pub longest_delay: Duration,
-    /// Times that the table was found to answer wrongly.
+    /// Times that the table was found wrong.
     pub distrusted: u64,
 }
 
-/// What [`Fib::commit`] did.
+/// Result of [`Fib::commit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
     /// Changes that became visible.
     pub changes: usize,
-    /// Readers must be given the new lookup.
+    /// There is a new lookup to publish.
     pub published: bool,
     /// Changes that are not visible yet.
     pub pending: usize,
 }
 
-/// How a round went.
+/// Method of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     Nothing,
@@ -159,64 +104,54 @@ enum Method {
 }
 
 impl<A: Addr> Fib<A> {
-    /// Empty, choosing among `rows`.
+    /// An empty FIB that chooses among `rows`.
     pub fn new(rows: impl IntoIterator<Item = &'static Algorithm<A>>) -> Self {
         let options = FibOptions::default();
         Self {
-            chooser: Chooser::new(rows),
-            shared: None,
             options,
-            current: None,
-            lookup: Arc::new(Nothing),
-            stale: true,
+            chooser: Chooser::new(rows),
+            calibration: Calibration::default(),
+            served: Served::new(),
             backlog: Backlog::default(),
-            missed: 0,
-            fresh: 0,
-            forced: false,
+            state: State::Unusable,
             batching: Batching::new(options),
-            due: None,
-            failures_in_row: 0,
-            retry_at: None,
-            last_error: None,
-            rebuilt_at: None,
-            auditor: Auditor::default(),
-            trial: None,
-            build_costs: BuildCosts::new(),
-            decisions: Vec::new(),
+            repair: Repair::default(),
             counts: FibCounts::default(),
+            decisions: Vec::new(),
         }
     }
 
-    /// Builds in memory that a reader outside can read, from the next commit on, and prefers algorithms
-    /// that it knows. A choice of the user's stays above that.
+    /// Builds in memory that a kernel reader can read, from the next commit on, and prefers algorithms
+    /// that it can read. The user's choice stays above that.
     pub fn share(&mut self, shared: Shared) {
         self.chooser.favor(shared.reads);
-        self.shared = Some(shared);
-        self.give_up_the_list();
+        self.served.share(shared);
+        self.unlist(Event::Invalidated);
     }
 
-    /// Other knobs from now on; validate them first.
+    /// Replaces the options; validate them first.
     pub fn set_options(&mut self, options: FibOptions) {
         self.options = options;
         self.chooser.set_options(options);
         self.batching.set_options(options);
     }
 
-    /// The knobs.
+    /// Options in use.
     pub fn options(&self) -> &FibOptions {
         &self.options
     }
 
-    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`), or by a trial
+    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`), or by calibration
     /// (`measured`), from the next commit on.
     ///
     /// # Errors
-    /// The names there are, when this is none of them.
+    /// The names that exist, when this is none of them.
     pub fn pin(&mut self, name: Option<&str>) -> Result<(), Vec<&'static str>> {
         if !self.chooser.pin(name) {
             return Err(self.chooser.names().collect());
         }
-        (self.retry_at, self.trial) = (None, None);
+        self.state = self.state.next(Event::Chosen);
+        self.calibration.cancel();
         Ok(())
     }
 
@@ -225,55 +160,44 @@ impl<A: Addr> Fib<A> {
         self.chooser.choice()
     }
 
-    /// The best next hop of a prefix changed; it was `old`. Nothing is visible before a
+    /// Notes that the best next hop of a prefix changed; it was `old`. Nothing is visible before a
     /// [`Fib::commit`], which may let it wait.
     pub fn note(&mut self, prefix: Prefix<A>, old: NextHopId) {
-        self.fresh += 1;
-        if self.stale {
-            self.missed += 1;
-        } else {
-            self.backlog.push(prefix, old);
-        }
+        self.backlog.push(prefix, old);
     }
 
-    /// Notes all of `newer`, and empties it.
-    pub fn note_all(&mut self, newer: &mut Backlog<A>) {
-        self.fresh += newer.len();
-        if self.stale {
-            self.missed += newer.len();
-            newer.clear();
-        } else {
-            self.backlog.append(newer);
-        }
+    /// Changes that readers do not see yet.
+    pub fn backlog(&self) -> &Backlog<A> {
+        &self.backlog
     }
 
     /// Whether readers see everything that was noted, once they have the published lookup.
     pub fn caught_up(&self) -> bool {
-        !self.stale && self.pending() == 0
+        self.state.is_listed() && self.backlog.is_empty()
     }
 
-    /// The next commit makes everything visible that was noted until then: a route of the host itself
-    /// changed, or a table ended.
+    /// Makes the next commit apply everything that was noted until then: a route of the host itself
+    /// changed, or a table is complete.
     pub fn force(&mut self) {
-        self.forced = true;
+        self.state = self.state.next(Event::Forced);
     }
 
     /// Changes that readers do not see yet, about: a prefix that changed twice may count twice.
     pub fn pending(&self) -> usize {
-        self.missed + self.backlog.len()
+        self.backlog.len()
     }
 
-    /// When a commit has something to do even if nothing more is noted.
+    /// Time of the next commit that has something to do even without further changes.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due
+        self.state.due()
     }
 
     /// Makes what was noted visible if its time has come. `routes` hold it already, and `best` sets the new
     /// next hop of each change to the best of exactly its prefix.
     ///
     /// # Errors
-    /// When no algorithm could hold the routes: the old table stays, and [`Fib::next_due`] tells when
-    /// it is tried again.
+    /// When no algorithm could hold the routes: the old table stays, and [`Fib::next_due`] is the time of
+    /// the next attempt.
     pub fn commit(
         &mut self,
         best: impl FnOnce(&mut [Change<A>]),
@@ -281,30 +205,31 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Brought, UpdateError> {
-        let fresh = std::mem::take(&mut self.fresh);
-        let forced = std::mem::take(&mut self.forced);
-        if let Some(at) = self.retry_at
-            && now < at
-        {
-            return Ok(self.waiting(at));
+        let fresh = self.backlog.age();
+        if !self.state.is_listed() {
+            self.backlog.unlist(0);
         }
-        let listed = self.backlog.len();
+        if self.state.is_paused(now) {
+            return Ok(self.deferred());
+        }
+        let listed = self.backlog.listed();
         if listed > MOST_LISTED && listed > routes.prefixes() / REBUILD_SHARE {
-            self.give_up_the_list();
+            self.unlist(Event::Unlisted);
         }
-        let at_once = forced || self.current.is_none() || self.chooser.asked() || self.urgent();
-        match self.batching.offer(fresh, self.pending(), at_once, now) {
-            Due::At(at) => return Ok(self.waiting(at)),
-            Due::Now | Due::Never => {}
+        let unbuilt = self.served.algorithm().is_none();
+        let at_once = unbuilt || self.chooser.is_due() || self.state.is_urgent();
+        if let Due::At(at) = self.batching.offer(fresh, self.pending(), at_once, now) {
+            self.state = self.state.next(Event::Deferred(at));
+            return Ok(self.deferred());
         }
         let since = self.batching.diverged();
         let start = Instant::now();
-        let changes = if self.stale { Vec::new() } else { self.backlog.changes(best) };
-        let count = changes.len() + self.missed;
-        let before = self.lookup.clone();
+        let changes = if self.state.is_listed() { self.backlog.changes(best) } else { Vec::new() };
+        let count = changes.len() + self.backlog.unlisted();
+        self.backlog.clear();
+        let before = self.served.lookup().clone();
         let method = self.bring(&changes, routes, grace, now)?;
         let cost = start.elapsed();
-        self.backlog.clear();
         let built = matches!(method, Method::Built | Method::Refused);
         let round = Round { cost, changes: count, built, refused: method == Method::Refused };
         self.batching.done(round, now + cost);
@@ -315,32 +240,25 @@ impl<A: Addr> Fib<A> {
             self.counts.last_round = cost;
             self.counts.longest_delay = self.counts.longest_delay.max(waited + cost);
         }
-        if self.try_out(routes, now) {
-            self.due = Some(now);
+        if self.calibrate(routes, now) {
+            self.state = self.state.next(Event::Done { again: Some(now) });
         }
-        let published = !Arc::ptr_eq(&before, &self.lookup);
+        let published = !Arc::ptr_eq(&before, self.served.lookup());
         Ok(Brought { changes: count, published, pending: 0 })
     }
 
-    fn waiting(&mut self, until: Instant) -> Brought {
-        self.due = Some(until);
+    fn deferred(&self) -> Brought {
         Brought { changes: 0, published: false, pending: self.pending() }
     }
 
-    /// So much changed that the table will be built: it need not be told what.
-    fn give_up_the_list(&mut self) {
-        self.stale = true;
-        self.missed += self.backlog.len();
-        self.backlog.clear();
+    /// Counts the changes that wait, from here on, instead of listing them: the table will be built.
+    fn unlist(&mut self, why: Event) {
+        self.state = self.state.next(why);
+        self.backlog.unlist(0);
     }
 
-    /// Whether the present table must not wait for its successor.
-    fn urgent(&self) -> bool {
-        self.stale && self.missed == 0
-    }
-
-    /// Brings the table in step with `routes`, which already hold `changes`, without waiting. Returns
-    /// whether readers must be given a new lookup; until they have it, the old one answers as before.
+    /// Brings the table in step with `routes`, which already hold `changes`, without delay. Returns
+    /// whether there is a new lookup to publish; until then the old one stays valid.
     ///
     /// # Errors
     /// When no algorithm could hold the routes: the old table stays, and the next call tries again.
@@ -351,12 +269,12 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<bool, UpdateError> {
-        let before = self.lookup.clone();
+        let before = self.served.lookup().clone();
         self.bring(changes, routes, grace, now)?;
-        Ok(!Arc::ptr_eq(&before, &self.lookup))
+        Ok(!Arc::ptr_eq(&before, self.served.lookup()))
     }
 
-    /// One round, and what follows from how it ended.
+    /// One round, and the state after it.
     fn bring(
         &mut self,
         changes: &[Change<A>],
@@ -367,18 +285,13 @@ impl<A: Addr> Fib<A> {
         let result = self.try_all(changes, routes, grace, now);
         match &result {
             Ok(_) => {
-                self.missed = 0;
-                self.failures_in_row = 0;
-                (self.retry_at, self.due) = (None, None);
+                self.backlog.clear_unlisted();
+                self.state = self.state.next(Event::Done { again: None });
             }
             Err(error) => {
-                // The mark stays until a build succeeds, and there is always a next try.
-                self.missed += changes.len();
-                self.stale = true;
-                self.backlog.clear();
-                let pause = choose::pause(self.failures_in_row);
-                self.failures_in_row += 1;
-                (self.retry_at, self.due) = (Some(now + pause), Some(now + pause));
+                let pause = choose::pause(self.state.failed_rounds());
+                self.state = self.state.next(Event::RoundFailed(now));
+                self.backlog.unlist(changes.len());
                 self.decide(&format!(
                     "no algorithm can hold the table: {error}; again in {} ms",
                     pause.as_millis()
@@ -395,34 +308,32 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Method, UpdateError> {
-        let current = self.current.as_ref().map(|c| c.algorithm);
+        let current = self.served.algorithm();
         let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
-        if let Some(algorithm) = better {
-            if self.build(algorithm, routes, now).is_ok() {
-                return Ok(Method::Built);
-            }
+        if let Some(algorithm) = better
+            && self.build(algorithm, routes, now).is_ok()
+        {
+            return Ok(Method::Built);
         }
-        if changes.is_empty() && !self.stale {
+        let listed = self.state.is_listed();
+        if changes.is_empty() && listed {
             return Ok(Method::Nothing);
         }
-        let mut last = self.last_error.clone().unwrap_or(UpdateError::Rebuild);
+        let mut last = self.chooser.last_error().cloned().unwrap_or(UpdateError::Rebuild);
         let mut tried = false;
-        if let Some(current) = &mut self.current
-            && !self.chooser.is_banned(current.algorithm.name)
+        if let Some(algorithm) = self.served.algorithm()
+            && !self.chooser.is_banned(algorithm.name)
         {
             tried = true;
-            let algorithm = current.algorithm;
-            let rebuild = self.stale
-                || changes.len() > 64 && changes.len() > routes.prefixes() / REBUILD_SHARE;
-            let result = if rebuild {
-                Err(UpdateError::Rebuild)
-            } else {
-                change(&mut *current.table, changes, routes, grace)
+            let rebuild =
+                !listed || changes.len() > 64 && changes.len() > routes.prefixes() / REBUILD_SHARE;
+            let result = match rebuild {
+                true => Err(UpdateError::Rebuild),
+                false => self.served.change(changes, routes, grace),
             };
             match result {
                 Ok(()) => {
                     self.counts.applied += changes.len() as u64;
-                    self.lookup = current.table.publish();
                     return Ok(Method::InPlace);
                 }
                 Err(UpdateError::Rebuild) => match self.build(algorithm, routes, now) {
@@ -435,8 +346,7 @@ impl<A: Addr> Fib<A> {
                 }
             }
         }
-        // The present one cannot go on: take the best that can.
-        self.stale = true;
+        // The present algorithm failed: take the best that can hold the routes.
         while let Some(algorithm) = self.chooser.choose(None, 0, &mut || routes.stats(), now) {
             tried = true;
             match self.build(algorithm, routes, now) {
@@ -457,181 +367,58 @@ impl<A: Addr> Fib<A> {
         routes: &dyn Routes<A>,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        let start = Instant::now();
-        let mut memory: Box<dyn Memory> = match &self.shared {
-            Some(shared) => shared.memory.make(),
-            None => Box::new(HugePages::new()),
-        };
-        let mut table = algorithm
-            .build(routes, &mut *memory)
+        let built = self
+            .served
+            .build(algorithm, routes)
             .inspect_err(|error| self.failed(algorithm, error, now))?;
-        self.lookup = table.publish();
-        let took = start.elapsed();
         self.chooser.built(algorithm.name);
-        let was = self.current.replace(Current { algorithm, table }).map(|c| c.algorithm.name);
-        if was != Some(algorithm.name) || self.failures_in_row > 0 {
+        if built.before != Some(algorithm.name) || self.state.failed_rounds() > 0 {
             let stats = routes.stats();
             self.decide(&format!(
                 "{} -> {}, fitness {}, {} prefixes, built in {:.1} ms",
-                was.unwrap_or("nothing"),
+                built.before.unwrap_or("nothing"),
                 algorithm.name,
                 (algorithm.fitness)(&stats),
                 stats.prefixes,
-                took.as_secs_f64() * 1e3,
+                built.took.as_secs_f64() * 1e3,
             ));
         }
         self.counts.builds += 1;
-        self.counts.last_build = took;
-        self.stale = false;
+        self.counts.last_build = built.took;
         Ok(())
     }
 
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {
         self.counts.failures += 1;
-        self.last_error = Some(error.clone());
-        let name = algorithm.name;
-        match error {
-            UpdateError::Limit { .. } => {
-                self.chooser.ban(name);
-                self.decide(&format!("{name} given up: {error}"));
-            }
-            _ => {
-                self.chooser.pause(name, now);
-                self.decide(&format!("{name} paused: {error}"));
-            }
-        }
+        let verdict = self.chooser.failed(algorithm.name, error, now);
+        self.decide(&format!("{} {verdict}: {error}", algorithm.name));
     }
 
-    /// The table answers wrongly: build it again, at the next commit. If it was built for that very
-    /// reason and nothing changed since, the algorithm itself is at fault and is given up.
-    pub fn distrust(&mut self, why: &str) {
-        let Some(current) = &self.current else { return };
-        let name = current.algorithm.name;
-        self.counts.distrusted += 1;
-        if self.rebuilt_at == Some((self.counts.builds, self.counts.applied)) {
-            self.chooser.ban(name);
-            self.decide(&format!("{name} given up: freshly built, {why}"));
-        } else {
-            self.decide(&format!("{name} is built again: {why}"));
+    /// Runs the next step of a calibration, if one is wanted; `true` while more steps follow.
+    fn calibrate(&mut self, routes: &dyn Routes<A>, now: Instant) -> bool {
+        let current = self.algorithm();
+        let step = self.calibration.step(&mut self.chooser, &self.options, current, routes, now);
+        if let Some(line) = step.decision {
+            self.decide(&line);
         }
-        self.rebuilt_at = Some((self.counts.builds + 1, self.counts.applied));
-        self.give_up_the_list();
-        self.forced = true;
-    }
-
-    /// A turn of the auditor; `true` when it is somebody else's turn. A difference is logged and counted,
-    /// and orders a rebuild; once that is visible, what was different is asked for again. `kernel_reader` gives
-    /// the lookup of a reader outside, if there is one that reads this table.
-    pub fn audit(
-        &mut self,
-        routes: &dyn Routes<A>,
-        kernel_reader: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
-        budget: Duration,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> bool {
-        if self.stale {
-            self.auditor.leave_out();
-            return true;
-        }
-        let kernel_reader = kernel_reader();
-        let kernel_reader = kernel_reader.as_deref();
-        if !self.look_again(routes, kernel_reader) {
-            return true;
-        }
-        let turn =
-            self.auditor.step(routes, &*self.lookup, kernel_reader, &self.backlog, budget, clock);
-        if turn.differs {
-            self.distrust_what_is_known();
-        }
-        turn.ended || turn.differs
-    }
-
-    /// Asks again for what was wrong before the latest repair; whether all of it is right.
-    fn look_again(
-        &mut self,
-        routes: &dyn Routes<A>,
-        kernel_reader: Option<&dyn Lookup<A>>,
-    ) -> bool {
-        let known = self.auditor.known().count();
-        if known == 0 {
-            return true;
-        }
-        let still = self.auditor.recheck(routes, &*self.lookup, kernel_reader);
-        if still > 0 {
-            let first = self.auditor.known().next().expect("some stand");
-            self.distrust(&format!("still wrong, {first}"));
-            return false;
-        }
-        self.rebuilt_at = None;
-        self.decide(&format!("{known} addresses that were wrong are right again"));
-        true
-    }
-
-    fn distrust_what_is_known(&mut self) {
-        let found = self.auditor.known().count();
-        let first = self.auditor.known().next().expect("one was just found");
-        self.distrust(&format!("{found} addresses are wrong, {first}"));
-    }
-
-    /// Compares the whole table with `routes`, and keeps the first `limit` differences. Changes that
-    /// are not applied yet count as differences.
-    pub fn verify(&self, routes: &dyn Routes<A>, limit: usize) -> Verified {
-        audit::verify(routes, &*self.lookup, limit, &mut Instant::now)
-    }
-
-    /// Lets an auditor of somebody else's compare for as long as `budget`: what it finds is repaired only
-    /// when it is handed to [`Fib::adopt`]. `kernel_reader` answers in place of the published lookup: a reader
-    /// outside, of the same table. `true` at the end of its pass.
-    pub fn audit_with(
-        &self,
-        auditor: &mut Auditor<A>,
-        kernel_reader: Option<&dyn Lookup<A>>,
-        routes: &dyn Routes<A>,
-        budget: Duration,
-    ) -> bool {
-        let lookup = kernel_reader.unwrap_or(&*self.lookup);
-        auditor.step(routes, lookup, None, &self.backlog, budget, &mut Instant::now).ended
-    }
-
-    /// Treats what an auditor of somebody else's found, and what still is so, as a find of our own: it is
-    /// counted, logged, and built again by the next commit. Whether there was anything.
-    pub fn adopt(
-        &mut self,
-        other: &Auditor<A>,
-        routes: &dyn Routes<A>,
-        kernel_reader: &dyn Fn() -> Option<Arc<dyn Lookup<A>>>,
-    ) -> bool {
-        // What is behind as a whole is built in any case.
-        if self.stale || !self.look_again(routes, kernel_reader().as_deref()) {
-            return false;
-        }
-        let news = self.auditor.adopt(other, routes, &*self.lookup, &self.backlog);
-        if news > 0 {
-            self.distrust_what_is_known();
-        }
-        news > 0
-    }
-
-    /// What the auditor found so far.
-    pub fn auditor(&self) -> &Auditor<A> {
-        &self.auditor
+        step.more
     }
 
     fn decide(&mut self, line: &str) {
         self.decisions.push(format!("fib v{}: {line}", A::FAMILY));
     }
 
-    /// What readers should use now.
+    /// Lookup for readers.
     pub fn lookup(&self) -> &Arc<dyn Lookup<A>> {
-        &self.lookup
+        self.served.lookup()
     }
 
     /// Name of the algorithm in use; `none` before the first build.
     pub fn algorithm(&self) -> &'static str {
-        self.current.as_ref().map_or("none", |c| c.algorithm.name)
+        self.served.algorithm().map_or("none", |algorithm| algorithm.name)
     }
 
-    /// What was done so far.
+    /// Work so far.
     pub fn counts(&self) -> FibCounts {
         self.counts
     }
@@ -639,25 +426,6 @@ impl<A: Addr> Fib<A> {
     /// Decisions since the last call, a line each.
     pub fn take_decisions(&mut self) -> Vec<String> {
         std::mem::take(&mut self.decisions)
-    }
-}
-
-/// The answer before there is a table: no route.
-struct Nothing;
-
-impl<A: Addr> Lookup<A> for Nothing {
-    fn lookup(&self, _: A) -> NextHopId {
-        NextHopId::NONE
-    }
-    fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
-        out[..addrs.len()].fill(NextHopId::NONE);
-    }
-    fn explain(&self, _: A, _: &mut dyn FnMut(&Step)) -> NextHopId {
-        NextHopId::NONE
-    }
-    fn stats(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-    fn regions(&self) -> &[Region] {
-        &[]
     }
 }
 

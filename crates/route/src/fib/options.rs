@@ -32,9 +32,9 @@ pub struct FibOptions {
     pub at_once_us: u32,
     /// Own: how long a trial of `measured` may take in all, in milliseconds. Candidates that it cannot
     /// be expected to build in what is left of it are not tried.
-    pub trial_ms: u32,
+    pub calibration_ms: u32,
     /// Own: what a candidate of a trial may take, in MiB.
-    pub trial_mib: u32,
+    pub calibration_mib: u32,
     /// Own: share of a core that the auditor gets, in hundredths of a percent; 0 turns it off.
     pub audit_share_bp: u32,
 }
@@ -50,8 +50,8 @@ impl Default for FibOptions {
             hysteresis_percent: 5,
             cpu_share_percent: 10,
             at_once_us: 1000,
-            trial_ms: 2000,
-            trial_mib: 1024,
+            calibration_ms: 2000,
+            calibration_mib: 1024,
             audit_share_bp: 50,
         }
     }
@@ -96,8 +96,8 @@ impl FibOptions {
             ("hysteresis_percent", 0, 100, self.hysteresis_percent),
             ("cpu_share_percent", 1, 100, self.cpu_share_percent),
             ("at_once_us", 0, 1_000_000, self.at_once_us),
-            ("trial_ms", 1, 60_000, self.trial_ms),
-            ("trial_mib", 1, 1 << 20, self.trial_mib),
+            ("calibration_ms", 1, 60_000, self.calibration_ms),
+            ("calibration_mib", 1, 1 << 20, self.calibration_mib),
             ("audit_share_bp", 0, 10_000, self.audit_share_bp),
         ];
         for (name, min, max, got) in ranges {

@@ -1,7 +1,10 @@
 //! Limits, pins, batches and failures, with algorithms that fail where they are told.
 
+use super::served::Nothing;
 use super::*;
-use fingerpost_lpm::{Limits, Memory, NoReaders, Origin, Prefix, RouteStore, TableStats};
+use fingerpost_lpm::{
+    HugePages, Limits, Memory, NoReaders, Origin, Region, RouteStore, Table, TableStats,
+};
 
 /// Answers by the store's own search, and fails where told: limit at 4 prefixes, or no memory.
 fn toy<const MAX: u64>(
@@ -72,9 +75,9 @@ fn a_limit_moves_the_table_to_the_next_algorithm() {
     }
     assert_eq!(grow(&mut fib, &mut store, 4), Ok(true));
     assert_eq!(fib.algorithm(), "large");
-    let said = fib.take_decisions().join("\n");
-    assert!(said.contains("small given up: toy limit exceeded: need 4, at most 3"), "{said}");
-    assert!(said.contains("small -> large, fitness 150, 4 prefixes"), "{said}");
+    let log = fib.take_decisions().join("\n");
+    assert!(log.contains("small given up: toy limit exceeded: need 4, at most 3"), "{log}");
+    assert!(log.contains("small -> large, fitness 150, 4 prefixes"), "{log}");
 }
 
 #[test]
@@ -174,8 +177,8 @@ const PATIENT: FibOptions = FibOptions {
     hysteresis_percent: 5,
     cpu_share_percent: 10,
     at_once_us: 0,
-    trial_ms: 2000,
-    trial_mib: 1024,
+    calibration_ms: 2000,
+    calibration_mib: 1024,
     audit_share_bp: 100,
 };
 
@@ -226,7 +229,7 @@ fn more_changes_than_are_listed_are_built() {
         note(&mut fib, &mut store, n, 1);
     }
     assert_eq!(commit(&mut fib, &store, now).unwrap().pending, many as usize);
-    assert!(fib.stale && fib.backlog.is_empty());
+    assert!(!fib.state.is_listed() && fib.backlog.listed() == 0);
     let late = now + Duration::from_secs(1);
     assert_eq!(commit(&mut fib, &store, late).unwrap().changes, many as usize);
     assert!(fib.caught_up());
@@ -282,10 +285,10 @@ mod faults {
         }
         assert!(fib.caught_up() && fib.next_due().is_none());
         assert_eq!((fib.counts().failures, fib.counts().builds), (4, 2));
-        let said = fib.take_decisions().join("\n");
-        assert!(said.contains("flaky paused: no memory for flaky: 1 bytes"), "{said}");
-        assert!(said.contains("again in 400 ms"), "{said}");
-        assert!(said.contains("flaky -> flaky"), "the recovery is told: {said}");
+        let log = fib.take_decisions().join("\n");
+        assert!(log.contains("flaky paused: no memory for flaky: 1 bytes"), "{log}");
+        assert!(log.contains("again in 400 ms"), "{log}");
+        assert!(log.contains("flaky -> flaky"), "the recovery is told: {log}");
     }
 
     #[test]
@@ -307,8 +310,8 @@ mod faults {
         fib.pin(Some("large")).unwrap();
         commit(&mut fib, &store, now).unwrap();
         assert_eq!(fib.algorithm(), "large", "a choice of the user lifts bans");
-        let said = fib.take_decisions().join("\n");
-        assert!(said.contains("large given up: freshly built, 1.2.3.4 is wrong"), "{said}");
+        let log = fib.take_decisions().join("\n");
+        assert!(log.contains("large given up: freshly built, 1.2.3.4 is wrong"), "{log}");
     }
 }
 
@@ -394,7 +397,7 @@ mod calibration {
         let now = Instant::now();
         settle(&mut fib, &store, now);
         assert_eq!(fib.algorithm(), "slow", "by fitness");
-        fib.set_options(FibOptions { trial_ms: 60_000, ..FibOptions::default() });
+        fib.set_options(FibOptions { calibration_ms: 60_000, ..FibOptions::default() });
         fib.pin(Some("measured")).unwrap();
         let mut steps = 0;
         while fib.algorithm() != "fast" {
@@ -403,25 +406,27 @@ mod calibration {
             assert!(steps < 9, "{:?}", fib.take_decisions());
         }
         assert_eq!((fib.choice(), fib.next_due()), (Choice::Measured, None));
-        let said = fib.take_decisions().join("\n");
-        for part in
-            ["fib v4: trial on 300 prefixes: slow ", "large not built (no memory for", ": fast"]
-        {
-            assert!(said.contains(part), "{said}");
+        let log = fib.take_decisions().join("\n");
+        for part in [
+            "fib v4: calibration on 300 prefixes: slow ",
+            "large not built (no memory for",
+            ": fast",
+        ] {
+            assert!(log.contains(part), "{log}");
         }
-        assert!(said.contains("wrong wrong (16384 answers)"), "{said}");
+        assert!(log.contains("wrong wrong (16384 answers)"), "{log}");
         // It stands until the table is another.
         let late = now + Duration::from_secs(100);
         settle(&mut fib, &store, late);
         assert!(fib.take_decisions().is_empty() && fib.algorithm() == "fast");
         // No time for those that are known to be slow to build.
         store.extend(table::<u32>(Shape::Internet, 3000, 30, 2));
-        fib.build_costs.insert("slow", 1.0);
+        fib.calibration.set_build_cost("slow", 1.0);
         for _ in 0..7 {
             settle(&mut fib, &store, late);
         }
-        let said = fib.take_decisions().join("\n");
-        assert!(said.contains("slow not tried (time)"), "{said}");
+        let log = fib.take_decisions().join("\n");
+        assert!(log.contains("slow not tried (time)"), "{log}");
         // A pin wins over it.
         fib.pin(Some("slow")).unwrap();
         settle(&mut fib, &store, late);

@@ -18,7 +18,9 @@ pub(super) struct Knobs {
     hysteresis_percent: u32,
     cpu_share_percent: u32,
     at_once_us: u32,
-    trial_ms: u32,
-    trial_mib: u32,
+    #[serde(alias = "trial_ms")]
+    calibration_ms: u32,
+    #[serde(alias = "trial_mib")]
+    calibration_mib: u32,
     audit_share_bp: u32,
 }

@@ -1,14 +1,13 @@
-//! `fib algorithm measured`: a trial of the candidates on the live table, on this machine.
+//! `fib algorithm measured`: calibration of the candidates on the live table, on this machine.
 //!
-//! Each candidate is built from the live routes, and looks the same addresses up: random ones in live
-//! prefixes, and as many from all of the space. Its answers are compared with the RIB's before its time
-//! counts. The fastest wins; the one in use stays when it is within the hysteresis of that. A trial takes
-//! one candidate a commit, so that changes wait for one build at most; candidates are taken by their
-//! claim, and those that the time left cannot be expected to suffice for, by what they took last time,
-//! are not tried. One line of the log has all numbers.
+//! Each candidate is built from the live routes, and looks up the same addresses: random ones in live
+//! prefixes, and as many from the whole address space. Its answers are compared with the RIB before its time
+//! counts. The fastest wins; the algorithm in use stays when it is within the hysteresis of that. A calibration
+//! takes one candidate a commit, so that changes wait for one build at most; candidates come by their fitness, and
+//! those whose latest build took longer than the remaining time are left out. One line of the log has all numbers.
 //!
-//! Cost: the builds, and some ten milliseconds a candidate for the questions. Memory: one table at a
-//! time, at most `trial_mib`, besides the published one.
+//! Cost: the builds, and some ten milliseconds a candidate for the lookups. Memory: one table at a
+//! time, at most `calibration_mib`, besides the published one.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,7 +18,7 @@ use fingerpost_lpm::{
 };
 
 use super::audit::Mix;
-use super::{Choice, Fib};
+use super::{Choice, Chooser, FibOptions};
 
 /// Addresses of a trial: more than the first caches hold answers for, few enough for milliseconds.
 const ADDRS: usize = 16_384;
@@ -36,90 +35,129 @@ enum Outcome {
     NotTried,
 }
 
-/// A trial under way.
-pub(super) struct Trial<A: Addr> {
+/// Calibration under way, and the cost of builds from one to the next.
+pub(super) struct Calibration<A: Addr> {
+    run: Option<Run<A>>,
+    /// Build times, in seconds a prefix.
+    build_costs: HashMap<&'static str, f64>,
+}
+
+struct Run<A: Addr> {
     left: Vec<&'static Algorithm<A>>,
     done: Vec<(&'static str, Outcome)>,
     spent: Duration,
     prefixes: usize,
 }
 
-/// What builds took, from trial to trial: seconds a prefix.
-pub(super) type BuildCosts = HashMap<&'static str, f64>;
+/// Result of a step.
+pub(super) struct Step {
+    /// Further steps follow.
+    pub(super) more: bool,
+    /// Line for the log, of a calibration that is complete.
+    pub(super) decision: Option<String>,
+}
 
-impl<A: Addr> Fib<A> {
-    /// Takes the next step of a trial, if one is wanted; `true` while there is more to do.
-    pub(super) fn try_out(&mut self, routes: &dyn Routes<A>, now: Instant) -> bool {
-        let stats = routes.stats();
-        if self.chooser.choice() != Choice::Measured {
-            self.trial = None;
-            return false;
+impl<A: Addr> Default for Calibration<A> {
+    fn default() -> Self {
+        Self { run: None, build_costs: HashMap::new() }
+    }
+}
+
+impl<A: Addr> Calibration<A> {
+    /// Drops a calibration under way.
+    pub(super) fn cancel(&mut self) {
+        self.run = None;
+    }
+
+    /// Runs the next step, if a calibration is wanted. `current` is the algorithm in use.
+    pub(super) fn step(
+        &mut self,
+        chooser: &mut Chooser<A>,
+        options: &FibOptions,
+        current: &'static str,
+        routes: &dyn Routes<A>,
+        now: Instant,
+    ) -> Step {
+        if chooser.choice() != Choice::Measured {
+            self.cancel();
+            return Step { more: false, decision: None };
         }
-        let mut trial = match self.trial.take() {
-            Some(trial) => trial,
-            None if self.chooser.wants_trial(stats.prefixes) => {
-                let mut left = self.chooser.candidates(&stats, now);
+        let stats = routes.stats();
+        let mut run = match self.run.take() {
+            Some(run) => run,
+            None if chooser.wants_calibration(stats.prefixes) => {
+                let mut left = chooser.candidates(&stats, now);
                 left.reverse();
                 let prefixes = stats.prefixes;
-                Trial { left, done: Vec::new(), spent: Duration::ZERO, prefixes }
+                Run { left, done: Vec::new(), spent: Duration::ZERO, prefixes }
             }
-            None => return false,
+            None => return Step { more: false, decision: None },
         };
-        let Some(algorithm) = trial.left.pop() else {
-            self.decide_trial(&trial);
-            return true;
+        let Some(algorithm) = run.left.pop() else {
+            let decision = decide(&run, chooser, options, current);
+            return Step { more: true, decision: Some(decision) };
         };
-        let budget = Duration::from_millis(u64::from(self.options.trial_ms));
+        let budget = Duration::from_millis(u64::from(options.calibration_ms));
         #[allow(clippy::cast_precision_loss, reason = "far fewer than 2^52 prefixes")]
         let prefixes = stats.prefixes.max(1) as f64;
         let expected = self.build_costs.get(algorithm.name).copied().unwrap_or(0.0) * prefixes;
         let start = Instant::now();
-        let outcome = if trial.spent.as_secs_f64() + expected > budget.as_secs_f64() {
+        let outcome = if run.spent.as_secs_f64() + expected > budget.as_secs_f64() {
             Outcome::NotTried
         } else {
-            let most = self.options.trial_mib as usize * (1 << 20);
+            let most = options.calibration_mib as usize * (1 << 20);
             measure(algorithm, routes, most)
         };
         if let Outcome::Measured { build, .. } = &outcome {
             self.build_costs.insert(algorithm.name, build.as_secs_f64() / prefixes);
         }
-        trial.spent += start.elapsed();
-        trial.done.push((algorithm.name, outcome));
-        self.trial = Some(trial);
-        true
+        run.spent += start.elapsed();
+        run.done.push((algorithm.name, outcome));
+        self.run = Some(run);
+        Step { more: true, decision: None }
     }
 
-    fn decide_trial(&mut self, trial: &Trial<A>) {
-        let time = |name: &str| {
-            trial.done.iter().find_map(|(n, outcome)| match outcome {
-                Outcome::Measured { ns, .. } if *n == name => Some(*ns),
-                _ => None,
-            })
-        };
-        let mut named: Vec<(&'static str, f64)> =
-            trial.done.iter().filter_map(|(name, _)| Some((*name, time(name)?))).collect();
-        named.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let Some(&(fastest, best)) = named.first() else {
-            // Nothing could be measured: by fitness, until the table is another.
-            self.chooser.measured(self.algorithm(), trial.prefixes);
-            self.decide(&format!("trial on {} prefixes: {}", trial.prefixes, lines(trial)));
-            return;
-        };
-        let margin = 1.0 + f64::from(self.options.hysteresis_percent) / 100.0;
-        let current = self.algorithm();
-        let winner = match time(current) {
-            Some(ns) if ns <= best * margin => current,
-            _ => fastest,
-        };
-        self.chooser.measured(winner, trial.prefixes);
-        self.decide(&format!("trial on {} prefixes: {}: {winner}", trial.prefixes, lines(trial)));
+    /// Sets the cost of a build, in seconds a prefix.
+    #[cfg(test)]
+    pub(super) fn set_build_cost(&mut self, name: &'static str, seconds: f64) {
+        self.build_costs.insert(name, seconds);
     }
 }
 
+/// Chooses the winner of a complete calibration; returns the line for the log.
+fn decide<A: Addr>(
+    run: &Run<A>,
+    chooser: &mut Chooser<A>,
+    options: &FibOptions,
+    current: &'static str,
+) -> String {
+    let time = |name: &str| {
+        run.done.iter().find_map(|(n, outcome)| match outcome {
+            Outcome::Measured { ns, .. } if *n == name => Some(*ns),
+            _ => None,
+        })
+    };
+    let mut named: Vec<(&'static str, f64)> =
+        run.done.iter().filter_map(|(name, _)| Some((*name, time(name)?))).collect();
+    named.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let Some(&(fastest, best)) = named.first() else {
+        // Nothing could be measured: the present algorithm stays until the table has another size.
+        chooser.measured(current, run.prefixes);
+        return format!("calibration on {} prefixes: {}", run.prefixes, lines(run));
+    };
+    let margin = 1.0 + f64::from(options.hysteresis_percent) / 100.0;
+    let winner = match time(current) {
+        Some(ns) if ns <= best * margin => current,
+        _ => fastest,
+    };
+    chooser.measured(winner, run.prefixes);
+    format!("calibration on {} prefixes: {}: {winner}", run.prefixes, lines(run))
+}
+
 /// All candidates with their numbers, in one line.
-fn lines<A: Addr>(trial: &Trial<A>) -> String {
+fn lines<A: Addr>(run: &Run<A>) -> String {
     let mut text = String::new();
-    for (name, outcome) in &trial.done {
+    for (name, outcome) in &run.done {
         let comma = if text.is_empty() { "" } else { ", " };
         let _ = match outcome {
             Outcome::Measured { ns, bytes, build } => write!(

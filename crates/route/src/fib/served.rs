@@ -1,0 +1,137 @@
+//! The lookup table that readers use, and the writer behind it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, MemoryMaker, NextHopId, Region,
+    Routes, Step, Table, UpdateError,
+};
+
+/// Changes of a piece, where there is no room for all at once: old and new stand side by side until readers
+/// are past.
+const PIECE: usize = 64;
+/// Longest wait of a piece for readers: some batches of packets.
+const PIECE_GRACE: Duration = Duration::from_micros(500);
+
+/// Memory and algorithms of a kernel reader, for all FIBs.
+#[derive(Clone)]
+pub struct Shared {
+    /// Memory that it can read. Without more of it the maker falls back to other memory: the kernel
+    /// reader notices that and leaves the table out.
+    pub memory: MemoryMaker,
+    /// Whether it can read tables of this algorithm.
+    pub reads: fn(&str) -> bool,
+}
+
+/// The present table; another one replaces it only when it is complete.
+pub(super) struct Served<A: Addr> {
+    writer: Option<Writer<A>>,
+    lookup: Arc<dyn Lookup<A>>,
+    /// Kernel reader that shares the table.
+    shared: Option<Shared>,
+}
+
+struct Writer<A: Addr> {
+    algorithm: &'static Algorithm<A>,
+    table: Box<dyn Table<A>>,
+}
+
+/// A build that succeeded.
+pub(super) struct Built {
+    pub(super) took: Duration,
+    /// Algorithm of the table before it.
+    pub(super) before: Option<&'static str>,
+}
+
+impl<A: Addr> Served<A> {
+    /// A table without routes, of no algorithm.
+    pub(super) fn new() -> Self {
+        Self { writer: None, lookup: Arc::new(Nothing), shared: None }
+    }
+
+    /// Builds in memory that a kernel reader can read, from the next build on.
+    pub(super) fn share(&mut self, shared: Shared) {
+        self.shared = Some(shared);
+    }
+
+    pub(super) fn algorithm(&self) -> Option<&'static Algorithm<A>> {
+        self.writer.as_ref().map(|writer| writer.algorithm)
+    }
+
+    /// Lookup for readers.
+    pub(super) fn lookup(&self) -> &Arc<dyn Lookup<A>> {
+        &self.lookup
+    }
+
+    /// Changes the table in place. An error leaves the changes applied in part: build then.
+    pub(super) fn change(
+        &mut self,
+        changes: &[Change<A>],
+        routes: &dyn Routes<A>,
+        grace: &mut dyn Grace,
+    ) -> Result<(), UpdateError> {
+        let writer = self.writer.as_mut().ok_or(UpdateError::Rebuild)?;
+        change(&mut *writer.table, changes, routes, grace)?;
+        self.lookup = writer.table.publish();
+        Ok(())
+    }
+
+    /// Builds a table of the routes with this algorithm.
+    pub(super) fn build(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        routes: &dyn Routes<A>,
+    ) -> Result<Built, UpdateError> {
+        let start = Instant::now();
+        let mut memory: Box<dyn Memory> = match &self.shared {
+            Some(shared) => shared.memory.make(),
+            None => Box::new(HugePages::new()),
+        };
+        let mut table = algorithm.build(routes, &mut *memory)?;
+        self.lookup = table.publish();
+        let before = self.writer.replace(Writer { algorithm, table });
+        Ok(Built { took: start.elapsed(), before: before.map(|writer| writer.algorithm.name) })
+    }
+}
+
+/// Changes a table in place; where that finds no room, in pieces, each of which gives back what it took before
+/// the next one. An error leaves the pieces before it done.
+fn change<A: Addr>(
+    table: &mut dyn Table<A>,
+    changes: &[Change<A>],
+    routes: &dyn Routes<A>,
+    grace: &mut dyn Grace,
+) -> Result<(), UpdateError> {
+    let whole = table.apply(changes, routes, grace);
+    if whole != Err(UpdateError::Rebuild) || changes.len() <= PIECE {
+        return whole;
+    }
+    for piece in changes.chunks(PIECE) {
+        table.apply(piece, routes, grace)?;
+        let (epoch, start) = (grace.retire(), Instant::now());
+        while !grace.passed(epoch) && start.elapsed() < PIECE_GRACE {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}
+
+/// Lookup before the first build: no route.
+pub(super) struct Nothing;
+
+impl<A: Addr> Lookup<A> for Nothing {
+    fn lookup(&self, _: A) -> NextHopId {
+        NextHopId::NONE
+    }
+    fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
+        out[..addrs.len()].fill(NextHopId::NONE);
+    }
+    fn explain(&self, _: A, _: &mut dyn FnMut(&Step)) -> NextHopId {
+        NextHopId::NONE
+    }
+    fn stats(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+    fn regions(&self) -> &[Region] {
+        &[]
+    }
+}

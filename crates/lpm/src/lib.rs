@@ -93,6 +93,7 @@ pub mod head;
 #[cfg(feature = "std")]
 pub mod input;
 pub mod intervals;
+pub mod kernel_layout;
 pub mod lookup;
 #[allow(unsafe_code, reason = "regions shared by atomics; its invariants are numbered there")]
 pub mod mem;
@@ -112,8 +113,8 @@ pub mod testing;
 mod toolkit;
 
 pub use addr::{Addr, Prefix, PrefixError};
-pub use algo::{ChunkForm, is_bitmap_trie};
 pub use error::{FormatError, UpdateError};
+pub use kernel_layout::{KernelLayout, KernelRegion, is_kernel_readable};
 pub use lookup::{
     Algorithm, Change, Epoch, Grace, KernelReader, Limits, Lookup, Module, NoReaders, Origin,
     Routes, Step, Table, TableStats,

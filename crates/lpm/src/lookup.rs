@@ -10,6 +10,7 @@ use core::fmt;
 
 use crate::addr::{Addr, Prefix};
 use crate::error::{FormatError, UpdateError};
+use crate::kernel_layout::KernelLayout;
 use crate::mem::{Memory, Region};
 use crate::next_hop_id::NextHopId;
 use crate::simd::Job;
@@ -266,6 +267,8 @@ pub struct Algorithm<A: Addr> {
     pub make: Build<A>,
     /// Opens saved regions, where the layout allows it.
     pub open: Option<Open<A>>,
+    /// Layout by which the XDP datapath reads its tables, where it can.
+    pub kernel_layout: Option<&'static KernelLayout>,
 }
 
 impl<A: Addr> Algorithm<A> {

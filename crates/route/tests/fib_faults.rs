@@ -77,6 +77,7 @@ const fn faulty<const N: usize>(dxr: &Algorithm<u32>) -> Algorithm<u32> {
         fitness: |_| 255,
         make: make::<N>,
         open: None,
+        kernel_layout: None,
     }
 }
 

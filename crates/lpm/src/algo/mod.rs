@@ -5,8 +5,6 @@ mod published;
 
 use crate::lookup::Module;
 
-pub use own::{ChunkForm, is_bitmap_trie};
-
 /// Every algorithm of this crate, in the order in which they are listed.
 pub fn modules() -> impl Iterator<Item = &'static Module> + Clone {
     own::ALGORITHMS.iter().chain(published::ALGORITHMS)

@@ -29,6 +29,7 @@ pub(super) const MODULE: Module = Module {
         fitness: |_| 1,
         make,
         open: Some(open),
+        kernel_layout: None,
     }],
     v6: &[],
 };

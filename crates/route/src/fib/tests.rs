@@ -44,6 +44,7 @@ static SMALL: Algorithm<u32> = Algorithm {
     fitness: |stats: &TableStats| if stats.prefixes < 9 { 200 } else { 100 },
     make: toy::<3>,
     open: None,
+    kernel_layout: None,
 };
 static LARGE: Algorithm<u32> =
     Algorithm { name: "large", fitness: |_| 150, make: toy::<1000>, ..SMALL_LIKE };
@@ -56,6 +57,7 @@ const SMALL_LIKE: Algorithm<u32> = Algorithm {
     fitness: |_| 0,
     make: toy::<0>,
     open: None,
+    kernel_layout: None,
 };
 
 fn grow(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32) -> Result<bool, UpdateError> {

@@ -6,9 +6,6 @@ mod range_lines;
 
 use crate::lookup::Module;
 
-pub use bitmap_chunks::ChunkForm;
-pub use bitmap_trie::is_bitmap_trie;
-
 /// Our own designs, in the order in which they are listed.
 pub(super) static ALGORITHMS: &[Module] =
     &[bitmap_chunks::MODULE, bitmap_trie::MODULE, range_lines::MODULE];

@@ -42,6 +42,7 @@ const fn row<A: Split>() -> Algorithm<A> {
         fitness,
         make: make::<A>,
         open: Some(open::<A>),
+        kernel_layout: None,
     }
 }
 

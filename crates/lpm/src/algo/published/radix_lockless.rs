@@ -52,6 +52,7 @@ const fn row<A: Addr>() -> Algorithm<A> {
         fitness,
         make: make::<A>,
         open: Some(open::<A>),
+        kernel_layout: None,
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) const MODULE: Module = Module {
         fitness,
         make,
         open: Some(open),
+        kernel_layout: None,
     }],
     v6: &[],
 };

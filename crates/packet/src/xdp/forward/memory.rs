@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use fingerpost_lpm::{Addr, HugePages, Lookup, Memory, Region, UpdateError};
 use fingerpost_route::MemoryMaker;
 
-use super::{Forwarder, form_v4, reads_v6};
+use super::{Forwarder, readable};
 use crate::xdp::bpf::SharedMemory;
 
 /// Behind each region.
@@ -55,8 +55,8 @@ impl Forwarder {
         let Some(forwarding) = &state.forwarding else { return [None; 2] };
         let (v4, v6) = (forwarding.v4_of(fib), forwarding.v6_of(fib));
         [
-            form_v4(v4).is_some().then(|| TableMemory::of(v4)),
-            reads_v6(v6).then(|| TableMemory::of(v6)),
+            readable(v4).is_some().then(|| TableMemory::of(v4)),
+            readable(v6).is_some().then(|| TableMemory::of(v6)),
         ]
     }
 }

@@ -27,7 +27,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use fingerpost_lpm::{Addr, ChunkForm, Epoch, Lookup, Region, is_bitmap_trie};
+use fingerpost_lpm::{
+    Addr, Epoch, KernelLayout, KernelRegion, Lookup, Region, Rows, is_kernel_readable,
+};
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::asm::Insn;
@@ -51,14 +53,6 @@ static OBJECT: &[u8] = include_bytes!("forward.o");
 
 /// Ports that packets can leave by (`forward.c`).
 const PORTS: u32 = 4096;
-
-/// Algorithms whose tables the program can read.
-const READABLE: &[&str] = &["bc18", "bt18"];
-
-/// Forms of an IPv4 table, as `forward.c` numbers them; 0 is none that it can read.
-const NEAR: u64 = 1;
-const FAR: u64 = 2;
-const WIDE: u64 = 3;
 
 /// Forwarding in the kernel, for all interfaces of a router. Clones are the same.
 #[derive(Clone, Debug)]
@@ -191,7 +185,7 @@ impl Forwarder {
     /// What the control side shares with the programs: give it [`fingerpost_route::Control::share`], with a
     /// clone of this as the reader outside.
     pub fn shared(&self) -> Shared {
-        Shared { memory: self.0.maps.maker(), reads: |name| READABLE.contains(&name) }
+        Shared { memory: self.0.maps.maker(), reads: is_kernel_readable }
     }
 
     /// Takes an interface in: those that it receives are forwarded if its classifier runs in the driver, and
@@ -326,7 +320,7 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn asked_v4(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
-        self.asked(fib, "ask4", |forwarding| form_v4(forwarding.v4_of(fib)).is_some())
+        self.asked(fib, "ask4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
     }
 
     /// The same for IPv6.
@@ -334,7 +328,7 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn asked_v6(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
-        self.asked(fib, "ask6", |forwarding| reads_v6(forwarding.v6_of(fib)))
+        self.asked(fib, "ask6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
     }
 
     fn asked(
@@ -440,8 +434,8 @@ impl Forwarder {
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let fib = forwarding.ports.fib(port);
         let left = attached.classifier.left();
-        let v4 = !left.v4 && form_v4(forwarding.v4_of(fib)).is_some();
-        Ok(Reads { v4, v6: !left.v6 && reads_v6(forwarding.v6_of(fib)) })
+        let v4 = !left.v4 && readable(forwarding.v4_of(fib)).is_some();
+        Ok(Reads { v4, v6: !left.v6 && readable(forwarding.v6_of(fib)).is_some() })
     }
 
     /// The program of a port, with counters of its own if there are any.
@@ -515,8 +509,8 @@ impl Forwarder {
         // By words of 8 bytes, of which an adjacency is two.
         names.number("adjacencies_last", last(adjacencies, 16) * 2);
         let left = port.map_or(Families::NONE, |(attached, _)| attached.classifier.left());
-        names.table_v4(forwarding.v4_of(fib), left.v4);
-        names.table_v6(forwarding.v6_of(fib), left.v6);
+        names.table(forwarding.v4_of(fib), left.v4);
+        names.table(forwarding.v6_of(fib), left.v6);
         object::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
@@ -575,75 +569,43 @@ impl<'a> Names<'a> {
         shared.is_some()
     }
 
-    /// `left`: packets of this family are the kernel's.
-    fn table_v4(&mut self, lookup: &'a dyn Lookup<u32>, left: bool) {
-        let form = form_v4(lookup).filter(|_| !left);
-        let readable = form.is_some();
-        self.region_of(readable, "v4_direct16", lookup, "direct");
-        self.region_of(readable, "v4_direct32", lookup, "direct");
-        self.region_of(readable, "v4_bases", lookup, "bases");
-        let heap = self.region_of(readable, "v4_heap", lookup, "heap");
-        let tails = self.region_of(readable, "v4_tails", lookup, "tails");
-        self.number("v4_heap_last", heap);
-        self.number("v4_tails_last", tails);
-        self.number("v4_sink_end", form.map_or(0, |(_, form)| form.sink_end.into()));
-        self.number("v4_form", form.map_or(0, |(number, _)| number));
-    }
-
-    fn table_v6(&mut self, lookup: &'a dyn Lookup<u128>, left: bool) {
-        let readable = !left && reads_v6(lookup);
-        self.region_of(readable, "v6_direct", lookup, "direct");
-        let heap = self.region_of(readable, "v6_heap", lookup, "heap");
-        self.number("v6_heap_last", heap);
-        self.number("v6_form", readable.into());
-    }
-
-    /// Binds a region of a table, if it is readable, and tells the number of its last word.
-    fn region_of<A: Addr>(
-        &mut self,
-        readable: bool,
-        name: &'static str,
-        lookup: &'a dyn Lookup<A>,
-        region: &str,
-    ) -> u64 {
-        let Some(region) = region_of(lookup, region).filter(|_| readable) else {
-            self.memory(name, self.any);
-            return 0;
-        };
-        self.region(name, region);
-        last(region, 8)
+    /// Binds what the program reads of a family's table: all to nothing where it has no reader for it, or where
+    /// packets of the family are left to the kernel.
+    fn table<A: Rows>(&mut self, lookup: &'a dyn Lookup<A>, left: bool) {
+        for layout in KernelLayout::all::<A>() {
+            layout.names.iter().for_each(|name| self.number(name, 0));
+            for region in layout.regions {
+                region.arrays.iter().for_each(|name| self.memory(name, self.any));
+                region.last.iter().for_each(|name| self.number(name, 0));
+            }
+        }
+        let Some((layout, constants)) = readable(lookup).filter(|_| !left) else { return };
+        layout.names.iter().zip(constants).for_each(|(name, value)| self.number(name, value));
+        for KernelRegion { region, arrays, last: last_word } in layout.regions {
+            let Some(region) = region_of(lookup, region) else { continue };
+            arrays.iter().for_each(|name| {
+                self.region(name, region);
+            });
+            last_word.iter().for_each(|name| self.number(name, last(region, 8)));
+        }
     }
 }
 
-/// Whether the program can read this table.
-fn reads_v6(lookup: &dyn Lookup<u128>) -> bool {
-    is_bitmap_trie(lookup.regions()) && in_maps(lookup, &["direct", "heap"])
-}
-
-/// Whether the regions of these names lie where the program can read.
-fn in_maps<A: Addr>(lookup: &dyn Lookup<A>, names: &[&str]) -> bool {
-    let mapped =
-        |name: &&str| region_of(lookup, name).is_some_and(|r| SharedMemory::of(r).is_some());
-    names.iter().all(mapped)
-}
-
-/// The form of a table that the program can read, with its number there.
-fn form_v4(lookup: &dyn Lookup<u32>) -> Option<(u64, ChunkForm)> {
-    let form = ChunkForm::of(lookup.regions())?;
-    let number = match (form.entry_bits, form.result_bits) {
-        (16, 16) => NEAR,
-        (32, 16) => FAR,
-        (32, 32) => WIDE,
-        _ => return None,
+/// Layout and constants of a table that the program can read: of a layout that it has a reader for, in memory that it
+/// shares.
+fn readable<A: Rows>(lookup: &dyn Lookup<A>) -> Option<(&'static KernelLayout, Vec<u64>)> {
+    let found = KernelLayout::of::<A>(lookup.regions())?;
+    let shared = |region: &KernelRegion| {
+        region_of(lookup, region.region).is_some_and(|region| SharedMemory::of(region).is_some())
     };
-    in_maps(lookup, &["direct", "bases", "heap", "tails"]).then_some((number, form))
+    found.0.regions.iter().all(shared).then_some(found)
 }
 
 fn region_of<'a, A: Addr>(lookup: &'a dyn Lookup<A>, name: &str) -> Option<&'a Region> {
     lookup.regions().iter().find(|region| region.name() == name)
 }
 
-/// The number of the last cell of so many bytes.
+/// Number of the last cell of so many bytes.
 fn last(region: &Region, bytes: usize) -> u64 {
     (region.bytes() / bytes) as u64 - 1
 }

@@ -48,7 +48,6 @@ use crate::simd::{BitOps, Job, each};
 use crate::toolkit::line_space::LINE_WORDS;
 use crate::toolkit::one_by_one::{Chain, Each};
 use chunks_fast::{Chunks, Heap, Staged, entry};
-pub use open::ChunkForm;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
@@ -61,6 +60,7 @@ pub(super) const MODULE: Module = Module {
         fitness,
         make: write::make,
         open: Some(open::open),
+        kernel_layout: Some(&open::KERNEL_LAYOUT),
     }],
     v6: &[],
 };

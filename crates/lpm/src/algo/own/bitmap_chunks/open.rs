@@ -1,6 +1,8 @@
 //! Saved bitmap chunks: known by their stamp, and refused when what readers rely on does not hold.
 
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
@@ -9,30 +11,37 @@ use super::{
     SINK_END, SINK_WORDS, TAIL, TAIL_HEAD, Wide, Width, words_of,
 };
 use crate::error::FormatError;
+use crate::kernel_layout::{KernelLayout, KernelRegion};
 use crate::lookup::Lookup;
 use crate::mem::{Region, region_named};
 
-/// What a reader written elsewhere must know of a table of bitmap chunks, besides the regions `direct`,
-/// `heap`, `tails` and `bases` and what the head of this file's parent says of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChunkForm {
-    /// Bits of an entry of the direct table: 16, or 32, which are not added to a base.
-    pub entry_bits: u8,
-    /// Bits of a result.
-    pub result_bits: u8,
-    /// The first word of the heap that is no sink.
-    pub sink_end: u32,
+/// Layout for the XDP datapath, which has a reader for each of the three forms.
+pub(super) static KERNEL_LAYOUT: KernelLayout = KernelLayout {
+    regions: &[
+        region("direct", &["v4_direct16", "v4_direct32"], None),
+        region("bases", &["v4_bases"], None),
+        region("heap", &["v4_heap"], Some("v4_heap_last")),
+        region("tails", &["v4_tails"], Some("v4_tails_last")),
+    ],
+    names: &["v4_form", "v4_sink_end"],
+    constants,
+};
+
+const fn region(
+    region: &'static str,
+    arrays: &'static [&'static str],
+    last: Option<&'static str>,
+) -> KernelRegion {
+    KernelRegion { region, arrays, last }
 }
 
-impl ChunkForm {
-    /// That of a table with these regions; `None` when it is none of bitmap chunks.
-    pub fn of(regions: &[Region]) -> Option<Self> {
-        let forms = [(Near::LAYOUT, 16, 16), (Far::LAYOUT, 32, 16), (Wide::LAYOUT, 32, 32)];
-        forms.into_iter().find_map(|(layout, entry_bits, result_bits)| {
-            let sink_end = u32::try_from(Counts::open(regions, layout).ok()?.get(SINK_END)).ok()?;
-            Some(Self { entry_bits, result_bits, sink_end })
-        })
-    }
+/// Number of the form, and the first word of the heap that is no sink.
+fn constants(regions: &[Region]) -> Option<Vec<u64>> {
+    let forms = [(Near::LAYOUT, 1), (Far::LAYOUT, 2), (Wide::LAYOUT, 3)];
+    forms.into_iter().find_map(|(layout, number)| {
+        let sink_end = Counts::open(regions, layout).ok()?.get(SINK_END);
+        Some(vec![number, sink_end])
+    })
 }
 
 /// The reader of saved regions, in whichever of the three forms.

@@ -43,8 +43,6 @@ use crate::next_hop_id::NextHopId;
 use crate::simd::{BitOps, Job};
 use crate::toolkit::one_by_one::{Chain, Each};
 
-pub use open::is_bitmap_trie;
-
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
     v4: &[],
@@ -57,6 +55,7 @@ pub(super) const MODULE: Module = Module {
         fitness,
         make: write::make,
         open: Some(open::open),
+        kernel_layout: Some(&open::KERNEL_LAYOUT),
     }],
 };
 
@@ -468,7 +467,8 @@ mod tests {
     fn damaged_ways_are_refused() {
         let host = |addr| (Prefix::host(addr), NextHopId(5));
         let saved = saved(&[host(1 << 125), host(7 << 125)]);
-        assert!(is_bitmap_trie(&saved) && !is_bitmap_trie(&saved[1..]));
+        let constants = open::KERNEL_LAYOUT.constants;
+        assert!(constants(&saved).is_some() && constants(&saved[1..]).is_none());
         let opened = |index: usize, entry: u32| {
             let direct = &saved[DIRECT].u32s()[index];
             let old = direct.swap(entry, Relaxed);

@@ -1,6 +1,7 @@
 //! Saved bitmap tries: known by their stamp, and refused when what readers rely on does not hold.
 
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -8,14 +9,19 @@ use super::{
     CHUNK, Counts, DEFAULT, DIRECT, HEAP, LAYOUT, NAMES, Reader, STRIDE, TABLE, TOP, TOPS, words_of,
 };
 use crate::error::FormatError;
+use crate::kernel_layout::{KernelLayout, KernelRegion};
 use crate::lookup::Lookup;
 use crate::mem::{Region, region_named};
 
-/// Whether these are the regions of a bitmap trie of the layout that the head of this file's parent draws,
-/// for a reader written elsewhere: that needs no more than `direct` and `heap`.
-pub fn is_bitmap_trie(regions: &[Region]) -> bool {
-    Counts::open(regions, LAYOUT).is_ok()
-}
+/// Layout for the XDP datapath.
+pub(super) static KERNEL_LAYOUT: KernelLayout = KernelLayout {
+    regions: &[
+        KernelRegion { region: "direct", arrays: &["v6_direct"], last: None },
+        KernelRegion { region: "heap", arrays: &["v6_heap"], last: Some("v6_heap_last") },
+    ],
+    names: &["v6_form"],
+    constants: |regions| Counts::open(regions, LAYOUT).is_ok().then(|| vec![1]),
+};
 
 /// The reader of saved regions.
 ///

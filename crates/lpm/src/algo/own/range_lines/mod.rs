@@ -62,6 +62,7 @@ pub(super) const MODULE: Module = Module {
         fitness,
         make: write::make,
         open: Some(open),
+        kernel_layout: None,
     }],
 };
 

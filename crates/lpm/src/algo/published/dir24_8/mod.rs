@@ -47,6 +47,7 @@ pub(super) const MODULE: Module = Module {
             fitness: |stats| fitness(stats, 150),
             make: write::make_slim::<u32>,
             open: Some(open_slim::<u32>),
+            kernel_layout: None,
         },
         Algorithm {
             name: "lpm4",
@@ -57,6 +58,7 @@ pub(super) const MODULE: Module = Module {
             fitness: |stats| fitness(stats, 140),
             make: write::make::<u32, Lengths4>,
             open: Some(open::<u32, Lengths4>),
+            kernel_layout: None,
         },
     ],
     v6: &[
@@ -69,6 +71,7 @@ pub(super) const MODULE: Module = Module {
             fitness: |_| 48,
             make: write::make_slim::<u128>,
             open: Some(open_slim::<u128>),
+            kernel_layout: None,
         },
         Algorithm {
             name: "lpm6",
@@ -83,6 +86,7 @@ pub(super) const MODULE: Module = Module {
             fitness: |_| 46,
             make: write::make::<u128, Lengths6>,
             open: Some(open::<u128, Lengths6>),
+            kernel_layout: None,
         },
     ],
 };

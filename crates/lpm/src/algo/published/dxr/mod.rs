@@ -63,6 +63,7 @@ const fn row<const K: u32>(name: &'static str) -> Algorithm<u32> {
         fitness: fitness::<K>,
         make: write::make::<V4<K>, false>,
         open: Some(open::<V4<K>, false>),
+        kernel_layout: None,
     }
 }
 
@@ -76,6 +77,7 @@ const fn two_stage<F: Form>() -> Algorithm<F::Addr> {
         fitness: |_| 130,
         make: write::make::<F, true>,
         open: Some(open::<F, true>),
+        kernel_layout: None,
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) const MODULE: Module = Module {
         fitness,
         make: build::make,
         open: Some(open),
+        kernel_layout: None,
     }],
 };
 

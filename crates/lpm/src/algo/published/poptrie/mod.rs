@@ -80,6 +80,7 @@ const fn row<A: Key, const S: u8, const N: usize, const AGG: bool>(
         fitness: |_| 0,
         make: write::make::<A, S, N, AGG>,
         open: Some(open::<A, S, N>),
+        kernel_layout: None,
     }
 }
 

@@ -49,6 +49,7 @@ const fn row<A: Cells>() -> Algorithm<A> {
         fitness,
         make: write::make::<A>,
         open: Some(open::<A>),
+        kernel_layout: None,
     }
 }
 

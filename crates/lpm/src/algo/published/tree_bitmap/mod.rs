@@ -62,6 +62,7 @@ const fn row<A: Addr, F: Form>(name: &'static str) -> Algorithm<A> {
         fitness,
         make: write::make::<A, F>,
         open: Some(open::<A, F>),
+        kernel_layout: None,
     }
 }
 

@@ -7,12 +7,14 @@
 //! primitive  = "any" | "all" | "-" | "true" | "none" | "false"
 //!            | [direction] ["host"] [relation] ADDRESS          the packet's source or destination
 //!            | [direction] ["net"] [relation] PREFIX            10.0.0.0/8, 10.0.0.0 mask 255.0.0.0
-//!            | [direction] ["tcp" | "udp"] "port" [relation] PORT
+//!            | [direction] ["tcp" | "udp"] "port" [relation] PORT      80, http, 1024-65535
 //!            | ["ip"] "proto" [relation] PROTOCOL | "tcp" | "udp" | "icmp" | "gre" | ...
 //!            | ("icmp" | "icmp6") "type" [relation] TYPE        a number, or as `echo-reply`
 //!            | "tcp" "opt" [relation] ("syn" | "ack" | "fin" | "rst" | "psh" | "urg")
-//!            | "ip" ("vers" | "hl" | "tos" | "dscp" | "ttl" | "len" | "id") [relation] NUMBER
-//!            | "ip" ("frag" | "unfrag" | "ect" | "ce")
+//!            | "tcp" "established"                            `ack` or `rst`
+//!            | "ip" ("vers" | "hl" | "tos" | "ttl" | "len" | "id") [relation] NUMBER
+//!            | "ip" "dscp" [relation] DSCP                    0 to 63, or as `ef`, `af41`, `cs6`
+//!            | "ip" ("frag" | "unfrag" | "laterfrag" | "ect" | "ce")
 //!            | LAYER "[" OFFSET [ ":" LENGTH ] "]" ["&" MASK] [relation] NUMBER      ip[6:2] & 0x1fff = 0
 //! direction  = "src" | "dst" | "src or dst" | "src and dst"     without one: src or dst
 //! relation   = "=" | "==" | "!=" | "<" | ">" | "<=" | ">="      without one: =
@@ -21,16 +23,19 @@
 //! Bytes at an offset are those of `ip` (IPv4), `ip6`, `tcp`, `udp`, `icmp` and `icmp6` headers and what is behind them, or
 //! of any transport header (`transp`); `LENGTH` is 1, 2 or 4, and 1 unless it is given.
 //!
+//! `LOW-HIGH` in place of a number or a port means all numbers from the one to the other, without a relation.
+//!
 //! A value that says nothing of itself takes what the primitive before it said: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
 //!
 //! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of
 //! TCP and UDP, `ip id` and `ip hl` (in words of 4 bytes) for IPv4. So `port != 80` wants other ports than
 //! 80, and `not port 80` takes packets without ports as well. `ip frag` takes each IPv6 packet with a
-//! fragment header; `ip ect` all that can be told of congestion, and those that were.
+//! fragment header, `ip laterfrag` fragments other than the first, which have no ports; `ip ect` packets that are ECN-capable, marked or not.
 //!
 //! Source: the manual page of Click's IPFilter. Differs: addresses of IPv6, whose
-//! packets have all these fields but the two, and bytes of their own (`ip6[7]`); no `? :`, no factors side by side.
+//! packets have all these fields but the two, and bytes of their own (`ip6[7]`); ranges, names of DSCPs, `established`
+//! and `laterfrag`; no `? :`, no factors side by side.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -38,7 +43,7 @@ use fingerpost_lpm::Prefix;
 
 use super::field::{Field, Layer, part};
 use super::names::{
-    ICMP_TYPES, ICMP6_TYPES, Names, PORTS, PROTOCOLS, TCP_FLAGS, number as number_of,
+    DSCPS, ICMP_TYPES, ICMP6_TYPES, Names, PORTS, PROTOCOLS, TCP_FLAGS, number as number_of,
 };
 use super::program::{Expr, Test};
 use super::{FilterError, offset_in};
@@ -217,6 +222,21 @@ impl<'a> Parser<'a> {
                     return Err(self.expected_at(word, what));
                 }
                 (said.kind, said.transport) = (Some(kind), transport);
+            } else if said.transport == Some("tcp") && self.next_is(&["established"]).is_some() {
+                if let Some((_, word)) = said.direction {
+                    return Err(
+                        self.expected_at(word, "a host, net or port behind `src` and `dst`")
+                    );
+                }
+                self.last = Primitive { transport: said.transport, ..Primitive::default() };
+                let flag = |name| {
+                    let flag = number_of(TCP_FLAGS, name).map(u32::from).expect("a known name");
+                    Expr::Test(Test::equal(Field::TcpFlags, flag, flag), true)
+                };
+                return Ok(Expr::all([
+                    is_protocol(protocol::TCP),
+                    Expr::any([flag("ack"), flag("rst")]),
+                ]));
             } else if self.next_is(&["ip"]).is_some() {
                 if let Some(expr) = self.ip_flag() {
                     return self.settle(said, expr);
@@ -289,9 +309,10 @@ impl<'a> Parser<'a> {
 
     /// Behind `ip`.
     fn ip_flag(&mut self) -> Option<Expr<Field>> {
-        let test = match self.next_is(&["frag", "unfrag", "ect", "ce"])? {
+        let test = match self.next_is(&["frag", "unfrag", "laterfrag", "ect", "ce"])? {
             "frag" => Test::equal(Field::Fragment, 1, 1),
             "unfrag" => Test::equal(Field::Fragment, 1, 0),
+            "laterfrag" => Test::equal(Field::Later, 1, 1),
             "ect" => Test { load: Field::TrafficClass, mask: 3, low: 1, high: 3 },
             _ => Test::equal(Field::TrafficClass, 3, 3),
         };
@@ -301,7 +322,7 @@ impl<'a> Parser<'a> {
     fn ip_field(&mut self) -> Result<Kind, FilterError> {
         let names = ["proto", "vers", "hl", "tos", "dscp", "ttl", "len", "id"];
         let Some(name) = self.next_is(&names) else {
-            let what = format!("one of {} frag unfrag ect ce", names.join(" "));
+            let what = format!("one of {} frag unfrag laterfrag ect ce", names.join(" "));
             return Err(self.expected(&what));
         };
         Ok(match name {
@@ -368,6 +389,10 @@ impl<'a> Parser<'a> {
         }
         let number = value.starts_with(|first: char| first.is_ascii_digit());
         let named = |names: &Names| number || number_of(names, value).is_some();
+        let dscp = |kind: Kind| {
+            matches!(kind, Kind::Number(Field::TrafficClass, _, 2))
+                && number_of(DSCPS, value).is_some()
+        };
         match last.kind {
             Some(Kind::Port) if named(PORTS) => {
                 said.direction = said.direction.or(last.direction);
@@ -382,7 +407,7 @@ impl<'a> Parser<'a> {
                 said.transport = said.transport.or(last.transport);
                 return Ok(Kind::TcpFlag);
             }
-            Some(kind @ Kind::Number(..)) if number => {
+            Some(kind @ Kind::Number(..)) if number || dscp(kind) => {
                 said.transport = said.transport.or(last.transport);
                 return Ok(kind);
             }
@@ -454,6 +479,15 @@ impl<'a> Parser<'a> {
                 self.expected_at(value, &format!("a number up to {most}{name}"))
             })
         };
+        if let Some((low, high)) = value.split_once('-')
+            && [low, high].iter().all(|end| u32::read(end).is_ok())
+            && matches!(kind, Kind::Port | Kind::Proto | Kind::IcmpType | Kind::Number(..))
+        {
+            if relation != Relation::Equal {
+                return Err(self.expected_at(value, "one number behind a relation"));
+            }
+            return self.range(kind, said, value, low, high);
+        }
         Ok(match kind {
             Kind::Host => {
                 let addr: IpAddr = value
@@ -495,7 +529,8 @@ impl<'a> Parser<'a> {
             }
             Kind::Number(field, mask, shift) => {
                 let most = if field == Field::Len { 0xf_ffff } else { mask >> shift };
-                let bits = number_in(&[], most)? << shift;
+                let names = if (field, shift) == (Field::TrafficClass, 2) { DSCPS } else { &[] };
+                let bits = number_in(names, most)? << shift;
                 let ordered = !matches!(relation, Relation::Equal | Relation::Differs);
                 if bits & !mask != 0 && !ordered {
                     return Err(self.expected_at(value, "a number of the mask's bits"));
@@ -510,6 +545,38 @@ impl<'a> Parser<'a> {
                 }
             }
         })
+    }
+
+    /// `LOW-HIGH`, of whatever has numbers.
+    fn range(
+        &mut self,
+        kind: Kind,
+        said: &Primitive<'a>,
+        value: &'a str,
+        low: &'a str,
+        high: &'a str,
+    ) -> Parsed {
+        let ordered = u32::read(low).ok() <= u32::read(high).ok();
+        if !ordered {
+            return Err(self.expected_at(value, "the lower number first"));
+        }
+        let mut of = |side: Option<(Direction, &'a str)>, relation, value| {
+            let said = Primitive { direction: side, ..*said };
+            self.about(kind, &said, relation, value)
+        };
+        let mut both = |side| {
+            let low = of(side, Relation::AtLeast, low)?;
+            Ok(Expr::all([low, of(side, Relation::AtMost, high)?]))
+        };
+        let one = |direction| Some((direction, ""));
+        match said.direction.map_or(Direction::Either, |(direction, _)| direction) {
+            _ if !matches!(kind, Kind::Port) => both(None),
+            // Both ends of the range are of one port.
+            Direction::Either => {
+                Ok(Expr::any([both(one(Direction::Src))?, both(one(Direction::Dst))?]))
+            }
+            direction => both(one(direction)),
+        }
     }
 
     /// The prefix that begins with the token just taken.

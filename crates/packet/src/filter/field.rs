@@ -4,6 +4,8 @@
 //! the transport header are there in whole packets and first fragments only; those behind IPv6 extension
 //! headers are found by walking them.
 
+use super::Family;
+use super::boxes::{Key, WORDS, word};
 use super::program::Loaded;
 use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, upper_layer};
 use crate::wire::ip4::FRAGMENT_OFFSET;
@@ -26,6 +28,8 @@ pub(super) enum Field {
     Ttl,
     /// 1 when it is a fragment, 0 when not.
     Fragment,
+    /// 1 when it is a fragment other than the first, 0 when not.
+    Later,
     /// Behind extension headers.
     Protocol,
     Src4,
@@ -62,6 +66,8 @@ pub(super) struct Headers<'a> {
     packet: &'a [u8],
     protocol: Option<u8>,
     fragment: bool,
+    /// A fragment other than the first.
+    later: bool,
     /// Empty where there is none.
     transport: &'a [u8],
 }
@@ -86,6 +92,7 @@ impl<'a> Headers<'a> {
             packet: &[],
             protocol: None,
             fragment: false,
+            later: false,
             transport: &[],
         })
     }
@@ -93,10 +100,11 @@ impl<'a> Headers<'a> {
     #[inline]
     fn v4(ip: Ip4<'a>, packet: &'a [u8]) -> Self {
         let end = ip.total_len().min(packet.len());
-        let first = ip.fragment() & FRAGMENT_OFFSET == 0 && ip.header_len() >= IP4_BYTES;
+        let later = ip.fragment() & FRAGMENT_OFFSET != 0;
+        let first = !later && ip.header_len() >= IP4_BYTES;
         let transport = packet.get(ip.header_len()..end).filter(|_| first).unwrap_or_default();
         let (protocol, fragment) = (Some(ip.protocol()), ip.is_fragment());
-        Self { ip: Ip::V4(ip), packet: &packet[..end], protocol, fragment, transport }
+        Self { ip: Ip::V4(ip), packet: &packet[..end], protocol, fragment, later, transport }
     }
 
     #[inline]
@@ -104,10 +112,48 @@ impl<'a> Headers<'a> {
         let packet = &packet[..packet.len().min(IP6_BYTES + ip.payload_len())];
         let upper = upper_layer(packet);
         let fragment = upper.and_then(|upper| upper.fragment);
-        let first = upper.filter(|_| fragment.unwrap_or(0) == 0);
+        let later = fragment.is_some_and(|offset| offset != 0);
+        let first = upper.filter(|_| !later);
         let transport = first.and_then(|upper| packet.get(upper.at..)).unwrap_or_default();
         let protocol = upper.map(|upper| upper.protocol);
-        Self { ip: Ip::V6(ip), packet, protocol, fragment: fragment.is_some(), transport }
+        Self { ip: Ip::V6(ip), packet, protocol, fragment: fragment.is_some(), later, transport }
+    }
+
+    /// The packet's family and key; `None` without a whole IP header.
+    #[inline]
+    pub(super) fn key(&self) -> Option<(Family, Key)> {
+        let mut key = [0; WORDS];
+        let family = match &self.ip {
+            Ip::V4(ip) => {
+                (key[word::SRC], key[word::DST]) = (ip.src(), ip.dst());
+                key[word::TRAFFIC_CLASS] = ip.traffic_class().into();
+                key[word::LEN] = u32::try_from(ip.total_len()).ok()?;
+                Family::V4
+            }
+            Ip::V6(ip) => {
+                let (src, dst) = (ip.src(), ip.dst());
+                (key[word::SRC], key[word::DST]) = (part(src, 0), part(dst, 0));
+                for n in 0..3_u8 {
+                    key[word::SRC_REST + usize::from(n)] = part(src, n + 1);
+                    key[word::DST_REST + usize::from(n)] = part(dst, n + 1);
+                }
+                key[word::TRAFFIC_CLASS] = ip.traffic_class().into();
+                key[word::LEN] = u32::try_from(IP6_BYTES + ip.payload_len()).ok()?;
+                Family::V6
+            }
+            Ip::Neither => return None,
+        };
+        key[word::PROTOCOL] = self.protocol.map_or(word::NO_PROTOCOL, u32::from);
+        (key[word::SRC_PORT], key[word::DST_PORT]) = match (self.ports(), self.icmp_type()) {
+            (Some(ports), _) => (ports.src.into(), ports.dst.into()),
+            (None, Some(kind)) => (word::ICMP + u32::from(kind), word::NO_PORT),
+            (None, None) => (word::NO_PORT, word::NO_PORT),
+        };
+        let flags = self.tcp_flags().map_or(word::NO_FLAGS, u32::from);
+        let fragment = if self.fragment { word::FRAGMENT } else { 0 };
+        let later = if self.later { word::LATER } else { 0 };
+        key[word::FLAGS] = flags | fragment | later;
+        Some((family, key))
     }
 
     /// A field of it.
@@ -134,6 +180,7 @@ impl<'a> Headers<'a> {
             (Field::Ttl, Ip::V4(ip)) => ip.ttl().into(),
             (Field::Ttl, Ip::V6(ip)) => ip.hop_limit().into(),
             (Field::Fragment, _) => self.fragment.into(),
+            (Field::Later, _) => self.later.into(),
             (Field::Protocol, _) => self.protocol?.into(),
             (Field::Src4, Ip::V4(ip)) => ip.src(),
             (Field::Dst4, Ip::V4(ip)) => ip.dst(),
@@ -142,13 +189,10 @@ impl<'a> Headers<'a> {
             (Field::SrcPort, _) => self.ports()?.src.into(),
             (Field::DstPort, _) => self.ports()?.dst.into(),
             (Field::IcmpType, _) => self.icmp_type()?.into(),
-            (Field::TcpFlags, _) => {
-                let tcp = self.protocol == Some(protocol::TCP);
-                self.transport.get(13).copied().filter(|_| tcp)?.into()
-            }
+            (Field::TcpFlags, _) => self.tcp_flags()?.into(),
             (Field::At(Layer::V4, at, len), Ip::V4(_))
-            | (Field::At(Layer::V6, at, len), Ip::V6(_)) => word(self.packet, at, len)?,
-            (Field::At(Layer::Transport, at, len), _) => word(self.transport, at, len)?,
+            | (Field::At(Layer::V6, at, len), Ip::V6(_)) => bytes_at(self.packet, at, len)?,
+            (Field::At(Layer::Transport, at, len), _) => bytes_at(self.transport, at, len)?,
             (
                 Field::HeaderWords
                 | Field::Id
@@ -168,6 +212,13 @@ impl<'a> Headers<'a> {
         Ports::of(protocol, self.transport)
     }
 
+    #[inline]
+    fn tcp_flags(&self) -> Option<u8> {
+        let tcp = self.protocol == Some(protocol::TCP);
+        self.transport.get(13).copied().filter(|_| tcp)
+    }
+
+    #[inline]
     fn icmp_type(&self) -> Option<u8> {
         let protocol = self.protocol?;
         let icmp = matches!(protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6);
@@ -176,7 +227,7 @@ impl<'a> Headers<'a> {
 }
 
 /// One to four bytes as a number.
-fn word(bytes: &[u8], at: u16, len: u8) -> Option<u32> {
+fn bytes_at(bytes: &[u8], at: u16, len: u8) -> Option<u32> {
     let at = usize::from(at);
     let bytes = bytes.get(at..at + usize::from(len))?;
     Some(bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte)))

@@ -1,8 +1,8 @@
 //! What packets are wanted, as text: the pattern languages of Click, read, compiled, and run on packets.
 //!
 //! `pattern.rs` is the language of `Classifier`, bytes at offsets; `expression.rs` that of `IPClassifier`,
-//! `IPFilter` and traces, over the fields of IP packets (`field.rs`). Both become rules that `program.rs`
-//! compiles into decisions.
+//! `IPFilter`, access lists and traces, over the fields of IP packets (`field.rs`). Both become rules that
+//! `program.rs` compiles into decisions; `boxes.rs` makes ranges of a condition, for thousands of rules.
 //!
 //! ```
 //! # use fingerpost_packet::filter::Filter;
@@ -14,6 +14,7 @@
 //! ```
 
 mod action;
+mod boxes;
 mod expression;
 mod field;
 pub(crate) mod names;
@@ -26,7 +27,23 @@ use field::{Field, Headers};
 use program::{Expr, Program, Rule};
 
 pub use action::{Action, Entry};
+pub use boxes::{Boxes, Key, KeyBox, WORDS, word};
 pub use pattern::{Pattern, Patterns};
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Family and key of a packet, which begins with its IP header; `None` without a whole one.
+#[inline]
+pub fn key_of(packet: &[u8]) -> Option<(Family, Key)> {
+    Headers::of(packet).key()
+}
 
 /// What is wrong with a pattern.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,6 +78,11 @@ impl Condition {
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         expression::parse(text).map(Self)
     }
+
+    /// The condition, compiled.
+    pub fn filter(&self) -> Filter {
+        Filter(Choice::new([(self.clone(), Some(0))]))
+    }
 }
 
 /// One condition, compiled.
@@ -73,8 +95,7 @@ impl Filter {
     /// # Errors
     /// Where it is wrong, and what was expected.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
-        let condition = Condition::parse(text)?;
-        Ok(Self(Choice::new([(condition, Some(0))])))
+        Condition::parse(text).map(|condition| condition.filter())
     }
 
     /// Whether it takes a packet, which begins with its IP header.

@@ -97,13 +97,40 @@ pub(crate) const ICMP6_TYPES: &Names = &[
 pub(super) const TCP_FLAGS: &Names =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
 
+/// Differentiated services code points (RFC 2474, RFC 2597, RFC 3246, RFC 5865, RFC 8622).
+pub(crate) const DSCPS: &Names = &[
+    ("be", 0),
+    ("le", 1),
+    ("cs1", 8),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("cs2", 16),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("cs3", 24),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("cs4", 32),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("cs5", 40),
+    ("va", 44),
+    ("ef", 46),
+    ("cs6", 48),
+    ("cs7", 56),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_distinct_and_found() {
-        for names in [PROTOCOLS, PORTS, ICMP_TYPES, ICMP6_TYPES, TCP_FLAGS] {
+        for names in [PROTOCOLS, PORTS, ICMP_TYPES, ICMP6_TYPES, TCP_FLAGS, DSCPS] {
             for (at, (name, value)) in names.iter().enumerate() {
                 assert!(names[..at].iter().all(|other| other.0 != *name), "{name}");
                 assert_eq!(number(names, name), Some(*value));

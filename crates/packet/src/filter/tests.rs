@@ -105,6 +105,17 @@ fn primitives() {
         ("ip ect", "0000100000"),
         ("ip ttl <= 1", "0000100000"),
         ("ip ttl < 2 or > 64", "0000100000"),
+        ("ip ttl 1-63", "0000100000"),
+        ("ip dscp ef", "0000100000"),
+        ("ip dscp be or ef", "1111111100"),
+        ("ip laterfrag", "0010000000"),
+        ("port 52-54", "0101001000"),
+        ("src and dst port 50-60", "0001001000"),
+        ("udp port 1-52 or 53-60", "0100001000"),
+        ("dst port 54-79 or 80-80", "1000000000"),
+        ("icmp type 0-8", "0000100000"),
+        ("tcp established", "1000000000"),
+        ("not tcp established", "0111111111"),
         ("ip len 40", "1011000000"),
         ("ip id 0x1c46", "1111100000"),
         ("ip frag", "0011000100"),
@@ -166,9 +177,14 @@ fn errors_say_what_was_expected_and_where() {
         ("tcp or 80x", 7, "a number up to 255 or a known name"),
         ("host 1.2.3.4 or 80", 16, "`port`, or a field as `ip ttl`, before a number"),
         ("ip ttl 256", 7, "a number up to 255"),
-        ("ip dscp 64", 8, "a number up to 63"),
-        ("ip", 2, "one of proto vers hl tos dscp ttl len id frag unfrag ect ce"),
-        ("ip bogus 3", 3, "one of proto vers hl tos dscp ttl len id frag unfrag ect ce"),
+        ("ip ttl 1-256", 9, "a number up to 255"),
+        ("ip ttl 9-8", 7, "the lower number first"),
+        ("port > 1-2", 7, "one number behind a relation"),
+        ("src tcp established", 0, "a host, net or port behind `src` and `dst`"),
+        ("ip dscp af14", 8, "a number up to 63 or a known name"),
+        ("ip dscp 64", 8, "a number up to 63 or a known name"),
+        ("ip", 2, "one of proto vers hl tos dscp ttl len id frag unfrag laterfrag ect ce"),
+        ("ip bogus 3", 3, "one of proto vers hl tos dscp ttl len id frag unfrag laterfrag ect ce"),
         ("src ip frag", 0, "`ip` alone before its flags"),
         ("src ip ttl 3", 0, "a host, net or port behind `src` and `dst`"),
         ("icmp port 3", 0, "another word here: it does not go with what follows"),
@@ -514,7 +530,12 @@ proptest! {
             prop_assert_eq!(choice.find(&packet), first.and_then(|n| answers[n]), "{:?} {:02x?}", texts, packet);
             for (plain, text) in plains.iter().zip(&texts) {
                 let filter = Filter::parse(text).unwrap();
-                prop_assert_eq!(filter.matches(&packet), plain.holds(&packet), "{} {:02x?}", text, packet);
+                let holds = plain.holds(&packet);
+                prop_assert_eq!(filter.matches(&packet), holds, "{} {:02x?}", text, packet);
+                let Some((family, key)) = key_of(&packet) else { continue };
+                let Boxes { boxes, exact } = Condition::parse(text).unwrap().boxes(family);
+                let inside = boxes.iter().any(|one| one.contains(&key));
+                prop_assert!(inside == holds || inside && !exact, "{} {:02x?}", text, packet);
             }
         }
     }

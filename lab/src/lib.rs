@@ -5,6 +5,7 @@
 
 pub mod build;
 mod cores;
+pub mod demo;
 pub mod document;
 pub mod drawings;
 pub mod family;
@@ -17,6 +18,7 @@ mod namespace;
 pub mod papers;
 pub mod peer;
 pub mod plot;
+pub mod program;
 pub mod progress;
 pub mod syn;
 pub mod table;

@@ -25,7 +25,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-fn cpu_name() -> String {
+/// Name of the processor; its architecture where Linux has no name.
+pub(crate) fn cpu_name() -> String {
     let info = read("/proc/cpuinfo");
     let line = info.lines().find(|line| line.starts_with("model name"));
     line.and_then(|line| line.split_once(':'))

@@ -90,3 +90,9 @@ pub fn program() -> Option<PathBuf> {
     })?;
     path.is_file().then_some(path)
 }
+
+/// The program of the benchmarks and the demo, beside [`program`]. `None` when it was not built.
+pub fn lab() -> Option<PathBuf> {
+    let path = program()?.with_file_name("fingerpost-lab");
+    path.is_file().then_some(path)
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fingerpost_route::source::table::{FileHop, TableReader};
-use fingerpost_tests::{program, quick, root, skip};
+use fingerpost_tests::{lab, quick, root, skip};
 
 /// Packets of a run: enough that the few instructions around the path do not show.
 const PACKETS: u64 = 20_000;
@@ -82,7 +82,7 @@ fn the_path_takes_no_more_instructions_than_recorded() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skip("valgrind");
     }
-    let Some(program) = program() else { return skip("a release build of fingerpost") };
+    let Some(program) = lab() else { return skip("a release build of fingerpost-lab") };
     let folder =
         std::env::temp_dir().join(format!("fingerpost-instructions-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder can be written");

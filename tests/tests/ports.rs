@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_packet::device::{DRIVERS, DeviceSpec};
 use fingerpost_packet::{Batch, Pool, Port};
-use fingerpost_tests::{program, quick, skip, soak};
+use fingerpost_tests::{lab, quick, skip, soak};
 
 const PATHS: [&str; 4] = ["afxdp", "af_packet", "tap", "ring"];
 /// At half the capacity the best sample may lose one packet of so many: a pause of half a millisecond.
@@ -97,7 +97,7 @@ fn ports_lose_nothing_and_keep_order_below_capacity() {
     if quick() {
         return skip("time (FINGERPOST_QUICK is set)");
     }
-    let Some(program) = program() else { return skip("a release build of fingerpost") };
+    let Some(program) = lab() else { return skip("a release build of fingerpost-lab") };
     let folder = Folder::new("ports");
     let routes =
         (0..2000).map(|n| format!("{}.{}.0.0/16 10.0.0.{}\n", 20 + n / 200, n % 200, n % 20));
@@ -173,7 +173,7 @@ fn rings_between_two_processes_lose_nothing() {
     if quick() {
         return skip("time (FINGERPOST_QUICK is set)");
     }
-    let Some(program) = program() else { return skip("a release build of fingerpost") };
+    let Some(program) = lab() else { return skip("a release build of fingerpost-lab") };
     let folder = Folder::new("rings");
     let graph = "FromDevice(eth0) -> Queue(1000) -> ToDevice(eth1);\n\
                  FromDevice(eth1) -> Queue(1000) -> ToDevice(eth0);\n";

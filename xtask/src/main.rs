@@ -3,8 +3,10 @@
 //! Each task is a few plain commands, printed before they run, that work as well when typed by hand.
 //! This crate needs nothing but the standard library and `anyhow`, so that it is built in seconds.
 
+mod cost;
 mod debian;
 mod fuzz;
+mod lines;
 mod peers;
 mod sanitize;
 mod sh;
@@ -21,7 +23,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use sh::root;
 
 /// A link to a private item is plain text for readers from outside, and a help for those inside.
@@ -49,10 +51,16 @@ const TASKS: &[Task] = &[
         run: test::check,
     },
     Task {
+        name: "demo",
+        usage: "[ARGS...]",
+        summary: "build fingerpost and fingerpost-lab, and run the demo: a router forwards at full rate",
+        run: |args| lab("demo", args),
+    },
+    Task {
         name: "bench",
         usage: "[ARGS...]",
-        summary: "fingerpost bench ARGS, from a release build",
-        run: bench,
+        summary: "fingerpost-lab bench ARGS, from a release build",
+        run: |args| lab("bench", args),
     },
     Task {
         name: "peers",
@@ -77,6 +85,18 @@ const TASKS: &[Task] = &[
         usage: "[PATH..]",
         summary: "words that docs/glossary.md replaces, and fragments, below PATHs or counted by folder",
         run: glossary,
+    },
+    Task {
+        name: "lines",
+        usage: "",
+        summary: "lines of source per room, without tests; more than the recorded bound fail",
+        run: lines::lines,
+    },
+    Task {
+        name: "cost",
+        usage: "COMMIT",
+        summary: "the files that an addition edited outside its own; more than three fail",
+        run: cost::cost,
     },
     Task {
         name: "tables",
@@ -126,8 +146,15 @@ fn help(_: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn bench(args: &[String]) -> Result<()> {
-    sh::run(sh::command("cargo run --release --all-features -- bench").args(args))
+/// Builds both programs and runs a command of the lab; its exit code is ours.
+fn lab(command: &str, args: &[String]) -> Result<()> {
+    sh::run(&mut sh::command(test::RELEASE))?;
+    let mut lab = sh::command("target/release/fingerpost-lab");
+    lab.arg(command).args(args);
+    println!("$ {}", sh::shown(&lab));
+    // Standard output is that of the command.
+    let status = lab.status().context("target/release/fingerpost-lab")?;
+    std::process::exit(status.code().unwrap_or(1));
 }
 
 fn docs(args: &[String]) -> Result<()> {
@@ -177,7 +204,7 @@ fn soak(args: &[String]) -> Result<()> {
     }
     if ["at_once", "ports", "takeover", "failover", "tour", "storm"].contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
-        sh::run(&mut sh::command("cargo build --release"))?;
+        sh::run(&mut sh::command(test::RELEASE))?;
         let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");
         return sh::run(sh::command(&tests).env("FINGERPOST_SOAK_SECONDS", seconds));
     }
@@ -192,7 +219,7 @@ fn soak(args: &[String]) -> Result<()> {
     } else if name == "xdp" {
         tests.args(["--package", "fingerpost-tests", "--test", "xdp_lookup"]);
     } else {
-        sh::run(&mut sh::command("cargo build --release"))?;
+        sh::run(&mut sh::command(test::RELEASE))?;
         tests.args(["--workspace", "--all-features"]);
     }
     sh::run(tests.args([name, "--", "--nocapture"]).env("FINGERPOST_SOAK_SECONDS", seconds))

@@ -42,11 +42,16 @@ struct Step {
     ahead: bool,
 }
 
+/// Builds the programs as they are shipped.
+pub(crate) const RELEASE: &str =
+    "cargo build --release --package fingerpost --package fingerpost-lab";
+
 const STEPS: &[Step] = &[
     gate("format", "cargo fmt --all --check"),
     // Workspaces of their own.
     gate("format of peers", "cargo fmt --manifest-path lab/peers/crates/Cargo.toml --check"),
     gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
+    gate("lines", "cargo xtask lines"),
     gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     // What is linked (deny.toml). Building cargo-deny takes longer than all other steps: it runs where it is installed,
     // and tests/tests/licences.rs holds the same by itself but for advisories.
@@ -64,8 +69,8 @@ const STEPS: &[Step] = &[
         quick: false,
         ..gate("test programs", "cargo test --workspace --all-features --no-run")
     },
-    // The tests in namespaces start the program as it is shipped.
-    Step { quick: false, ahead: true, ..gate("release", "cargo build --release --bin fingerpost") },
+    // The tests in namespaces start the programs as they are shipped.
+    Step { quick: false, ahead: true, ..gate("release", RELEASE) },
     Step {
         name: "tests",
         kind: Kind::Tests,
@@ -276,7 +281,7 @@ mod tests {
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
         let formats = ["format", "format of peers", "format of fuzz"];
-        let gates = ["lint", "deny", "advisories", "no_std", "tests"];
+        let gates = ["lines", "lint", "deny", "advisories", "no_std", "tests"];
         assert_eq!(quick, [&formats[..], &gates].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
     }

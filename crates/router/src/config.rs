@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use fingerpost_command::choice::left_out;
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_route::ReversePath;
 use fingerpost_route::fib::FibOptions;
@@ -517,12 +518,6 @@ fn algorithm(name: &str, names: impl Iterator<Item = &'static str> + Clone) -> R
         return Ok(());
     }
     Err(left_out(name).unwrap_or_else(|| unknown("algorithm", name, names)))
-}
-
-/// Why the algorithm of this name is not here, if it could be.
-pub(crate) fn left_out(name: &str) -> Option<String> {
-    let feature = fingerpost_lpm::registry::needs(name)?;
-    Some(format!("{name} is in programs built with `--features {feature}`, and not in this one"))
 }
 
 /// Whether a file can be read.

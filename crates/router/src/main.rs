@@ -1,6 +1,6 @@
 //! The program: reads its command line and runs one command.
 //!
-//! A command is a row of [`cli::COMMANDS`]; nothing here knows one by name.
+//! A command is a row of [`cli::PROGRAM`]; nothing here knows one by name.
 
 mod api;
 mod cli;
@@ -8,15 +8,13 @@ mod click;
 mod config;
 mod control;
 mod daemon;
-mod demo;
 mod packet_path;
 mod privilege;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
-mod time;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::command::main(cli::COMMANDS)
+    cli::command::main(&cli::PROGRAM)
 }

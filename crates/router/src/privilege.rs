@@ -107,12 +107,6 @@ pub(crate) fn to_forward() -> Result<(), Missing> {
     if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
 }
 
-/// Whether the calling thread may make network namespaces, besides what forwarding needs.
-pub(crate) fn to_make_namespaces() -> bool {
-    let held = sys::capabilities().unwrap_or(0);
-    held & bit(SYS_ADMIN) != 0 && to_forward().is_ok()
-}
-
 /// The calling thread keeps what forwarding needs, as interfaces come and change, and nothing else. One of
 /// `files` that it could not read again otherwise is a reason to keep CAP_DAC_READ_SEARCH.
 ///

@@ -1,5 +1,5 @@
 //! The system calls that the program needs and the standard library has not: netlink sockets, socket options of
-//! iptables, poll, signals, capabilities, processor affinity and network namespaces.
+//! iptables, poll, signals, capabilities and processor affinity.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Every file descriptor passed to a call is owned or borrowed for the length of the call.
@@ -7,7 +7,6 @@
 //!    length passed with it is that value's.
 //! 3. The signal handlers only store to an atomic or end the process, which is safe in a handler.
 
-use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -181,28 +180,6 @@ extern "C" fn on_signal(_: libc::c_int) {
 extern "C" fn on_hangup(_: libc::c_int) {
     // Relaxed: as above.
     RELOAD.store(true, Ordering::Relaxed);
-}
-
-/// What the shell would report of a program that SIGINT ended; scripts see it in any case then.
-const INTERRUPTED: libc::c_int = 130;
-
-extern "C" fn on_interrupt(_: libc::c_int) {
-    // SAFETY: invariant 3.
-    unsafe { libc::_exit(INTERRUPTED) }
-}
-
-/// Until [`catch_signals`], SIGINT ends the program with exit code 130; where whoever started it
-/// ignores that signal (a background job), it stays ignored.
-pub(crate) fn exit_on_interrupt() {
-    // SAFETY: all zeroes is a valid action.
-    let mut action: libc::sigaction = unsafe { zeroed() };
-    // SAFETY: invariant 2.
-    unsafe { libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut action) };
-    if action.sa_sigaction != libc::SIG_IGN {
-        action.sa_sigaction = on_interrupt as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: invariants 2 and 3.
-        unsafe { libc::sigaction(libc::SIGINT, &raw const action, std::ptr::null_mut()) };
-    }
 }
 
 /// From here on SIGINT and SIGTERM only ask to stop; see [`stop_asked`].
@@ -388,57 +365,11 @@ pub(crate) fn pin(core: usize) -> io::Result<()> {
         .map(drop)
 }
 
-/// A network namespace without a name: it goes when the last thread, interface or handle in it goes,
-/// so that a program that dies leaves nothing behind.
-#[derive(Debug)]
-pub(crate) struct Namespace(File);
-
-impl Namespace {
-    /// A new, empty one. Needs root.
-    pub(crate) fn new() -> io::Result<Self> {
-        let made = std::thread::spawn(|| {
-            // SAFETY: takes no pointers; concerns this thread alone.
-            check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-            File::open("/proc/thread-self/ns/net").map(Self)
-        });
-        made.join().expect("the thread does not panic")
-    }
-
-    /// Moves the calling thread into it, for good.
-    pub(crate) fn enter(&self) -> io::Result<()> {
-        // SAFETY: invariant 1.
-        check(unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
-    }
-
-    /// Runs `f` in it, on a thread of its own.
-    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| self.enter().map(|()| f()));
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
-    /// For netlink, which moves interfaces by descriptor.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
 /// The number of the calling thread's network namespace.
 pub(crate) fn namespace_number() -> u64 {
     use std::os::unix::fs::MetadataExt;
     // Without /proc there is one namespace as far as anybody can tell.
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |netns| netns.ino())
-}
-
-/// The number of an interface of the calling thread's namespace.
-pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
-    let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
-    // SAFETY: invariant 2.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index),
-    }
 }
 
 fn socklen<T>() -> libc::socklen_t {

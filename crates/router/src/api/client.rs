@@ -202,7 +202,7 @@ impl Client {
                         detail.message
                     ));
                 }
-                Failure::Told(exit)
+                Failure::Reported(exit)
             }
         }
     }
@@ -274,6 +274,6 @@ mod tests {
         served.join().unwrap();
         std::fs::remove_file(&path).unwrap();
         let gone = client.get::<u32>("/v1/number", &()).unwrap_err();
-        assert!(matches!(gone, Failure::Said(Exit::Unreachable, _)), "nobody answers");
+        assert!(matches!(gone, Failure::Failed(Exit::Unreachable, _)), "nobody answers");
     }
 }

@@ -1,76 +1,15 @@
-//! Which algorithm: its name on the command line, and a table of it.
+//! A table of the algorithm that a command names.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::ErrorKind;
+pub(crate) use fingerpost_command::choice::{ALL, AUTO, names, names_beside};
 use fingerpost_lpm::{Algorithm, Heap, Lookup, Routes, UpdateError};
 use fingerpost_route::fib::Chooser;
 
 use super::command::{Exit, Failure};
 use super::load::{Family, Half};
 use super::output::message;
-use crate::config::left_out;
-
-/// Leaves the choice to the registry, as the daemon does.
-pub(crate) const AUTO: &str = "auto";
-/// Every algorithm there is.
-pub(crate) const ALL: &str = "all";
-
-/// Names of the registry, each once, behind `word`, which means several of them.
-pub(crate) fn names(word: &'static str) -> Names {
-    names_beside(&[word])
-}
-
-/// The same behind several words.
-pub(crate) fn names_beside(words: &[&'static str]) -> Names {
-    let mut names = words.to_vec();
-    let v4 = fingerpost_lpm::v4().map(|row| row.name);
-    for name in v4.chain(fingerpost_lpm::v6().map(|row| row.name)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    Names(PossibleValuesParser::new(names))
-}
-
-/// The names, and the word about those that this program was built without.
-#[derive(Clone)]
-pub(crate) struct Names(PossibleValuesParser);
-
-impl TypedValueParser for Names {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        match value.to_str().and_then(left_out) {
-            Some(words) => Err(clap::Error::raw(ErrorKind::InvalidValue, words + "\n")),
-            None => self.0.parse_ref(command, arg, value),
-        }
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        self.0.possible_values()
-    }
-}
-
-/// [`AUTO`], or a name of this family.
-pub(crate) fn names_of<A: Family>() -> PossibleValuesParser {
-    let names = A::algorithms().into_iter().map(|row| row.name);
-    PossibleValuesParser::new(std::iter::once(AUTO).chain(names))
-}
-
-/// The one of a family that a name for both means: `None`, the choice of the FIB, also where it is
-/// none of this family.
-pub(crate) fn of_family<A: Family>(name: &str) -> Option<&'static str> {
-    A::algorithms().into_iter().map(|row| row.name).find(|known| *known == name)
-}
 
 /// A table that can be asked.
 pub(crate) struct Built<A: Family> {

@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use super::command::{Command, Failure, parsed, program};
+use super::command::{Command, Failure, command_line, parsed};
 use super::output::{Output, Report};
 
 pub(super) const COMMAND: Command = Command {
@@ -30,7 +30,7 @@ struct Arguments {
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let Arguments { shell } = parsed(matches)?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut program(super::COMMANDS), "fingerpost", &mut script);
+    clap_complete::generate(shell, &mut command_line(&super::PROGRAM), "fingerpost", &mut script);
     let script = String::from_utf8(script).expect("completions are text");
     Ok(output.print(&Completions { shell: shell.to_string(), script })?)
 }

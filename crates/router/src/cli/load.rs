@@ -147,7 +147,7 @@ impl Tables {
     /// # Errors
     /// When it was; it has been said.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
-        if self.cut { Err(Failure::Told(Exit::Failed)) } else { Ok(()) }
+        if self.cut { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
     }
 }
 

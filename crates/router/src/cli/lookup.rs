@@ -188,7 +188,7 @@ impl<'a> Asker<'a> {
     fn verdict(&self) -> Result<(), Failure> {
         match self.bad {
             0 => Ok(()),
-            1..=BAD_TOLD => Err(Failure::Told(Exit::Failed)),
+            1..=BAD_TOLD => Err(Failure::Reported(Exit::Failed)),
             bad => {
                 let more = bad - BAD_TOLD;
                 Err(Failure::new(Exit::Failed, format_args!("{more} more addresses not answered")))
@@ -483,7 +483,7 @@ mod tests {
             let mut output = Output::memory(false);
             let input = format!("10.5.5.5\n{asked}\n10.5.5.5\n");
             let failure = stream(input.as_bytes(), &mut asker, &mut output).unwrap_err();
-            let Failure::Said(code, said) = failure else { panic!("{failure:?}") };
+            let Failure::Failed(code, said) = failure else { panic!("{failure:?}") };
             assert_eq!((code, said.as_str()), (Exit::Differences, words));
             assert_eq!(output.written(), "10.5.5.5\t10.0.0.0/8\t192.0.2.1\n");
         }

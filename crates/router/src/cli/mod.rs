@@ -1,25 +1,22 @@
 //! The registry of commands.
 
 mod algorithms;
-mod bench;
 mod choice;
-pub(crate) mod command;
 mod completions;
 mod config;
-mod demo;
 mod feed;
 mod fib;
 mod filter;
 mod graph;
 mod group;
 mod interface;
+mod lab;
 mod list;
 mod load;
 mod lookup;
 mod monitor;
 mod neighbor;
 mod nexthop;
-pub(crate) mod output;
 mod release;
 mod route;
 mod run;
@@ -28,11 +25,20 @@ mod top;
 mod trace;
 mod why;
 
+use fingerpost_command::dispatch::Program;
+pub(crate) use fingerpost_command::{dispatch as command, output};
+
 use command::Command;
 
+/// The program.
+pub(crate) const PROGRAM: Program = Program {
+    name: "fingerpost",
+    about: "A software IP router: routes in, packets through",
+    commands: COMMANDS,
+};
+
 /// Every command, in the order in which help lists them.
-pub(crate) static COMMANDS: &[Command] = &[
-    demo::COMMAND,
+static COMMANDS: &[Command] = &[
     run::COMMAND,
     release::COMMAND,
     route::COMMAND,
@@ -52,6 +58,16 @@ pub(crate) static COMMANDS: &[Command] = &[
     trace::COMMAND,
     why::COMMAND,
     top::COMMAND,
-    bench::COMMAND,
+    lab::DEMO,
+    lab::BENCH,
+    lab::PAPERS,
     completions::COMMAND,
 ];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_row_has_help_and_examples_that_parse() {
+        fingerpost_command::testing::check_rows(&super::PROGRAM, &["demo", "bench", "papers"]);
+    }
+}

@@ -118,7 +118,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
             })?;
             Config::of_text(path, &text, None).map_err(|errors| {
                 errors.iter().for_each(message);
-                Failure::Told(Exit::Failed)
+                Failure::Reported(Exit::Failed)
             })?
         }
         None => Config::default(),

@@ -508,20 +508,9 @@ impl Daemon {
         self.interfaces.report().iter().filter(|interface| interface.path != "kernel").count()
     }
 
-    /// Packets that left so far.
-    pub(crate) fn packets_out(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.counters.packets_out.read()).sum::<u64>()
-            + self.forwarded_in_drivers()
-    }
-
-    /// Of these, packets that no worker saw.
+    /// Packets forwarded by XDP programs, which no worker saw.
     pub(crate) fn forwarded_in_drivers(&self) -> u64 {
         self.interfaces.forwarded().iter().map(|used| used.packets).sum()
-    }
-
-    /// Nanoseconds that workers spent in the graph so far.
-    pub(crate) fn path_ns(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.counters.path_ns.read()).sum()
     }
 
     /// What happened so far.

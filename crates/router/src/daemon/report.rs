@@ -38,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) held: u64,
     pub(crate) originated: u64,
     pub(crate) punted: u64,
+    /// Time that workers spent in the graph, in nanoseconds.
+    pub(crate) path_ns: u64,
     pub(crate) seconds: f64,
     pub(crate) workers: usize,
     /// Workers that have not failed.
@@ -113,6 +115,7 @@ impl Report {
             held: sum(&|c| c.held.read()),
             originated: sum(&|c| c.generated_sent.read()),
             punted: daemon.interfaces.punted(),
+            path_ns: sum(&|c| c.path_ns.read()),
             seconds: daemon.started.elapsed().as_secs_f64(),
             workers: daemon.workers.len(),
             workers_alive: daemon.workers_alive(),

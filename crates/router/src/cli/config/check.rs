@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Ok(());
     }
     errors.iter().for_each(message);
-    Err(Failure::Told(Exit::Failed))
+    Err(Failure::Reported(Exit::Failed))
 }
 
 /// The host's interfaces with their numbers, as the daemon would find them.

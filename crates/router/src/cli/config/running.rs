@@ -45,7 +45,7 @@ fn ask(arguments: &Arguments, path: &str) -> Result<Changes, Failure> {
 pub(super) fn diff(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let changes = ask(arguments, "/v1/config/diff")?;
     output.print(&changes)?;
-    if changes.changes.is_empty() { Ok(()) } else { Err(Failure::Told(Exit::Differences)) }
+    if changes.changes.is_empty() { Ok(()) } else { Err(Failure::Reported(Exit::Differences)) }
 }
 
 pub(super) fn apply(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {

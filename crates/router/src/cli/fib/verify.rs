@@ -20,7 +20,7 @@ between, and compares with a search in the RIB; where drivers forward, their pro
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
     output.print(&found)?;
-    if found.mismatches == 0 { Ok(()) } else { Err(Failure::Told(Exit::Differences)) }
+    if found.mismatches == 0 { Ok(()) } else { Err(Failure::Reported(Exit::Differences)) }
 }
 
 impl Report for Verification {

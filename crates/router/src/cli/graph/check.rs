@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
         Err(errors) => {
             output.print(&Found::of(errors))?;
-            Err(Failure::Told(Exit::Failed))
+            Err(Failure::Reported(Exit::Failed))
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             message(format_args!("{}: {}", report.place, report.message));
         }
         message(format_args!("fingerpost graph check {file} says more"));
-        Failure::Told(Exit::Failed)
+        Failure::Reported(Exit::Failed)
     })?;
     let text = match (arguments.dot, arguments.svg) {
         (true, _) => graph.dot(),

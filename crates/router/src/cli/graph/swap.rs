@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         for report in &errors.reports {
             message(format_args!("{}: {}", report.place, report.message));
         }
-        Failure::Told(Exit::Failed)
+        Failure::Reported(Exit::Failed)
     })?;
     let text = ConfigText { file, text: graph.flatconfig() };
     let stats: GraphStats = arguments.at.client()?.send(Method::PUT, "/v1/graph", &text)?;

@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     match answer.prefix {
         Some(_) => Ok(()),
-        None => Err(Failure::Told(Exit::Failed)),
+        None => Err(Failure::Reported(Exit::Failed)),
     }
 }
 

@@ -109,7 +109,7 @@ impl From<ClickError> for Failure {
         if let ClickError::Wrong(errors) = &error {
             // Several lines, with excerpts: they are made to be read as they are.
             eprintln!("{errors}");
-            return Self::Told(code);
+            return Self::Reported(code);
         }
         Self::new(code, error)
     }

@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     for name in &arguments.algorithm {
         if name != choice::ALL && checks.iter().all(|check| check.algorithm != name) {
             message(format_args!("{name}: not checked, it has no family that the table has"));
-            worst = Err(Failure::Told(Exit::Failed));
+            worst = Err(Failure::Reported(Exit::Failed));
         }
     }
     let all = arguments.algorithm.iter().any(|name| name == choice::ALL);
@@ -58,11 +58,11 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let unbuilt = |check: &&Check| check.answers == UNBUILT && !(all && check.limit);
     for check in checks.iter().filter(unbuilt) {
         message(format_args!("{} (IPv{}): {}", check.algorithm, check.family, check.note));
-        worst = Err(Failure::Told(Exit::Failed));
+        worst = Err(Failure::Reported(Exit::Failed));
     }
     for check in checks.iter().filter(|check| check.answers == WRONG) {
         message(format_args!("{} (IPv{}): {}", check.algorithm, check.family, check.note));
-        worst = Err(Failure::Told(Exit::Differences));
+        worst = Err(Failure::Reported(Exit::Differences));
     }
     if checks.is_empty() && worst.is_ok() {
         worst = Err(Failure::new(Exit::Failed, "no routes to check"));

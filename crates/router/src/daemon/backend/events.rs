@@ -9,7 +9,7 @@ use super::hops::{Shown, object_paths, stated};
 use super::neighbors::permanent;
 use super::{Daemon, LinkNames, word};
 use crate::api::model::{Event, EventKind, Hop};
-use crate::time::rfc3339;
+use fingerpost_command::time::rfc3339;
 
 /// Events a piece.
 const PIECE: usize = 512;

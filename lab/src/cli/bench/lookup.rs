@@ -20,9 +20,9 @@ pub(super) fn command() -> clap::Command {
         .about("Lookups a second of every algorithm, beside what the machine can do")
         .after_help(
             "Examples:
-  $ fingerpost bench lookup --table v4.txt.xz
-  $ fingerpost bench lookup --table v4.txt.xz --algorithm dxr18,radix --stream prefix --mode batch
-  $ fingerpost bench lookup --table v6.txt.xz --stream uniform,sequential-prefix --json
+  $ fingerpost-lab bench lookup --table v4.txt.xz
+  $ fingerpost-lab bench lookup --table v4.txt.xz --algorithm dxr18,radix --stream prefix --mode batch
+  $ fingerpost-lab bench lookup --table v6.txt.xz --stream uniform,sequential-prefix --json
 
 Every run is asked all its keys and the edges of the prefixes before anything is timed, and compared
 with the oracle; then all runs take turns on one core. Keys are made before and read in order.

@@ -1,12 +1,13 @@
-//! Times as people and programs read them: RFC 3339, in UTC, with milliseconds.
+//! Times as text: RFC 3339, in UTC, with milliseconds.
 //!
 //! Source: the days of a civil date by Howard Hinnant's `civil_from_days` (chrono-Compatible Low-Level Date Algorithms).
 //! UTC, since the host's zone is a database of its own, and two routers are compared by their logs.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A time as `2026-11-21T10:11:12.345Z`.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
+/// Formats a time as `2026-11-21T10:11:12.345Z`.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, ms) = (since.as_secs(), since.subsec_millis());
     let (year, month, day) = date(seconds / 86_400);

@@ -1,4 +1,4 @@
-//! `fingerpost bench`: the only place of the program that knows of benchmarks.
+//! `fingerpost-lab bench`: a benchmark of each kind, and its options.
 
 mod arguments;
 mod build;
@@ -16,8 +16,8 @@ pub(super) const COMMAND: Command = Command {
     name: "bench",
     summary: "Measure, after checking the answers",
     examples: "Examples:
-  $ fingerpost bench lookup --table testdata/tables/v4-tier1-nh496.txt.xz
-  $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz --stream prefix --json",
+  $ fingerpost-lab bench lookup --table testdata/tables/v4-tier1-nh496.txt.xz
+  $ fingerpost-lab bench forward --table v4.txt.xz --table v6.txt.xz --stream prefix --json",
     arguments: |command| {
         let command = command.subcommand_required(true).arg_required_else_help(false);
         command.subcommands([
@@ -40,4 +40,17 @@ pub(super) const COMMAND: Command = Command {
         Some(("xdp", matches)) => xdp::run(matches, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
+};
+
+/// `bench papers` by its own name.
+pub(super) const PAPERS: Command = Command {
+    name: "papers",
+    summary: papers::SUMMARY,
+    examples: "Examples:
+  $ fingerpost-lab papers
+  $ fingerpost-lab papers --seconds 2 --out docs/benchmarks
+
+The options and results are those of `bench papers`.",
+    arguments: papers::arguments,
+    run: papers::run,
 };

@@ -20,8 +20,8 @@ pub(super) fn command() -> clap::Command {
         .about("Forwarding inside the kernel on one core: packets a second")
         .after_help(
             "Examples:
-  $ fingerpost bench xdp --table v4.txt.xz --table v6.txt.xz
-  $ fingerpost bench xdp --table v4.txt.xz --engine kernel,bare-redirect --destinations 256 --json
+  $ fingerpost-lab bench xdp --table v4.txt.xz --table v6.txt.xz
+  $ fingerpost-lab bench xdp --table v4.txt.xz --engine kernel,bare-redirect --destinations 256 --json
 
 64-byte packets from a generator in the kernel over veth pairs, through each engine in turn, to
 programs that compare every packet with what must arrive and take the time. Needs root: it works in

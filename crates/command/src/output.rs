@@ -1,11 +1,12 @@
-//! Where the output of commands goes: data to standard output, messages to standard error.
+//! Output of commands: data to standard output, messages to standard error.
 //!
-//! A command makes one plain struct of what it found; it is printed as text, or with `--json` as it
+//! A command returns one plain struct of results; it is printed as text, or with `--json` as it
 //! is. Buffered: ten million lines are written in 64 KiB pieces.
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -14,16 +15,16 @@ use serde::Serialize;
 use crate::time::rfc3339;
 
 /// Results of a command: its fields are its JSON.
-pub(crate) trait Report: Serialize {
-    /// The same, for people.
+pub trait Report: Serialize {
+    /// Writes the results as text.
     ///
     /// # Errors
     /// Those of `to`.
     fn text(&self, to: &mut dyn Write) -> io::Result<()>;
 }
 
-/// Standard output (tests use memory), and how to write to it.
-pub(crate) struct Output<W = BufWriter<io::Stdout>> {
+/// Standard output (tests use memory), and the format to write to it.
+pub struct Output<W = BufWriter<io::Stdout>> {
     to: W,
     json: bool,
 }
@@ -31,28 +32,35 @@ pub(crate) struct Output<W = BufWriter<io::Stdout>> {
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl Output {
-    /// Writes text, or JSON.
-    pub(crate) fn new(json: bool) -> Self {
+    /// Output to standard output, as text or JSON.
+    #[must_use]
+    pub fn new(json: bool) -> Self {
         Self { to: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()), json }
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Output<Vec<u8>> {
-    /// Writes to memory.
-    pub(crate) fn memory(json: bool) -> Self {
+    /// Output to memory.
+    #[must_use]
+    pub fn memory(json: bool) -> Self {
         Self { to: Vec::new(), json }
     }
 
-    /// What was written so far.
-    pub(crate) fn written(&self) -> &str {
+    /// Text written so far.
+    ///
+    /// # Panics
+    /// When it is not UTF-8.
+    #[must_use]
+    #[allow(clippy::unwrap_used, reason = "for tests")]
+    pub fn written(&self) -> &str {
         std::str::from_utf8(&self.to).unwrap()
     }
 }
 
 impl<W: Write> Output<W> {
-    /// Whether JSON is wanted, for a command that is handed it ready-made.
-    pub(crate) fn is_json(&self) -> bool {
+    /// Whether JSON is wanted, for a command whose results are JSON already.
+    pub fn is_json(&self) -> bool {
         self.json
     }
 
@@ -60,7 +68,7 @@ impl<W: Write> Output<W> {
     ///
     /// # Errors
     /// Those of standard output.
-    pub(crate) fn print(&mut self, report: &impl Report) -> io::Result<()> {
+    pub fn print(&mut self, report: &impl Report) -> io::Result<()> {
         if !self.json {
             return report.text(&mut self.to);
         }
@@ -79,12 +87,24 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-/// Messages are the log of a daemon, and carry the time.
+/// Name of the program, in front of each message.
+static NAME: OnceLock<&'static str> = OnceLock::new();
+
+/// Sets the name of the program that messages begin with; the first call counts.
+pub(crate) fn set_name(name: &'static str) {
+    let _ = NAME.set(name);
+}
+
+/// Name of the program.
+pub(crate) fn name() -> &'static str {
+    NAME.get().copied().unwrap_or("fingerpost")
+}
+
+/// Whether messages are the log of a daemon, and carry the time.
 static TIMED: AtomicBool = AtomicBool::new(false);
 
-/// Messages are the log of a daemon from now on: each carries the time, unless the journal reads them, which notes
-/// that itself.
-pub(crate) fn begin_log() {
+/// Makes messages the log of a daemon: each carries the time from now on, unless the journal reads them, which adds it.
+pub fn begin_log() {
     // Relaxed: nothing else follows from it.
     TIMED.store(!is_journal(), Ordering::Relaxed);
 }
@@ -97,40 +117,42 @@ fn is_journal() -> bool {
     stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
 }
 
-/// One line on standard error. What a message quotes cannot break the line or move the cursor.
-pub(crate) fn message(words: impl fmt::Display) {
+/// Prints one line on standard error. Quoted text cannot break the line or move the cursor.
+pub fn message(words: impl fmt::Display) {
     let mut line = String::new();
     if TIMED.load(Ordering::Relaxed) {
         line = rfc3339(SystemTime::now()) + " ";
     }
-    line += "fingerpost: ";
+    line += name();
+    line += ": ";
     for c in words.to_string().chars() {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line.push('\n');
     if cfg!(test) {
-        // Kept under the name of the test.
+        // The test runner keeps it under the name of the test.
         eprint!("{line}");
         return;
     }
-    // Where even standard error is closed nobody is left to be told.
+    // With standard error closed there is no place left for it.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Columns of text: as wide as what stands in them, numbers to the right.
+/// Columns of text, as wide as their widest cell, with numbers to the right.
 #[derive(Default)]
-pub(crate) struct Columns {
+pub struct Columns {
     rows: Vec<Vec<String>>,
 }
 
 impl Columns {
     /// Columns with these headings.
-    pub(crate) fn new(headings: &[&str]) -> Self {
+    #[must_use]
+    pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
     }
 
-    /// A row below the others.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    /// Adds a row below the others.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -138,7 +160,7 @@ impl Columns {
     ///
     /// # Errors
     /// Those of `to`.
-    pub(crate) fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column| self.rows.iter().filter_map(move |row: &Vec<String>| row.get(column));
         let widths: Vec<_> =
@@ -163,12 +185,12 @@ impl Columns {
     }
 }
 
-/// A cell of something that may not be known.
-pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+/// Cell of a value that may not be known.
+pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Digits with at most a point between them, or nothing known.
+/// Whether a cell is digits with at most a point between them, or `-`.
 fn is_number(cell: &str) -> bool {
     cell == "-" || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
 }

@@ -15,14 +15,21 @@ use super::super::output::Output;
 use super::arguments::{positive, seconds};
 use super::print::{print, write};
 
+pub(super) const SUMMARY: &str = "The figures of the papers, beside those of this machine";
+
+/// Adds its options.
+pub(super) fn arguments(command: clap::Command) -> clap::Command {
+    Papers::augment_args(command)
+}
+
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
-    Papers::augment_args(clap::Command::new("papers"))
-        .about("The figures of the papers, beside those of this machine")
+    arguments(clap::Command::new("papers"))
+        .about(SUMMARY)
         .after_help(
             "Examples:
-  $ fingerpost bench papers
-  $ fingerpost bench papers --tables DIR --seconds 2 --out docs/benchmarks
+  $ fingerpost-lab bench papers
+  $ fingerpost-lab bench papers --tables DIR --seconds 2 --out docs/benchmarks
 
 Of every table `v4*.txt*` of a folder: DXR's tests SEQ, RND and REP, what D20R holds and the lengths
 of chunks; FreeBSD's run_lps on a host's and a full table; Poptrie's extensions, rates, traffic

@@ -18,8 +18,8 @@ pub(super) fn command() -> clap::Command {
         .about("Routes withdrawn and announced, each visible on its own")
         .after_help(
             "Examples:
-  $ fingerpost bench update --table v4.txt.xz --algorithm radix
-  $ fingerpost bench update --table v4.txt.xz --stream-file updates.txt.xz --peers rte_fib --json
+  $ fingerpost-lab bench update --table v4.txt.xz --algorithm radix
+  $ fingerpost-lab bench update --table v4.txt.xz --stream-file updates.txt.xz --peers rte_fib --json
 
 Route store and structure change together. `random-pairs` withdraws a random route and announces it
 again; `stream` replays a recorded file over and over: lines `TIME OP PREFIX NEXTHOP` with `a` and

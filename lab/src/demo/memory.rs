@@ -4,6 +4,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use fingerpost_lpm::registry;
 use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
 use fingerpost_packet::worker::{Worker, WorkerOptions};
@@ -16,7 +17,8 @@ use fingerpost_route::{
 
 use super::lab::{NEXT_HOPS, ROUTER_IN, ROUTER_OUT, hop_addr, hop_mac, hop_port, port_mac};
 use super::traffic::{self, Checker, Flow, Oracle};
-use super::{DemoError, DemoReport, each, mega};
+use super::{DemoReport, each, mega};
+use crate::forward::world::LINKS;
 
 /// One of so many packets is checked in full.
 const SAMPLE: u64 = 16;
@@ -26,7 +28,7 @@ pub(super) fn run(
     oracle: &Oracle,
     time: Duration,
     progress: &(dyn Fn(String) + Sync),
-) -> Result<DemoReport, DemoError> {
+) -> Result<DemoReport> {
     let flows = traffic::flows(oracle);
     let start = Instant::now();
     let control = learn(oracle)?;
@@ -45,7 +47,7 @@ pub(super) fn run(
     let plan = router_graph::plan().expect("the built-in graph is whole: a test builds it");
     let counters = Arc::new(WorkerCounters::new(8, 2048));
     let pool = Pool::new(FRAMES, 2048);
-    // Nobody commands, asks or listens in here; the ends stay open until the run is over.
+    // No commands, requests or readers of events; the ends stay open until the run is over.
     let (_commands, commands) = channel();
     let (asks, _asks) = sync_channel(1);
     let (events, _events) = channel();
@@ -69,7 +71,7 @@ pub(super) fn run(
     progress(format!("sending to {} destinations", flows.len()));
     let mut checker = Checker::new(&flows);
     let start = Instant::now();
-    let mut told = Instant::now();
+    let mut shown = Instant::now();
     let mut before = 0;
     while start.elapsed() < time {
         for _ in 0..64 {
@@ -79,12 +81,12 @@ pub(super) fn run(
         for (port, frame) in samples {
             checker.check(port, &frame);
         }
-        let since = told.elapsed().as_secs_f64();
+        let since = shown.elapsed().as_secs_f64();
         if since >= 1.0 {
             let out = counters.packets_out.read();
             let rate = mega(out - before, since);
             progress(format!("{:5.1} s  {rate:.2} Mpps", start.elapsed().as_secs_f64()));
-            (before, told) = (out, Instant::now());
+            (before, shown) = (out, Instant::now());
         }
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -95,7 +97,7 @@ pub(super) fn run(
     }
     let dropped = fingerpost_packet::DropReason::ALL
         .iter()
-        .map(|&reason| (reason.name(), counters.dropped[reason as usize].read()))
+        .map(|&reason| (reason.name().to_owned(), counters.dropped[reason as usize].read()))
         .filter(|(_, count)| *count > 0)
         .collect();
     let hops = checker.hops();
@@ -106,14 +108,14 @@ pub(super) fn run(
         routes_v6: control.rib_v6().len(),
         next_hops_used: hops,
         load_ms: load.as_secs_f64() * 1e3,
-        algorithm_v4: v4.algorithm(),
-        algorithm_v6: v6.algorithm(),
+        algorithm_v4: v4.algorithm().into(),
+        algorithm_v6: v6.algorithm().into(),
         bytes_per_prefix_v4: per_prefix(v4.lookup().bytes(), control.rib_v4().len()),
         bytes_per_prefix_v6: per_prefix(v6.lookup().bytes(), control.rib_v6().len()),
         offered: counters.packets_in.read(),
         packets_in: counters.packets_in.read(),
         packets_out: counters.packets_out.read(),
-        forwarded_in_drivers: 0,
+        forwarded_xdp: 0,
         dropped,
         held: counters.held.read(),
         originated: counters.generated_sent.read(),
@@ -130,22 +132,22 @@ pub(super) fn run(
     })
 }
 
-/// The lab's links, neighbors and routes, said by nobody but ourselves.
-fn learn(oracle: &Oracle) -> Result<Control, DemoError> {
+/// Control side with the lab's links, neighbors and routes.
+fn learn(oracle: &Oracle) -> Result<Control> {
     let mut control = Control::new(ControlOptions {
         v4: registry::v4().collect(),
         v6: registry::v6().collect(),
         connected_from_addresses: false,
-    })
-    .map_err(crate::daemon::DaemonError::Routes)?;
+    })?;
     let us = control.add_source("demo", 1);
     let mut links = Vec::new();
-    for (link, name) in (1..).zip([ROUTER_IN, ROUTER_OUT[0], ROUTER_OUT[1]]) {
+    for (number, name) in [ROUTER_IN, ROUTER_OUT[0], ROUTER_OUT[1]].into_iter().enumerate() {
+        let link = LINKS[number];
         let state = LinkState {
             name: name.into(),
             up: true,
             mtu: 1500,
-            mac: Some(port_mac(name)),
+            mac: Some(port_mac(number)),
             ..LinkState::default()
         };
         links.push(link);
@@ -166,7 +168,7 @@ fn learn(oracle: &Oracle) -> Result<Control, DemoError> {
         let update = RouteUpdate::new(key, target);
         control.handle(us, RouteEvent::Route(update));
     }
-    control.commit(Instant::now()).map_err(crate::daemon::DaemonError::Routes)?;
+    control.commit(Instant::now())?;
     Ok(control)
 }
 
@@ -205,7 +207,7 @@ impl Port for Generator {
     }
 }
 
-/// What both sinks saw.
+/// Counts and samples of both sinks.
 #[derive(Default)]
 struct Seen {
     arrived: u64,
@@ -228,7 +230,7 @@ impl Port for Sink {
         let mut seen = self.seen.lock().expect("one thread");
         for i in 0..from.len() {
             seen.arrived += 1;
-            // Not every n-th: that would meet the same flows for ever.
+            // Not every n-th: that would be the same flows each time.
             seen.random = seen.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             if (seen.random >> 33).is_multiple_of(SAMPLE) {
                 let frame = from.bytes(i).to_vec();

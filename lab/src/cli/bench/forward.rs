@@ -25,11 +25,11 @@ pub(super) fn command() -> clap::Command {
         .about("The forwarding path between ports of memory: ns a packet on one core")
         .after_help(
             "Examples:
-  $ fingerpost bench forward --table v4.txt.xz --table v6.txt.xz
-  $ fingerpost bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
-  $ fingerpost bench forward --table v4.txt.xz --peers dpdk
-  $ fingerpost bench forward --table v4.txt.xz --filters 3
-  $ fingerpost bench forward --table v4.txt.xz --path afxdp,tap,ring --peers testpmd,kernel
+  $ fingerpost-lab bench forward --table v4.txt.xz --table v6.txt.xz
+  $ fingerpost-lab bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
+  $ fingerpost-lab bench forward --table v4.txt.xz --peers dpdk
+  $ fingerpost-lab bench forward --table v4.txt.xz --filters 3
+  $ fingerpost-lab bench forward --table v4.txt.xz --path afxdp,tap,ring --peers testpmd,kernel
 
 64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
 crosses once and is compared with the oracle before anything is timed; runs take turns, and the
@@ -57,11 +57,11 @@ struct Forward {
     algorithm: String,
     /// Another one for IPv4
     #[arg(long, value_name = "NAME")]
-    #[arg(value_parser = choice::names_of::<u32>(), hide_possible_values = true)]
+    #[arg(value_parser = choice::names_of(fingerpost_lpm::v4().map(|row| row.name)), hide_possible_values = true)]
     algorithm_v4: Option<String>,
     /// Another one for IPv6
     #[arg(long, value_name = "NAME")]
-    #[arg(value_parser = choice::names_of::<u128>(), hide_possible_values = true)]
+    #[arg(value_parser = choice::names_of(fingerpost_lpm::v6().map(|row| row.name)), hide_possible_values = true)]
     algorithm_v6: Option<String>,
     /// Which way through the router: its graph between ports of memory, or inside the kernel (`bench xdp`,
     /// its rows all, drawn over the routes), or end to end between ports of a kind
@@ -149,13 +149,18 @@ fn peers(names: &str) -> anyhow::Result<(String, Rows)> {
     Ok((loops, rows))
 }
 
+/// The one of these names, those of a family, that an option for both means; `None` leaves the choice to the FIB.
+fn known(mut names: impl Iterator<Item = &'static str>, name: &str) -> Option<&'static str> {
+    names.find(|known| *known == name)
+}
+
 /// Measures and prints.
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Forward = parsed(matches)?;
     message("reading the tables");
     let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
-    let v4 = choice::of_family::<u32>(&name(arguments.algorithm_v4));
-    let v6 = choice::of_family::<u128>(&name(arguments.algorithm_v6));
+    let v4 = known(fingerpost_lpm::v4().map(|row| row.name), &name(arguments.algorithm_v4));
+    let v6 = known(fingerpost_lpm::v6().map(|row| row.name), &name(arguments.algorithm_v6));
     let tables = Tables::load(&arguments.table)?;
     let (loops, mut others) = peers(&arguments.peers)?;
     let mut rows = Rows::new();

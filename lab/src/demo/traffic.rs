@@ -4,15 +4,16 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
 use fingerpost_lpm::oracle::Oracle as Lpm;
+use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_packet::wire::checksum;
 use fingerpost_packet::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
 use fingerpost_route::source::table::{FileHop, TableReader};
 use fingerpost_route::{AnyPrefix, Mac};
 
-use super::DemoError;
-use super::lab::{ROUTER_IN, ROUTER_OUT, SOURCE, hop_addr, hop_mac, hop_port, port_mac};
+use super::lab::{SOURCE_MAC, hop_addr, hop_mac, hop_port, port_mac};
 
 /// Distinct destinations: enough that neither a cache nor a predictor learns them.
 const DESTINATIONS: usize = 65_536;
@@ -32,14 +33,12 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, DemoError> {
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut oracle = Self { v4: Lpm::new(), v6: Lpm::new(), prefixes: Vec::new() };
         for path in paths {
-            let fail = |error: &dyn std::fmt::Display| DemoError::Tables(error.to_string());
-            for entry in TableReader::open(path).map_err(|e| fail(&e))? {
-                let entry = entry.map_err(|e| fail(&e))?;
-                let hop = hop_number(entry.hop)
-                    .ok_or_else(|| fail(&format_args!("a foreign next hop: {:?}", entry.hop)))?;
+            for entry in TableReader::open(path).context("the shipped tables")? {
+                let entry = entry.context("the shipped tables")?;
+                let hop = hop_number(entry.hop).context("next hop not of the shipped tables")?;
                 match entry.prefix {
                     AnyPrefix::V4(prefix) => oracle.v4.set(prefix, NextHopId(hop.into())),
                     AnyPrefix::V6(prefix) => oracle.v6.set(prefix, NextHopId(hop.into())),
@@ -81,7 +80,7 @@ pub(super) struct Flow {
 /// Frames to destinations drawn from the table: a random host in a random announced prefix.
 pub(super) fn flows(oracle: &Oracle) -> Vec<Flow> {
     // Fixed: the same traffic at each run.
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Rng::new(0x2545_f491_4f6c_dd1d);
     let v4: Vec<Prefix<u32>> = oracle
         .prefixes
         .iter()
@@ -95,9 +94,9 @@ pub(super) fn flows(oracle: &Oracle) -> Vec<Flow> {
     let mut flows = Vec::with_capacity(DESTINATIONS);
     while flows.len() < DESTINATIONS {
         let destination = if flows.len() % V6_EVERY == 0 {
-            random.host(&v6).to_ip()
+            host(&mut random, &v6).to_ip()
         } else {
-            random.host(&v4).to_ip()
+            host(&mut random, &v4).to_ip()
         };
         if !forwardable(destination) {
             continue;
@@ -106,7 +105,7 @@ pub(super) fn flows(oracle: &Oracle) -> Vec<Flow> {
             IpAddr::V4(_) => IpAddr::from([198, 18, 0, 2]),
             IpAddr::V6(_) => IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, 2]),
         };
-        let macs = [port_mac(ROUTER_IN).0, port_mac(SOURCE).0];
+        let macs = [port_mac(0).0, SOURCE_MAC.0];
         let frame = udp_frame(macs, [source, destination], PORTS, TTL, FRAME_BYTES);
         let hop = oracle.hop(destination);
         flows.push(Flow { frame, hop, port: hop_port(hop) });
@@ -171,7 +170,7 @@ impl<'a> Checker<'a> {
         if port != flow.port {
             return Err(format!("{name}: left by output {port}"));
         }
-        let want = [hop_mac(flow.hop), port_mac(ROUTER_OUT[flow.port])];
+        let want = [hop_mac(flow.hop), port_mac(1 + flow.port)];
         let got = [&frame[..6], &frame[6..12]].map(|b| Mac(b.try_into().expect("six bytes")));
         if got != want {
             return Err(format!("{name}: MACs {got:?}, not {want:?}"));
@@ -204,23 +203,10 @@ impl<'a> Checker<'a> {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    /// xorshift64.
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn host<A: Addr>(&mut self, prefixes: &[Prefix<A>]) -> A {
-        let index = usize::try_from(self.next() % prefixes.len() as u64).expect("within the list");
-        let prefix = prefixes[index];
-        let bits = u128::from(self.next()) << 64 | u128::from(self.next());
-        prefix.first() | (A::from_u128(bits) & !A::mask(prefix.len()))
-    }
+/// A random host of a random prefix.
+fn host<A: Addr>(random: &mut Rng, prefixes: &[Prefix<A>]) -> A {
+    let prefix = prefixes[random.below(prefixes.len())];
+    prefix.first() | (random.addr::<A>() & !A::mask(prefix.len()))
 }
 
 #[cfg(test)]
@@ -229,12 +215,12 @@ mod tests {
     use fingerpost_packet::wire::checksum::checksum as sum;
 
     fn flow(number: u32) -> (Flow, Vec<u8>) {
-        let macs = [port_mac(ROUTER_IN).0, port_mac(SOURCE).0];
+        let macs = [port_mac(0).0, SOURCE_MAC.0];
         let to = IpAddr::from([10, 0, 0, 1]);
         let frame = udp_frame(macs, [IpAddr::from([198, 18, 0, 2]), to], PORTS, TTL, FRAME_BYTES);
         let mut arrived = frame.clone();
         arrived[..6].copy_from_slice(&hop_mac(200).0);
-        arrived[6..12].copy_from_slice(&port_mac(ROUTER_OUT[1]).0);
+        arrived[6..12].copy_from_slice(&port_mac(2).0);
         arrived[22] -= 1;
         arrived[24..26].fill(0);
         let check = sum(&arrived[14..34]);

@@ -20,8 +20,8 @@ pub(super) fn command() -> clap::Command {
         .about("Routes, next hops and the FIB as a whole: from events to what readers see")
         .after_help(
             "Examples:
-  $ fingerpost bench fib --table v4.txt.xz --table v6.txt.xz
-  $ fingerpost bench fib --table v4.txt.xz --stream-file updates.txt.xz --peers kernel,bird --json
+  $ fingerpost-lab bench fib --table v4.txt.xz --table v6.txt.xz
+  $ fingerpost-lab bench fib --table v4.txt.xz --stream-file updates.txt.xz --peers kernel,bird --json
 
 Next hops of the table are found by interior routes, as a border router has them. `load` and
 `withdraw-all` are the whole table until a reader sees it come or go; `stream-replay` is the recorded

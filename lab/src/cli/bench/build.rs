@@ -15,8 +15,8 @@ pub(super) fn command() -> clap::Command {
         .about("Time from a loaded route store to a table that answers")
         .after_help(
             "Examples:
-  $ fingerpost bench build --table v4.txt.xz
-  $ fingerpost bench build --table v4.txt.xz --algorithm dxr18 --peers rte_fib --json",
+  $ fingerpost-lab bench build --table v4.txt.xz
+  $ fingerpost-lab bench build --table v4.txt.xz --algorithm dxr18 --peers rte_fib --json",
         )
 }
 

@@ -1,0 +1,22 @@
+//! The registry of commands.
+
+mod bench;
+mod demo;
+
+use fingerpost_command::dispatch::Program;
+use fingerpost_command::{choice, dispatch as command, output};
+
+/// The program.
+pub(crate) const PROGRAM: Program = Program {
+    name: "fingerpost-lab",
+    about: "Benchmarks and the demo of Fingerpost, a software IP router",
+    commands: &[demo::COMMAND, bench::COMMAND, bench::PAPERS],
+};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_row_has_help_and_examples_that_parse() {
+        fingerpost_command::testing::check_rows(&super::PROGRAM, &[]);
+    }
+}

@@ -46,7 +46,7 @@ pub trait Addr:
     fn next(self) -> Self;
     /// The previous address; wraps at 0.
     fn prev(self) -> Self;
-    /// From the low bits of `value`.
+    /// Address of the low bits of `value`.
     fn from_u128(value: u128) -> Self;
     /// Zero-extended.
     fn to_u128(self) -> u128;
@@ -239,7 +239,7 @@ pub enum PrefixError {
     Syntax(String),
     /// The address belongs to the other family.
     Family {
-        /// The family that was asked for, 4 or 6.
+        /// Expected family, 4 or 6.
         want: u8,
     },
     /// The length exceeds the family's width.

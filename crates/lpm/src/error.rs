@@ -14,14 +14,14 @@ pub enum UpdateError {
         what: &'static str,
         /// What fits.
         max: u64,
-        /// What was asked.
+        /// Requested value.
         got: u64,
     },
     /// Memory could not be had; a smaller structure may still fit.
     Memory {
-        /// For which region.
+        /// Name of the region.
         name: &'static str,
-        /// How much was asked.
+        /// Requested size.
         bytes: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The head of a structure's memory: which layout it is, and the counts that readers may ask for.
+//! The head of a structure's memory: which layout it is, and the counts that readers may read.
 //!
 //! The first region of every structure, called `head`: 64-bit words, the first of which is the stamp
 //! by which a saved or shared copy is known. Counts are written by the writer and read by

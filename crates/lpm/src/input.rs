@@ -35,7 +35,7 @@ pub fn open(path: impl AsRef<Path>, most_bytes: u64) -> io::Result<File> {
     regular(options.open(path)?, most_bytes)
 }
 
-/// The same file, where it is a regular one of at most `most_bytes`.
+/// Opens a regular file of at most `most_bytes`.
 ///
 /// # Errors
 /// As [`open`].
@@ -50,7 +50,7 @@ pub fn regular(file: File, most_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// As [`open`]; `-` is standard input, and so is `/dev/stdin`. A shell's `<(command)` is `/dev/fd/63`: these are read
+/// Opens a file; `-` is standard input, and so is `/dev/stdin`. A shell's `<(command)` is `/dev/fd/63`: these are read
 /// whatever they are, since whoever started the program passed them to it.
 ///
 /// # Errors
@@ -72,7 +72,7 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     text(open(path, MOST_TEXT_BYTES)?, MOST_TEXT_BYTES)
 }
 
-/// As [`read_text`], of what [`open_or_stdin`] opens.
+/// Reads what [`open_or_stdin`] opens as text.
 ///
 /// # Errors
 /// As [`read_text`].
@@ -80,7 +80,7 @@ pub fn read_text_or_stdin(path: impl AsRef<Path>) -> io::Result<String> {
     text(open_or_stdin(path, MOST_TEXT_BYTES)?, MOST_TEXT_BYTES)
 }
 
-/// What is left of a file as text, whatever size it said that it has.
+/// Rest of a file as text, whatever size it reported.
 ///
 /// # Errors
 /// As [`read_text`].

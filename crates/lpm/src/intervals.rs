@@ -13,7 +13,7 @@ use crate::next_hop_id::NextHopId;
 /// A route, or none, that serves a part of the address space.
 pub type Serving<A> = Option<(Prefix<A>, NextHopId)>;
 
-/// Routes without the default route, for structures in which next hop 0 stands for what it says: it
+/// Routes without the default route, for structures in which next hop 0 stands for it: it
 /// changes by one store then.
 pub(crate) struct Specific<'a, A: Addr>(pub(crate) &'a dyn Routes<A>);
 
@@ -47,7 +47,7 @@ pub fn sweep<A: Addr>(
     cut(block, routes, hop_of, emit);
 }
 
-/// As [`sweep`], but cuts wherever another route takes over, whatever its next hop: for structures
+/// Sweeps like [`sweep`], but cuts wherever another route takes over, whatever its next hop: for structures
 /// that keep the length of the prefix beside each answer.
 pub fn sweep_routes<A: Addr>(
     block: Prefix<A>,

@@ -1,7 +1,7 @@
 //! Layout by which a program in the kernel reads a structure: the part of a registry row that the XDP datapath needs.
 //!
 //! The program has one reader for each layout, written in C. It is linked against the memory of a table: each region
-//! stands for an array of the program, and constants of the program say which reader runs and how far it may index.
+//! stands for an array of the program, and constants of the program select its reader and how far it may index.
 
 use alloc::vec::Vec;
 

@@ -9,7 +9,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A table of routes says for each prefix which next hop serves it; a lookup finds the longest prefix
+//! A table of routes maps each prefix to a next hop; a lookup finds the longest prefix
 //! that holds an address. Addresses are integers in host order: `u32` for IPv4, `u128` for IPv6
 //! (`Ipv4Addr::to_bits` and `Ipv6Addr::to_bits` make them). A next hop is a number from 1 on, an index
 //! into whatever the program keeps.
@@ -61,7 +61,7 @@
 //!
 //! What each is, where it is from, what a lookup and a change cost and when it loses stands at the head
 //! of its file in `src/algo`; [`Algorithm::summary`] and [`Algorithm::source`] have it in a line, and
-//! [`Lookup::explain`] tells the reads of one lookup. All but `bsearch` and `radix` begin with a direct
+//! [`Lookup::explain`] lists the reads of one lookup. All but `bsearch` and `radix` begin with a direct
 //! table on the first bits, memory that does not depend on the routes: in a table of a hundred routes it
 //! is nearly all. In DXR, DIR-24-8 and `fib6` its entry is the answer where nothing longer is announced;
 //! `bc18` always reads a second place, `rl32` three to five lines in all, `bt18` six to a /48. A lookup that
@@ -71,7 +71,7 @@
 //! # Changes
 //!
 //! Changes go through [`Table::apply`]. It edits beside the readers and reuses what it unlinked once
-//! [`Grace`] says that no reader holds it, or it asks for a new table ([`UpdateError::Rebuild`]).
+//! [`Grace`] reports that no reader holds it, or it requires a rebuild ([`UpdateError::Rebuild`]).
 //! Readers see [`Region`]s of plain integers, so a table can be saved, mapped, or shared.
 //! [`LpmTable`] does all of it by itself.
 //!
@@ -79,7 +79,7 @@
 //!
 //! `std` (default): huge pages, files and reader handles; `libc` for the first two. Without it the crate
 //! is `no_std` with `alloc`, the owned table included. `testing`: oracle, generated tables, the conformance
-//! suite and what the fuzzer drives. `poptrie`: see its file. CPU features are asked at run time.
+//! suite and what the fuzzer drives. `poptrie`: see its file. CPU features are detected at run time.
 #![no_std]
 
 extern crate alloc;

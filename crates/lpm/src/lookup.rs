@@ -16,7 +16,7 @@ use crate::next_hop_id::NextHopId;
 use crate::simd::Job;
 use crate::toolkit::one_by_one::{Chain, Each};
 
-/// Tells a writer when what it unlinked may be used again.
+/// Grace periods: when a writer may reuse what it unlinked.
 pub trait Grace {
     /// Everything unlinked before this call may be used again once the returned epoch has passed.
     fn retire(&mut self) -> Epoch;
@@ -54,7 +54,7 @@ impl Grace for NoReaders {
     }
 }
 
-/// One read on the way of a lookup, for [`Lookup::explain`].
+/// One read of a lookup, for [`Lookup::explain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which region was read.
@@ -76,8 +76,8 @@ pub trait Lookup<A: Addr>: Send + Sync {
     /// # Panics
     /// If `out` is shorter than `addrs`.
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]);
-    /// [`Self::lookup`] of each address, in order: one by one, as who links the algorithm itself would
-    /// ask, without a call through the trait object for each. For measurements; leave it as it is, unless
+    /// [`Self::lookup`] of each address, in order: one by one, as a caller that links the algorithm itself
+    /// would, without a call through the trait object for each. For measurements; leave it as it is, unless
     /// a single lookup is compiled for other instructions than this loop ([`crate::simd::BitOps`]): then
     /// run the same loop with those, as `poptrie` does.
     ///
@@ -95,7 +95,7 @@ pub trait Lookup<A: Addr>: Send + Sync {
     fn lookup_chain(&self, addrs: &[A], mask: u32, out: &mut [NextHopId]) {
         Chain { addrs, mask, out: check_out(addrs, out), one: |addr| self.lookup(addr) }.run();
     }
-    /// The same answer, telling each step (region, offset, what was read) on the way.
+    /// [`Self::lookup`] with each step (region, offset, value read).
     fn explain(&self, addr: A, step: &mut dyn FnMut(&Step)) -> NextHopId;
     /// Named counts of what the structure holds.
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64));
@@ -167,11 +167,11 @@ pub trait Table<A: Addr>: Send {
     fn publish(&mut self) -> Arc<dyn Lookup<A>>;
 }
 
-/// What a builder may ask of the route store.
+/// Route store as a builder reads it.
 pub trait Routes<A: Addr> {
     /// The shape of the table.
     fn stats(&self) -> TableStats;
-    /// How many prefixes there are: what [`Self::stats`] says, without a look at each of them.
+    /// Number of prefixes: that of [`Self::stats`], without visiting each.
     fn prefixes(&self) -> usize {
         self.stats().prefixes
     }

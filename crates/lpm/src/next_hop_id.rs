@@ -2,7 +2,7 @@
 
 /// The answer of a lookup: a dense index of a next hop or of a group of next hops.
 ///
-/// Structures pack it into 15 to 31 bits and say so in their [`Limits`](crate::Limits).
+/// Structures pack it into 15 to 31 bits as stated in their [`Limits`](crate::Limits).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 #[repr(transparent)]
 pub struct NextHopId(pub u32);
@@ -17,7 +17,7 @@ impl NextHopId {
         self == Self::NONE
     }
 
-    /// As an index into an array.
+    /// Index into an array.
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize

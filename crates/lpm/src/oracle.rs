@@ -1,7 +1,7 @@
 //! The slow, obvious answer, against which everything else is checked.
 //!
 //! Shares no code with the route store or with any algorithm. [`Oracle`] keeps a hash map for each
-//! prefix length and asks them from the longest to the shortest: less than a microsecond a lookup in
+//! prefix length and searches them from the longest to the shortest: less than a microsecond a lookup in
 //! a full table. [`Naive`] looks at every route.
 
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use crate::addr::{Addr, Prefix};
 use crate::next_hop_id::NextHopId;
 
-/// A hash map for each length, asked from the longest on.
+/// A hash map for each length, searched from the longest on.
 #[derive(Clone)]
 pub struct Oracle<A: Addr> {
     /// One a length, 0 to `A::BITS`.

@@ -7,7 +7,7 @@
 //!   What the writer unlinks is used again when every reader is away or announced a later epoch
 //!   (epoch-based reclamation: Fraser, 2004).
 //! - *Replaced.* The writer puts the new structure into a box of each reader, who takes it when it
-//!   begins. If the writer is at the box at that moment, the reader goes on with what it has: it is whole,
+//!   begins. If the writer is at the box at that moment, the reader continues with what it has: it is whole,
 //!   and the change has not returned to its caller yet.
 //!
 //! Cost: a lookup alone pays a fence and four accesses to lines that are rarely written by others;
@@ -185,7 +185,7 @@ impl<A: Addr> LpmReader<A> {
         self.pin().lookup(addr)
     }
 
-    /// The same of many, in order; overlaps the cache misses. All see the same state of replaced
+    /// Looks up many addresses, in order; overlaps the cache misses. All see the same state of replaced
     /// structures, and each a state of its own of one that is changed in place.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! Which vector instructions this CPU has, asked once and without an operating system's help; and its
+//! Which vector instructions this CPU has, detected once and without an operating system's help; and its
 //! clock, for measurements of single lookups.
 //!
 //! Algorithms with a vector form look here when they build, and keep a scalar twin for everything
@@ -6,7 +6,7 @@
 //! and RDTSCP.
 //!
 //! Invariants that its unsafe code relies on:
-//! 1. `saved_state` is called only when CPUID has said that the system uses XSAVE (OSXSAVE).
+//! 1. `saved_state` is called only when CPUID reports that the system uses XSAVE (OSXSAVE).
 //! 2. A `Ticks` is made only where CPUID names RDTSCP, which comes with RDTSC; every processor of this
 //!    architecture has LFENCE.
 
@@ -21,7 +21,7 @@ pub enum Simd {
     Scalar = 1,
     /// AVX2 with BMI1, BMI2, LZCNT and POPCNT: Intel since 2013, AMD since 2015.
     Avx2 = 2,
-    /// The same with AVX-512 F, BW, CD, DQ and VL: Intel servers since 2017, AMD since 2022.
+    /// AVX-512 F, BW, CD, DQ and VL: Intel servers since 2017, AMD since 2022.
     Avx512 = 3,
 }
 
@@ -50,7 +50,7 @@ impl Simd {
         Self::ALL.into_iter().filter(|&level| level <= Self::detect())
     }
 
-    /// As records call it.
+    /// Name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -120,7 +120,7 @@ pub(crate) fn ones(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Proof that this CPU tells the time in ticks of one rate (RDTSC, RDTSCP).
+/// Proof that this CPU counts time in ticks of one rate (RDTSC, RDTSCP).
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks(());
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Numbers are as the writer's machine stores them; a machine of the other order refuses the file.
-//! Sums find damage, not malice: who can write the file can write its sums. What the regions say is
+//! Sums find damage, not malice: who can write the file can write its sums. What the regions hold is
 //! then checked by the row's `open`, so that a forged file gives wrong answers and no harm.
 //!
 //! A file appears whole or not at all: it is written beside its place, flushed, and renamed. A mapped
@@ -46,7 +46,7 @@ use crate::mem::{Memory, Region};
 use crate::registry::{Rows, Unknown};
 
 const MAGIC: [u8; 8] = *b"fplpmsnp";
-/// Of the header; each structure's own layout has a stamp of its own.
+/// Version of the header; each structure's own layout has a stamp of its own.
 const VERSION: u32 = 1;
 const WORD_ORDER: u32 = 0x0102_0304;
 /// Where regions start: a page, so that each can be mapped by itself.
@@ -267,7 +267,7 @@ impl Snapshot {
     }
 }
 
-/// What the header says.
+/// Contents of the header.
 struct Found {
     algorithm: String,
     family: u8,
@@ -441,7 +441,7 @@ fn sum(bytes: &[u8]) -> u64 {
     sum.end(rest)
 }
 
-/// Gives what stands in a file its right sums, as far as the header says where: a forgery, for tests.
+/// Recomputes the sums of a file, as far as its header locates them: a forgery, for tests.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn put_sums(file: &mut [u8]) {
     let regions = file.get(..FIXED_BYTES).map_or(0, |header| u32_at(header, 44) as usize);
@@ -465,7 +465,7 @@ fn region_sum(region: &Region) -> u64 {
     region_sum_of(region, region.bytes())
 }
 
-/// Of the first `bytes` bytes: memory may have been rounded up to a cache line.
+/// Sum of the first `bytes` bytes: memory may have been rounded up to a cache line.
 fn region_sum_of(region: &Region, bytes: usize) -> u64 {
     let mut sum = Sum::NEW;
     let words = &region.u64s()[..bytes / 32 * 4];
@@ -512,7 +512,7 @@ pub enum SnapshotError {
     Damaged(&'static str),
     /// A table of the other family.
     Family {
-        /// What was asked for.
+        /// Expected value.
         want: u8,
         /// What the file holds.
         got: u8,

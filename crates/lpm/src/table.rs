@@ -43,18 +43,18 @@ use crate::readers::{LpmReader, Readers};
 /// ```
 pub struct LpmTable<A: Addr> {
     routes: RouteStore<A>,
-    /// Those to choose from; a single one was asked for.
+    /// Algorithms to choose from; one where the caller named it.
     rows: Vec<&'static Algorithm<A>>,
     algorithm: &'static Algorithm<A>,
     table: Box<dyn Table<A>>,
     lookup: Arc<dyn Lookup<A>>,
     readers: Readers<A>,
     memory: MemoryMaker,
-    /// So many routes, and no more, do not ask for another algorithm.
+    /// Numbers of routes within which the algorithm is not chosen again.
     settled: core::ops::RangeInclusive<usize>,
 }
 
-/// Without an operating system there is no one beside the owner.
+/// Readers without an operating system: none beside the owner.
 #[cfg(not(feature = "std"))]
 struct Readers<A>(core::marker::PhantomData<fn(A)>);
 
@@ -167,7 +167,7 @@ impl<A: Addr> LpmTable<A> {
     /// Sets the next hop of a prefix and returns the one before. [`NextHopId::NONE`] removes it.
     ///
     /// # Errors
-    /// A limit of the algorithm asked for, or of all of them, or no memory; nothing is changed then.
+    /// A limit of the named algorithm, or of all of them, or no memory; nothing is changed then.
     pub fn insert(
         &mut self,
         prefix: Prefix<A>,
@@ -187,7 +187,7 @@ impl<A: Addr> LpmTable<A> {
     }
 
     /// Sets many prefixes in order, all of them or none; [`NextHopId::NONE`] removes. Quicker than one
-    /// after another, and the way to fill a table that readers already have.
+    /// after another, and the method to fill a table that readers already have.
     ///
     /// # Errors
     /// As [`LpmTable::insert`].
@@ -197,7 +197,7 @@ impl<A: Addr> LpmTable<A> {
         self.carry_out(&changes, many)
     }
 
-    /// The same as one step for readers too: a structure is built aside, whatever could be changed in place, and
+    /// [`LpmTable::update`] as one step for readers too: a structure is built aside, whatever could be changed in place, and
     /// takes the other's place, so that no reader finds some of the changes without the rest.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl<A: Addr> LpmTable<A> {
         self.lookup.lookup(addr)
     }
 
-    /// The same of many, in order; overlaps the cache misses, so some times as fast. Best from 64 on.
+    /// Looks up many addresses, in order; overlaps the cache misses, so some times as fast. Best from 64 on.
     ///
     /// # Panics
     /// If `out` is shorter than `addrs`.
@@ -268,7 +268,7 @@ impl<A: Addr> LpmTable<A> {
         &self.routes
     }
 
-    /// What answers at present: counts, bytes, and what a lookup reads on its way.
+    /// What answers at present: counts, bytes, and what a lookup reads.
     pub fn structure(&self) -> &dyn Lookup<A> {
         &*self.lookup
     }
@@ -316,7 +316,7 @@ impl<A: Addr> LpmTable<A> {
         Change { prefix, old: old.unwrap_or_default(), new }
     }
 
-    /// Brings the structure up to the store, anew if told so, or the store back.
+    /// Brings the structure up to the store, anew if `anew`, or the store back.
     fn carry_out(&mut self, changes: &[Change<A>], anew: bool) -> Result<(), UpdateError> {
         let in_place = if anew {
             Err(UpdateError::Rebuild)

@@ -191,7 +191,7 @@ fn limits_are_errors_or_lead_elsewhere() {
 /// Routes that come or go together.
 const STEP: usize = 23;
 
-/// Threads that ask while routes come and go, in place and by new structures; each answer is that of a
+/// Threads that look up while routes come and go, in place and by new structures; each answer is that of a
 /// state the table was in, and what returned is seen.
 fn beside_a_writer<A: Rows>(name: &str) {
     let routes = table::<A>(Shape::Internet, 1500, 90, 8);

@@ -106,7 +106,7 @@ impl Saved {
         Self { row, routes, bytes: fs::read(path).unwrap(), answers, folder }
     }
 
-    /// What becomes of other bytes, opened in both ways.
+    /// Results of opening other bytes, mapped and read.
     fn opened(&self, bytes: &[u8]) -> [Result<Snapshot, SnapshotError>; 2] {
         let path = self.folder.0.join("broken");
         fs::write(&path, bytes).unwrap();
@@ -264,7 +264,7 @@ fn forged_tables_do_no_harm() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// As the fuzzer does it: anything in a file whose sums are right.
+    /// Arbitrary bytes in a file whose sums are right, as from the fuzzer.
     #[test]
     fn forged_files_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
         forge(&bytes);

@@ -1,9 +1,9 @@
 //! Memory from the system: huge pages where they can be had, and files mapped.
 //!
 //! A lookup in a table of megabytes misses the address cache as well as the data cache; with pages of
-//! 2 MiB it misses neither as often. [`HugePages`] asks for them: pages that the administrator has set
+//! 2 MiB it misses neither as often. [`HugePages`] requests them: pages that the administrator has set
 //! aside (`vm.nr_hugepages`) if there are, else transparent ones (`MADV_HUGEPAGE`). Whether they
-//! came is up to the system; [`Pages`] tells. Without them it is memory like any other.
+//! came is up to the system; [`Pages`] reports it. Without them it is memory like any other.
 //!
 //! Invariants, beside those of `mem.rs`:
 //! 1. A `Mapping` owns `total` bytes from `base` on, made by one `mmap` and unmapped by its `Drop` alone.
@@ -57,7 +57,7 @@ impl HugePages {
         Self::default()
     }
 
-    /// From the rest of the newest mapping.
+    /// Region from the rest of the newest mapping.
     fn rest(&mut self, name: &'static str, size: usize) -> Option<Region> {
         let (mapping, used) = self.newest.as_mut()?;
         let region = mapping.region(name, *used, size)?;
@@ -85,7 +85,7 @@ impl Memory for HugePages {
     }
 }
 
-/// Asks for huge pages under a vector, as far as whole ones lie in its room: to be called when it has
+/// Requests huge pages under a vector, as far as whole ones lie in its room: to be called when it has
 /// got more, before that is touched.
 pub(crate) fn prefer_huge<T>(vec: &mut alloc::vec::Vec<T>) {
     let from = vec.as_mut_ptr().cast::<u8>();
@@ -100,24 +100,24 @@ pub(crate) fn prefer_huge<T>(vec: &mut alloc::vec::Vec<T>) {
     unsafe { libc::madvise(from.wrapping_add(before).cast(), whole, libc::MADV_HUGEPAGE) };
 }
 
-/// What a system has given for some memory, at the moment of asking.
+/// What a system has given for some memory, at the moment of the query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// Bytes asked about.
+    /// Bytes of the memory.
     pub bytes: usize,
-    /// Of them in huge pages. Where other memory lies in the same mapping, its share of them.
+    /// Bytes of them in huge pages. Where other memory lies in the same mapping, its share of them.
     pub huge_bytes: usize,
 }
 
 impl Region {
     /// How much of the region is in huge pages now; a page that was never touched is in none. Reads
-    /// `/proc/self/smaps`, so it is for reports. `None` where the system does not tell.
+    /// `/proc/self/smaps`, so it is for reports. `None` where the system does not report it.
     pub fn pages(&self) -> Option<Pages> {
         pages(std::slice::from_ref(self))
     }
 }
 
-/// As [`Region::pages`], of several at once.
+/// [`Region::pages`] of several at once.
 pub fn pages(regions: &[Region]) -> Option<Pages> {
     let text = fs::read_to_string("/proc/self/smaps").ok()?;
     let ranges = regions.iter().map(|region| {
@@ -197,7 +197,7 @@ impl Mapping {
         Some(Self { base, total: bytes, start: 0, bytes })
     }
 
-    /// Ordinary pages that the system is asked to make huge. Aligned, which a large mapping is not by
+    /// Ordinary pages that the system is requested to make huge. Aligned, which a large mapping is not by
     /// itself, inside a larger one that may not be touched.
     fn transparent(bytes: usize) -> Option<Self> {
         let total = bytes.checked_add(HUGE_BYTES + 2 * GUARD_BYTES)?;
@@ -282,7 +282,7 @@ fn map(bytes: usize, access: i32, flags: i32, fd: i32) -> io::Result<NonNull<u8>
     NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Whether the system makes transparent huge pages for those who ask; for tests and reports.
+/// Whether the system makes transparent huge pages on request; for tests and reports.
 pub fn huge_pages_on_request() -> bool {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let setting = setting.unwrap_or_else(|_| String::from("[never]"));

@@ -125,7 +125,7 @@ impl Region {
     view!(u32s, AtomicU32, "The memory as 32-bit integers.");
     view!(u64s, AtomicU64, "The memory as 64-bit integers.");
 
-    /// Who keeps the memory, as [`Region::from_raw`] was told: a reader elsewhere asks what it is.
+    /// Owner of the memory, given to [`Region::from_raw`]: a reader elsewhere checks what it is.
     pub fn owner(&self) -> &(dyn Any + Send + Sync) {
         &*self.owner
     }
@@ -249,7 +249,7 @@ impl<T> Clone for Masked<'_, T> {
 impl<T> Copy for Masked<'_, T> {}
 
 impl<'a, T> Masked<'a, T> {
-    /// Asks for the cache line of the cell at `index`. Harmless where there is none, so not masked.
+    /// Prefetches the cache line of the cell at `index`. Harmless where there is none, so not masked.
     #[inline(always)]
     pub fn prefetch(self, index: usize) {
         prefetch_at(self.first.as_ptr().wrapping_add(index));
@@ -309,13 +309,13 @@ impl Memory for Heap {
     }
 }
 
-/// Asks for the cache line of `item`.
+/// Prefetches the cache line of `item`.
 #[inline(always)]
 pub fn prefetch<T>(item: &T) {
     prefetch_at(item);
 }
 
-/// Asks for the cache line at an address, be there memory or not.
+/// Prefetches the cache line at an address, be there memory or not.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -4,9 +4,9 @@
 //! Shape:  nodes in one array, linked by u32 indices; a node is a prefix, two children and perhaps
 //!         a value. A node without a value has two children, so N prefixes need fewer than 2N nodes.
 //!         24 bytes a node for IPv4 and 48 for IPv6 with a value of 4 bytes.
-//! Cost:   one step a branching on the way: about 20 in a full IPv4 table, of which changes and what
-//!         they ask pass over the upper half (`ways.rs`). Ordered walks visit nothing outside their
-//!         range but the way to it. No allocation but for growth, and for the move into less room once a
+//! Cost:   one step a branching: about 20 in a full IPv4 table, of which changes and what
+//!         their queries skip the upper half (`shortcuts.rs`). Ordered walks visit nothing outside their
+//!         range but the path to it. No allocation but for growth, and for the move into less room once a
 //!         large store has three quarters of its nodes unused.
 //!
 //! The root is the prefix of length 0 and is always there, at index 0.
@@ -24,7 +24,7 @@ use crate::lookup::{Routes, TableStats};
 use crate::mem::prefetch;
 use crate::next_hop_id::NextHopId;
 
-use shortcuts::{Way, Ways};
+use shortcuts::{Shortcut, Shortcuts};
 pub use walk::{Covering, Diff, Iter};
 
 /// A value of a [`PrefixMap`] from which an algorithm builds: it names a next hop.
@@ -62,7 +62,7 @@ pub struct PrefixMap<A: Addr, V> {
     unused: usize,
     len: usize,
     lengths: [u32; 129],
-    ways: Ways,
+    shortcuts: Shortcuts,
 }
 
 #[derive(Clone)]
@@ -78,8 +78,8 @@ const UNUSED: u8 = u8::MAX;
 /// No node.
 const NIL: u32 = u32::MAX;
 const ROOT: u32 = 0;
-/// The way of which nothing is known.
-const WHOLE: Way = Way { node: ROOT, best: NIL };
+/// Shortcut of which nothing is known.
+const WHOLE: Shortcut = Shortcut { node: ROOT, best: NIL };
 /// A waiting right-hand child for each length from 1 to 128, and the node to visit next.
 const STACK: usize = 129;
 /// Up to so many nodes a store doubles, beyond it grows by a quarter.
@@ -92,12 +92,12 @@ const SPARSE: usize = 4;
 /// Searches side by side: enough to hide a third-level cache, few enough to stay in the first.
 const LANES: usize = 16;
 
-/// Where a prefix is: its node, those that lead to it, and the deepest of them for [`Ways`].
+/// Where a prefix is: its node, those that lead to it, and the deepest of them for [`Shortcuts`].
 struct Found {
     above: u32,
     parent: u32,
     at: u32,
-    way: Way,
+    shortcut: Shortcut,
 }
 
 impl<A: Addr, V> Node<A, V> {
@@ -114,13 +114,13 @@ impl<A: Addr, V> Node<A, V> {
         (self.addr ^ addr) & A::mask(self.len) == A::MIN
     }
 
-    /// A way came by this node, which is `at`.
+    /// Records a node, which is `at`, on the path to an address.
     #[inline]
-    fn pass(&self, at: u32, way: &mut Way) {
-        if self.len <= Ways::len::<A>() {
-            way.node = at;
+    fn pass(&self, at: u32, shortcut: &mut Shortcut) {
+        if self.len <= Shortcuts::len::<A>() {
+            shortcut.node = at;
             if self.value.is_some() {
-                way.best = at;
+                shortcut.best = at;
             }
         }
     }
@@ -146,7 +146,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
             unused: 0,
             len: 0,
             lengths: [0; 129],
-            ways: Ways::default(),
+            shortcuts: Shortcuts::default(),
         }
     }
 
@@ -167,7 +167,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// Memory taken, in bytes, room for growth included.
     pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node<A, V>>() + self.ways.bytes() + size_of::<Self>()
+        self.nodes.capacity() * size_of::<Node<A, V>>() + self.shortcuts.bytes() + size_of::<Self>()
     }
 
     /// Removes everything and gives the memory back.
@@ -182,9 +182,9 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// The value of exactly this prefix, to change.
     pub fn get_mut(&mut self, prefix: Prefix<A>) -> Option<&mut V> {
-        let mut way = self.way(prefix);
-        let index = self.find(prefix, |at, node| node.pass(at, &mut way))?;
-        self.learn(prefix, way);
+        let mut shortcut = self.shortcut(prefix);
+        let index = self.find(prefix, |at, node| node.pass(at, &mut shortcut))?;
+        self.learn(prefix, shortcut);
         self.node_mut(index).value.as_mut()
     }
 
@@ -195,17 +195,17 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// Sets the value of a prefix and returns what it replaced.
     pub fn insert(&mut self, prefix: Prefix<A>, value: V) -> Option<V> {
-        let mut way = self.way(prefix);
-        let mut at = way.node;
+        let mut shortcut = self.shortcut(prefix);
+        let mut at = shortcut.node;
         loop {
             let node = self.node_mut(at);
-            node.pass(at, &mut way);
+            node.pass(at, &mut shortcut);
             if node.len == prefix.len() {
                 let old = node.value.replace(value);
                 if old.is_none() {
                     self.count(prefix, true);
                 }
-                self.learn(prefix, way);
+                self.learn(prefix, shortcut);
                 return old;
             }
             let side = usize::from(prefix.addr().bit(node.len));
@@ -234,14 +234,14 @@ impl<A: Addr, V> PrefixMap<A, V> {
             };
             self.node_mut(at).children[side] = link;
             self.count(prefix, true);
-            self.learn(prefix, way);
+            self.learn(prefix, shortcut);
             return None;
         }
     }
 
     /// Takes a prefix out and returns its value.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<V> {
-        let start = self.way(prefix);
+        let start = self.shortcut(prefix);
         let mut found = self.find_below(start, prefix)?;
         let fork = self.node(found.parent.min(start.node));
         let ends = fork.value.is_none() && self.node(found.at).children == [NIL; 2];
@@ -249,8 +249,8 @@ impl<A: Addr, V> PrefixMap<A, V> {
             // What is above has to be linked anew.
             found = self.find_below(WHOLE, prefix)?;
         }
-        let Found { above, parent, at, way } = found;
-        self.learn(prefix, way);
+        let Found { above, parent, at, shortcut } = found;
+        self.learn(prefix, shortcut);
         let old = self.node_mut(at).value.take()?;
         self.count(prefix, false);
         self.fold(parent, at);
@@ -272,8 +272,8 @@ impl<A: Addr, V> PrefixMap<A, V> {
         best.map(pair)
     }
 
-    /// [`Self::longest_match`] of each address, in order; `found` is filled anew. Several searches go
-    /// on side by side, so that their cache misses overlap: in a full IPv4 table that took half the
+    /// [`Self::longest_match`] of each address, in order; `found` is filled anew. Several searches run
+    /// side by side, so that their cache misses overlap: in a full IPv4 table that took half the
     /// time for uniform addresses, a third for hosts in random prefixes.
     pub fn longest_matches<'a>(&'a self, addrs: &[A], found: &mut Vec<Option<(Prefix<A>, &'a V)>>) {
         found.clear();
@@ -323,9 +323,11 @@ impl<A: Addr, V> PrefixMap<A, V> {
     pub fn parent(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, &V)> {
         let mut best = None;
         if prefix.len() > 0 {
-            let way = self.way(prefix);
-            best = self.nodes.get(way.best as usize);
-            self.descend(way.node, prefix.addr(), prefix.len() - 1, &mut |node| best = Some(node));
+            let shortcut = self.shortcut(prefix);
+            best = self.nodes.get(shortcut.best as usize);
+            self.descend(shortcut.node, prefix.addr(), prefix.len() - 1, &mut |node| {
+                best = Some(node)
+            });
         }
         best.map(pair)
     }
@@ -340,10 +342,10 @@ impl<A: Addr, V> PrefixMap<A, V> {
         if from > to {
             return;
         }
-        // Straight down to where the range parts: nothing beside the way is in it, and to look there
+        // Straight down to where the range parts: nothing beside the path is in it, and to look there
         // would miss the cache at every step.
         let common = from.common_len(to);
-        let mut at = self.way(Prefix::masked(from, common)).node;
+        let mut at = self.shortcut(Prefix::masked(from, common)).node;
         // Above it there may be prefixes that start where the range does.
         if self.node(at).addr == from {
             at = ROOT;
@@ -401,7 +403,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         Iter::new(&self.nodes, ROOT)
     }
 
-    /// Every prefix that follows `prefix` in that order, which need not be held itself: goes on with a
+    /// Every prefix that follows `prefix` in that order, which need not be held itself: continues a
     /// walk that was left there.
     pub fn iter_after(&self, prefix: Prefix<A>) -> Iter<'_, A, V> {
         Iter::after(&self.nodes, prefix)
@@ -445,31 +447,31 @@ impl<A: Addr, V> PrefixMap<A, V> {
 
     /// A node above `prefix`, as deep as is known at once; the root if nothing is.
     #[inline]
-    fn way(&self, prefix: Prefix<A>) -> Way {
-        let way = self.ways.guess(prefix.addr());
-        let Some(node) = self.nodes.get(way.node as usize) else { return WHOLE };
-        let least = prefix.len().min(Ways::len::<A>() + 1);
-        if node.len < least && node.holds(prefix.addr()) { way } else { WHOLE }
+    fn shortcut(&self, prefix: Prefix<A>) -> Shortcut {
+        let shortcut = self.shortcuts.guess(prefix.addr());
+        let Some(node) = self.nodes.get(shortcut.node as usize) else { return WHOLE };
+        let least = prefix.len().min(Shortcuts::len::<A>() + 1);
+        if node.len < least && node.holds(prefix.addr()) { shortcut } else { WHOLE }
     }
 
-    /// Of a prefix longer than what is kept the way is known now.
+    /// Records the path to a prefix longer than the slots.
     #[inline]
-    fn learn(&mut self, prefix: Prefix<A>, way: Way) {
-        if prefix.len() > Ways::len::<A>() {
-            self.ways.learn(prefix.addr(), way);
+    fn learn(&mut self, prefix: Prefix<A>, shortcut: Shortcut) {
+        if prefix.len() > Shortcuts::len::<A>() {
+            self.shortcuts.learn(prefix.addr(), shortcut);
         }
     }
 
     /// The node of `prefix`, looked for from one above it on.
-    fn find_below(&self, start: Way, prefix: Prefix<A>) -> Option<Found> {
-        let (mut above, mut parent, mut at, mut way) = (NIL, NIL, start.node, start);
+    fn find_below(&self, start: Shortcut, prefix: Prefix<A>) -> Option<Found> {
+        let (mut above, mut parent, mut at, mut shortcut) = (NIL, NIL, start.node, start);
         loop {
             let node = self.node(at);
             if node.len >= prefix.len() || !node.holds(prefix.addr()) {
-                let found = Found { above, parent, at, way };
+                let found = Found { above, parent, at, shortcut };
                 return (node.prefix() == prefix).then_some(found);
             }
-            node.pass(at, &mut way);
+            node.pass(at, &mut shortcut);
             let child = node.towards(prefix.addr());
             if child == NIL {
                 return None;
@@ -481,7 +483,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
     /// The node of `prefix`, and what it comes by: only if there is one, that is what is above it.
     #[inline]
     fn find(&self, prefix: Prefix<A>, mut pass: impl FnMut(u32, &Node<A, V>)) -> Option<u32> {
-        let mut at = self.way(prefix).node;
+        let mut at = self.shortcut(prefix).node;
         while at != NIL {
             let node = self.node(at);
             pass(at, node);
@@ -497,7 +499,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
     /// The nodes of as many prefixes as there are lanes, or fewer.
     fn find_all(&self, prefixes: &[Prefix<A>]) -> [u32; LANES] {
         let (mut at, mut ends) = ([NIL; LANES], [NIL; LANES]);
-        at.iter_mut().zip(prefixes).for_each(|(at, &prefix)| *at = self.way(prefix).node);
+        at.iter_mut().zip(prefixes).for_each(|(at, &prefix)| *at = self.shortcut(prefix).node);
         let mut going = true;
         while going {
             going = false;
@@ -518,7 +520,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
         ends
     }
 
-    /// Takes `at` out of the way if it has no value and fewer than two children.
+    /// Removes `at` from the path if it has no value and fewer than two children.
     fn fold(&mut self, parent: u32, at: u32) {
         let [left, right] = self.node(at).children;
         if parent == NIL || (left != NIL && right != NIL) {
@@ -558,8 +560,8 @@ impl<A: Addr, V> PrefixMap<A, V> {
         }
         debug_assert_eq!(nodes.len(), used, "every node in use is below the root");
         (self.nodes, self.free, self.unused) = (nodes, NIL, 0);
-        self.ways = Ways::default();
-        self.ways.grow(self.nodes.len());
+        self.shortcuts = Shortcuts::default();
+        self.shortcuts.grow(self.nodes.len());
     }
 
     fn add(&mut self, node: Node<A, V>) -> u32 {
@@ -569,7 +571,7 @@ impl<A: Addr, V> PrefixMap<A, V> {
                 self.grow();
             }
             self.nodes.push(node);
-            self.ways.grow(self.nodes.len());
+            self.shortcuts.grow(self.nodes.len());
             return index.expect("a store holds fewer than 2^32 - 1 nodes");
         }
         let index = self.free;
@@ -600,10 +602,10 @@ impl<A: Addr, V> PrefixMap<A, V> {
         crate::mem::map::prefer_huge(&mut self.nodes);
     }
 
-    /// What is known of ways through or below this prefix is wrong now.
+    /// Forgets the shortcuts through or below this prefix, which are wrong now.
     fn forget(&mut self, prefix: Prefix<A>) {
-        let Self { ways, nodes, .. } = self;
-        ways.forget(prefix, |node| {
+        let Self { shortcuts, nodes, .. } = self;
+        shortcuts.forget(prefix, |node| {
             let node = nodes[node as usize].prefix();
             node.covers(prefix) || prefix.covers(node)
         });
@@ -881,12 +883,12 @@ mod tests {
         for n in 0..512 {
             map.insert(Prefix::masked(0x2a << 120 | n << 104, 24), 2);
         }
-        assert_eq!(map.node(map.way(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
+        assert_eq!(map.node(map.shortcut(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
         // One above it makes it unknown, the next change finds it again.
         map.insert("2001::/16".parse().unwrap(), 3);
-        assert_eq!(map.way(prefix), WHOLE);
+        assert_eq!(map.shortcut(prefix), WHOLE);
         *map.get_mut(prefix).unwrap() = 4;
-        assert_eq!(map.node(map.way(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
+        assert_eq!(map.node(map.shortcut(prefix).node).prefix(), "2001:db8::/32".parse().unwrap());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Shortcuts into a route store: for a part of the address space a node that was passed on the way to it.
+//! Shortcuts into a route store: for a part of the address space a node on the path to it.
 //!
 //! A full IPv4 table has some 20 branchings above a route, most of which a random change finds in no
 //! cache. The first 16 bits of an address (32 for IPv6) name a slot with a node that the last change
-//! there came by, from which the next one starts, and the longest prefix with a value that covers it.
+//! there passed, from which the next one starts, and the longest prefix with a value that covers it.
 //!
-//! A node that is in use and covers an address is on the way to it, whatever the slot was written for, so
+//! A node that is in use and covers an address is on the path to it, whatever the slot was written for, so
 //! slots may be shared and the store tries what it finds there. What a change of a short prefix makes wrong
 //! is forgotten: values that come or go, and nodes that end.
 //!
@@ -25,20 +25,20 @@ const MOST_KEYS: u32 = 1 << 12;
 /// No node.
 const NIL: u32 = u32::MAX;
 
-/// What is known of the way to an address.
+/// Shortcut to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Shortcut {
     /// A node that it comes by.
     pub(super) node: u32,
     /// The node of the longest prefix with a value there or above; `NIL` for none.
     pub(super) best: u32,
 }
 
-/// A way for each slot; none while the store is small.
+/// A shortcut for each slot; none while the store is small.
 #[derive(Clone, Default)]
-pub(super) struct Ways(Vec<Way>);
+pub(super) struct Shortcuts(Vec<Shortcut>);
 
-impl Ways {
+impl Shortcuts {
     /// The longest prefix that is kept.
     pub(super) const fn len<A: Addr>() -> u8 {
         if A::BITS == 32 { 16 } else { 32 }
@@ -54,22 +54,22 @@ impl Ways {
 
     /// Where to look first for what is at `addr`; a node in use or not, or `NIL`.
     #[inline]
-    pub(super) fn guess<A: Addr>(&self, addr: A) -> Way {
+    pub(super) fn guess<A: Addr>(&self, addr: A) -> Shortcut {
         self.0.get(slot::<A>(key(addr))).copied().unwrap_or(UNKNOWN)
     }
 
-    /// The way to `addr`.
+    /// Records the path to `addr`.
     #[inline]
-    pub(super) fn learn<A: Addr>(&mut self, addr: A, way: Way) {
+    pub(super) fn learn<A: Addr>(&mut self, addr: A, shortcut: Shortcut) {
         if let Some(known) = self.0.get_mut(slot::<A>(key(addr)))
-            && *known != way
+            && *known != shortcut
         {
-            *known = way;
+            *known = shortcut;
         }
     }
 
-    /// A node as short as this came or went, or its value did: all ways below it are unknown. `concerns` tells
-    /// whether a node is on such a way: slots are shared, and what others know stays.
+    /// A node as short as this came or went, or its value did: all shortcuts below it are unknown. `concerns` returns
+    /// whether a node is on such a path: slots are shared, and what others know stays.
     pub(super) fn forget<A: Addr>(&mut self, prefix: Prefix<A>, concerns: impl Fn(u32) -> bool) {
         let Some(more) = Self::len::<A>().checked_sub(prefix.len()) else { return };
         if self.0.is_empty() {
@@ -79,9 +79,9 @@ impl Ways {
             Some(keys) if keys <= MOST_KEYS => {
                 let first = key(prefix.addr());
                 for key in first..=first + (keys - 1) {
-                    let way = &mut self.0[slot::<A>(key)];
-                    if way.node != NIL && concerns(way.node) {
-                        *way = UNKNOWN;
+                    let shortcut = &mut self.0[slot::<A>(key)];
+                    if shortcut.node != NIL && concerns(shortcut.node) {
+                        *shortcut = UNKNOWN;
                     }
                 }
             }
@@ -95,12 +95,12 @@ impl Ways {
     }
 }
 
-const UNKNOWN: Way = Way { node: NIL, best: NIL };
+const UNKNOWN: Shortcut = Shortcut { node: NIL, best: NIL };
 
 /// The first bits of an address.
 #[inline]
 fn key<A: Addr>(addr: A) -> u32 {
-    addr.bits(0, Ways::len::<A>())
+    addr.bits(0, Shortcuts::len::<A>())
 }
 
 #[inline]

@@ -1,4 +1,4 @@
-//! Ways through a route store: in order, up from a prefix, and beside another store.
+//! Walks through a route store: in order, up from a prefix, and beside another store.
 //!
 //! Cost: a step of any of them touches a few nodes; nothing but a short stack is allocated.
 

@@ -21,13 +21,13 @@ pub enum Mismatch<A: Addr> {
     Refused(UpdateError),
     /// A wrong answer.
     Answer {
-        /// For which address.
+        /// Address of the lookup.
         addr: A,
-        /// What the algorithm says.
+        /// Answer of the algorithm.
         got: NextHopId,
-        /// What the oracle says, and by which route.
+        /// Answer of the oracle, with its route.
         want: Option<(Prefix<A>, NextHopId)>,
-        /// Asked in a batch, or alone.
+        /// Whether the lookup was in a batch, or alone.
         batch: bool,
     },
 }
@@ -62,9 +62,9 @@ pub struct Questions<A: Addr> {
     answers: Vec<NextHopId>,
 }
 
-/// Asked at once, as a worker would.
+/// Addresses looked up at once, as a worker would.
 const BATCH: usize = 256;
-/// One address in so many is also asked alone.
+/// One address in so many is also looked up alone.
 const SINGLE: usize = 8;
 
 impl<A: Addr> Questions<A> {
@@ -94,12 +94,12 @@ impl<A: Addr> Questions<A> {
         Self { routes: routes.iter().copied().collect(), oracle, addrs, answers }
     }
 
-    /// The routes that are asked about.
+    /// Routes that the lookups are about.
     pub fn routes(&self) -> &RouteStore<A> {
         &self.routes
     }
 
-    /// Builds a table and asks it everything. Returns how many addresses were asked.
+    /// Builds a table and looks all addresses up in it. Returns their number.
     ///
     /// # Errors
     /// The first [`Mismatch`].
@@ -108,7 +108,7 @@ impl<A: Addr> Questions<A> {
         self.ask_lookup(&*table.map_err(Mismatch::Refused)?.publish())
     }
 
-    /// Asks a table that exists.
+    /// Looks all addresses up in a table that exists.
     ///
     /// # Errors
     /// The first [`Mismatch`].
@@ -140,7 +140,7 @@ impl<A: Addr> Questions<A> {
     }
 }
 
-/// What the oracle says to each address. It is asked once for each stretch in which no prefix begins or
+/// Answers of the oracle. It is queried once for each stretch in which no prefix begins or
 /// ends, as all addresses of one have the same answer; and for some addresses themselves, in case that
 /// were not so.
 fn answers<A: Addr>(prefixes: &[Prefix<A>], oracle: &Oracle<A>, addrs: &[A]) -> Vec<NextHopId> {
@@ -164,7 +164,7 @@ fn answers<A: Addr>(prefixes: &[Prefix<A>], oracle: &Oracle<A>, addrs: &[A]) -> 
 
 /// Builds a table of `routes` and compares its answers to `count` uniform, prefix-biased and edge
 /// addresses with the oracle. Returns how many were compared. For several algorithms on one table use
-/// [`Questions`], which asks the oracle once.
+/// [`Questions`], which queries the oracle once.
 ///
 /// # Errors
 /// The first [`Mismatch`].

@@ -1,4 +1,4 @@
-//! Changes of a store, as an algorithm is told of them.
+//! Changes of a store, as an algorithm receives them.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::lookup::Change;
 use crate::next_hop_id::NextHopId;
 use crate::routes::RouteStore;
 
-/// Sets a route in `store` ([`NextHopId::NONE`] withdraws it), and tells what changed.
+/// Sets a route in `store` ([`NextHopId::NONE`] withdraws it), and returns the change.
 pub fn set<A: Addr>(store: &mut RouteStore<A>, prefix: Prefix<A>, new: NextHopId) -> Change<A> {
     let old = if new.is_none() { store.remove(prefix) } else { store.insert(prefix, new) };
     Change { prefix, old: old.unwrap_or(NextHopId::NONE), new }

@@ -1,4 +1,4 @@
-//! The conformance suite: what every algorithm must stand, told by its registry row alone.
+//! The conformance suite: what every algorithm must stand, driven by its registry row alone.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -263,7 +263,7 @@ fn refused_memory<A: Addr>(algorithm: &Algorithm<A>) {
     rig.verify(&edge_probes(&routes[..100]), "beside failed builds");
 }
 
-/// Readers that never go on: answers stay right, and memory does not grow without bound.
+/// Readers that never pass: answers stay right, and memory does not grow without bound.
 fn held_readers<A: Addr>(algorithm: &Algorithm<A>) {
     let routes = sample(algorithm, Shape::Hostile, 12);
     let mut rig = rig(algorithm, &routes);

@@ -1,9 +1,9 @@
 //! Many tables over one store: the same changes to all of them, each right answer worked out once.
 //!
-//! Right is what the store's own longest match says, which shares nothing with a table but the trie that
-//! it was told of the changes by; the store in turn is held against the oracle, which shares nothing with
-//! either. Asking the oracle every time took most of ten million updates: a hash map for each length,
-//! a cache miss each, where the store's searches go on side by side.
+//! Right is the store's own longest match, which shares nothing with a table but the trie that
+//! changes it; the store in turn is held against the oracle, which shares nothing with
+//! either. Querying the oracle every time took most of ten million updates: a hash map for each length,
+//! a cache miss each, where the store's searches run side by side.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ use crate::routes::RouteStore;
 pub struct Fleet<A: Addr> {
     /// What each table should hold.
     pub routes: RouteStore<A>,
-    /// The same, told independently.
+    /// Independent copy of the routes.
     pub oracle: Oracle<A>,
     /// The tables.
     pub members: Vec<Member<A>>,
@@ -39,7 +39,7 @@ pub struct Member<A: Addr> {
     pub table: Box<dyn Table<A>>,
     /// The reader last published.
     pub lookup: Arc<dyn Lookup<A>>,
-    /// How often a change asked to build again.
+    /// Number of changes that required a rebuild.
     pub rebuilds: usize,
     /// How often a change was past a limit.
     pub refused: usize,
@@ -77,7 +77,7 @@ impl<A: Addr> Member<A> {
         Ok(())
     }
 
-    /// The first wrong answer among those to `addrs`, and how it was asked for.
+    /// The first wrong answer among those to `addrs`, and how it was looked up.
     fn first_wrong(
         &self,
         addrs: &[A],
@@ -125,11 +125,11 @@ pub struct Refused {
 pub struct Wrong<A: Addr> {
     /// Index of the member.
     pub member: usize,
-    /// For which address.
+    /// Address of the lookup.
     pub addr: A,
-    /// What the member says.
+    /// Answer of the member.
     pub got: NextHopId,
-    /// What the store says.
+    /// Answer of the store.
     pub want: NextHopId,
     /// In a batch, alone, or explained.
     pub how: &'static str,
@@ -153,7 +153,7 @@ impl<A: Addr> Fleet<A> {
     /// One more table, of the present routes.
     ///
     /// # Errors
-    /// What the algorithm says.
+    /// That of the algorithm.
     pub fn join(&mut self, algorithm: &'static Algorithm<A>) -> Result<(), UpdateError> {
         let mut table = algorithm.build(&self.routes, &mut Heap)?;
         let lookup = table.publish();
@@ -168,14 +168,14 @@ impl<A: Addr> Fleet<A> {
         Ok(())
     }
 
-    /// Makes every table hold `wanted` (`NONE` withdraws), building again those that ask for it. Where
+    /// Makes every table hold `wanted` (`NONE` withdraws), rebuilding those that require it. Where
     /// one refuses, the others take back what they have: then all are as before.
     ///
     /// # Errors
     /// The first that refused, and why.
     ///
     /// # Panics
-    /// When the way back is refused too, or store and oracle differ.
+    /// When undoing is refused too, or store and oracle differ.
     pub fn apply(
         &mut self,
         wanted: &[(Prefix<A>, NextHopId)],
@@ -203,7 +203,7 @@ impl<A: Addr> Fleet<A> {
         change
     }
 
-    /// Asks every table for each address, in batches, and compares with the store. With `closely` also
+    /// Looks each address up in every table, in batches, and compares with the store. With `closely` also
     /// alone and explained, and the store with the oracle. The first wrong answer of each table that
     /// gave one, in the order of the members.
     ///

@@ -30,17 +30,17 @@ use crate::registry::Rows;
 use crate::routes::RouteStore;
 use crate::snapshot::{self, Snapshot};
 
-/// Of a saved table.
+/// Routes of a saved table.
 const ROUTES: usize = 200;
 /// Bytes of a forgery.
 const FORGERY: usize = 8;
-/// Of a file: the header of a structure with three regions.
+/// Bytes of a file's header: that of a structure with three regions.
 const HEADER_BYTES: usize = 272;
-/// Addresses that are also asked alone.
+/// Addresses that are also looked up alone.
 const ALONE: usize = 500;
 
 /// What must hold of any bytes: a snapshot with these forgeries is refused, or its table gives some answer to each
-/// question, the same one however it is asked.
+/// address, the same one however it is looked up.
 ///
 /// # Panics
 /// Where it does not hold.
@@ -124,8 +124,8 @@ fn place() -> std::path::PathBuf {
     folder.join(format!("fingerpost-forged-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
 }
 
-/// What must hold of a reader of damaged memory: it answers, the same one at a time and all together, and has no end
-/// of nothing that it tells.
+/// What must hold of a reader of damaged memory: it answers, the same one at a time and all together, and
+/// all that it lists ends.
 ///
 /// # Panics
 /// Where it does not hold.

@@ -1,4 +1,4 @@
-//! Bytes to routes, changes and questions, for every row of the registry: what a fuzzer drives.
+//! Bytes to routes, changes and lookups, for every row of the registry: what a fuzzer drives.
 //!
 //! The fuzz target, the soak without one and the replay of old findings all call [`drive`]. What it
 //! does follows from the bytes alone, so a finding is one file.

@@ -21,13 +21,13 @@ pub struct Rig<'a, A: Addr> {
     pub algorithm: &'a Algorithm<A>,
     /// What the table should hold.
     pub routes: RouteStore<A>,
-    /// The same, told independently.
+    /// Independent copy of the routes.
     pub oracle: Oracle<A>,
     /// The writer.
     pub table: Box<dyn Table<A>>,
     /// The reader last published.
     pub lookup: Arc<dyn Lookup<A>>,
-    /// How often `apply` asked to build again.
+    /// Number of times that `apply` required a rebuild.
     pub rebuilds: usize,
 }
 
@@ -35,7 +35,7 @@ impl<'a, A: Addr> Rig<'a, A> {
     /// Builds a table from the heap.
     ///
     /// # Errors
-    /// What the algorithm says.
+    /// That of the algorithm.
     pub fn new(
         algorithm: &'a Algorithm<A>,
         routes: &[(Prefix<A>, NextHopId)],
@@ -47,11 +47,11 @@ impl<'a, A: Addr> Rig<'a, A> {
         Ok(Self { algorithm, routes: store, oracle, table, lookup, rebuilds: 0 })
     }
 
-    /// Makes the table hold `wanted` (`NONE` withdraws), building again when it asks for that. On an
+    /// Makes the table hold `wanted` (`NONE` withdraws), rebuilding when it requires that. On an
     /// error store and oracle are as before.
     ///
     /// # Errors
-    /// What the algorithm says, but for [`UpdateError::Rebuild`].
+    /// That of the algorithm, but for [`UpdateError::Rebuild`].
     pub fn apply(
         &mut self,
         wanted: &[(Prefix<A>, NextHopId)],
@@ -63,10 +63,10 @@ impl<'a, A: Addr> Rig<'a, A> {
         }
     }
 
-    /// As [`Rig::apply`], but never builds.
+    /// [`Rig::apply`] without rebuilding.
     ///
     /// # Errors
-    /// What the algorithm says.
+    /// That of the algorithm.
     pub fn apply_in_place(
         &mut self,
         wanted: &[(Prefix<A>, NextHopId)],
@@ -77,10 +77,10 @@ impl<'a, A: Addr> Rig<'a, A> {
         self.settle(&changes, result)
     }
 
-    /// As [`Rig::apply`], but always builds.
+    /// [`Rig::apply`] by rebuilding.
     ///
     /// # Errors
-    /// What the algorithm says.
+    /// That of the algorithm.
     pub fn apply_by_building(
         &mut self,
         wanted: &[(Prefix<A>, NextHopId)],
@@ -114,7 +114,7 @@ impl<'a, A: Addr> Rig<'a, A> {
         change
     }
 
-    /// Asks for each address alone, explained and in batches, and compares with the oracle.
+    /// Looks each address up alone, explained and in batches, and compares with the oracle.
     ///
     /// # Panics
     /// At the first wrong answer.
@@ -146,7 +146,7 @@ impl<'a, A: Addr> Rig<'a, A> {
     }
 }
 
-/// The same bytes somewhere else, as a saved and re-opened table would be.
+/// Copy of the bytes somewhere else, as a saved and re-opened table would be.
 ///
 /// # Panics
 /// When the heap is exhausted.
@@ -175,7 +175,7 @@ impl Memory for FailingMemory {
     }
 }
 
-/// Readers that hold everything until they are told to let go.
+/// Readers that hold everything until they are released.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeldGrace {
     now: u64,
@@ -199,7 +199,7 @@ impl Grace for HeldGrace {
     }
 }
 
-/// Real readers: each says between two batches how far it has come.
+/// Real readers: each reports its epoch between two batches.
 #[derive(Clone, Debug)]
 pub struct ReaderGrace {
     shared: Arc<(AtomicU64, Vec<AtomicU64>)>,

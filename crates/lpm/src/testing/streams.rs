@@ -21,7 +21,7 @@ pub enum Stream {
     Anywhere,
     /// A random host in a random prefix: what real traffic is nearer to.
     Announced,
-    /// Beside or at an end of a random prefix.
+    /// Addresses beside or at an end of a random prefix.
     Edges,
 }
 

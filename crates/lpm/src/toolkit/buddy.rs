@@ -3,7 +3,7 @@
 //! Source: Knowlton's buddy system (CACM 1965). Differs: a block of any size starts where the power of
 //!         two that holds it would, and what that has too much is free at once. So nothing is lost to
 //!         rounding, a block of at most a line lies in one line, and a longer one starts on one.
-//! Shape:  a bitmap of the free blocks of each size, with bitmaps above it that say where to look; some
+//! Shape:  a bitmap of the free blocks of each size, with bitmaps above it that index them; some
 //!         two bits a unit, kept by the writer
 //! Cost:   taking and giving back are some dozens of instructions: no search, no tree, no allocation
 //!

@@ -14,7 +14,7 @@ pub(crate) type Block = (u32, u32);
 
 /// The space of one region.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct Extents {
     used: u32,
     waiting: u32,
     by_base: BTreeMap<u32, u32>,
@@ -22,7 +22,7 @@ pub(crate) struct Room {
     queue: VecDeque<(Epoch, Vec<Block>)>,
 }
 
-impl Room {
+impl Extents {
     /// Space from 0 to `capacity`, of which the first `used` units are taken.
     pub(crate) fn new(capacity: u32, used: u32) -> Self {
         let mut room = Self { used: capacity, ..Self::default() };
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn blocks_never_overlap_and_all_comes_back() {
         const CAPACITY: u32 = 5000;
-        let mut room = Room::new(CAPACITY, 100);
+        let mut room = Extents::new(CAPACITY, 100);
         room.give((0, 100));
         let mut held: Vec<Block> = Vec::new();
         let mut taken = vec![false; CAPACITY as usize];
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_readers_hold_is_not_given_again() {
-        let mut room = Room::new(10, 0);
+        let mut room = Extents::new(10, 0);
         let mut grace = HeldGrace::default();
         let block = (room.take(10).unwrap(), 10);
         room.retire(vec![block], &mut grace);

@@ -2,22 +2,22 @@
 //!
 //! The writer's own bookkeeping. Small blocks (up to 8 words) share lines; a line is known by a byte
 //! of which words are taken, and stands in the list of the longest gap it has. Longer blocks take
-//! whole lines from a [`Room`]. Taking and giving a small block is a few instructions, because an
+//! whole lines from a [`Extents`]. Taking and giving a small block is a few instructions, because an
 //! update does both.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::mem::LINE_BYTES;
-use crate::toolkit::extents::Room;
+use crate::toolkit::extents::Extents;
 
 /// Words of 8 bytes in a cache line.
 pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// Where the blocks of the heap are. All places and sizes are in words.
 #[derive(Debug)]
-pub(crate) struct Space {
-    lines: Room,
+pub(crate) struct LineSpace {
+    lines: Extents,
     /// Which words of a line small blocks have taken.
     taken: Vec<u8>,
     /// The list in which a line stands, and its neighbours there.
@@ -43,7 +43,7 @@ struct Gaps {
     first: [u8; LINE_WORDS + 1],
 }
 
-/// By the byte of a line.
+/// Gaps by the byte of a line.
 #[allow(clippy::cast_possible_truncation, reason = "at most 8")]
 static GAPS: [Gaps; 256] = {
     let mut all = [const { Gaps { longest: 0, first: [0; LINE_WORDS + 1] } }; 256];
@@ -70,13 +70,13 @@ static GAPS: [Gaps; 256] = {
 };
 
 #[allow(clippy::cast_possible_truncation, reason = "regions are smaller than 2^32 words")]
-impl Space {
+impl LineSpace {
     /// A heap of so many words, of which the first `used` are never given out.
     pub(crate) fn new(capacity: usize, used: usize) -> Self {
         let lines = capacity / LINE_WORDS;
         let first = used.div_ceil(LINE_WORDS).min(lines);
         Self {
-            lines: Room::new(lines as u32, first as u32),
+            lines: Extents::new(lines as u32, first as u32),
             taken: vec![0; lines],
             links: vec![Link { list: 0, next: NIL, before: NIL }; lines],
             heads: [NIL; LINE_WORDS + 1],
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn blocks_keep_to_their_lines_and_all_comes_back() {
         const CAPACITY: usize = 4096;
-        let mut space = Space::new(CAPACITY, 20);
+        let mut space = LineSpace::new(CAPACITY, 20);
         let mut owner = vec![false; CAPACITY];
         let mut held: Vec<(u32, usize)> = Vec::new();
         let mut rng = Rng::new(1);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_tightest_gap_is_taken() {
-        let mut space = Space::new(64, 0);
+        let mut space = LineSpace::new(64, 0);
         let (a, b) = (space.take(6).unwrap(), space.take(4).unwrap());
         assert_ne!(a / 8, b / 8, "6 and 4 words do not share a line of 8");
         assert_eq!(space.take(2), Some(a + 6));

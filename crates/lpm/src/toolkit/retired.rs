@@ -6,21 +6,21 @@ use crate::lookup::{Epoch, Grace};
 
 /// Blocks of memory, each with the epoch that must pass before it is used again.
 #[derive(Debug)]
-pub(crate) struct Waiting<B>(VecDeque<(Epoch, B)>);
+pub(crate) struct Retired<B>(VecDeque<(Epoch, B)>);
 
-impl<B> Default for Waiting<B> {
+impl<B> Default for Retired<B> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<B> Waiting<B> {
+impl<B> Retired<B> {
     /// One more, unlinked at `epoch`: what [`Grace::retire`] gave, not before that of the last one.
     pub(crate) fn push(&mut self, epoch: Epoch, block: B) {
         self.0.push_back((epoch, block));
     }
 
-    /// The first, if it has passed. `passed` is the epoch that was found to have: to ask takes a fence, and
+    /// The first, if it has passed. `passed` is the epoch that was found to have: a check takes a fence, and
     /// what a step unlinked has one epoch. It starts as `None` and is kept for the next call.
     pub(crate) fn pop(&mut self, grace: &dyn Grace, passed: &mut Option<Epoch>) -> Option<B> {
         let &(epoch, _) = self.0.front()?;
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn blocks_come_back_in_order_once_their_epoch_has_passed() {
-        let (mut grace, mut waiting) = (HeldGrace::default(), Waiting::default());
+        let (mut grace, mut waiting) = (HeldGrace::default(), Retired::default());
         let first = grace.retire();
         [1, 2].into_iter().for_each(|block| waiting.push(first, block));
         assert_eq!(waiting.pop(&grace, &mut None), None);

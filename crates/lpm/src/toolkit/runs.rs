@@ -30,7 +30,7 @@ impl Runs {
         self.count += 1;
     }
 
-    /// One more run, unless what it says goes on from the run before. A tail never goes on: its result
+    /// One more run, unless it continues the run before. A tail never does: its result
     /// is no answer's.
     pub(crate) fn push_new(&mut self, slot: u32, result: u32) {
         if self.count == 0 || self.results[self.count - 1] != result {

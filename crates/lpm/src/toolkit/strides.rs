@@ -20,14 +20,14 @@ use core::mem;
 use crate::addr::{Addr, Prefix};
 use crate::intervals::{Serving, sweep_routes};
 use crate::lookup::{Change, Grace, Routes};
-use crate::toolkit::extents::{Block, Room};
+use crate::toolkit::extents::{Block, Extents};
 
 /// Slots of a block.
 pub(crate) const SLOTS: usize = 256;
 /// Bits that a block consumes.
 const STRIDE: u8 = 8;
 
-/// What a slot says.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The answer, as the structure keeps it; 0 is no route.
@@ -50,9 +50,9 @@ pub(crate) trait Tables<A: Addr> {
     const MERGES: bool;
     /// Whether a block all of whose slots give this answer may become a slot that ends at `end` bits.
     fn folds(leaf: u32, end: u8) -> bool;
-    /// From which space the blocks of a level (at least 1) are taken.
+    /// Space that the blocks of a level (at least 1) are taken from.
     fn room(level: usize) -> usize;
-    /// What a slot says.
+    /// Reads a slot.
     fn read(&self, level: usize, cell: usize) -> Slot;
     /// Changes a slot by one store, which is ordered after all earlier ones (release).
     fn write(&self, level: usize, cell: usize, slot: Slot);
@@ -136,10 +136,10 @@ struct Write {
 }
 
 /// The writer of such tables.
-pub(crate) struct Plies<A: Addr, T: Tables<A>> {
+pub(crate) struct StrideWriter<A: Addr, T: Tables<A>> {
     tables: Arc<T>,
-    rooms: Vec<Room>,
-    /// Of the step at hand: what to write, blocks taken, blocks unlinked (by space), and slots whose
+    rooms: Vec<Extents>,
+    /// Writes of the step at hand, blocks taken, blocks unlinked (by space), and slots whose
     /// block was changed inside, deepest first.
     writes: Vec<Write>,
     taken: Vec<(usize, u32)>,
@@ -152,22 +152,22 @@ pub(crate) struct Plies<A: Addr, T: Tables<A>> {
 /// No block is left.
 pub(crate) struct Full;
 
-impl<A: Addr, T: Tables<A>> Plies<A, T> {
+impl<A: Addr, T: Tables<A>> StrideWriter<A, T> {
     /// Fills tables that are all zeros and have room for `capacities` blocks; `None` when that is too
     /// little.
     pub(crate) fn new(tables: Arc<T>, capacities: &[u32], cuts: &Cuts<A>) -> Option<Self> {
-        let mut plies = Self {
+        let mut tables = Self {
             tables,
-            rooms: capacities.iter().map(|&capacity| Room::new(capacity, 0)).collect(),
+            rooms: capacities.iter().map(|&capacity| Extents::new(capacity, 0)).collect(),
             writes: Vec::new(),
             taken: Vec::new(),
             unlinked: vec![Vec::new(); T::ROOMS],
             entered: Vec::new(),
             cuts: Cuts(Vec::new()),
         };
-        plies.fill(0, 0, (A::MIN, A::MAX), &cuts.0, Place::New).ok()?;
-        plies.taken.clear();
-        Some(plies)
+        tables.fill(0, 0, (A::MIN, A::MAX), &cuts.0, Place::New).ok()?;
+        tables.taken.clear();
+        Some(tables)
     }
 
     /// The tables.

@@ -1,4 +1,4 @@
-//! By length: a sorted list of prefixes for each length, asked from the longest on.
+//! Lists by length: sorted prefixes of each length, searched from the longest on.
 //!
 //! Source: the obvious scheme, before hashing (Waldvogel, Varghese, Turner, Plattner, SIGCOMM 1997).
 //! Shape:  ends [u32; 34]: where the list of each length ends, longest first, after a 0;
@@ -96,7 +96,7 @@ impl Lookup<u32> for Reader {
     }
 }
 
-/// The writer keeps nothing: any change asks for a new table.
+/// The writer keeps nothing: any change requires a rebuild.
 struct Writer(Arc<Reader>);
 
 impl Table<u32> for Writer {

@@ -8,7 +8,7 @@ mod by_length;
 use fingerpost_lpm::testing::{Shape, agree, conformance, table};
 use fingerpost_lpm::{LpmTable, Module, NextHopId, Prefix};
 
-/// As in `algo/mod.rs`.
+/// Registry, as in `algo/own/mod.rs`.
 static ALGORITHMS: &[Module] = &[by_length::MODULE];
 
 #[test]

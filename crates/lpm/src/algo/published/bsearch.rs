@@ -248,7 +248,7 @@ impl<A: Split> Lookup<A> for Reader<A> {
     }
 }
 
-/// Writer state: none. Any change asks for a new table.
+/// Writer state: none. Any change requires a rebuild.
 struct Sorted<A: Split>(Arc<Reader<A>>);
 
 impl<A: Split> Table<A> for Sorted<A> {

@@ -2,7 +2,7 @@
 //!
 //! Source: radix4_lockless and radix6_lockless of FreeBSD 13 (A. Chernikov), over BSD's radix tree.
 //!         Differs: an entry links to the route that covers its own, which a copy that never changes
-//!         can know; so no lists of masks hang on the way up, and a failed match climbs covers only.
+//!         can know; so no lists of masks hang above a leaf, and a failed match climbs covers only.
 //! Shape:  entries [[u64; 8]; n + 1]: one a route, by address, then length; entry 0 holds the root
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //! Limits: 2^31 - 2 routes
 //! Wins:   small tables that hold still. Weak: everything larger: each step may miss
 //!
-//! The way down only tests bits, so the leaf at its end need not hold the address. But every prefix that
-//! holds the address also holds the leaf's: up to its length, no branching on the way told the two apart.
+//! The descent only tests bits, so the leaf at its end need not hold the address. But every prefix that
+//! holds the address also holds the leaf's: up to its length, no branching of the descent separates the two.
 //! So the answer is the longest cover of the leaf that is no longer than what they have in common.
 
 use alloc::boxed::Box;
@@ -73,7 +73,7 @@ type Counts = Head<2>;
 
 const ENTRIES: usize = 1;
 const NAMES: [&str; 2] = [HEAD, "entries"];
-/// Of a link: the rest is an entry, not a branching.
+/// Flag of a link: the rest is an entry, not a branching.
 const LEAF: u32 = 1 << 31;
 /// No entry, and no branching; entry 0 is the root's.
 const NIL: u32 = 0;
@@ -152,7 +152,7 @@ fn next<A: Addr>(line: &Line, addr: A) -> u32 {
     fields::link(line, addr.bits(fields::bit(line), 1))
 }
 
-/// From a leaf up to the answer.
+/// Answer from a leaf upwards.
 #[inline(always)]
 fn climb<A: Addr>(lines: &[Line], mut at: u32, addr: A) -> NextHopId {
     let common = common(&lines[at as usize], addr);
@@ -259,7 +259,7 @@ impl<A: Addr> Lookup<A> for Reader<A> {
     }
 }
 
-/// Writer state: none. Any change asks for a new table.
+/// Writer state: none. Any change requires a rebuild.
 struct Copy<A: Addr>(Arc<Reader<A>>);
 
 impl<A: Addr> Table<A> for Copy<A> {

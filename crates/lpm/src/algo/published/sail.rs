@@ -1,4 +1,4 @@
-//! SAIL: tables for the first 16, the next 8 and the last 8 bits; answers apart from where to go on.
+//! SAIL: tables for the first 16, the next 8 and the last 8 bits; answers apart from chunk numbers.
 //!
 //! Source: Yang and others, SIGCOMM 2014: SAIL_L, pushed to levels 16, 24 and 32. Differs: next hops
 //!         have 16 bits and chunk numbers 31 and 32 (theirs 8, 15 and 16, which a synthetic table of the
@@ -28,7 +28,7 @@ use crate::lookup::{
 };
 use crate::mem::{Cells, Masked, Memory, Region, prefetch, region_named};
 use crate::next_hop_id::NextHopId;
-use crate::toolkit::strides::{Cuts, Full, Plies, SLOTS, Slot, Tables};
+use crate::toolkit::strides::{Cuts, Full, SLOTS, Slot, StrideWriter, Tables};
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {
@@ -56,7 +56,7 @@ fn fitness(stats: &TableStats) -> u8 {
 }
 
 const MAX_HOP: u32 = 0xffff;
-/// Of an entry of level 16: the rest is the number of a chunk.
+/// Flag of an entry of level 16: the rest is the number of a chunk.
 const CHUNK: u32 = 1 << 31;
 const LAYOUT: u64 = stamp(b"fpsa", 4, 1);
 
@@ -150,9 +150,9 @@ impl Tables<u32> for Reader {
             _ => Slot::Leaf(u32::from(view.hops32.at(cell + SLOTS).load(Relaxed))),
         }
     }
-    /// On level 24 two arrays change. A reader that finds no next hop reads the chunk number after it,
+    /// Writes two arrays on level 24. A reader that finds no next hop reads the chunk number after it,
     /// so the number goes first; and where a next hop takes over, the number stays for those who are
-    /// on their way.
+    /// between the two.
     #[inline(always)]
     fn write(&self, level: usize, cell: usize, slot: Slot) {
         let narrow = |hop: u32| u16::try_from(hop).expect("next hops are checked");
@@ -180,7 +180,7 @@ impl Tables<u32> for Reader {
 const GROUP: usize = 64;
 
 impl View<'_> {
-    /// Cell of an address in a chunk of level 24. All loads on the way acquire: they pair with the
+    /// Cell of an address in a chunk of level 24. All loads acquire: they pair with the
     /// release stores of `write`, before which what they lead to was filled.
     #[inline(always)]
     fn cell24(entry: u32, addr: u32) -> usize {
@@ -212,7 +212,7 @@ impl View<'_> {
         NextHopId(u32::from(self.hops32.at(Self::cell32(chunk, addr)).load(Relaxed)))
     }
 
-    /// Level by level; who goes on is collected without a branch.
+    /// Looks a group up level by level; those that continue are collected without a branch.
     fn group(&self, addrs: &[u32], out: &mut [NextHopId]) {
         let mut going = [0; GROUP];
         let mut cells = [0; GROUP];
@@ -311,7 +311,7 @@ impl Lookup<u32> for Reader {
 }
 
 struct Writer {
-    plies: Plies<u32, Reader>,
+    plies: StrideWriter<u32, Reader>,
     prefixes: usize,
 }
 
@@ -335,7 +335,7 @@ fn make(
     let reader = Arc::new(Reader::new(head, regions, chunks24, chunks32));
     let capacity = |chunks: usize| u32::try_from(chunks).expect("at most 2^25 chunks");
     let capacities = [capacity(chunks24), capacity(chunks32 - 1)];
-    let plies = Plies::new(reader, &capacities, &cuts).expect("the chunks were counted");
+    let plies = StrideWriter::new(reader, &capacities, &cuts).expect("the chunks were counted");
     let writer = Writer { plies, prefixes: routes.stats().prefixes };
     writer.count();
     Ok(Box::new(writer))

@@ -2,7 +2,7 @@
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Of the heap's words, those from `last` on are at least [`reach`], so that a chunk that starts at
-//!    `last` or before ends inside, whatever its bitmap says. Seen by [`Heap::new`]; neither changes.
+//!    `last` or before ends inside, whatever its bitmap holds. Ensured by [`Heap::new`]; neither changes.
 //! 2. Each base is at most `last` less the greatest entry, or 0 and entries are cut to `last`: so what
 //!    [`Chunks::place`] gives is at most `last`. Bases are this program's own copy.
 //! 3. The places of a [`Staged`] are 0 or what `place` gave for the chunks it holds.
@@ -147,7 +147,7 @@ impl<'a, E: Entry, W: Width> Chunks<'a, E, W> {
         if E::MAX == u32::MAX { entry.min(self.last) } else { base + entry }
     }
 
-    /// What the chunk at this word says of an address.
+    /// Answer of the chunk at this word for an address.
     ///
     /// # Safety
     /// `place` is at most `last`.
@@ -189,7 +189,7 @@ pub(super) struct Staged<'a, E, W, const N: usize> {
 const TURN: usize = 8;
 
 impl<'a, E: Entry, W: Width, const N: usize> Staged<'a, E, W, N> {
-    /// Asks for the chunks that the entries of these addresses lead to.
+    /// Prefetches the chunks that the entries of these addresses lead to.
     #[inline(always)]
     pub(super) fn ask(&mut self, addrs: &[u32; N], entry: impl Fn(u32) -> u32) {
         // A copy, which stays in registers; what stands beside the places would be read for each.
@@ -206,7 +206,7 @@ impl<'a, E: Entry, W: Width, const N: usize> Staged<'a, E, W, N> {
         rest.iter_mut().zip(rest_addrs).for_each(|(place, &addr)| one(place, addr));
     }
 
-    /// What the chunks say of the addresses; returns the bits that any result has.
+    /// Looks the addresses up in their chunks; returns the bits that any result has.
     #[inline(always)]
     pub(super) fn results(&self, addrs: &[u32; N], out: &mut [NextHopId; N]) -> u32 {
         let chunks = self.chunks;

@@ -1,4 +1,4 @@
-//! Bitmap chunks: one read of a direct table, one of a chunk that says by a bitmap where answers change.
+//! Bitmap chunks: one read of a direct table, one of a chunk whose bitmap marks where answers change.
 //!
 //! Source: our own. DXR's direct table (Zec, Rizzo, Mikuc, CCR 2012) in front of Lulea's run
 //!         bitmaps (Degermark et al., SIGCOMM 1997), without a tag: an entry whose whole /18 has one
@@ -7,7 +7,7 @@
 //!         if below the end of the sinks, else counted from the base of the /6 (u32, counted from the
 //!         start, where a /6 or the sinks take more than 512 KiB); bases [u32; 64]; heap [u64; n]: the
 //!         sinks, then the chunks by /6; tails [64 bytes; m]: the /24s that hold longer prefixes
-//! Cost:   lookup two reads in two cache lines up to /24, four with a longer prefix in the way; a change
+//! Cost:   lookup two reads in two cache lines up to /24, four with a longer prefix; a change
 //!         to a /p writes one chunk (p >= 18) or those of 2^(18-p) entries, each published by one store
 //! Limits: IPv4; next hops below 2^22; results of 16 bits, or of 32 when next hops need them
 //! Wins:   full tables, uniform and announced addresses alike, in batches and one at a time; changed in
@@ -244,7 +244,7 @@ impl<E: Entry, W: Width> Reader<E, W> {
         NextHopId(results.at(((at + TAIL_HEAD) * W::PER_WORD + rank).saturating_sub(1)).get())
     }
 
-    /// Asks for what [`Reader::tail`] will read first.
+    /// Prefetches what [`Reader::tail`] reads first.
     #[inline(always)]
     fn ask_for_tail(&self, result: u32) {
         self.tail_words.view().prefetch((result & !W::TAIL) as usize * LINE_WORDS);
@@ -306,7 +306,7 @@ struct Batch<'a, E, W> {
 type Tails = [u64; SPAN / 64];
 
 impl<E: Entry, W: Width> Reader<E, W> {
-    /// The entries of a group, and asks for their chunks.
+    /// Reads the entries of a group and prefetches their chunks.
     #[inline(always)]
     fn ask<const N: usize>(&self, staged: &mut Staged<'_, E, W, N>, addrs: &[u32; N]) {
         let view = self.view();
@@ -363,7 +363,7 @@ impl<E: Entry, W: Width> Reader<E, W> {
         }
     }
 
-    /// Each group is asked for before the one ahead of it is finished.
+    /// Each group is prefetched before the one ahead of it is finished.
     #[inline(always)]
     fn groups(&self, groups: &[[u32; GROUP]], outs: &mut [[NextHopId; GROUP]], tails: &mut Tails) {
         let (mut even, mut odd) = (self.view().stage(), self.view().stage());
@@ -518,7 +518,7 @@ mod tests {
         out
     }
 
-    /// Both compilations give the same answers as the steps told one by one, in each form; and batches
+    /// Both compilations give the same answers as the steps of `explain`, in each form; and batches
     /// of all lengths as whole ones.
     #[test]
     fn twins() {

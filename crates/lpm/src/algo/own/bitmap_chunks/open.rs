@@ -73,7 +73,7 @@ fn open_as<E: Entry, W: Width>(
 }
 
 impl<E: Entry, W: Width> Reader<E, W> {
-    /// That every sink says its next hop, and every chunk and tail is inside its region and starts with
+    /// Checks that every sink holds its next hop, and that every chunk and tail lies inside its region and starts with
     /// a run.
     fn check(&self) -> Result<(), FormatError> {
         let (words, results) = (self.regions[HEAP].u64s(), W::slice(&self.regions[HEAP]));

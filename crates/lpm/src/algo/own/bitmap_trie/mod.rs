@@ -1,4 +1,4 @@
-//! Bitmap trie: a direct table on 18 bits, then chunks of 6 bits that say by a bitmap where answers change.
+//! Bitmap trie: a direct table on 18 bits, then chunks of 6 bits whose bitmap marks where answers change.
 //!
 //! Source: our own. Lulea's run bitmaps (Degermark et al., SIGCOMM 1997) in a trie of one stride, behind a
 //!         direct table as DXR has it (Zec, Rizzo, Mikuc, CCR 2012). Made so that a program in the kernel
@@ -82,7 +82,7 @@ const LAST_ENTRY: u32 = (1 << TABLE) - 1;
 const DEFAULT: usize = TOPS + GLOBAL as usize;
 /// Entries, to the end of a line.
 const ENTRIES: usize = TOPS + 16;
-/// Most chunks on a way: from bit 3 on.
+/// Most chunks of a lookup: from bit 3 on.
 const LEVELS: u8 = (128 - TOP).div_ceil(STRIDE);
 
 const LAYOUT: u64 = stamp(b"fpbt", TABLE, 1);
@@ -172,7 +172,7 @@ impl View<'_> {
         self.entries.at(2 * place + 1 + runs.count_ones() as usize).load(Acquire)
     }
 
-    /// The answer of the last entry on a way. One that leads on even so is of damaged memory.
+    /// Answer of the last entry of a lookup. An entry that still refers to a chunk is damaged.
     #[inline(always)]
     fn settle(&self, entry: u32) -> u32 {
         let hop = select_unpredictable(entry == 0, self.direct[DEFAULT].load(Relaxed), entry);
@@ -236,7 +236,7 @@ struct Batch<'a> {
 }
 
 impl View<'_> {
-    /// Asks for the entries of a group.
+    /// Prefetches the entries of a group.
     #[inline(always)]
     fn ask(&self, addrs: &[u128]) {
         addrs.iter().for_each(|&addr| prefetch(&self.direct[start(addr).0]));
@@ -414,7 +414,7 @@ mod tests {
         if e == 0 { direct[(1 << 18) + 1].load(Relaxed) } else { e }
     }
 
-    /// Both compilations, the steps told one by one and the drawing give the same answers; batches of all
+    /// Both compilations, the steps of `explain` and the drawing give the same answers; batches of all
     /// lengths the same as whole ones.
     #[test]
     fn twins() {
@@ -447,7 +447,7 @@ mod tests {
         }
     }
 
-    /// A way to a host is as long as the head says, on both sides of the direct table.
+    /// A lookup of a host route takes as many steps as the head states, on both sides of the direct table.
     #[test]
     fn the_longest_ways() {
         for (addr, chunks) in [("2001:db8::1", 18), ("fe80::1", 21), ("::", 21), ("3fff::", 18)] {
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// Ways that end nowhere, too deep, outside or where another does.
+    /// Entries that refer to nothing, too deep, outside, or to the chunk of another.
     #[test]
     fn damaged_ways_are_refused() {
         let host = |addr| (Prefix::host(addr), NextHopId(5));

@@ -20,11 +20,11 @@ pub(super) type Line = [AtomicU64; 8];
 
 /// Counts the thresholds of a line that are below a key.
 pub(super) trait Below: Copy {
-    /// Of the last 12.
+    /// Thresholds below the key among the last 12.
     fn upper12(self, line: &Line, key: u16) -> usize;
-    /// Of the last 16.
+    /// Thresholds below the key among the last 16.
     fn upper16(self, line: &Line, key: u16) -> usize;
-    /// Of all 32.
+    /// Thresholds below the key among all 32.
     fn count32(self, line: &Line, key: u16) -> usize;
     /// Which of up to 64 entries, a multiple of 8, have this bit.
     fn having(self, entries: &[u32], bit: u32) -> u64;
@@ -126,7 +126,7 @@ mod x86 {
                 #[inline(always)]
                 pub(super) fn new() -> Self {
                     // Invariant 1; `detect` is a load and a compare.
-                    assert!(Simd::detect() >= Simd::$level, "a reader asks for what there is");
+                    assert!(Simd::detect() >= Simd::$level, "a reader uses what the CPU has");
                     Self(())
                 }
 

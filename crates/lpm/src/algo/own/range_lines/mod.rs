@@ -27,7 +27,7 @@
 //! ```
 //!
 //! A threshold is the start of the next range less one; an unused one is the greatest value. The place of a key is the number of thresholds below it: so what is unused is never
-//! counted, not even by a key of all ones. Next hop 0 stands for what ::/0 says, in a word of the head:
+//! counted, not even by a key of all ones. Next hop 0 stands for the default route, in a word of the head:
 //! the default route changes by one store. A node, line or tail never changes once readers can reach it
 //! (but for the entries of a node), and is used again only when none can.
 
@@ -80,7 +80,7 @@ const PAGE_UNITS: u32 = 512;
 /// Units and thresholds of a line.
 const LINE_UNITS: u32 = 8;
 const ROOT: usize = 32;
-/// Ways out of a root.
+/// Children of a root.
 const FAN: usize = ROOT + 1;
 /// Lines of a whole tree of each depth.
 const WHOLE: [usize; 4] = [1, 1 + FAN, 1 + FAN * (1 + FAN), 1 + FAN * (1 + FAN * (1 + FAN))];
@@ -270,7 +270,7 @@ impl<'a, W: Width> View<'a, W> {
         self.words.at(2 * unit + 1 + above.count_ones() as usize).load(Acquire)
     }
 
-    /// From a root to the child that holds the key; its line and depth as an entry.
+    /// Child of a root that holds the key: its line and depth as an entry.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "at most 33 * 1123 lines")]
     fn child(&self, below: impl Below, entry: u32, half: u64) -> u32 {
@@ -279,7 +279,7 @@ impl<'a, W: Width> View<'a, W> {
         entry.wrapping_add((((1 + place * stride) << 2) - 1) as u32)
     }
 
-    /// The same from a root of depth 1, as most are.
+    /// Child of a root of depth 1, as most are.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "at most 32")]
     fn last_child(&self, below: impl Below, entry: u32, half: u64) -> u32 {
@@ -287,14 +287,14 @@ impl<'a, W: Width> View<'a, W> {
         entry + (place << 2) + 3
     }
 
-    /// What a leaf says.
+    /// Answer of a leaf.
     #[inline(always)]
     fn leaf(&self, below: impl Below, line: usize, half: u64) -> u32 {
         let place = W::place(below, self.lines.at(line), key(half));
         W::result(*self, line, place)
     }
 
-    /// From a page entry to a next hop or the number of a tail.
+    /// Next hop of a page entry, or the number of its tail.
     #[inline(always)]
     fn descend(&self, below: impl Below, entry: u32, half: u64) -> u32 {
         if entry & DIRECT != 0 {
@@ -377,7 +377,7 @@ impl<'a, W: Width> View<'a, W> {
         (rest, rest_out)
     }
 
-    /// Each stage for all keys, asking for the line of the next. Nothing branches on an address. The
+    /// Each stage runs for all keys and prefetches the line of the next. Nothing branches on an address. The
     /// loops that are but arithmetic are for vectors.
     #[inline(always)]
     fn group<const N: usize>(
@@ -552,7 +552,7 @@ impl<W: Width> Lookup<u128> for Reader<W> {
 }
 
 impl<W: Width> View<'_, W> {
-    /// The way of [`View::single`], told; each line that is read is a step.
+    /// [`View::single`] with a step for each line read.
     fn explain(&self, addr: u128, step: &mut dyn FnMut(&Step)) -> NextHopId {
         let half = half(addr);
         let mut tell = |region: usize, offset: usize, value: u64, note: &'static str| {

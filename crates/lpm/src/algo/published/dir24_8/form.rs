@@ -15,7 +15,7 @@ pub(super) trait Form: Send + Sync + 'static {
     type Cell: Cell + Send;
     /// The greatest next hop.
     const MAX_HOP: u32;
-    /// How many blocks an entry can tell apart.
+    /// Most blocks that an entry can number.
     const MAX_BLOCKS: usize;
     /// Which layout this is.
     const LAYOUT: u64;
@@ -55,7 +55,7 @@ pub(super) struct Wide;
 /// rte_lpm: `[ length, 6 | extended, 1 | valid, 1 | next hop or block, 24 ]`.
 pub(super) struct Lengths4;
 /// rte_lpm6: `[ extended, 1 | -, 1 | valid, 1 | length, 8 | next hop or block, 21 ]`. The bit that is
-/// free here says in rte_lpm6 that a block is in use.
+/// free here marks a block in use in rte_lpm6.
 pub(super) struct Lengths6;
 
 macro_rules! cell {
@@ -66,7 +66,7 @@ macro_rules! cell {
         fn load(cell: &$cell) -> u32 {
             u32::from(cell.load(Acquire))
         }
-        /// For entries that lead nowhere else.
+        /// Answer of an entry that refers to no block.
         #[inline(always)]
         fn load_relaxed(cell: &$cell) -> u32 {
             u32::from(cell.load(Relaxed))

@@ -93,7 +93,7 @@ pub(super) const MODULE: Module = Module {
 
 /// FreeBSD prefers its DPDK tables to everything else from some 500,000 IPv4 and 100,000 IPv6 routes
 /// on, and not at all below a few. Here DXR is as fast in a twentieth of the memory, so DIR-24-8 stays
-/// below it even there; and the IPv6 forms below radix: some 100 MiB are for whoever asks for them.
+/// below it even there; and the IPv6 forms below radix: some 100 MiB are for those who choose them.
 fn fitness(stats: &TableStats, full: u8) -> u8 {
     match stats.prefixes {
         0..1000 => 1,
@@ -211,8 +211,8 @@ impl Walk for u128 {
     }
 }
 
-/// Keys that go through the tables together, and how far ahead of their reads the first table is asked
-/// for: 1.3 to 1.4 times as fast as without, on small and on huge pages; 16 were a tenth slower, 32 as
+/// Keys that go through the tables together, and how far ahead of their reads the first table is
+/// prefetched: 1.3 to 1.4 times as fast as without, on small and on huge pages; 16 were a tenth slower, 32 as
 /// fast. A gather of AVX-512 was no faster than this on a Xeon with it.
 const GROUP: usize = 64;
 
@@ -235,8 +235,8 @@ impl<F: Form> View<'_, F> {
         F::hop(entry)
     }
 
-    /// Nothing branches on a single address: whether any of the group goes on does, once a level.
-    /// Asks for the first entries of `next` meanwhile, which is shorter than the group at the end.
+    /// Nothing branches on a single address: only whether any of the group continues does, once a level.
+    /// Prefetches the first entries of `next` meanwhile, which is shorter than the group at the end.
     #[inline(always)]
     fn group<A: Walk>(&self, addrs: &[A], next: &[A], out: &mut [NextHopId]) {
         // One bit tells of an entry that it is extended, so it tells of all of them together.

@@ -1,4 +1,4 @@
-//! The writer: chooses the width of entries, then leaves the work to [`Plies`].
+//! The writer: chooses the width of entries, then leaves the work to [`StrideWriter`].
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -9,7 +9,7 @@ use crate::addr::Prefix;
 use crate::error::UpdateError;
 use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
-use crate::toolkit::strides::{Cuts, Full, Plies, SLOTS};
+use crate::toolkit::strides::{Cuts, Full, SLOTS, StrideWriter};
 
 /// Blocks kept free beside a quarter of those in use.
 const SLACK_BLOCKS: usize = 64;
@@ -17,7 +17,7 @@ const SLACK_BLOCKS: usize = 64;
 const NARROW_AGAIN: usize = Narrow::MAX_BLOCKS / 4 * 3;
 
 struct Writer<A: Walk, F: Form> {
-    plies: Plies<A, Reader<A, F>>,
+    plies: StrideWriter<A, Reader<A, F>>,
     prefixes: usize,
     /// Routes whose next hop needs more than two-byte entries have.
     wide: usize,
@@ -25,7 +25,7 @@ struct Writer<A: Walk, F: Form> {
     max_hop: u32,
 }
 
-/// With entries of one form only.
+/// Builds a table with entries of one form only.
 pub(super) fn make<A: Walk, F: Form>(
     routes: &dyn Routes<A>,
     memory: &mut dyn Memory,
@@ -34,7 +34,7 @@ pub(super) fn make<A: Walk, F: Form>(
     Ok(Box::new(build::<A, F>(routes, &cuts, memory, F::MAX_HOP)?))
 }
 
-/// With two-byte entries while they hold what there is, else with four.
+/// Builds a table with two-byte entries while they suffice, else with four.
 pub(super) fn make_slim<A: Walk>(
     routes: &dyn Routes<A>,
     memory: &mut dyn Memory,
@@ -73,7 +73,7 @@ fn build<A: Walk, F: Form>(
     }
     let reader = Arc::new(Reader::new(head, top, low, blocks));
     let capacity = u32::try_from(blocks).expect("an entry has at most 31 bits for it");
-    let plies = Plies::new(reader, &[capacity], cuts).expect("the blocks were counted");
+    let plies = StrideWriter::new(reader, &[capacity], cuts).expect("the blocks were counted");
     let writer = Writer { plies, prefixes: stats.prefixes, wide, max_hop };
     writer.count();
     Ok(writer)
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(refused, Some(UpdateError::Limit { what: "blocks", max, got }));
     }
 
-    /// Through some steps, each entry tells the length of the route that gave its answer.
+    /// After some steps, each entry holds the length of the route that gave its answer.
     fn lengths<A: Walk, F: Form>(shift: u32) {
         let routes = table::<A>(Shape::Hostile, 3000, 100, 21);
         let mut store: RouteStore<A> = routes.iter().copied().collect();

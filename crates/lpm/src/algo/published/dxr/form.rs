@@ -45,7 +45,7 @@ pub(super) trait Form: Sized + Send + Sync + 'static {
     /// The fragments of an entry that is a next hop.
     const HIT: u32;
 
-    /// Of K bits, how many choose a block in the two-stage form.
+    /// Number of the K bits that choose a block in the two-stage form.
     fn split(prefixes: usize) -> u32;
 
     /// At least `mask + 1` words, a power of two.
@@ -56,7 +56,7 @@ pub(super) trait Form: Sized + Send + Sync + 'static {
     fn short_at(heap: Self::Heap<'_>, index: usize) -> Self::Short;
     /// Range `index` of those that start at word `base`.
     fn long_at(heap: Self::Heap<'_>, base: usize, index: usize) -> Self::Long;
-    /// Asks for the line of word `base`.
+    /// Prefetches the line of word `base`.
     fn prefetch(heap: Self::Heap<'_>, base: usize);
 
     /// Where a lookup starts.
@@ -66,13 +66,13 @@ pub(super) trait Form: Sized + Send + Sync + 'static {
     fn long_key(addr: Self::Addr) -> Self::Long;
     fn short_hop(range: Self::Short) -> u32;
     fn long_hop(range: Self::Long) -> u32;
-    /// What `explain` tells of a range.
+    /// Value of a range for `explain`.
     fn short_value(range: Self::Short) -> u64;
     fn long_value(range: Self::Long) -> u64;
 
     /// `first` reads the first word of the chunk, where its count stands if the entry has no room.
     fn decode(entry: u32, first: impl FnOnce(usize) -> u64) -> Entry;
-    /// As [`Form::decode`], for entries of short chunks that tell their count: those of a batch.
+    /// [`Form::decode`] for entries of short chunks that hold their count, as those of a batch.
     fn plain_short(entry: u32) -> Option<(usize, usize)>;
     /// Words of the chunk of an entry.
     fn size(entry: u32, first: impl FnOnce(usize) -> u64) -> u32;
@@ -84,7 +84,7 @@ pub(super) trait Form: Sized + Send + Sync + 'static {
     fn store(region: &Region, index: usize, word: Self::Word);
 }
 
-/// A count read from the heap: damaged memory may say anything.
+/// Count read from the heap: damaged memory may hold anything.
 #[inline(always)]
 fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -298,7 +298,7 @@ const V6_LONG: u32 = 1021;
 const V6_XL: u32 = 1022;
 const V6_LONG_HOP: u128 = (1 << 24) - 1;
 
-#[allow(clippy::cast_possible_truncation, reason = "each takes a field of the width it says")]
+#[allow(clippy::cast_possible_truncation, reason = "each takes a field of its own width")]
 impl Form for V6 {
     type Addr = u128;
     type Word = u64;
@@ -314,7 +314,7 @@ impl Form for V6 {
     const LAYOUT: u64 = stamp(b"fpdx", 6, 1);
     const HIT: u32 = 1023;
 
-    /// As for IPv4; few blocks are not uniform, however many prefixes there are.
+    /// Split as for IPv4; few blocks are not uniform, however many prefixes there are.
     fn split(prefixes: usize) -> u32 {
         let blocks = (prefixes >> 5).max(1).ilog2();
         (blocks + 26).div_ceil(2).min(15)

@@ -5,7 +5,7 @@
 //!         search does not branch on the key; a change builds the chunks it touches aside and
 //!         publishes each by one store, so that no snapshot is ever copied.
 //! Shape:  heap [u32; n] (IPv6 [u64; n]): chunks, at most 2^22 - 1 words. Equal ones are stored once and
-//!         counted. Before it, what the first K bits of the address say:
+//!         counted. Before it, what the first K bits of the address index:
 //!         `dxr16` to `dxr24`  direct [u32; 2^K]
 //!         `dxr` (K = 20; 24)  directory [u16; 2^D]: number of a block; blocks [u32; 2^(K-D) * m]: entries,
 //!                             equal blocks stored once and counted; D from 11 to 16 by the number of routes
@@ -161,7 +161,7 @@ impl<F: Form, const TWO: bool> Copy for View<'_, F, TWO> {}
 impl<F: Form, const TWO: bool> Reader<F, TWO> {
     const NAMES: [&'static str; 4] = names(TWO);
 
-    /// Of heap and blocks what a mask of all ones reaches: as much as there is, or up to twice less.
+    /// Reader of the heap and blocks that a mask of all ones reaches: all of them, or down to half.
     /// `None` where a region is too short. `split` is D.
     fn new(
         head: Counts,
@@ -452,7 +452,7 @@ impl<F: Form, const TWO: bool> Lookup<F::Addr> for Reader<F, TWO> {
     }
 }
 
-/// What tells saved tables of the two forms apart.
+/// Layout number of saved tables, different for the two forms.
 const fn layout<F: Form, const TWO: bool>() -> u64 {
     F::LAYOUT | if TWO { 1 << 15 } else { 0 }
 }

@@ -1,7 +1,7 @@
 //! The writer of DXR: cuts the changed part into chunks, shares equal ones, publishes entries.
 //!
 //! A chunk is written into free space and stays as it is until no entry refers to it and every reader
-//! has gone on. Nothing a reader sees is touched before all chunks of a step have found their place;
+//! has passed its grace period. Nothing a reader sees is touched before all chunks of a step have found their place;
 //! then each entry changes by one store. With two stages a block of entries is treated as a chunk is,
 //! and what changes by one store is its number in the directory.
 
@@ -23,11 +23,11 @@ use crate::intervals::sweep;
 use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
 use crate::next_hop_id::NextHopId;
-use crate::toolkit::extents::{Block, Room};
+use crate::toolkit::extents::{Block, Extents};
 
 /// Words that entries can address.
 const MAX_WORDS: usize = (1 << 22) - 1;
-/// Room for growth beside a quarter of the words in use.
+/// Extents for growth beside a quarter of the words in use.
 const SLACK_WORDS: usize = 1 << 14;
 /// Blocks that a directory can name, and room for growth beside a quarter of those in use.
 const MAX_BLOCKS: usize = 1 << 16;
@@ -38,7 +38,7 @@ struct Chunks<F: Form> {
     shared: Shared,
     /// All references together.
     total: usize,
-    /// As `TALLIES` names them.
+    /// Counts, in the order of `TALLIES`.
     tally: [usize; 8],
     form: core::marker::PhantomData<F>,
 }
@@ -248,13 +248,13 @@ impl<'a> Assembly<'a> {
 struct Writer<F: Form, const TWO: bool> {
     reader: Arc<Reader<F, TWO>>,
     chunks: Chunks<F>,
-    room: Room,
+    room: Extents,
     blocks: Blocks,
-    block_room: Room,
+    block_room: Extents,
     prefixes: usize,
-    /// Of the step at hand: first and last chunk, and their new entry.
+    /// First and last chunks of the step at hand, and their new entry.
     staged: Vec<(usize, usize, u32)>,
-    /// With two stages: first and last in the directory, and their new block.
+    /// First and last places in the directory of two stages, and their new block.
     staged_blocks: Vec<(usize, usize, u32)>,
     /// Kept for its memory.
     words: Vec<F::Word>,
@@ -336,7 +336,7 @@ fn build<F: Form, const TWO: bool>(
     }
     let in_range = |n: usize| u32::try_from(n).expect("below 2^22");
     let (direct, block_room) = match flat {
-        Some(direct) => (direct, Room::new(0, 0)),
+        Some(direct) => (direct, Extents::new(0, 0)),
         None => {
             let used = made.len() / blocks.len;
             let held = (used + used / 4 + SLACK_BLOCKS).next_power_of_two().min(MAX_BLOCKS);
@@ -344,7 +344,7 @@ fn build<F: Form, const TWO: bool>(
             for (cell, &entry) in region.u32s().iter().zip(&made) {
                 cell.store(entry, Relaxed);
             }
-            (region, Room::new(in_range(held), in_range(used)))
+            (region, Extents::new(in_range(held), in_range(used)))
         }
     };
     let head = Counts::new(memory, layout::<F, TWO>())?;
@@ -352,7 +352,7 @@ fn build<F: Form, const TWO: bool>(
     let reader = Reader::new(head, region, direct, directory, split);
     let mut writer = Writer {
         chunks,
-        room: Room::new(in_range(capacity), in_range(heap.len())),
+        room: Extents::new(in_range(capacity), in_range(heap.len())),
         blocks,
         block_room,
         prefixes: routes.stats().prefixes,
@@ -655,7 +655,7 @@ mod tests {
         assert_eq!((writer.room.used() as usize, writer.staged.len()), (needed, 0));
     }
 
-    /// What the number of prefixes says is near what trying all splits finds, as FreeBSD does.
+    /// The split by the number of prefixes is near the best of all splits, as in FreeBSD.
     #[test]
     fn the_split_is_near_the_best() {
         fn check<F: Form>(count: usize) {

@@ -1,4 +1,4 @@
-//! Builds the tree of PlanB: leaves from left to right, then what inner nodes say of them.
+//! Builds the tree of PlanB: leaves from left to right, then the inner nodes above them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,11 +22,11 @@ type Starts = Vec<(u64, u32)>;
 /// The intervals of a table, those inside a /64 apart.
 #[derive(Default)]
 struct Intervals {
-    /// By the first half of where each starts.
+    /// Leaves by the first half of their start.
     starts: Starts,
     /// Where each group begins among the next, and where the last ends.
     groups: Vec<u32>,
-    /// By the second half.
+    /// Leaves by the second half of their start.
     lows: Starts,
 }
 
@@ -140,7 +140,7 @@ fn plant(starts: &[(u64, u32)], keys: &Region) {
     }
 }
 
-/// Writer state: none. Any change asks for a new table.
+/// Writer state: none. Any change requires a rebuild.
 struct Static(Arc<Reader>);
 
 impl Table<u128> for Static {

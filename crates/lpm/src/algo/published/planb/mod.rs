@@ -14,7 +14,7 @@
 //!         more from 472,392 intervals on
 //!
 //! Keys are kept with their top bit flipped, because vectors compare signed. Places past the last leaf
-//! hold the greatest key, in inner nodes too: a key of all ones takes the way past the end, which is why
+//! hold the greatest key, in inner nodes too: a key of all ones descends past the end, which is why
 //! the place found is cut to the last one that is there.
 
 mod build;
@@ -54,7 +54,7 @@ fn fitness(stats: &TableStats) -> u8 {
     if stats.prefixes < 1000 { 30 } else { 45 }
 }
 
-/// Of an answer: the rest is the number of a group of intervals inside one /64.
+/// Flag of an answer: the rest is the number of a group of intervals inside one /64.
 const DEEP: u32 = 1 << 31;
 const MAX_HOP: u32 = DEEP - 1;
 /// Keys of a line.

@@ -19,14 +19,14 @@ use core::arch::x86_64::{
 use super::{KEYS, Line, Tree};
 use crate::mem::prefetch;
 
-/// As [`Tree::find`].
+/// [`Tree::find`] with AVX-512.
 #[inline(always)]
 pub(super) fn find_avx512<const N: usize>(tree: &Tree, keys: &[i64; N]) -> [usize; N] {
     // SAFETY: invariant 1.
     unsafe { with_avx512(tree, keys) }
 }
 
-/// As [`Tree::find`].
+/// [`Tree::find`] with AVX2.
 #[inline(always)]
 pub(super) fn find_avx2<const N: usize>(tree: &Tree, keys: &[i64; N]) -> [usize; N] {
     // SAFETY: invariant 1.

@@ -57,7 +57,7 @@ pub(super) struct Deep<'a, A> {
     len: u8,
     /// Those in the part that are greater than its first address and its length.
     marks: &'a [(A, u8)],
-    /// From the one that holds the first address on.
+    /// Spans from the one that holds the first address on.
     spans: &'a [(A, u16)],
 }
 
@@ -132,7 +132,7 @@ pub(super) trait Space<const N: usize> {
     fn put_leaf(&mut self, at: u32, hop: u16);
 }
 
-/// What a node of these slots says.
+/// Vectors and leaves of a node with these slots.
 pub(super) struct Said {
     pub(super) vector: u64,
     leaf_vector: u64,

@@ -3,7 +3,7 @@
 //! Source: Asai, Ohara, SIGCOMM 2015; IPv6, aggregation and direct pointing as there. Differs: blocks
 //!         are cut to size (no buddy pools); a change copies one block of nodes and publishes it by
 //!         one store; what is unlinked waits for its readers.
-//! Shape:  direct [u32; 2^S]: what the first S bits of the address say (S = 0: one entry, the root)
+//! Shape:  direct [u32; 2^S]: indexed by the first S bits of the address (S = 0: one entry, the root)
 //!         nodes [[u64; 2 or 3]; n]: 16 bytes basic, 24 with a leaf vector; siblings stand together
 //!         leaves [u16; m]: next hops, those of a node together
 //! Cost:   lookup: entry, a node per 6 bits, a leaf; IPv4 with S = 18 has at most 3 nodes. A change
@@ -250,7 +250,7 @@ impl<A, const S: u8, const N: usize> Clone for View<'_, A, S, N> {
 impl<A, const S: u8, const N: usize> Copy for View<'_, A, S, N> {}
 
 impl<A: Key, const S: u8, const N: usize> Reader<A, S, N> {
-    /// Nodes on a way down, at most.
+    /// Most nodes of a lookup.
     const DEPTH: u8 = (A::BITS - S).div_ceil(STRIDE);
 
     /// Nodes and leaves of which the first 2^k, as many as there are, can be reached.
@@ -344,7 +344,7 @@ impl<A: Key, const S: u8, const N: usize> Job for Batch<'_, A, S, N> {
 }
 
 impl<A: Key, const S: u8, const N: usize> View<'_, A, S, N> {
-    /// All entries, then level by level the nodes of those that go on.
+    /// Looks all entries up, then level by level the nodes of those that continue.
     #[inline(always)]
     fn group(self, addrs: &[A], out: &mut [NextHopId]) {
         let (mut at, mut keys) = ([0; GROUP], [A::MIN; GROUP]);

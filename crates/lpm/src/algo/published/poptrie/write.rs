@@ -22,9 +22,9 @@ use crate::addr::Prefix;
 use crate::error::UpdateError;
 use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::{Cell, Memory, Region};
-use crate::toolkit::extents::{Block, Room};
+use crate::toolkit::extents::{Block, Extents};
 
-/// Room for growth beside a quarter of what is in use.
+/// Extents for growth beside a quarter of what is in use.
 const SLACK_NODES: usize = 2048;
 const SLACK_LEAVES: usize = 16384;
 
@@ -69,7 +69,7 @@ fn build<A: Key, const S: u8, const N: usize, const AGG: bool>(
     }
     let head = Counts::new(memory, layout::<A, S, N>())?;
     let in_range = |n: usize| u32::try_from(n).expect("at most 2^32 - 1");
-    let room = |held: usize, used: usize| Room::new(in_range(held), in_range(used));
+    let room = |held: usize, used: usize| Extents::new(in_range(held), in_range(used));
     let writer = Writer {
         space: Live {
             node_room: room(nodes_held, space.nodes.len()),
@@ -123,8 +123,8 @@ struct Unlinked {
 struct Live<const N: usize> {
     nodes: Region,
     leaves: Region,
-    node_room: Room,
-    leaf_room: Room,
+    node_room: Extents,
+    leaf_room: Extents,
     /// What the step made: no reader can see it.
     made: Blocks,
     /// What it took out, that readers may still be in.
@@ -246,7 +246,7 @@ impl<const N: usize> Space<N> for Live<N> {
     }
 }
 
-fn take(room: &mut Room, made: &mut BTreeMap<u32, u32>, count: usize) -> Result<u32, Full> {
+fn take(room: &mut Extents, made: &mut BTreeMap<u32, u32>, count: usize) -> Result<u32, Full> {
     if count == 0 {
         return Ok(0);
     }
@@ -522,7 +522,7 @@ mod tests {
         assert_eq!(counts(&*rooted.reader), (4, 2 + 2 + 1 + 3));
     }
 
-    /// The same source for any CPU and for one that counts bits: the same answers.
+    /// The compilation for any CPU and the one with bit counting give equal answers.
     #[test]
     fn both_compilations_agree() {
         let routes = table::<u128>(Shape::Hostile, 3000, 100, 1);
@@ -542,7 +542,7 @@ mod tests {
     }
 
     /// A reader that took an entry before some steps comes to the answer of that moment or of one
-    /// since: nothing on its way is used again.
+    /// since: nothing that it reads is used again.
     #[test]
     fn an_entry_outlives_its_nodes() {
         let mut routes = table::<u32>(Shape::Hostile, 3000, 100, 1);

@@ -2,7 +2,7 @@
 //!
 //! Source: Morrison's PATRICIA (JACM 1968), as BSD's radix tree uses it for routes. Differs: a node
 //!         carries its prefix, so a walk stops where it leaves the table and never backs up; a
-//!         change copies the way from the root and publishes it by one store.
+//!         change copies the path from the root and publishes it by one store.
 //! Shape:  nodes [[u64; 2]; n] (IPv4) or [[u64; 4]; n] (IPv6); fewer than 2 N for N prefixes
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! word 2, 3  address, first and second half (IPv6)
 //! ```
 //!
-//! Cost:   lookup one node a branching on the way, about 20 in a full table; a change copies as many
+//! Cost:   lookup one node a branching, about 20 in a full table; a change copies as many
 //! Limits: next hops below 2^24
 //! Wins:   any table that changes faster than others can follow; the fallback that always works.
 //!         Weak: lookups, each step of which may miss

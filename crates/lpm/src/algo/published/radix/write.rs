@@ -1,4 +1,4 @@
-//! The writer of the radix trie: copies the way to each change, then publishes a new root.
+//! The writer of the radix trie: copies the path to each change, then publishes a new root.
 //!
 //! Nodes made in a step belong to it alone until its root is stored, so several changes share their
 //! copies, and a step that finds no room is undone by forgetting them.
@@ -20,7 +20,7 @@ use crate::lookup::{Change, Epoch, Grace, Lookup, Routes, Table};
 use crate::mem::{Memory, Region};
 use crate::next_hop_id::NextHopId;
 
-/// Room for the copies of some hundred changes that wait for readers.
+/// Extents for the copies of some hundred changes that wait for readers.
 const SLACK_NODES: usize = 4096;
 
 struct Writer<A: Cells> {
@@ -33,11 +33,11 @@ struct Writer<A: Cells> {
     free: Vec<u32>,
     /// What readers may still walk.
     waiting: VecDeque<(Epoch, Vec<u32>)>,
-    /// Of the step at hand: nodes made, a bit for each node that is one of them, nodes unlinked.
+    /// Nodes made in the step at hand, a bit for each node that is one of them, nodes unlinked.
     made: Vec<u32>,
     fresh: Vec<u64>,
     unlinked: Vec<u32>,
-    /// The way to the change at hand: node, and side on which it goes on. Kept for its memory.
+    /// Path to the change at hand: node, and side of its child. Kept for its memory.
     path: Vec<(u32, u32)>,
 }
 
@@ -183,7 +183,7 @@ impl<A: Cells> Writer<A> {
         Ok(new)
     }
 
-    /// Lets the last step of the way lead to `link`, and copies the way as far as it must be.
+    /// Makes the last step of the path refer to `link`, and copies the path as far as needed.
     fn link(&mut self, mut link: u32) -> Result<(), Full> {
         while let Some((at, side)) = self.path.pop() {
             let node = self.node(at);
@@ -196,7 +196,7 @@ impl<A: Cells> Writer<A> {
         Ok(())
     }
 
-    /// Notes the way to `prefix`; returns the first node that is not strictly above it.
+    /// Records the path to `prefix`; returns the first node that is not strictly above it.
     fn descend(&mut self, prefix: Prefix<A>) -> u32 {
         self.path.clear();
         let mut at = self.root;

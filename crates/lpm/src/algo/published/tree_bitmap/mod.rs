@@ -1,13 +1,13 @@
 //! Tree Bitmap: a multibit trie whose nodes keep their own prefixes, not pushed down to leaves.
 //!
 //! Source: Eatherton, Varghese, Dittia, CCR 2004; nodes of 16 slots as in the Rust crate treebitmap, of
-//!         64 as Poptrie's authors compared with. Differs: a change copies the way from the root, as
+//!         64 as Poptrie's authors compared with. Differs: a change copies the path from the root, as
 //!         `radix` does; nodes of 64 keep two indices, not one block of results and children.
 //! Shape:  root [u32; 1]: node of the root
 //!         nodes [[u32; 3]; n] (16 slots) or [[u64; 3]; n] (64 slots): siblings stand together
 //!         results [u16; m]: the next hop of every prefix, those of a node together
 //! Cost:   lookup a node for every 4 bits (or for the first bit and every 6 after it), then one result; a
-//!         change copies the nodes on its way with their siblings, and one block of results
+//!         change copies the nodes of its path with their siblings, and one block of results
 //! Limits: next hops of 16 bits; 2^32 - 1 nodes
 //! Wins:   tables that change all the time and must be compact; no change is worse than another. Weak:
 //!         lookups, 5 or 6 dependent nodes in a full IPv4 table
@@ -122,7 +122,7 @@ trait Form: Send + Sync + 'static {
     /// Whether there are end nodes.
     const END: bool;
     const LETTERS: &[u8; 4];
-    /// For each slot the prefixes in a node that hold it.
+    /// Prefixes of a node that cover each slot.
     const MASKS: [u64; 64] = masks(Self::STRIDE, Self::END);
     fn load(cell: &Self::Cells) -> Node;
     fn store(cell: &Self::Cells, node: &Node);
@@ -247,7 +247,7 @@ impl<A, F: Form> Clone for View<'_, A, F> {
 impl<A, F: Form> Copy for View<'_, A, F> {}
 
 impl<A: Addr, F: Form> Reader<A, F> {
-    /// Of nodes and results what a mask of all ones reaches. `None` where a region is too short.
+    /// Reader of the nodes and results that a mask of all ones reaches. `None` where a region is too short.
     fn new(head: Counts, root: Region, nodes: Region, results: Region) -> Option<Self> {
         let mask = |cells: usize| cells.checked_ilog2().map(|bits| (1 << bits) - 1);
         root.u32s().first()?;
@@ -275,7 +275,7 @@ impl<A: Addr, F: Form> Reader<A, F> {
 }
 
 impl<A: Addr, F: Form> View<'_, A, F> {
-    /// Nodes on a way down, at most; one more than have a slot, for a prefix that ends with them.
+    /// Most nodes of a lookup; one more than have a slot, for a prefix that ends with them.
     const DEPTH: u8 = (A::BITS + F::LEAD) / F::STRIDE + 1;
 
     #[inline(always)]

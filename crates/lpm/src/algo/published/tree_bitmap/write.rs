@@ -1,4 +1,4 @@
-//! The writer of Tree Bitmap: copies the way to each change, then publishes a new root.
+//! The writer of Tree Bitmap: copies the path to each change, then publishes a new root.
 //!
 //! Blocks made in a step belong to it alone until its root is stored, so several changes share their
 //! copies, and a step that finds no room is undone by giving them back. Nodes keep one form: a node
@@ -21,9 +21,9 @@ use crate::error::UpdateError;
 use crate::lookup::{Change, Grace, Lookup, Routes, Table};
 use crate::mem::{Cell, Memory, Region};
 use crate::next_hop_id::NextHopId;
-use crate::toolkit::extents::{Block, Room};
+use crate::toolkit::extents::{Block, Extents};
 
-/// Room for growth and copies beside a quarter of what is in use.
+/// Extents for growth and copies beside a quarter of what is in use.
 const SLACK_NODES: usize = 4096;
 const SLACK_RESULTS: usize = 4096;
 
@@ -159,7 +159,7 @@ impl Space for Growing {
 
 /// One of the two regions of a table in use, as the step at hand sees it.
 struct Part {
-    room: Room,
+    room: Extents,
     /// Blocks that the step made: no reader can see them.
     made: BTreeMap<u32, u32>,
     /// Blocks that it took out, that readers may still be in.
@@ -169,7 +169,7 @@ struct Part {
 impl Part {
     fn new(held: usize, used: usize) -> Self {
         let in_range = |n: usize| u32::try_from(n).expect("at most 2^32 - 1");
-        let room = Room::new(in_range(held), in_range(used));
+        let room = Extents::new(in_range(held), in_range(used));
         Self { room, made: BTreeMap::new(), unlinked: Vec::new() }
     }
 
@@ -247,14 +247,14 @@ impl<F: Form> Live<F> {
         Few::new((node.results..node.results + count).map(|at| results[at as usize].load(Relaxed)))
     }
 
-    /// The same node with other prefixes and results.
+    /// Copy of a node with other prefixes and results.
     fn with_hops(&mut self, node: Node, internal: u64, hops: &[u16]) -> Result<Node, Full> {
         let results = self.new_results(hops)?;
         self.results.free(node.results, node.internal.count_ones());
         Ok(Node { internal, results, ..node })
     }
 
-    /// The same node with other children.
+    /// Copy of a node with other children.
     fn with_children(&mut self, node: Node, external: u64, all: &[Node]) -> Result<Node, Full> {
         let children = self.new_nodes(all)?;
         self.nodes.free(node.children, node.external.count_ones());
@@ -350,7 +350,7 @@ impl<F: Form> Live<F> {
         self.with_children(Node { end: false, ..node }, external, children.list())
     }
 
-    /// The other way, if no child has more than the one prefix that the node could hold itself.
+    /// Undoes it, if no child has more than the one prefix that the node could hold itself.
     fn close(&mut self, node: Node) -> Result<Node, Full> {
         let children = self.children(&node);
         if !children.list().iter().all(is_root_only) {
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(counts::<Slots64>(&["1.2.3.4/32"]), (7, 7 * 24 + 2));
     }
 
-    /// The same source for any CPU and for one that counts bits: the same answers.
+    /// The compilation for any CPU and the one with bit counting give equal answers.
     #[test]
     fn both_compilations_agree() {
         let routes = table::<u128>(Shape::Hostile, 3000, 100, 1);

@@ -1,8 +1,8 @@
 //! The writer of bitmap chunks: cuts the changed part into /18s, writes their chunks aside, publishes
-//! each by one store into the direct table. One change inside a /18 has a shorter way (`splice.rs`).
+//! each by one store into the direct table. One change inside a /18 takes a shortcut (`splice.rs`).
 //!
 //! Nothing a reader sees is touched before all chunks of a step have found their place. The widths of
-//! results are chosen when a table is built; a change that needs the wider one asks for that.
+//! results are chosen when a table is built; a change that needs the wider one requires a rebuild.
 
 mod splice;
 
@@ -27,11 +27,11 @@ use crate::lookup::{Change, Epoch, Grace, Lookup, Routes, Table};
 use crate::mem::Memory;
 use crate::next_hop_id::NextHopId;
 use crate::simd::ones;
-use crate::toolkit::extents::Room;
-use crate::toolkit::line_space::{LINE_WORDS, Space};
-use crate::toolkit::retired::Waiting;
+use crate::toolkit::extents::Extents;
+use crate::toolkit::line_space::{LINE_WORDS, LineSpace};
+use crate::toolkit::retired::Retired;
 
-/// Room for growth beside a quarter of what is in use: 4 KiB of chunks a part, 4 KiB of tails.
+/// Extents for growth beside a quarter of what is in use: 4 KiB of chunks a part, 4 KiB of tails.
 const SLACK_WORDS: usize = 1 << 9;
 const SLACK_LINES: usize = 1 << 6;
 /// Next hops that get sinks beyond those in use.
@@ -48,8 +48,8 @@ enum Block {
 struct Places<E: Entry, W: Width> {
     reader: Arc<Reader<E, W>>,
     /// The heap's parts, each with the word where it starts.
-    heap: Vec<(u32, Space)>,
-    tails: Room,
+    heap: Vec<(u32, LineSpace)>,
+    tails: Extents,
     /// Entries that lead to each sink; there are as many sinks as this is long.
     sinks: Vec<u32>,
     sinks_used: usize,
@@ -60,7 +60,7 @@ struct Places<E: Entry, W: Width> {
     /// Words of chunks and lines of tails that readers may still hold.
     waiting_words: usize,
     waiting_lines: usize,
-    waiting: Waiting<Block>,
+    waiting: Retired<Block>,
 }
 
 impl<E: Entry, W: Width> Places<E, W> {
@@ -85,7 +85,7 @@ impl<E: Entry, W: Width> Places<E, W> {
         self.hop(entry).is_none().then(|| self.reader.heap.place(entry, index << SHIFT))
     }
 
-    /// The answers inside a /18, as [`cut`] tells them.
+    /// Answers inside a /18, in the form of [`cut`].
     fn pieces(&self, index: u32, pieces: &mut Vec<(u32, u32)>) {
         let entry = self.entry(index);
         let Some(place) = self.chunk(index, entry) else {
@@ -133,7 +133,7 @@ impl<E: Entry, W: Width> Places<E, W> {
         Some(place)
     }
 
-    /// Writes a tail aside, and tells its number. `None` when there is no room.
+    /// Writes a tail aside, and returns its number. `None` when there is no room.
     fn write_tail(&mut self, draft: &TailDraft, hops: &[u32]) -> Option<(u32, Block)> {
         let lines = tail_lines::<W>(draft.len());
         let place = self.tails.take(lines)?;
@@ -155,7 +155,7 @@ impl<E: Entry, W: Width> Places<E, W> {
         Some((W::TAIL | place, Block::Tail(place, lines)))
     }
 
-    /// Writes a chunk aside, and tells its entry. Its tails have their numbers.
+    /// Writes a chunk aside, and returns its entry. Its tails have their numbers.
     #[allow(clippy::cast_possible_truncation, reason = "a chunk has at most 33 words")]
     fn write_chunk(&mut self, index: u32, runs: u64, results: &[u32]) -> Option<(u32, Block)> {
         let size = words_of::<W>(1, results.len());
@@ -262,7 +262,7 @@ struct Writer<E: Entry, W: Width> {
     /// How many there were when it was built.
     built: usize,
     drafts: Drafts,
-    /// Of the step at hand: first and last entry and what they become.
+    /// First and last entries of the step at hand, and their new value.
     staged: Vec<(u32, u32, u32)>,
     /// What the step has taken, or unlinked.
     blocks: Vec<Block>,
@@ -347,14 +347,14 @@ fn build<E: Entry, W: Width>(
     head.set(SINK_END, plan.sinks * SINK_WORDS as usize);
     let lines = u32::try_from(lines).unwrap_or(u32::MAX).min(W::TAIL);
     let reader =
-        Reader::new(head, [direct, heap, tails, bases]).expect("regions of the asked sizes");
+        Reader::new(head, [direct, heap, tails, bases]).expect("regions of the requested sizes");
     let space = |(start, words)| {
-        (u32::try_from(start).expect("a heap below 2^32 words"), Space::new(words, 0))
+        (u32::try_from(start).expect("a heap below 2^32 words"), LineSpace::new(words, 0))
     };
     let places = Places {
         reader: Arc::new(reader),
         heap: plan.parts.map(space).into(),
-        tails: Room::new(lines, 0),
+        tails: Extents::new(lines, 0),
         sinks: vec![0; plan.sinks],
         sinks_used: 0,
         chunks: 0,
@@ -362,7 +362,7 @@ fn build<E: Entry, W: Width>(
         tail_count: 0,
         waiting_words: 0,
         waiting_lines: 0,
-        waiting: Waiting::default(),
+        waiting: Retired::default(),
     };
     let mut writer = Writer {
         places,
@@ -444,7 +444,7 @@ impl<E: Entry, W: Width> Writer<E, W> {
     }
 
     /// Drafts the chunk of a /18 in which only answers inside `part` may have changed: the rest is
-    /// taken from the chunk that is there, so only the routes inside `part` are asked for.
+    /// taken from the chunk that is there, so only the routes inside `part` are read.
     fn patch(&mut self, part: Prefix<u32>, routes: &dyn Routes<u32>) {
         const INSIDE: u32 = (1 << SHIFT) - 1;
         let index = part.first() >> SHIFT;

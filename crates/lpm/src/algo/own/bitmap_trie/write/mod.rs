@@ -4,7 +4,7 @@
 //! the changed prefix, and up again: a chunk whose runs are where they were stays, and gets other entries;
 //! one with other runs is written anew, which is a change of one entry of the chunk above it, or an edge
 //! moved there as well. All of it is only noted at first, so that a step that finds no room has changed
-//! nothing. What the trie is depends on its routes alone, not on the way to them.
+//! nothing. The trie depends on its routes alone, not on the order of changes.
 
 mod cut;
 
@@ -25,12 +25,12 @@ use crate::intervals::{Specific, sweep};
 use crate::lookup::{Change, Grace, Lookup, NoReaders, Routes, Table};
 use crate::mem::Memory;
 use crate::simd::ones;
-use crate::toolkit::line_space::Space;
-use crate::toolkit::retired::Waiting;
+use crate::toolkit::line_space::LineSpace;
+use crate::toolkit::retired::Retired;
 use crate::toolkit::runs::{Runs, SLOTS, spliced};
 use cut::{Content, Pieces, cut};
 
-/// Room for growth beside a quarter of what is in use: 16 KiB.
+/// Extents for growth beside a quarter of what is in use: 16 KiB.
 const SLACK_WORDS: usize = 1 << 11;
 
 /// A chunk: where it starts, and its words.
@@ -45,14 +45,14 @@ enum Cell {
 
 struct Writer {
     reader: Arc<Reader>,
-    space: Space,
-    waiting: Waiting<Block>,
+    space: LineSpace,
+    waiting: Retired<Block>,
     prefixes: usize,
     chunks: usize,
     /// Words of chunks that readers may come to, and of those that they may still hold.
     words: usize,
     waiting_words: usize,
-    /// Of the step at hand: what to publish, what was taken, what is to be unlinked.
+    /// Stores of the step at hand, blocks taken, and blocks to unlink.
     stores: Vec<(Cell, u32)>,
     fresh: Vec<Block>,
     stale: Vec<Block>,
@@ -88,11 +88,11 @@ fn build(routes: &dyn Routes<u128>, memory: &mut dyn Memory) -> Result<Writer, U
     let head = Counts::new(memory, LAYOUT)?;
     // Perhaps the region is larger than what was asked for: a map of a fixed size.
     let words = 1 << heap.u64s().len().ilog2().min(CHUNK.ilog2());
-    let reader = Reader::new(head, direct, heap).expect("regions of the asked sizes");
+    let reader = Reader::new(head, direct, heap).expect("regions of the requested sizes");
     let mut writer = Writer {
         reader: Arc::new(reader),
-        space: Space::new(words, 0),
-        waiting: Waiting::default(),
+        space: LineSpace::new(words, 0),
+        waiting: Retired::default(),
         prefixes: routes.prefixes(),
         chunks: 0,
         words: 0,
@@ -144,7 +144,7 @@ fn entries(
     })
 }
 
-/// The same for those of 2000::/3 alone, the first to the last; `carry` is the next hop before the first
+/// Fills the entries of 2000::/3 alone, the first to the last; `carry` is the next hop before the first
 /// piece.
 fn table(
     range: (u32, u32),
@@ -166,7 +166,7 @@ impl Writer {
         self.reader.regions[DIRECT].u32s()[index].load(Relaxed)
     }
 
-    /// Of a chunk: where it starts, and its runs; `None` for a next hop.
+    /// Start of a chunk, and its runs; `None` for a next hop.
     fn chunk(&self, entry: u32) -> Option<(u32, u64)> {
         let place = entry & !CHUNK;
         let runs = || self.reader.regions[HEAP].u64s()[place as usize].load(Relaxed);
@@ -247,7 +247,7 @@ impl Writer {
         }
     }
 
-    /// The runs of slots that start at `bit` with those in `range` as the pieces say, and the others as
+    /// The runs of slots that start at `bit` with those in `range` from the pieces, and the others as
     /// they were. `None` when there is no room.
     fn fill(
         &mut self,
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!((writer.chunks, writer.words, writer.space.take(whole)), (0, 0, Some(0)));
     }
 
-    /// A map of the kernel may be larger than what was asked for; all of it is used.
+    /// A map of the kernel may be larger than requested; all of it is used.
     #[test]
     fn a_larger_region_is_room_to_grow() {
         struct Roomy;

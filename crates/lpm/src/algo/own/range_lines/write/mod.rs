@@ -2,7 +2,7 @@
 //!
 //! A change is rounded up to a /48 at least. What that block has now is made anew beside the readers, in
 //! a /32 together with the ranges around it, and each address of it changes its answer by one store: of
-//! its entry in a node, in a page, or in the top. When space runs out on the way the entries are put back, and the caller builds again.
+//! its entry in a node, in a page, or in the top. When space runs out the entries are put back, and the caller builds again.
 
 mod trees;
 
@@ -25,7 +25,7 @@ use crate::lookup::{Change, Grace, Lookup, Routes, Table, TableStats};
 use crate::mem::Memory;
 use crate::simd::Simd;
 use crate::toolkit::buddy::Buddy;
-use crate::toolkit::retired::Waiting;
+use crate::toolkit::retired::Retired;
 use trees::part_of;
 
 /// Pages are numbered with 16 bits: 256 MiB.
@@ -50,7 +50,7 @@ enum Full {
 /// Where something begins, and how many units it has; none: the number of a tail.
 type Block = (u32, u32);
 
-/// What the head says of the structure.
+/// Counts of the structure in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 struct Tally {
     prefixes: usize,
@@ -79,11 +79,11 @@ struct Writer<W> {
     space: Buddy,
     /// Numbers of tails that are free.
     numbers: Vec<u32>,
-    /// By the entry that fills them.
+    /// Uniform pages, by the entry that fills them.
     uniform: BTreeMap<u32, Uniform>,
     tally: Tally,
-    waiting: Waiting<Block>,
-    /// Of the step at hand: what was taken, what was unlinked, and what stood in the cells.
+    waiting: Retired<Block>,
+    /// Blocks taken and unlinked in the step at hand, and former values of cells.
     fresh: Vec<Block>,
     stale: Vec<Block>,
     undo: Vec<(Cell, u32)>,
@@ -167,7 +167,7 @@ impl<W: Width> Writer<W> {
             numbers: (0..numbers).rev().collect(),
             uniform: BTreeMap::new(),
             tally: Tally::default(),
-            waiting: Waiting::default(),
+            waiting: Retired::default(),
             fresh: Vec::new(),
             stale: Vec::new(),
             undo: Vec::new(),
@@ -230,7 +230,7 @@ impl<W: Width> Writer<W> {
         Ok(base)
     }
 
-    /// To be used again once no reader holds it.
+    /// Unlinks a block, which is used again once no reader holds it.
     fn unlink(&mut self, base: u32, units: u32) {
         self.tally.units -= units as usize;
         self.stale.push((base, units));
@@ -838,7 +838,7 @@ pub(super) mod tests {
     }
 
     impl<W: Width> Writer<W> {
-        /// The page of each /16, shared ones by what they say.
+        /// The page of each /16, shared ones by their content.
         fn tops(&self) -> Vec<u16> {
             self.reader.regions[TOPS].u16s()[..TOP].iter().map(|page| page.load(Relaxed)).collect()
         }

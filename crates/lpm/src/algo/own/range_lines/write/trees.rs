@@ -233,7 +233,7 @@ impl<W: Width> Writer<W> {
     }
 }
 
-/// Of neighbors from `seam` on with one answer the first stays.
+/// Merges adjacent ranges with one answer, from `seam` on.
 fn merge_from<W: Width>(ranges: &mut Vec<(u32, u32)>, seam: usize) {
     let mut kept = seam;
     for at in seam + 1..ranges.len() {

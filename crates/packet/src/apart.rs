@@ -1,8 +1,8 @@
-//! Instances of elements that stand apart from those of the workers, for trials ([`crate::trace::trial`]).
+//! Instances of elements that stand apart from those of the workers, for dry runs ([`crate::trace::trial`]).
 //!
 //! What the instances of an element make known they share with its handlers and each other: counts that are summed,
-//! neighbors that were learned, a file. A trial is to change nothing of that. Elements ask here while an instance is
-//! made, on a control thread, so that nothing is asked on the path of packets.
+//! neighbors that were learned, a file. A dry run changes nothing of that. Elements check here while an instance is
+//! made, on a control thread, so that nothing is checked on the path of packets.
 
 use std::cell::Cell;
 

@@ -234,7 +234,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A frame that is on its way into or out of a ring of the kernel. Not dropped by itself: give it
+/// Frame that passes into or out of a ring of the kernel. Not dropped by itself: give it
 /// back, or forget it in favour of the ring.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a raw frame that is not given back is lost"]
@@ -379,7 +379,7 @@ pub trait Places {
     fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason>;
 }
 
-/// Frames ahead for which [`Batch::each_ahead`] asks.
+/// Frames ahead that [`Batch::each_ahead`] prefetches.
 const FRAMES_AHEAD: usize = 4;
 
 #[inline(always)]
@@ -405,13 +405,13 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// As [`Batch::truncate`].
+    /// [`Batch::truncate`] of one packet.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         *self.len = (*self.len).min(u16::try_from(len).unwrap_or(u16::MAX));
     }
 
-    /// As [`Batch::output`].
+    /// [`Batch::output`] of one packet.
     #[inline]
     pub fn output(&mut self, output: u16) {
         debug_assert!(output < DROP);
@@ -419,7 +419,7 @@ impl View<'_> {
         *self.labeled |= output != 0;
     }
 
-    /// As [`Batch::discard`].
+    /// [`Batch::discard`] of one packet.
     #[inline]
     pub fn discard(&mut self, reason: DropReason) {
         *self.label = DROP + reason as Label;
@@ -437,7 +437,7 @@ impl fmt::Debug for View<'_> {
 pub struct Batch {
     pool: Pool,
     len: usize,
-    /// At most [`BATCH`].
+    /// Most packets, at most [`BATCH`].
     limit: usize,
     slots: [Slot; BATCH],
     meta: [Meta; BATCH],
@@ -503,7 +503,7 @@ impl Batch {
         &mut self.meta[..self.len]
     }
 
-    /// As [`Packet::frame_number`], of packet `i`.
+    /// [`Packet::frame_number`] of packet `i`.
     pub(crate) fn frame_number(&self, i: usize) -> u32 {
         self.slots[..self.len][i].frame
     }
@@ -537,8 +537,8 @@ impl Batch {
         self.walk::<false>(0, visit);
     }
 
-    /// The same, and asks for the line in which the frame of a later packet begins: for the first who
-    /// looks into them.
+    /// Visits each packet and prefetches the first line of a later frame: for the first that
+    /// reads them.
     #[inline(always)]
     pub fn each_ahead(&mut self, visit: impl FnMut(usize, View<'_>)) {
         self.walk::<true>(0, visit);
@@ -605,7 +605,7 @@ impl Batch {
         self.slots[..self.len].iter().map(|slot| u64::from(slot.len)).sum()
     }
 
-    /// Asks for the cache line in which the frame of packet `i` begins; nothing past the end.
+    /// Prefetches the cache line in which the frame of packet `i` begins; nothing past the end.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
         if i < self.len {
@@ -859,7 +859,7 @@ impl Batch {
         (!labels.iter().fold(false, |any, &label| any | other(label))).then_some(shared)
     }
 
-    /// Tells the dropped packets to `dropped` and frees them; the others close up in order, where they are, for output 0
+    /// Passes the dropped packets to `dropped` and frees them; the others close up in order, where they are, for output 0
     /// of the next element. What a filter does to most batches: cheaper than [`Batch::scatter`], which moves them all.
     pub fn close_up(&mut self, mut dropped: impl FnMut(DropReason, &Meta)) {
         self.close_holes();
@@ -891,7 +891,7 @@ impl Batch {
     }
 
     /// Empties the batch by label: packets for an output go to the batch that `to` names (which must
-    /// have room), dropped ones are told to `dropped` and freed. Order is kept.
+    /// have room), dropped ones are passed to `dropped` and freed. Order is kept.
     pub fn scatter(
         &mut self,
         mut dropped: impl FnMut(DropReason, &Meta),
@@ -959,16 +959,16 @@ impl fmt::Debug for Batch {
 /// A label, read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// To an output of the element.
+    /// The packet leaves by this output of the element.
     Output(u16),
-    /// To its end.
+    /// The packet is dropped.
     Drop(DropReason),
     /// Taken out by the element.
     Taken,
 }
 
 impl Decision {
-    /// What the label of a packet says that is there.
+    /// Label of a packet that is there.
     #[inline]
     fn of(label: Label) -> Self {
         match label.checked_sub(DROP) {

@@ -1,4 +1,4 @@
-//! Why a packet cannot go on, when its sender is to be told: what an element notes in the packet's
+//! Why a packet is dropped with an ICMP error: what an element notes in the packet's
 //! metadata, and an error element turns into ICMP or ICMPv6.
 
 use crate::drops::DropReason;
@@ -12,9 +12,9 @@ pub enum Cause {
     NoRoute,
     /// The next hop does not answer: 3/1, ICMPv6 1/3.
     HostUnreachable,
-    /// The route says unreachable: 3/1, ICMPv6 1/6.
+    /// The route is unreachable: 3/1, ICMPv6 1/6.
     Unreachable,
-    /// The route says prohibited: 3/13, ICMPv6 1/1.
+    /// The route is prohibited: 3/13, ICMPv6 1/1.
     Prohibit,
     /// Larger than this MTU and may not be fragmented: 3/4, ICMPv6 2/0.
     TooBig(u16),

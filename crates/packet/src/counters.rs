@@ -51,8 +51,8 @@ impl<T> Default for PerWorker<T> {
 }
 
 impl<T: Default> PerWorker<T> {
-    /// One more worker's. They stay in the sum when the worker has ended, and another one goes on with them.
-    /// One that is for a trial is in no sum.
+    /// Adds counters of a worker. They stay in the sum when the worker has ended, and another one continues them.
+    /// Counters of a dry run are in no sum.
     pub fn add(&self) -> Arc<T> {
         if apart::is_made() {
             return Arc::default();
@@ -83,7 +83,7 @@ impl<T: Default> PerWorker<T> {
     }
 }
 
-/// Of one port and worker.
+/// Counters of one port and worker.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct PortCounters {
@@ -105,7 +105,7 @@ pub struct NodeCounters {
     /// Batches that reached it.
     pub batches: Count,
     /// Ticks of the processor's clock that it worked, dividing its batches included; only while the graph
-    /// is timed. What it asks other elements for is in it.
+    /// is timed. Pulls from other elements are included.
     pub ticks: Count,
     /// Packets that ended at it, by reason. Apart, so that what every batch counts lies close together.
     dropped: Box<[Count; REASONS]>,
@@ -139,7 +139,7 @@ impl NodeCounters {
         self.dropped.iter().map(Count::read).sum()
     }
 
-    /// Goes on from the counts of another.
+    /// Continues the counts of another.
     pub(crate) fn take_over(&self, before: &Self) {
         self.packets.set(before.packets.read());
         self.batches.set(before.batches.read());
@@ -153,27 +153,27 @@ impl NodeCounters {
 /// All counts of one worker.
 #[derive(Debug)]
 pub struct WorkerCounters {
-    /// By port number.
+    /// Counters by port number.
     pub ports: Box<[PortCounters]>,
     /// Received packets dropped, by reason.
     pub dropped: [Count; REASONS],
     /// Packets of our own making dropped, by reason.
     pub generated_dropped: [Count; REASONS],
-    /// Of all these, what ended behind the last element, on its way to a port. Only drops are counted.
+    /// Drops behind the last element, before a port.
     pub at_ports: NodeCounters,
     /// Packets of our own making: ICMP errors, and all fragments but the first.
     pub generated: Count,
-    /// Of these, sent.
+    /// Those of them that were sent.
     pub generated_sent: Count,
     /// Packets taken for forwarding.
     pub packets_in: Count,
-    /// Of these, sent.
+    /// Those of them that were sent.
     pub packets_out: Count,
     /// Received packets that wait inside: for a link address, or in a queue to a port.
     pub held: Count,
     /// Packets of our own making that wait inside.
     pub generated_held: Count,
-    /// Questions for link addresses that the control side had no room for; they are asked again.
+    /// Resolve requests that found no room in the queue to the control side; they are sent again.
     pub asks_lost: Count,
     /// Packets sent through each adjacency, by its index modulo the number of counters.
     pub adjacencies: Box<[Count]>,
@@ -192,7 +192,7 @@ pub struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// For that many ports and adjacencies.
+    /// Counters for that many ports and adjacencies.
     pub fn new(ports: usize, adjacencies: usize) -> Self {
         Self {
             ports: (0..ports).map(|_| PortCounters::default()).collect(),

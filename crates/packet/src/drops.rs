@@ -1,6 +1,6 @@
 //! Why packets end: one closed list for the whole router, so that in = out + dropped + held.
 
-/// A closed list of reasons: each has a name that counters and documents call it, and a line that says what
+/// Closed list of reasons: each has the name that counters and documents use, and a line on what
 /// it means.
 macro_rules! reasons {
     ($(#[$attribute:meta])* $list:ident; $($variant:ident = $name:literal, $doc:literal;)*) => {
@@ -34,7 +34,7 @@ reasons! {
     DropReason;
     TooShort = "too_short", "Shorter than the headers it must have.";
     BadEtherType = "bad_ether_type", "Neither IPv4 nor IPv6.";
-    NotForUs = "not_for_us", "Sent to another station's link address.";
+    NotForUs = "not_for_us", "Sent to another host's link address.";
     LinkBroadcast = "link_broadcast", "Unicast packet in a broadcast or multicast frame (RFC 1812 5.3.4).";
     BadVersion = "bad_version", "The version field does not fit the frame's type.";
     BadHeaderLength = "bad_header_length", "Header length below 20 bytes, or past the packet.";
@@ -47,14 +47,14 @@ reasons! {
     OwnSource = "own_source", "One of our own addresses as the source: a loop or a forgery.";
     Multicast = "multicast", "Multicast is not routed.";
     Scope = "scope", "A link-local address that would leave its link (RFC 4007).";
-    DirectedBroadcast = "directed_broadcast", "To the broadcast address of a connected subnet (RFC 2644).";
+    DirectedBroadcast = "directed_broadcast", "Sent to the broadcast address of a connected prefix (RFC 2644).";
     TtlExpired = "ttl_expired", "TTL or hop limit used up.";
     BadOption = "bad_option", "An IPv4 option that makes no sense.";
     SourceRouted = "source_routed", "Source-routed packets are not forwarded (RFC 7126).";
     NoRoute = "no_route", "No prefix covers the destination.";
-    Blackhole = "blackhole", "The route says: drop.";
-    Unreachable = "unreachable", "The route says: unreachable.";
-    Prohibit = "prohibit", "The route says: prohibited.";
+    Blackhole = "blackhole", "The route is a blackhole.";
+    Unreachable = "unreachable", "The route is unreachable.";
+    Prohibit = "prohibit", "The route is prohibited.";
     Local = "local", "For the host itself, but it reached the fast path.";
     TooBig = "too_big", "Larger than the next hop's MTU, and may not be fragmented.";
     Unresolved = "unresolved", "The next hop's link address did not become known in time.";
@@ -68,7 +68,7 @@ reasons! {
     ErrorSuppressed = "error_suppressed", "An ICMP error that may not be sent, or not this often.";
     LoopGuard = "loop_guard", "Went round inside the router too often.";
     Unwired = "unwired", "The graph has nothing at this output.";
-    Consumed = "consumed", "Told an element what it had to say, as an ARP reply, or became part of another packet.";
+    Consumed = "consumed", "Consumed by an element, as an ARP reply is, or became part of another packet.";
     BadFragment = "bad_fragment", "A fragment that contradicts others of its packet, or makes no sense (RFC 5722).";
     Incomplete = "incomplete", "Of a packet whose fragments did not all come in time, or do not fit a frame.";
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";

@@ -15,7 +15,7 @@ type Read = Arc<dyn Fn() -> String + Send + Sync>;
 type ReadWith = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 type Write = Arc<dyn Fn(&str, &OpenPolicy) -> Result<Warnings, String> + Send + Sync>;
 
-/// What a write handler that did its work has to say nevertheless, a line each.
+/// Warnings of a write handler that succeeded, a line each.
 pub type Warnings = Vec<String>;
 
 /// A named access point: it can be read, read with a parameter, written, or some of that.
@@ -38,7 +38,7 @@ impl Handler {
         Self { name, read: Some(Reader::Plain(Arc::new(read))), write: None }
     }
 
-    /// One that answers a parameter, empty where none was given, or says what is wrong with it.
+    /// One that answers a parameter, empty where none was given, or returns what is wrong with it.
     pub fn read_with(
         name: &'static str,
         read: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static,
@@ -46,7 +46,7 @@ impl Handler {
         Self { name, read: Some(Reader::With(Arc::new(read))), write: None }
     }
 
-    /// One that takes a text, or says what is wrong with it; then nothing has changed.
+    /// One that takes a text, or returns what is wrong with it; then nothing has changed.
     pub fn write(
         name: &'static str,
         write: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
@@ -54,7 +54,7 @@ impl Handler {
         Self::write_warned(name, move |text| write(text).map(|()| Warnings::new()))
     }
 
-    /// The same with warnings: what it took, but not as it was written.
+    /// Write handler with warnings about what it took, but not as written.
     pub fn write_warned(
         name: &'static str,
         write: impl Fn(&str) -> Result<Warnings, String> + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// Why a handler was not called, or what it said.
+/// Why a handler was not called, or what it returned.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HandlerError {
     /// The configuration has no such element.
@@ -137,7 +137,7 @@ pub enum HandlerError {
 #[derive(Clone, Debug)]
 pub struct Handlers {
     configuration: Arc<Configuration>,
-    /// By element, in order of declaration; by order of their making.
+    /// Handlers by element, in order of declaration, then in order of making.
     elements: Vec<Vec<Handler>>,
     global: Vec<Handler>,
 }
@@ -213,7 +213,7 @@ impl Handlers {
         self.write_within(name, text, &OpenPolicy::default())
     }
 
-    /// The same for somebody who may have no more opened than this.
+    /// Calls a write handler for a client whose policy is this.
     ///
     /// # Errors
     /// As [`write`](Self::write).

@@ -3,13 +3,13 @@
 //! A configuration comes from somebody. The router's own file, and what its owner sends by a Unix socket, may name
 //! whatever the process can open. What comes over TCP may not, since whoever may exchange queues and routes is not
 //! thereby root: it opens what the router's own file named before, and files below folders that were given at the start.
-//! Nor is it told what stands in a file that it did not send. `graph check` opens nothing for writing and nothing that
+//! Nor does it get the contents of a file that it did not send. `graph check` opens nothing for writing and nothing that
 //! waits.
 //!
 //! A policy goes with a configuration from its text ([`Language`](crate::graph::Language)) to each element's
 //! [`Setup`](crate::element::Setup), and with each call of a write handler.
 //!
-//! Below a folder no symbolic link is followed, neither as a folder on the way nor at the end, and `..` is refused: each
+//! Below a folder no symbolic link is followed, neither as an inner folder nor at the end, and `..` is refused: each
 //! folder is opened by itself, through the descriptor of the one around it, so that a name which is exchanged meanwhile
 //! leads nowhere else.
 

@@ -168,7 +168,7 @@ impl Places for Outlets {
 }
 
 impl Outlets {
-    /// Lets a packet in that does not simply join its queue, or says why it cannot.
+    /// Lets a packet in that does not simply join its queue, or returns why it cannot.
     #[cold]
     fn admit(&mut self, at: usize, meta: &Meta) -> Result<(), DropReason> {
         let Some(Some(slot)) = self.slots.get_mut(at) else { return Err(DropReason::PortDown) };

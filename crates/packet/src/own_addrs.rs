@@ -1,4 +1,4 @@
-//! Which addresses are the host's own, asked for every packet.
+//! Addresses of the host itself, checked for every packet.
 //!
 //! The port table keeps sorted lists; a filter of 4,096 bits in front of them answers nearly every
 //! packet with one read, since its addresses are strangers'. It is made again when the table changed.
@@ -10,7 +10,7 @@ use fingerpost_route::PortTable;
 
 const BITS: usize = 4096;
 
-/// What [`OwnAddrs`] asks first.
+/// Filter that [`OwnAddrs`] checks first.
 pub(crate) type Filter = [u64; BITS / 64];
 
 /// The addresses of one family, behind a filter.
@@ -56,7 +56,7 @@ impl OwnAddrs {
         self.filter[word] & bit != 0
     }
 
-    /// The same as a bit: 0 or 1.
+    /// Whether it is one, as a bit: 0 or 1.
     #[inline]
     pub(crate) fn bit_of_v4(&self, addr: u32) -> u64 {
         let hash = hash_v4(addr);

@@ -2,8 +2,8 @@
 //!
 //! A bucket is kept as the time at which it will be full again (the virtual scheduling form of the
 //! leaky bucket, ITU-T I.371): one integer, no refill timer, no floats, the same answers for the same
-//! times. RFC 4443, 2.4 (f) requires a limit for ICMPv6 and asks for a token bucket with both values
-//! configurable; RFC 1812, 4.3.2.8 asks for one for ICMP. Elements that keep to a rate use the same bucket
+//! times. RFC 4443, 2.4 (f) requires a limit for ICMPv6 and recommends a token bucket with both values
+//! configurable; RFC 1812, 4.3.2.8 recommends one for ICMP. Elements that keep to a rate use the same bucket
 //! (`element/rated.rs`).
 //!
 //! Cost: two comparisons, an addition and a division an error.
@@ -27,7 +27,7 @@ impl Limit {
     pub const NONE: Self = Self { rate_pps: u32::MAX, burst: u32::MAX };
 }
 
-/// As an argument: rate and burst.
+/// Argument of rate and burst.
 impl Value for Limit {
     fn read(text: &str) -> Result<Self, String> {
         let mut words = text.split_ascii_whitespace();
@@ -98,7 +98,7 @@ impl Bucket {
         self.rate
     }
 
-    /// Goes on as another bucket, of which as many tokens are taken as of this one, but not more than it has.
+    /// Becomes another bucket, of which as many tokens are taken as of this one, but not more than it has.
     pub(crate) fn become_of(&mut self, other: Self, now_ns: u64) {
         let owed = u128::from(self.ahead(now_ns).ns) * u128::from(self.rate);
         let owed = u64::try_from(owed / u128::from(SECOND_NS)).unwrap_or(u64::MAX);
@@ -138,7 +138,7 @@ impl Bucket {
         u64::try_from(tokens).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    /// Takes a token; call after [`Bucket::has_token`] said so.
+    /// Takes a token; call after [`Bucket::has_token`] returned true.
     #[inline]
     pub fn take(&mut self, now_ns: u64) {
         self.take_many(1, now_ns);
@@ -244,7 +244,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// With all buckets full.
+    /// Limiter with all buckets full.
     pub fn new(limits: &ErrorLimits) -> Self {
         let ErrorLimits { time_exceeded, unreachable, too_big, parameter, all } = *limits;
         Self {

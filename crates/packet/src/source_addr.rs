@@ -16,7 +16,7 @@ use fingerpost_route::{Forwarding, ForwardingAction, HopTable, PortTable};
 use crate::wire::ip6::{is_link_local, is_multicast};
 
 /// The port by which an IPv4 packet to `dst` will leave, by the table of the port `from` that caused it;
-/// `None` where it will not. `hash` is asked for the flow hash when several paths lead there.
+/// `None` where it will not. `hash` gives the flow hash when several paths lead there.
 pub(crate) fn egress_v4(
     forwarding: &Forwarding,
     from: u16,
@@ -27,7 +27,7 @@ pub(crate) fn egress_v4(
     egress(&forwarding.hops, lookup.lookup(dst), hash)
 }
 
-/// The same for IPv6.
+/// Egress port of an IPv6 packet; see [`egress_v4`].
 pub(crate) fn egress_v6(
     forwarding: &Forwarding,
     from: u16,
@@ -77,7 +77,7 @@ pub(crate) fn source_v6(ports: &PortTable, port: u16, dst: u128) -> Option<u128>
         .or_else(|| best_v6(ports.own_v6.iter().copied(), dst))
 }
 
-/// Of the addresses of a scope that reaches everywhere, the one nearest to `dst`; the first of equals.
+/// Address of global scope that is nearest to `dst`; the first of equals.
 fn best_v6(addrs: impl Iterator<Item = u128>, dst: u128) -> Option<u128> {
     let unfit = |&addr: &u128| {
         is_link_local(addr) || is_multicast(addr) || addr == Ipv6Addr::LOCALHOST.to_bits()

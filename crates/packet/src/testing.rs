@@ -228,7 +228,7 @@ fn link_header(frame: &mut [u8], kind: u16) {
     ether.set_kind(kind);
 }
 
-/// Makes the checksum of the IPv4 header of a frame right, over as many options as it says it has.
+/// Makes the checksum of the IPv4 header of a frame right, over as many options as it states.
 pub fn fill_ip4_checksum(frame: &mut [u8]) {
     frame[ETHER_BYTES + 10..ETHER_BYTES + 12].fill(0);
     let len = usize::from(frame[ETHER_BYTES] & 15) * 4;
@@ -242,7 +242,7 @@ pub fn fill_ip4_checksum(frame: &mut [u8]) {
     frame[ETHER_BYTES + 10..ETHER_BYTES + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A packet of `pool` that holds `frame`, come in by `port`.
+/// Packet of `pool` that holds `frame`, received on `port`.
 ///
 /// # Panics
 /// When no frame is free, or the frame is too long for one.
@@ -254,7 +254,7 @@ pub fn packet(pool: &Pool, port: u16, frame: &[u8]) -> Packet {
     packet
 }
 
-/// A batch of frames that came in by `port`.
+/// Batch of frames received on `port`.
 pub fn batch<'a>(pool: &Pool, port: u16, frames: impl IntoIterator<Item = &'a [u8]>) -> Box<Batch> {
     let mut batch = Batch::new(pool);
     for frame in frames {
@@ -285,7 +285,7 @@ impl Transmit for Sent {
     }
 }
 
-/// The inputs of an element that has none to ask.
+/// Inputs of an element that has none to pull.
 pub struct NoInputs;
 
 impl Inputs for NoInputs {
@@ -312,7 +312,7 @@ pub fn run(class: &ElementClass, config: &str, network: u8, frames: &[&[u8]]) ->
     batch
 }
 
-/// What is told of wrong arguments.
+/// Errors of wrong arguments.
 ///
 /// # Panics
 /// When they are right.
@@ -350,7 +350,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
     made.map_err(|_| problems.errors(&sources).to_string())
 }
 
-/// Everything around an element or a graph: counters, frames, questions, a place to send to.
+/// Everything around an element or a graph: counters, frames, resolve requests, a place to send to.
 pub struct Bench {
     /// What it forwards by.
     pub forwarding: Forwarding,
@@ -358,7 +358,7 @@ pub struct Bench {
     pub counters: WorkerCounters,
     /// Its frames.
     pub pool: Pool,
-    /// What it asked.
+    /// Its resolve requests.
     pub asks: Vec<ResolveRequest>,
     /// What it sent.
     pub sent: Sent,
@@ -382,7 +382,7 @@ impl Bench {
         }
     }
 
-    /// For a graph.
+    /// Round of a graph.
     pub fn round(&mut self) -> Round<'_> {
         Round {
             now_ns: self.now_ns,
@@ -394,7 +394,7 @@ impl Bench {
         }
     }
 
-    /// For a single element.
+    /// Context of a single element.
     pub fn context(&mut self) -> Context<'_> {
         Context::new(
             self.now_ns,
@@ -442,7 +442,7 @@ impl Rig {
         Self::of(world, text, ELEMENTS)
     }
 
-    /// The same with other classes.
+    /// Rig with other classes.
     ///
     /// # Panics
     /// When the configuration is wrong.
@@ -458,7 +458,7 @@ impl Rig {
     /// Replaces the configuration, as a worker does between two rounds.
     ///
     /// # Errors
-    /// What is wrong with the new one; the old one goes on then.
+    /// What is wrong with the new one; the old one continues then.
     pub fn replace(&mut self, text: &str) -> Result<(), Errors> {
         let read = Language::new(self.classes).read("test", text)?;
         let plan = Plan::after(Some(&self.plan), &read, self.classes)?;

@@ -36,10 +36,10 @@ const EMPTY_TURNS: usize = 64;
 
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(100);
-/// Longest sleep while packets wait inside or are made by the clock, or while a port cannot say when it has something.
+/// Longest sleep while packets wait inside or are made by the clock, or while a port cannot signal that it has something.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
-/// What a worker is told. Wake it after sending, or it acts when it next wakes.
+/// Command to a worker. Wake it after sending, or it acts when it next wakes.
 pub enum Command {
     /// Use this port, under this number. A port that had the number is given back, after what it has received is
     /// forwarded; what waits to be sent by the number is sent by the new port.
@@ -60,14 +60,14 @@ pub enum Command {
     Stop,
 }
 
-/// What a worker tells.
+/// Event of a worker.
 ///
 /// Ports that left come along, to be dropped where time does not matter: closing a socket can wait for
 /// the kernel.
 pub enum Event {
     /// The device failed and its port left.
     PortFailed(u16, DeviceError, Option<Box<dyn Port>>),
-    /// A port left as told, or because the worker ends; `None` where there was none.
+    /// A port left as commanded, or because the worker ends; `None` where there was none.
     PortClosed(u16, Option<Box<dyn Port>>),
     /// The graph was replaced by the next one; this is the old one, which keeps nothing.
     Replaced(Box<Graph>),
@@ -105,11 +105,11 @@ pub struct WorkerOptions<'a> {
     pub reader: Reader<Forwarding>,
     /// Its counters; the control side keeps a clone to read.
     pub counters: Arc<WorkerCounters>,
-    /// What it is told.
+    /// Commands to it.
     pub commands: Receiver<Command>,
-    /// Where it asks for link addresses; a question that does not fit is counted and forgotten.
+    /// Queue of resolve requests; one that does not fit is counted and forgotten.
     pub asks: SyncSender<ResolveRequest>,
-    /// Where it tells what happened.
+    /// Channel of its events.
     pub events: Sender<Event>,
     /// Seed of the flow hash: the same in all workers of a node.
     pub flow_seed: u64,
@@ -128,7 +128,7 @@ pub struct Worker {
     outlets: Outlets,
     flow_seed: u64,
     burst: usize,
-    /// In the last round the graph had packets of its own to move.
+    /// Whether the graph had packets of its own to move in the last round.
     active: bool,
     start: Instant,
     /// While it is timed.
@@ -212,7 +212,7 @@ impl Worker {
         self.outlets.pool()
     }
 
-    /// Works until it is told to stop, or nobody is left who could; then ends what it holds. Sleeps by
+    /// Works until it is stopped, or no sender of commands is left; then drops what it holds. Sleeps by
     /// `wait` when there is nothing to do.
     pub fn run(&mut self, wait: &mut dyn Wait) {
         let mut idle_since_ns = None;
@@ -233,7 +233,7 @@ impl Worker {
         self.stop();
     }
 
-    /// One round, for callers that drive it themselves. Returns how many packets came in.
+    /// One round, for callers that drive it themselves. Returns how many packets were received.
     pub fn round(&mut self) -> usize {
         let now_ns = self.now_ns();
         self.round_at(now_ns)
@@ -277,7 +277,7 @@ impl Worker {
         self.clock.map_or(0, Ticks::now)
     }
 
-    /// Takes a burst from one port through the graph, by the routes that are pinned; returns how many packets came in.
+    /// Takes a burst from one port through the graph, by the routes that are pinned; returns how many packets were received.
     fn receive(&mut self, number: u16, now_ns: u64) -> usize {
         let Self { graph, reader, counters, outlets, pending, flow_seed, clock, .. } = self;
         let Some(port) = outlets.port(number) else { return 0 };
@@ -389,7 +389,7 @@ impl Worker {
         let _ = self.events.send(Event::PortClosed(number, port));
     }
 
-    /// Does what it was told; whether that was to end.
+    /// Carries out commands; returns whether to end.
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
@@ -411,7 +411,7 @@ impl Worker {
         }
     }
 
-    /// Tells the control side what the round brought up.
+    /// Reports events of the round to the control side.
     fn report(&mut self) {
         for ask in self.pending.drain(..) {
             if self.asks.try_send(ask).is_err() {

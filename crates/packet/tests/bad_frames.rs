@@ -1,5 +1,5 @@
 //! Nonsense in: `testdata/packets/bad.pcap`, frame by frame and all at once, through the built-in router.
-//! Each frame must end as `bad.toml` says, nothing may panic, and every frame of the pool must come back.
+//! Each frame must end as `bad.toml` states, nothing may panic, and every frame of the pool must come back.
 //!
 //! The files are made by this test, without chance; `FINGERPOST_ACCEPT=1` writes them anew.
 
@@ -350,7 +350,7 @@ fn damage_anywhere_loses_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    /// As the fuzzer does it.
+    /// Frames of the fuzzer's property.
     #[test]
     fn any_frames_are_sent_dropped_or_held(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check(&bytes);

@@ -46,7 +46,7 @@ struct Outcome {
     counters: Arc<WorkerCounters>,
 }
 
-/// Runs frames, each with the number of the port that it comes in by, through a new worker.
+/// Runs frames, each with the number of its ingress port, through a new worker.
 fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let pool = Pool::new(512, 4096);
     let publisher = Publisher::new(topology.forwarding.clone());
@@ -182,7 +182,7 @@ fn cases_are_named_apart_and_say_who_says_so() {
 }
 
 /// All cases at once, so that they share batches: nothing that comes of one depends on another. Only
-/// the identification of our IPv4 errors counts on, so those are told apart without it.
+/// the identification of our IPv4 errors counts on, so those are compared without it.
 #[test]
 fn cases_do_not_disturb_each_other() {
     let topology = Built::of_cases();

@@ -12,7 +12,7 @@ use fingerpost_packet::wire::{ETHER_BYTES, Ether, EtherMut, Ip4, ether};
 use fingerpost_packet::{DropReason, wire};
 use fingerpost_route::Mac;
 
-/// The router's ports, and a station behind each.
+/// The router's ports, and a host behind each.
 const OURS: [End; 4] = [
     end(1, [198, 51, 100, 1]),
     end(2, [203, 0, 113, 1]),
@@ -57,7 +57,7 @@ fn text(addr: u32) -> String {
     std::net::Ipv4Addr::from_bits(addr).to_string()
 }
 
-/// A frame from the station at a port.
+/// Frame from the host at a port.
 fn from(port: usize, dst: u32, ttl: u8, len: usize) -> Vec<u8> {
     let mut frame = frame_v4(&text(PEERS[port].addr), &text(dst), ttl, 17, &vec![7; len]);
     EtherMut::of(&mut frame).unwrap().set_addrs(OURS[port].mac, PEERS[port].mac);
@@ -71,7 +71,7 @@ fn through(rig: &mut Rig, port: usize, frame: &[u8]) -> Vec<(String, Vec<u8>)> {
     sent
 }
 
-/// Lets a router learn all stations.
+/// Lets a router learn all hosts.
 fn learned(ports: usize) -> Rig {
     learn(router(ports), ports)
 }

@@ -17,7 +17,7 @@ use fingerpost_route::Mac;
 
 const DEVICES: [&str; 2] = ["eth0", "eth1"];
 const OURS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
-/// A station behind each port.
+/// Host behind each port.
 const PEERS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0x11]), Mac([2, 0, 0, 0, 0, 0x22])];
 const PEER_TEXT: [&str; 2] = ["2001:db8:1::9", "2001:db8:2::9"];
 
@@ -42,7 +42,7 @@ fn nd(dst: Mac, src: Mac, nd: Nd) -> Vec<u8> {
     frame
 }
 
-/// The station at a port says where it is.
+/// The host at a port advertises its address.
 fn says(port: usize, who: &str, mac: Mac) -> Vec<u8> {
     let target = addr(who);
     let dst = addr(["2001:db8:1::1", "2001:db8:2::1"][port]);
@@ -54,7 +54,7 @@ fn says(port: usize, who: &str, mac: Mac) -> Vec<u8> {
     )
 }
 
-/// A frame from the station at a port.
+/// Frame from the host at a port.
 fn from(port: usize, src: &str, dst: &str, hops: u8, len: usize) -> Vec<u8> {
     let mut frame = frame_v6(src, dst, hops, 17, &vec![7; len]);
     EtherMut::of(&mut frame).unwrap().set_addrs(OURS[port], PEERS[port]);
@@ -68,7 +68,7 @@ fn through(rig: &mut Rig, port: usize, frame: &[u8]) -> Vec<(String, Vec<u8>)> {
     sent
 }
 
-/// Lets the router learn both stations.
+/// Lets the router learn both hosts.
 fn learned() -> Rig {
     let mut rig = router();
     for port in [0, 1] {

@@ -123,7 +123,7 @@ fn what_cannot_be_run_is_told() {
     assert!(told.contains("CAPACITY: `x` is no whole number"), "{told}");
     assert!(told.contains("too many arguments"), "{told}");
     let told = errors("a :: RoundRobinSched -> b :: RoundRobinSched -> [1] a; Idle -> Queue -> a");
-    assert!(told.contains("asks for packets in a circle"), "{told}");
+    assert!(told.contains("pulls packets in a circle"), "{told}");
     let told = errors(
         "FromDevice(a, METHOD pcap) -> ToDevice(a, METHOD memory); FromDevice(b, METHOD x) -> Discard",
     );

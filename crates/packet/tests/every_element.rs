@@ -212,7 +212,7 @@ struct Outcome {
     held: usize,
 }
 
-/// Runs frames that come in by the first device, in batches of these sizes.
+/// Runs frames received on the first device, in batches of these sizes.
 fn run(subject: &Subject, frames: &[&[u8]], sizes: &[usize]) -> Outcome {
     let mut rig = Rig::new(&world(), subject.text);
     let mut rest = frames;
@@ -284,7 +284,7 @@ fn numbers(rig: &Rig) -> BTreeMap<String, u64> {
     numbers
 }
 
-/// Runs frames that come in by the first device one after the other, those to one destination by one of the workers;
+/// Runs frames received on the first device one after the other, those to one destination by one of the workers;
 /// what handlers show then, and how many packets left by each port.
 fn run_by(
     subject: &Subject,

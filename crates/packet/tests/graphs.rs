@@ -1,6 +1,6 @@
-//! Graphs as text: broken files with what is said of them, examples that are right, and texts of chance.
+//! Graphs as text: broken files with their errors, examples that are right, and texts of chance.
 //!
-//! `FINGERPOST_ACCEPT=1` records what is said of the broken files now.
+//! `FINGERPOST_ACCEPT=1` records the errors of the broken files now.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;

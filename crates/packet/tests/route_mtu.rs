@@ -1,5 +1,5 @@
 //! The MTU of a route, from the event of its source to the packets that leave: what is larger is cut, or
-//! its sender told the MTU.
+//! its sender gets an ICMP error with the MTU.
 
 #![allow(clippy::unwrap_used, reason = "a test: what fails here fails the test")]
 
@@ -28,7 +28,7 @@ struct Router {
 }
 
 impl Router {
-    /// Two links of 1,500 bytes, a station on each: senders on the first, gateways on the second.
+    /// Two links of 1,500 bytes, a host on each: senders on the first, gateways on the second.
     fn new() -> Self {
         let mut control = Control::new(ControlOptions {
             v4: fingerpost_lpm::registry::v4().collect(),
@@ -116,7 +116,7 @@ fn fragments(sent: &[(u16, Vec<u8>)]) -> (Vec<usize>, usize) {
     (lens, carried)
 }
 
-/// The MTU that the sender was told, if it was told one.
+/// MTU in the ICMP error to the sender, if it got one.
 fn told(sent: &[(u16, Vec<u8>)]) -> Option<u32> {
     let [(0, packet)] = sent else { return None };
     match packet[0] >> 4 {

@@ -40,7 +40,7 @@ fn session(handlers: &Handlers, text: &str) -> String {
 }
 
 /// 0.9 M routes and 200 outputs. In a release build that is to take less than 2 s; here there are other tests beside,
-/// so it is the order that is held, and the time is told.
+/// so it is the order that is held, and the time is printed.
 #[test]
 fn a_full_table_loads_from_arguments() {
     let text = dxr(900_000, 200);

@@ -5,7 +5,7 @@ use fingerpost_lpm::NextHopId;
 /// What is known of a packet besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
-    /// Port it came in by; for a packet of our own making the port of the packet that caused it.
+    /// Ingress port; for a packet of the router's own, that of the packet that caused it.
     pub port: u16,
     /// Bytes from the frame's start to the network header.
     pub network: u8,
@@ -14,7 +14,7 @@ pub struct Meta {
     /// The lookup's answer: a next hop of the router, or in a graph with tables of its own a number of
     /// [`crate::gateways::Gateways`].
     pub hop: NextHopId,
-    /// What one element tells the next; sender and receiver agree on the meaning.
+    /// Value that one element passes to the next; both agree on the meaning.
     pub note: u32,
     /// Click's paint: a number that elements mark packets with.
     pub paint: u8,

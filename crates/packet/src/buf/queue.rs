@@ -9,7 +9,7 @@ use super::{Batch, Meta, Packet, Pool, Slot};
 ///
 /// Frames return to their pool when it is dropped.
 pub struct PacketQueue {
-    /// Of the first packet that came.
+    /// Pool of the first packet.
     pool: Option<Pool>,
     packets: VecDeque<(Slot, Meta)>,
 }

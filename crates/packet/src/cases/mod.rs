@@ -23,9 +23,9 @@ pub use topology::Built;
 pub struct Case {
     /// What is shown; distinct among all cases.
     pub name: String,
-    /// Who says so: RFC and section.
+    /// RFC and section that require it.
     pub rfc: String,
-    /// By which port it comes in.
+    /// Ingress port.
     pub port: String,
     /// The frame, in the notation of [`notation`].
     pub frame: String,
@@ -43,11 +43,11 @@ pub struct Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Out {
-    /// By which port.
+    /// Egress port.
     pub port: String,
     /// The frame.
     pub frame: Option<String>,
-    /// Or: the frame that came in, with these words changed.
+    /// Instead: the received frame, with these words changed.
     pub change: Option<String>,
 }
 
@@ -101,7 +101,7 @@ const NO_CASES: [&str; 3] = ["topology.toml", "bad.toml", "kernel.toml"];
 /// All packet cases, each with the name of its file, in order of the files' names.
 ///
 /// # Panics
-/// When a file cannot be read or makes no sense; the message says which and where.
+/// When a file cannot be read or makes no sense; the message names the file and the place.
 pub fn cases() -> Vec<(String, Case)> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/packets"));
     let mut names: Vec<String> = std::fs::read_dir(folder)
@@ -153,14 +153,14 @@ pub struct Stage {
     pub counters: WorkerCounters,
     /// The time, in nanoseconds.
     pub now_ns: u64,
-    /// What the elements asked for.
+    /// Resolve requests of the elements.
     pub asks: Vec<ResolveRequest>,
 }
 
 /// A packet that left an element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// By which output.
+    /// Output of the element.
     pub output: u16,
     /// Its frame.
     pub frame: Vec<u8>,
@@ -203,7 +203,7 @@ impl Stage {
         self.quoting(text, &[])
     }
 
-    /// The same with a packet to quote.
+    /// Frame with a packet to quote.
     ///
     /// # Panics
     /// When it makes no sense.
@@ -211,7 +211,7 @@ impl Stage {
         notation::frame(text, &self.topology, quoted).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// A packet of the stage's pool as it would come in by a port, noted with `note`.
+    /// Packet of the stage's pool as received on a port, with `note`.
     ///
     /// # Panics
     /// When no frame is free or the bytes do not fit.

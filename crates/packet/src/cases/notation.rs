@@ -7,7 +7,7 @@
 //! text hello
 //! ```
 //!
-//! Lengths, next-header fields and checksums are filled in unless the line says otherwise (`len`,
+//! Lengths, next-header fields and checksums are filled in unless the line gives them (`len`,
 //! `next`, `sum`). They are computed here anew, by the plainest code, because the router's own is
 //! what is tested. `testdata/packets/README.md` lists the layers and their words.
 
@@ -25,7 +25,7 @@ pub fn frame(text: &str, topology: &Built, quoted: &[u8]) -> Result<Vec<u8>, Str
     build(parse(text)?, topology, quoted)
 }
 
-/// The same frame with some words of some layers replaced or added: each line of `changes` is a layer
+/// Frame with some words of some layers replaced or added: each line of `changes` is a layer
 /// and what differs, both ends or words. The second line of a kind is about the second layer of it.
 ///
 /// # Errors
@@ -199,7 +199,7 @@ fn build(layers: Vec<Layer>, topology: &Built, quoted: &[u8]) -> Result<Vec<u8>,
 }
 
 impl Writer<'_> {
-    /// Tells the layer before what this one is.
+    /// Writes the kind of this layer into the one before.
     fn is(&mut self, ether: u16, protocol: u8) {
         match self.next.take() {
             Some(NextField::Ether(at)) => {
@@ -491,7 +491,7 @@ impl Writer<'_> {
     }
 }
 
-/// The one's-complement sum as RFC 1071 says it, a word at a time.
+/// One's-complement sum as in RFC 1071, a word at a time.
 fn plain_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {

@@ -15,14 +15,14 @@ use fingerpost_route::hops::{Adjacency, ForwardingAction, HopTable};
 use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, ReversePath, Shared};
 use serde::Deserialize;
 
-/// What a topology file says.
+/// Contents of a topology file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
     /// Ports, numbered in this order from 0.
     #[serde(rename = "port")]
     pub ports: Vec<PortSpec>,
-    /// Stations beyond the ports.
+    /// Hosts beyond the ports.
     #[serde(default, rename = "neighbor")]
     pub neighbors: Vec<NeighborSpec>,
     /// Routes besides those that follow from the ports and neighbors.
@@ -46,7 +46,7 @@ pub struct PortSpec {
     /// Its addresses, `ADDR/LEN`, of both families; the first of a family is the primary one.
     #[serde(default)]
     pub addrs: Vec<String>,
-    /// Senders behind it leave checksums unfilled.
+    /// Senders behind it leave partial checksums.
     #[serde(default)]
     pub fill_checksums: bool,
     /// No carrier.
@@ -59,7 +59,7 @@ pub struct PortSpec {
     pub reverse_path: Option<String>,
 }
 
-/// A station on the link of a port.
+/// Host on the link of a port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeighborSpec {
@@ -71,7 +71,7 @@ pub struct NeighborSpec {
     pub addrs: Vec<IpAddr>,
     /// Its MAC; without one it is not known yet.
     pub mac: Option<String>,
-    /// It was asked for and does not answer.
+    /// Resolution failed: it does not answer.
     #[serde(default)]
     pub silent: bool,
     /// Largest IP packet toward it, where it is not the port's.
@@ -94,17 +94,17 @@ pub struct RouteSpec {
 
 /// A topology that stands: everything that a packet meets, and the names that cases use.
 pub struct Built {
-    /// As the file said it.
+    /// Topology as written in the file.
     pub topology: Topology,
     /// What the router forwards by.
     pub forwarding: Forwarding,
 }
 
 impl Built {
-    /// From the text of a topology file.
+    /// Topology of a file's text.
     ///
     /// # Panics
-    /// When it makes no sense; the message says where.
+    /// When it makes no sense; the message names the place.
     pub fn parse(text: &str) -> Self {
         let memory = MemoryMaker::new(|| Box::new(Heap));
         Self::new(read(text), &Shared { memory, reads: |_| true })
@@ -168,10 +168,10 @@ fn mac(text: &str) -> Mac {
 
 fn reverse_path(name: &str) -> ReversePath {
     let found = ReversePath::ALL.iter().find(|(_, known)| *known == name);
-    found.unwrap_or_else(|| panic!("topology: what is a reverse path of {name}?")).0
+    found.unwrap_or_else(|| panic!("topology: unknown uRPF mode {name}")).0
 }
 
-/// Parses, and says what was wrong.
+/// Parses, or panics with what is wrong.
 fn parsed<T: FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("topology: what is {text}?"))
 }

@@ -1,10 +1,10 @@
 //! Finds the link address of the next hop of IPv4 packets, and puts the Ethernet header before them:
 //! `ARPQuerier(10.0.0.1/24, 02:00:00:00:00:01)`.
 //!
-//! Source: Click's `ARPQuerier`; RFC 826, RFC 1122 2.3.2, RFC 5227. Ports, waiting and asking are those of
+//! Source: Click's `ARPQuerier`; RFC 826, RFC 1122 2.3.2, RFC 5227. Ports, waiting and resolution are those of
 //! [`super::querier`]. Addresses are kept for `TIMEOUT` (5 minutes), and confirmed after `POLL_TIMEOUT` (a minute).
 //! Only a packet that is for us makes a new entry; any updates one that is there. Refused are senders that no
-//! station is: groups, ourselves, and with a prefix given those outside of it.
+//! host is: groups, ourselves, and with a prefix given those outside of it.
 
 use std::net::{IpAddr, Ipv4Addr};
 

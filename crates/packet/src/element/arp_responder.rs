@@ -2,7 +2,7 @@
 //!
 //! Source: Click's `ARPResponder`; RFC 826, RFC 5227. Addresses and prefixes of an entry are all at its link
 //! address; the longest prefix counts. The request becomes the reply. What is no request, or for nobody here, goes
-//! to output 1, or ends: so does one that another station sends in our own name.
+//! to output 1, or ends: so does one that another host sends in our own name.
 //!
 //! Handlers change the entries while workers answer; a worker looks once a batch whether there are others.
 
@@ -167,7 +167,7 @@ struct ArpResponder {
     replies: Arc<Count>,
 }
 
-/// Who asks and whom it gets in answer, if the request is for somebody here.
+/// Sender of the request and its reply, if the request is for one of our addresses.
 fn answer(table: &Table<u32>, frame: &[u8]) -> Option<(End, End)> {
     let arp = Arp::at(frame, HEADER.into()).filter(|arp| arp.operation() == REQUEST)?;
     let (sender, target) = (arp.sender(), arp.target());

@@ -1,13 +1,13 @@
 //! Checks headers before anything else reads them: `CheckIPHeader` and `CheckIP6Header`.
 //!
 //! Source: Click's elements of these names; RFC 1812, 5.2.2, RFC 8200, 3. What is behind the length that a
-//! packet states is cut off. A packet that is right has its network header noted, and no gateway: it is on its
-//! way to its own destination. One that is not goes to output 1, or ends here.
+//! packet states is cut off. A packet that is right has its network header noted, and no gateway: it goes
+//! to its own destination. One that is not goes to output 1, or ends here.
 //!
 //! Of sources, IPv4 refuses those that are listed, unless the destination is a good one: `INTERFACES
-//! 10.0.0.1/24` means the broadcast address of that subnet, 0.0.0.0 and 255.255.255.255 on one side, and
+//! 10.0.0.1/24` means the broadcast address of that prefix, 0.0.0.0 and 255.255.255.255 on one side, and
 //! 10.0.0.1 on the other. IPv6 refuses what nobody may send from or to (RFC 4291, 2.5 to 2.8) and those that are
-//! listed; `::` may ask groups for an address (RFC 4862). Destinations are left to routes.
+//! listed; `::` may query groups for an address (RFC 4862). Destinations are left to routes.
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
@@ -46,7 +46,7 @@ pub(crate) const COMBO: ElementClass = ElementClass {
     },
 };
 
-/// With the color, which may be wrong, where there is an Ethernet header to be cut off.
+/// Configures the element; with a color, which may be wrong, where an Ethernet header is cut off.
 fn configure4(
     setup: &mut Setup<'_>,
     combo: Option<Result<u8, ConfigError>>,
@@ -106,7 +106,7 @@ fn common(setup: &mut Setup<'_>) -> Result<u8, ConfigError> {
     Ok(offset?.unwrap_or(0))
 }
 
-/// What is wrong with a packet, in the order in which it is found out; as Click says it.
+/// What is wrong with a packet, in the order of the checks; in Click's words.
 const REASONS: [(DropReason, &str); 7] = [
     (DropReason::TooShort, "tiny packet"),
     (DropReason::BadVersion, "bad IP version"),
@@ -145,7 +145,7 @@ fn made<C: Check>(setup: &mut Setup<'_>, place: Place, check: C) -> Made {
         }))
 }
 
-/// What a family asks of a packet.
+/// Checks of a family.
 trait Check: Send + Sync + 'static {
     /// Where in the frame the packet ends whose header is at an offset, if it is right.
     fn end(&self, frame: &[u8], at: usize) -> Result<usize, DropReason>;

@@ -3,7 +3,7 @@
 //! Source: Click's `Classifier`. A frame leaves by the output of the first pattern that takes it, and ends
 //! here when none does. The language is that of [`crate::filter::Pattern`].
 //!
-//! Cost: a load for each word that the patterns ask for, on the way to the first that holds.
+//! Cost: a load for each word that the patterns read, up to the first that holds.
 
 use std::sync::Arc;
 

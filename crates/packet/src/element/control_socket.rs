@@ -1,4 +1,4 @@
-//! Asks for a control socket: whoever runs the graph opens it, on a thread of its own.
+//! Requests a control socket: whoever runs the graph opens it, on a thread of its own.
 //!
 //! Source: Click's `ControlSocket`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to
 //! all; whoever runs the graph decides which clients may change the router.

@@ -1,7 +1,7 @@
 //! Counts packets and bytes that pass.
 //!
-//! Source: Click's `Counter`. Differs: a rate is that since it was last asked for, or since the start, not a
-//! decaying mean, so that who asks decides over which time; and the workers do not look at the clock.
+//! Source: Click's `Counter`. Differs: a rate is that since it was last read, or since the start, not a
+//! decaying mean, so that the reader decides the interval; and the workers do not look at the clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     },
 };
 
-/// Which handler asks for a rate: each has its own last time.
+/// Handler of the rate: each has its own last time.
 const RATE: usize = 0;
 const BYTE_RATE: usize = 1;
 const BIT_RATE: usize = 2;

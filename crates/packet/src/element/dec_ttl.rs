@@ -73,7 +73,7 @@ impl<const FAMILY: u8> DecTtl<FAMILY> {
         Self { active: Setting::new(true), multicast: true, exit, drops: Arc::default() }
     }
 
-    /// Counts packet `i` down; whether it goes on.
+    /// Decrements the TTL of packet `i`; returns whether it continues.
     #[inline]
     pub(super) fn pass(&self, batch: &mut Batch, i: usize) -> bool {
         let network = usize::from(batch.meta()[i].network);

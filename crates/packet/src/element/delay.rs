@@ -1,5 +1,5 @@
-//! Packets that go on later: `DelayUnqueue(20ms)` keeps each for this time and hands it on, `DelayShaper` until it is
-//! asked.
+//! Delays packets: `DelayUnqueue(20ms)` keeps each for this time and hands it on, `DelayShaper` until it is
+//! pulled.
 //!
 //! Source: Click's elements of these names. Differs: packets carry no time here, so the delay counts from when this
 //! element took them, which is at once while it has room (`CAPACITY`, 1,000 packets); then they wait before it.
@@ -18,13 +18,13 @@ use crate::handler::Handler;
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
     spec: spec("DelayUnqueue", "l/h"),
-    summary: "asks for packets and hands them on after a time",
+    summary: "pulls packets and hands them on after a time",
     configure: |setup| configure(setup, true),
 };
 
 pub(crate) const SHAPER: ElementClass = ElementClass {
     spec: spec("DelayShaper", "l/l"),
-    summary: "can be asked for packets after a time",
+    summary: "gives packets on pull after a time",
     configure: |setup| Ok(configure(setup, false)?.polled()),
 };
 
@@ -60,7 +60,7 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
 struct Delay {
     delay_ns: u64,
     capacity: usize,
-    /// Without being asked.
+    /// Whether it pushes without a pull.
     hands_on: bool,
     kept: Kept,
     length: Arc<Count>,

@@ -69,7 +69,7 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     setup.device(&name, driver)
 }
 
-/// The worker hands received batches to it. Notes which arrived for a group of stations.
+/// The worker hands received batches to it. Notes which arrived for a group of hosts.
 struct FromDevice;
 
 impl Element for FromDevice {

@@ -1,4 +1,4 @@
-//! Drops packets with the reason of the cause that their note holds, and tells nobody: stands where
+//! Drops packets with the reason of the cause that their note holds, and sends no error: stands where
 //! an error element would, in a router that sends no ICMP.
 
 use super::{Context, Element, ElementClass, Made};
@@ -15,7 +15,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/x",
         output_names: &[],
     },
-    summary: "drops packets with the reason of their cause, and tells nobody",
+    summary: "drops packets with the reason of their cause, without an ICMP error",
     configure: |setup| {
         setup.args.finish()?;
         Ok(Made::new(|| DropCause))

@@ -2,7 +2,7 @@
 //!
 //! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, from its Ethernet header on. Of
 //! several workers one reads the file; all write to the same. Differs: what is no regular file is read only where the
-//! arguments say so, `-` for standard input or `SPECIAL true` for a FIFO or a device, as a worker waits for it.
+//! arguments request it, `-` for standard input or `SPECIAL true` for a FIFO or a device, as a worker waits for it.
 
 use std::fs::File;
 use std::io;
@@ -80,7 +80,7 @@ pub(crate) const TO: ElementClass = ElementClass {
         flow: "x/x",
         output_names: &[],
     },
-    summary: "writes packets to a capture file; they end there, or go on",
+    summary: "writes packets to a capture file; drops them there, or passes them",
     configure: |setup| {
         let file = setup.args.optional_arg("FILENAME")?;
         let Some(file) = file else {
@@ -114,7 +114,7 @@ pub(crate) const TO: ElementClass = ElementClass {
 };
 
 struct FromDump {
-    /// Until the end of the file.
+    /// Reader, until the end of the file.
     reader: Option<Pcap>,
     stop: Option<Arc<AtomicBool>>,
     burst: usize,
@@ -151,7 +151,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Begins a file, or goes on with the one of that name.
+    /// Begins a file, or continues the one of that name.
     fn begin(&mut self, name: &str, file: File) {
         if self.file.is_some() && self.name == name {
             return;
@@ -183,7 +183,7 @@ fn lock(writer: &Mutex<Writer>) -> std::sync::MutexGuard<'_, Writer> {
 }
 
 struct ToDump {
-    /// A trial writes nothing.
+    /// Writer; a dry run has none.
     writer: Option<Arc<Mutex<Writer>>>,
     ends: bool,
 }

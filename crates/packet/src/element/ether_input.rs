@@ -1,10 +1,10 @@
-//! The first step: is the frame for us, and what is in it (dataplane: link layer).
+//! The first step: is the frame for us, and what is in it.
 //!
-//! A frame must be addressed to the port's own MAC, or to a group of stations; the latter is flagged,
-//! and the IP elements decide. Frames of ports whose senders leave checksums unfilled leave by
+//! A frame must be addressed to the port's own MAC, or to a group of hosts; the latter is flagged,
+//! and the IP elements decide. Frames of ports whose senders leave partial checksums leave by
 //! outputs of their own.
 //!
-//! Cost: reads the frame's first line, and asks for those of the next frames ahead.
+//! Cost: reads the frame's first line, and prefetches those of the next frames.
 
 use fingerpost_route::Mac;
 
@@ -22,14 +22,14 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/x",
         output_names: &["ip4", "ip6", "fill4", "fill6"],
     },
-    summary: "checks the destination MAC, tells IPv4 from IPv6",
+    summary: "checks the destination MAC, separates IPv4 from IPv6",
     configure: |setup| {
         setup.args.finish()?;
         Ok(Made::new(|| EtherInput { special: Vec::with_capacity(BATCH) }))
     },
 };
 
-/// Frames ahead for which the first line is asked for.
+/// Frames ahead whose first line is prefetched.
 pub(crate) const AHEAD: usize = 4;
 
 /// Where the network header begins.
@@ -44,7 +44,7 @@ struct EtherInput {
     special: Vec<usize>,
 }
 
-/// What matters of the port that a frame came in by.
+/// Properties of the ingress port of a frame.
 #[derive(Clone, Copy)]
 struct From {
     number: u16,

@@ -3,7 +3,7 @@
 //! Over a veth or a TAP the kernel hands packets on with checksum offload pending: the field of TCP
 //! and UDP holds the sum of the pseudo-header alone, folded and not complemented; SCTP's holds 0. The
 //! card would have added the rest; here nobody would, and the receiver beyond the next wire would
-//! drop the packet. The frame does not say so itself (that is in the socket buffer), so it is seen by
+//! drop the packet. The frame does not show it itself (that is in the socket buffer), so it is seen by
 //! the value.
 //!
 //! Of whole packets with other contents 1 in 65,536 has that very value by chance. It does no harm: a
@@ -128,7 +128,7 @@ fn transport_v4(packet: &[u8]) -> Option<(Transport, Option<Sum>)> {
     Some((Transport { protocol: ip.protocol(), at, end }, Some(sum)))
 }
 
-/// The same for IPv6. Behind a routing header there is no pseudo-header: it holds the last address of
+/// Transport checksum of IPv6. Behind a routing header there is no pseudo-header: it holds the last address of
 /// the route, which is not the header's.
 fn transport_v6(packet: &[u8]) -> Option<(Transport, Option<Sum>)> {
     let header: &[u8; IP6_BYTES] = packet.first_chunk()?;
@@ -178,7 +178,7 @@ fn fill_in_udp(datagram: &mut [u8], depth: u8) -> bool {
     datagram.get_mut(8 + header..).is_some_and(|inner| fill_inner(inner, kind, depth))
 }
 
-/// The inner packet of GRE, whose flags say which of its optional words are there.
+/// The inner packet of GRE, whose flags show which of its optional words are present.
 fn fill_in_gre(gre: &mut [u8], depth: u8) -> bool {
     let Some(&[flags, version, a, b]) = gre.first_chunk() else { return false };
     // Version 1 is PPTP's; a routing field (0x40) is long dead.
@@ -246,7 +246,7 @@ mod tests {
     use crate::cases::Stage;
     use proptest::prelude::*;
 
-    /// What becomes of a frame that comes in by `port`, and whether it counts as filled.
+    /// Result for a frame received on `port`, and whether it counts as filled.
     fn go(stage: &mut Stage, port: &str, frame: &[u8]) -> (Vec<u8>, bool) {
         let mut element = FillChecksum::default();
         let packet = stage.packet(port, frame, 0);

@@ -1,7 +1,7 @@
-//! Gives packets that ask for it the address of the port by which they leave.
+//! Sets the source of marked packets to the address of their egress port.
 //!
-//! Source: Click's `FixIPSrc`. An ICMP error is made before its way out is known, and speaks from an address of
-//! the port that it leaves by (RFC 1812, 4.3.2.4): `ICMPError` marks it, and this element on that way knows.
+//! Source: Click's `FixIPSrc`. An ICMP error is made before its egress port is known, and has an address of
+//! the port that it leaves by (RFC 1812, 4.3.2.4): `ICMPError` marks it, and this element before that port knows.
 
 use std::net::Ipv4Addr;
 
@@ -42,7 +42,7 @@ impl Element for FixIpSrc {
     }
 }
 
-/// Gives packet `i` this source, if it asks for one.
+/// Gives packet `i` this source, if it is marked for one.
 #[inline]
 pub(super) fn fix(batch: &mut Batch, i: usize, addr: u32) {
     let meta = &mut batch.meta_mut()[i];

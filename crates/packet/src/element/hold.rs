@@ -1,10 +1,11 @@
-//! Keeps packets whose next hop has no link address yet, and asks for it (dataplane 7).
+//! Keeps packets whose next hop has no link address yet, and requests its resolution.
 //!
-//! Packets wait by what they wait for: an adjacency, or a station on the link of a port and the port that its packets came
-//! in by. How many may is said by [`super::waiting`]; more are dropped, or take the place of others. The control side is asked at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
+//! Packets wait by key: an adjacency, or a host on the link of a port with the ingress port
+//! of its packets. [`super::waiting`] bounds how many may; more are dropped, or take the place of others. The control
+//! side gets a resolve request at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
 //! address is known, packets go back to the lookup, since their route may have changed meanwhile; when
-//! it is known that the station is silent, or after 3 seconds, each goes where an ICMP error is made
-//! of it (RFC 1812 3.3.2). A silent neighbor is asked for again as long as packets come for it.
+//! it is known that the host is silent, or after 3 seconds, each goes where an ICMP error is made
+//! of it (RFC 1812 3.3.2). A silent neighbor is resolved again as long as packets come for it.
 //!
 //! Cost: a hash table, for packets that have to wait anyway; nothing is allocated after the start. A
 //! round looks at [`TURNS`] keys, in turn.
@@ -37,7 +38,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     },
 };
 
-/// Added to the output of a family for packets that cannot go on.
+/// Added to the output of a family for packets that cannot be forwarded.
 const ERROR: u16 = 2;
 
 /// Packets that a worker keeps.
@@ -49,7 +50,7 @@ struct Hold {
     waiting: Waiting<ResolveRequest>,
 }
 
-/// Whether packets may go on.
+/// State of a resolution.
 enum State {
     Waiting,
     Ready,
@@ -62,7 +63,7 @@ impl Hold {
     }
 }
 
-/// 0 for IPv4, 1 for IPv6: what a frame's Ethernet type says.
+/// Family of a frame's Ethernet type: 0 for IPv4, 1 for IPv6.
 fn family(frame: &[u8]) -> u16 {
     u16::from(Ether::of(frame).is_some_and(|ether| ether.kind() == ether::TYPE_IP6))
 }

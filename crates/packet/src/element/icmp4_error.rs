@@ -1,4 +1,4 @@
-//! Tells the sender of an IPv4 packet why it was dropped: RFC 792 and 1191, within RFC 1812, 4.3.
+//! Sends ICMP errors about dropped IPv4 packets: RFC 792 and 1191, within RFC 1812, 4.3.
 //!
 //! Every packet comes with [`Cause::note`] as its note and ends here, counted by its cause. Unless
 //! 4.3.2.7 forbids it, or the limiter, a new packet to its source leaves by output 0, to be looked up
@@ -34,7 +34,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/x",
         output_names: &["lookup"],
     },
-    summary: "drops IPv4 packets and tells their senders why",
+    summary: "drops IPv4 packets and sends ICMP errors",
     configure: |setup| {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;

@@ -1,9 +1,9 @@
-//! Tells the sender of an IPv6 packet why it was dropped: RFC 4443.
+//! Sends ICMPv6 errors about dropped IPv6 packets: RFC 4443.
 //!
 //! Every packet comes with [`Cause::note`] as its note and ends here, counted by its cause. Unless
 //! 2.4 (e) forbids it, or the limiter, a new packet to its source leaves by output 0, to be looked up
 //! like any other. No route leads to a link-local source, since every link has its own fe80::/10: an
-//! error to one goes back where the packet came from, to the station that sent it, by output 1.
+//! error to one goes back where the packet came from, to the host that sent it, by output 1.
 //!
 //! Cost: a lookup, a copy of at most 1,280 bytes and a checksum; 220 ns at that length.
 
@@ -35,7 +35,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/x",
         output_names: &["lookup", "link"],
     },
-    summary: "drops IPv6 packets and tells their senders why",
+    summary: "drops IPv6 packets and sends ICMPv6 errors",
     configure: |setup| {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;
@@ -50,7 +50,7 @@ pub(super) const MIN_MTU: u16 = 1280;
 
 const HOP_LIMIT: u8 = 64;
 
-/// To the lookup.
+/// Output to the lookup.
 const LOOKUP: u16 = 0;
 /// Ready to leave, by the port in the note.
 const LINK: u16 = 1;
@@ -253,7 +253,7 @@ pub(super) fn may_answer_v6(
     }
 }
 
-/// Link addresses for a packet back to the station that a frame came from: to, from.
+/// Link addresses for a packet back to the host that a frame came from: to, from.
 pub(super) fn address_back(
     frame: &[u8],
     meta: Meta,

@@ -1,4 +1,4 @@
-//! Tells senders what a graph has decided: `ICMPError(10.0.0.1, timeexceeded)`, and `ICMP6Error`.
+//! Sends ICMP errors that a graph has decided on: `ICMPError(10.0.0.1, timeexceeded)`, and `ICMP6Error`.
 //!
 //! Source: Click's elements of these names, within RFC 1812, 4.3, and RFC 4443. Every packet ends here, and the
 //! error about it leaves by the output, to be looked up like any other. Click's `ICMP6Error` is not followed where
@@ -7,7 +7,7 @@
 //! has ([`Cause`]), so that they need not be stated twice; `PMTU` is for packets that have none.
 //!
 //! A redirect names the gateway that the packet goes to. It is sent when sender and gateway are neighbors on the
-//! port that the packet came by (RFC 1812, 5.2.7.2), as far as addresses of ports are known.
+//! ingress port of the packet (RFC 1812, 5.2.7.2), as far as addresses of ports are known.
 //!
 //! What is answered and how errors are written is that of the built-in elements, [`super::icmp4_error`] and
 //! [`super::icmp6_error`].
@@ -163,7 +163,7 @@ fn kind(
     })
 }
 
-/// How long an error is, and what it says of an MTU; how many there are.
+/// Length of an error, and its MTU; number of errors.
 #[derive(Clone)]
 struct About {
     mtu: Setting<u16>,
@@ -197,7 +197,7 @@ impl About {
     }
 }
 
-/// Where in a packet a bad option begins, if its note says so.
+/// Where in a packet a bad option begins, if its note holds that.
 fn pointer(meta: &Meta) -> u8 {
     match Cause::of_note(meta.note) {
         Some(Cause::BadOption(at)) => at,
@@ -326,7 +326,7 @@ impl Family for V4 {
     }
 }
 
-/// Whether two addresses are in one subnet of a port, or nothing is known of its subnets.
+/// Whether two addresses are in one connected prefix of a port, or nothing is known of its prefixes.
 fn are_neighbors(ports: &PortTable, port: u16, one: u32, other: u32) -> bool {
     let Some(port) = ports.port(port).filter(|port| !port.v4.is_empty()) else { return true };
     let subnet = |&(addr, len): &(Ipv4Addr, u8)| Prefix::masked(addr.to_bits(), len);

@@ -1,7 +1,7 @@
 //! Cuts IPv4 packets that are larger than the next hop's MTU into fragments (RFC 791, 3.2).
 //!
 //! Every packet comes with the MTU as its note and leaves by output 0, with the next hop that it came
-//! with, as fragments in order. The first lies in the frame that came in; the later ones are packets
+//! with, as fragments in order. The first lies in the received frame; the later ones are packets
 //! of our own making. All of a datagram's fragments leave, or none: a part of them is of no use to
 //! anybody. Whether a packet may be cut (don't-fragment) is the sender's business.
 //!

@@ -4,7 +4,7 @@
 //! addresses that no router forwards, the link broadcast rule, and TTL. The TTL is tested before the
 //! lookup, other than RFC 1812 5.2.1.2 and Linux have it: cheaper under attack, and traceroute works
 //! toward addresses without a route. Packets to the host itself pass whatever their TTL: the lookup
-//! tells them apart.
+//! separates them.
 //!
 //! Packets of our own making have no business here; should one come, what only strangers can do
 //! wrong is not held against it.
@@ -47,7 +47,7 @@ struct Ip4Input {
     special: Vec<usize>,
 }
 
-/// What the first octet says of an address.
+/// Kind of an address by its first octet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Octet {
@@ -149,7 +149,7 @@ impl Ip4Input {
     }
 }
 
-/// RFC 1812 5.2.2, one after the other; the checksum only where it is asked for.
+/// RFC 1812 5.2.2, one after the other; the checksum only where requested.
 #[inline]
 pub(super) fn check_header(frame: &[u8], at: usize, checksum: bool) -> Result<Ip4<'_>, DropReason> {
     let ip = Ip4::at(frame, at).ok_or(DropReason::TooShort)?;

@@ -7,8 +7,8 @@
 //! offset from the start of the header of the byte that is wrong. All others pass as they are, router
 //! alert too: what it alerts is the control side's own traffic, which does not come by here.
 //!
-//! `IPGWOptions` is the same for a graph with tables of its own: it stands behind the lookup, on the way to one port,
-//! and is told the address of that port and others of the router.
+//! `IPGWOptions` is the same for a graph with tables of its own: it stands behind the lookup, before one port,
+//! and has the address of that port and others of the router.
 //!
 //! Cost: a walk over at most 40 bytes, 10 ns; where something is written a lookup and a full header
 //! checksum, 45 ns.
@@ -73,7 +73,7 @@ pub(crate) const GATEWAY: ElementClass = ElementClass {
     },
 };
 
-/// To the sender.
+/// Output to the error element.
 const ERROR: u16 = 1;
 
 const END: u8 = 0;
@@ -114,7 +114,7 @@ impl Ip4Options {
     }
 }
 
-/// Read from the vDSO, and only for packets that ask for it.
+/// Read from the vDSO, and only for packets with a timestamp option.
 fn utc_ms() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(now.as_millis() % 86_400_000).expect("below a day")
@@ -145,7 +145,7 @@ enum Stamp {
 /// Why a packet does not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
-    /// At this offset of the header.
+    /// Bad option at this offset of the header.
     Bad(u8),
     SourceRouted,
 }
@@ -221,7 +221,7 @@ fn free(option: &[u8], pointer: u8, first: u8, bytes: usize) -> Result<Option<us
 }
 
 impl Ip4Options {
-    /// Carries the edits out. `packet` begins with its header and came in by `port`.
+    /// Carries the edits out. `packet` begins with its header; `port` is its ingress.
     fn write(&self, packet: &mut [u8], port: u16, edits: Edits, cx: &Context<'_>) {
         let Some(ip) = Ip4::at(packet, 0) else { return };
         let (dst, header_len) = (ip.dst(), ip.header_len());
@@ -287,7 +287,7 @@ impl Ip4Options {
         Self::new(Speaks::As(addrs), exit, Arc::default())
     }
 
-    /// Does what the options of packet `i` ask for; whether it goes on.
+    /// Processes the options of packet `i`; returns whether it continues.
     #[inline]
     pub(super) fn pass(&self, batch: &mut Batch, i: usize, cx: &Context<'_>) -> bool {
         let network = usize::from(batch.meta()[i].network);

@@ -108,7 +108,7 @@ impl Ip6Input {
     }
 }
 
-/// What RFC 8200 says of the fixed header.
+/// Checks of RFC 8200 on the fixed header.
 #[inline]
 pub(super) fn check_header(frame: &[u8], at: usize) -> Result<Ip6<'_>, DropReason> {
     let ip = Ip6::at(frame, at).ok_or(DropReason::TooShort)?;

@@ -1,4 +1,4 @@
-//! `IPOutputCombo(COLOR, IPADDR, MTU)`: what a packet goes through on its way out of Click's router, in one step.
+//! `IPOutputCombo(COLOR, IPADDR, MTU)`: the egress steps of Click's router, in one element.
 //!
 //! Source: Click's element of that name. It is `DropBroadcasts`, `PaintTee`, `IPGWOptions`, `FixIPSrc` and `DecIPTTL`
 //! one behind the other, and a look at the length; each is the very code of that element. A packet that is too long
@@ -82,7 +82,7 @@ struct Combo {
 }
 
 impl Combo {
-    /// Whether packet `i` goes on to output 0.
+    /// Whether packet `i` continues to output 0.
     fn passes(&mut self, batch: &mut Batch, i: usize, cx: &mut Context<'_>) -> bool {
         let meta = batch.meta()[i];
         if meta.flags & FLAG_LINK_MULTICAST != 0 {

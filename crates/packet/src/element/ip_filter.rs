@@ -5,7 +5,7 @@
 //! ends here when none does. The language is that of [`crate::filter::Condition`]; it is for both families,
 //! so that `IP6Classifier` and `IP6Filter` are not needed.
 //!
-//! Cost: a load for each field that the expressions ask for, on the way to the first that holds.
+//! Cost: a load for each field that the expressions read, up to the first that holds.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //!
 //! Addresses are gathered in one array, so that the algorithm can overlap its cache misses; the
 //! answers go into the packets' metadata. What they mean is for the next hop to find out. Which route
-//! table is asked is a matter of the port that a packet came in by; with more than one table a batch is
-//! asked for in as many parts as it has tables.
+//! table is used depends on the ingress port of a packet; with more than one table a batch is
+//! looked up in as many parts as it has tables.
 //!
 //! Cost: the algorithm's, and two short loops; with further tables another two a table of the batch.
 
@@ -49,7 +49,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
     },
 };
 
-/// Questions and answers of one batch, and the places of those that ask one table of several.
+/// Addresses and answers of one batch, and the places of those of one table of several.
 struct Arrays<A> {
     addrs: Box<[A; BATCH]>,
     hops: Box<[NextHopId; BATCH]>,
@@ -65,7 +65,7 @@ impl<A: Addr + Default> Arrays<A> {
         }
     }
 
-    /// `addr` is asked for a frame and where its network header begins, `lookup` for a table. A frame
+    /// `addr` gives the address of a frame from where its network header begins, `lookup` a table's answers. A frame
     /// too short to have a destination gets some answer: the next hop drops it.
     #[inline]
     fn run<'a>(

@@ -7,7 +7,7 @@
 //!
 //! A packet that is not complete after `TIMEOUT` (30 seconds) leaves by output 1, where it is used, as its first
 //! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it ends. At most `HIMEM`
-//! bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet gives way.
+//! bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet makes room.
 //!
 //! A fragment that overlaps others ends its packet, and all that comes of it later (RFC 5722, which Linux applies to
 //! IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC 3168, 5.3).
@@ -103,7 +103,7 @@ struct Piece {
     key: Key,
     /// Bytes before its payload in the frame, link header included.
     front: usize,
-    /// In the packet's payload.
+    /// Offset in the packet's payload.
     offset: usize,
     len: usize,
     more: bool,
@@ -114,7 +114,7 @@ struct Piece {
 const NIL: u16 = u16::MAX;
 /// Bytes that offsets count.
 const UNIT: usize = 8;
-/// Words of a map of all units that an offset can say.
+/// Words of a map of all units that an offset can hold.
 const WORDS: usize = (FRAGMENT_OFFSET as usize + 1) / 64;
 
 /// A packet of which something is missing.
@@ -124,7 +124,7 @@ struct Place {
     packet: Option<Packet>,
     /// Bytes before the payload in the frame.
     front: usize,
-    /// Of payload so far: up to the end of the last fragment, where that has come.
+    /// End of the payload so far: that of the last fragment, where it has come.
     end: usize,
     last_seen: bool,
     /// Payload of the first fragment; 0 before it has come.

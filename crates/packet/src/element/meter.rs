@@ -29,7 +29,7 @@ const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec { name, ports: "1/-", processing: "h/h", flow: "x/x", output_names: &[] }
 }
 
-/// Between two looks at what came.
+/// Time between two readings.
 const TICK_NS: u64 = 10_000_000;
 /// Ticks of a second.
 const TICKS: f64 = 100.0;
@@ -91,7 +91,7 @@ struct Meter {
     rates: Arc<[u64]>,
     /// Packets or bytes a second.
     mean: f64,
-    /// In the present tick.
+    /// Packets or bytes of the present tick.
     came: u64,
     /// When that began; 0 before the first.
     tick_ns: u64,

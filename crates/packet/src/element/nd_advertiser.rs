@@ -2,9 +2,9 @@
 //!
 //! Source: Click's `IP6NDAdvertiser`; RFC 4861, 7.2.4 and 7.2.8, RFC 4862, 5.4. The twin of `ARPResponder`, with its
 //! entries and handlers ([`super::arp_responder`]). The solicitation becomes the advertisement: from the address that
-//! was asked for, as of a router unless `ROUTER false` says otherwise, and for a prefix without the flag that overrides
-//! what others say. Who looks whether an address is free is answered to all nodes. What is no solicitation that may be
-//! believed, or for nobody here, goes to output 1, or ends.
+//! was solicited, as of a router unless `ROUTER false` is given, and for a prefix without the flag that overrides
+//! what others advertise. A duplicate address detection is answered to all nodes. What is no valid solicitation,
+//! or for nobody here, goes to output 1, or ends.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ struct NdAdvertiser {
     table: Reader<Table<u128>>,
     exit: Exit,
     replies: Arc<Count>,
-    /// Of all advertisements.
+    /// Flags of all advertisements.
     flags: u8,
 }
 

@@ -1,11 +1,11 @@
 //! Finds the link address of the next hop of IPv6 packets, and puts the Ethernet header before them:
 //! `NDSolicitor(2001:db8::1/64, 02:00:00:00:00:01)`.
 //!
-//! Source: Click's `IP6NDSolicitor`; RFC 4861, 7.2. Ports, waiting and asking are those of [`super::querier`]: three
-//! solicitations, a second apart, to the group of the address. A station is asked again, itself, when it was not heard
+//! Source: Click's `IP6NDSolicitor`; RFC 4861, 7.2. Ports, waiting and resolution are those of [`super::querier`]: three
+//! solicitations, a second apart, to the group of the address. A host is solicited again, by unicast, when it was silent
 //! for `POLL_TIMEOUT` (30 seconds), and forgotten after `TIMEOUT` (40); the states STALE, DELAY and PROBE are the time
-//! between. A solicited advertisement that is for us makes a new entry, and so does who asks for us; others update
-//! one that is there, as far as they may override it. Refused are stations outside of the prefix, where one is given,
+//! between. A solicited advertisement that is for us makes a new entry, and so does a solicitation for us; others update
+//! one that is there, as far as they may override it. Refused are hosts outside of the prefix, where one is given,
 //! but for link-local ones.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -155,7 +155,7 @@ mod tests {
         nd_frame(multicast_mac(dst), OURS, &nd)
     }
 
-    /// Station `n` says that it is at the link address of `at`.
+    /// Host `n` advertises the link address of `at`.
     fn says(n: u8, at: u8, dst: u128, flags: u8, named: bool) -> Vec<u8> {
         let (target, mac) = (peer(n).0, peer(at).1);
         let link = named.then_some(mac);

@@ -1,7 +1,7 @@
 //! Link addresses that were learned: one table for all workers, of which each has its own copy.
 //!
 //! What changes is written to the table under a lock, and to a log; a worker looks once a batch whether there is
-//! something new, and takes it over from there, or the whole table when it was away for long. So packets ask a
+//! something new, and takes it over from there, or the whole table when it was away for long. So packets read a
 //! table that nobody else touches. Entries are bounded in number, and so is the log. Times are given from outside.
 //!
 //! Cost: a lookup is one in a hash table; a change is a lock in the worker that learns and one in each other.
@@ -22,22 +22,22 @@ const SWEEP_NS: u64 = 1_000_000_000;
 /// When an entry was last confirmed that never grows old.
 pub(super) const FOREVER: u64 = u64::MAX;
 
-/// What is known of a station.
+/// Entry of a neighbor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Neighbor {
     pub(super) mac: Mac,
-    /// When it was heard of, or [`FOREVER`].
+    /// Time of its last confirmation, or [`FOREVER`].
     pub(super) heard_ns: u64,
 }
 
 impl Neighbor {
-    /// How long it was not heard of.
+    /// Time since its last confirmation.
     pub(super) fn age_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.heard_ns)
     }
 }
 
-/// An address that a station has.
+/// Address of a neighbor.
 pub(super) trait Station: Copy + Eq + Hash + Ord + Default + Send + Sync + 'static {}
 
 impl Station for u32 {}
@@ -169,7 +169,7 @@ impl<A: Station> View<A> {
         Self { table, entries: HashMap::new(), seen: 0 }
     }
 
-    /// Takes over what has changed; `learned` is told of each address that is known now.
+    /// Takes over what has changed; `learned` gets each address that is known now.
     #[inline]
     pub(super) fn follow(&mut self, learned: &mut dyn FnMut(A)) {
         // Acquire pairs with the release in `note`; the lock orders the rest.

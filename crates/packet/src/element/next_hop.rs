@@ -1,15 +1,15 @@
-//! Does what the lookup's answer means: sends packets on their way with a new link header.
+//! Carries the lookup's answer out: forwards packets with a new link header.
 //!
 //! One pass over a batch: each hop is turned into a forwarding action, by the flow hash where it is a group; the forwarding action's
-//! adjacency says the MTU, and what to write into the packet's header: TTL or hop limit, checksum, MACs.
-//! Packets that cannot go on leave by other outputs, with their note set: `error` has a [`Cause`],
+//! adjacency holds the MTU, and what to write into the packet's header: TTL or hop limit, checksum, MACs.
+//! Packets that cannot be forwarded leave by other outputs, with their note set: `error` has a [`Cause`],
 //! `fragment` the MTU, `hold` the forwarding action that has no link address.
 //!
 //! Fragments come back by the second input. The forwarding action of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
 //!
-//! A packet that leaves by the port that it came in by is looked at more closely: its sender may be told of the shorter
-//! way ([`Redirects`]). What tells it leaves by `redirect`, to be looked up, behind the packet itself.
+//! A packet whose egress port is its ingress port is examined more closely: its sender may get an ICMP redirect
+//! ([`Redirects`]). The redirect leaves by `redirect`, to be looked up, behind the packet itself.
 //!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.
@@ -86,7 +86,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         Self { special: Vec::with_capacity(BATCH), redirects }
     }
 
-    /// A packet that does not simply go on, leaves by the port that it came in by, or is of our own making.
+    /// Packet that needs more than forwarding, leaves by its ingress port, or is the router's own.
     #[cold]
     fn send_special(
         &mut self,
@@ -125,7 +125,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         divert(batch, i, ForwardingAction::decode(action), &verdict);
     }
 
-    /// What tells the sender of a packet that will leave by its own link of the shorter way, and its output.
+    /// ICMP redirect for the sender of a packet that will leave by its own link, and its output.
     fn redirect(
         &mut self,
         frame: &[u8],
@@ -165,7 +165,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
 /// What became of a packet.
 enum Verdict {
     Send,
-    /// It would leave by the port that it came in by: to be looked at first.
+    /// It would leave by its ingress port: to be examined first.
     Turn,
     Error(Cause),
     Hold,
@@ -221,7 +221,7 @@ fn elsewhere(action: ForwardingAction) -> Verdict {
     }
 }
 
-/// Labels a packet that does not simply go on.
+/// Labels a packet that needs more than forwarding.
 #[cold]
 fn divert(batch: &mut Batch, i: usize, action: ForwardingAction, verdict: &Verdict) {
     let meta = &mut batch.meta_mut()[i];

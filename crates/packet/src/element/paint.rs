@@ -1,6 +1,6 @@
 //! Colors: `Paint` marks packets, `PaintTee` copies those of a color, `PaintSwitch` sorts by it.
 //!
-//! Source: Click's elements of these names. A router paints packets by the port that they came in by, and so
+//! Source: Click's elements of these names. A router paints packets by their ingress port, and so
 //! finds those that leave by the same one.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Answers echo requests: a request becomes the reply, and goes back to where it came from.
 //!
 //! Source: Click's `ICMPPingResponder`; RFC 792, RFC 1122 3.2.2.6. Differs: ICMPv6 as well (RFC 4443, 4.2). What is
-//! no request, not whole, or not from one station to another goes to output 1, where it is used, or ends here: an
+//! no request, not whole, or not from one host to another goes to output 1, where it is used, or ends here: an
 //! answer to a broadcast would make of one packet many. A checksum that was wrong stays wrong.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `PrefixCounter`: counts packets and bytes by the longest of its prefixes that their destination, or source, lies in.
 //!
-//! What an operator asks for who is to know how much goes to which customer, or comes from where (Fingerpost's own; the
+//! For an operator who needs to know how much goes to which customer, or comes from where (Fingerpost's own; the
 //! lookup is any table's). Prefixes with one name share their counts. What none covers passes as well, or takes the second
 //! output, and is counted under `-`, like what is no IP packet.
 //!
@@ -39,12 +39,12 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 /// What is no prefix's.
 const REST: &str = "-";
-/// Lines of `top` that nobody asked otherwise for.
+/// Lines of `top` by default.
 const TOP: usize = 10;
 
-/// What the next configuration goes on with.
+/// State that the next configuration continues.
 struct Shared {
-    /// By number; the first is the rest's.
+    /// Names by number; the first is the rest's.
     names: Vec<Box<str>>,
     tables: Mutex<Tables>,
     counts: PerWorker<Rows>,
@@ -57,7 +57,7 @@ struct Tables {
     v6: LpmTable<u128>,
 }
 
-/// Of one worker, by the number of a name.
+/// Counts of one worker, by the number of a name.
 #[derive(Default)]
 struct Rows(OnceLock<Box<[Row]>>);
 
@@ -248,7 +248,7 @@ impl Shared {
         text
     }
 
-    /// In the order of the arguments; the rest last.
+    /// Counts in the order of the arguments; the rest last.
     fn read_count(&self) -> String {
         let totals = self.totals();
         let rest = std::iter::once((0, &totals[0]));
@@ -303,7 +303,7 @@ struct PrefixCounter {
     v6: Asked<u128>,
 }
 
-/// What is asked of one family.
+/// Lookups of one family.
 struct Asked<A: Family> {
     reader: LpmReader<A>,
     questions: Questions<A>,

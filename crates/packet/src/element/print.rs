@@ -48,7 +48,7 @@ struct Print {
     active: Setting<bool>,
 }
 
-/// As Click's has it: the length right-aligned, bytes in groups of four.
+/// Line as Click's: the length right-aligned, bytes in groups of four.
 fn line(label: &str, frame: &[u8], most: usize) -> String {
     let mut line =
         format!("{label}{}{:4} | ", if label.is_empty() { "" } else { ": " }, frame.len());

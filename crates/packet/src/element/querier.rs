@@ -2,15 +2,15 @@
 //! `NDSolicitor` have in common.
 //!
 //! Packets come at input 0, without their Ethernet header, and leave by output 0. The next hop is their gateway, where
-//! the route lookup noted one, or their destination; broadcasts and groups need no question. What stations say comes
-//! at input 1, each with its Ethernet header, and ends here. Questions leave by output 1, where it is used, else by
+//! the route lookup noted one, or their destination; broadcasts and groups need no resolution. Replies of hosts come
+//! at input 1, each with its Ethernet header, and are consumed. Queries leave by output 1, where it is used, else by
 //! output 0.
 //!
-//! While an address is unknown it is asked for once a second, and its packets wait, as [`super::waiting`] bounds
+//! While an address is unknown it is queried once a second, and its packets wait, as [`super::waiting`] bounds
 //! them. After 3 seconds they leave by output 2, where it is used, with the note that an ICMP error is made of, or
-//! end here; for some seconds then others do so at once, while the question is repeated.
+//! end here; for some seconds then others do so at once, while the query is repeated.
 //!
-//! Addresses are kept for `TIMEOUT`, and confirmed after `POLL_TIMEOUT` by asking the station itself. All workers learn
+//! Addresses are kept for `TIMEOUT`, and confirmed after `POLL_TIMEOUT` by querying the host itself. All workers learn
 //! what one does ([`super::neighbors`]).
 
 use std::any::Any;
@@ -36,36 +36,36 @@ use crate::graph::{ClassSpec, ConfigError, Value};
 use crate::handler::Handler;
 use crate::wire::EtherMut;
 
-/// How stations of one family are asked, and what they say.
+/// Queries and replies of one family.
 pub(super) trait Protocol: Clone + Send + Sync + 'static {
-    /// Address of a station.
+    /// Address of a host.
     type Addr: Station;
     /// The same, as text.
     type Text: Value + Display + From<Self::Addr> + Into<Self::Addr>;
     /// Type of the packets.
     const ETHERTYPE: u16;
-    /// After this long a station is asked whether it is still there.
+    /// Time after which a host is probed.
     const POLL_NS: u64;
     /// How long an address is kept that nobody confirms.
     const LIFE_NS: u64;
-    /// What its questions are called.
+    /// Name of its queries.
     const QUERIES: &'static str;
 
-    /// The link address that questions come from.
+    /// Link address that queries come from.
     fn mac(&self) -> Mac;
     /// Destination of the packet at an offset of a frame.
     fn destination(frame: &[u8], network: usize) -> Option<Self::Addr>;
     /// A gateway, if it is of this family.
     fn gateway(addr: IpAddr) -> Option<Self::Addr>;
-    /// What nobody needs to be asked for.
+    /// Link address of what needs no resolution.
     fn known(&self, addr: Self::Addr) -> Option<Result<Mac, DropReason>>;
-    /// Writes a question for an address, to all or to the station that had it. Whether there was room.
+    /// Writes a query for an address, to all or to the host that had it. Returns whether there was room.
     fn ask(&self, addr: Self::Addr, known: Option<Mac>, packet: &mut Packet) -> bool;
-    /// What a frame says, if it is to be believed.
+    /// Reply in a frame, if it is valid.
     fn hear(&self, frame: &[u8]) -> Option<Heard<Self::Addr>>;
 }
 
-/// What a station said.
+/// Reply of a host.
 pub(super) struct Heard<A> {
     pub(super) addr: A,
     pub(super) mac: Mac,
@@ -73,7 +73,7 @@ pub(super) struct Heard<A> {
     pub(super) new: bool,
     /// Another link address than the known one is true.
     pub(super) moves: bool,
-    /// The station has heard us; else it has to be asked when it is next needed.
+    /// Whether the host is confirmed reachable; else it is probed when next needed.
     pub(super) confirms: bool,
 }
 
@@ -144,12 +144,12 @@ impl Given {
 const PACKETS: u16 = 1024;
 /// Addresses that are kept.
 const ENTRIES: usize = 16 * 1024;
-/// How long packets are not kept for a station that did not answer.
+/// How long packets are not kept for a host that did not answer.
 const HOLD_DOWN_NS: u64 = 5_000_000_000;
 /// Keys looked at in a round.
 const TURNS: usize = 16;
 
-/// Where stations are heard.
+/// Input of replies.
 const REPLIES: u16 = 1;
 pub(super) const FAILED: u16 = 2;
 
@@ -210,7 +210,7 @@ pub(super) struct Settings<P> {
     pub(super) protocol: P,
     pub(super) life_ns: u64,
     pub(super) poll_ns: u64,
-    /// The output of questions.
+    /// Output of queries.
     pub(super) queries: u16,
     pub(super) failed: Exit,
     pub(super) gateways: Arc<Gateways>,
@@ -221,7 +221,7 @@ pub(super) struct Querier<P: Protocol> {
     settings: Settings<P>,
     view: View<P::Addr>,
     waiting: Waiting<P::Addr>,
-    /// Stations that were asked whether they are still there. Apart, so that a sweep through addresses that nobody has
+    /// Hosts being probed. Apart, so that a sweep through addresses that nobody has
     /// takes no room from them (RFC 6583).
     confirming: Waiting<P::Addr>,
     counts: Arc<Counts>,
@@ -234,7 +234,7 @@ pub(super) struct Querier<P: Protocol> {
 /// Where a packet goes.
 enum Way<A> {
     To(Mac),
-    /// To this neighbor, which is to be asked whether it is still there.
+    /// Sent to this neighbor, which is to be probed.
     Confirm(A, Mac),
     Ask(A, Share),
     Drop(DropReason),
@@ -258,7 +258,7 @@ impl<P: Protocol> Querier<P> {
         }
     }
 
-    /// Of the packet at an offset of a frame.
+    /// Next hop of the packet at an offset of a frame.
     fn way(&self, batch: &Batch, i: usize, now_ns: u64) -> Way<P::Addr> {
         let meta = batch.meta()[i];
         let Some(dst) = P::destination(batch.bytes(i), meta.network.into()) else {
@@ -286,7 +286,7 @@ impl<P: Protocol> Querier<P> {
         }
     }
 
-    /// Asks for an address: all stations, or the one that had it.
+    /// Queries an address: by broadcast, or at the host that had it.
     fn ask(&self, addr: P::Addr, known: Option<Mac>, cx: &mut Context<'_>) {
         // Without a free frame it is asked again a second later.
         let Some(mut packet) = cx.pool.alloc() else { return };
@@ -331,7 +331,7 @@ impl<P: Protocol> Querier<P> {
         any
     }
 
-    /// What becomes of a packet whose next hop has to be asked for.
+    /// Handles a packet whose next hop has to be resolved.
     fn wait(
         &mut self,
         (addr, share): (P::Addr, Share),
@@ -407,7 +407,7 @@ impl<P: Protocol> Querier<P> {
         }
     }
 
-    /// Learns from what a station says.
+    /// Learns from a host's reply.
     fn hear(&mut self, frame: &[u8], now_ns: u64) {
         let Some(heard) = self.settings.protocol.hear(frame) else { return };
         let Heard { addr, mac, new, moves, confirms } = heard;

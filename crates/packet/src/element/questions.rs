@@ -1,4 +1,4 @@
-//! Addresses of a batch that are asked for together, and where in the batch they stand.
+//! Addresses of a batch that are looked up together, and their places in the batch.
 
 use fingerpost_lpm::NextHopId;
 
@@ -45,7 +45,7 @@ impl<A: Family> Questions<A> {
         alike
     }
 
-    /// Where the packet of question `i` stands.
+    /// Place of the packet of address `i`.
     #[inline(always)]
     pub(super) fn place(&self, i: usize) -> usize {
         if self.whole { i } else { self.places[i].into() }

@@ -1,4 +1,4 @@
-//! Keeps packets until they are asked for: where push ends and pull begins.
+//! Keeps packets until they are pulled: where push ends and pull begins.
 //!
 //! Source: Click's `Queue`. Packets that find it full are dropped. Each worker has a queue of its own, of the
 //! whole capacity. `reset` empties it and `reset_counts` forgets its highest length and its drops, each when a worker
@@ -23,7 +23,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/y",
         output_names: &[],
     },
-    summary: "keeps packets until they are asked for; drops what does not fit",
+    summary: "keeps packets until they are pulled; drops what does not fit",
     configure: |setup| {
         let capacity = setup.args.optional("CAPACITY");
         setup.args.finish()?;
@@ -67,7 +67,7 @@ struct Counts {
     drops: Count,
 }
 
-/// How often handlers asked for it.
+/// Number of requests by handlers.
 #[derive(Clone)]
 struct Resets {
     packets: Setting<u32>,
@@ -91,7 +91,7 @@ impl Queue {
         Self { packets, resets, done, capacity, counts, held: Held::default() }
     }
 
-    /// Does what handlers asked for.
+    /// Carries out requests of handlers.
     #[inline]
     fn follow(&mut self, cx: &mut Context<'_>) {
         let asked = [self.resets.packets.get(), self.resets.counts.get()];

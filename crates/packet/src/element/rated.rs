@@ -1,4 +1,4 @@
-//! Elements that keep to a rate: `RatedSplitter` sends what is too much another way, `Shaper` and `RatedUnqueue` let
+//! Elements that keep to a rate: `RatedSplitter` sends the excess to its second output, `Shaper` and `RatedUnqueue` let
 //! it wait. `Bandwidth...` is the same in bytes.
 //!
 //! Source: Click's elements of these names; the arguments are those of [`super::allowance`]. Differs: packets are
@@ -12,37 +12,37 @@ use crate::graph::{ClassSpec, ConfigError};
 
 pub(crate) const SPLITTER: ElementClass = ElementClass {
     spec: splitter("RatedSplitter"),
-    summary: "lets so many packets a second go on, and sends the rest to its second output",
+    summary: "passes so many packets a second, and sends the rest to its second output",
     configure: |setup| made(setup, Unit::Packets, |budget| Splitter { budget }),
 };
 
 pub(crate) const BYTE_SPLITTER: ElementClass = ElementClass {
     spec: splitter("BandwidthRatedSplitter"),
-    summary: "lets so many bytes a second go on, and sends the rest to its second output",
+    summary: "passes so many bytes a second, and sends the rest to its second output",
     configure: |setup| made(setup, Unit::Bytes, |budget| Splitter { budget }),
 };
 
 pub(crate) const SHAPER: ElementClass = ElementClass {
     spec: asked("Shaper", "l/l", "x/x"),
-    summary: "can be asked for so many packets a second",
+    summary: "gives so many packets a second on pull",
     configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
 };
 
 pub(crate) const BYTE_SHAPER: ElementClass = ElementClass {
     spec: asked("BandwidthShaper", "l/l", "x/x"),
-    summary: "can be asked for so many bytes a second",
+    summary: "gives so many bytes a second on pull",
     configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
 };
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
     spec: asked("RatedUnqueue", "l/h", "x/y"),
-    summary: "asks for so many packets a second and hands them on",
+    summary: "pulls so many packets a second and hands them on",
     configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
 };
 
 pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
     spec: asked("BandwidthRatedUnqueue", "l/h", "x/y"),
-    summary: "asks for so many bytes a second and hands them on",
+    summary: "pulls so many bytes a second and hands them on",
     configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
 };
 
@@ -82,7 +82,7 @@ impl Element for Splitter {
     }
 }
 
-/// Asks no more than may go, whether it is asked itself or hands on.
+/// Pulls no more than may pass, whether it is pulled itself or pushes.
 struct Asked {
     budget: Budget,
 }
@@ -104,7 +104,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// So many packets of 100 bytes received in the middle of each millisecond of a second, and asked for; what came
+    /// So many packets of 100 bytes received in the middle of each millisecond of a second, and pulled; what came
     /// out, by device, in all and until half of the time.
     fn sent(rig: &mut Rig, a_ms: usize) -> [(usize, usize); 2] {
         let frame = [7; 100];

@@ -1,8 +1,8 @@
 //! Route tables in a graph: which output a packet takes, and by which gateway.
 //!
 //! Source: Click's IP route table elements, with the arguments and handlers that all of them have, and those that the
-//! DXR elements added. Differs: IPv6 tables take and tell routes in the same form; packets without a route are counted
-//! and not told of on a console; where several routes of the arguments have one prefix there is one warning for all.
+//! DXR elements added. Differs: IPv6 tables take and list routes in the same form; packets without a route are counted
+//! and not reported on a console; where several routes of the arguments have one prefix there is one warning for all.
 //!
 //! Shape: one type for all classes, `RouteTable`; a class is a name and an algorithm of the registry. A packet's
 //! destination is that of its header, or the gateway that an element before noted (Click's annotation).
@@ -24,15 +24,15 @@ use crate::route_table::{Family, Route, RouteTable};
 /// How a class of tables looks up.
 #[derive(Clone, Copy)]
 enum By {
-    /// By the fittest algorithm, chosen again as the table grows.
+    /// The fittest algorithm, chosen again as the table grows.
     Fittest,
-    /// By this one.
+    /// This algorithm.
     Named(&'static str),
-    /// By the one that the argument ALGORITHM names, or else the fittest.
+    /// The algorithm that the argument ALGORITHM names, or else the fittest.
     Argument,
 }
 
-/// Routes of the arguments with a prefix that was there before, told one by one.
+/// Routes of the arguments with a prefix that was there before, reported one by one.
 const TOLD_TWICE: usize = 5;
 
 macro_rules! classes {
@@ -49,7 +49,7 @@ macro_rules! classes {
             configure: |setup| configure::<$family>(setup, $name, $by, $changes),
         };
     )*
-        /// Whether elements of that class have a route table that others may ask for.
+        /// Whether elements of that class have a route table that others may use.
         pub(super) fn is_table(class: &str) -> bool {
             [$($name),*].contains(&class)
         }

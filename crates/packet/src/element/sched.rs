@@ -8,7 +8,7 @@ use crate::graph::ClassSpec;
 
 pub(crate) const ROUND_ROBIN: ElementClass = ElementClass {
     spec: spec("RoundRobinSched"),
-    summary: "asks its inputs by turns, a packet each",
+    summary: "pulls from its inputs by turns, a packet each",
     configure: |setup| {
         setup.args.finish()?;
         // The checker bounds the number of ports.
@@ -19,7 +19,7 @@ pub(crate) const ROUND_ROBIN: ElementClass = ElementClass {
 
 pub(crate) const PRIORITY: ElementClass = ElementClass {
     spec: spec("PrioSched"),
-    summary: "asks an input only when those before it have nothing",
+    summary: "pulls from an input only when those before it have nothing",
     configure: |setup| {
         setup.args.finish()?;
         let inputs = u16::try_from(setup.inputs).unwrap_or(u16::MAX);

@@ -16,7 +16,7 @@ pub trait Element: Send {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let _ = (input, batch, cx);
     }
-    /// Fills `into` for an output that is asked, as far as there is room, from what it keeps or from its
+    /// Fills `into` for an output that is pulled, as far as there is room, from what it keeps or from its
     /// own inputs. Only for classes whose output pulls.
     fn pull(
         &mut self,
@@ -27,8 +27,8 @@ pub trait Element: Send {
     ) {
         let _ = (output, into, inputs, cx);
     }
-    /// Timers and sources: called once a round where `Made::polled` said so, with an empty batch. Also where an
-    /// input asks for packets and nobody asks the element in turn; by default it asks and processes what comes.
+    /// Timers and sources: called once a round where `Made::polled` is set, with an empty batch. Also where an
+    /// input pulls packets and nobody pulls from the element in turn; by default it pulls and processes what comes.
     /// What is put into the batch leaves by its labels, before what is emitted.
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         inputs.pull(0, batch, cx);
@@ -47,16 +47,16 @@ pub trait Element: Send {
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let _ = visit;
     }
-    /// The configuration is replaced: gives what the element of the same name and class is to go on with, packets
+    /// The configuration is replaced: gives what the element of the same name and class is to continue with, packets
     /// that it keeps and the like. What it does not give it drops when it is stopped.
     fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
         None
     }
-    /// Goes on with what the one before gave, before any packet comes.
+    /// Continues with what the one before gave, before any packet comes.
     fn take_over(&mut self, state: Box<dyn Any + Send>) {
         let _ = state;
     }
-    /// Drops what it keeps, telling each packet to `cx`, because the worker stops.
+    /// Drops what it keeps, passing each packet to `cx`, because the worker stops.
     fn stop(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -64,7 +64,7 @@ pub trait Element: Send {
 
 /// The inputs of an element that pull.
 pub trait Inputs {
-    /// Asks for packets at an input: as many as `into` has room for come, or fewer.
+    /// Pulls packets at an input: as many as `into` has room for come, or fewer.
     fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>);
 }
 
@@ -72,7 +72,7 @@ pub trait Inputs {
 /// [`crate::counters`] holds for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
-    /// Packets that came in.
+    /// Packets received.
     pub received: usize,
     /// Packets of our own making.
     pub generated: usize,
@@ -143,7 +143,7 @@ impl<'a> Context<'a> {
         self.emitted.push((output, packet));
     }
 
-    /// The same for a packet of our own making, which is flagged and counted as such.
+    /// Emits a packet of the router's own, which is flagged and counted as such.
     pub fn originate(&mut self, output: u16, mut packet: Packet) {
         packet.meta.flags |= FLAG_GENERATED;
         self.counters.generated.add(1);
@@ -174,7 +174,7 @@ impl<'a> Context<'a> {
         batch.clear();
     }
 
-    /// Asks the control side for a link address. Asking is free to be forgotten: ask again later.
+    /// Sends a resolve request to the control side. It may be lost: send it again later.
     pub fn ask(&mut self, ask: ResolveRequest) {
         self.asks.push(ask);
     }
@@ -190,7 +190,7 @@ impl<'a> Context<'a> {
         self.transmit.room(port)
     }
 
-    /// For a step of another element inside this one.
+    /// Context for a step of another element inside this one.
     pub(crate) fn of_node<'b>(&'b mut self, node: &'b NodeCounters) -> Context<'b> {
         Context {
             now_ns: self.now_ns,

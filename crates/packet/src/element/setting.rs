@@ -18,7 +18,7 @@ pub(super) fn value<T: Value>(text: &str) -> Result<T, String> {
 /// What fits a word of 32 bits.
 pub(super) trait Word: Value + ToString + Copy + 'static {
     fn to_word(self) -> u32;
-    /// Of a word that [`Word::to_word`] made.
+    /// Value of a word that [`Word::to_word`] made.
     fn of_word(word: u32) -> Self;
 }
 

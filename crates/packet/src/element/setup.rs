@@ -1,6 +1,6 @@
 //! How an element comes to be: its class configures it once, and it is made once a worker.
 //!
-//! A class reads the arguments and gives what it makes ([`Made`]): a way to make an instance for each worker, and the
+//! A class reads the arguments and gives what it makes ([`Made`]): a maker of an instance for each worker, and the
 //! handlers, which run on a control thread. What instances and handlers share lies behind an `Arc`.
 
 use std::any::Any;
@@ -49,7 +49,7 @@ pub struct Setup<'a> {
     pub inputs: u32,
     /// How many outputs are used.
     pub outputs: u32,
-    /// Of the whole graph: what packets carry the numbers of in `Meta::hop`.
+    /// Gateways of the whole graph: packets carry the numbers of in `Meta::hop`.
     pub gateways: &'a Arc<Gateways>,
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
@@ -72,7 +72,7 @@ pub(crate) struct Around<'a> {
     pub(crate) configuration: Option<&'a Configuration>,
     /// Which element it is there.
     pub(crate) number: usize,
-    /// By element.
+    /// Route tables by element.
     pub(crate) tables: &'a mut HashMap<usize, Shown>,
 }
 
@@ -82,12 +82,12 @@ impl Around<'_> {
     }
 }
 
-/// What instances and handlers of an element share, and its successor goes on with.
+/// What instances and handlers of an element share, and its successor continues with.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Setup<'_> {
     /// What the instances and handlers of this element share: that of the element of the same name and class, where
-    /// the configuration replaces another one, so that counts go on. Once an element.
+    /// the configuration replaces another one, so that counts continue. Once an element.
     pub fn keep<T: Default + Send + Sync + 'static>(&mut self) -> Arc<T> {
         let before = self.before.cloned().and_then(|kept| kept.downcast::<T>().ok());
         let kept = before.unwrap_or_default();
@@ -115,7 +115,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Other elements may ask for this route table by the element's name.
+    /// Offers this route table to other elements by the element's name.
     pub(crate) fn show(&mut self, table: AnyTable) {
         // A later one would be another table of the same element, of which there are none.
         let _ = self.around.slot(self.around.number).set(table);
@@ -144,20 +144,20 @@ impl Setup<'_> {
     /// The values between the spaces of a keyword argument, where it is given.
     ///
     /// # Errors
-    /// One says something else; all that do are told.
+    /// One is not of this type; all that are not are reported.
     pub fn list<T: Value>(&mut self, name: &'static str) -> Result<Option<Vec<T>>, ConfigError> {
         let Some(arg) = self.args.keyword_arg(name)? else { return Ok(None) };
         let values: Vec<_> = arg.words().map(|word| self.args.read(&word, name)).collect();
         values.into_iter().collect::<Result<_, _>>().map(Some)
     }
 
-    /// Where packets go that cannot go on: by an output, if it is used, or to their end.
+    /// Exit of packets that cannot continue: an output, if it is used, or a drop.
     pub fn exit(&self, output: u16, reason: DropReason) -> Exit {
         Exit { output: Some(output).filter(|&output| u32::from(output) < self.outputs), reason }
     }
 }
 
-/// An output for packets that cannot go on; where it is not used they are dropped, with a reason.
+/// An output for packets that cannot continue; where it is not used they are dropped, with a reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exit {
     output: Option<u16>,
@@ -201,7 +201,7 @@ pub struct Device {
     pub used: bool,
     /// Its name.
     pub name: String,
-    /// Name of its driver, where the configuration asks for one.
+    /// Name of its driver, where the configuration names one.
     pub driver: Option<String>,
 }
 

@@ -3,8 +3,8 @@
 
 use crate::buf::{Batch, FLAG_LINK_MULTICAST};
 
-/// Cuts plain packets off where they end, as `end` says of a frame and of where its network header begins; the numbers of
-/// the others, and of those that came to a group of stations, go to `special`.
+/// Cuts plain packets off where they end, by `end` of a frame and where its network header begins; the numbers of
+/// the others, and of those sent to a group of hosts, go to `special`.
 #[inline(always)]
 pub(super) fn sift(
     batch: &mut Batch,

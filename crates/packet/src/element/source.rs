@@ -147,7 +147,7 @@ const RATE: u64 = 10;
 /// What the smallest frames hold behind their headroom.
 const LONGEST: u16 = 2048 - HEADROOM;
 
-/// What a packet holds unless told otherwise; Click's is a sentence of this length.
+/// Default payload of a packet; Click's is a sentence of this length.
 const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";
 
 /// `data`, cut or repeated to that length.
@@ -160,29 +160,29 @@ fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {
 
 /// How many are made.
 enum Pace {
-    /// In each round.
+    /// Number in each round.
     Round(usize),
     Rated(Budget),
 }
 
 struct Source {
     data: Arc<[u8]>,
-    /// Of the first worker: others make none.
+    /// Whether this is the first worker: others make none.
     first: bool,
     limit: u64,
-    /// Of these.
+    /// Packets left of these.
     left: u64,
     pace: Pace,
     active: Setting<bool>,
     count: Arc<Count>,
-    /// How often it was told to begin again, and how often it did.
+    /// Number of requests to begin again, and of those carried out.
     resets: Setting<u32>,
     seen: u32,
     stop: Option<Arc<AtomicBool>>,
     random: Option<u64>,
 }
 
-/// Fills bytes, and goes on from a state that is not 0.
+/// Fills bytes from a generator, continuing a state that is not 0.
 fn scatter(bytes: &mut [u8], state: &mut u64) {
     for word in bytes.chunks_mut(8) {
         *state ^= *state << 13;

@@ -1,4 +1,4 @@
-//! Sends all packets to one of its outputs: `Switch(0)`, and another one when it is told so.
+//! Sends all packets to one of its outputs: `Switch(0)`, changed by its handler.
 //!
 //! Source: Click's `Switch`. A negative number ends packets. Handler `switch`.
 

@@ -1,4 +1,4 @@
-//! Asks for packets and hands them on: where pull ends and push begins.
+//! Pulls packets and pushes them: where pull ends and push begins.
 //!
 //! Source: Click's `Unqueue`. Differs: a burst is per round of the worker, and by default as large as a batch.
 
@@ -14,7 +14,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         flow: "x/y",
         output_names: &[],
     },
-    summary: "asks for packets and hands them on, a burst a round",
+    summary: "pulls packets and pushes them, a burst a round",
     configure: |setup| {
         let burst = setup.args.optional("BURST");
         setup.args.finish()?;

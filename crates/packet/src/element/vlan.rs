@@ -122,7 +122,7 @@ impl Value for Pcp {
     }
 }
 
-/// What a tag says: a word, or what is noted in the packet.
+/// Value of a tag: a word, or what is noted in the packet.
 enum Tci {
     Word(u16),
     Noted,
@@ -137,7 +137,7 @@ impl Value for Tci {
     }
 }
 
-/// Reads the arguments that say what a tag is: the word, or number and priority. `None` for what is noted.
+/// Reads the arguments of a tag: the word, or number and priority. `None` for what is noted.
 fn tci(setup: &mut Setup<'_>) -> Result<Option<Setting<u16>>, ConfigError> {
     let word = setup.args.optional::<Tci>("VLAN_TCI");
     let pcp = setup.args.optional::<Pcp>("VLAN_PCP");
@@ -227,7 +227,7 @@ fn put(batch: &mut Batch, i: usize, kind: u16, tci: u16) {
     }
 }
 
-/// What the tag of a frame says.
+/// Tag of a frame.
 enum Tagged {
     Yes(u16),
     No,

@@ -1,7 +1,7 @@
 //! Packets that wait for link addresses, by what they wait for: bounded lists in one store.
 //!
 //! Each key keeps packets in order, up to a bound; the store has a bound, and so has the number of keys, since a
-//! sweep through a subnet must not grow without end (RFC 6583). A key says when it is time to ask (RFC 1122
+//! sweep through a prefix must not grow without end (RFC 6583). A key knows when it is due for a query (RFC 1122
 //! 2.3.2.1), and keys have their turn one after the other.
 //!
 //! A host that finds no room replaces another one: of a random sample one of the ingress port that has most, and of these
@@ -17,13 +17,13 @@ use std::hash::{BuildHasher, Hash};
 use super::Held;
 use crate::buf::{FLAG_GENERATED, Packet};
 
-/// Packets that wait for one key. RFC 1122 asks for one at least; 16 are a small TCP window.
+/// Packets that wait for one key. RFC 1122 requires one at least; 16 are a small TCP window.
 pub(super) const PER_KEY: u8 = 16;
 /// Keys in all.
 pub(super) const KEYS: usize = 1024;
-/// Between two questions for one key.
+/// Time between two queries of one key.
 pub(super) const ASK_NS: u64 = 1_000_000_000;
-/// After this long a packet's sender is told.
+/// Time after which a packet's sender gets an error.
 pub(super) const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// No slot.
@@ -40,7 +40,7 @@ const INGRESSES: usize = 256;
 pub(super) enum Share {
     /// The next hop of a route: nobody takes its room.
     Gateway,
-    /// A host on a link, by the port that its packets came in by.
+    /// Host on a link, by the ingress port of its packets.
     Host(u16),
 }
 
@@ -83,7 +83,7 @@ struct Slot {
     next: u16,
 }
 
-/// What waits for one key. Without packets it only remembers when it was asked for.
+/// What waits for one key. Without packets it only remembers when it was queried.
 pub(super) struct Wait {
     head: u16,
     tail: u16,
@@ -105,7 +105,7 @@ impl Wait {
         self.count == 0
     }
 
-    /// Whether it is time to ask, which is noted as done.
+    /// Whether a query is due, which is noted as done.
     pub(super) fn asks(&mut self, now_ns: u64) -> bool {
         let time = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
         if time {
@@ -134,7 +134,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         }
     }
 
-    /// List of a key, made if there is room, and whether it is time to ask. A host may replace another one, whose packets
+    /// List of a key, made if there is room, and whether a query is due. A host may replace another one, whose packets
     /// are given to `drop`.
     pub(super) fn wait(
         &mut self,

@@ -1,7 +1,7 @@
-//! The arguments of an element: asked for by name and type, complained about with their place.
+//! The arguments of an element: read by name and type, with errors that name their place.
 //!
-//! An element's `configure` asks for each argument, then says that this was all, then makes the element;
-//! so everything wrong with its arguments is told at once:
+//! An element's `configure` reads each argument, then finishes, then makes the element;
+//! so everything wrong with its arguments is reported at once:
 //!
 //! ```
 //! # use fingerpost_packet::graph::{Args, ConfigError};
@@ -24,9 +24,9 @@ use super::source::{Problems, Span, short};
 use super::text::Text;
 use super::value::{Value, unquote};
 
-/// Something was wrong with the arguments, and was told.
+/// The arguments were wrong, which was reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("wrong arguments, as was told")]
+#[error("wrong arguments, reported before")]
 pub struct ConfigError;
 
 /// One argument, or one word of it.
@@ -37,7 +37,7 @@ pub struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// As it was written, with its quotes.
+    /// Text as written, with its quotes.
     pub fn raw(&self) -> &'a str {
         &self.text.as_str()[self.range.clone()]
     }
@@ -58,7 +58,7 @@ impl<'a> Arg<'a> {
         self.text.span(self.range.clone())
     }
 
-    /// What it says.
+    /// Value of the argument.
     ///
     /// # Errors
     /// In words, with the text: "`x` is no whole number".
@@ -91,7 +91,7 @@ pub struct Args<'a> {
     next: usize,
     /// Those with keywords.
     keyed: Vec<usize>,
-    /// What the class asked for, for hints.
+    /// Names that the class read, for hints.
     known: Vec<&'static str>,
     positions: usize,
     problems: &'a mut Problems,
@@ -99,7 +99,7 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The arguments in `text` for `element` of `class`; what is wrong is told to `problems`.
+    /// The arguments in `text` for `element` of `class`; errors go to `problems`.
     pub fn new(
         element: &'a str,
         class: &'a str,
@@ -119,7 +119,7 @@ impl<'a> Args<'a> {
     /// The next argument, which must be there. It may also be given by its name as a keyword.
     ///
     /// # Errors
-    /// It is missing or says something else.
+    /// It is missing or of another type.
     pub fn positional<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
         match self.optional(name)? {
             Some(value) => Ok(value),
@@ -130,7 +130,7 @@ impl<'a> Args<'a> {
     /// The next argument, if there is one. It may also be given by its name as a keyword.
     ///
     /// # Errors
-    /// It says something else.
+    /// It is of another type.
     pub fn optional<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
         self.optional_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
     }
@@ -150,7 +150,7 @@ impl<'a> Args<'a> {
     /// The argument `NAME value`, if it is given.
     ///
     /// # Errors
-    /// It says something else, or is given twice.
+    /// It is of another type, or is given twice.
     pub fn keyword<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
         self.keyword_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
     }
@@ -166,7 +166,7 @@ impl<'a> Args<'a> {
     /// The argument `NAME value`, which must be there.
     ///
     /// # Errors
-    /// It is missing, says something else, or is given twice.
+    /// It is missing, of another type, or given twice.
     pub fn mandatory<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
         match self.keyword(name)? {
             Some(value) => Ok(value),
@@ -186,34 +186,34 @@ impl<'a> Args<'a> {
         ranges.into_iter().map(move |range| Arg { text, range })
     }
 
-    /// What an argument, or a word of one, says; `name` is what it is called in messages.
+    /// Value of an argument, or of a word of one; messages call it `name`.
     ///
     /// # Errors
-    /// It says something else.
+    /// It is of another type.
     pub fn read<T: Value>(&mut self, arg: &Arg<'_>, name: &str) -> Result<T, ConfigError> {
         arg.value().map_err(|words| self.refuse(arg, &format!("{name}: {words}")))
     }
 
-    /// Tells what is wrong with an argument.
+    /// Reports an error of an argument.
     pub fn refuse(&mut self, arg: &Arg<'_>, words: &str) -> ConfigError {
         self.tell(arg.span(), words, None)
     }
 
-    /// Tells what is wrong with the arguments as a whole.
+    /// Reports an error of the arguments as a whole.
     pub fn refuse_all(&mut self, words: &str) -> ConfigError {
         self.tell(self.text.whole_span(), words, None)
     }
 
-    /// Tells what is right, but may not be meant, of the arguments as a whole.
+    /// Warns about the arguments as a whole.
     pub fn warn_all(&mut self, words: &str) {
         let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
         self.problems.warn(self.text.whole_span(), message);
     }
 
-    /// Says that this was all: what was not asked for is wrong.
+    /// Finishes the reading: arguments that were not read are errors.
     ///
     /// # Errors
-    /// Something was not asked for, or was wrong before.
+    /// An argument was not read, or was wrong before.
     pub fn finish(&mut self) -> Result<(), ConfigError> {
         let unused = |given: &Given| !given.used;
         let of = |given: &Given| (given.range.clone(), given.keyword);
@@ -300,7 +300,7 @@ mod tests {
     use crate::graph::source::Sources;
     use fingerpost_lpm::Prefix;
 
-    /// What `configure` makes of arguments, and what it told.
+    /// Result of `configure` for arguments, and its errors.
     fn run<T>(
         config: &str,
         configure: impl FnOnce(&mut Args<'_>) -> Result<T, ConfigError>,

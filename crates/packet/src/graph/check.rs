@@ -15,7 +15,7 @@ use super::flat::Declared;
 use super::source::{Problems, short};
 
 /// Checks `flat`, and fills in the numbers of ports and the kinds of connections. Where it is not
-/// `whole`, because something of it could not be read, nothing is told that more could put right.
+/// `whole`, because something of it could not be read, no error is reported that the rest could mend.
 pub(super) fn check(flat: &mut Flat, whole: bool, problems: &mut Problems) {
     let mut checker = Checker { flat, whole, problems, codes: Vec::new(), ports: Vec::new() };
     checker.read_codes();
@@ -29,7 +29,7 @@ struct Checker<'a> {
     flat: &'a mut Flat,
     whole: bool,
     problems: &'a mut Problems,
-    /// By element; `None` where nothing can be said.
+    /// Codes by element; `None` where they are unknown.
     codes: Vec<Option<Codes>>,
     /// What each used port is, by its number in [`Used`].
     ports: Vec<Processing>,
@@ -37,13 +37,13 @@ struct Checker<'a> {
 
 /// All ports that are connected, numbered: inputs of an element by port, then its outputs.
 struct Used {
-    /// By element: number of the first input, of the first output, and past the last.
+    /// Numbers by element: the first input, the first output, and past the last.
     first: Vec<[usize; 3]>,
     /// Element and port of each.
     port: Vec<(u32, u32)>,
-    /// By connection: numbers of its output and its input.
+    /// Ends by connection: numbers of its output and its input.
     ends: Vec<[usize; 2]>,
-    /// By port: its connections.
+    /// Connections by port.
     wires: Vec<Vec<u32>>,
 }
 
@@ -321,7 +321,7 @@ fn shown(element: &Declared) -> String {
 #[derive(Default)]
 struct Inside {
     groups: Vec<Vec<usize>>,
-    /// By port, its groups.
+    /// Groups by port.
     of: HashMap<usize, Vec<usize>>,
 }
 

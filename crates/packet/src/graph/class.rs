@@ -1,7 +1,7 @@
 //! What a class of elements declares of its ports, in Click's codes.
 //!
 //! Source: click(5) and the port, processing and flow codes of Click's elements. The codes are plain
-//! text in a row; here they are read. A code that cannot be read is an error of the class, told when a
+//! text in a row; here they are read. A code that cannot be read is an error of the class, reported when a
 //! configuration uses it.
 
 /// What a class declares: plain data, and all that a configuration is checked against.
@@ -57,12 +57,12 @@ pub(super) struct CodeError {
     pub code: &'static str,
 }
 
-/// Whether packets are handed on or asked for at a port.
+/// Whether packets are pushed or pulled at a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Processing {
     /// The element before hands them on.
     Push,
-    /// The element behind asks for them.
+    /// The element behind pulls them.
     Pull,
     /// Whatever the other end does.
     Agnostic,
@@ -77,7 +77,7 @@ pub(super) struct Codes {
     flow: [Vec<Reach>; 2],
 }
 
-/// From and to; without end where there is none.
+/// Range of ports; without end where there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Count {
     least: usize,
@@ -87,11 +87,11 @@ struct Count {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outputs {
     Count(Count),
-    /// As many as inputs, and so many more.
+    /// Number of inputs, and so many more.
     Inputs(usize),
 }
 
-/// With which ports of the other side one is joined.
+/// Ports of the other side that one is joined to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reach {
     /// Letters a to z and A to Z, one bit each.
@@ -191,7 +191,7 @@ impl Codes {
         &self.flow[0]
     }
 
-    /// The same of the outputs.
+    /// Reach of each output.
     pub(super) fn output_flows(&self) -> &[Reach] {
         &self.flow[1]
     }

@@ -20,16 +20,16 @@ use super::vars::{Expander, Frame};
 /// Longest name of an element with those of its compounds, in bytes.
 const MOST_NAME: usize = 1000;
 
-/// Stands for a class that is not known: it has any ports and nothing is said of them.
+/// Stands for a class that is not known: it has any ports and nothing is known of them.
 pub(super) const UNKNOWN: ClassSpec =
     ClassSpec { name: "", ports: "-/-", processing: "a/a", flow: "x/y", output_names: &[] };
 
 /// Elements and connections without compounds.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
-    /// In the order of their declaration.
+    /// Elements in the order of their declaration.
     pub elements: Vec<Declared>,
-    /// In the order of their text; their kinds are not known yet.
+    /// Connections in the order of their text; their kinds are not known yet.
     pub connections: Vec<Connection>,
     /// Numbers of elements by name.
     pub names: HashMap<Arc<str>, u32>,
@@ -229,7 +229,7 @@ impl<'t> Work<'t, '_> {
                 if steps > 4 * MOST_CONNECTIONS || connections > MOST_CONNECTIONS {
                     let (most, steps) = (MOST_CONNECTIONS, 4 * MOST_CONNECTIONS);
                     let words = format!(
-                        "more than {most} connections, or {steps} ports on their way through compounds"
+                        "more than {most} connections, or {steps} ports on paths through compounds"
                     );
                     self.variables.problems.add(place, words);
                     self.flat.connections.clear();

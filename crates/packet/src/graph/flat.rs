@@ -37,11 +37,11 @@ pub struct Declared {
 pub struct Connection {
     /// Number of the element that packets leave.
     pub from: u32,
-    /// By which output.
+    /// Output of the connection.
     pub output: u32,
     /// Number of the element that they reach.
     pub to: u32,
-    /// At which input.
+    /// Input of the connection.
     pub input: u32,
     /// Push or pull; agnostic only before it was checked.
     pub kind: Processing,
@@ -93,7 +93,7 @@ impl Configuration {
         self.find(name)
     }
 
-    /// The arguments of an element, to be asked for; what is wrong goes to `problems`.
+    /// Arguments of an element, to be read; errors go to `problems`.
     pub fn args<'a>(&'a self, element: usize, problems: &'a mut Problems) -> Args<'a> {
         let element = &self.elements[element];
         Args::new(&element.name, element.class.name, &element.config, problems)
@@ -114,7 +114,7 @@ impl Configuration {
         problems.warnings(&self.sources)
     }
 
-    /// In words, what was told since.
+    /// Errors reported since, in words.
     pub fn errors(&self, problems: Problems) -> Errors {
         problems.errors(&self.sources)
     }

@@ -2,8 +2,8 @@
 //!
 //! Tokens ([`super::lex`]), statements ([`super::parse`]), names ([`super::scope`]), compounds and
 //! variables expanded ([`super::expand`], [`super::vars`]), ports and kinds checked ([`super::check`]).
-//! Each step goes on where the one before found something wrong, as far as it makes sense, so that one
-//! run tells all; none of them goes on without end, whatever the text.
+//! Each step continues where the one before found an error, as far as it makes sense, so that one
+//! run reports all; none of them runs without end, whatever the text.
 
 use super::check::check;
 use super::class::Classes;
@@ -36,7 +36,7 @@ pub struct Language<'a, C: Classes + ?Sized> {
 }
 
 impl<'a, C: Classes + ?Sized> Language<'a, C> {
-    /// With these classes, and nothing else.
+    /// Language with these classes, and nothing else.
     pub fn new(classes: &'a C) -> Self {
         let library = Box::new(|_: &str, _: &str| Err("libraries are not read here".to_owned()));
         Self { classes, variables: Vec::new(), library, policy: OpenPolicy::default() }
@@ -49,7 +49,7 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         self
     }
 
-    /// Finds what `require(library FILE)` asks for: gets `FILE` and the name of the file that asks;
+    /// Finds the file of `require(library FILE)`: gets `FILE` and the name of the requiring file;
     /// gives the name that identifies the file, and its text.
     #[must_use]
     pub fn library(

@@ -2,7 +2,7 @@
 //!
 //! Source: the Click configuration language (click(5)). A configuration string is everything between
 //! `(` and the `)` that belongs to it; what is inside is split elsewhere. The pieces that
-//! both need, quotes and comments, are told apart by [`Pieces`], here and nowhere else. Every byte is
+//! both need, quotes and comments, are separated by [`Pieces`], here and nowhere else. Every byte is
 //! looked at once.
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) struct Token {
     pub span: Span,
 }
 
-/// Splits `text`, which is number `source` of its texts. What is no token is told to `problems`.
+/// Splits `text`, which is number `source` of its texts. What is no token goes to `problems`.
 pub(super) fn lex(
     source: u16,
     text: &str,
@@ -322,7 +322,7 @@ impl Piece {
     }
 }
 
-/// Tells the pieces of a configuration string apart, one after the other.
+/// Separates the pieces of a configuration string, one after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces<'a> {
     text: &'a str,

@@ -1,7 +1,7 @@
 //! From tokens to statements: what stands where, before anything is known of names.
 //!
 //! Source: the grammar of click(5), without overloading, groups and implicit `input` and `output`.
-//! What cannot be read is told, and reading goes on at the next statement. A `require(library FILE)`
+//! What cannot be read is reported, and reading continues at the next statement. A `require(library FILE)`
 //! is replaced by the statements of the file, once a file. Cost: each token is looked at once, or
 //! twice where something is wrong.
 
@@ -50,7 +50,7 @@ pub(super) enum Class {
 /// The inside of a compound.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// With its braces.
+    /// Span with its braces.
     pub span: Span,
     /// Its parameters.
     pub formals: Vec<Formal>,
@@ -87,7 +87,7 @@ pub(super) struct Item {
     pub what: What,
     /// `[..]` behind it.
     pub outputs: Option<Ports>,
-    /// Without its ports.
+    /// Span without its ports.
     pub span: Span,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum What {
         name: Option<Span>,
         /// Its class.
         class: Class,
-        /// Between the parentheses.
+        /// Configuration between the parentheses.
         config: Option<Span>,
     },
 }
@@ -110,7 +110,7 @@ pub(super) enum What {
 /// `[..]`
 #[derive(Debug)]
 pub(super) struct Ports {
-    /// With its brackets.
+    /// Span with its brackets.
     pub span: Span,
     /// Ports and ranges of them.
     pub list: Vec<PortItem>,
@@ -210,7 +210,7 @@ impl Files<'_, '_> {
     }
 }
 
-/// A statement could not be read, and that was told.
+/// A statement could not be read, which was reported.
 struct Broken;
 
 type Read<T> = Result<T, Broken>;
@@ -253,7 +253,7 @@ impl Parser<'_, '_, '_> {
         found
     }
 
-    /// Tells what was expected instead of the next token.
+    /// Reports what was expected instead of the next token.
     fn expected(&mut self, what: &str) -> Broken {
         let at = self.here();
         match self.kind(0) {
@@ -389,7 +389,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// The next token is the first of its line and does not go on with what stands before.
+    /// The next token is the first of its line and does not continue what stands before.
     fn begins_line(&self) -> bool {
         let Some(last) = self.at.checked_sub(1) else { return true };
         let last = self.tokens[last];
@@ -450,7 +450,7 @@ impl Parser<'_, '_, '_> {
         Ok(Body { span: open.to(close), formals, statements, whole })
     }
 
-    /// `$a, KEY $b |`, if there are any. What cannot be read is told and left out.
+    /// `$a, KEY $b |`, if there are any. What cannot be read is reported and left out.
     fn formals(&mut self) -> Vec<Formal> {
         let mut list = Vec::new();
         let keyed = self.kind(0) == Some(Kind::Word) && self.kind(1) == Some(Kind::Variable);

@@ -2,7 +2,7 @@
 //!
 //! Names exist while it is built; a running graph knows numbers only. Edges that close a cycle (an
 //! ICMP error goes back to the lookup) are marked, so that the run counts rounds there and nowhere
-//! else: every cycle has at least one such edge. A cycle of elements that ask each other would never end, and is
+//! else: every cycle has at least one such edge. A cycle of elements that pull from each other would never end, and is
 //! refused.
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +28,7 @@ use crate::route_table::FoundRoute;
 /// A node's number in its plan.
 pub type NodeId = u16;
 
-/// Nodes a plan holds at most: what a number tells apart.
+/// Most nodes of a plan: the range of their numbers.
 const MAX_NODES: usize = 1 << 16;
 
 /// Where packets of an output go.
@@ -36,20 +36,20 @@ const MAX_NODES: usize = 1 << 16;
 pub struct Edge {
     /// The node that takes them.
     pub node: NodeId,
-    /// At which of its inputs.
+    /// Input of the node.
     pub input: u16,
     /// It closes a cycle.
     pub back: bool,
 }
 
-/// Where an input asks for packets.
+/// Output that an input pulls from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// The node that is asked.
+    /// Node that is pulled from.
     pub node: NodeId,
-    /// At which of its outputs.
+    /// Output of the node.
     pub output: u16,
-    /// At which of its own inputs that node asks in turn, to process what comes; `None` where its element
+    /// Input that the node pulls from in turn, to process what comes; `None` where its element
     /// answers itself.
     pub through: Option<u16>,
 }
@@ -61,9 +61,9 @@ pub struct Node {
     pub name: Arc<str>,
     /// What it is.
     pub class: &'static ElementClass,
-    /// By output number, those that push; `None` where nothing is wired.
+    /// Pushing outputs by number; `None` where nothing is wired.
     pub outputs: Vec<Option<Edge>>,
-    /// By input number, those that pull.
+    /// Pulling inputs by number.
     pub inputs: Vec<Option<Ask>>,
     made: Made,
     kept: Option<Kept>,
@@ -94,7 +94,7 @@ pub struct Plan {
     /// Those that it was planned with.
     classes: &'static [ElementClass],
     devices: Vec<Device>,
-    /// By port number: where its packets enter.
+    /// Node that packets of a port enter, by port number.
     entries: Vec<Option<NodeId>>,
     /// Route tables, by node.
     tables: HashMap<usize, Shown>,
@@ -117,7 +117,7 @@ impl Plan {
         Self::after(None, configuration, classes)
     }
 
-    /// The same for one that is to replace `before`: devices keep their numbers, and elements of the same name and
+    /// Plan that replaces `before`: devices keep their numbers, and elements of the same name and
     /// class what they share with their handlers.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Plan {
         Self::given(before, configuration, classes, None)
     }
 
-    /// The same, with what all elements of a class are to go on with.
+    /// Plan with shared state for all elements of a class.
     pub(crate) fn given(
         before: Option<&Self>,
         configuration: &Configuration,
@@ -195,7 +195,7 @@ impl Plan {
         self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.made.holds))
     }
 
-    /// The control sockets that it asks for.
+    /// Control sockets that it requests.
     pub fn control_sockets(&self) -> impl Iterator<Item = &(Listen, SessionOptions)> {
         self.nodes.iter().filter_map(|node| node.made.control_socket.as_ref())
     }
@@ -209,7 +209,7 @@ impl Plan {
         Handlers::new(Arc::new(configuration), given, self.classes)
     }
 
-    /// Whether an element asked for the end.
+    /// Whether an element requested the end.
     pub fn is_stopped(&self) -> bool {
         // Relaxed: whoever looks does so again and again.
         self.stop.load(Relaxed)
@@ -236,12 +236,12 @@ impl Plan {
 struct Planner<'a> {
     /// Nodes of the plan before this one.
     before: HashMap<&'a str, &'a Node>,
-    /// By the name of a class.
+    /// Shared state by the name of a class.
     given: Option<(&'static str, Kept)>,
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     devices: Devices,
-    /// By element.
+    /// Route tables by element.
     tables: HashMap<usize, Shown>,
     gateways: Arc<Gateways>,
     stop: Arc<AtomicBool>,
@@ -386,7 +386,7 @@ impl<'a> Planner<'a> {
         self.refuse_pull_cycles();
     }
 
-    /// An agnostic output that is asked asks at the first input that it is joined to.
+    /// An agnostic output that is pulled pulls from the first input that it is joined to.
     fn through(&self, wire: &Connection) -> Option<u16> {
         let node = &self.nodes[wire.from as usize];
         let codes = Codes::read(&node.class.spec).ok()?;
@@ -406,7 +406,7 @@ impl<'a> Planner<'a> {
         };
         for (node, _) in closing(self.nodes.len(), asked) {
             let element = &self.configuration.elements()[node];
-            let words = "asks for packets in a circle, which would never end";
+            let words = "pulls packets in a circle, which would never end";
             let words = format!("`{}` {words}", short(&element.name));
             self.problems.add(element.place, words).hint("put a Queue between");
         }

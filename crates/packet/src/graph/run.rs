@@ -6,8 +6,8 @@
 //! let through. Batches come from a store that grows to what was needed once, so that nothing is
 //! allocated on the path after that.
 //!
-//! Where packets are asked for, the question goes up the graph until an element answers it, a queue or a scheduler;
-//! those between process what comes. What they send to outputs that push goes on when the answer is there.
+//! Where packets are pulled, the pull goes up the graph to an element that answers it, a queue or a scheduler;
+//! those between process what comes. What they send to pushing outputs continues when the answer is there.
 //!
 //! Packets that travel an edge closing a cycle count a round; after [`MAX_ROUNDS`] they are dropped.
 
@@ -41,7 +41,7 @@ pub struct Round<'a> {
     pub counters: &'a WorkerCounters,
     /// Seed of the flow hash.
     pub flow_seed: u64,
-    /// Questions to the control side gather here.
+    /// Resolve requests to the control side gather here.
     pub asks: &'a mut Vec<ResolveRequest>,
     /// Where packets leave.
     pub transmit: &'a mut dyn Transmit,
@@ -50,7 +50,7 @@ pub struct Round<'a> {
 /// A plan at work. Belongs to one worker.
 pub struct Graph {
     plan: Plan,
-    /// Nodes of this graph and of the one before that go on as these.
+    /// Nodes of this graph and of the one before that continue as these.
     heirs: Vec<(NodeId, NodeId)>,
     nodes: Vec<Node>,
     /// Those that have a turn in each round.
@@ -81,7 +81,7 @@ struct Work {
     /// Batches being filled, by output of the present node.
     outs: Vec<Option<Box<Batch>>>,
     store: Vec<Box<Batch>>,
-    /// Packets came when they were asked for.
+    /// A pull brought packets.
     active: bool,
 }
 
@@ -142,7 +142,7 @@ impl Graph {
         Self { heirs: plan.heirs(before), ..Self::new(plan, pool) }
     }
 
-    /// Goes on where `old` ends, element by element of the same name and class; what `old` still keeps is for
+    /// Continues where `old` stops, element by element of the same name and class; what `old` still keeps is for
     /// [`Graph::stop`].
     pub fn take_over(&mut self, old: &mut Self) {
         for (new, before) in
@@ -190,7 +190,7 @@ impl Graph {
     /// # Panics
     /// When there is no element for it.
     pub fn receive(&mut self, port: u16, batch: Box<Batch>, round: &mut Round<'_>) {
-        let node = self.plan.entry(port).expect("whoever receives asked for it");
+        let node = self.plan.entry(port).expect("receivers requested it");
         if let Some(tracer) = &mut self.tracer
             && !tracer.admit(&batch)
         {
@@ -199,7 +199,7 @@ impl Graph {
         self.run(node, 0, batch, round);
     }
 
-    /// Gives those elements a turn that want one: what waited may go on. Returns whether anything did.
+    /// Gives those elements a turn that want one: waiting packets may continue. Returns whether any did.
     pub fn poll(&mut self, round: &mut Round<'_>) -> bool {
         if self.follows() {
             return self.poll_traced(round);
@@ -325,7 +325,7 @@ impl Watch {
     }
 }
 
-/// Stands for an element that is at work, and so cannot be asked.
+/// Stands for an element that is at work, and so cannot be pulled.
 struct Away;
 
 impl Element for Away {}
@@ -436,7 +436,7 @@ impl Work {
         self.scatter(node, batch, None, counts, counters);
     }
 
-    /// Puts the packets of `batch` for the output that was asked into that batch, and makes tasks of the others.
+    /// Puts the packets of `batch` for the pulled output into that batch, and makes tasks of the others.
     fn scatter(
         &mut self,
         node: &Node,

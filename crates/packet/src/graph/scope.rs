@@ -3,7 +3,7 @@
 //! A template is the top of a configuration or the body of a compound, with its elements numbered, its
 //! connections between numbered ports, and each element's class known: a built-in one, or an earlier
 //! template. Classes are visible from the end of their definition to the end of the enclosing body, so
-//! none can contain itself. What is wrong is told here once, however often a compound is used; how
+//! none can contain itself. What is wrong is reported here once, however often a compound is used; how
 //! large the whole would become is known before anything is expanded.
 //!
 //! Source: click(5). Differs: elements may be used before they are declared; a class may not be
@@ -62,7 +62,7 @@ pub(super) struct Part<'s> {
     pub name: Cow<'s, str>,
     /// What it is.
     pub class: ClassRef,
-    /// Between its parentheses.
+    /// Configuration between its parentheses.
     pub config: Option<Span>,
     /// Where it is declared.
     pub place: Span,
@@ -75,7 +75,7 @@ pub(super) enum ClassRef {
     Built(ClassSpec),
     /// A compound, by number of its template.
     Template(usize),
-    /// Not known, which was told.
+    /// Class that is not known, which was reported.
     Unknown,
 }
 
@@ -171,7 +171,7 @@ struct Side<'s> {
 enum Named<'s> {
     Part(usize),
     Name(&'s str),
-    /// Wrong, and told.
+    /// Element that is wrong, which was reported.
     Nothing,
 }
 
@@ -231,7 +231,7 @@ impl<'s> Resolver<'s, '_> {
         Template { depth, formals, defines, parts, wires, inputs, outputs, whole, size }
     }
 
-    /// What a body expands to; told where that is too much.
+    /// Size that a body expands to; reported where it is too large.
     fn size(&mut self, at: Option<Span>, parts: &[Part<'_>], wires: usize) -> Size {
         let mut size = Size { elements: 1, wires: wires as u64, levels: 1 };
         for part in parts {
@@ -261,7 +261,7 @@ impl<'s> Resolver<'s, '_> {
         size
     }
 
-    /// A variable's name, told where it is one of the scope already.
+    /// Name of a variable, reported where it is one of the scope already.
     fn variable(&mut self, known: &mut HashMap<&'s str, Span>, at: Span) {
         let name = &self.text(at)[1..];
         if let Some(first) = known.insert(name, at) {
@@ -376,7 +376,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Tells of ports that no arrow joins.
+    /// Reports ports that no arrow joins.
     fn useless(&mut self, ports: Option<&Ports>, place: &str) {
         if let Some(ports) = ports {
             let words = format!("ports {place} element of a chain");
@@ -599,7 +599,7 @@ impl<'s> Resolver<'s, '_> {
             }
             if ports.more {
                 if spread.grows.is_some() {
-                    self.problems.add(ports.span, "two lists of ports that go on");
+                    self.problems.add(ports.span, "two lists of ports without end");
                     good = false;
                 }
                 spread.grows = spread.ends.len().checked_sub(1);
@@ -689,7 +689,7 @@ impl<'s> Resolver<'s, '_> {
         numbers
     }
 
-    /// A port is there, as far as that can be known of a compound; told where it is not.
+    /// A port is there, as far as that can be known of a compound; reported where it is not.
     fn exists(&mut self, scope: &Scope<'s>, end: End, inputs: bool, at: Span) -> bool {
         let Some(part) = end.part else { return true };
         let ClassRef::Template(number) = scope.parts[part].class else { return true };
@@ -707,7 +707,7 @@ impl<'s> Resolver<'s, '_> {
         end.port < count || !template.whole
     }
 
-    /// How many ports a compound has, told where one is surely left out.
+    /// Number of ports of a compound, reported where one is surely left out.
     fn outside(&mut self, wires: &[Wire], span: Option<Span>) -> (u32, u32) {
         let mut used = [Vec::new(), Vec::new()];
         for wire in wires {
@@ -755,7 +755,7 @@ impl<'s> Scope<'s> {
 }
 
 impl Spread {
-    /// With so many ends, if there is a place for more.
+    /// Ends of a wanted number, if there is a place for more.
     fn grow(self, wanted: usize) -> Option<Vec<End>> {
         let mut ends = self.ends;
         let at = self.grows?;

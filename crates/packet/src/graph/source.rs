@@ -1,7 +1,7 @@
 //! Source texts of graphs, places in them, and what is wrong there.
 //!
-//! Every step of the language (see [`super`]) tells [`Problems`] what it finds and goes
-//! on, so that one run shows all that is wrong with a file. Places are byte ranges until somebody reads
+//! Every step of the language (see [`super`]) reports to [`Problems`] what it finds and
+//! continues, so that one run shows all that is wrong with a file. Places are byte ranges until somebody reads
 //! them; only then are lines counted. Nothing here grows with the number of problems past a bound.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use fingerpost_route::source::words::nearest;
 /// Problems that are kept; the others are counted.
 const MOST_KEPT: usize = 1000;
 
-/// The text that was given, which asks for the others.
+/// The text that was given, which requires the others.
 const FIRST: u16 = 0;
 
 /// Problems that are shown.
@@ -144,7 +144,7 @@ impl Sources {
         Some(id)
     }
 
-    /// Says what lines of a text are called.
+    /// Names lines of a text.
     pub fn direct(&mut self, source: u16, directives: Vec<Directive>) {
         self.list[usize::from(source)].directives = directives;
     }
@@ -180,13 +180,13 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Says what would put it right.
+    /// Adds a remedy.
     pub fn hint(&mut self, words: impl Into<String>) -> &mut Self {
         self.hint = Some(words.into());
         self
     }
 
-    /// The same, where there is something to say.
+    /// Adds a remedy, where there is one.
     pub fn maybe(&mut self, words: Option<String>) -> &mut Self {
         self.hint = words.or(self.hint.take());
         self
@@ -203,18 +203,18 @@ impl Problem {
 #[derive(Debug, Default)]
 pub struct Problems {
     kept: Vec<Problem>,
-    /// What was told: compounds are read once for each use.
+    /// Problems reported: compounds are read once for each use.
     told: HashSet<(Span, String)>,
     more: usize,
     /// What is right, but may not be meant.
     warned: Vec<Problem>,
     compared: usize,
-    /// Takes what is said of a problem that is not kept.
+    /// Takes the words of a problem that is not kept.
     unkept: Problem,
 }
 
 impl Problems {
-    /// Tells one: lower case, no full stop. The same of the same place is told once.
+    /// Reports one: lower case, no full stop. Equal words about one place are reported once.
     pub fn add(&mut self, at: Span, message: impl Into<String>) -> &mut Problem {
         let message = message.into();
         self.unkept = Problem::default();
@@ -229,7 +229,7 @@ impl Problems {
         self.kept.last_mut().expect("just added")
     }
 
-    /// Tells what is right, but may not be meant; no more than are shown.
+    /// Warns about what may not be meant; no more than are shown.
     pub fn warn(&mut self, at: Span, message: String) {
         if self.warned.len() < MOST_SHOWN {
             self.warned.push(Problem { at, message, ..Problem::default() });
@@ -241,12 +241,12 @@ impl Problems {
         self.warned.iter().map(|problem| Report::new(problem, sources)).collect()
     }
 
-    /// None was told.
+    /// Whether none was reported.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many were told.
+    /// Number of problems reported.
     pub fn count(&self) -> usize {
         self.kept.len() + self.more
     }

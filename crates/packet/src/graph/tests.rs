@@ -1,4 +1,4 @@
-//! The language as a whole: what configurations become, and what is told of wrong ones.
+//! The language as a whole: what configurations become, and the errors of wrong ones.
 
 use super::Configuration;
 use super::class::Processing;
@@ -93,7 +93,7 @@ fn arrows_of_many() {
     assert_eq!(ends("i, j, t => s"), "i -> s; j -> [1] s; t -> [2] s;");
     assert_eq!(ends("i, j => d, e, f"), "`=>` joins 2 outputs to 3 inputs");
     assert_eq!(ends("i, j -> d, e"), "2 outputs to 2 inputs: which to which?");
-    assert_eq!(ends("t [0,], u [0,] => d, e, f"), "two lists of ports that go on");
+    assert_eq!(ends("t [0,], u [0,] => d, e, f"), "two lists of ports without end");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Text of a configuration string that knows where each of its bytes is from.
 //!
 //! A string without variables is a range of the source, shared and never copied: a route table of a
-//! million arguments is one range. Where variables were put in, pieces say which bytes are the source's
+//! million arguments is one range. Where variables were put in, pieces record which bytes are the source's
 //! own and which came of a variable; the latter are placed where the variable is named.
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ enum Origin {
     Made(Arc<[Made]>),
 }
 
-/// From where the bytes from `at` on are.
+/// Origin of the bytes from `at` on.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     at: usize,

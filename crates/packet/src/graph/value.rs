@@ -12,7 +12,7 @@ use fingerpost_route::Mac;
 
 use super::lex::{PieceKind, Pieces};
 
-/// Something that an argument may say.
+/// Type of an argument.
 pub trait Value: Sized {
     /// Reads unquoted text. The error completes "`text` is ...".
     ///

@@ -29,7 +29,7 @@ pub(super) struct Frame<'f> {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// To be expanded in its own frame.
+    /// Text to be expanded in its own frame.
     Raw(Text),
     /// Being expanded.
     Busy,
@@ -92,7 +92,7 @@ pub(super) struct Expander<'p> {
 }
 
 impl<'p> Expander<'p> {
-    /// Tells what is wrong to `problems`.
+    /// Reports errors to `problems`.
     pub(super) fn new(problems: &'p mut Problems) -> Self {
         Self { problems, bytes: 0, depth: 0 }
     }
@@ -197,7 +197,7 @@ impl<'p> Expander<'p> {
         end
     }
 
-    /// Whether so many bytes more may be made; told once where not.
+    /// Whether so many bytes more may be made; reported once where not.
     fn charge(&mut self, bytes: usize, place: Span) -> bool {
         if self.bytes > MOST_BYTES {
             return false;

@@ -43,7 +43,7 @@ fn read(name: &str, shown: bool, mut input: Decoded) -> Result<List, String> {
 
 struct Lines<'a> {
     name: &'a str,
-    /// Messages may say what stands there.
+    /// Messages may quote its contents.
     shown: bool,
     list: List,
     number: usize,

@@ -1,4 +1,4 @@
-//! Named sets of prefixes in one lookup: of an address it tells which of the sets cover it, all at once.
+//! Named sets of prefixes in one lookup: all sets that cover an address, at once.
 //!
 //! Source: the lists of "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic, IEEE Access 10, 2022), each
 //! of which is a table of its own there. Here the tables are merged: a lookup costs what one of them costs.
@@ -69,7 +69,7 @@ pub(crate) struct Edit<P> {
 /// The sets of one element.
 pub(crate) struct PrefixSets {
     names: Box<[Box<str>]>,
-    /// Of the present state, for who must not wait for a change under way.
+    /// Reader of the present state, for callers that must not wait for a change under way.
     present: Mutex<SetsReader>,
     writer: Mutex<Writer>,
 }
@@ -127,12 +127,12 @@ impl PrefixSets {
         &self.names
     }
 
-    /// For a worker.
+    /// Reader for a worker.
     pub(crate) fn reader(&self) -> SetsReader {
         self.present().clone()
     }
 
-    /// Carries out all edits, in order, or none. How many of them said something new.
+    /// Carries out all edits, in order, or none. Returns how many of them changed something.
     ///
     /// # Errors
     /// No memory for a structure.
@@ -210,7 +210,7 @@ impl PrefixSets {
     }
 }
 
-/// Of an answer of a structure of sets.
+/// Mask of an answer of a structure of sets.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "structures of sets hold masks")]
 pub(crate) fn mask(answer: NextHopId) -> Mask {

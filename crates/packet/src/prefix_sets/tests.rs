@@ -196,7 +196,7 @@ fn an_exchange_is_seen_whole() {
     );
 }
 
-/// Lets `look` tell again and again which of two states it finds, while `change` brings about one after the other:
+/// Has `look` return again and again which of two states it finds, while `change` brings about one after the other:
 /// many times, and until both were found.
 fn watched(mut look: impl FnMut() -> usize + Send, mut change: impl FnMut(usize)) {
     let (done, seen) = (AtomicBool::new(false), [const { AtomicBool::new(false) }; 2]);
@@ -254,7 +254,7 @@ fn texts() {
     assert_eq!(told(sets.write_edit(false, "a 1.1.1.1")), "`a` does not have 1.1.1.1/32 as it is");
     assert_eq!(
         told(sets.write_ctrl("add a 10.0.0.0/8 11.0.0.0/8\nremove a 11.0.0.0/8")),
-        "1 of 3 changes said nothing new"
+        "1 of 3 changes had no effect"
     );
     for (got, want) in [
         (sets.write_edit(true, "d 1.1.1.1"), "`d` is no set: a, b, c"),

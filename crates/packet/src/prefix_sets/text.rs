@@ -1,4 +1,4 @@
-//! Sets of prefixes as text: what handlers take and tell.
+//! Sets of prefixes as text: what handlers take and return.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -142,7 +142,7 @@ impl PrefixSets {
         if edits.len() == before { Err("a PREFIX is wanted".into()) } else { Ok(()) }
     }
 
-    /// Carries edits out, and tells of those that said nothing new: feeds of prefixes repeat themselves.
+    /// Carries edits out, and warns about those without effect: lists of prefixes repeat themselves.
     fn edit(&self, edits: &[Edit<AnyPrefix>]) -> Result<Warnings, String> {
         let new = self.apply(edits).map_err(|error| error.to_string())?;
         Ok(match edits.len() - new {
@@ -156,7 +156,7 @@ impl PrefixSets {
                 let has = if add { "has" } else { "does not have" };
                 vec![format!("`{}` {has} {prefix} as it is", self.names()[set])]
             }
-            vain => vec![format!("{vain} of {} changes said nothing new", edits.len())],
+            vain => vec![format!("{vain} of {} changes had no effect", edits.len())],
         })
     }
 }

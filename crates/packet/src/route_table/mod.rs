@@ -1,8 +1,8 @@
-//! A route table of a graph: changed by handlers on a control thread, asked by workers in batches.
+//! A route table of a graph: changed by handlers on a control thread, read by workers in batches.
 //!
 //! Source: Click's `IPRouteTable`, the one interface of all its lookup elements. Every algorithm of the registry of
 //! `fingerpost_lpm` has this one type; a class of elements is a name and a choice of algorithm. What a prefix leads to,
-//! gateway and output, is a way with a small number, since structures hold numbers; ways are interned and never taken
+//! gateway and output, is a path with a small number, since structures hold numbers; paths are interned and never taken
 //! back: there are no more than gateways times outputs.
 //!
 //! Cost: a change is one of the store and one of the structure; many at once are built anew, so a full table loads in
@@ -40,7 +40,7 @@ pub(crate) trait Family: Rows {
     fn dst(frame: &[u8], at: usize) -> Option<Self>;
     /// Its source.
     fn src(frame: &[u8], at: usize) -> Option<Self>;
-    /// Any address that a table may be asked for, out of 64 random bits.
+    /// Any address that may be looked up in a table, out of 64 random bits.
     fn key(random: u64) -> Self;
     /// The table as one of either family.
     fn any_table(table: Arc<RouteTable<Self>>) -> AnyTable;
@@ -131,12 +131,12 @@ pub(crate) struct Way {
     pub(crate) gateway: NextHopId,
     /// The output to leave by.
     pub(crate) output: u16,
-    /// It is that of the default route. A number of its own tells where nothing longer covers an address, whatever
-    /// other routes lead the same way.
+    /// It is that of the default route. A number of its own marks where nothing longer covers an address, whatever
+    /// other routes have the same path.
     pub(crate) default: bool,
 }
 
-/// Marks the way of the default route among [`Ways`].
+/// Marks the path of the default route among [`Paths`].
 const DEFAULT: u64 = 1 << 63;
 
 /// A change of one prefix.
@@ -190,7 +190,7 @@ struct Writer<A: Family> {
     test: Test,
 }
 
-/// Ways by number, for workers.
+/// Paths by number, for workers.
 #[derive(Default)]
 struct Ways(Blocks<AtomicU64>);
 
@@ -217,7 +217,7 @@ impl Ways {
 
 impl<A: Family> RouteTable<A> {
     /// A table by the fittest of `rows`, by no other if it is a single one, with these routes, the later one
-    /// where a prefix has several (those are told by number); `outputs` is how many outputs the element has.
+    /// where a prefix has several (those are reported by number); `outputs` is how many outputs the element has.
     ///
     /// # Errors
     /// Which of the routes cannot be had and why, or that the algorithm cannot hold them all.
@@ -254,7 +254,7 @@ impl<A: Family> RouteTable<A> {
         Ok((Self { class, outputs, gateways, ways, writer }, twice))
     }
 
-    /// For a worker.
+    /// Reader for a worker.
     pub(crate) fn reader(&self) -> LpmReader<A> {
         self.writer().table.reader()
     }
@@ -348,7 +348,7 @@ impl<A: Family> RouteTable<A> {
         Some(self.route(prefix, number))
     }
 
-    /// The way of an address.
+    /// Path of an address.
     pub(crate) fn lookup(&self, addr: A) -> Option<Way> {
         self.way(self.writer().table.lookup(addr))
     }
@@ -367,7 +367,7 @@ impl<A: Family> RouteTable<A> {
     }
 
     fn route(&self, prefix: Prefix<A>, number: NextHopId) -> Route<A> {
-        let way = self.way(number).expect("tables hold numbers of ways");
+        let way = self.way(number).expect("tables hold numbers of paths");
         let gateway = self.gateways.get(way.gateway).and_then(A::from_ip);
         Route { prefix, gateway, output: way.output }
     }
@@ -391,7 +391,7 @@ impl<A: Family> Change<A> {
     }
 }
 
-/// The number of a route's way, given now or before.
+/// Number of a route's path, given now or before.
 fn number_of<A: Family>(
     route: &Route<A>,
     outputs: u32,

@@ -1,4 +1,4 @@
-//! What a route table tells of itself: its structure, and how fast it is.
+//! Reports of a route table: its structure, and its speed.
 //!
 //! Source: the `stat`, `bench_sel` and `bench` handlers of the DXR elements, whose form this is; bench.md of the DXR
 //! page for the three tests.
@@ -19,7 +19,7 @@ const MOST_LOOKUPS: u64 = 1 << 28;
 const LONGEST_TEST: Duration = Duration::from_secs(2);
 /// Memory of the keys that a test reads over and over, in bytes: enough to reach all of a table.
 const KEY_BYTES: usize = 16 << 20;
-/// Of the repeating test: so many keys, each as often, one block after another.
+/// Keys of the repeating test: so many, each as often, one block after another.
 const REPEATED: usize = 16;
 const REPEATS: usize = 8;
 
@@ -44,7 +44,7 @@ impl Test {
     }
 }
 
-/// The first bits that DXR's direct table is asked with, of an algorithm with that in its name.
+/// Number of first bits that index DXR's direct table, for an algorithm with that in its name.
 fn direct_bits(algorithm: &str) -> Option<u8> {
     algorithm.strip_prefix("dxr")?.parse().ok()
 }
@@ -141,12 +141,12 @@ impl<A: Family> RouteTable<A> {
         Ok(())
     }
 
-    /// Runs the test that was chosen. Changes and other questions are answered meanwhile.
+    /// Runs the test that was chosen. Changes and other handlers run meanwhile.
     pub(crate) fn read_bench(&self) -> String {
         self.bench(KEY_BYTES, LONGEST_TEST)
     }
 
-    /// The same with so many keys, for so long.
+    /// Runs the test with so many keys, for so long.
     pub(super) fn bench(&self, key_bytes: usize, longest: Duration) -> String {
         let (title, test, mut reader) = {
             let writer = self.writer();

@@ -56,7 +56,7 @@ fn model_lookup<A: Family>(model: &Model<A>, addr: A) -> Option<Route<A>> {
     holding.max_by_key(|route| route.prefix.len()).copied()
 }
 
-/// Does the same to a table and to the model, and compares all that can be asked.
+/// Does the same to a table and to the model, and compares all answers.
 fn agree<A: Family>(table: &RouteTable<A>, batches: &[Vec<Change<A>>], probes: &[A]) {
     let mut model = Model::new();
     let mut reader = table.reader();
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// The same few batches by each algorithm: the contract does not depend on which it is.
+/// A few batches by each algorithm: the contract does not depend on which it is.
 #[test]
 fn every_algorithm_keeps_the_contract() {
     fn batches<A: Family>(family: [&str; 3]) -> Vec<Vec<Change<A>>> {

@@ -1,4 +1,4 @@
-//! Routes as text: `ADDR/MASK [GW] OUT`, as Click's route tables take and tell them.
+//! Routes as text: `ADDR/MASK [GW] OUT`, as Click's route tables take and list them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use fingerpost_lpm::Prefix;
 use super::{Change, Family, RouteTable};
 use crate::graph::Value;
 
-/// A route: what is told and configured.
+/// Route as configured and listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route<A: Family> {
     pub(crate) prefix: Prefix<A>,

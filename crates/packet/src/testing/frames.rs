@@ -18,7 +18,7 @@ use crate::wire::{ETHER_BYTES, IP4_BYTES};
 
 /// Where a good packet of IPv4 comes from and goes to.
 pub const V4: [&str; 2] = ["10.0.0.9", "192.0.2.1"];
-/// The same of IPv6.
+/// Source and destination of IPv6 frames.
 pub const V6: [&str; 2] = ["2001:db8::9", "2001:db8:99::1"];
 /// Ports of the world.
 const PORTS: u8 = 3;

@@ -79,7 +79,7 @@ const ICMP: &[Field] = &[
     ("icmp checksum", 2..4, Form::Hex),
 ];
 
-/// Changes that are told one by one.
+/// Changes that are listed one by one.
 const MOST: usize = 16;
 
 /// In what `after` differs from `before`, by fields as far as they have names.

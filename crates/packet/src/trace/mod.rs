@@ -1,4 +1,4 @@
-//! The way of single packets through a graph, element by element.
+//! Traces of single packets through a graph, element by element.
 //!
 //! A worker that has a [`Tracer`] looks at each packet that it receives, and follows those that are wanted: each
 //! goes through the graph in a batch of its own, and what every element did to it becomes a [`Step`]. Elements do the
@@ -6,7 +6,7 @@
 //! packet (an ICMP error, a fragment) is followed too. A packet is known by its frame, which it has for as long
 //! as it is inside.
 //!
-//! The steps are recorded in `graph/run/traced.rs`; here is what they are gathered in. `changes.rs` says what an
+//! The steps are recorded in `graph/run/traced.rs`; here is what they are gathered in. `changes.rs` lists what an
 //! element rewrote, `pcapng.rs` writes frames with comments.
 //!
 //! Cost: nothing while there is no tracer. With one a filter a received packet; memory is allocated for packets that
@@ -36,9 +36,9 @@ pub use changes::{Change, changes, summary};
 pub use pcapng::{Pcapng, captured};
 pub use trial::{Trial, TrialError};
 
-/// Packets that may be asked for at once.
+/// Most packets that may be requested at once.
 pub const MOST_PACKETS: u32 = 1000;
-/// Steps of one trace, those of packets made on the way included: more than any graph of ours has, and a bound for
+/// Steps of one trace, those of packets made meanwhile included: more than any graph of ours has, and a bound for
 /// one that sends packets in circles.
 const MOST_STEPS: usize = 512;
 /// Packets of one trace, itself included.
@@ -47,7 +47,7 @@ const MOST_MADE: usize = 64;
 /// What became of a packet in an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It goes on by this output.
+    /// It continues by this output.
     Output(u16),
     /// It ended.
     Dropped(DropReason),
@@ -73,7 +73,7 @@ pub struct Step {
     pub packet: u16,
     /// The element.
     pub node: NodeId,
-    /// By which of its inputs it came.
+    /// Input that it entered by.
     pub input: u16,
     /// What is known of it behind the element.
     pub meta: Meta,
@@ -88,15 +88,15 @@ pub struct Step {
 /// A packet of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traced {
-    /// As it was first seen.
+    /// Frame as first seen.
     pub frame: Box<[u8]>,
     /// The same, of what is known of it.
     pub meta: Meta,
-    /// As it was last seen.
+    /// Frame as last seen.
     pub last: Box<[u8]>,
 }
 
-/// One packet's way.
+/// Trace of one packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// When it was received.
@@ -288,7 +288,7 @@ impl Tracer {
         Some(made)
     }
 
-    /// Traces of which no packet is inside any more go to who asked.
+    /// Hands out traces of which no packet is inside any more.
     pub(crate) fn hand_out(&mut self) {
         let mut at = 0;
         while let Some((number, _)) = self.under_way.get(at) {

@@ -1,4 +1,4 @@
-//! A trial: a packet through a graph that sends nothing, to see what would become of it.
+//! Dry run: a packet through a graph that sends nothing, to see what would happen to it.
 //!
 //! The graph has the wiring, the route tables and the settings of the workers' graphs, and frames and counters of its
 //! own. What its elements share with those of the workers they only read, or have a copy of, as of learned neighbors
@@ -15,7 +15,7 @@ use crate::graph::{Graph, Plan, Round};
 
 /// For the packet, an error about it, or its fragments.
 const FRAMES: u32 = 256;
-/// Rounds in which what waits is asked for: a queue behind a queue takes one each.
+/// Rounds in which what waits is pulled: a queue behind a queue takes one each.
 const ROUNDS: usize = 16;
 
 /// Where a packet is tried.
@@ -23,13 +23,13 @@ const ROUNDS: usize = 16;
 pub struct Trial<'a> {
     /// The graph.
     pub plan: &'a Plan,
-    /// The port that the packet comes in by.
+    /// Ingress port of the packet.
     pub port: u16,
     /// Routes, next hops, adjacencies and ports of this moment.
     pub forwarding: &'a Forwarding,
     /// Seed of the flow hash: that of the workers.
     pub flow_seed: u64,
-    /// As workers have it, in nanoseconds: how old learned neighbors are.
+    /// Clock of the workers, in nanoseconds: how old learned neighbors are.
     pub now_ns: u64,
     /// Bytes of a frame's place: as in the pools of the workers.
     pub frame_bytes: u16,
@@ -46,7 +46,7 @@ pub enum TrialError {
     TooLong(u16),
 }
 
-/// Where packets of a trial go: nowhere.
+/// Sink of the packets of a dry run.
 struct Nowhere;
 
 impl Transmit for Nowhere {
@@ -60,7 +60,7 @@ impl Transmit for Nowhere {
 }
 
 impl Trial<'_> {
-    /// The way of a frame, and what elements asked the control side meanwhile.
+    /// Trace of a frame, and resolve requests of the elements.
     ///
     /// # Errors
     /// It cannot come in there.

@@ -36,7 +36,7 @@ impl<'a> Ether<'a> {
         Mac([b[0], b[1], b[2], b[3], b[4], b[5]])
     }
 
-    /// The same as a number, the first byte highest: faster to compare.
+    /// Address as a number, the first byte highest: faster to compare.
     #[inline]
     pub fn dst_bits(self) -> u64 {
         let b = self.0;
@@ -56,7 +56,7 @@ impl<'a> Ether<'a> {
         u16::from_be_bytes([self.0[12], self.0[13]])
     }
 
-    /// To a group of stations, or to all.
+    /// Whether it is a group address or broadcast.
     #[inline]
     pub fn multicast(self) -> bool {
         self.0[0] & 1 != 0

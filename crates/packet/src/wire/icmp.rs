@@ -1,5 +1,5 @@
 //! ICMP (RFC 792) and ICMPv6 (RFC 4443): the types that matter to a router, which messages are
-//! errors, and the way to the upper layer behind IPv6 extension headers (RFC 8200, 4).
+//! errors, and the search for the upper layer behind IPv6 extension headers (RFC 8200, 4).
 
 /// ICMP's protocol number.
 pub const PROTOCOL_ICMP: u8 = 1;

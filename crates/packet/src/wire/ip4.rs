@@ -5,7 +5,7 @@ pub const IP4_BYTES: usize = 20;
 
 /// The bit of [`Ip4::fragment`] that forbids fragmentation.
 pub const DONT_FRAGMENT: u16 = 0x4000;
-/// The bit of [`Ip4::fragment`] that says that more fragments follow.
+/// Bit of [`Ip4::fragment`] that marks that more fragments follow.
 pub const MORE_FRAGMENTS: u16 = 0x2000;
 /// The bits of [`Ip4::fragment`] that hold the offset, in units of 8 bytes.
 pub const FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -146,7 +146,7 @@ impl<'a> Ip4Mut<'a> {
         frame.get_mut(offset..)?.first_chunk_mut().map(Self)
     }
 
-    /// The same header, for reading.
+    /// Header for reading.
     #[inline]
     pub fn view(&self) -> Ip4<'_> {
         Ip4(self.0)

@@ -80,7 +80,7 @@ impl<'a> Ip6Mut<'a> {
         frame.get_mut(offset..)?.first_chunk_mut().map(Self)
     }
 
-    /// The same header, for reading.
+    /// Header for reading.
     #[inline]
     pub fn view(&self) -> Ip6<'_> {
         Ip6(self.0)

@@ -34,16 +34,16 @@ const SOURCE_LINK: u8 = 1;
 /// The option with the link address of an advertisement's target.
 const TARGET_LINK: u8 = 2;
 
-/// What such a packet says.
+/// Contents of such a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nd {
     /// [`SOLICITATION`] or [`ADVERTISEMENT`].
     pub kind: u8,
-    /// Of an advertisement.
+    /// Flags of an advertisement.
     pub flags: u8,
     /// Who sends it.
     pub src: u128,
-    /// To whom.
+    /// Destination.
     pub dst: u128,
     /// The address that it is about.
     pub target: u128,
@@ -64,7 +64,7 @@ pub fn multicast_mac(group: u128) -> Mac {
 }
 
 impl Nd {
-    /// The packet `offset` bytes into a frame, if it is one that must be believed to come from the link: see RFC 4861,
+    /// The packet `offset` bytes into a frame, if it must come from the link: see RFC 4861,
     /// 7.1.1 and 7.1.2.
     pub fn at(frame: &[u8], offset: usize) -> Option<Self> {
         let ip = Ip6::at(frame, offset)?;

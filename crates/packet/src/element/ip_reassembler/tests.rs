@@ -6,7 +6,7 @@ use crate::wire::icmp;
 use crate::wire::ip4::{DONT_FRAGMENT, sum_is_valid};
 use proptest::prelude::*;
 
-/// A fragment with an Ethernet header: bytes from..to of a payload in which each byte says where it is.
+/// A fragment with an Ethernet header: bytes from..to of a payload in which each byte holds its offset.
 fn piece(from: usize, to: usize, more: bool) -> Vec<u8> {
     fragment(from, &payload(to)[from..], more)
 }

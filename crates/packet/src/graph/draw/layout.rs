@@ -15,7 +15,7 @@ const MOST_ELEMENTS: usize = 2000;
 const MOST_BENDS: usize = 50_000;
 /// Passes over all rows in search of a good order, and then of good places.
 const PASSES: usize = 24;
-/// Between two neighbors of a row.
+/// Space between two neighbors of a row.
 const GAP: f64 = 18.0;
 /// Width of a bend.
 const BEND: f64 = 6.0;
@@ -41,12 +41,12 @@ pub(super) struct Spot {
 pub(super) struct Layout {
     /// Elements by number, then bends.
     pub(super) spots: Vec<Spot>,
-    /// By connection: its bends on the way.
+    /// Bends by connection.
     pub(super) ways: Vec<Vec<usize>>,
-    /// By connection: it closes a cycle, and leads up.
+    /// Whether a connection closes a cycle, and leads up.
     pub(super) back: Vec<bool>,
     pub(super) rows: usize,
-    /// From 0 to here.
+    /// Width of the drawing, from 0.
     pub(super) width: f64,
     order: Vec<Vec<usize>>,
     near: Vec<Vec<Near>>,
@@ -229,7 +229,7 @@ impl Layout {
     /// overlap become a block, which is where its members want it in the mean.
     fn settle(&mut self, row: usize, side: Side) {
         struct Block {
-            /// Of the members' wishes for the start of the row up to the block.
+            /// Sum of the members' wishes for the start of the row up to the block.
             sum: f64,
             weight: f64,
             members: usize,
@@ -272,7 +272,7 @@ enum Side {
     Both,
 }
 
-/// By connection, whether it closes a cycle.
+/// Whether each connection closes a cycle.
 fn back(graph: &Configuration) -> Vec<bool> {
     let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); graph.elements().len()];
     for (number, wire) in graph.connections().iter().enumerate() {
@@ -289,7 +289,7 @@ fn back(graph: &Configuration) -> Vec<bool> {
     back
 }
 
-/// By element, the longest way to it from one that nothing leads to.
+/// Longest path to each element from one without inputs.
 fn rows(graph: &Configuration, back: &[bool]) -> Vec<usize> {
     let wires = || graph.connections().iter().zip(back).filter(|(_, back)| !**back);
     let mut leads: Vec<Vec<usize>> = vec![Vec::new(); graph.elements().len()];

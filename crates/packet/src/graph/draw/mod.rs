@@ -11,13 +11,13 @@ use layout::{Layout, port_at};
 
 /// Characters shown of an element's arguments.
 const CONFIG_SHOWN: usize = 30;
-/// Of a character of the font, in pixels.
+/// Width of a character of the font, in pixels.
 const LETTER: f64 = 6.7;
 /// Room for the number of a port.
 const PORT: f64 = 20.0;
-/// Of an element's box.
+/// Height of an element's box.
 const HEIGHT: f64 = 46.0;
-/// From one row of boxes to the next.
+/// Space from one row of boxes to the next.
 const BETWEEN: f64 = 64.0;
 /// Around it all, with room for connections that lead around the first and the last row.
 const MARGIN: f64 = 44.0;

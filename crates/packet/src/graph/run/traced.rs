@@ -1,8 +1,8 @@
 //! Running while packets are followed: the same as in `run.rs`, with a look at what each element did.
 //!
 //! A packet that is followed is alone in its batch, so that what the element drops, sends and makes meanwhile is
-//! this packet's doing. Packets that an element kept are recognized when it lets them go. Where packets are asked for,
-//! each element between who keeps them and who asks is seen as the answer comes down.
+//! this packet's doing. Packets that an element kept are recognized when it lets them go. Where packets are pulled,
+//! each element between the keeper and the puller is seen as the answer comes down.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use crate::element::{Context, Element, Inputs};
 use crate::graph::plan::NodeId;
 use crate::trace::{At, Fate, Followed, Left, Tracer, Watched};
 
-/// The tracer, for elements that work inside each other: one asks, another answers.
+/// The tracer, for elements that work inside each other: one pulls, another answers.
 type Shared<'t> = RefCell<&'t mut Tracer>;
 
 /// What an element did besides labeling a batch, and emitting.
@@ -49,7 +49,7 @@ fn observe(tracer: &Shared<'_>, cx: &mut Context<'_>, act: impl FnOnce(&mut Cont
 #[derive(Clone, Copy)]
 struct Ways<'a> {
     outputs: &'a [Option<Edge>],
-    /// The one that was asked.
+    /// Output that was pulled.
     answer: Option<u16>,
 }
 
@@ -75,7 +75,7 @@ fn labeled(ways: Ways<'_>, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
     }
 }
 
-/// Has an element process a batch, and tells the tracer of it.
+/// Has an element process a batch, and records it in the tracer.
 fn process(
     tracer: &Shared<'_>,
     (element, at, ways): (&mut dyn Element, At, Ways<'_>),
@@ -96,7 +96,7 @@ fn process(
     tracer.hand_out();
 }
 
-/// Tells the tracer what became of a packet that came in alone, and of those that the element made of it.
+/// Records the result of a packet that was received alone, and those of packets that the element made of it.
 fn tell_alone(
     tracer: &mut Tracer,
     (of, number): (Followed, u32),
@@ -135,8 +135,8 @@ fn tell_alone(
     }
 }
 
-/// Tells the tracer of packets that the element had kept, and that now went on or ended. `place` is where one of them
-/// came in, by its frame.
+/// Records packets that the element had kept, and that now left or were dropped. `place` is where one of them
+/// entered, by its frame.
 fn tell_released(
     tracer: &mut Tracer,
     place: &dyn Fn(u32) -> At,
@@ -165,18 +165,18 @@ fn tell_released(
     }
 }
 
-/// Packets that are followed and came to an element that asked, each with the input that it came by.
+/// Followed packets that an element pulled, each with its input.
 #[derive(Default)]
 struct Came(Vec<(u32, u16)>);
 
 impl Came {
-    /// Where one of them came in; what the element had before came in long ago, by its first input most likely.
+    /// Place where one of them entered; packets kept before entered long ago, by the first input most likely.
     fn at(&self, node: NodeId, number: u32) -> At {
         let found = self.0.iter().rfind(|came| came.0 == number);
         At { node, input: found.map_or(0, |came| came.1) }
     }
 
-    /// Tells the tracer of those that the element keeps, which are all but those that went on or ended.
+    /// Records those that the element keeps, which are all but those that left or were dropped.
     fn tell_kept(&self, tracer: &mut Tracer, node: NodeId, went_on: &dyn Fn(u32) -> bool) {
         for &(number, input) in &self.0 {
             if !went_on(number)
@@ -188,7 +188,7 @@ impl Came {
     }
 }
 
-/// As `Puller`, of one node, with a look at what those do that are asked.
+/// `Puller` of one node, with a record of what the pulled elements do.
 struct Asking<'a, 't> {
     at: usize,
     nodes: &'a mut [Node],
@@ -283,7 +283,7 @@ fn port(meta: Meta) -> u16 {
     meta.note as u16
 }
 
-/// Tells the tracer what became of packets that an element has in its turn: of those that came when it asked, and of
+/// Records the result of packets that an element has in its turn: of those that it pulled, and of
 /// those that it had kept.
 fn tell_polled(
     tracer: &mut Tracer,
@@ -309,7 +309,7 @@ fn tell_polled(
 }
 
 impl Graph {
-    /// As [`Graph::finish`].
+    /// [`Graph::finish`] with the tracer.
     #[cold]
     pub(super) fn finish_traced(&mut self, round: &mut Round<'_>) {
         let Self { nodes, counters, pool, work, emitted, clock, tracer, .. } = self;
@@ -333,7 +333,7 @@ impl Graph {
         }
     }
 
-    /// As [`Graph::poll`].
+    /// [`Graph::poll`] with the tracer.
     #[cold]
     pub(super) fn poll_traced(&mut self, round: &mut Round<'_>) -> bool {
         self.work.active = false;
@@ -379,7 +379,7 @@ impl Work {
         Task { node, input, batch: first }
     }
 
-    /// The same of a batch: all of them, in order.
+    /// All parts of a batch, in order.
     fn parts(&mut self, mut batch: Box<Batch>, tracer: &Tracer) -> Vec<Box<Batch>> {
         let alone = |batch: &Batch, i: usize| tracer.follows(batch.frame_number(i));
         if batch.len() < 2 || (0..batch.len()).all(|i| !alone(&batch, i)) {

@@ -1,4 +1,4 @@
-//! Which crate may use which: `router -> cluster -> packet -> route -> lpm`, and no arrow back.
+//! Which crate may use which: `router -> cluster -> io -> packet -> route -> lpm`, and no arrow back.
 //!
 //! Read from the manifests and from the crate names in the sources, so that a dependency fails here
 //! before it is leaned on. A new crate needs a row in [`ROOMS`].
@@ -17,6 +17,7 @@ struct Room {
 const LPM: &str = "fingerpost-lpm";
 const ROUTE: &str = "fingerpost-route";
 const PACKET: &str = "fingerpost-packet";
+const IO: &str = "fingerpost-io";
 const CLUSTER: &str = "fingerpost-cluster";
 const COMMAND: &str = "fingerpost-command";
 const LAB: &str = "fingerpost-lab";
@@ -25,18 +26,19 @@ const ROOMS: &[Room] = &[
     Room { package: LPM, dir: "crates/lpm", uses: &[] },
     Room { package: ROUTE, dir: "crates/route", uses: &[LPM] },
     Room { package: PACKET, dir: "crates/packet", uses: &[LPM, ROUTE] },
-    Room { package: CLUSTER, dir: "crates/cluster", uses: &[LPM, ROUTE, PACKET] },
+    Room { package: IO, dir: "crates/io", uses: &[LPM, ROUTE, PACKET] },
+    Room { package: CLUSTER, dir: "crates/cluster", uses: &[LPM, ROUTE, PACKET, IO] },
     Room { package: COMMAND, dir: "crates/command", uses: &[LPM, ROUTE] },
     Room {
         package: "fingerpost",
         dir: "crates/router",
-        uses: &[LPM, ROUTE, PACKET, CLUSTER, COMMAND],
+        uses: &[LPM, ROUTE, PACKET, IO, CLUSTER, COMMAND],
     },
-    Room { package: LAB, dir: "lab", uses: &[LPM, ROUTE, PACKET, CLUSTER, COMMAND] },
+    Room { package: LAB, dir: "lab", uses: &[LPM, ROUTE, PACKET, IO, CLUSTER, COMMAND] },
     Room {
         package: "fingerpost-tests",
         dir: "tests",
-        uses: &[LPM, ROUTE, PACKET, CLUSTER, COMMAND, LAB],
+        uses: &[LPM, ROUTE, PACKET, IO, CLUSTER, COMMAND, LAB],
     },
     Room { package: "xtask", dir: "xtask", uses: &[] },
 ];
@@ -133,7 +135,7 @@ fn every_member_has_its_place() {
     let text = std::fs::read_to_string(fingerpost_tests::root().join("Cargo.toml")).unwrap();
     let workspace: toml::Table = text.parse().unwrap();
     let members = workspace["workspace"]["members"].as_array().unwrap();
-    assert!(members.len() >= 7);
+    assert!(members.len() >= 8);
     for member in members {
         let dir = member.as_str().unwrap();
         assert!(
@@ -200,6 +202,7 @@ fn a_source_that_points_back_is_found() {
     assert_eq!(check(LPM, "crates/lpm/src/x.rs", "use fingerpost_route::Rib;"), 1);
     assert_eq!(check(ROUTE, "crates/route/src/x.rs", "fn f() { ::fingerpost_packet::g() }"), 1);
     assert_eq!(check(PACKET, "crates/packet/src/x.rs", "use fingerpost_lpm as l;"), 0);
+    assert_eq!(check(PACKET, "crates/packet/src/x.rs", "use fingerpost_io::afxdp;"), 1);
     assert_eq!(check(PACKET, "crates/packet/src/x.rs", "// fingerpost_lab measures it"), 0);
     assert_eq!(check(LAB, "lab/src/x.rs", "use fingerpost_tests::skip;"), 1);
     let router = "crates/router/src/cli/lab.rs";

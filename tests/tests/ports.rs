@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_packet::device::{DRIVERS, DeviceSpec};
+use fingerpost_io::DRIVERS;
+use fingerpost_packet::device::DeviceSpec;
 use fingerpost_packet::{Batch, Pool, Port};
 use fingerpost_tests::{lab, quick, skip, soak};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
 
-use fingerpost_packet::xdp::Pins;
+use fingerpost_io::xdp::Pins;
 use fingerpost_tests::netns::{Line, Router, command, command_beside, conserved, exec, ip, run};
 use fingerpost_tests::{program, skip};
 use serde_json::Value;

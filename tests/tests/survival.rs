@@ -7,10 +7,10 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fingerpost_io::xdp::Pins;
+use fingerpost_io::xdp::forward::heartbeat::STAMP;
 use fingerpost_packet::flow::hash_v4;
 use fingerpost_packet::wire::{Ports, protocol};
-use fingerpost_packet::xdp::Pins;
-use fingerpost_packet::xdp::forward::heartbeat::STAMP;
 use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, run};
 use fingerpost_tests::{program, skip};
 

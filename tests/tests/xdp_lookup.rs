@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fingerpost_io::xdp::forward::{Asked, CAP_BYTES, Forwarder};
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, registry};
-use fingerpost_packet::xdp::forward::{Asked, CAP_BYTES, Forwarder};
 use fingerpost_route::source::{SourceSpec, file, find};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,

@@ -2,6 +2,7 @@
 
 /// Closed list of reasons: each has the name that counters and documents use, and a line on what
 /// it means.
+#[macro_export]
 macro_rules! reasons {
     ($(#[$attribute:meta])* $list:ident; $($variant:ident = $name:literal, $doc:literal;)*) => {
         $(#[$attribute])*
@@ -25,8 +26,6 @@ macro_rules! reasons {
         }
     };
 }
-pub(crate) use reasons;
-
 reasons! {
     /// Why a packet was dropped.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

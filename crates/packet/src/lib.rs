@@ -19,7 +19,7 @@ pub mod graph;
 pub mod handler;
 pub mod open_policy;
 mod outlets;
-mod own_addrs;
+pub mod own_addrs;
 mod prefix_sets;
 pub mod rate_limit;
 mod route_table;
@@ -29,20 +29,17 @@ pub mod source_filters;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
-#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
-mod user;
 pub mod wire;
 pub mod worker;
-pub mod xdp;
 
 pub use buf::{Batch, Meta, Packet, Pool};
 pub use cause::Cause;
 pub use counters::WorkerCounters;
 pub use device::{DeviceError, Port};
 pub use drops::DropReason;
-pub use element::{Context, ELEMENTS, Element, ElementClass, Held, Transmit};
+pub use element::{Context, ELEMENTS, Element, ElementClass, Held, Registry, Transmit};
 pub use graph::{Graph, Plan, Round};
 pub use handler::{Handler, HandlerError, Handlers};
 pub use open_policy::{Folder, OpenPolicy};
 pub use route_table::FoundRoute;
-pub use worker::{Command, Event, Worker, WorkerOptions};
+pub use worker::{Command, Event, Heartbeat, Worker, WorkerOptions};

@@ -11,7 +11,7 @@ use fingerpost_route::PortTable;
 const BITS: usize = 4096;
 
 /// Filter that [`OwnAddrs`] checks first.
-pub(crate) type Filter = [u64; BITS / 64];
+pub type Filter = [u64; BITS / 64];
 
 /// The addresses of one family, behind a filter.
 pub(crate) struct OwnAddrs {
@@ -97,7 +97,7 @@ fn filter_v6(ports: &PortTable) -> Filter {
 }
 
 /// A bit for each of these addresses, which are of one family.
-pub(crate) fn filter_of<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Filter {
+pub fn filter_of<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Filter {
     filter(addresses.map(|address| match address {
         IpAddr::V4(v4) => bit_v4(v4.to_bits()),
         IpAddr::V6(v6) => bit_v6(v6.to_bits()),

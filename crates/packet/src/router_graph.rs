@@ -93,7 +93,7 @@ pub fn plan_of(
     // Those of the graph before may be none any more.
     let given = sources.filters.clone().or_else(|| before.map(|_| Arc::default()));
     let given = given.map(|filters| (ip_source_filter::NAME, filters as _));
-    Plan::given(before, configuration, ELEMENTS, given)
+    Plan::given(before, configuration, ELEMENTS.into(), given)
 }
 
 #[cfg(test)]

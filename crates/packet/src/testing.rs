@@ -341,6 +341,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         gateways: &Arc::default(),
         stop: &Arc::default(),
         policy: &OpenPolicy::default(),
+        drivers: crate::device::DRIVERS,
         devices: &mut Devices::default(),
         around: Around { configuration: None, number: 0, tables: &mut HashMap::new() },
         before: None,

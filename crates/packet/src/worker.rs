@@ -24,7 +24,6 @@ use crate::drops::DropReason;
 use crate::graph::{Graph, Plan, Round};
 use crate::outlets::Outlets;
 use crate::trace::Tracer;
-use crate::xdp::presence::Pulse;
 
 /// How long to look again before sleeping: waking costs about as much.
 const SPIN_NS: u64 = 50_000;
@@ -115,6 +114,14 @@ pub struct WorkerOptions<'a> {
     pub flow_seed: u64,
 }
 
+/// Sign of life of a worker, for whoever must not wait for one that hangs.
+pub trait Heartbeat: Send {
+    /// Sets the time from which the worker's clock counts.
+    fn start_clock(&mut self, start: Instant);
+    /// Notes that the worker works, at this time of its clock. Called once a round: returns at once where nothing is due.
+    fn beat(&mut self, now_ns: u64);
+}
+
 /// One thread's share of the router.
 pub struct Worker {
     graph: Graph,
@@ -133,8 +140,7 @@ pub struct Worker {
     start: Instant,
     /// While it is timed.
     clock: Option<Ticks>,
-    /// Heartbeat that classifiers read.
-    pulse: Option<Pulse>,
+    heartbeat: Option<Box<dyn Heartbeat>>,
 }
 
 impl Worker {
@@ -156,14 +162,14 @@ impl Worker {
             active: false,
             start: Instant::now(),
             clock: None,
-            pulse: None,
+            heartbeat: None,
         }
     }
 
-    /// Writes this heartbeat from now on, ten times a second, while it runs.
-    pub fn set_pulse(&mut self, mut pulse: Pulse) {
-        pulse.count_from(self.start);
-        self.pulse = Some(pulse);
+    /// Beats this heartbeat once a round from now on.
+    pub fn set_heartbeat(&mut self, mut heartbeat: Box<dyn Heartbeat>) {
+        heartbeat.start_clock(self.start);
+        self.heartbeat = Some(heartbeat);
     }
 
     /// The graph, for its counters.
@@ -218,8 +224,8 @@ impl Worker {
         let mut idle_since_ns = None;
         while !self.obey() {
             let now_ns = self.now_ns();
-            if let Some(pulse) = &mut self.pulse {
-                pulse.beat(now_ns);
+            if let Some(heartbeat) = &mut self.heartbeat {
+                heartbeat.beat(now_ns);
             }
             if self.round_at(now_ns) > 0 || self.active {
                 idle_since_ns = None;

@@ -128,10 +128,7 @@ fn what_cannot_be_run_is_told() {
         "FromDevice(a, METHOD pcap) -> ToDevice(a, METHOD memory); FromDevice(b, METHOD x) -> Discard",
     );
     assert!(told.contains("a is driven by pcap elsewhere, by memory here"), "{told}");
-    assert!(
-        told.contains("METHOD: no driver `x`; there are memory, pcap, ring, tap, afxdp"),
-        "{told}"
-    );
+    assert!(told.contains("METHOD: no driver `x`; there are memory, pcap\n"), "{told}");
     let told = errors("Idle -> t :: Tee(3) -> Discard");
     assert!(told.contains("3 outputs announced, 1 connected"), "{told}");
 }

@@ -26,9 +26,10 @@ use fingerpost_packet::element::Device;
 use fingerpost_packet::graph::{Configuration, Errors, Language};
 use fingerpost_packet::handler::{Handler, Handlers};
 use fingerpost_packet::worker::Event;
-use fingerpost_packet::{ELEMENTS, OpenPolicy, Plan, Pool};
+use fingerpost_packet::{OpenPolicy, Plan, Pool};
 
 use crate::control::{ControlServer, ListenError, Service};
+use crate::registry;
 
 use ports::{Driven, Opened};
 pub(crate) use report::{ClickPlan, ClickReport, Share};
@@ -137,7 +138,7 @@ fn planned(
     policy: &OpenPolicy,
 ) -> Result<Planned, Errors> {
     let configuration = configuration(name, text, policy)?;
-    let plan = Plan::after(before, &configuration, ELEMENTS)?;
+    let plan = Plan::after(before, &configuration, registry::all())?;
     Ok(Planned { configuration, plan })
 }
 
@@ -151,7 +152,7 @@ pub(crate) fn configuration(
     text: &str,
     policy: &OpenPolicy,
 ) -> Result<Configuration, Errors> {
-    let language = Language::new(ELEMENTS).opening(policy.clone());
+    let language = Language::new(registry::all().elements).opening(policy.clone());
     language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
 }
 

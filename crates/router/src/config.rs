@@ -306,7 +306,7 @@ pub(crate) struct Xdp {
 
 impl Default for Xdp {
     fn default() -> Self {
-        Self { memory: Size(fingerpost_packet::xdp::forward::CAP_BYTES) }
+        Self { memory: Size(fingerpost_io::xdp::forward::CAP_BYTES) }
     }
 }
 

@@ -10,6 +10,7 @@ mod control;
 mod daemon;
 mod packet_path;
 mod privilege;
+mod registry;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
 

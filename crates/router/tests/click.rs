@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use fingerpost_packet::device::{DRIVERS, DeviceSpec};
+use fingerpost_io::DRIVERS;
+use fingerpost_packet::device::DeviceSpec;
 use fingerpost_packet::trace::captured as read_captured;
 use fingerpost_packet::{Batch, Pool, Port};
 use serde_json::Value;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use fingerpost_io::xdp::generator::Tail;
 use fingerpost_lpm::registry;
 use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
 use fingerpost_packet::worker::{Worker, WorkerOptions};
-use fingerpost_packet::xdp::generator::Tail;
 use fingerpost_packet::{DeviceError, Pool, Port, WorkerCounters, router_graph};
 use fingerpost_route::{
     Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, NeighborState, NeighborUpdate,

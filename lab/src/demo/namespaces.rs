@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use fingerpost_packet::xdp::{Generator, Sink};
+use fingerpost_io::xdp::{Generator, Sink};
 use serde::Deserialize;
 
 use super::lab::{Demo, ROUTER_OUT};

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use fingerpost_io::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
 use fingerpost_lpm::oracle::Oracle as Lpm;
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_packet::wire::checksum;
-use fingerpost_packet::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
 use fingerpost_route::source::table::{FileHop, TableReader};
 use fingerpost_route::{AnyPrefix, Mac};
 

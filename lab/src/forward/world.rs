@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use fingerpost_io::xdp::forward::Forwarder;
 use fingerpost_lpm::Addr;
 use fingerpost_packet::device::memory::HEADER_BYTES;
 use fingerpost_packet::wire::checksum::checksum;
@@ -13,7 +14,6 @@ use fingerpost_packet::wire::ether::{TYPE_IP4, TYPE_IP6};
 use fingerpost_packet::wire::{
     ETHER_BYTES, Ether, EtherMut, IP4_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
 };
-use fingerpost_packet::xdp::forward::Forwarder;
 use fingerpost_route::{
     AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, Path, RouteEvent, RouteKey, RouteUpdate, Target,

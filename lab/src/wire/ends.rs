@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fingerpost_packet::xdp::Generator;
-use fingerpost_packet::xdp::generator::Sent;
+use fingerpost_io::xdp::Generator;
+use fingerpost_io::xdp::generator::Sent;
 
 use super::cores;
 use super::latency::Latency;

@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fingerpost_packet::xdp::asm::{Asm, Reg::R0};
-use fingerpost_packet::xdp::bpf::{Link, Program};
-use fingerpost_packet::xdp::{Mode, XDP_PASS};
+use fingerpost_io::xdp::asm::{Asm, Reg::R0};
+use fingerpost_io::xdp::bpf::{Link, Program};
+use fingerpost_io::xdp::{Mode, XDP_PASS};
 use rustix::thread::Pid;
 
 use super::packets::Does;

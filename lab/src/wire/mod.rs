@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use fingerpost_packet::xdp::Generator;
+use fingerpost_io::xdp::Generator;
 use fingerpost_route::Control;
 
 use crate::document::{BenchDocument, Kind, Run, Unit};

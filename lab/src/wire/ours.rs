@@ -1,11 +1,12 @@
 //! Our router over each of its drivers.
 
 use anyhow::{Context, Result, ensure};
+use fingerpost_io::DRIVERS;
+use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
+use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Mode};
 use fingerpost_packet::Port;
 use fingerpost_packet::buf::{BATCH, Pool};
-use fingerpost_packet::device::afxdp::{self, AfxdpPort, Spec};
-use fingerpost_packet::device::{DRIVERS, DeviceSpec};
-use fingerpost_packet::xdp::{Classifier, Link, LocalAddresses, Mode};
+use fingerpost_packet::device::DeviceSpec;
 
 use super::packets::Does;
 use super::ring::RingEnds;

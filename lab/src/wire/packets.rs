@@ -1,11 +1,11 @@
 //! The packets of a run: where they go, what is sent, and what must come out.
 
 use anyhow::{Result, ensure};
+use fingerpost_io::xdp::Meter;
+use fingerpost_io::xdp::generator::STAMP_BYTES;
+use fingerpost_io::xdp::meter::Expected;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
-use fingerpost_packet::xdp::Meter;
-use fingerpost_packet::xdp::generator::STAMP_BYTES;
-use fingerpost_packet::xdp::meter::Expected;
 
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;

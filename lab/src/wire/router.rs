@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
+use fingerpost_io::afxdp::{PollWait, Waker};
 use fingerpost_packet::buf::Pool;
 use fingerpost_packet::counters::WorkerCounters;
-use fingerpost_packet::device::afxdp::{PollWait, Waker};
 use fingerpost_packet::worker::{Event, Worker, WorkerOptions};
 use fingerpost_packet::{Command, Port, router_graph};
 use fingerpost_route::{Forwarding, Reader};

@@ -11,13 +11,13 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use fingerpost_packet::xdp::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
-use fingerpost_packet::xdp::asm::Width::{Double, Half, Word};
-use fingerpost_packet::xdp::asm::{Asm, Helper, Insn, When, be16};
-use fingerpost_packet::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_packet::xdp::generator::STAMP_BYTES;
-use fingerpost_packet::xdp::meter::Reading;
-use fingerpost_packet::xdp::{Meter, Mode, XDP_PASS};
+use fingerpost_io::xdp::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
+use fingerpost_io::xdp::asm::Width::{Double, Half, Word};
+use fingerpost_io::xdp::asm::{Asm, Helper, Insn, When, be16};
+use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
+use fingerpost_io::xdp::generator::STAMP_BYTES;
+use fingerpost_io::xdp::meter::Reading;
+use fingerpost_io::xdp::{Meter, Mode, XDP_PASS};
 
 use super::latency::{BUCKET_SHIFT, BUCKETS, Latency};
 

@@ -15,8 +15,8 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
+use fingerpost_io::afxdp::index_of;
 use fingerpost_lpm::Addr;
-use fingerpost_packet::device::afxdp::index_of;
 
 use crate::forward::world::{self, LINKS};
 use crate::namespace::Namespace;

@@ -2,7 +2,7 @@
 //!
 //! A generator in the kernel puts 64-byte packets into one end of a veth pair; at the other end stands
 //! the router, as an XDP program or as the kernel itself; by two more pairs they leave, to programs
-//! that compare every packet with what must arrive and take the time ([`fingerpost_packet::xdp::meter`]).
+//! that compare every packet with what must arrive and take the time ([`fingerpost_io::xdp::meter`]).
 //! Everything runs on one core, in namespaces of its own ([`lab`]). The rows are in [`engine`]; the
 //! kernel's table and ours are the same. Each turn is at least 2^18 packets, after one pass over all
 //! destinations that does not count. What a program costs by itself is a run of its own (`program:`).
@@ -17,11 +17,11 @@ use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use fingerpost_io::xdp::generator::{Feeder, WORTHWHILE};
+use fingerpost_io::xdp::meter::{Expected, Reading};
+use fingerpost_io::xdp::{Generator, Link, Meter};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
-use fingerpost_packet::xdp::generator::{Feeder, WORTHWHILE};
-use fingerpost_packet::xdp::meter::{Expected, Reading};
-use fingerpost_packet::xdp::{Generator, Link, Meter};
 
 use crate::cores::pin;
 use crate::document::{BenchDocument, Run, Unit};

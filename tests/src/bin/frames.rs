@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use fingerpost_packet::device::af_packet;
+use fingerpost_io::af_packet;
 use fingerpost_packet::{Batch, Pool, Port};
 
 fn main() -> ExitCode {

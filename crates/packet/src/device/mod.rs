@@ -1,18 +1,8 @@
 //! The registry of drivers, and what a port is.
 
-#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
-pub mod af_packet;
-#[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
-pub mod afxdp;
 pub mod memory;
 pub mod pcap;
 mod queue_set;
-mod ring;
-#[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
-mod shared_ring;
-mod spread;
-#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
-mod tap;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -20,14 +10,12 @@ use std::time::Duration;
 use crate::buf::{Batch, Pool};
 
 pub use queue_set::QueueSet;
-pub use spread::{frames_held, share_out};
 
-/// Every driver: configuration, documents and conformance tests loop over these rows.
-pub static DRIVERS: &[Driver] =
-    &[memory::DRIVER, pcap::DRIVER, ring::DRIVER, tap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+/// Drivers that need no operating system. A program joins them with those of other crates.
+pub static DRIVERS: &[Driver] = &[memory::DRIVER, pcap::DRIVER];
 
 /// Registry row, plain data: all that is known of a driver without opening a device.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Driver {
     /// What configuration and reports call it.
     pub name: &'static str,
@@ -164,22 +152,22 @@ pub enum DeviceError {
         /// What it lacks, and the remedy.
         what: String,
     },
-    /// A program or map in the kernel could not be had.
-    #[error(transparent)]
-    Xdp(#[from] crate::xdp::XdpError),
+    /// An error of the driver's own.
+    #[error("{source}")]
+    Driver {
+        /// Cause; its text says the device.
+        source: Box<dyn std::error::Error + Send + Sync>,
+        /// A privilege is missing.
+        is_permission: bool,
+    },
 }
 
 impl DeviceError {
     /// Whether a privilege is missing.
     pub fn is_permission(&self) -> bool {
         match self {
-            Self::System { source, call, .. } => {
-                // Where locked memory is limited.
-                let locked =
-                    call.contains("XDP_UMEM_REG") && source.raw_os_error() == Some(libc::ENOBUFS);
-                locked || source.kind() == std::io::ErrorKind::PermissionDenied
-            }
-            Self::Xdp(error) => error.is_permission(),
+            Self::System { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            Self::Driver { is_permission, .. } => *is_permission,
             Self::Unfit { .. } => false,
         }
     }

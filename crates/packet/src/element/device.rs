@@ -10,7 +10,6 @@
 use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
 use crate::buf::{BATCH, Batch, FLAG_LINK_MULTICAST};
-use crate::device::DRIVERS;
 use crate::graph::{ClassSpec, ConfigError};
 use crate::wire::Ether;
 
@@ -60,9 +59,9 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     setup.args.finish()?;
     let (name, driver) = (name?, driver?);
     if let Some(driver) = &driver
-        && !DRIVERS.iter().any(|known| known.name == driver)
+        && !setup.drivers.iter().any(|known| known.name == driver)
     {
-        let known: Vec<&str> = DRIVERS.iter().map(|known| known.name).collect();
+        let known: Vec<&str> = setup.drivers.iter().map(|known| known.name).collect();
         let words = format!("METHOD: no driver `{driver}`; there are {}", known.join(", "));
         return Err(setup.args.refuse_all(&words));
     }

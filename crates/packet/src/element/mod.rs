@@ -69,7 +69,7 @@ mod waiting;
 
 pub use seam::{Context, Element, Held, Inputs, Transmit};
 pub(crate) use setup::{Around, Devices, Kept, Shown};
-pub use setup::{Device, ElementClass, Exit, Made, Receives, Setup};
+pub use setup::{Device, ElementClass, Exit, Made, Receives, Registry, Setup};
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &[

@@ -13,6 +13,7 @@ use super::route_lookup::is_table;
 use super::{Context, Element};
 use crate::buf::{Batch, Packet};
 use crate::control_socket::{Listen, SessionOptions};
+use crate::device::{DRIVERS, Driver};
 use crate::drops::DropReason;
 use crate::gateways::Gateways;
 use crate::graph::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Value};
@@ -29,6 +30,22 @@ pub struct ElementClass {
     pub summary: &'static str,
     /// Reads the arguments of an element of this class.
     pub configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
+}
+
+/// Rows that a graph may name: those of this crate, or what a program joins of several.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry {
+    /// Classes of elements.
+    pub elements: &'static [ElementClass],
+    /// Drivers of the devices that elements name.
+    pub drivers: &'static [Driver],
+}
+
+impl From<&'static [ElementClass]> for Registry {
+    /// These elements, with the drivers that need no operating system.
+    fn from(elements: &'static [ElementClass]) -> Self {
+        Self { elements, drivers: DRIVERS }
+    }
 }
 
 impl Classes for [ElementClass] {
@@ -55,6 +72,8 @@ pub struct Setup<'a> {
     pub stop: &'a Arc<AtomicBool>,
     /// What it may open: files that arguments name are opened by this, and by nothing else.
     pub policy: &'a OpenPolicy,
+    /// Drivers that it may name.
+    pub drivers: &'static [Driver],
     pub(crate) devices: &'a mut Devices,
     /// The elements around it, and their route tables.
     pub(crate) around: Around<'a>,

@@ -19,7 +19,7 @@ use super::language::Language;
 use super::source::{Errors, Problems, Report, short};
 use crate::control_socket::{Listen, SessionOptions};
 use crate::element::{
-    Around, Device, Devices, Element, ElementClass, Kept, Made, Receives, Setup, Shown,
+    Around, Device, Devices, Element, ElementClass, Kept, Made, Receives, Registry, Setup, Shown,
 };
 use crate::gateways::Gateways;
 use crate::handler::Handlers;
@@ -91,8 +91,8 @@ impl fmt::Debug for Node {
 #[derive(Clone, Debug)]
 pub struct Plan {
     nodes: Vec<Node>,
-    /// Those that it was planned with.
-    classes: &'static [ElementClass],
+    /// Rows that it was planned with.
+    registry: Registry,
     devices: Vec<Device>,
     /// Node that packets of a port enter, by port number.
     entries: Vec<Option<NodeId>>,
@@ -106,15 +106,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Configures the elements of a configuration, each by its class among `classes`, and wires them.
+    /// Configures the elements of a configuration, each by its class in the registry, and wires them.
     ///
     /// # Errors
     /// All that is wrong with their arguments, and what cannot be run.
     pub fn of(
         configuration: &Configuration,
-        classes: &'static [ElementClass],
+        registry: impl Into<Registry>,
     ) -> Result<Self, Errors> {
-        Self::after(None, configuration, classes)
+        Self::after(None, configuration, registry)
     }
 
     /// Plan that replaces `before`: devices keep their numbers, and elements of the same name and
@@ -125,20 +125,20 @@ impl Plan {
     pub fn after(
         before: Option<&Self>,
         configuration: &Configuration,
-        classes: &'static [ElementClass],
+        registry: impl Into<Registry>,
     ) -> Result<Self, Errors> {
-        Self::given(before, configuration, classes, None)
+        Self::given(before, configuration, registry.into(), None)
     }
 
     /// Plan with shared state for all elements of a class.
     pub(crate) fn given(
         before: Option<&Self>,
         configuration: &Configuration,
-        classes: &'static [ElementClass],
+        registry: Registry,
         given: Option<(&'static str, Kept)>,
     ) -> Result<Self, Errors> {
         let mut problems = Problems::default();
-        let planned = Planner::plan(before, configuration, classes, given, &mut problems);
+        let planned = Planner::plan(before, configuration, registry, given, &mut problems);
         match planned.filter(|_| problems.is_empty()) {
             Some(plan) => Ok(Self { warnings: configuration.warnings(&problems), ..plan }),
             None => Err(configuration.errors(problems)),
@@ -149,8 +149,9 @@ impl Plan {
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn read(name: &str, text: &str, classes: &'static [ElementClass]) -> Result<Self, Errors> {
-        Self::of(&Language::new(classes).read(name, text)?, classes)
+    pub fn read(name: &str, text: &str, registry: impl Into<Registry>) -> Result<Self, Errors> {
+        let registry = registry.into();
+        Self::of(&Language::new(registry.elements).read(name, text)?, registry)
     }
 
     /// What may not be meant as it is written.
@@ -206,7 +207,7 @@ impl Plan {
     /// When it was planned from another one.
     pub fn handlers(&self, configuration: Configuration) -> Handlers {
         let given = self.nodes.iter().map(|node| node.made.handlers.clone()).collect();
-        Handlers::new(Arc::new(configuration), given, self.classes)
+        Handlers::new(Arc::new(configuration), given, self.registry.elements)
     }
 
     /// Whether an element requested the end.
@@ -240,6 +241,7 @@ struct Planner<'a> {
     given: Option<(&'static str, Kept)>,
     configuration: &'a Configuration,
     problems: &'a mut Problems,
+    registry: Registry,
     devices: Devices,
     /// Route tables by element.
     tables: HashMap<usize, Shown>,
@@ -254,7 +256,7 @@ impl<'a> Planner<'a> {
     fn plan(
         before: Option<&'a Plan>,
         configuration: &'a Configuration,
-        classes: &'static [ElementClass],
+        registry: Registry,
         given: Option<(&'static str, Kept)>,
         problems: &'a mut Problems,
     ) -> Option<Plan> {
@@ -263,10 +265,12 @@ impl<'a> Planner<'a> {
             problems.add(first.place, format!("more than {MAX_NODES} elements"));
             return None;
         }
-        let known: HashMap<&str, _> = classes.iter().map(|row| (row.spec.name, row)).collect();
+        let known: HashMap<&str, _> =
+            registry.elements.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {
             configuration,
             problems,
+            registry,
             devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
             tables: HashMap::new(),
             before: before.map(|plan| plan.names()).unwrap_or_default(),
@@ -295,7 +299,7 @@ impl<'a> Planner<'a> {
         let devices = planner.devices.list;
         let Self { nodes, entries, rest, stop, gateways, tables, .. } = planner;
         let warnings = Vec::new();
-        Some(Plan { nodes, classes, devices, entries, tables, rest, stop, gateways, warnings })
+        Some(Plan { nodes, registry, devices, entries, tables, rest, stop, gateways, warnings })
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
@@ -307,6 +311,7 @@ impl<'a> Planner<'a> {
             gateways: &self.gateways,
             stop: &self.stop,
             policy: self.configuration.policy(),
+            drivers: self.registry.drivers,
             devices: &mut self.devices,
             around: Around {
                 configuration: Some(self.configuration),

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use fingerpost_packet::device::afxdp;
-use fingerpost_packet::xdp::Pins;
+use fingerpost_io::afxdp;
+use fingerpost_io::xdp::Pins;
 
 use super::command::{Command, Failure};
 use super::output::{Output, Report as Print};

@@ -1,16 +1,18 @@
 //! The devices of a graph: which driver opens each, and which worker has which of its queues.
 //!
 //! Each worker has its share of every device's queues: one of each, where there are as many. What a device has fewer of
-//! than there are workers is spread over them in software (`fingerpost_packet::device::share_out`), so that every worker
+//! than there are workers is spread over them in software (`fingerpost_io::share_out`), so that every worker
 //! receives from every device and sends by it, whatever drives it.
 
+use fingerpost_io::afxdp;
+use fingerpost_io::{frames_held, share_out};
 use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::Pool;
-use fingerpost_packet::device::afxdp;
-use fingerpost_packet::device::{DRIVERS, DeviceSpec, Driver, Port, frames_held, share_out};
+use fingerpost_packet::device::{DeviceSpec, Driver, Port};
 use fingerpost_packet::element::Device;
 
 use super::{ClickError, Stand};
+use crate::registry::drivers;
 
 /// A device that was opened.
 pub(super) struct Opened {
@@ -47,11 +49,11 @@ impl<'a> Way<'a> {
             (None, Some(driver)) => (driver.as_str(), device.name.as_str()),
             (None, None) => ("afxdp", device.name.as_str()),
         };
-        let Some(row) = DRIVERS.iter().find(|row| row.name == driver) else {
+        let Some(row) = drivers().iter().find(|row| row.name == driver) else {
             return Err(ClickError::NoDriver {
                 device: device.name.clone(),
                 driver: driver.to_owned(),
-                known: DRIVERS.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+                known: drivers().iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
             });
         };
         // A device of another kind has one queue, or does not say.

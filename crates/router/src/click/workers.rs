@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fingerpost_io::afxdp::{PollWait, Waker};
 use fingerpost_lpm::registry;
 use fingerpost_packet::counters::Count;
 use fingerpost_packet::device::Port;
-use fingerpost_packet::device::afxdp::{PollWait, Waker};
 use fingerpost_packet::graph::{Graph, NodeCounters};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{DropReason, Plan, Pool, WorkerCounters};

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use fingerpost_packet::device::{DeviceError, af_packet};
+use fingerpost_io::af_packet;
+use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::worker::Command;
 
 use super::ports::WorkerHandle;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use fingerpost_io::afxdp::{self, PollWait};
+use fingerpost_io::xdp;
 use fingerpost_lpm::registry;
-use fingerpost_packet::device::afxdp::{self, PollWait};
 use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
-use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph, xdp};
+use fingerpost_packet::{Plan as GraphPlan, Pool, WorkerCounters, router_graph};
 use fingerpost_route::source::SourceError;
 use fingerpost_route::{Committed, Control, ControlOptions, ResolveRequest, SourceId};
 
@@ -265,7 +266,7 @@ impl Daemon {
                 flow_seed,
             });
             if let Some(pulse) = pulse {
-                worker.set_pulse(pulse);
+                worker.set_heartbeat(Box::new(pulse));
             }
             let nodes = worker.graph().counters();
             let thread = spawn(worker, wait, pin.then_some(core)).map_err(DaemonError::Thread)?;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fingerpost_packet::xdp::forward::Heartbeat;
-use fingerpost_packet::xdp::{Link, Mode, Pins, XdpError};
+use fingerpost_io::xdp::forward::Heartbeat;
+use fingerpost_io::xdp::{Link, Mode, Pins, XdpError};
 
 use crate::privilege;
 use crate::sys;

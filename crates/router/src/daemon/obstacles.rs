@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use fingerpost_packet::xdp::{Families, XdpError};
+use fingerpost_io::xdp::{Families, XdpError};
 use fingerpost_route::{Control, LinkState};
 
 use super::ports::{Interfaces, chosen};

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fingerpost_packet::xdp::LocalAddresses;
+use fingerpost_io::xdp::LocalAddresses;
 use fingerpost_route::netlink::{Messages, address};
 
 use crate::sys::{Netlink, Received, poll};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use fingerpost_packet::xdp::Families;
+use fingerpost_io::xdp::Families;
 use fingerpost_route::LinkState;
 use fingerpost_route::netlink::obstacle::forwarding::Forwarding;
 use fingerpost_route::netlink::obstacle::legacy::{self, Tool};

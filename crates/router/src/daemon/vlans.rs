@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fingerpost_packet::xdp::forward::Vlan;
+use fingerpost_io::xdp::forward::Vlan;
 use fingerpost_route::{Control, LinkState, PortTable};
 
 use super::ports::{Interfaces, chosen};

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::{Context, Result, ensure};
+use fingerpost_io::DRIVERS;
 use fingerpost_lpm::NextHopId;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_packet::buf::{BATCH, Batch, Pool};
 use fingerpost_packet::device::BURST;
+use fingerpost_packet::device::DeviceSpec;
 use fingerpost_packet::device::memory::{Check, Generator, HEADER_BYTES, Sink};
-use fingerpost_packet::device::{DRIVERS, DeviceSpec};
 use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut};
 use fingerpost_packet::{

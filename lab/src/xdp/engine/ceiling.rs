@@ -3,9 +3,9 @@
 use std::any::Any;
 
 use anyhow::Result;
-use fingerpost_packet::xdp::Meter;
-use fingerpost_packet::xdp::asm::{Asm, Reg::R1};
-use fingerpost_packet::xdp::bpf::{Map, Program};
+use fingerpost_io::xdp::Meter;
+use fingerpost_io::xdp::asm::{Asm, Reg::R1};
+use fingerpost_io::xdp::bpf::{Map, Program};
 
 use super::{Engine, Row, code};
 use crate::document::Kind;

@@ -5,11 +5,11 @@
 use std::os::fd::AsFd;
 
 use anyhow::Result;
-use fingerpost_packet::xdp::asm::Reg::{R1, R2, R3, R6, R7, R8};
-use fingerpost_packet::xdp::asm::Width::{Byte, Half, Word};
-use fingerpost_packet::xdp::asm::{Asm, Helper, Label, Reg, When, be16};
-use fingerpost_packet::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_packet::xdp::{Mode, XDP_ABORTED};
+use fingerpost_io::xdp::asm::Reg::{R1, R2, R3, R6, R7, R8};
+use fingerpost_io::xdp::asm::Width::{Byte, Half, Word};
+use fingerpost_io::xdp::asm::{Asm, Helper, Label, Reg, When, be16};
+use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
+use fingerpost_io::xdp::{Mode, XDP_ABORTED};
 
 use crate::forward::world::LINKS;
 

@@ -6,11 +6,11 @@
 use std::any::Any;
 
 use anyhow::Result;
-use fingerpost_packet::xdp::asm::Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
-use fingerpost_packet::xdp::asm::Width::{Byte, Double, Half, Word};
-use fingerpost_packet::xdp::asm::{Asm, Helper, When};
-use fingerpost_packet::xdp::bpf::{Map, Program};
-use fingerpost_packet::xdp::{Meter, XDP_PASS};
+use fingerpost_io::xdp::asm::Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
+use fingerpost_io::xdp::asm::Width::{Byte, Double, Half, Word};
+use fingerpost_io::xdp::asm::{Asm, Helper, When};
+use fingerpost_io::xdp::bpf::{Map, Program};
+use fingerpost_io::xdp::{Meter, XDP_PASS};
 
 use super::{Engine, Row, code};
 use crate::document::Kind;

@@ -10,8 +10,8 @@ mod trie;
 use std::any::Any;
 
 use anyhow::{Result, bail};
-use fingerpost_packet::xdp::Meter;
-use fingerpost_packet::xdp::bpf::Program;
+use fingerpost_io::xdp::Meter;
+use fingerpost_io::xdp::bpf::Program;
 
 use crate::document::Kind;
 use crate::table::Tables;

@@ -8,9 +8,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use fingerpost_packet::xdp::bpf::Program;
-use fingerpost_packet::xdp::forward::{CAP_BYTES, Forwarder};
-use fingerpost_packet::xdp::{Classifier, LocalAddresses, Meter, Mode};
+use fingerpost_io::xdp::bpf::Program;
+use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder};
+use fingerpost_io::xdp::{Classifier, LocalAddresses, Meter, Mode};
 use fingerpost_route::Control;
 
 use super::{Engine, Row};

@@ -7,12 +7,12 @@ use std::any::Any;
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
+use fingerpost_io::xdp::asm::Reg::{R0, R1, R2, R6, R7, R10};
+use fingerpost_io::xdp::asm::Width::{Double, Word};
+use fingerpost_io::xdp::asm::{Asm, Helper, When};
+use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
+use fingerpost_io::xdp::{Meter, XDP_PASS};
 use fingerpost_lpm::Addr;
-use fingerpost_packet::xdp::asm::Reg::{R0, R1, R2, R6, R7, R10};
-use fingerpost_packet::xdp::asm::Width::{Double, Word};
-use fingerpost_packet::xdp::asm::{Asm, Helper, When};
-use fingerpost_packet::xdp::bpf::{Map, MapKind, Program};
-use fingerpost_packet::xdp::{Meter, XDP_PASS};
 
 use super::{Engine, Row, code};
 use crate::document::Kind;

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fingerpost_packet::Plan;
 use fingerpost_packet::graph::{self, Errors, Place};
-use fingerpost_packet::{ELEMENTS, Plan};
 use serde::Serialize;
 
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, Report};
+use crate::registry;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph check router.click
@@ -26,7 +27,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let read = super::read(&arguments.file)?;
     let checked = read.and_then(|graph| {
-        let warnings = Plan::of(&graph, ELEMENTS)?.warnings().to_vec();
+        let warnings = Plan::of(&graph, registry::all())?.warnings().to_vec();
         Ok((graph.elements().len(), graph.connections().len(), warnings))
     });
     let file = arguments.file.display().to_string();

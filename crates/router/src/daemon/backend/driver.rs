@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use fingerpost_io::xdp::forward::reasons::LeftAlone;
+use fingerpost_io::xdp::forward::{Fate, Forwarder, Tried};
 use fingerpost_packet::wire::checksum::checksum;
 use fingerpost_packet::wire::{IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, Ports, protocol};
-use fingerpost_packet::xdp::forward::reasons::LeftAlone;
-use fingerpost_packet::xdp::forward::{Fate, Forwarder, Tried};
 use fingerpost_route::fib::KernelLookup;
 
 use super::Daemon;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_io::xdp::forward::TableMemory;
 use fingerpost_lpm::{Addr, registry};
-use fingerpost_packet::xdp::forward::TableMemory;
 use fingerpost_route::MAIN_TABLE;
 use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;

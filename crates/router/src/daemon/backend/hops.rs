@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use fingerpost_io::xdp::forward::Used;
 use fingerpost_lpm::NextHopId;
-use fingerpost_packet::xdp::forward::Used;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
 use fingerpost_route::{ForwardingAction, HopView, ObjectView, Path};
 

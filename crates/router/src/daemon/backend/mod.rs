@@ -22,7 +22,7 @@ pub(crate) use lookup::Flow;
 
 use std::collections::HashMap;
 
-use fingerpost_packet::xdp::forward::Used;
+use fingerpost_io::xdp::forward::Used;
 use fingerpost_route::Done;
 use fingerpost_route::source::words::unknown;
 

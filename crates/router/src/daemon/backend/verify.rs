@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_io::xdp::forward::Asked;
 use fingerpost_lpm::{Addr, Lookup};
-use fingerpost_packet::xdp::forward::Asked;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
 use fingerpost_route::rib::Rib;
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use fingerpost_io::afxdp::{self, AfxdpPort};
+use fingerpost_io::share_out;
+use fingerpost_io::xdp::{self, Classifier};
 use fingerpost_packet::Pool;
-use fingerpost_packet::device::afxdp::{self, AfxdpPort};
-use fingerpost_packet::device::{DeviceError, Port, share_out};
+use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::worker::Command;
-use fingerpost_packet::xdp::{self, Classifier};
 use fingerpost_route::LinkState;
 
 use super::{Drive, Interfaces, Open, WorkerHandle, leave_all, takes};

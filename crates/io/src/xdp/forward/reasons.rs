@@ -1,6 +1,7 @@
 //! Why the program in the kernel did not forward a packet: counters, in the order that `forward.c` has.
 
-use crate::drops::{DropReason, reasons};
+use fingerpost_packet::drops::DropReason;
+use fingerpost_packet::reasons;
 
 reasons! {
     /// Why a packet was left alone, or for the last two dropped.

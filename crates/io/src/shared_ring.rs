@@ -39,23 +39,23 @@ use std::sync::atomic::{
 /// A descriptor of a receive or transmit ring: `struct xdp_desc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub(in crate::device) struct Desc {
+pub(crate) struct Desc {
     /// Offset from the start of the pool's memory.
-    pub(in crate::device) address: u64,
+    pub(crate) address: u64,
     /// Bytes.
-    pub(in crate::device) len: u32,
+    pub(crate) len: u32,
     /// `XDP_PKT_CONTD` and the like; 0 here.
-    pub(in crate::device) options: u32,
+    pub(crate) options: u32,
 }
 
 /// What a slot may be: any bit pattern is one.
-pub(in crate::device) trait Entry: Copy + Send + 'static {}
+pub(crate) trait Entry: Copy + Send + 'static {}
 impl Entry for Desc {}
 impl Entry for u64 {}
 
 /// Memory that is mapped until it is dropped.
 #[derive(Debug)]
-pub(in crate::device) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -67,7 +67,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// A ring of a socket, `offset` being its place in the kernel's list (`XDP_PGOFF_RX_RING`).
-    pub(in crate::device) fn of_socket(
+    pub(crate) fn of_socket(
         socket: BorrowedFd<'_>,
         offset: libc::off_t,
         bytes: usize,
@@ -93,7 +93,7 @@ impl Mapping {
     }
 
     /// Memory that is shared with another process, by its descriptor; the caller made sure that it cannot shrink.
-    pub(in crate::device) fn of_file(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn of_file(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::new(libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), 0, bytes)
     }
 
@@ -110,7 +110,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When they do not fit.
-    pub(in crate::device) fn write(&self, offset: usize, from: &[u8]) {
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let words = self.words(offset, from.len().next_multiple_of(8));
         // Whole words apart: a copy of a length that is known only then is a call each.
         let (whole, rest) = from.as_chunks();
@@ -129,7 +129,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When there are fewer.
-    pub(in crate::device) fn read(&self, offset: usize, to: &mut [u8]) {
+    pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
         let (aligned, skip) = (offset.next_multiple_of(8), offset % 8);
         let (head, to) = to.split_at_mut(to.len().min(aligned - offset));
         if !head.is_empty() {
@@ -147,13 +147,13 @@ impl Mapping {
     }
 
     /// A word that the other side wrote, and all that it wrote before.
-    pub(in crate::device) fn load(&self, offset: usize) -> u32 {
+    pub(crate) fn load(&self, offset: usize) -> u32 {
         // SAFETY: invariant 1.
         unsafe { self.counter(offset).as_ref() }.load(Acquire)
     }
 
     /// Tells the other side a word, and that all before it is done.
-    pub(in crate::device) fn store(&self, offset: usize, word: u32) {
+    pub(crate) fn store(&self, offset: usize, word: u32) {
         // SAFETY: invariant 1.
         unsafe { self.counter(offset).as_ref() }.store(word, Release);
     }
@@ -181,16 +181,16 @@ impl Drop for Mapping {
 
 /// Where the parts of a ring lie in its mapping: `struct xdp_ring_offset`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::device) struct Offsets {
-    pub(in crate::device) producer: usize,
-    pub(in crate::device) consumer: usize,
-    pub(in crate::device) flags: usize,
-    pub(in crate::device) slots: usize,
+pub(crate) struct Offsets {
+    pub(crate) producer: usize,
+    pub(crate) consumer: usize,
+    pub(crate) flags: usize,
+    pub(crate) slots: usize,
 }
 
 impl Offsets {
     /// Bytes to map for a ring of that many entries.
-    pub(in crate::device) fn bytes<T: Entry>(&self, entries: u32) -> usize {
+    pub(crate) fn bytes<T: Entry>(&self, entries: u32) -> usize {
         self.slots + entries as usize * size_of::<T>()
     }
 }
@@ -250,7 +250,7 @@ impl<T: Entry> Shared<T> {
 
 /// The writing end: of a fill or transmit ring.
 #[derive(Debug)]
-pub(in crate::device) struct Producer<T> {
+pub(crate) struct Producer<T> {
     shared: Shared<T>,
     /// Slots written so far, also those not yet submitted.
     written: u32,
@@ -260,7 +260,7 @@ pub(in crate::device) struct Producer<T> {
 
 impl<T: Entry> Producer<T> {
     /// The writing end of a ring, which must have no other.
-    pub(in crate::device) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
+    pub(crate) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
         let shared = Shared::new(memory, offsets, entries);
         let written = shared.producer().load(Relaxed); // ours alone
         let consumed = shared.consumer().load(Acquire);
@@ -269,7 +269,7 @@ impl<T: Entry> Producer<T> {
 
     /// Free slots, at least `wanted` if there are; looks at the consumer only when it must.
     #[inline]
-    pub(in crate::device) fn free(&mut self, wanted: u32) -> u32 {
+    pub(crate) fn free(&mut self, wanted: u32) -> u32 {
         let free =
             |consumed| self.shared.entries().saturating_sub(self.written.wrapping_sub(consumed));
         let known = free(self.consumed);
@@ -282,7 +282,7 @@ impl<T: Entry> Producer<T> {
 
     /// Slots written and not yet taken by the consumer.
     #[inline]
-    pub(in crate::device) fn waiting(&mut self) -> u32 {
+    pub(crate) fn waiting(&mut self) -> u32 {
         self.consumed = self.shared.consumer().load(Acquire);
         self.written.wrapping_sub(self.consumed)
     }
@@ -292,7 +292,7 @@ impl<T: Entry> Producer<T> {
     /// # Panics
     /// When there is none: ask `free` first.
     #[inline]
-    pub(in crate::device) fn put(&mut self, entry: T) {
+    pub(crate) fn put(&mut self, entry: T) {
         assert!(self.written.wrapping_sub(self.consumed) <= self.shared.mask, "ring is full");
         let slot = self.shared.slot(self.written);
         // SAFETY: invariants 2 and 4: the slot is free and ours.
@@ -302,18 +302,18 @@ impl<T: Entry> Producer<T> {
 
     /// Passes what was written to the consumer.
     #[inline]
-    pub(in crate::device) fn submit(&mut self) {
+    pub(crate) fn submit(&mut self) {
         self.shared.producer().store(self.written, Release);
     }
 
     /// Number of the slot that is written next.
-    pub(in crate::device) fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         (self.written & self.shared.mask) as usize
     }
 
     /// Passes on what was written; whether the other process sleeps and must be woken.
     #[inline]
-    pub(in crate::device) fn submit_and_ask(&mut self) -> bool {
+    pub(crate) fn submit_and_ask(&mut self) -> bool {
         self.submit();
         // Either we see that it sleeps, or it sees what came when it looks once more: its partner is in `sleeps`.
         fence(SeqCst);
@@ -322,14 +322,14 @@ impl<T: Entry> Producer<T> {
 
     /// Whether the kernel sleeps and must be called.
     #[inline]
-    pub(in crate::device) fn needs_wakeup(&self) -> bool {
+    pub(crate) fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
     }
 }
 
 /// The reading end: of a receive or completion ring.
 #[derive(Debug)]
-pub(in crate::device) struct Consumer<T> {
+pub(crate) struct Consumer<T> {
     shared: Shared<T>,
     /// Slots read so far, also those not yet released.
     read: u32,
@@ -339,19 +339,19 @@ pub(in crate::device) struct Consumer<T> {
 
 impl<T: Entry> Consumer<T> {
     /// The reading end of a ring, which must have no other.
-    pub(in crate::device) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
+    pub(crate) fn new(memory: Arc<Mapping>, offsets: Offsets, entries: u32) -> Self {
         let shared = Shared::new(memory, offsets, entries);
         let read = shared.consumer().load(Relaxed); // ours alone
         Self { shared, read, produced: read }
     }
 
     /// Number of the slot that is read next.
-    pub(in crate::device) fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         (self.read & self.shared.mask) as usize
     }
 
     /// Asks the producer for a wakeup from now on, or no longer. Returns whether there is something to read.
-    pub(in crate::device) fn sleeps(&self, on: bool) -> bool {
+    pub(crate) fn sleeps(&self, on: bool) -> bool {
         // SAFETY: invariants 1 and 2.
         let flags = unsafe { self.shared.flags.as_ref() };
         flags.store(if on { libc::XDP_RING_NEED_WAKEUP } else { 0 }, Relaxed);
@@ -362,7 +362,7 @@ impl<T: Entry> Consumer<T> {
 
     /// Filled slots; looks at the producer only when none is known of.
     #[inline]
-    pub(in crate::device) fn filled(&mut self) -> u32 {
+    pub(crate) fn filled(&mut self) -> u32 {
         if self.produced == self.read {
             self.produced = self.shared.producer().load(Acquire);
         }
@@ -375,7 +375,7 @@ impl<T: Entry> Consumer<T> {
     /// # Panics
     /// When there is none: ask `filled` first.
     #[inline]
-    pub(in crate::device) fn take(&mut self) -> T {
+    pub(crate) fn take(&mut self) -> T {
         assert!(self.read != self.produced, "ring is empty");
         let slot = self.shared.slot(self.read);
         self.read = self.read.wrapping_add(1);
@@ -385,7 +385,7 @@ impl<T: Entry> Consumer<T> {
 
     /// Passes what was read back to the producer.
     #[inline]
-    pub(in crate::device) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.shared.consumer().store(self.read, Release);
     }
 }

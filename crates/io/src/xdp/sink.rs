@@ -13,9 +13,9 @@ use super::asm::{Asm, Helper, Insn, When, be16};
 use super::bpf::{Link, Map, MapKind, Program};
 use super::generator::MOST_BYTES;
 use super::{Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError};
-use crate::buf::{Batch, Pool};
-use crate::device::afxdp::{self, AfxdpPort, Spec};
-use crate::device::{DeviceError, Port};
+use crate::afxdp::{self, AfxdpPort, Spec};
+use fingerpost_packet::buf::{Batch, Pool};
+use fingerpost_packet::device::{DeviceError, Port};
 
 /// Share of the packets that is checked unless another is asked for: 1 in 32.
 pub const SAMPLE: u32 = 32;
@@ -64,8 +64,8 @@ impl Sink {
         let program = Program::load("sink", &code)?;
         let link = program.attach_best(ifindex)?;
         let ring = (RINGS / queues).max(512).next_power_of_two();
-        let frames =
-            queues * afxdp::frames_needed(ring) + u32::try_from(crate::buf::BATCH).expect("256");
+        let frames = queues * afxdp::frames_needed(ring)
+            + u32::try_from(fingerpost_packet::buf::BATCH).expect("256");
         let pool = Pool::new(frames, 2048);
         let mut ports: Vec<AfxdpPort> = Vec::new();
         for queue in 0..queues {

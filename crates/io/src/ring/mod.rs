@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::shared_ring::{Consumer, Mapping, Offsets, Producer};
-use super::{DeviceError, Driver, Port};
-use crate::buf::{Batch, HEADROOM, Meta};
 use crate::user;
+use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
+use fingerpost_packet::device::{DeviceError, Driver, Port};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "ring",

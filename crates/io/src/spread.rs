@@ -13,10 +13,10 @@
 use std::os::fd::RawFd;
 
 use super::ring::{self, Ring};
-use super::{DeviceError, Port, Ports, QueueSet};
-use crate::buf::{BATCH, Batch, Pool};
-use crate::flow;
-use crate::wire::ether::{TAG_BYTES, TYPE_IP4, TYPE_IP6, TYPE_SERVICE_VLAN, TYPE_VLAN};
+use fingerpost_packet::buf::{BATCH, Batch, Pool};
+use fingerpost_packet::device::{DeviceError, Port, Ports, QueueSet};
+use fingerpost_packet::flow;
+use fingerpost_packet::wire::ether::{TAG_BYTES, TYPE_IP4, TYPE_IP6, TYPE_SERVICE_VLAN, TYPE_VLAN};
 
 /// Unlike that of graphs, whose choice between equal paths would else follow from the choice of the worker.
 const SEED: u64 = 0x7370_7265_6164;
@@ -249,8 +249,8 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::device::memory::{Link, link};
-    use crate::testing::{frame_v4, frame_v6};
+    use fingerpost_packet::device::memory::{Link, link};
+    use fingerpost_packet::testing::{frame_v4, frame_v6};
 
     /// A worker's end, and its frames.
     struct End {
@@ -279,7 +279,7 @@ mod tests {
             let mut taken = 0;
             for some in frames.chunks(BATCH) {
                 let frames = some.iter().map(|frame| &frame[..]);
-                self.batch = crate::testing::batch(&self.pool, 0, frames);
+                self.batch = fingerpost_packet::testing::batch(&self.pool, 0, frames);
                 taken += self.port.send(&mut self.batch).unwrap();
                 self.batch.clear();
             }

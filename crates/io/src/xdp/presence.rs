@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::Region;
+use fingerpost_packet::worker::Heartbeat;
 
 use super::asm::Reg::{R0, R1, R2, R3};
 use super::asm::Width::Double;
@@ -126,22 +127,22 @@ impl Presence {
 impl Pulse {
     fn new(words: Region, at: usize, kernel_ns: u64, then: Instant) -> Self {
         let mut pulse = Self { words, at, kernel_ns, then, began_ns: 0, due_ns: 0 };
-        pulse.count_from(then);
+        pulse.start_clock(then);
         pulse.beat(0);
         pulse
     }
+}
 
-    /// Sets the time from which the worker's clock counts.
-    pub(crate) fn count_from(&mut self, start: Instant) {
+impl Heartbeat for Pulse {
+    fn start_clock(&mut self, start: Instant) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (before, after) = (self.then.duration_since(start), start.duration_since(self.then));
         self.began_ns = self.kernel_ns.wrapping_sub(ns(before)).wrapping_add(ns(after));
         self.due_ns = 0;
     }
 
-    /// Notes that the worker works, at this time of its clock.
     #[inline]
-    pub(crate) fn beat(&mut self, now_ns: u64) {
+    fn beat(&mut self, now_ns: u64) {
         if now_ns >= self.due_ns {
             self.due_ns = now_ns + BEAT_NS;
             let until = self.began_ns.wrapping_add(now_ns).wrapping_add(PATIENCE_NS);
@@ -217,7 +218,7 @@ mod tests {
         // A worker whose clock began a second ago, or will begin.
         let now = Instant::now();
         let second = Duration::from_secs(1);
-        pulses[1].count_from(now.checked_sub(second).unwrap());
+        pulses[1].start_clock(now.checked_sub(second).unwrap());
         pulses[1].beat(1_000_000_000);
         assert!((least..=most + 20_000_000).contains(&ahead(word(1))), "{}", ahead(word(1)));
         let before = word(1);

@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::set_option;
-use crate::buf::{Batch, HEADROOM, Meta};
-use crate::device::shared_ring::Mapping;
+use crate::shared_ring::Mapping;
+use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
 
 const BLOCK_BYTES: usize = 1 << 18;
 const BLOCKS: usize = 8;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::transmit_ring;
-use crate::buf::Pool;
-use crate::device::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
+use crate::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
+use fingerpost_packet::buf::Pool;
 
 /// Since Linux 6.18; `libc` does not know it yet.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;

@@ -27,6 +27,8 @@ pub mod sink;
 
 use std::fmt;
 
+use fingerpost_packet::DeviceError;
+
 pub use bpf::{Link, wait_for_programs};
 pub use classifier::{Classifier, Counts};
 pub use generator::Generator;
@@ -155,6 +157,12 @@ impl XdpError {
             Self::Rejected { source, .. } => source.raw_os_error() == Some(libc::EPERM),
             Self::Limit { .. } => false,
         }
+    }
+}
+
+impl From<XdpError> for DeviceError {
+    fn from(error: XdpError) -> Self {
+        Self::Driver { is_permission: error.is_permission(), source: Box::new(error) }
     }
 }
 

@@ -25,7 +25,7 @@ use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
 use super::{
     Families, LocalAddresses, Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError, btf, presence,
 };
-use crate::device::afxdp;
+use crate::afxdp;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
 const QUEUES: u32 = 1024;
@@ -87,7 +87,7 @@ struct Told {
 
 impl Classifier {
     /// Loads one for an interface with that MAC and sockets whose frames hold `max_len` bytes
-    /// ([`Pool::max_len`](crate::Pool::max_len)).
+    /// ([`Pool::max_len`](fingerpost_packet::Pool::max_len)).
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -425,6 +425,7 @@ fn ask_for_pulse(a: &mut Asm, presence: &OwnedFd, workers: i32, away: Label) {
 
 #[cfg(test)]
 mod tests {
+    use fingerpost_packet::Heartbeat;
     use proptest::prelude::Rng;
     use proptest::test_runner::{RngAlgorithm, TestRng};
     use std::net::IpAddr;
@@ -646,7 +647,7 @@ mod tests {
             let now = Instant::now();
             let mut beat = |worker: usize, at| {
                 let pulse: &mut presence::Pulse = &mut pulses[worker];
-                pulse.count_from(at);
+                pulse.start_clock(at);
                 pulse.beat(0);
             };
             let long_ago = now.checked_sub(Duration::from_secs(3)).unwrap();
@@ -672,8 +673,9 @@ mod tests {
     /// Over a real pair: a tag beside the frame is seen in native mode, and the frame left alone.
     #[test]
     fn a_hidden_tag_goes_to_the_kernel() {
-        use crate::device::{Port, af_packet};
-        use crate::{Batch, Pool};
+        use crate::af_packet;
+        use fingerpost_packet::Port;
+        use fingerpost_packet::{Batch, Pool};
         lab::in_namespace(|| {
             if btf::vlan_tag_function().is_none() {
                 return lab::skipped("Linux 6.8 with BTF");

@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use block_ring::BlockRing;
 
 use super::afxdp::index_of;
-use super::{DeviceError, Driver, Port};
-use crate::buf::Batch;
+use fingerpost_packet::buf::Batch;
+use fingerpost_packet::device::{DeviceError, Driver, Port};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "af_packet",
@@ -378,9 +378,9 @@ mod tests {
     use std::os::fd::IntoRawFd;
 
     use super::*;
-    use crate::buf::Pool;
-    use crate::device::DeviceSpec;
     use crate::xdp::lab;
+    use fingerpost_packet::buf::Pool;
+    use fingerpost_packet::device::DeviceSpec;
 
     /// The far end of a device of our own making: what it is given to send can be read.
     fn tunnel(name: &str, kind: libc::c_int) -> File {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::buf::Pool;
+use fingerpost_packet::buf::Pool;
 
 /// A path of its own for each test.
 fn path(name: &str) -> String {
@@ -252,8 +252,8 @@ fn a_neighbor_gone_mad_does_no_harm() {
 /// Who waits is woken: no frame stays behind, whatever the order of sleeping and sending.
 #[test]
 fn who_sleeps_is_woken() {
-    use super::super::Wait;
     use super::super::afxdp::PollWait;
+    use fingerpost_packet::device::Wait;
     const COUNT: u32 = 20_000;
     let path = path("sleep");
     let (mut a, mut b) = (end(&path), end(&path));

@@ -15,8 +15,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::{DeviceError, Driver, Port};
-use crate::buf::Batch;
+use fingerpost_packet::buf::Batch;
+use fingerpost_packet::device::{DeviceError, Driver, Port};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "tap",
@@ -174,9 +174,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::buf::Pool;
-    use crate::testing::frame_v4;
     use crate::xdp::lab;
+    use fingerpost_packet::buf::Pool;
+    use fingerpost_packet::testing::frame_v4;
 
     /// What comes, until there is a frame that begins so from its 12th byte on.
     fn await_frame(tap: &mut Tap, pool: &Pool, begins: &[u8]) -> Vec<u8> {
@@ -214,14 +214,14 @@ mod tests {
             let udp = [&[0x0f, 0xa1, 0x0f, 0xa0, 0, 13, 0, 0][..], b"world"].concat();
             let mut answer = frame_v4("10.9.0.2", "10.9.0.1", 64, 17, &udp);
             answer[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            let mut batch = crate::testing::batch(&pool, 0, [&answer[..]]);
+            let mut batch = fingerpost_packet::testing::batch(&pool, 0, [&answer[..]]);
             assert_eq!(tap.send(&mut batch).unwrap(), 1);
             let mut bytes = [0; 16];
             let (len, from) = socket.recv_from(&mut bytes).unwrap();
             assert_eq!((&bytes[..len], from.to_string()), (&b"world"[..], "10.9.0.2:4001".into()));
 
             lab::ip("link set fp0 down");
-            let mut batch = crate::testing::batch(&pool, 0, [&answer[..]]);
+            let mut batch = fingerpost_packet::testing::batch(&pool, 0, [&answer[..]]);
             assert_eq!((tap.send(&mut batch).unwrap(), tap.down), (1, 1));
             assert_eq!(pool.free(), 64);
             let told = Tap::open("fp0").unwrap_err().to_string();

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::Wait;
+use fingerpost_packet::device::Wait;
 
 /// Sleeps in poll(2).
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use fingerpost_route::fib::{Auditor, Backlog, KernelLookup};
 use fingerpost_route::{ForwardingAction, Mac};
 
 use super::*;
-use crate::cases::{Built, cases, diff};
-use crate::flow;
 use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
+use fingerpost_packet::cases::{Built, cases, diff};
+use fingerpost_packet::flow;
 
 const LONGEST: u16 = 4000;
 /// That of the packet cases.
@@ -184,7 +184,7 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
             }
             XDP_DROP => {
                 dropped += 1;
-                let want = case.drop_reason().unwrap().map(crate::DropReason::name);
+                let want = case.drop_reason().unwrap().map(fingerpost_packet::DropReason::name);
                 assert_eq!(want, noted.map(LeftAlone::name), "{name}");
             }
             other => panic!("{name}: action {other}"),
@@ -206,7 +206,7 @@ fn tagged_frames_are_left_alone_for_a_reason() {
         let Lab { forwarder, topology, vlans } = &lab;
         let (wan, lan) = (&vlans[0], topology.port("lan"));
         let untagged = |mac: Mac, dst: &str| {
-            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            let mut frame = fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
             frame[..6].copy_from_slice(&mac.0);
             frame
         };
@@ -267,7 +267,7 @@ fn vlan_interfaces_come_and_go() {
         let (lan, wan) = (lab.topology.port("lan"), lab.vlans[0]);
         let mac = lab.topology.mac("lan");
         let to = |mac: Mac, dst: &str| {
-            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            let mut frame = fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
             frame[..6].copy_from_slice(&mac.0);
             frame
         };
@@ -355,7 +355,7 @@ fn what_comes_in_ends_somewhere() {
     lab::in_namespace(|| {
         let Lab { forwarder, topology, .. } = Lab::new();
         let frame = |dst: &str| {
-            let mut frame = crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
+            let mut frame = fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
             frame[..6].copy_from_slice(&topology.mac("lan").0);
             frame.extend([0; 5]);
             frame
@@ -421,8 +421,16 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
         let before = counts();
         let tried = |dst: &str, bytes: usize| {
             let frame = match dst.contains(':') {
-                false => crate::testing::frame_v4("9.1.1.1", dst, 64, 17, &vec![7; bytes]),
-                true => crate::testing::frame_v6("2001:db9::1", dst, 64, 17, &vec![7; bytes]),
+                false => {
+                    fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &vec![7; bytes])
+                }
+                true => fingerpost_packet::testing::frame_v6(
+                    "2001:db9::1",
+                    dst,
+                    64,
+                    17,
+                    &vec![7; bytes],
+                ),
             };
             let tried = forwarder.tried(0, &frame[14..]).unwrap();
             // One of them fills checksums.
@@ -563,7 +571,8 @@ fn what_turns_back_is_left_where_senders_are_told() {
     lab::in_namespace(|| {
         let Lab { mut forwarder, topology, .. } = Lab::new();
         let lan = topology.port("lan");
-        let mut frame = crate::testing::frame_v4("10.1.0.2", "172.25.0.9", 64, 17, &[7; 40]);
+        let mut frame =
+            fingerpost_packet::testing::frame_v4("10.1.0.2", "172.25.0.9", 64, 17, &[7; 40]);
         frame[..6].copy_from_slice(&topology.mac("lan").0);
         let action = |forwarder: &Forwarder| {
             let answer = forwarder.tester(lan).unwrap().test(&frame).unwrap();
@@ -621,8 +630,14 @@ fn a_family_that_is_left_is_not_forwarded() {
         let Lab { forwarder, topology, .. } = Lab::new();
         let (lan, mac) = (topology.port("lan"), topology.mac("lan").0);
         let mut frames = [
-            crate::testing::frame_v4("10.1.0.2", "198.51.100.7", 64, 17, &[7; 40]),
-            crate::testing::frame_v6("2001:db8:1::2", "2001:db8:180::9", 64, 17, &[7; 40]),
+            fingerpost_packet::testing::frame_v4("10.1.0.2", "198.51.100.7", 64, 17, &[7; 40]),
+            fingerpost_packet::testing::frame_v6(
+                "2001:db8:1::2",
+                "2001:db8:180::9",
+                64,
+                17,
+                &[7; 40],
+            ),
         ];
         for frame in &mut frames {
             frame[..6].copy_from_slice(&mac);
@@ -643,7 +658,8 @@ fn a_family_that_is_left_is_not_forwarded() {
         // What becomes of a packet depends on the port that it comes in by.
         forwarder.state().ports[&lan].classifier.leave(Families { v4: true, v6: false }).unwrap();
         forwarder.families_changed(lan).unwrap();
-        let packet = crate::testing::frame_v4("9.1.1.1", "198.51.100.7", 64, 17, &[7; 40]);
+        let packet =
+            fingerpost_packet::testing::frame_v4("9.1.1.1", "198.51.100.7", 64, 17, &[7; 40]);
         let tried = forwarder.tried(0, &packet[14..]).unwrap();
         let fate =
             |port| tried.iter().find(|tried| tried.ports.contains(&port)).unwrap().fate.clone();
@@ -675,8 +691,8 @@ fn groups_are_shared_out_as_in_the_graph() {
                 let payload: Vec<u8> = rng.word().to_be_bytes().repeat(2);
                 let protocol = [6, 17, 132, 50][rng.below(4)];
                 let frame = |src: &str, dst: &str| match v6 {
-                    false => crate::testing::frame_v4(src, dst, 64, protocol, &payload),
-                    true => crate::testing::frame_v6(src, dst, 64, protocol, &payload),
+                    false => fingerpost_packet::testing::frame_v4(src, dst, 64, protocol, &payload),
+                    true => fingerpost_packet::testing::frame_v6(src, dst, 64, protocol, &payload),
                 };
                 let part = rng.word();
                 let (a, b, c) = (part & 0xff, part >> 8 & 0xff, part >> 16 & 0xffff);
@@ -722,8 +738,8 @@ fn only_the_hosts_own_packets_are_left_as_such() {
         let frame = |src: IpAddr, dst: IpAddr, ttl: u8| {
             let (src, dst) = (src.to_string(), dst.to_string());
             let mut frame = match dst.contains(':') {
-                false => crate::testing::frame_v4(&src, &dst, ttl, 17, &[7; 40]),
-                true => crate::testing::frame_v6(&src, &dst, ttl, 17, &[7; 40]),
+                false => fingerpost_packet::testing::frame_v4(&src, &dst, ttl, 17, &[7; 40]),
+                true => fingerpost_packet::testing::frame_v6(&src, &dst, ttl, 17, &[7; 40]),
             };
             frame[..6].copy_from_slice(&mac);
             frame
@@ -746,7 +762,7 @@ fn only_the_hosts_own_packets_are_left_as_such() {
                         frame[26..30].copy_from_slice(&pair[0].to_be_bytes());
                         frame[30..34].copy_from_slice(&pair[1].to_be_bytes());
                         frame[24..26].fill(0);
-                        let sum = crate::wire::checksum::checksum(&frame[14..34]);
+                        let sum = fingerpost_packet::wire::checksum::checksum(&frame[14..34]);
                         frame[24..26].copy_from_slice(&sum.to_be_bytes());
                     }
                     IpAddr::V6(_) => {

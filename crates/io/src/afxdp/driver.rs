@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::{AfxdpPort, RING, Spec, frames_needed, index_of};
-use crate::buf::Batch;
-use crate::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
 use crate::xdp::asm::Reg::{R1, R2, R3};
 use crate::xdp::asm::{Asm, Helper, Width};
 use crate::xdp::bpf::{Link, Map, MapKind, Program};
 use crate::xdp::{XDP_PASS, XdpError};
+use fingerpost_packet::buf::Batch;
+use fingerpost_packet::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "afxdp",
@@ -100,9 +100,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::buf::Pool;
-    use crate::device::afxdp::frames_needed;
+    use crate::afxdp::frames_needed;
     use crate::xdp::lab;
+    use fingerpost_packet::buf::Pool;
 
     #[test]
     fn a_named_device_gives_every_frame() {

@@ -37,9 +37,9 @@ use lent::Lent;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};
 
-use super::{DeviceError, Port};
-use crate::buf::{Batch, HEADROOM, Meta, Pool, RawFrame};
 use crate::xdp::{Link, Mode};
+use fingerpost_packet::buf::{Batch, HEADROOM, Meta, Pool, RawFrame};
+use fingerpost_packet::device::{DeviceError, Port};
 
 /// Entries of a receive ring that suit most uses: a worker that has to wait 4 ms for its core loses nothing at 1 Mpps.
 pub const RING: u32 = 4096;
@@ -154,6 +154,10 @@ pub fn open(spec: &Spec<'_>) -> Result<AfxdpPort, DeviceError> {
         Some(libc::EAFNOSUPPORT) => " (this kernel has no AF_XDP)",
         _ => "",
     };
+    // Where locked memory is limited, a privilege is what is missing.
+    let locked = call.contains("XDP_UMEM_REG") && source.raw_os_error() == Some(libc::ENOBUFS);
+    let source =
+        if locked { io::Error::new(io::ErrorKind::PermissionDenied, source) } else { source };
     Err(DeviceError::System { device: spec.name.into(), call, source, hint })
 }
 

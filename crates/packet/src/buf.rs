@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::drops::DropReason;
 
 pub use meta::{
-    FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, ROUNDS_SHIFT,
+    FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST, Hop, Meta, Note, ROUNDS_SHIFT,
 };
 pub use queue::PacketQueue;
 

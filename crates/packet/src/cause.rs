@@ -1,6 +1,7 @@
 //! Why a packet is dropped with an ICMP error: what an element notes in the packet's
 //! metadata, and an error element turns into ICMP or ICMPv6.
 
+use crate::buf::Note;
 use crate::drops::DropReason;
 
 /// The cause of an ICMP error. 24 bits, so that it fits a packet's note.
@@ -25,8 +26,13 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The note that stands for it.
-    pub fn note(self) -> u32 {
+    /// The note that holds it.
+    pub fn note(self) -> Note {
+        Note::of_cause(self)
+    }
+
+    /// Its word, 24 bits: kind and value.
+    pub(crate) fn encode(self) -> u32 {
         let (kind, value) = match self {
             Self::TtlExpired => (0, 0),
             Self::NoRoute => (1, 0),
@@ -40,17 +46,17 @@ impl Cause {
         kind << 16 | u32::from(value)
     }
 
-    /// Reads a note back; `None` when it is not a cause.
+    /// Reads its word back; `None` when there is no such kind.
     #[allow(clippy::cast_possible_truncation, reason = "takes the fields of a word")]
-    pub fn of_note(note: u32) -> Option<Self> {
-        Some(match note >> 16 {
+    pub(crate) fn decode(word: u32) -> Option<Self> {
+        Some(match word >> 16 {
             0 => Self::TtlExpired,
             1 => Self::NoRoute,
             2 => Self::HostUnreachable,
             3 => Self::Unreachable,
             4 => Self::Prohibit,
-            5 => Self::TooBig(note as u16),
-            6 => Self::BadOption(note as u8),
+            5 => Self::TooBig(word as u16),
+            6 => Self::BadOption(word as u8),
             7 => Self::Scope,
             _ => return None,
         })
@@ -76,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_survive_the_note() {
+    fn a_note_holds_any_cause() {
         for cause in [
             Cause::TtlExpired,
             Cause::NoRoute,
@@ -87,8 +93,8 @@ mod tests {
             Cause::BadOption(59),
             Cause::Scope,
         ] {
-            assert_eq!(Cause::of_note(cause.note()), Some(cause));
+            assert_eq!(cause.note().cause(), Some(cause));
         }
-        assert_eq!(Cause::of_note(u32::MAX), None);
+        assert_eq!((Note::egress(7).cause(), Cause::decode(u32::MAX)), (None, None));
     }
 }

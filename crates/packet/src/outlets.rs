@@ -153,9 +153,8 @@ impl Outlets {
 
 impl Places for Outlets {
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
     fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason> {
-        let at = usize::from(meta.note as u16);
+        let at = usize::from(meta.note.egress_port());
         let room = matches!(self.slots.get(at), Some(Some(slot)) if slot.queue.room() > 0);
         if !room || meta.flags & FLAG_GENERATED != 0 {
             self.admit(at, meta)?;

@@ -275,7 +275,7 @@ impl Transmit for Sent {
     fn transmit(&mut self, batch: &mut Batch) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
-            self.frames.push((meta.note as u16, batch.bytes(i).to_vec(), meta));
+            self.frames.push((meta.note.egress_port(), batch.bytes(i).to_vec(), meta));
         }
         batch.clear();
     }

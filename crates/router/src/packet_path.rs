@@ -116,7 +116,7 @@ impl Teller<'_> {
             return None;
         }
         let dst = network(frame.get(before.network.into()..)?)?;
-        let found = self.plan.route_of(step.node, before.hop, dst);
+        let found = self.plan.route_of(step.node, before.hop.gateway(), dst);
         let gateway = found.as_ref().and_then(|found| found.gateway);
         Some(TableRoute {
             prefix: found.map(|found| found.prefix),

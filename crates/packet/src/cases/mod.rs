@@ -10,7 +10,7 @@ use std::path::Path;
 use fingerpost_route::ResolveRequest;
 use serde::Deserialize;
 
-use crate::buf::{Batch, FLAG_GENERATED, Meta, Packet, Pool};
+use crate::buf::{Batch, FLAG_GENERATED, Meta, Note, Packet, Pool};
 use crate::counters::WorkerCounters;
 use crate::drops::{DropReason, REASONS};
 use crate::element::{Context, Element, Transmit};
@@ -215,7 +215,7 @@ impl Stage {
     ///
     /// # Panics
     /// When no frame is free or the bytes do not fit.
-    pub fn packet(&self, port: &str, bytes: &[u8], note: u32) -> Packet {
+    pub fn packet(&self, port: &str, bytes: &[u8], note: Note) -> Packet {
         let mut packet = self.pool.alloc().expect("a free frame");
         assert!(packet.set_len(bytes.len()), "{} bytes do not fit", bytes.len());
         packet.bytes_mut().copy_from_slice(bytes);

@@ -121,6 +121,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::buf::Hop;
     use crate::element::arp_responder::arp_frame;
     use crate::element::neighbors::{Neighbor, Neighbors};
     use crate::element::querier::{FAILED, Querier, Settings};
@@ -377,7 +378,8 @@ mod tests {
             let mut frame = frame.clone();
             *frame.last_mut().unwrap() = n;
             let mut batch = batch(&bench.pool, 0, [&frame[..]]);
-            batch.meta_mut()[0].hop = gateways.number(gateway.parse().unwrap()).unwrap();
+            let number = gateways.number(gateway.parse().unwrap()).unwrap();
+            batch.meta_mut()[0].hop = Hop::of_gateway(number);
             querier.process(0, &mut batch, &mut bench.context());
             let emitted = bench.emitted.drain(..);
             let emitted: Vec<_> =

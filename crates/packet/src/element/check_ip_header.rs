@@ -22,14 +22,13 @@ use std::sync::Arc;
 use super::ether_input::AHEAD;
 use super::front::{HEADER, cut};
 use super::{Context, Element, ElementClass, Made, Setup, ip4_input, ip6_input};
-use crate::buf::Batch;
+use crate::buf::{Batch, Hop};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::{Around, ClassSpec, ConfigError};
 use crate::handler::Handler;
 use crate::wire::IP6_BYTES;
 use crate::wire::ip6::is_multicast;
-use fingerpost_lpm::NextHopId;
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: spec("CheckIPHeader"),
@@ -206,7 +205,7 @@ impl<C: Check> Element for CheckHeader<C> {
                     batch.truncate(i, end);
                     let meta = &mut batch.meta_mut()[i];
                     meta.network = self.place.offset;
-                    meta.hop = NextHopId::NONE;
+                    meta.hop = Hop::NONE;
                     if let Some(color) = self.place.combo {
                         meta.paint = color;
                         cut(batch, i, self.place.offset);
@@ -234,6 +233,7 @@ mod tests {
     use crate::testing::{
         Rig, World, element, fill_ip4_checksum, frame_v4, frame_v6, refused, run,
     };
+    use fingerpost_lpm::NextHopId;
 
     fn drops(rig: &mut Rig, frames: &[Vec<u8>]) -> String {
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
@@ -309,9 +309,9 @@ mod tests {
         // The old gateway is none of this packet's.
         let bench = &mut crate::testing::Bench::new(&World::new());
         let mut batch = crate::testing::batch(&bench.pool, 0, [&frame[14..]]);
-        batch.meta_mut()[0].hop = NextHopId(3);
+        batch.meta_mut()[0].hop = Hop::of_gateway(NextHopId(3));
         element(&CLASS6, "").process(0, &mut batch, &mut bench.context());
-        assert_eq!(batch.meta()[0].hop, NextHopId::NONE);
+        assert_eq!(batch.meta()[0].hop, Hop::NONE);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
-use crate::buf::{BATCH, Batch, FLAG_LINK_MULTICAST};
+use crate::buf::{BATCH, Batch, FLAG_LINK_MULTICAST, Note};
 use crate::graph::{ClassSpec, ConfigError};
 use crate::wire::Ether;
 
@@ -97,7 +97,7 @@ struct ToDevice {
 impl Element for ToDevice {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for meta in batch.meta_mut() {
-            meta.note = self.port.into();
+            meta.note = Note::egress(self.port);
         }
         cx.transmit(batch);
     }

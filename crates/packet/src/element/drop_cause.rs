@@ -27,7 +27,7 @@ struct DropCause;
 impl Element for DropCause {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let cause = Cause::of_note(batch.meta()[i].note);
+            let cause = batch.meta()[i].note.cause();
             batch.discard(i, cause.map_or(DropReason::Discarded, Cause::reason));
         }
     }

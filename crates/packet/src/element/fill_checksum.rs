@@ -243,13 +243,14 @@ fn crc32c(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buf::Note;
     use crate::cases::Stage;
     use proptest::prelude::*;
 
     /// Result for a frame received on `port`, and whether it counts as filled.
     fn go(stage: &mut Stage, port: &str, frame: &[u8]) -> (Vec<u8>, bool) {
         let mut element = FillChecksum::default();
-        let packet = stage.packet(port, frame, 0);
+        let packet = stage.packet(port, frame, Note::default());
         let left = stage.run(&mut element, vec![packet]);
         (left[0].frame.clone(), Stage::stat(&element, "filled") == 1)
     }

@@ -124,7 +124,7 @@ impl Element for Hold {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
-            let action = ForwardingAction::decode(meta.note);
+            let action = ForwardingAction::decode(meta.hop.action_word());
             let waits_for = key(action, batch.bytes(i), meta.network.into(), meta.port);
             let Some((key, share)) = waits_for else {
                 batch.discard(i, DropReason::Unresolved);
@@ -203,7 +203,7 @@ impl Element for Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::{Decision, FLAG_GENERATED};
+    use crate::buf::{Decision, FLAG_GENERATED, Hop};
     use crate::element::waiting::{KEYS, PER_KEY};
     use crate::testing::{Bench, NoInputs, World, frame_v4, frame_v6};
 
@@ -216,7 +216,7 @@ mod tests {
     fn put(bench: &mut Bench, hold: &mut Hold, action: ForwardingAction, frame: &[u8]) -> Decision {
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
-        batch.meta_mut()[0].note = action.encode();
+        batch.meta_mut()[0].hop = Hop::of_action(action);
         hold.process(0, &mut batch, &mut bench.context());
         batch.decision(0)
     }
@@ -337,7 +337,7 @@ mod tests {
             let frame = frame_v4("10.9.0.9", &format!("10.0.{upper}.{lower}"), 64, 17, &[lower]);
             let mut batch = crate::testing::batch(&bench.pool, ingress, [&frame[..]]);
             batch.meta_mut()[0].network = 14;
-            batch.meta_mut()[0].note = action.encode();
+            batch.meta_mut()[0].hop = Hop::of_action(action);
             hold.process(0, &mut batch, &mut bench.context());
             batch.decision(0)
         };
@@ -394,7 +394,7 @@ mod tests {
         let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
         let mut packet = crate::testing::packet(&bench.pool, 0, &frame(1));
         packet.meta.flags = FLAG_GENERATED;
-        packet.meta.note = ForwardingAction::Adjacency(3).encode();
+        packet.meta.hop = Hop::of_action(ForwardingAction::Adjacency(3));
         let mut batch = Batch::new(&bench.pool);
         batch.push(packet).unwrap();
         hold.process(0, &mut batch, &mut bench.context());

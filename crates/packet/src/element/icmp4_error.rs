@@ -148,8 +148,8 @@ impl Element for Icmp4Error {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
-            let Some(cause) = Cause::of_note(meta.note) else {
-                debug_assert!(false, "note {:#x} is no cause", meta.note);
+            let Some(cause) = meta.note.cause() else {
+                debug_assert!(false, "{:?} is no cause", meta.note);
                 batch.discard(i, DropReason::Discarded);
                 continue;
             };

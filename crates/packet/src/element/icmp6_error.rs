@@ -11,7 +11,7 @@ use fingerpost_route::{PortInfo, PortTable};
 
 use super::icmp4_error::{ErrorCounts, class};
 use super::{Context, Element, ElementClass, Made};
-use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Packet};
+use crate::buf::{Batch, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Note, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
@@ -131,7 +131,7 @@ impl Icmp6Error {
                 return None;
             };
             EtherMut::of(packet.bytes_mut())?.set_addrs(to, from);
-            packet.meta.note = port.into();
+            packet.meta.note = Note::egress(port);
             output = LINK;
         }
         self.counts.sent += 1;
@@ -143,8 +143,8 @@ impl Element for Icmp6Error {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
-            let Some(cause) = Cause::of_note(meta.note) else {
-                debug_assert!(false, "note {:#x} is no cause", meta.note);
+            let Some(cause) = meta.note.cause() else {
+                debug_assert!(false, "{:?} is no cause", meta.note);
                 batch.discard(i, DropReason::Discarded);
                 continue;
             };
@@ -412,7 +412,7 @@ mod tests {
         let quoted = stage.frame(text)[14..].to_vec();
         let want = "eth lan > lan.host\nip6 fe80::1 > fe80::a2\nicmp6 1/2\nquote";
         assert_eq!(left.frame, stage.quoting(want, &quoted));
-        assert_eq!((left.output, left.meta.note), (LINK, stage.topology.port("lan").into()));
+        assert_eq!((left.output, left.meta.note), (LINK, Note::egress(stage.topology.port("lan"))));
         // From a group address: nobody to answer.
         let text = "eth 03:00:00:00:00:01 > lan\nip6 fe80::a2 > 2001:db8:100::9\nudp 1 > 2";
         assert_eq!(run(&mut stage, "lan", text, Cause::Scope), None);

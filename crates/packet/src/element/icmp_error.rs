@@ -190,7 +190,7 @@ impl About {
 
     /// The MTU that a packet did not fit.
     fn pmtu(&self, meta: &Meta) -> u16 {
-        match Cause::of_note(meta.note) {
+        match meta.note.cause() {
             Some(Cause::TooBig(mtu)) => mtu,
             _ => self.pmtu.get(),
         }
@@ -199,7 +199,7 @@ impl About {
 
 /// Where in a packet a bad option begins, if its note holds that.
 fn pointer(meta: &Meta) -> u8 {
-    match Cause::of_note(meta.note) {
+    match meta.note.cause() {
         Some(Cause::BadOption(at)) => at,
         _ => 0,
     }
@@ -291,7 +291,7 @@ impl Family for V4 {
             }
             (V4_PARAMETER, _) => header[4] = pointer(meta),
             (V4_REDIRECT, _) => {
-                let gateway = match self.gateways.get(meta.hop) {
+                let gateway = match self.gateways.get(meta.hop.gateway()) {
                     None => ip.dst(),
                     Some(IpAddr::V4(addr)) => addr.to_bits(),
                     Some(IpAddr::V6(_)) => return None,
@@ -461,7 +461,7 @@ impl<F: Family> Element for IcmpError<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::{FLAG_COPY, FLAG_LINK_MULTICAST};
+    use crate::buf::{FLAG_COPY, FLAG_LINK_MULTICAST, Note};
     use crate::cases::{Left, Stage};
     use crate::testing::{element, made, refused};
 
@@ -479,7 +479,7 @@ mod tests {
         change: impl Fn(&mut Meta),
     ) -> Option<Left> {
         let frame = stage.frame(text)[14..].to_vec();
-        let mut packet = stage.packet("lan", &frame, 0);
+        let mut packet = stage.packet("lan", &frame, Note::default());
         packet.meta.network = 0;
         change(&mut packet.meta);
         let mut left = stage.run(&mut *element(class, config), vec![packet]);

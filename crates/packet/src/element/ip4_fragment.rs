@@ -185,7 +185,8 @@ impl Element for Ip4Fragment {
         for i in 0..batch.len() {
             // Taken out, so that its fragments follow each other and those of the next follow them.
             let mut packet = batch.take(i);
-            let (network, mtu) = (usize::from(packet.meta.network), packet.meta.note as usize);
+            let network = usize::from(packet.meta.network);
+            let mtu = packet.meta.note.mtu().map_or(0, usize::from);
             // The next hop counts down the TTL of all fragments, since the later ones of a forwarded
             // datagram are flagged as ours as well. One that is ours altogether gets its step back.
             if packet.meta.flags & FLAG_GENERATED != 0
@@ -304,15 +305,15 @@ fn finish(frame: &mut [u8], network: usize, word: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Meta;
+    use crate::buf::{Hop, Meta, Note};
     use crate::cases::{Left, Stage};
-    use fingerpost_lpm::NextHopId;
+    use fingerpost_route::ForwardingAction;
     use proptest::prelude::*;
 
-    fn run(stage: &mut Stage, text: &str, mtu: u32) -> Vec<Left> {
+    fn run(stage: &mut Stage, text: &str, mtu: u16) -> Vec<Left> {
         let frame = stage.frame(text);
-        let mut packet = stage.packet("wide", &frame, mtu);
-        packet.meta.hop = NextHopId(5);
+        let mut packet = stage.packet("wide", &frame, Note::of_mtu(mtu));
+        packet.meta.hop = Hop::of_action(ForwardingAction::Adjacency(5));
         packet.meta.paint = 7;
         packet.meta.vlan = 9;
         stage.run(&mut Ip4Fragment::default(), vec![packet])
@@ -347,8 +348,8 @@ mod tests {
                 port: 3,
                 network: 14,
                 flags,
-                hop: NextHopId(5),
-                note: 1500,
+                hop: Hop::of_action(ForwardingAction::Adjacency(5)),
+                note: Note::of_mtu(1500),
                 paint: 7,
                 vlan: 9,
             };
@@ -413,12 +414,12 @@ mod tests {
     fn without_frames_for_all_none_leaves() {
         let mut stage = Stage::default();
         let frame = stage.frame(&format!("{HEAD}\nbytes 1480"));
-        let packet = stage.packet("wide", &frame, 500);
+        let packet = stage.packet("wide", &frame, Note::of_mtu(500));
         let mut all: Vec<_> = std::iter::from_fn(|| stage.pool.alloc()).collect();
         all.truncate(all.len() - 3);
         let mut element = Ip4Fragment::default();
         assert_eq!(stage.run(&mut element, vec![packet]).len(), 4, "3 and the first are enough");
-        let packet = stage.packet("wide", &frame, 300);
+        let packet = stage.packet("wide", &frame, Note::of_mtu(300));
         assert_eq!(stage.run(&mut element, vec![packet]), []);
         assert_eq!(stage.drops(), [(DropReason::NoBuffer, 1)]);
         assert_eq!(stage.counters.generated.read(), 3, "those of the dropped one are not counted");
@@ -432,7 +433,7 @@ mod tests {
         let packets = [1, 2, 3].map(|id| {
             let head = HEAD.replace("id 99", &format!("id {id}"));
             let frame = stage.frame(&format!("{head}\nbytes 1480"));
-            stage.packet("wide", &frame, 800)
+            stage.packet("wide", &frame, Note::of_mtu(800))
         });
         let left = stage.run(&mut Ip4Fragment::default(), packets.into());
         let ids: Vec<u16> = left.iter().map(|l| Ip4::at(&l.frame, 14).unwrap().id()).collect();
@@ -447,7 +448,7 @@ mod tests {
             options in prop::collection::vec(any::<u8>(), 0..40),
             offset in 0..4000_u32,
             mf in any::<bool>(),
-            mtu in 68..1500_u32,
+            mtu in 68..1500_u16,
         ) {
             let mut stage = Stage::default();
             let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -458,7 +459,7 @@ mod tests {
             let mut together = Vec::new();
             let all = left.len();
             for (i, (l, (offset, len, more))) in left.iter().zip(shape(&left)).enumerate() {
-                prop_assert!(len <= mtu as usize && u32::from(offset) == at);
+                prop_assert!(len <= usize::from(mtu) && u32::from(offset) == at);
                 prop_assert_eq!(more, mf || i + 1 < all);
                 let header_len = Ip4::at(&l.frame, 14).unwrap().header_len();
                 let piece = &l.frame[14 + header_len..];
@@ -474,7 +475,7 @@ mod tests {
     fn fragmenter(stage: &mut Stage, config: &str, packets: &[&str]) -> Vec<Left> {
         let packets = packets.iter().map(|text| {
             let frame = stage.frame(&format!("{HEAD} {text}"));
-            stage.packet("wide", &frame, 0)
+            stage.packet("wide", &frame, Note::default())
         });
         let packets = packets.collect();
         stage.run(&mut *crate::testing::element(&FRAGMENTER, config), packets)
@@ -506,7 +507,7 @@ mod tests {
         assert_eq!(ips.iter().map(|ip| ip.id()).collect::<Vec<_>>(), [0, 0, 1, 1]);
         assert_eq!(shape(&left).len(), 4);
         // What has no header ends.
-        let packet = stage.packet("wide", &[0; 30], 0);
+        let packet = stage.packet("wide", &[0; 30], Note::default());
         let left = stage.run(&mut *crate::testing::element(&FRAGMENTER, "576"), vec![packet]);
         assert_eq!((left, stage.drops()), (vec![], vec![(DropReason::TooShort, 1)]));
     }

@@ -232,13 +232,13 @@ impl Ip4Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Decision;
+    use crate::buf::{Decision, Note};
     use crate::testing::{Bench, World, fill_ip4_checksum, frame_v4};
 
     const SRC: &str = "10.0.0.9";
     const DST: &str = "192.0.2.1";
 
-    fn run(frame: &[u8], flags: u8) -> (Decision, u32, usize) {
+    fn run(frame: &[u8], flags: u8) -> (Decision, Note, usize) {
         let mut bench = Bench::new(&World::new());
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn header_checks_in_their_order() {
-        assert_eq!(run(&good(), 0), (Decision::Output(0), 0, 74));
+        assert_eq!(run(&good(), 0), (Decision::Output(0), Note::default(), 74));
         assert_eq!(dropped(&good()[..33]), DropReason::TooShort);
         assert_eq!(dropped(&good()[..14]), DropReason::TooShort);
         assert_eq!(dropped(&with(|ip| ip[0] = 0x65)), DropReason::BadVersion);
@@ -291,7 +291,7 @@ mod tests {
     fn padding_is_cut_off() {
         let mut frame = frame_v4(SRC, DST, 64, 17, &[1, 2, 3]);
         frame.resize(60, 0);
-        assert_eq!(run(&frame, 0), (Decision::Output(0), 0, 14 + 23));
+        assert_eq!(run(&frame, 0), (Decision::Output(0), Note::default(), 14 + 23));
     }
 
     #[test]

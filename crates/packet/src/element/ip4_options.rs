@@ -333,6 +333,7 @@ impl Element for Ip4Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buf::Note;
     use crate::cases::Stage;
     use proptest::prelude::*;
 
@@ -349,7 +350,7 @@ mod tests {
         let mut stage = Stage::default();
         let text = format!("eth lan.host > lan\nip4 10.1.0.2 > {dst} opts {options}\nudp 1 > 2");
         let frame = stage.frame(&text);
-        let packet = stage.packet("lan", &frame, 0);
+        let packet = stage.packet("lan", &frame, Note::default());
         let left = stage.run(&mut element(), vec![packet]);
         let Some(left) = left.first() else { return stage.drops()[0].0.name().into() };
         let header = Ip4::at(&left.frame, 14).unwrap().header_len();
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(left.frame[14 + header..], frame[14 + header..], "nothing behind it changes");
         if left.output == ERROR {
             assert_eq!(left.frame, frame, "an error is told about the packet as it came");
-            return format!("{:?}", Cause::of_note(left.meta.note).unwrap());
+            return format!("{:?}", left.meta.note.cause().unwrap());
         }
         left.frame[34..14 + header].iter().map(|b| format!("{b:02x}")).collect()
     }
@@ -458,7 +459,7 @@ mod tests {
             let text =
                 format!("eth lan.host > lan\nip4 10.1.0.2 > 192.0.2.9 opts {options}\nudp 1 > 2");
             let frame = stage.frame(&text);
-            let packet = stage.packet("lan", &frame, 0);
+            let packet = stage.packet("lan", &frame, Note::default());
             stage.run(&mut *crate::testing::element(&GATEWAY, config), vec![packet]).remove(0)
         };
         let own = "198.51.100.1, 203.0.113.1 203.0.113.9";

@@ -167,13 +167,13 @@ impl Ip6Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Decision;
+    use crate::buf::{Decision, Note};
     use crate::testing::{Bench, World, frame_v6};
 
     const SRC: &str = "2001:db8::9";
     const DST: &str = "2001:db8:ff::1";
 
-    fn run(frame: &[u8], flags: u8) -> (Decision, u32, usize) {
+    fn run(frame: &[u8], flags: u8) -> (Decision, Note, usize) {
         let mut bench = Bench::new(&World::new());
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn header_checks() {
         let good = frame_v6(SRC, DST, 64, 17, &[0; 8]);
-        assert_eq!(run(&good, 0), (Decision::Output(0), 0, 62));
+        assert_eq!(run(&good, 0), (Decision::Output(0), Note::default(), 62));
         assert_eq!(dropped(&good[..53]), DropReason::TooShort);
         assert_eq!(dropped(&good[..61]), DropReason::BadLength);
         let mut frame = good.clone();
@@ -200,7 +200,11 @@ mod tests {
         assert_eq!(dropped(&frame), DropReason::BadVersion);
         let mut frame = good.clone();
         frame.extend([0; 9]);
-        assert_eq!(run(&frame, 0), (Decision::Output(0), 0, 62), "padding is cut off");
+        assert_eq!(
+            run(&frame, 0),
+            (Decision::Output(0), Note::default(), 62),
+            "padding is cut off"
+        );
         assert_eq!(dropped(&frame_v6(SRC, DST, 64, 0, &[])), DropReason::BadLength);
         // Extension headers, known or not, whole or not, are no business of ours.
         for next in [0, 43, 44, 51, 60, 59, 253] {

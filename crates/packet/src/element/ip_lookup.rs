@@ -11,7 +11,7 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId};
 use fingerpost_route::Forwarding;
 
 use super::{Context, Element, ElementClass, Made};
-use crate::buf::{BATCH, Batch};
+use crate::buf::{BATCH, Batch, Hop};
 use crate::graph::ClassSpec;
 use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip6};
 
@@ -84,7 +84,7 @@ impl<A: Addr + Default> Arrays<A> {
         });
         lookup(0).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
         for (meta, hop) in batch.meta_mut().iter_mut().zip(self.hops.iter()) {
-            meta.hop = *hop;
+            meta.hop = Hop::of_next_hop(*hop);
         }
     }
 
@@ -114,7 +114,7 @@ impl<A: Addr + Default> Arrays<A> {
             let len = self.places.len();
             lookup(table).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
             for (&i, hop) in self.places.iter().zip(self.hops.iter()) {
-                batch.meta_mut()[i].hop = *hop;
+                batch.meta_mut()[i].hop = Hop::of_next_hop(*hop);
             }
         }
     }
@@ -165,7 +165,7 @@ mod tests {
         let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
         batch.meta_mut().iter_mut().for_each(|m| m.network = 14);
         crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
-        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
+        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop.next_hop()).collect();
         assert_eq!(seen, [hops[0], hops[1], NextHopId::NONE, hops[0]]);
 
         let dsts = ["2001:db8:5::7", "2001:db8:6::1", "2001:db8:5::8"];
@@ -173,7 +173,7 @@ mod tests {
         let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
         batch.meta_mut().iter_mut().for_each(|m| m.network = 14);
         crate::testing::element(&CLASS6, "").process(0, &mut batch, &mut bench.context());
-        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
+        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop.next_hop()).collect();
         assert_eq!(seen, [hops[3], NextHopId::NONE, hops[2]]);
     }
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             (meta.network, meta.port) = (14, u16::try_from(i % 2).unwrap());
         }
         crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
-        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop).collect();
+        let seen: Vec<_> = batch.meta().iter().map(|m| m.hop.next_hop()).collect();
         assert_eq!(seen, [hops[0], hops[2], hops[1], NextHopId::NONE]);
     }
 }

@@ -17,12 +17,11 @@
 //! Cost: the hop's word, the adjacency's 16 bytes, and the packet's first line, which is in the cache
 //! by now.
 
-use fingerpost_lpm::NextHopId;
 use fingerpost_route::{ForwardingAction, HopTable, PackedAdjacency};
 
 use super::redirect::{self, Redirects, Way};
 use super::{Context, Element, ElementClass, Made, Setup};
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Meta, Packet};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Hop, Meta, Note, Packet};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
@@ -111,7 +110,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
                     let frame = batch.bytes_mut(i);
                     let verdict = send::<FAMILY>(frame, &meta, adjacency, count_down, true);
                     if let Verdict::Send = verdict {
-                        batch.meta_mut()[i].note = adjacency.port().into();
+                        batch.meta_mut()[i].note = Note::egress(adjacency.port());
                         cx.counters.use_adjacency(index);
                         if let Some((output, packet)) = told.flatten() {
                             cx.originate(output, packet);
@@ -146,7 +145,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         Some(match way {
             Way::Lookup => (REDIRECT6, packet),
             Way::Link(port) => {
-                packet.meta.note = port.into();
+                packet.meta.note = Note::egress(port);
                 (OUT, packet)
             }
         })
@@ -158,7 +157,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         let packet = frame.get(meta.network.into()..).unwrap_or(&[]);
         let hash =
             if FAMILY == 4 { flow::of_ip4(seed, packet) } else { flow::of_ip6(seed, packet) };
-        hops.action(meta.hop, hash)
+        hops.action(meta.hop.next_hop(), hash)
     }
 }
 
@@ -180,9 +179,9 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
         batch.each(|i, one| {
             // Nearly all forwarding actions name an adjacency, and only the others are worth decoding.
             let action = if input == FRAGMENTS {
-                one.meta.hop.0
+                one.meta.hop.action_word()
             } else {
-                hops.only_action(one.meta.hop).unwrap_or_else(|| {
+                hops.only_action(one.meta.hop.next_hop()).unwrap_or_else(|| {
                     Self::choose(table, one.meta, one.frame, cx.flow_seed).encode()
                 })
             };
@@ -192,7 +191,7 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
                 && one.meta.flags & FLAG_GENERATED == 0
                 && let Verdict::Send = send::<FAMILY>(one.frame, one.meta, adjacency, true, false)
             {
-                one.meta.note = adjacency.port().into();
+                one.meta.note = Note::egress(adjacency.port());
                 cx.counters.use_adjacency(index);
             } else {
                 special.push((i, action));
@@ -233,12 +232,12 @@ fn divert(batch: &mut Batch, i: usize, action: ForwardingAction, verdict: &Verdi
             ERROR
         }
         Verdict::Hold => {
-            meta.note = action.encode();
+            meta.hop = Hop::of_action(action);
             HOLD
         }
         Verdict::Fragment(mtu) => {
-            meta.note = mtu.into();
-            meta.hop = NextHopId(action.encode());
+            meta.note = Note::of_mtu(mtu);
+            meta.hop = Hop::of_action(action);
             FRAGMENT
         }
     };
@@ -348,6 +347,7 @@ mod tests {
     use crate::buf::Decision;
     use crate::testing::{Bench, World, frame_v4, frame_v6, neighbor_mac, port_mac};
     use crate::wire::ip4::sum_is_valid;
+    use fingerpost_lpm::NextHopId;
 
     fn world() -> (World, Vec<NextHopId>) {
         let mut world = World::new();
@@ -391,8 +391,11 @@ mod tests {
     fn a_packet_is_rewritten_and_nothing_else_changes() {
         let (world, hops) = world();
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[7; 1480]);
-        let (batch, bench) = run(&world, &frame, 0, |m| m.hop = hops[1]);
-        assert_eq!((batch.decision(0), batch.meta()[0].note), (Decision::Output(0), 1));
+        let (batch, bench) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[1]));
+        assert_eq!(
+            (batch.decision(0), batch.meta()[0].note),
+            (Decision::Output(0), Note::egress(1))
+        );
         let out = batch.bytes(0);
         assert_eq!((&out[..6], &out[6..12]), (&neighbor_mac(5).0[..], &port_mac(1).0[..]));
         let ip = Ip4::at(out, 14).unwrap();
@@ -405,7 +408,7 @@ mod tests {
         assert_eq!(bench.counters.adjacencies[5].read(), 1);
 
         let frame = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[7; 1460]);
-        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[1]));
         let mut want = frame.clone();
         want[..6].copy_from_slice(&neighbor_mac(5).0);
         want[6..12].copy_from_slice(&port_mac(1).0);
@@ -417,14 +420,14 @@ mod tests {
     fn what_each_action_means() {
         let (world, hops) = world();
         let error = |cause: Cause| (Decision::Output(ERROR), Some(cause.note()));
-        let hold = |action: ForwardingAction| (Decision::Output(HOLD), Some(action.encode()));
+        let hold = (Decision::Output(HOLD), None);
         let want = [
             error(Cause::NoRoute),
-            (Decision::Output(0), Some(1)),
-            (Decision::Output(0), Some(2)),
-            (Decision::Output(0), Some(0)),
-            hold(ForwardingAction::Adjacency(8)),
-            hold(ForwardingAction::Glean(1)),
+            (Decision::Output(0), Some(Note::egress(1))),
+            (Decision::Output(0), Some(Note::egress(2))),
+            (Decision::Output(0), Some(Note::egress(0))),
+            hold,
+            hold,
             (Decision::Drop(DropReason::Local), None),
             (Decision::Drop(DropReason::Blackhole), None),
             error(Cause::Unreachable),
@@ -435,8 +438,12 @@ mod tests {
             frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[]),
         ] {
             for (hop, want) in hops.iter().zip(want) {
-                let (batch, _) = run(&world, &frame, 0, |m| m.hop = *hop);
+                let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(*hop));
                 assert_eq!(batch.decision(0), want.0, "{hop:?}");
+                if batch.decision(0) == Decision::Output(HOLD) {
+                    let action = ForwardingAction::decode(batch.meta()[0].hop.action_word());
+                    assert_eq!(action, world.hops.action(*hop, 0));
+                }
                 if let Some(note) = want.1 {
                     assert_eq!(batch.meta()[0].note, note, "{hop:?}");
                 }
@@ -451,15 +458,16 @@ mod tests {
     fn packets_that_are_too_big() {
         let (world, hops) = world();
         let seen = |frame: &[u8], hop: NextHopId| {
-            let (batch, _) = run(&world, frame, 0, |m| m.hop = hop);
+            let (batch, _) = run(&world, frame, 0, |m| m.hop = Hop::of_next_hop(hop));
             assert_ne!(batch.decision(0), Decision::Output(0));
             (batch.decision(0), batch.meta()[0].note, batch.meta()[0].hop)
         };
         let mut frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 1261]);
-        let action = NextHopId(ForwardingAction::Adjacency(6).encode());
-        assert_eq!(seen(&frame, hops[2]), (Decision::Output(FRAGMENT), 1280, action));
+        let action = Hop::of_action(ForwardingAction::Adjacency(6));
+        assert_eq!(seen(&frame, hops[2]), (Decision::Output(FRAGMENT), Note::of_mtu(1280), action));
         frame[14 + 6] = 0x40;
-        let too_big = (Decision::Output(ERROR), Cause::TooBig(1280).note(), hops[2]);
+        let too_big =
+            (Decision::Output(ERROR), Cause::TooBig(1280).note(), Hop::of_next_hop(hops[2]));
         assert_eq!(seen(&frame, hops[2]), too_big);
         let frame = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 1241]);
         assert_eq!(seen(&frame, hops[2]), too_big);
@@ -467,7 +475,7 @@ mod tests {
             frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 1260]),
             frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 1240]),
         ] {
-            let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[2]);
+            let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[2]));
             assert_eq!(batch.decision(0), Decision::Output(0), "exactly the MTU fits");
         }
     }
@@ -477,10 +485,13 @@ mod tests {
         let (world, _) = world();
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
         let (batch, _) = run(&world, &frame, FRAGMENTS, |m| {
-            m.hop = NextHopId(ForwardingAction::Adjacency(6).encode());
+            m.hop = Hop::of_action(ForwardingAction::Adjacency(6));
             m.flags = FLAG_GENERATED;
         });
-        assert_eq!((batch.decision(0), batch.meta()[0].note), (Decision::Output(0), 2));
+        assert_eq!(
+            (batch.decision(0), batch.meta()[0].note),
+            (Decision::Output(0), Note::egress(2))
+        );
         assert_eq!(batch.bytes(0)[22], 63);
     }
 
@@ -492,7 +503,7 @@ mod tests {
             (frame_v6("2001:db8::1", "2001:db8:5::1", 64, 58, &[]), 21),
         ] {
             let (batch, _) = run(&world, &frame, 0, |m| {
-                m.hop = hops[1];
+                m.hop = Hop::of_next_hop(hops[1]);
                 m.flags = FLAG_GENERATED;
             });
             assert_eq!((batch.decision(0), batch.bytes(0)[at]), (Decision::Output(0), 64));
@@ -518,7 +529,7 @@ mod tests {
             ] {
                 let mut batch = crate::testing::batch(&bench.pool, 0, [&frame[..]]);
                 let meta = &mut batch.meta_mut()[0];
-                (meta.network, meta.hop) = (14, hop);
+                (meta.network, meta.hop) = (14, Hop::of_next_hop(hop));
                 meta.flags = if input == FRAGMENTS { FLAG_GENERATED } else { 0 };
                 element.process(input, &mut batch, &mut bench.context());
                 assert_eq!(batch.decision(0), Decision::Output(left), "it goes on as ever");
@@ -547,7 +558,7 @@ mod tests {
                 frame_v4("10.0.0.9", "192.0.2.1", ttl, 17, &[]),
                 frame_v6("2001:db8::9", "2001:db8:5::1", ttl, 17, &[]),
             ] {
-                let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+                let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[1]));
                 assert_eq!(
                     (batch.decision(0), batch.meta()[0].note),
                     (Decision::Output(ERROR), Cause::TtlExpired.note())
@@ -560,12 +571,12 @@ mod tests {
     fn a_link_local_source_stays_on_its_link() {
         let (world, hops) = world();
         let frame = frame_v6("fe80::9", "2001:db8:5::1", 64, 17, &[]);
-        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[1]);
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[1]));
         assert_eq!(
             (batch.decision(0), batch.meta()[0].note),
             (Decision::Output(ERROR), Cause::Scope.note())
         );
-        let (batch, _) = run(&world, &frame, 0, |m| m.hop = hops[3]);
+        let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[3]));
         assert_eq!(batch.decision(0), Decision::Output(0), "in by port 0, out by port 0");
     }
 
@@ -581,11 +592,11 @@ mod tests {
         let mut seen = [0; 4];
         for port in 0..=255 {
             let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[4, port, 0, 53, 0, 8, 0, 0]);
-            let (batch, _) = run(&world, &frame, 0, |m| m.hop = group);
-            let (again, _) = run(&world, &frame, 0, |m| m.hop = group);
+            let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(group));
+            let (again, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(group));
             assert_eq!(batch.meta()[0].note, again.meta()[0].note);
             match batch.decision(0) {
-                Decision::Output(0) => seen[batch.meta()[0].note as usize] += 1,
+                Decision::Output(0) => seen[usize::from(batch.meta()[0].note.egress_port())] += 1,
                 _ => seen[3] += 1,
             }
         }
@@ -599,7 +610,7 @@ mod tests {
             frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[]),
             frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[]),
         ] {
-            let (batch, _) = run(&world, &frame[..30], 0, |m| m.hop = hops[1]);
+            let (batch, _) = run(&world, &frame[..30], 0, |m| m.hop = Hop::of_next_hop(hops[1]));
             assert_eq!(batch.decision(0), Decision::Drop(DropReason::TooShort));
         }
     }

@@ -6,10 +6,8 @@
 
 use std::sync::Arc;
 
-use fingerpost_lpm::NextHopId;
-
 use super::{Context, Element, ElementClass, Exit, Made};
-use crate::buf::{Batch, FLAG_LINK_MULTICAST};
+use crate::buf::{Batch, FLAG_LINK_MULTICAST, Hop};
 use crate::counters::{Count, PerWorker};
 use crate::drops::DropReason;
 use crate::graph::ClassSpec;
@@ -127,7 +125,7 @@ impl Element for PingResponder {
             self.replies.add(1);
             // The way back is its own.
             let meta = &mut batch.meta_mut()[i];
-            (meta.hop, meta.paint) = (NextHopId::NONE, 0);
+            (meta.hop, meta.paint) = (Hop::NONE, 0);
         }
     }
 }
@@ -135,8 +133,10 @@ impl Element for PingResponder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buf::Note;
     use crate::cases::Stage;
     use crate::testing::element;
+    use fingerpost_lpm::NextHopId;
 
     const PING: &str = "eth lan.host > lan\nip4 10.1.0.2 > 10.1.0.1 ttl 9 id 7\nicmp 8/0\nbytes 20";
     const PING6: &str =
@@ -151,11 +151,11 @@ mod tests {
             .replace("128/0", "129/0");
         for (request, reply) in [(PING, reply4), (PING6, &reply6)] {
             let frame = stage.frame(request);
-            let mut packet = stage.packet("lan", &frame, 0);
-            (packet.meta.hop, packet.meta.paint) = (NextHopId(3), 3);
+            let mut packet = stage.packet("lan", &frame, Note::default());
+            (packet.meta.hop, packet.meta.paint) = (Hop::of_gateway(NextHopId(3)), 3);
             let left = stage.run(&mut *element(&CLASS, ""), vec![packet]).remove(0);
             assert_eq!(left.frame, stage.frame(reply), "{reply}");
-            assert_eq!((left.output, left.meta.hop, left.meta.paint), (0, NextHopId::NONE, 0));
+            assert_eq!((left.output, left.meta.hop, left.meta.paint), (0, Hop::NONE, 0));
         }
     }
 
@@ -179,12 +179,12 @@ mod tests {
         let whole = stage.frame(PING);
         let short = [&whole[..20], &whole[..41], &[][..], &[0x40; 20]];
         for frame in frames.iter().map(Vec::as_slice).chain(short) {
-            let packet = stage.packet("lan", frame, 0);
+            let packet = stage.packet("lan", frame, Note::default());
             let left = stage.run(&mut *element(&CLASS, ""), vec![packet]).remove(0);
             assert_eq!((left.output, &left.frame[..]), (1, frame));
         }
         // In a frame for all stations.
-        let mut packet = stage.packet("lan", &whole, 0);
+        let mut packet = stage.packet("lan", &whole, Note::default());
         packet.meta.flags = FLAG_LINK_MULTICAST;
         assert_eq!(stage.run(&mut *element(&CLASS, ""), vec![packet])[0].output, 1);
     }

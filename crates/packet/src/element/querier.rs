@@ -264,7 +264,7 @@ impl<P: Protocol> Querier<P> {
         let Some(dst) = P::destination(batch.bytes(i), meta.network.into()) else {
             return Way::Drop(DropReason::TooShort);
         };
-        let (addr, share) = match self.settings.gateways.get(meta.hop).map(P::gateway) {
+        let (addr, share) = match self.settings.gateways.get(meta.hop.gateway()).map(P::gateway) {
             None => (dst, Share::Host(meta.port)),
             Some(Some(gateway)) => (gateway, Share::Gateway),
             // Of the other family, of which this protocol knows nothing.

@@ -15,7 +15,7 @@ use fingerpost_lpm::{Algorithm, LpmReader, NextHopId};
 
 use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Made, Setup};
-use crate::buf::{BATCH, Batch};
+use crate::buf::{BATCH, Batch, Hop};
 use crate::drops::DropReason;
 use crate::graph::{ClassSpec, ConfigError};
 use crate::handler::Handler;
@@ -204,7 +204,7 @@ impl<A: Family> Element for RouteLookup<A> {
             batch.prefetch(i + AHEAD);
             let meta = batch.meta()[i];
             // A frame too short to have a destination gets some answer: it is dropped where headers are checked.
-            let noted = self.table.gateways().get(meta.hop).and_then(A::from_ip);
+            let noted = self.table.gateways().get(meta.hop.gateway()).and_then(A::from_ip);
             let addr = noted.or_else(|| A::dst(batch.bytes(i), usize::from(meta.network)));
             self.addrs[i] = addr.unwrap_or_default();
         }
@@ -215,7 +215,7 @@ impl<A: Family> Element for RouteLookup<A> {
                 continue;
             };
             if !way.gateway.is_none() {
-                batch.meta_mut()[i].hop = way.gateway;
+                batch.meta_mut()[i].hop = Hop::of_gateway(way.gateway);
             }
             batch.output(i, way.output);
         }
@@ -304,7 +304,7 @@ mod tests {
         batch.meta_mut().iter_mut().for_each(|meta| meta.network = 14);
         first.process(0, &mut batch, &mut bench.context());
         let noted = |batch: &Batch| {
-            [0, 1].map(|i| gateways.get(batch.meta()[i].hop).map(|addr| addr.to_string()))
+            [0, 1].map(|i| gateways.get(batch.meta()[i].hop.gateway()).map(|addr| addr.to_string()))
         };
         assert_eq!(noted(&batch), [Some("192.0.2.1".to_owned()), None]);
         batch.unlabel();

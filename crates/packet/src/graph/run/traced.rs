@@ -278,9 +278,8 @@ impl Inputs for Asking<'_, '_> {
 }
 
 /// The port that a note for transmit names.
-#[allow(clippy::cast_possible_truncation, reason = "a note for transmit is a port number")]
 fn port(meta: Meta) -> u16 {
-    meta.note as u16
+    meta.note.egress_port()
 }
 
 /// Records the result of packets that an element has in its turn: of those that it pulled, and of

@@ -144,6 +144,7 @@ impl Daemon {
 
     /// What a lookup found for a frame.
     fn found(&self, frame: &[u8], meta: Meta) -> Option<TraceRoute> {
+        let hop = meta.hop.as_next_hop()?;
         let forwarding = self.control.forwarding();
         let table = self.table_of(meta.port);
         let (rib_v4, rib_v6) = self.control.ribs(table)?;
@@ -155,11 +156,11 @@ impl Daemon {
                 rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
             }
         };
-        let action = forwarding.hops.action(meta.hop, flow_hash(self.flow_seed, frame));
+        let action = forwarding.hops.action(hop, flow_hash(self.flow_seed, frame));
         Some(TraceRoute {
             table,
             prefix: prefix.map(|prefix| prefix.to_string()),
-            nexthop: meta.hop.0,
+            nexthop: hop.0,
             action: action_word(action).to_owned(),
             adjacency: match action {
                 ForwardingAction::Adjacency(index) => self.adjacency(index),

@@ -22,7 +22,7 @@ use crate::counters::{WorkerCounters, nanoseconds};
 use crate::device::{BURST, DeviceError, Port, Wait};
 use crate::drops::DropReason;
 use crate::graph::{Graph, Plan, Round};
-use crate::outlets::Outlets;
+use crate::port_set::PortSet;
 use crate::trace::Tracer;
 
 /// How long to look again before sleeping: waking costs about as much.
@@ -132,7 +132,7 @@ pub struct Worker {
     asks: SyncSender<ResolveRequest>,
     pending: Vec<ResolveRequest>,
     fds: Vec<RawFd>,
-    outlets: Outlets,
+    port_set: PortSet,
     flow_seed: u64,
     burst: usize,
     /// Whether the graph had packets of its own to move in the last round.
@@ -150,7 +150,7 @@ impl Worker {
         Self {
             graph: Graph::new(options.plan, &options.pool),
             reader: options.reader,
-            outlets: Outlets::new(counters.clone(), options.pool),
+            port_set: PortSet::new(counters.clone(), options.pool),
             counters,
             commands: options.commands,
             events: options.events,
@@ -179,7 +179,7 @@ impl Worker {
 
     /// Its ports, for their modes and counts: number and port.
     pub fn ports(&self, mut visit: impl FnMut(u16, &dyn Port)) {
-        for (number, port) in self.outlets.ports() {
+        for (number, port) in self.port_set.ports() {
             visit(number, port);
         }
     }
@@ -200,7 +200,7 @@ impl Worker {
     /// Adds a port at once, as the command does.
     pub fn add_port(&mut self, number: u16, port: Box<dyn Port>) {
         self.drain(number);
-        let old = self.outlets.add(number, port);
+        let old = self.port_set.add(number, port);
         if old.is_some() {
             self.give_back(number, old);
         }
@@ -215,7 +215,7 @@ impl Worker {
 
     /// Its frames.
     pub fn pool(&self) -> &Pool {
-        self.outlets.pool()
+        self.port_set.pool()
     }
 
     /// Works until it is stopped, or no sender of commands is left; then drops what it holds. Sleeps by
@@ -251,23 +251,23 @@ impl Worker {
 
     /// One round at a time of the caller's choice, in nanoseconds. Commands are not looked at.
     pub fn round_at(&mut self, now_ns: u64) -> usize {
-        let Self { graph, reader, counters, outlets, pending, flow_seed, active, .. } = self;
+        let Self { graph, reader, counters, port_set, pending, flow_seed, active, .. } = self;
         let forwarding = reader.pin();
-        outlets.begin(now_ns);
+        port_set.begin(now_ns);
         *active = graph.poll(&mut Round {
             now_ns,
             forwarding,
             counters,
             flow_seed: *flow_seed,
             asks: pending,
-            transmit: outlets,
+            transmit: port_set,
         });
         let mut received = 0;
-        for number in 0..self.outlets.end() {
+        for number in 0..self.port_set.end() {
             received += self.receive(number, now_ns);
         }
         let start = self.ticks();
-        self.outlets.flush();
+        self.port_set.flush();
         self.counters.send_ticks.add(self.ticks().wrapping_sub(start));
         self.report();
         let held = self.held();
@@ -285,11 +285,11 @@ impl Worker {
 
     /// Takes a burst from one port through the graph, by the routes that are pinned; returns how many packets were received.
     fn receive(&mut self, number: u16, now_ns: u64) -> usize {
-        let Self { graph, reader, counters, outlets, pending, flow_seed, clock, .. } = self;
-        let Some(port) = outlets.port(number) else { return 0 };
+        let Self { graph, reader, counters, port_set, pending, flow_seed, clock, .. } = self;
+        let Some(port) = port_set.port(number) else { return 0 };
         if !graph.takes(number) {
             if let Err(error) = port.tend() {
-                outlets.fail(number, error);
+                port_set.fail(number, error);
             }
             return 0;
         }
@@ -309,7 +309,7 @@ impl Worker {
                 counters,
                 flow_seed: *flow_seed,
                 asks: pending,
-                transmit: outlets,
+                transmit: port_set,
             };
             let (before, sending) = (Instant::now(), counters.send_ns.read());
             graph.receive(number, batch, round);
@@ -320,23 +320,23 @@ impl Worker {
             graph.recycle(batch);
         }
         if let Err(error) = result {
-            outlets.fail(number, error);
+            port_set.fail(number, error);
         }
         received
     }
 
     /// Forwards what a port has received but nobody has taken yet, so that nothing is lost when it leaves.
     fn drain(&mut self, number: u16) {
-        if self.outlets.port(number).is_none() {
+        if self.port_set.port(number).is_none() {
             return;
         }
         let now_ns = self.now_ns();
         self.reader.pin();
-        self.outlets.begin(now_ns);
+        self.port_set.begin(now_ns);
         let mut empty = 0;
         for _ in 0..LAST_TURNS {
             empty = if self.receive(number, now_ns) == 0 { empty + 1 } else { 0 };
-            self.outlets.flush();
+            self.port_set.flush();
             if empty == EMPTY_TURNS {
                 break;
             }
@@ -345,15 +345,15 @@ impl Worker {
 
     /// Ends what waits inside: forwards what the ports have received, sends what they still take, drops the rest.
     pub fn stop(&mut self) {
-        for number in 0..self.outlets.end() {
+        for number in 0..self.port_set.end() {
             self.drain(number);
         }
         self.end_graph(None);
         self.reader.sleep();
-        self.outlets.flush();
-        let numbers: Vec<u16> = self.outlets.ports().map(|(number, _)| number).collect();
+        self.port_set.flush();
+        let numbers: Vec<u16> = self.port_set.ports().map(|(number, _)| number).collect();
         for number in numbers {
-            let port = self.outlets.remove(number, DropReason::Shutdown);
+            let port = self.port_set.remove(number, DropReason::Shutdown);
             self.give_back(number, port);
         }
         self.counters.held.set(0);
@@ -380,13 +380,13 @@ impl Worker {
             counters: &self.counters,
             flow_seed: self.flow_seed,
             asks: &mut self.pending,
-            transmit: &mut self.outlets,
+            transmit: &mut self.port_set,
         });
     }
 
     fn held(&self) -> crate::element::Held {
         let mut held = self.graph.held();
-        held += self.outlets.queued();
+        held += self.port_set.queued();
         held
     }
 
@@ -402,7 +402,7 @@ impl Worker {
                 Ok(Command::AddPort(number, port)) => self.add_port(number, port),
                 Ok(Command::RemovePort(number)) => {
                     self.drain(number);
-                    let port = self.outlets.remove(number, DropReason::PortDown);
+                    let port = self.port_set.remove(number, DropReason::PortDown);
                     self.give_back(number, port);
                 }
                 Ok(Command::Replace(graph)) => self.replace(graph),
@@ -424,7 +424,7 @@ impl Worker {
                 self.counters.asks_lost.add(1);
             }
         }
-        while let Some((number, error, port)) = self.outlets.failed() {
+        while let Some((number, error, port)) = self.port_set.failed() {
             let _ = self.events.send(Event::PortFailed(number, error, port));
         }
     }
@@ -435,7 +435,7 @@ impl Worker {
         let mut timeout = if soon { SHORT_SLEEP } else { SLEEP };
         let fds = &mut self.fds;
         fds.clear();
-        for (_, port) in self.outlets.ports() {
+        for (_, port) in self.port_set.ports() {
             let before = fds.len();
             port.wait_fds(fds);
             if fds.len() == before {

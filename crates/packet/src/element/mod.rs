@@ -1,6 +1,7 @@
 //! The registry of elements: graphs, documents and conformance tests loop over its rows.
 
 pub(crate) mod allowance;
+mod api;
 mod arp_querier;
 mod arp_responder;
 mod check_ip_header;
@@ -52,7 +53,6 @@ mod redirect;
 mod reverse_path;
 mod route_lookup;
 mod sched;
-mod seam;
 mod set_ip_dscp;
 mod setting;
 mod setup;
@@ -67,7 +67,7 @@ mod urpf_check;
 mod vlan;
 mod waiting;
 
-pub use seam::{Context, Element, Held, Inputs, Transmit};
+pub use api::{Context, Element, Held, Inputs, Transmit};
 pub(crate) use setup::{Around, Devices, Kept, Shown};
 pub use setup::{Device, ElementClass, Exit, Made, Receives, Registry, Setup};
 

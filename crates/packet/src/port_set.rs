@@ -26,7 +26,7 @@ const TRIES: usize = 2;
 type Failed = (u16, DeviceError, Option<Box<dyn Port>>);
 
 /// The ports of one worker, by number.
-pub(crate) struct Outlets {
+pub(crate) struct PortSet {
     slots: Vec<Option<Slot>>,
     counters: Arc<WorkerCounters>,
     pool: Pool,
@@ -44,7 +44,7 @@ struct Slot {
     failed: Option<DeviceError>,
 }
 
-impl Outlets {
+impl PortSet {
     pub(crate) fn new(counters: Arc<WorkerCounters>, pool: Pool) -> Self {
         Self { slots: Vec::new(), counters, pool, now_ns: 0 }
     }
@@ -151,7 +151,7 @@ impl Outlets {
     }
 }
 
-impl Places for Outlets {
+impl Places for PortSet {
     #[inline(always)]
     fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason> {
         let at = usize::from(meta.note.egress_port());
@@ -166,7 +166,7 @@ impl Places for Outlets {
     }
 }
 
-impl Outlets {
+impl PortSet {
     /// Lets a packet in that does not simply join its queue, or returns why it cannot.
     #[cold]
     fn admit(&mut self, at: usize, meta: &Meta) -> Result<(), DropReason> {
@@ -179,7 +179,7 @@ impl Outlets {
     }
 }
 
-impl Transmit for Outlets {
+impl Transmit for PortSet {
     fn transmit(&mut self, batch: &mut Batch) {
         batch.distribute(self);
         for slot in self.slots.iter_mut().flatten() {

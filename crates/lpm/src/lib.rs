@@ -103,6 +103,7 @@ pub mod oracle;
 #[cfg(feature = "std")]
 pub mod readers;
 pub mod registry;
+pub mod rng;
 pub mod routes;
 pub mod simd;
 #[cfg(feature = "std")]
@@ -126,6 +127,7 @@ pub use next_hop_id::NextHopId;
 #[cfg(feature = "std")]
 pub use readers::{LpmReader, Pinned};
 pub use registry::{Rows, Unknown, find_v4, find_v6, v4, v6};
+pub use rng::Rng;
 pub use routes::{Hop, PrefixMap, RouteStore};
 pub use simd::Simd;
 pub use table::LpmTable;

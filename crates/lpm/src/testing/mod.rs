@@ -14,6 +14,7 @@ mod rig;
 mod streams;
 mod tables;
 
+pub use crate::rng::Rng;
 pub use agree::{Mismatch, Questions, agree};
 pub use changes::{set, toggle};
 pub use conform::{Check, EXPECTED_PANIC, checks, conformance};
@@ -23,44 +24,3 @@ pub use fuzz::{drive, random_input};
 pub use rig::{FailingMemory, HeldGrace, ReaderGrace, Rig, copy_regions};
 pub use streams::{Addresses, Stream, probes};
 pub use tables::{Shape, read_table, table};
-
-use crate::addr::Addr;
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): small, fast, and any seed will do.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// Starts a sequence.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    #[inline]
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `bound`, which is not 0.
-    #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "the product's top half is below `bound`")]
-    pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.word()) * bound as u128) >> 64) as usize
-    }
-
-    /// True in `percent` of 100 cases.
-    #[inline]
-    pub fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// Any address of the family.
-    #[inline]
-    pub fn addr<A: Addr>(&mut self) -> A {
-        A::from_u128(u128::from(self.word()) << 64 | u128::from(self.word()))
-    }
-}

@@ -1,4 +1,4 @@
-//! All that a route source can say, in one plain enum.
+//! Events of route sources, in one plain enum.
 //!
 //! Sources parse their own formats; from here on nothing knows where an event came from but by the
 //! number of its source. Interfaces are named by the kernel's index in the namespace we run in.
@@ -43,12 +43,12 @@ impl core::str::FromStr for Mac {
 pub struct MacError;
 
 impl Mac {
-    /// Of a group, or of all: no station has it.
+    /// Whether it is a multicast or broadcast address: no host has it.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// As a number, the first byte highest.
+    /// Its bits, the first byte highest.
     pub fn bits(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -74,7 +74,7 @@ impl AnyPrefix {
     /// `ADDR/LEN` of either family.
     ///
     /// # Errors
-    /// What is wrong with the text, as [`fingerpost_lpm::PrefixError`] says it.
+    /// [`fingerpost_lpm::PrefixError`] for invalid text.
     pub fn parse(text: &str) -> Result<Self, fingerpost_lpm::PrefixError> {
         if text.contains(':') { text.parse().map(Self::V6) } else { text.parse().map(Self::V4) }
     }
@@ -148,7 +148,40 @@ pub struct RouteKey {
 /// The kernel's main table, and the default everywhere.
 pub const MAIN_TABLE: u32 = 254;
 
-/// One way to leave: a gateway, a link, or both.
+/// Name of a table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TableId {
+    /// The route table of this number.
+    Routes(u32),
+    /// All paths of the route table of this number, for feasible source checks.
+    Paths(u32),
+}
+
+impl TableId {
+    /// Number of the route table.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Routes(number) | Self::Paths(number) => number,
+        }
+    }
+}
+
+impl From<u32> for TableId {
+    fn from(number: u32) -> Self {
+        Self::Routes(number)
+    }
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Routes(number) => write!(f, "{number}"),
+            Self::Paths(number) => write!(f, "{number} paths"),
+        }
+    }
+}
+
+/// One path of a route: a gateway, a link, or both.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Path {
     /// `None`: the destination itself is on the link. May be of the other family (RFC 8950).
@@ -162,11 +195,11 @@ pub struct Path {
 /// What happens to packets of a route.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
-    /// Leave by one way.
+    /// Leave by one path.
     Path(Path),
     /// Leave by one of several, by flow.
     Paths(Vec<Path>),
-    /// As the next-hop object of this id says; it may be announced later.
+    /// Follow the next-hop object of this id; it may be announced later.
     Object(u32),
     /// Ours: hand to the host.
     Local,
@@ -189,7 +222,7 @@ pub struct RouteUpdate {
     pub mtu: u16,
     /// Overrides the distance of the source.
     pub distance: Option<u8>,
-    /// Added to the ways of this key instead of replacing them (the kernel's IPv6 `append`).
+    /// Its paths are added to those of this key instead of replacing them (the kernel's IPv6 `append`).
     pub append: bool,
 }
 
@@ -212,7 +245,7 @@ pub struct NextHopUpdate {
 /// What a next-hop object does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ObjectTarget {
-    /// One way.
+    /// One path.
     Path(Path),
     /// Other objects with weights from 1; members may be announced later.
     Group(Vec<(u32, u32)>),
@@ -248,16 +281,16 @@ pub struct LinkState {
     pub master_kind: String,
     /// The loopback.
     pub loopback: bool,
-    /// Of a VLAN interface whose other half is in this namespace.
+    /// Tag of a VLAN interface whose parent is in this namespace.
     pub vlan: Option<VlanState>,
 }
 
 /// What a VLAN interface does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VlanState {
-    /// On which link.
+    /// Kernel index of the link.
     pub parent: u32,
-    /// What its tags say, 12 bits.
+    /// VLAN of its tags, 12 bits.
     pub id: u16,
     /// Their EtherType: 0x8100 (802.1Q) or 0x88a8 (802.1ad).
     pub protocol: u16,
@@ -268,11 +301,11 @@ pub struct VlanState {
 /// An address of the host: new or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AddressUpdate {
-    /// On which link.
+    /// Kernel index of the link.
     pub link: u32,
     /// The host's own address.
     pub addr: IpAddr,
-    /// Of the connected prefix, in bits.
+    /// Length of the connected prefix, in bits.
     pub prefix_len: u8,
     /// Set when the address was removed.
     pub gone: bool,
@@ -281,7 +314,7 @@ pub struct AddressUpdate {
 }
 
 impl AddressUpdate {
-    /// What is for the host itself by it: the address, and those that mean all stations of its subnet.
+    /// Addresses of packets for the host itself: this one, and the broadcast addresses of its subnet.
     pub fn local(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let broadcast = match self.addr {
             IpAddr::V4(addr) if self.prefix_len < 31 => {
@@ -297,26 +330,26 @@ impl AddressUpdate {
 /// A neighbor: new, changed or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighborUpdate {
-    /// On which link.
+    /// Kernel index of the link.
     pub link: u32,
     /// Its address.
     pub addr: IpAddr,
-    /// What is known of it.
+    /// Its state.
     pub state: NeighborState,
 }
 
-/// What is known of a neighbor.
+/// State of a neighbor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NeighborState {
-    /// Usable, and said by somebody: neither asked for nor ever confirmed.
+    /// Usable, and set by a user: neither resolved nor ever confirmed.
     Permanent(Mac),
     /// Usable, and known to be fresh (reachable, no ARP needed).
     Reachable(Mac),
     /// Usable, but the kernel wants it confirmed (stale, delay, probe).
     Stale(Mac),
-    /// Being asked for.
+    /// Its resolution is under way.
     Incomplete,
-    /// Did not answer.
+    /// It did not reply.
     Failed,
     /// The entry was removed.
     Gone,
@@ -332,13 +365,13 @@ impl NeighborState {
     }
 }
 
-/// Whether one station can have this address: it is of no group, no broadcast, and not the loopback's.
-pub fn is_station(addr: IpAddr) -> bool {
+/// Whether one host can have this address: no multicast, no broadcast, and not the loopback's.
+pub fn is_host(addr: IpAddr) -> bool {
     let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }
 
-/// All that a source can say.
+/// Event of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RouteEvent {
     /// A new route, or a replacement.
@@ -347,7 +380,7 @@ pub enum RouteEvent {
     Withdraw(RouteKey),
     /// A new next-hop object, or a replacement.
     NextHop(NextHopUpdate),
-    /// The object is gone, and with it every route that names it: the kernel does not say so.
+    /// The object is gone, and with it every route that names it: the kernel does not report those.
     NextHopGone(u32),
     /// A link.
     Link(LinkUpdate),
@@ -357,7 +390,7 @@ pub enum RouteEvent {
     Neighbor(NeighborUpdate),
     /// Everything up to here must become visible together.
     Commit(u64),
-    /// A full dump begins: what is not said again before `EndOfTable` is gone.
+    /// A full dump begins: what is not repeated before `EndOfTable` is gone.
     StartOfTable,
     /// A full dump or resync is complete.
     EndOfTable,
@@ -391,8 +424,8 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_broadcasts_are_no_stations() {
-        let is = |text: &str| is_station(text.parse().unwrap());
+    fn groups_and_broadcasts_are_no_hosts() {
+        let is = |text: &str| is_host(text.parse().unwrap());
         assert!(["10.0.0.1", "169.254.0.1", "fe80::1", "2001:db8::1"].into_iter().all(is));
         let not = ["0.0.0.0", "::", "127.0.0.1", "::1", "224.0.0.1", "ff02::1", "255.255.255.255"];
         assert!(!not.into_iter().any(is));

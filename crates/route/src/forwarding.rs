@@ -1,4 +1,4 @@
-//! All that a packet's way depends on, published as one value.
+//! All that forwarding of packets depends on, published as one value.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fingerpost_lpm::{Lookup, NextHopId};
 
-use crate::event::Mac;
+use crate::event::{Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
 
 /// What a worker pins for one batch.
@@ -69,8 +69,8 @@ impl Forwarding {
 /// The lookups of one route table.
 #[derive(Clone)]
 pub struct FibLookup {
-    /// The table's number.
-    pub table: u32,
+    /// Name of the table.
+    pub table: TableId,
     /// IPv4 lookup.
     pub v4: Arc<dyn Lookup<u32>>,
     /// IPv6 lookup.
@@ -96,7 +96,7 @@ impl PortTable {
         self.ports.get(usize::from(number))?.as_ref()
     }
 
-    /// The fib by which packets that come in by a port are forwarded.
+    /// The fib that forwards packets of an ingress port.
     #[inline]
     pub fn fib(&self, number: u16) -> u16 {
         self.port(number).map_or(0, |info| info.fib)
@@ -116,28 +116,28 @@ pub struct PortInfo {
     pub mtu: u16,
     /// Up, with carrier.
     pub up: bool,
-    /// The route table that its packets ask: 0 is the main one, see [`Forwarding::others`].
+    /// The fib that forwards its packets: 0 is the main table, see [`Forwarding::others`].
     pub fib: u16,
     /// Its IPv4 addresses with the length of their subnet, the primary one first.
     pub v4: Vec<(Ipv4Addr, u8)>,
     /// Its IPv6 addresses, link-local ones too.
     pub v6: Vec<(Ipv6Addr, u8)>,
-    /// Frames may come from senders on the same host that leave checksums unfilled (veth, TAP).
+    /// Its senders may be on the same host and leave partial checksums (veth, TAP).
     pub fill_checksums: bool,
     /// How the sources of its packets are checked, if they are.
     pub reverse_path: Option<ReversePath>,
     /// Sources of its packets are looked up in lists, which the packet path has ([`crate::Control::filter_sources`]).
     pub filtered: bool,
-    /// The fib of all paths, not of the best alone, that a feasible check asks ([`crate::Control::check_sources`]).
+    /// The fib of all paths, not of the best alone, for a feasible check ([`crate::Control::check_sources`]).
     pub paths: u16,
-    /// Senders of packets that leave by it again are told of the shorter way.
+    /// Senders of packets that leave by it again get ICMP redirects.
     pub redirects: bool,
 }
 
-/// What must be known of a packet's source by the routes (RFC 3704).
+/// Check of a packet's source by the routes (RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReversePath {
-    /// The best route to it leads out where the packet came in (2.2).
+    /// The best route to it leads out of the ingress port (2.2).
     Strict,
     /// One of the routes to it does, the best or not (2.3).
     Feasible,
@@ -146,11 +146,11 @@ pub enum ReversePath {
 }
 
 impl ReversePath {
-    /// Every one, with what people call it.
+    /// Every check, with its name.
     pub const ALL: [(Self, &'static str); 3] =
         [(Self::Strict, "strict"), (Self::Feasible, "feasible"), (Self::Loose, "loose")];
 
-    /// What people call it.
+    /// Its name in configuration and commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -166,19 +166,19 @@ impl fmt::Debug for Forwarding {
     }
 }
 
-/// What a worker asks of the control side: the link address of a neighbor. The answer is a changed
+/// Request of a worker to the control side: the link address of a neighbor. The result is a changed
 /// adjacency, or a host route with one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ResolveRequest {
     /// Packets wait at this unresolved adjacency.
     Adjacency(u32),
-    /// Packets wait for a station on the link of a port.
+    /// Packets wait for a host on the link of a port.
     Neighbor {
         /// The port, by number.
         port: u16,
-        /// The station.
+        /// Address of the host.
         addr: IpAddr,
-        /// The port that its packets came in by: pending resolutions are shared among these.
+        /// Ingress port of its packets: pending resolutions are shared among these.
         ingress: u16,
     },
 }

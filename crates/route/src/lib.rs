@@ -19,8 +19,8 @@ pub use control::{
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
-    NeighborUpdate, NextHopUpdate, ObjectTarget, Path, RouteEvent, RouteKey, RouteUpdate, Target,
-    VlanState,
+    NeighborUpdate, NextHopUpdate, ObjectTarget, Path, RouteEvent, RouteKey, RouteUpdate, TableId,
+    Target, VlanState,
 };
 pub use fib::{Publisher, Reader, Shared, Subscribe};
 pub use fingerpost_lpm::{KernelReader, MemoryMaker};

@@ -301,7 +301,7 @@ impl<'a> Builder<'a> {
         for &addr in &spec.addrs {
             let index = self.next_adjacency;
             self.next_adjacency += 1;
-            self.hops.set_station(index, Some(addr));
+            self.hops.set_neighbor(index, Some(addr));
             match &spec.mac {
                 Some(text) => self.hops.set_adjacency(
                     index,

@@ -187,7 +187,7 @@ mod tests {
         let mut bench = Bench::new(&main);
         let tables = other.forwarding();
         bench.forwarding.others =
-            [FibLookup { table: 7, v4: tables.v4.clone(), v6: tables.v6.clone() }].into();
+            [FibLookup { table: 7.into(), v4: tables.v4.clone(), v6: tables.v6.clone() }].into();
         let dsts = ["192.0.2.1", "192.0.2.1", "198.51.100.1", "198.51.100.1"];
         let frames = dsts.map(|dst| frame_v4("10.0.0.9", dst, 64, 17, &[]));
         let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));

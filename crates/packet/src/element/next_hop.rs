@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn senders_are_told_of_a_shorter_way_where_the_port_does_so() {
         let (mut world, hops) = world();
-        world.hops.set_station(7, Some([10, 0, 0, 254].into()));
+        world.hops.set_neighbor(7, Some([10, 0, 0, 254].into()));
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
         for redirects in [false, true] {
             world.ports.ports[0].as_mut().unwrap().redirects = redirects;

@@ -116,7 +116,7 @@ impl Redirects {
     ) -> Option<Packet> {
         let ports = &cx.forwarding.ports;
         let info = ports.port(meta.port)?;
-        let IpAddr::V4(target) = cx.forwarding.hops.station(index)? else { return None };
+        let IpAddr::V4(target) = cx.forwarding.hops.neighbor(index)? else { return None };
         let target = target.to_bits();
         let packet = frame.get(meta.network.into()..)?;
         let ip = Ip4::at(packet, 0)?;
@@ -165,7 +165,7 @@ impl Redirects {
         let hops = &cx.forwarding.hops;
         let ports = &cx.forwarding.ports;
         let info = ports.port(meta.port)?;
-        let IpAddr::V6(target) = hops.station(index)? else { return None };
+        let IpAddr::V6(target) = hops.neighbor(index)? else { return None };
         let target = target.to_bits();
         let packet = frame.get(meta.network.into()..)?;
         let ip = Ip6::at(packet, 0)?;

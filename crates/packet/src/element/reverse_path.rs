@@ -252,7 +252,7 @@ mod tests {
         );
         let mut forwarding = world.forwarding();
         let Forwarding { v4, v6, .. } = paths.forwarding();
-        forwarding.others = [FibLookup { table: 9, v4, v6 }].into();
+        forwarding.others = [FibLookup { table: 9.into(), v4, v6 }].into();
         let want = [false, false, true, false, false, false, false, false, true];
         assert_eq!(pass(forwarding.clone(), ReversePath::Feasible, &SOURCES), want);
         assert!(!pass(forwarding, ReversePath::Strict, &["10.2.0.1"])[0]);

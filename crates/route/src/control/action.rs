@@ -1,11 +1,11 @@
-//! RIB actions: what people and programs ask for, one by one, each with an answer.
+//! RIB actions: changes that users and programs request, one by one, each with a result.
 //!
 //! Source: FreeBSD's `rib_action` and `add_route_px` (sys/net/route/route_ctl.c): what an operation does
-//! depends on whether the route is there, and is told as what it did (add, change, delete). Differs: the
+//! depends on whether the route exists, and is reported by its effect (add, change, delete). Differs: the
 //! routes of other sources are no obstacle, as each source has a candidate of its own; only what follows
 //! from the host's own addresses is pinned, as interface routes are there.
 //!
-//! Events of sources take the other door ([`Control::handle`]): they say what is, in any order, and are
+//! Events of sources are handled elsewhere ([`Control::handle`]): they report what is, in any order, and are
 //! never refused for what was there before. Both end in the same two functions.
 //!
 //! | route | operation | outcome |
@@ -24,8 +24,11 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::NextHopId;
 
+use super::Control;
 use super::links::holds;
-use super::{Control, HOST, SourceId, tables};
+use super::resolver::resolver;
+use super::routes::key_of;
+use super::sources::{HOST, SourceId};
 use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::nexthop::{HopError, HopKey, NextHops};
 
@@ -58,7 +61,7 @@ impl Operation {
     pub const CHANGE: Self = Self { replace: true, ..Self::NONE };
 }
 
-/// What an action did, as its notification says it.
+/// Effect of an action, as in its notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Done {
     /// The route was not there before.
@@ -69,16 +72,16 @@ pub enum Done {
     Deleted,
 }
 
-/// What an action did.
+/// Result of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// In a word.
+    /// Kind of change.
     pub done: Done,
     /// Its next hop before; `NONE` when it was absent.
     pub old: NextHopId,
     /// Its next hop now; `NONE` when it is gone.
     pub new: NextHopId,
-    /// Number of the notification ([`Control::sequence`]).
+    /// Number of the notice ([`Control::sequence`]).
     pub sequence: u64,
 }
 
@@ -86,7 +89,7 @@ pub struct Outcome {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// Neither the route nor, for one that was named, the path.
+    /// There is no such route or, for one that was named, no such path.
     #[error("{0}: no such route")]
     NoRoute(AnyPrefix),
     /// The route has other paths, and not this one.
@@ -106,15 +109,12 @@ pub enum RouteError {
     /// The prefix follows from an address of the host.
     #[error("{0}: in use by an interface: it goes when the address goes")]
     InUse(AnyPrefix),
-    /// Packets to these destinations never ask a route table.
+    /// Packets to these destinations are not forwarded by a route table.
     #[error("{0}: link-local and multicast destinations are not routed")]
     NotRouted(AnyPrefix),
     /// See [`Control::add_table`].
     #[error("no room for another route table: there are 65,535")]
     TooManyTables,
-    /// The numbers from 4294901760 on are those of [`Control::check_sources`].
-    #[error("table {0} is kept for paths: take a lower number")]
-    ReservedTable(u32),
     /// The next hop leads nowhere, or cannot be held.
     #[error("{prefix}: {error}")]
     NextHop {
@@ -134,7 +134,6 @@ impl RouteError {
             Self::InUse(_) => "in-use",
             Self::NotRouted(_) => "not-routed",
             Self::TooManyTables => "too-many-tables",
-            Self::ReservedTable(_) => "reserved-table",
             Self::NextHop { error, .. } => error.code(),
         }
     }
@@ -157,7 +156,7 @@ impl Control {
     /// a new route is the link's, and one that is appended to or changed keeps its own. With `lifetime`
     /// the paths of `target` are taken away by the first commit after that time, and the route with the
     /// last of its paths, unless they were put anew; without one they stay. Paths that the operation
-    /// leaves alone end when they would have.
+    /// leaves alone keep their lifetime.
     ///
     /// # Errors
     /// [`RouteError`]; nothing was changed then.
@@ -176,7 +175,7 @@ impl Control {
         }
         let mut target = target.clone();
         self.settle_links(&key, &mut target);
-        let wanted = self.key_of(source, &target);
+        let wanted = key_of(source, &target);
         let present = self.present(source, &key);
         let hop = match present {
             None if self.pinned(&key) && !operation.force => {
@@ -200,12 +199,13 @@ impl Control {
         let mtu = mtu.unwrap_or(kept);
         let failed = |error| RouteError::NextHop { prefix, error };
         NextHops::check_mtu(mtu, prefix).map_err(failed)?;
-        let world = super::world(&self.links, &self.objects, &self.tables, &self.neighbors);
-        self.hops.check(&hop, Some((key.table, prefix)), &world).map_err(failed)?;
+        let resolver = resolver(&self.links, &self.objects, &self.tables, &self.neighbors);
+        self.hops.check(&hop, Some((key.table, prefix)), &resolver).map_err(failed)?;
         self.add_table(key.table)?;
         let new = self.try_insert(source, key, None, &hop, mtu).map_err(failed)?;
-        self.expire_at(source, key, &hop, &wanted, lifetime.map(|(after, now)| now + after));
-        self.hurry(&key);
+        let end = lifetime.map(|(after, now)| now + after);
+        self.expiry.change(source, key, &hop, &wanted, end);
+        self.force(&key);
         let done = if present.is_none() { Done::Added } else { Done::Changed };
         let old = present.unwrap_or(NextHopId::NONE);
         Ok(Outcome { done, old, new, sequence: self.sequence() })
@@ -239,7 +239,7 @@ impl Control {
                 have.into_iter().filter(|h| !named.iter().any(|path| same_path(h, path))).collect()
             }
         };
-        self.hurry(&key);
+        self.force(&key);
         if left.is_empty() {
             self.withdraw(source, &key);
             let sequence = self.sequence();
@@ -248,12 +248,12 @@ impl Control {
         let failed = |error| RouteError::NextHop { prefix, error };
         let (left, mtu) = (HopKey::of_paths(left), self.mtu_of(old));
         let new = self.try_insert(source, key, None, &left, mtu).map_err(failed)?;
-        self.keep_ends(source, &key, &left);
+        self.expiry.retain(source, &key, &left);
         Ok(Outcome { done: Done::Changed, old, new, sequence: self.sequence() })
     }
 
-    /// Who acts goes on in the belief that it works (FreeBSD's rule for static routes).
-    fn hurry(&mut self, key: &RouteKey) {
+    /// Makes the next commit apply the change: its user relies on it (FreeBSD's rule for static routes).
+    fn force(&mut self, key: &RouteKey) {
         if let Some(table) = self.tables.get_mut(key.table) {
             table.force(key.prefix);
         }
@@ -262,20 +262,19 @@ impl Control {
     /// The table of this number, made when there is none: its index among the fibs.
     ///
     /// # Errors
-    /// [`RouteError::TooManyTables`], [`RouteError::ReservedTable`].
+    /// [`RouteError::TooManyTables`].
     pub fn add_table(&mut self, number: u32) -> Result<u16, RouteError> {
         let known = self.tables.fib(number);
-        if known.is_none() && tables::is_of_paths(number) {
-            return Err(RouteError::ReservedTable(number));
-        }
         let fib = self.tables.add(number).ok_or(RouteError::TooManyTables)?;
-        // Readers learn of it at the next commit.
-        self.ports_changed |= known.is_none();
+        if known.is_none() {
+            // Readers get it at the next commit.
+            self.output.outdate();
+        }
         Ok(fib)
     }
 
-    /// In other tables than the main one a way leaves by the link whose subnet its gateway is in, as the
-    /// kernel says connected prefixes for the main table alone. A gateway in none is found by its route.
+    /// Sets the link of paths in other tables than the main one: the link whose subnet the gateway is in, as the
+    /// kernel reports connected prefixes for the main table alone. A gateway in none is resolved by its route.
     pub(super) fn settle_links(&self, key: &RouteKey, target: &mut Target) {
         let paths = match target {
             _ if key.table == MAIN_TABLE => return,
@@ -285,29 +284,15 @@ impl Control {
         };
         for path in paths.iter_mut().filter(|path| path.link.is_none()) {
             let Some(gateway) = path.gateway else { continue };
-            let near = self.addresses_of(key.table).find(|a| holds(a, gateway));
+            let near = self.links.addresses_of(key.table).find(|a| holds(a, gateway));
             path.link = near.map(|near| near.link);
         }
     }
 
-    pub(super) fn present(&self, source: SourceId, key: &RouteKey) -> Option<NextHopId> {
-        let table = self.tables.get(key.table)?;
-        Some(table.find(key.prefix, source.0, key.metric)?.hop)
-    }
-
     /// Whether the prefix follows from an address of the host.
     fn pinned(&self, key: &RouteKey) -> bool {
-        let of = self.tables.get(key.table).map(|table| table.of(key.prefix));
-        of.is_some_and(|of| of.iter().any(|candidate| candidate.source == HOST))
-    }
-
-    /// The paths of a next hop; none for one that is not made of paths.
-    pub(super) fn paths(&self, hop: NextHopId) -> Vec<Path> {
-        match self.hops.key(hop) {
-            Some(HopKey::Path(path)) => vec![*path],
-            Some(HopKey::Group(paths)) => paths.to_vec(),
-            _ => Vec::new(),
-        }
+        let table = self.tables.get(key.table);
+        table.is_some_and(|t| t.candidates(key.prefix).iter().any(|c| c.source == HOST.0))
     }
 
     fn appended(
@@ -322,7 +307,7 @@ impl Control {
             HopKey::Group(paths) => paths,
             _ => &[],
         };
-        // Only paths over gateways go together: the others say that the destination itself is there.
+        // Only paths over gateways form a group: the others have the destination itself on their link.
         let joins = |path: &Path| path.gateway.is_some();
         let known = |path: &Path| paths.iter().any(|have| same_path(have, path));
         if !new.iter().all(joins) || !paths.iter().all(joins) || new.iter().any(known) {

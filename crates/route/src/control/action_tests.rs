@@ -1,16 +1,19 @@
-//! Tables, actions, snapshots, notices and ends of routes, from outside.
+//! Tables, actions, snapshots, notices and lifetimes of routes, from outside.
 //!
 //! The cases of FreeBSD's test_rtsock_l3.c and test_rtsock_multipath.py are here in our words.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use fingerpost_lpm::Prefix;
 use proptest::prelude::*;
 
 use super::tests::{LEFT, Lab, RIGHT, lab, up, via};
 use super::*;
-use crate::event::{LinkUpdate, MAIN_TABLE};
+use crate::event::*;
 use crate::hops::ForwardingAction;
+use crate::nexthop::HopKey;
+use crate::rib::Candidate;
 
 const CUSTOMER: u32 = 100;
 
@@ -58,7 +61,7 @@ impl Desk {
         paths.iter().map(|w| (w.gateway.unwrap().to_string(), w.weight)).collect()
     }
     /// What happened since the last call, as `done prefix`.
-    fn said(&self, since: u64) -> Vec<(Done, String)> {
+    fn logged(&self, since: u64) -> Vec<(Done, String)> {
         let of = |notice: &Notice| match &notice.what {
             Happened::Route { done, key, .. } => Some((*done, key.prefix.to_string())),
             _ => None,
@@ -110,7 +113,11 @@ fn what_is_refused_changes_nothing() {
     let before = desk.lab.control.sequence();
     let refused: Vec<(&str, Target, &str)> = vec![
         ("2001:db8::/32", via("10.0.1.9"), "gateway-family"),
-        ("198.51.100.0/24", Target::Path(Path { gateway: None, link: None, weight: 1 }), "no-way"),
+        (
+            "198.51.100.0/24",
+            Target::Path(Path { gateway: None, link: None, weight: 1 }),
+            "empty-path",
+        ),
         (
             "198.51.100.0/24",
             Target::Path(Path { gateway: None, link: Some(77), weight: 1 }),
@@ -182,10 +189,10 @@ fn paths_come_and_go_in_every_order() {
                 let mut story = vec![changed; 7];
                 (story[0], story[6]) = ((Done::Added, p.clone()), (Done::Deleted, p));
                 story.truncate(7);
-                let said = desk.said(since);
-                assert_eq!(said.first(), story.first());
-                assert_eq!(said.last(), story.last());
-                assert_eq!(said.len(), 7, "3 appended, 1 changed, 3 deleted: {said:?}");
+                let log = desk.logged(since);
+                assert_eq!(log.first(), story.first());
+                assert_eq!(log.last(), story.last());
+                assert_eq!(log.len(), 7, "3 appended, 1 changed, 3 deleted: {log:?}");
             }
         }
     }
@@ -214,7 +221,7 @@ fn tables_know_nothing_of_each_other() {
     desk.lab.event(RouteEvent::Route(update.clone()));
     let own = RouteKey { table: 255, ..key };
     desk.lab.event(RouteEvent::Route(RouteUpdate { key: own, ..update.clone() }));
-    assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER]);
+    assert_eq!(desk.lab.control.tables(), [MAIN_TABLE, CUSTOMER].map(TableId::Routes));
     assert_eq!(desk.lab.control.candidates(CUSTOMER, key.prefix).len(), 1);
     desk.lab.event(RouteEvent::Withdraw(key));
     let target = via("10.0.2.9");
@@ -264,7 +271,7 @@ fn an_address_brings_its_routes_and_takes_them_along() {
         let since = desk.lab.control.sequence();
         desk.lab.address(LEFT, addr, len, false);
         let both = |done| [(done, own.to_owned()), (done, subnet.to_owned())];
-        assert_eq!(desk.said(since), both(Done::Added));
+        assert_eq!(desk.logged(since), both(Done::Added));
         let hop = |control: &Control, prefix: &str| {
             let of = control.candidates(MAIN_TABLE, AnyPrefix::parse(prefix).unwrap());
             control.next_hops().key(of[0].hop).cloned()
@@ -274,7 +281,7 @@ fn an_address_brings_its_routes_and_takes_them_along() {
         assert_eq!(hop(&desk.lab.control, subnet), Some(HopKey::Path(link)));
         let since = desk.lab.control.sequence();
         desk.lab.address(LEFT, addr, len, true);
-        assert_eq!(desk.said(since), both(Done::Deleted));
+        assert_eq!(desk.logged(since), both(Done::Deleted));
     }
 }
 
@@ -294,10 +301,10 @@ fn a_subnet_moves_to_the_interface_that_still_has_it() {
     assert_eq!(desk.lab.action("198.51.100.7"), ForwardingAction::Glean(right));
     assert_eq!(desk.lab.action("198.51.100.8"), ForwardingAction::Local);
     let moved = (Done::Changed, "198.51.100.0/24".to_owned());
-    assert!(desk.said(since).contains(&moved), "{:?}", desk.said(since));
+    assert!(desk.logged(since).contains(&moved), "{:?}", desk.logged(since));
 }
 
-/// test_routing_l3.py: a link with one station at the other end, and no address of ours on it.
+/// test_routing_l3.py: a link with one host at the other end, and no address of ours on it.
 #[test]
 fn a_route_over_a_link_without_addresses() {
     let mut desk = desk();
@@ -355,7 +362,7 @@ fn routes_end_when_their_time_has_come() {
     desk.lab.now = now + 3 * second;
     desk.lab.commit();
     assert_eq!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
-    assert_eq!(desk.said(since), [(Done::Deleted, P.to_owned())]);
+    assert_eq!(desk.logged(since), [(Done::Deleted, P.to_owned())]);
     let now = desk.lab.now;
     put(&mut desk, Operation::ADD, Some((second, now)));
     put(&mut desk, Operation::REPLACE, None);
@@ -372,9 +379,9 @@ fn path_for(desk: &mut Desk, op: Operation, gateway: &str, seconds: Option<u64>)
     desk.lab.control.put_route(desk.me, key, op, &via(gateway), None, life).unwrap()
 }
 
-/// test_rtnl_route.py: a member of a group ends, and the others go on.
+/// test_rtnl_route.py: a member of a group expires, and the others stay.
 #[test]
-fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
+fn a_path_that_expires_goes_alone_and_the_others_keep_their_flows() {
     let mut desk = desk();
     let [stays, first, second] = ["10.0.1.7", "10.0.2.8", "10.0.2.9"];
     path_for(&mut desk, Operation::ADD, stays, None);
@@ -423,14 +430,14 @@ fn a_path_that_ends_goes_alone_and_the_others_keep_their_flows() {
         );
     }
 
-    // The last two: a single way is left, and it has no end.
+    // The last two: a single path is left, and it has no end.
     desk.lab.now = start + Duration::from_secs(5);
     desk.lab.commit();
     assert!(flows(&mut desk).iter().all(|action| *action == action_stays));
     assert_eq!(desk.paths(P), [(stays.into(), 1)].into());
     assert_eq!(desk.lab.control.next_expiry(), None);
     let changed = (Done::Changed, P.to_owned());
-    assert_eq!(desk.said(since), [changed.clone(), changed]);
+    assert_eq!(desk.logged(since), [changed.clone(), changed]);
 }
 
 #[test]
@@ -447,12 +454,12 @@ fn paths_that_end_together_are_one_change_and_the_last_ones_take_the_route_along
     assert_eq!(desk.paths(P), [("10.0.1.7".into(), 1), ("10.0.2.8".into(), 2)].into());
     desk.lab.now += Duration::from_secs(2);
     desk.lab.commit();
-    assert_eq!(desk.said(since), [(Done::Changed, P.into()), (Done::Deleted, P.into())]);
+    assert_eq!(desk.logged(since), [(Done::Changed, P.into()), (Done::Deleted, P.into())]);
     assert_eq!(desk.lab.action("192.0.2.1"), ForwardingAction::NoRoute);
     assert_eq!(desk.lab.control.next_expiry(), None);
 }
 
-/// The end of a path is what was said of it last.
+/// A path has the lifetime that was set last.
 #[test]
 fn an_end_is_of_the_path_and_not_of_the_route() {
     let mut desk = desk();
@@ -483,7 +490,7 @@ fn an_end_is_of_the_path_and_not_of_the_route() {
     desk.delete(P, &named(c)).unwrap();
     path_for(&mut desk, Operation::APPEND, c, None);
     assert_eq!(ends(&desk), [None, None, Some(20)]);
-    // Replaced, only what was said now counts.
+    // A replaced route has the new lifetime alone.
     path_for(&mut desk, Operation::REPLACE, c, Some(40));
     assert_eq!((desk.paths(P).len(), ends(&desk)), (1, vec![Some(40)]));
     let blackhole = Target::Blackhole;
@@ -508,7 +515,7 @@ fn notices_are_numbered_and_can_be_resumed() {
     assert!(all.iter().map(|n| n.sequence).eq(since + 1..=desk.lab.control.sequence()));
     let routes =
         |of: &[Notice]| of.iter().filter(|n| matches!(n.what, Happened::Route { .. })).count();
-    assert_eq!(routes(&all), 2, "said again is no change");
+    assert_eq!(routes(&all), 2, "a repeated route is no change");
     assert!(all.iter().any(|n| matches!(n.what, Happened::Visible(_))));
     let Some(Notice { what: Happened::Route { done, old, new, best, .. }, sequence, .. }) =
         all.last()
@@ -527,7 +534,7 @@ fn notices_are_numbered_and_can_be_resumed() {
         desk.put(Operation::REPLACE, P, &target).unwrap();
     }
     let gap = desk.lab.control.notices(since).map(Iterator::count).unwrap_err();
-    assert_eq!(gap.asked, since);
+    assert_eq!(gap.wanted, since);
     let oldest = gap.oldest;
     let kept = desk.lab.control.notices(oldest - 1).unwrap().count();
     assert_eq!(kept, 65_536, "from the oldest on");
@@ -612,22 +619,22 @@ fn a_group_of_groups_is_refused_and_the_rest_stays() {
     assert!(kernel.last_refusal.contains("is a group itself"), "{}", kernel.last_refusal);
 }
 
-/// The same way, believed less: another route is the best now, and who follows is told.
+/// An equal path at a greater distance: another route is the best now, and there is a notice.
 #[test]
 fn a_change_of_distance_alone_is_a_change() {
     let mut desk = desk();
     let key = key_of(MAIN_TABLE, P);
-    let said = |desk: &mut Desk, distance| {
+    let log = |desk: &mut Desk, distance| {
         let since = desk.lab.control.sequence();
         let target = via("10.0.1.9");
         let update = RouteUpdate { distance: Some(distance), ..RouteUpdate::new(key, target) };
         desk.lab.event(RouteEvent::Route(update));
-        desk.said(since)
+        desk.logged(since)
     };
-    assert_eq!(said(&mut desk, 0), [(Done::Added, P.to_owned())]);
+    assert_eq!(log(&mut desk, 0), [(Done::Added, P.to_owned())]);
     desk.put(Operation::ADD, P, &via("10.0.2.9")).unwrap();
-    assert_eq!(said(&mut desk, 0), []);
-    assert_eq!(said(&mut desk, 200), [(Done::Changed, P.to_owned())]);
+    assert_eq!(log(&mut desk, 0), []);
+    assert_eq!(log(&mut desk, 200), [(Done::Changed, P.to_owned())]);
     desk.lab.commit();
     assert_eq!(desk.lab.adjacency("192.0.2.1").port, desk.lab.port("right"));
 }

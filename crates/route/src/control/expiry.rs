@@ -1,31 +1,32 @@
-//! Paths of routes that end by themselves (FreeBSD's temporal routes, RTV_EXPIRE).
+//! Lifetimes: paths of routes that end by themselves (FreeBSD's temporal routes, RTV_EXPIRE).
 //!
 //! Source: sys/net/route/nhop.h of FreeBSD's main branch, where the end belongs to the next hop, so that one
 //! member of a group ends alone (a router that RAs announced). Differs: here next hops are shared by routes
 //! that end at different times, so the end belongs to the path of a route.
 //!
 //! Few routes have an end, so it is kept beside the RIB: by time for finding what is due, by name for
-//! what is replaced before that. Cost: nothing for routes without one but a look at an empty map.
+//! what is replaced before that. Cost: nothing for routes without one but a test of an empty map.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Control, RouteError, SourceId};
+use super::sources::SourceId;
 use crate::event::{Path, RouteKey};
 use crate::nexthop::HopKey;
 
-/// When there is no room for the group that is left, it is tried again.
+/// Delay of the next attempt when there is no room for the group that is left.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Gateway and link of a path; `None` stands for the whole of a route without paths.
-type PathName = Option<(Option<IpAddr>, Option<u32>)>;
+pub(super) type PathName = Option<(Option<IpAddr>, Option<u32>)>;
 
-/// Of each source's route the ends of its paths.
+/// Ends of the paths of each source's route.
 type ByName = HashMap<(u16, RouteKey), Vec<(PathName, Instant)>>;
 
-fn name(path: &Path) -> PathName {
+/// Name of a path.
+pub(super) fn name(path: &Path) -> PathName {
     Some((path.gateway, path.link))
 }
 
@@ -36,12 +37,12 @@ fn names(of: &HopKey) -> Vec<PathName> {
     }
 }
 
-/// When paths of routes end, as it is at one moment.
+/// Ends of paths at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Ends(Arc<ByName>);
 
 impl Ends {
-    /// When this way of a source's route ends, if it does by itself; `None` asks for a route without ways.
+    /// End of a path of a source's route, if it has one; `None` names a route without paths.
     pub fn of(&self, source: u16, key: RouteKey, path: Option<&Path>) -> Option<Instant> {
         let wanted = path.and_then(name);
         let mut ends = self.0.get(&(source, key))?.iter();
@@ -49,21 +50,72 @@ impl Ends {
     }
 }
 
-/// When paths end.
+/// Ends of all paths that have one.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
-    /// Copied for a change only while somebody keeps an older state.
+    /// Copied for a change only while an older state is in use.
     by_name: Ends,
     by_time: BTreeSet<(Instant, u16, RouteKey, PathName)>,
 }
 
 impl Expiry {
-    /// Forgets when the paths of a route end.
+    /// Ends as of now.
+    pub(super) fn ends(&self) -> Ends {
+        self.by_name.clone()
+    }
+
+    /// The next end.
+    pub(super) fn next(&self) -> Option<Instant> {
+        Some(self.by_time.first()?.0)
+    }
+
+    /// Forgets the ends of a route's paths.
     pub(super) fn forget(&mut self, source: SourceId, key: &RouteKey) {
         self.keep(source, key, |_| false);
     }
 
-    /// Forgets when those paths of a route end for which `keep` does not hold.
+    /// Takes over a change of a route: its paths are `now`, and those of `set` end at `at` or (`None`)
+    /// never; other paths keep their ends.
+    pub(super) fn change(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        now: &HopKey,
+        set: &HopKey,
+        at: Option<Instant>,
+    ) {
+        if at.is_none() && self.by_name.0.is_empty() {
+            return;
+        }
+        let (have, set) = (names(now), names(set));
+        self.keep(source, &key, |path| have.contains(&path) && !set.contains(&path));
+        for path in set {
+            if let Some(at) = at {
+                self.set(source, key, path, at);
+            }
+        }
+    }
+
+    /// Forgets the ends of paths that are not in `left`.
+    pub(super) fn retain(&mut self, source: SourceId, key: &RouteKey, left: &HopKey) {
+        let have = names(left);
+        self.keep(source, key, |path| have.contains(&path));
+    }
+
+    /// Has the paths end again a little later, as their route could not be changed.
+    pub(super) fn retry(
+        &mut self,
+        source: SourceId,
+        key: RouteKey,
+        paths: Vec<PathName>,
+        now: Instant,
+    ) {
+        for path in paths {
+            self.set(source, key, path, now + RETRY);
+        }
+    }
+
+    /// Forgets the ends of those paths of a route for which `keep` does not hold.
     fn keep(&mut self, source: SourceId, key: &RouteKey, keep: impl Fn(PathName) -> bool) {
         if self.by_name.0.is_empty() {
             return;
@@ -81,82 +133,22 @@ impl Expiry {
         }
     }
 
-    /// Of a path that has no end so far.
+    /// Sets the end of a path that has none so far.
     fn set(&mut self, source: SourceId, key: RouteKey, path: PathName, at: Instant) {
         let by_name = Arc::make_mut(&mut self.by_name.0);
         by_name.entry((source.0, key)).or_default().push((path, at));
         self.by_time.insert((at, source.0, key, path));
     }
 
-    /// Takes all that is due of one route.
-    fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey, Vec<PathName>)> {
+    /// Takes the due paths of one route.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(SourceId, RouteKey, Vec<PathName>)> {
         let &(at, source, key, _) = self.by_time.first().filter(|(at, ..)| *at <= now)?;
         let ends = &self.by_name.0[&(source, key)];
         let due: Vec<PathName> =
             ends.iter().filter(|(_, end)| *end <= now).map(|&(path, _)| path).collect();
-        debug_assert!(ends.iter().any(|(_, end)| *end == at), "both say the same");
+        debug_assert!(ends.iter().any(|(_, end)| *end == at), "both indexes hold the same ends");
         let source = SourceId(source);
         self.keep(source, &key, |path| !due.contains(&path));
         Some((source, key, due))
-    }
-}
-
-impl Control {
-    /// The route is `now` what it is; of its paths those of `said` end at that time or (`None`) stay, and
-    /// the others end when they would have.
-    pub(super) fn expire_at(
-        &mut self,
-        source: SourceId,
-        key: RouteKey,
-        now: &HopKey,
-        said: &HopKey,
-        at: Option<Instant>,
-    ) {
-        if at.is_none() && self.expiry.by_name.0.is_empty() {
-            return;
-        }
-        let (have, said) = (names(now), names(said));
-        self.expiry.keep(source, &key, |path| have.contains(&path) && !said.contains(&path));
-        for path in said {
-            if let Some(at) = at {
-                self.expiry.set(source, key, path, at);
-            }
-        }
-    }
-
-    /// Paths of the route went, and `left` are there still.
-    pub(super) fn keep_ends(&mut self, source: SourceId, key: &RouteKey, left: &HopKey) {
-        let have = names(left);
-        self.expiry.keep(source, key, |path| have.contains(&path));
-    }
-
-    /// When routes end.
-    pub fn ends(&self) -> Ends {
-        self.expiry.by_name.clone()
-    }
-
-    /// When the next path of a route ends: a commit is due then.
-    pub fn next_expiry(&self) -> Option<Instant> {
-        Some(self.expiry.by_time.first()?.0)
-    }
-
-    /// Takes away what is due: of each route all of it by one change. Part of each commit.
-    pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((source, key, due)) = self.expiry.take_due(now) {
-            let Some(hop) = self.present(source, &key) else { continue };
-            let mut left = self.paths(hop);
-            left.retain(|path| !due.contains(&name(path)));
-            if left.is_empty() {
-                self.withdraw(source, &key);
-                continue;
-            }
-            let (left, mtu) = (HopKey::of_paths(left), self.mtu_of(hop));
-            if let Err(error) = self.try_insert(source, key, None, &left, mtu) {
-                self.refuse(source, &RouteError::NextHop { prefix: key.prefix, error });
-                for path in due {
-                    self.expiry.set(source, key, path, now + RETRY);
-                }
-            }
-        }
     }
 }

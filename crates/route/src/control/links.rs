@@ -1,222 +1,246 @@
-//! Links and the host's addresses: which ports there are, and what is ours.
+//! Links and the host's addresses: which ports there are, and which addresses are the host's own.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use fingerpost_lpm::{Addr, Prefix};
 
 use super::action::Done;
-use super::watch::Happened;
-use super::{Control, HOST, RouteError, SourceId};
-use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, Path, RouteKey};
-use crate::forwarding::{PortInfo, PortTable, ReversePath};
-use crate::nexthop::HopKey;
+use super::interfaces::Interfaces;
+use super::journal::Happened;
+use super::tables::Tables;
+use crate::event::{AddressUpdate, AnyPrefix, LinkState, TableId};
+use crate::forwarding::{PortInfo, PortTable};
 
-/// Kinds of devices whose other end is on the same host, so that senders leave checksums to a card
+/// Kinds of devices whose other end is on the same host, so that senders leave checksums to a NIC
 /// that does not exist.
-const CHECKSUMS_UNFILLED: &[&str] = &["veth", "tun", "tap", "macvlan", "macvtap", "ipvlan"];
-
-/// Metrics that tell the host's own routes apart: its addresses, and its connected prefixes.
-const OWN: u32 = 0;
-const CONNECTED: u32 = 1;
+const PARTIAL_CHECKSUMS: &[&str] = &["veth", "tun", "tap", "macvlan", "macvtap", "ipvlan"];
 
 /// A link and what is on it.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) port: u16,
-    /// Number of the route table that its packets ask, and that holds its own prefixes.
-    pub(super) table: u32,
-    pub(super) state: LinkState,
-    /// Not seen without carrier since its latest event ([`Control::set_carrier`]).
-    pub(super) carrier: bool,
-    pub(super) addresses: Vec<AddressUpdate>,
+    port: u16,
+    table: u32,
+    state: LinkState,
+    /// Not seen without carrier since its latest event ([`Links::set_carrier`]).
+    carrier: bool,
+    addresses: Vec<AddressUpdate>,
 }
 
-impl Control {
-    pub(super) fn link(&mut self, link: u32, state: LinkState) {
-        let mut turned = false;
-        if let Some(entry) = self.links.get_mut(&link) {
+impl Link {
+    /// Number of its port.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Number of the route table that forwards its packets, and that holds its own prefixes.
+    pub(super) fn table(&self) -> u32 {
+        self.table
+    }
+
+    pub(super) fn state(&self) -> &LinkState {
+        &self.state
+    }
+
+    /// Whether packets can leave by it.
+    pub(super) fn is_up(&self) -> bool {
+        self.state.up && self.carrier
+    }
+
+    /// The host's addresses on it.
+    pub(super) fn addresses(&self) -> &[AddressUpdate] {
+        &self.addresses
+    }
+}
+
+/// Change of a link's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LinkChange {
+    /// Kind of change, when a notice has it.
+    pub(super) done: Option<Done>,
+    /// It went up or down.
+    pub(super) turned: bool,
+}
+
+/// All links, by kernel index.
+#[derive(Debug)]
+pub(super) struct Links {
+    all: BTreeMap<u32, Link>,
+    next_port: u16,
+    settings: Interfaces,
+    address_changes: u64,
+    connected_from_addresses: bool,
+    /// Links that changed since the next hops that depend on them were resolved.
+    stale: BTreeSet<u32>,
+}
+
+impl Links {
+    /// No links. Connected routes follow from addresses where `connected_from_addresses` is set.
+    pub(super) fn new(connected_from_addresses: bool) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            next_port: 0,
+            settings: Interfaces::default(),
+            address_changes: 0,
+            connected_from_addresses,
+            stale: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn get(&self, link: u32) -> Option<&Link> {
+        self.all.get(&link)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Link)> {
+        self.all.iter().map(|(&link, entry)| (link, entry))
+    }
+
+    /// Kernel index of the link of a port.
+    pub(super) fn by_port(&self, port: u16) -> Option<u32> {
+        self.iter().find(|(_, entry)| entry.port == port).map(|(link, _)| link)
+    }
+
+    /// Link of this name.
+    pub(super) fn by_name(&self, name: &str) -> Option<(u32, &Link)> {
+        self.iter().find(|(_, entry)| entry.state.name == name)
+    }
+
+    /// Settings of interfaces.
+    pub(super) fn settings(&self) -> &Interfaces {
+        &self.settings
+    }
+
+    /// Settings of interfaces, to change them.
+    pub(super) fn settings_mut(&mut self) -> &mut Interfaces {
+        &mut self.settings
+    }
+
+    /// Whether connected routes follow from addresses; a source has them otherwise.
+    pub(super) fn connected_from_addresses(&self) -> bool {
+        self.connected_from_addresses
+    }
+
+    /// Sets the state of a link, which is new if there is none of this index; `None` when nothing changed.
+    pub(super) fn set(&mut self, link: u32, state: LinkState) -> Option<LinkChange> {
+        if let Some(entry) = self.all.get_mut(&link) {
             if entry.state == state && entry.carrier {
-                return;
+                return None;
             }
-            turned = entry.state.up != state.up;
+            self.stale.insert(link);
+            let turned = entry.state.up != state.up;
             let shown = |state: &LinkState| (state.name.clone(), state.up, state.mtu, state.mac);
             let changed = shown(&entry.state) != shown(&state);
             (entry.state, entry.carrier) = (state, true);
-            if changed {
-                self.note_link(Done::Changed, link);
-            }
-        } else {
-            let port = self.free_port();
-            let table = self.bindings.get(&state.name).copied().unwrap_or(MAIN_TABLE);
-            let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
-            self.links.insert(link, new);
-            self.note_link(Done::Added, link);
+            return Some(LinkChange { done: changed.then_some(Done::Changed), turned });
         }
-        self.ports_changed = true;
-        self.stale.link(link);
-        self.fill_link(link);
-        self.unsettle_link(link);
-        if turned {
-            self.tell_permanent(link);
+        self.stale.insert(link);
+        let (port, table) = (self.free_port(), self.settings.table(&state.name));
+        let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
+        self.all.insert(link, new);
+        Some(LinkChange { done: Some(Done::Added), turned: false })
+    }
+
+    /// Sets whether a link that is up has carrier; whether that changed.
+    pub(super) fn set_carrier(&mut self, link: u32, carrier: bool) -> bool {
+        let Some(entry) = self.all.get_mut(&link) else { return false };
+        if entry.carrier == carrier {
+            return false;
+        }
+        entry.carrier = carrier;
+        self.stale.insert(link);
+        true
+    }
+
+    /// Sets the route table of a link.
+    pub(super) fn set_table(&mut self, link: u32, table: u32) {
+        if let Some(entry) = self.all.get_mut(&link) {
+            entry.table = table;
         }
     }
 
-    /// What was seen of the carrier of a link that is up. A kernel that has much to flush says so only when that is done:
-    /// until the next event of the link one without carrier is as good as down.
-    pub fn set_carrier(&mut self, link: u32, carrier: bool) {
-        let Some(entry) = self.links.get_mut(&link) else { return };
-        if entry.carrier != carrier {
-            entry.carrier = carrier;
-            self.stale.link(link);
-            self.unsettle_link(link);
-        }
+    pub(super) fn remove(&mut self, link: u32) {
+        self.all.remove(&link);
+        self.stale.insert(link);
     }
 
-    /// Binds the interface of this name to a route table, which is made when there is none: packets that
-    /// come in by it are forwarded by that table, and its own addresses and prefixes go there.
-    ///
-    /// # Errors
-    /// [`RouteError::TooManyTables`].
-    pub fn bind_interface(&mut self, name: &str, table: u32) -> Result<(), RouteError> {
-        self.add_table(table)?;
-        self.bindings.insert(name.to_owned(), table);
-        if self.source_checks.get(name) == Some(&ReversePath::Feasible) {
-            self.keep_paths(table)?;
-        }
-        let bound = self.links.iter().find(|(_, entry)| entry.state.name == name);
-        let Some((&link, entry)) = bound.filter(|(_, entry)| entry.table != table) else {
-            return Ok(());
-        };
-        let addresses = entry.addresses.clone();
-        for &address in &addresses {
-            self.address(AddressUpdate { gone: true, ..address });
-        }
-        self.forget_neighbors(link);
-        self.links.get_mut(&link).expect("just seen").table = table;
-        // Those that users said stay, in the other table.
-        self.unsettle_link(link);
-        for address in addresses {
-            self.address(address);
-        }
-        self.ports_changed = true;
-        Ok(())
-    }
-
-    /// Whether senders of packets that leave by the interface of this name again are told of the shorter way, as they
-    /// are unless something else is said.
-    pub fn send_redirects(&mut self, name: &str, send: bool) {
-        if send {
-            self.without_redirects.remove(name);
-        } else {
-            self.without_redirects.insert(name.to_owned());
-        }
-        self.ports_changed = true;
-    }
-
-    pub(super) fn link_gone(&mut self, link: u32) {
-        let Some(entry) = self.links.get(&link) else { return };
-        for address in entry.addresses.clone() {
-            self.address(AddressUpdate { gone: true, ..address });
-        }
-        self.forget_neighbors(link);
-        self.forget_permanent(link);
-        self.note_link(Done::Deleted, link);
-        self.links.remove(&link);
-        self.ports_changed = true;
-        self.stale.link(link);
-    }
-
-    fn note_link(&mut self, done: Done, link: u32) {
-        let Some(Link { state, .. }) = self.links.get(&link) else { return };
-        let LinkState { name, up, mtu, mac, .. } = state;
+    /// Notice of a link.
+    pub(super) fn notice(&self, done: Done, link: u32) -> Option<Happened> {
+        let LinkState { name, up, mtu, mac, .. } = &self.all.get(&link)?.state;
         let (name, up, mtu, mac) = (name.as_str().into(), *up, *mtu, *mac);
-        self.notice(Happened::Link { done, link, name, up, mtu, mac });
+        Some(Happened::Link { done, link, name, up, mtu, mac })
     }
 
-    /// Numbers are reused as late as possible: a packet in flight may still name one.
-    fn free_port(&mut self) -> u16 {
-        loop {
-            let port = self.next_port;
-            self.next_port = self.next_port.wrapping_add(1) % (u16::MAX - 1);
-            if self.links.values().all(|entry| entry.port != port) {
-                return port;
-            }
-        }
-    }
-
-    pub(super) fn address(&mut self, update: AddressUpdate) {
-        let Some(entry) = self.links.get_mut(&update.link) else { return };
+    /// Adds, replaces or removes an address; whether that is a change.
+    pub(super) fn set_address(&mut self, update: AddressUpdate) -> bool {
+        let Some(entry) = self.all.get_mut(&update.link) else { return false };
         let known = entry.addresses.iter().position(|a| a.addr == update.addr);
         match (known, update.gone) {
-            (None, true) => return,
+            (None, true) => return false,
             (Some(at), true) => {
                 entry.addresses.remove(at);
             }
             (Some(at), false) => entry.addresses[at] = update,
             (None, false) => entry.addresses.push(update),
         }
-        let table = entry.table;
-        self.ports_changed = true;
         self.address_changes += 1;
-        // An address or prefix can be on several links of a table: it goes with the last one.
-        let same = |a: &&AddressUpdate| a.addr == update.addr;
-        let local = self.addresses_of(table).find(same).map(|_| HopKey::Local);
-        self.host_route(table, host_prefix(update.addr), OWN, local.as_ref());
-        // Of other tables the kernel is not asked.
-        if !self.connected_from_addresses && table == MAIN_TABLE {
-            return;
-        }
-        let connected = connected_prefix(&update);
-        let same = |a: &&AddressUpdate| connected_prefix(a) == connected;
-        let link = self.addresses_of(table).find(same).map(|a| a.link);
-        let key =
-            link.map(|link| HopKey::Path(Path { gateway: None, link: Some(link), weight: 1 }));
-        self.host_route(table, connected, CONNECTED, key.as_ref());
+        true
     }
 
-    /// Counts changes of the host's own addresses, for who follows [`Control::local_addresses`].
-    pub fn address_changes(&self) -> u64 {
+    /// Number of changes of addresses so far.
+    pub(super) fn address_changes(&self) -> u64 {
         self.address_changes
     }
 
-    /// What is for the host itself: its addresses, and those that mean all stations of a subnet of theirs. They are
-    /// as the last event left them, whatever readers see yet.
-    pub fn local_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses().flat_map(AddressUpdate::local)
-    }
-
+    /// The host's addresses on links of a route table.
     pub(super) fn addresses_of(&self, table: u32) -> impl Iterator<Item = &AddressUpdate> {
-        let links = self.links.values().filter(move |entry| entry.table == table);
+        let links = self.all.values().filter(move |entry| entry.table == table);
         links.flat_map(|entry| &entry.addresses)
     }
 
-    fn host_route(&mut self, table: u32, prefix: AnyPrefix, metric: u32, hop: Option<&HopKey>) {
-        if !super::forwarded(prefix) {
-            return;
-        }
-        let key = RouteKey { table, prefix, metric };
-        match hop {
-            Some(hop) => self.insert(SourceId(HOST), key, hop, 0),
-            None => self.withdraw(SourceId(HOST), &key),
+    /// The host's addresses on all links.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &AddressUpdate> {
+        self.all.values().flat_map(|entry| &entry.addresses)
+    }
+
+    /// Whether links changed since the next hops that depend on them were resolved.
+    pub(super) fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Links that changed since the last call.
+    pub(super) fn take_stale(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// A port number that is free. Numbers are reused as late as possible: a packet in flight may still have one.
+    fn free_port(&mut self) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = self.next_port.wrapping_add(1) % (u16::MAX - 1);
+            if self.all.values().all(|entry| entry.port != port) {
+                return port;
+            }
         }
     }
 
     /// The ports as readers need them.
-    pub(super) fn port_table(&self) -> PortTable {
+    pub(super) fn port_table(&self, tables: &Tables) -> PortTable {
+        let interfaces = &self.settings;
         let mut table = PortTable::default();
-        for (&link, entry) in &self.links {
+        for (link, entry) in self.iter() {
+            let name = &entry.state.name;
             let mut info = PortInfo {
-                name: entry.state.name.clone(),
+                name: name.clone(),
                 link,
                 mac: entry.state.mac,
                 mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
                 up: entry.state.up,
-                fib: self.tables.fib(entry.table).unwrap_or(0),
-                fill_checksums: CHECKSUMS_UNFILLED.contains(&entry.state.kind.as_str()),
-                redirects: !self.without_redirects.contains(&entry.state.name),
-                reverse_path: self.source_checks.get(&entry.state.name).copied(),
-                filtered: self.filtered.has(&entry.state.name),
-                paths: self.paths_of(entry.table).and_then(|n| self.tables.fib(n)).unwrap_or(0),
+                fib: tables.fib(entry.table).unwrap_or(0),
+                fill_checksums: PARTIAL_CHECKSUMS.contains(&entry.state.kind.as_str()),
+                redirects: interfaces.sends_redirects(name),
+                reverse_path: interfaces.source_check(name),
+                filtered: interfaces.is_filtered(name),
+                paths: tables.fib(TableId::Paths(entry.table)).unwrap_or(0),
                 ..PortInfo::default()
             };
             let (first, second): (Vec<&AddressUpdate>, Vec<_>) =
@@ -253,6 +277,7 @@ impl Control {
     }
 }
 
+/// The prefix of one address.
 pub(super) fn host_prefix(addr: IpAddr) -> AnyPrefix {
     match addr {
         IpAddr::V4(addr) => AnyPrefix::V4(Prefix::host(addr.to_bits())),
@@ -260,7 +285,8 @@ pub(super) fn host_prefix(addr: IpAddr) -> AnyPrefix {
     }
 }
 
-fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
+/// The connected prefix of a host's address.
+pub(super) fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
     let len = address.prefix_len;
     match address.addr {
         IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
@@ -268,7 +294,7 @@ fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
     }
 }
 
-/// Whether `addr` means all stations of the subnet of a host's address.
+/// Whether `addr` is a broadcast address of the connected prefix of a host's address.
 pub(super) fn is_broadcast(address: &AddressUpdate, addr: IpAddr) -> bool {
     match (connected_prefix(address), addr) {
         (AnyPrefix::V4(p), IpAddr::V4(a)) if p.len() < 31 => {
@@ -278,7 +304,7 @@ pub(super) fn is_broadcast(address: &AddressUpdate, addr: IpAddr) -> bool {
     }
 }
 
-/// Whether `addr` is in the subnet of a host's address.
+/// Whether `addr` is in the connected prefix of a host's address.
 pub(super) fn holds(address: &AddressUpdate, addr: IpAddr) -> bool {
     match (connected_prefix(address), addr) {
         (AnyPrefix::V4(p), IpAddr::V4(a)) => p.contains(a.to_bits()),

@@ -1,8 +1,10 @@
 //! The MTU of a route, as far as the adjacencies that packets leave by.
 
+use std::net::IpAddr;
+
 use super::tests::{Lab, RIGHT, lab, mac, up, via};
 use super::*;
-use crate::event::{LinkUpdate, MAIN_TABLE, Mac};
+use crate::event::*;
 use crate::hops::ForwardingAction;
 
 const P: &str = "192.0.2.0/24";
@@ -26,7 +28,7 @@ impl Lab {
     }
 }
 
-/// With neighbors by which packets can leave.
+/// A lab with neighbors by which packets can leave.
 fn ready() -> Lab {
     let mut lab = lab();
     for addr in ["10.0.2.8", "10.0.2.9", "2001:db8:2::9"] {
@@ -66,7 +68,7 @@ fn what_does_not_fit_the_path_to_a_gateway_does_not_fit_the_route() {
 }
 
 #[test]
-fn stations_have_the_mtu_of_their_connected_route() {
+fn hosts_have_the_mtu_of_their_connected_route() {
     let mut lab = ready();
     let connected = Target::Path(Path { gateway: None, link: Some(RIGHT), weight: 1 });
     lab.neighbor(RIGHT, "10.9.0.7", NeighborState::Reachable(mac(7)));
@@ -130,8 +132,8 @@ fn a_change_keeps_it_and_a_replacement_does_not() {
     let Target::Path(gone) = a else { unreachable!() };
     lab.control.delete_route(me, key(P), &Paths::Named(vec![gone])).unwrap();
     lab.commit();
-    assert_eq!(lab.mtu("192.0.2.1"), 1000, "one way fewer");
-    // The last but one notice tells of another MTU alone.
+    assert_eq!(lab.mtu("192.0.2.1"), 1000, "one path fewer");
+    // The last but one notice has another MTU alone.
     let told: Vec<(u16, u16)> = (lab.control.notices(since).unwrap())
         .filter_map(|notice| match &notice.what {
             Happened::Route { mtus, key: told, .. } if *told == key(P) => Some(*mtus),
@@ -167,7 +169,7 @@ fn another_mtu_moves_no_flow() {
         };
         (0..256).map(of).collect()
     };
-    // Not as they would lie from the beginning: one way came later.
+    // Not as they would lie from the beginning: one path came later.
     lab.route_of(P, Target::Paths(paths[1..].to_vec()), 0);
     lab.route_of(P, Target::Paths(paths.clone()), 0);
     let before = flows(&mut lab);

@@ -3,14 +3,16 @@
 //! The six cases of FreeBSD's test_rtsock_lladdr.c are here under their names: entries of IPv4, global and
 //! link-local IPv6, added and deleted. There the kernel's message is looked at; here also where packets go.
 
+use std::net::IpAddr;
+
 use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
 use super::*;
-use crate::event::{LinkUpdate, Mac};
+use crate::event::*;
 use crate::forwarding::ResolveRequest;
 use crate::hops::Adjacency;
 use crate::hops::ForwardingAction;
 
-/// On the right link: a station, and one that only routes can name.
+/// Two neighbors on the right link: one in its subnet, and one that only routes can name.
 const V4: &str = "10.0.2.2";
 const V6_GLOBAL: &str = "2001:db8:2::4242:4242";
 const V6_LOCAL: &str = "fe80::4242:4242";
@@ -23,9 +25,9 @@ fn over_right(gateway: &str) -> Target {
     Target::Path(Path { gateway: Some(addr(gateway)), link: Some(RIGHT), weight: 1 })
 }
 
-/// What was said of neighbors behind `since`: what happened, to whom, where it is, and whether packets go
+/// Notices of neighbors after `since`: change, address, link address, and whether packets go
 /// there.
-fn told(lab: &Lab, since: u64) -> Vec<(Done, String, Mac, bool)> {
+fn notices(lab: &Lab, since: u64) -> Vec<(Done, String, Mac, bool)> {
     let of = |notice: &Notice| match &notice.what {
         Happened::Neighbor { done, interface, addr, mac, up } => {
             Some((*done, format!("{addr} {interface}"), *mac, *up))
@@ -61,14 +63,14 @@ fn routed(gateway: &str, destination: &str) -> Lab {
     lab
 }
 
-/// The entry is added: it is told, routes over it are complete at once, the station by itself with the
-/// next commit where it is in the subnet of the link, and the kernel is not asked for it.
+/// The entry is added: there is a notice, routes over it are complete at once, the host route with the
+/// next commit where it is in the subnet of the link, and the kernel gets no request.
 fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     let mut lab = routed(gateway, destination);
     let since = lab.control.sequence();
     lab.add(RIGHT, gateway, mac(7)).unwrap();
     let want = [(Done::Added, format!("{gateway} right"), mac(7), true)];
-    assert_eq!(told(&lab, since), want);
+    assert_eq!(notices(&lab, since), want);
     let right = Adjacency {
         dst: mac(7),
         src: up("right").mac.unwrap(),
@@ -85,8 +87,8 @@ fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     let ForwardingAction::Adjacency(index) = lab.action(destination) else {
         panic!("not an adjacency")
     };
-    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
-    lab.control.ask(
+    lab.control.resolve(ResolveRequest::Adjacency(index), lab.now);
+    lab.control.resolve(
         ResolveRequest::Neighbor { port: right.port, addr: addr(gateway), ingress: 0 },
         lab.now,
     );
@@ -96,13 +98,13 @@ fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     lab
 }
 
-/// And deleted: it is told, and packets wait for the kernel's answer as if it had never been.
+/// And deleted: there is a notice, and packets wait for the kernel's reply as if it had never been.
 fn deleted(gateway: &str, destination: &str, on_link: bool) {
     let mut lab = added(gateway, destination, on_link);
     let since = lab.control.sequence();
     assert_eq!(lab.delete(RIGHT, gateway), Ok(mac(7)));
     let want = [(Done::Deleted, format!("{gateway} right"), mac(7), true)];
-    assert_eq!(told(&lab, since), want);
+    assert_eq!(notices(&lab, since), want);
     assert!(!lab.adjacency(destination).resolved(), "at once");
     lab.commit();
     if on_link {
@@ -112,7 +114,7 @@ fn deleted(gateway: &str, destination: &str, on_link: bool) {
     let ForwardingAction::Adjacency(index) = lab.action(destination) else {
         panic!("not an adjacency")
     };
-    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
+    lab.control.resolve(ResolveRequest::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: addr(gateway) };
     assert_eq!(lab.control.take_requests(), [want]);
     assert_eq!(lab.delete(RIGHT, gateway).unwrap_err().code(), "no-such-neighbor", "twice");
@@ -159,14 +161,17 @@ fn one_that_exists_is_replaced_and_not_added_again() {
         assert_eq!(again.to_string(), words);
         assert_eq!(lab.adjacency(destination).dst, mac(7));
         assert_eq!(lab.replace(RIGHT, gateway, mac(7)), Ok(Done::Changed));
-        assert_eq!(lab.control.sequence(), since, "said again: nothing happened");
+        assert_eq!(lab.control.sequence(), since, "set again: nothing happened");
         assert_eq!(lab.replace(RIGHT, gateway, mac(8)), Ok(Done::Changed));
-        assert_eq!(told(&lab, since), [(Done::Changed, format!("{gateway} right"), mac(8), true)]);
+        assert_eq!(
+            notices(&lab, since),
+            [(Done::Changed, format!("{gateway} right"), mac(8), true)]
+        );
         assert_eq!(lab.adjacency(destination).dst, mac(8), "at once");
-        assert_eq!(lab.adjacency(gateway).dst, mac(8), "the station by itself, too");
+        assert_eq!(lab.adjacency(gateway).dst, mac(8), "the host route, too");
         lab.delete(RIGHT, gateway).unwrap();
         assert_eq!(lab.replace(RIGHT, gateway, mac(9)), Ok(Done::Added));
-        // Another link's station of the same address is another one.
+        // A host of that address on another link is another one.
         lab.add(LEFT, gateway, mac(1)).unwrap();
         assert_eq!(lab.delete(LEFT, gateway), Ok(mac(1)));
         assert_eq!(lab.adjacency(destination).dst, mac(9));
@@ -174,7 +179,7 @@ fn one_that_exists_is_replaced_and_not_added_again() {
 }
 
 #[test]
-fn what_a_user_said_holds_before_what_the_kernel_learns() {
+fn a_user_s_neighbor_wins_over_the_kernel_s() {
     let mut lab = routed(V4, "192.0.2.1");
     lab.neighbor(RIGHT, V4, NeighborState::Reachable(mac(1)));
     lab.commit();
@@ -199,7 +204,7 @@ fn what_a_user_said_holds_before_what_the_kernel_learns() {
     assert_eq!(lab.state(V4), Some((NeighborState::Stale(mac(3)), false)));
     let learned = lab.delete(RIGHT, V4).unwrap_err();
     assert!(learned.to_string().contains("the kernel's own"), "{learned}");
-    // A silent gateway is asked for no more once somebody says where it is.
+    // There is no request for a silent gateway once a user has set it.
     lab.neighbor(RIGHT, V4, NeighborState::Failed);
     lab.add(RIGHT, V4, mac(8)).unwrap();
     lab.now += Duration::from_secs(6);
@@ -209,11 +214,11 @@ fn what_a_user_said_holds_before_what_the_kernel_learns() {
 }
 
 #[test]
-fn packets_that_wait_for_an_answer_get_what_a_user_says() {
+fn packets_that_wait_for_a_reply_get_a_user_s_neighbor() {
     let mut lab = lab();
     lab.commit();
     let port = lab.port("right");
-    lab.control.ask(ResolveRequest::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
+    lab.control.resolve(ResolveRequest::Neighbor { port, addr: addr(V4), ingress: 0 }, lab.now);
     lab.commit();
     assert_eq!(lab.action(V4), ForwardingAction::Glean(port));
     lab.add(RIGHT, V4, mac(7)).unwrap();
@@ -240,7 +245,7 @@ fn a_link_that_goes_down_suspends_them_and_one_that_vanishes_takes_them_along() 
     let since = lab.control.sequence();
     lab.link(RIGHT, LinkState { up: false, ..up("right") });
     lab.commit();
-    assert_eq!(told(&lab, since), both(Done::Changed, false));
+    assert_eq!(notices(&lab, since), both(Done::Changed, false));
     assert!(
         !matches!(lab.action("192.0.2.1"), ForwardingAction::Adjacency(_)),
         "{:?}",
@@ -248,21 +253,21 @@ fn a_link_that_goes_down_suspends_them_and_one_that_vanishes_takes_them_along() 
     );
     assert!(!matches!(lab.action(V4), ForwardingAction::Adjacency(_)), "{:?}", lab.action(V4));
     assert_eq!(lab.state(V4), Some((NeighborState::Permanent(mac(7)), true)), "it stays");
-    // What is said of a link that is down counts when it is up.
+    // A neighbor set on a link that is down counts when it is up.
     lab.replace(RIGHT, V4, mac(6)).unwrap();
     lab.replace(RIGHT, V4, mac(7)).unwrap();
     let since = lab.control.sequence();
     // The same again, and another size of packets: it did not turn.
     lab.link(RIGHT, LinkState { up: false, mtu: 1400, ..up("right") });
-    assert_eq!(told(&lab, since), []);
+    assert_eq!(notices(&lab, since), []);
     lab.link(RIGHT, up("right"));
     lab.commit();
-    assert_eq!(told(&lab, since), both(Done::Changed, true));
+    assert_eq!(notices(&lab, since), both(Done::Changed, true));
     assert_eq!((lab.adjacency("192.0.2.1").dst, lab.adjacency(V4).dst), (mac(7), mac(7)));
     let since = lab.control.sequence();
     lab.event(RouteEvent::Link(LinkUpdate { link: RIGHT, state: None }));
     lab.commit();
-    assert_eq!(told(&lab, since), both(Done::Deleted, true));
+    assert_eq!(notices(&lab, since), both(Done::Deleted, true));
     assert_eq!((lab.state(V4), lab.state(V6_LOCAL)), (None, None));
     // A link of the same number later is another one.
     lab.link(RIGHT, up("right"));
@@ -290,7 +295,7 @@ fn a_resync_an_address_set_anew_and_another_table_leave_them() {
     assert_eq!(
         lab.action(V4),
         ForwardingAction::NoRoute,
-        "the subnet is gone, and nothing leads to the station"
+        "the subnet is gone, and nothing leads to the host"
     );
     lab.address(RIGHT, "10.0.2.1", 24, false);
     lab.commit();
@@ -301,11 +306,11 @@ fn a_resync_an_address_set_anew_and_another_table_leave_them() {
     let of = |control: &Control, table| control.candidates(table, host).len();
     assert_eq!((of(&lab.control, 100), of(&lab.control, crate::event::MAIN_TABLE)), (1, 0));
     assert_eq!(lab.state(V4), Some((NeighborState::Permanent(mac(7)), true)));
-    assert_eq!(told(&lab, since), [], "nothing happened to it");
+    assert_eq!(notices(&lab, since), [], "nothing happened to it");
 }
 
 #[test]
-fn a_station_yields_to_routes_that_lead_elsewhere() {
+fn a_host_route_yields_to_routes_that_lead_elsewhere() {
     let mut lab = added(V4, "192.0.2.1", true);
     lab.route("10.0.2.0/28", via("10.0.1.7"));
     lab.commit();
@@ -323,7 +328,7 @@ fn a_station_yields_to_routes_that_lead_elsewhere() {
 }
 
 #[test]
-fn what_can_be_no_neighbor_is_refused_where_it_is_said() {
+fn what_can_be_no_neighbor_is_refused_when_it_is_set() {
     let mut lab = added(V4, "192.0.2.1", true);
     lab.link(9, LinkState { mac: None, kind: "wireguard".into(), ..up("tunnel") });
     lab.commit();
@@ -337,27 +342,27 @@ fn what_can_be_no_neighbor_is_refused_where_it_is_said() {
         (RIGHT, "10.0.1.1", mac(8), "own-address", "10.0.1.1 is this host's own"),
         (RIGHT, "2001:db8:2::1", mac(8), "own-address", "2001:db8:2::1 is this host's own"),
         (RIGHT, "::ffff:10.0.2.9", mac(8), "wrong-family", "write 10.0.2.9"),
-        (RIGHT, "10.0.2.255", mac(8), "not-a-station", "10.0.2.255 is no address of a station"),
-        (RIGHT, "10.0.2.0", mac(8), "not-a-station", "no group, broadcast"),
-        (RIGHT, "224.0.0.5", mac(8), "not-a-station", "no group, broadcast"),
-        (RIGHT, "ff02::1", mac(8), "not-a-station", "no group, broadcast"),
-        (RIGHT, "::", mac(8), "not-a-station", "no group, broadcast"),
-        (RIGHT, "127.0.0.1", mac(8), "not-a-station", "no group, broadcast"),
+        (RIGHT, "10.0.2.255", mac(8), "not-a-host", "10.0.2.255 is no address of a host"),
+        (RIGHT, "10.0.2.0", mac(8), "not-a-host", "no group, broadcast"),
+        (RIGHT, "224.0.0.5", mac(8), "not-a-host", "no group, broadcast"),
+        (RIGHT, "ff02::1", mac(8), "not-a-host", "no group, broadcast"),
+        (RIGHT, "::", mac(8), "not-a-host", "no group, broadcast"),
+        (RIGHT, "127.0.0.1", mac(8), "not-a-host", "no group, broadcast"),
         (
             RIGHT,
             "10.0.2.9",
             group,
-            "not-a-station-mac",
+            "not-a-host-mac",
             "is a group's: the link address of one card is needed",
         ),
         (
             RIGHT,
             "10.0.2.9",
             Mac([0xff; 6]),
-            "not-a-station-mac",
+            "not-a-host-mac",
             "is a group's: the link address of one card is needed",
         ),
-        (RIGHT, "10.0.2.9", Mac([0; 6]), "not-a-station-mac", "is all zero"),
+        (RIGHT, "10.0.2.9", Mac([0; 6]), "not-a-host-mac", "is all zero"),
     ] {
         let added = lab.add(link, text, mac).unwrap_err();
         assert_eq!(added.code(), code, "{text}: {added}");

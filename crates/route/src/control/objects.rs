@@ -1,13 +1,12 @@
 //! Next-hop objects of all sources: what each leads to, and since when.
 //!
 //! Source: the kernel's next-hop objects (net/ipv4/nexthop.c), which routes name by number. A route keeps nothing but
-//! that number, so what it leads to is looked up here by who shows it.
+//! that number, so its paths are looked up here whenever it is shown.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::Control;
 use super::action::Done;
-use super::watch::Happened;
+use super::journal::{Happened, Journal};
 use crate::event::{ObjectTarget, Path};
 use crate::nexthop::NextHops;
 
@@ -21,9 +20,13 @@ struct Object {
 
 /// The next-hop objects of all sources.
 #[derive(Debug, Default)]
-pub(super) struct Objects(HashMap<(u16, u32), Object>);
+pub(super) struct Objects {
+    all: HashMap<(u16, u32), Object>,
+    /// Objects that changed since the next hops that depend on them were resolved.
+    stale: BTreeSet<(u16, u32)>,
+}
 
-/// What a next-hop object leads to, its members included.
+/// A next-hop object with the paths that it leads to, its members included.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectView {
     /// It has members: its source made it a group.
@@ -47,17 +50,17 @@ pub struct ObjectPath {
 
 impl Objects {
     pub(super) fn get(&self, source: u16, id: u32) -> Option<&ObjectTarget> {
-        self.0.get(&(source, id)).map(|object| &object.target)
+        self.all.get(&(source, id)).map(|object| &object.target)
     }
 
     /// The source's objects that are not in `seen`.
     pub(super) fn missing(&self, source: u16, seen: &HashSet<u32>) -> Vec<u32> {
-        self.0.keys().filter(|(s, id)| *s == source && !seen.contains(id)).map(|k| k.1).collect()
+        self.all.keys().filter(|(s, id)| *s == source && !seen.contains(id)).map(|k| k.1).collect()
     }
 
     /// What an object leads to, if it was announced.
     fn view(&self, source: u16, id: u32) -> Option<ObjectView> {
-        let Object { target, since } = self.0.get(&(source, id))?;
+        let Object { target, since } = self.all.get(&(source, id))?;
         let mut view = ObjectView {
             group: matches!(target, ObjectTarget::Group(_)),
             blackhole: *target == ObjectTarget::Blackhole,
@@ -69,7 +72,7 @@ impl Objects {
             ObjectTarget::Blackhole => Box::default(),
             ObjectTarget::Group(members) => {
                 let member = |&(object, weight): &(u32, u32)| {
-                    let member = self.0.get(&(source, object))?;
+                    let member = self.all.get(&(source, object))?;
                     view.since = view.since.max(member.since);
                     match member.target {
                         ObjectTarget::Path(path) => {
@@ -89,6 +92,45 @@ impl Objects {
         };
         Some(view)
     }
+
+    /// Takes an object as its source announced it; a change is a notice.
+    pub(super) fn put(
+        &mut self,
+        source: u16,
+        id: u32,
+        target: ObjectTarget,
+        journal: &mut Journal,
+    ) {
+        self.stale.insert((source, id));
+        if self.get(source, id) == Some(&target) {
+            return;
+        }
+        let old = self.view(source, id).map(Box::new);
+        let since = journal.sequence() + 1;
+        self.all.insert((source, id), Object { target, since });
+        let new = self.view(source, id).map(Box::new);
+        let done = if old.is_some() { Done::Changed } else { Done::Added };
+        journal.note(Happened::Object { done, source, id, old, new });
+    }
+
+    /// Removes an object, which is a notice if there was one.
+    pub(super) fn remove(&mut self, source: u16, id: u32, journal: &mut Journal) {
+        self.stale.insert((source, id));
+        let old = self.view(source, id).map(Box::new);
+        if self.all.remove(&(source, id)).is_some() {
+            journal.note(Happened::Object { done: Done::Deleted, source, id, old, new: None });
+        }
+    }
+
+    /// Whether objects changed since the next hops that depend on them were resolved.
+    pub(super) fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Objects that changed since the last call.
+    pub(super) fn take_stale(&mut self) -> BTreeSet<(u16, u32)> {
+        std::mem::take(&mut self.stale)
+    }
 }
 
 /// Next hops together with the objects that they name, for showing.
@@ -107,36 +149,6 @@ impl<'a> HopView<'a> {
     /// What an object of a source leads to, if it was announced.
     pub fn object(&self, source: u16, id: u32) -> Option<ObjectView> {
         self.objects.view(source, id)
-    }
-}
-
-impl Control {
-    /// Next hops together with the objects that they name.
-    pub fn hop_view(&self) -> HopView<'_> {
-        HopView::new(&self.hops, &self.objects)
-    }
-
-    /// Takes what a source announced of an object; a change is a notice.
-    pub(super) fn put_object(&mut self, source: u16, id: u32, target: ObjectTarget) {
-        self.stale.object(source, id);
-        if self.objects.get(source, id) == Some(&target) {
-            return;
-        }
-        let old = self.objects.view(source, id).map(Box::new);
-        let since = self.sequence() + 1;
-        self.objects.0.insert((source, id), Object { target, since });
-        let new = self.objects.view(source, id).map(Box::new);
-        let done = if old.is_some() { Done::Changed } else { Done::Added };
-        self.notice(Happened::Object { done, source, id, old, new });
-    }
-
-    /// An object is gone, which is a notice if it was there.
-    pub(super) fn take_object(&mut self, source: u16, id: u32) {
-        self.stale.object(source, id);
-        let old = self.objects.view(source, id).map(Box::new);
-        if self.objects.0.remove(&(source, id)).is_some() {
-            self.notice(Happened::Object { done: Done::Deleted, source, id, old, new: None });
-        }
     }
 }
 

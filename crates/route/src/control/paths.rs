@@ -1,87 +1,83 @@
-//! All paths of a table: what a feasible check of sources asks (RFC 3704 2.3, "an equivalent, RPF-specific table").
+//! Table of all paths of a route table, for feasible source checks (RFC 3704 2.3, "an equivalent, RPF-specific table").
 //!
 //! Source: RFC 3704 2.3 puts the alternative paths beside the best one; RFC 8704 3.1 has the same of paths that are
 //!         known and not the best.
-//! Shape:  a table of its own, which has every prefix of the other one; its next hop is the group of the ways of all
-//!         candidates there, each once. Where the best route leads nowhere, so does this one: a source that is routed
-//!         to nowhere is to fail (RFC 5635). So the longest match is that of the table itself, and one lookup answers.
-//! Cost:   none before an interface asks for it; then each change is made twice, and a table takes twice the memory.
-//!         Programs in the kernel do not see it.
+//! Shape:  a table of its own ([`TableId::Paths`]), which has every prefix of the route table; its next hop is the group
+//!         of the paths of all candidates there, each once. Where the best route leads nowhere, so does this one: a
+//!         source that is routed to nowhere must fail (RFC 5635). So the longest match is that of the route table itself, and
+//!         one lookup is enough.
+//! Cost:   none before an interface needs it; then each change is made twice, and a table takes twice the memory.
+//!         The XDP datapath does not see it.
 
-use super::tables::number_of_paths;
-use super::{Control, MAIN_TABLE, RouteError};
-use crate::event::{AnyPrefix, ObjectTarget, Path, RouteKey};
-use crate::forwarding::ReversePath;
-use crate::nexthop::HopKey;
+use fingerpost_lpm::NextHopId;
+
+use super::resolver::resolver;
+use super::routes::is_direct;
+use super::sources::HOST;
+use super::{Control, RouteError};
+use crate::event::{AnyPrefix, ObjectTarget, Path, TableId};
+use crate::nexthop::{HopAttrs, HopFlags, HopKey};
 use crate::rib::Candidate;
 
 impl Control {
-    /// Packets that come in by the interface of this name have their sources checked from the next commit on, or
-    /// (`None`) no longer.
-    ///
-    /// # Errors
-    /// [`RouteError::TooManyTables`], where a feasible check needs one.
-    pub fn check_sources(
-        &mut self,
-        name: &str,
-        check: Option<ReversePath>,
-    ) -> Result<(), RouteError> {
-        if check == Some(ReversePath::Feasible) {
-            let table = self.bindings.get(name).copied().unwrap_or(MAIN_TABLE);
-            self.keep_paths(table)?;
-        }
-        match check {
-            Some(check) => drop(self.source_checks.insert(name.to_owned(), check)),
-            None => drop(self.source_checks.remove(name)),
-        }
-        self.ports_changed = true;
-        Ok(())
-    }
-
-    /// The number of the table with the paths of this one, if they are kept.
-    pub(super) fn paths_of(&self, table: u32) -> Option<u32> {
-        self.paths?;
-        let number = number_of_paths(self.tables.fib(table)?);
-        self.tables.fib(number).map(|_| number)
-    }
-
-    /// Keeps the paths of a table from now on.
+    /// Keeps all paths of a route table from now on.
     pub(super) fn keep_paths(&mut self, table: u32) -> Result<(), RouteError> {
-        let fib = self.add_table(table)?;
-        if self.paths.is_none() {
-            self.paths = Some(self.add_source("paths", 0));
-        }
-        if self.paths_of(table).is_some() {
+        self.add_table(table)?;
+        if self.tables.fib(TableId::Paths(table)).is_some() {
             return Ok(());
         }
-        self.tables.add(number_of_paths(fib)).ok_or(RouteError::TooManyTables)?;
-        let Some(known) = self.tables.get(table) else { return Ok(()) };
-        let v4 = known.v4.rib.prefixes_after(None).map(AnyPrefix::V4);
-        let v6 = known.v6.rib.prefixes_after(None).map(AnyPrefix::V6);
-        for prefix in v4.chain(v6).collect::<Vec<_>>() {
-            self.follow_paths(&RouteKey { table, prefix, metric: 0 });
+        self.tables.add(TableId::Paths(table)).ok_or(RouteError::TooManyTables)?;
+        for prefix in self.tables.prefixes(table) {
+            self.follow_paths(table, prefix);
         }
-        self.ports_changed = true;
+        self.output.outdate();
         Ok(())
     }
 
-    /// After a change of the candidates of a prefix: its paths are those of all that are there now.
-    pub(super) fn follow_paths(&mut self, key: &RouteKey) {
-        let Some((source, table)) = self.paths.zip(self.paths_of(key.table)) else { return };
-        let candidates = self.tables.get(key.table).map(|t| t.of(key.prefix)).unwrap_or_default();
-        let paths = RouteKey { table, prefix: key.prefix, metric: 0 };
-        match self.key_of_all(&candidates) {
-            Some(hop) => self.insert(source, paths, &hop, 0),
-            None => self.withdraw(source, &paths),
+    /// Takes a change of the candidates of a prefix over to the table of all paths, if there is one.
+    pub(super) fn follow_paths(&mut self, number: u32, prefix: AnyPrefix) {
+        if self.tables.get(TableId::Paths(number)).is_none() {
+            return;
+        }
+        let candidates = self.tables.get(number).map(|t| t.candidates(prefix)).unwrap_or_default();
+        let key = self.key_of_all(&candidates);
+        let table = self.tables.get_mut(TableId::Paths(number)).expect("just seen");
+        let present = table.find(prefix, HOST.0, 0).map(|candidate| candidate.hop);
+        let attrs = HopAttrs { flags: HopFlags::of_prefix(prefix), mtu: 0, table: number };
+        let resolver = resolver(&self.links, &self.objects, &self.tables, &self.neighbors);
+        let hop = match &key {
+            Some(key) => match self.hops.acquire_as(key, attrs, present, &resolver) {
+                Ok(hop) => hop,
+                Err(error) => {
+                    // The paths of before stay: the next change of the prefix tries again.
+                    let error = RouteError::NextHop { prefix, error };
+                    return self.sources.get_mut(HOST).refuse(&error);
+                }
+            },
+            None => NextHopId::NONE,
+        };
+        let table = self.tables.get_mut(TableId::Paths(number)).expect("just seen");
+        if key.as_ref().is_some_and(is_direct) {
+            table.force(prefix);
+        }
+        if hop.is_none() {
+            table.remove(prefix, HOST.0, 0);
+        } else {
+            let candidate = Candidate { source: HOST.0, distance: 0, metric: 0, hop };
+            table.insert(prefix, candidate, 0);
+        }
+        if let Some(present) = present {
+            self.hops.release(present);
         }
     }
 
+    /// Key of the group of all paths of these candidates, the best of which comes first.
     fn key_of_all(&self, candidates: &[Candidate]) -> Option<HopKey> {
         let best = self.hops.key(candidates.first()?.hop)?;
         let mut paths = Vec::new();
         for candidate in candidates {
             for path in self.paths_by(self.hops.key(candidate.hop)) {
-                // How many packets would take it says nothing here.
+                // Its share of packets does not matter here.
                 let path = Path { weight: 1, ..path };
                 if !paths.contains(&path) {
                     paths.push(path);
@@ -92,7 +88,7 @@ impl Control {
         Some(if candidates.len() > 1 && leads_out { HopKey::of_paths(paths) } else { best.clone() })
     }
 
-    /// The ways that a next hop stands for, those of a next-hop object as its source says them now.
+    /// The paths of a next hop, those of a next-hop object as its source announced them last.
     fn paths_by(&self, key: Option<&HopKey>) -> Vec<Path> {
         let object = |source, id| match self.objects.get(source, id) {
             Some(ObjectTarget::Path(path)) => vec![*path],
@@ -118,7 +114,8 @@ impl Control {
 mod tests {
     use super::super::tests::{LEFT, Lab, RIGHT, lab, mac, via};
     use super::*;
-    use crate::event::{NeighborState, Target};
+    use crate::event::{MAIN_TABLE, NeighborState, RouteKey, Target};
+    use crate::forwarding::ReversePath;
     use crate::hops::ForwardingAction;
 
     /// Ports that the paths of an address leave by, and those of its best route.
@@ -164,7 +161,7 @@ mod tests {
         };
         put(&mut lab, "192.0.2.0/24", &via("10.0.2.8"));
         put(&mut lab, "0.0.0.0/0", &via("10.0.2.8"));
-        // What is there is known too, and what comes later.
+        // Earlier routes count as well as later ones.
         lab.control.check_sources("left", Some(ReversePath::Feasible)).unwrap();
         lab.route("198.51.100.0/24", via("10.0.1.8"));
         lab.control.commit_now(std::time::Instant::now()).unwrap();
@@ -188,10 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_number_of_such_a_table() {
+    fn any_number_names_a_route_table_beside_the_paths_of_another_one() {
         let mut lab = lab();
-        let refused = lab.control.add_table(u32::MAX - 3).unwrap_err();
-        assert_eq!(refused.to_string(), "table 4294967292 is kept for paths: take a lower number");
-        assert_eq!(lab.control.fib_reports(std::time::Instant::now()).len(), 2);
+        lab.control.check_sources("left", Some(ReversePath::Feasible)).unwrap();
+        assert_eq!(lab.control.add_table(u32::MAX), Ok(2));
+        let names = [TableId::Routes(MAIN_TABLE), TableId::Paths(MAIN_TABLE), u32::MAX.into()];
+        assert_eq!(lab.control.tables(), names);
+        assert_eq!(names.map(|name| name.to_string()), ["254", "254 paths", "4294967295"]);
+        let sources: Vec<_> = lab.control.sources().map(|source| source.name).collect();
+        assert_eq!(sources, ["host", "neighbor", "kernel"], "paths have no source of their own");
     }
 }

@@ -5,15 +5,15 @@
 //! reader: the candidates that a prefix had before its first change since the opening.
 //!
 //! Cost:   nothing on opening; a change ahead of an open reader one entry of an ordered map, once a prefix
-//! Limits: [`MOST_BEFORE`] changed prefixes, [`MOST_OPEN`] snapshots; one that exceeds it has ended
+//! Limits: [`MOST_BEFORE`] changed prefixes, [`MOST_OPEN`] snapshots; one that exceeds it is closed
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use fingerpost_lpm::{Addr, Prefix};
 
-use super::Control;
 use super::objects::{HopView, Objects};
+use super::tables::Tables;
 use crate::event::AnyPrefix;
 use crate::nexthop::NextHops;
 use crate::rib::{Candidate, Rib};
@@ -32,7 +32,7 @@ pub struct SnapshotId(u64);
 pub struct RouteRow {
     /// Where it leads.
     pub prefix: AnyPrefix,
-    /// Who says so, and where it leads.
+    /// Source and next hop.
     pub candidate: Candidate,
     /// Its place among the candidates of the prefix; 0 is the best, which forwards.
     pub rank: usize,
@@ -46,7 +46,7 @@ pub enum SnapshotError {
     #[error("there is no table {0}: a route or an interface makes one")]
     NoTable(u32),
     /// There are 64.
-    #[error("64 readers go through the routes already: try again when one has ended")]
+    #[error("64 readers go through the routes already: try again when one has finished")]
     TooMany,
     /// More changed ahead of the reader than is remembered.
     #[error("more than 1,048,576 prefixes changed ahead of the reader: begin again")]
@@ -169,22 +169,19 @@ impl<A: Addr> View<A> {
     }
 }
 
-impl Control {
-    /// Opens a view of the routes that a table holds at this moment: of one family (4 or 6), all or
-    /// those that `within` covers. It has to be closed, or read to its end.
-    ///
-    /// # Errors
-    /// [`SnapshotError::NoTable`] and [`SnapshotError::TooMany`].
-    pub fn open_snapshot(
+impl Snapshots {
+    /// Opens a view of one family (4 or 6) of a table, or of the prefixes that `within` covers.
+    pub(super) fn open(
         &mut self,
         table: u32,
         family: u8,
         within: Option<AnyPrefix>,
+        tables: &Tables,
     ) -> Result<SnapshotId, SnapshotError> {
-        if self.tables.get(table).is_none() {
+        if tables.get(table).is_none() {
             return Err(SnapshotError::NoTable(table));
         }
-        if self.snapshots.open.len() >= MOST_OPEN {
+        if self.open.len() >= MOST_OPEN {
             return Err(SnapshotError::TooMany);
         }
         let view = match (within, family) {
@@ -193,55 +190,57 @@ impl Control {
             (None, 4) => AnyView::V4(View::new(None)),
             (None, _) => AnyView::V6(View::new(None)),
         };
-        self.snapshots.last += 1;
-        let id = SnapshotId(self.snapshots.last);
-        self.snapshots.open.push(Open { id, table, view, outrun: false });
+        self.last += 1;
+        let id = SnapshotId(self.last);
+        self.open.push(Open { id, table, view, outrun: false });
         Ok(id)
     }
 
-    /// Gives the routes of up to `most` further prefixes, in order. `false` when that was all: the
-    /// snapshot is closed then. What next-hop objects lead to is what holds at this moment.
-    ///
-    /// # Errors
-    /// [`SnapshotError`]; the snapshot is closed then.
-    pub fn read_snapshot(
+    /// Visits the routes of up to `most` further prefixes; `false` when these were the last.
+    pub(super) fn read(
         &mut self,
         id: SnapshotId,
         most: usize,
+        (tables, hops, objects): (&Tables, &mut NextHops, &Objects),
         visit: &mut dyn FnMut(HopView<'_>, RouteRow),
     ) -> Result<bool, SnapshotError> {
-        let open = self.snapshots.open.iter_mut().find(|open| open.id == id);
+        let open = self.open.iter_mut().find(|open| open.id == id);
         let open = open.ok_or(SnapshotError::Unknown)?;
-        let table = self.tables.get(open.table).expect("tables stay");
-        let named = (&mut self.hops, &self.objects);
+        let table = tables.get(open.table).expect("tables stay");
+        let named = (&mut *hops, objects);
         let more = match &mut open.view {
             _ if open.outrun => Err(SnapshotError::Outrun),
-            AnyView::V4(view) => Ok(view.read(&table.v4.rib, most, named, AnyPrefix::V4, visit)),
-            AnyView::V6(view) => Ok(view.read(&table.v6.rib, most, named, AnyPrefix::V6, visit)),
+            AnyView::V4(view) => Ok(view.read(table.v4().rib(), most, named, AnyPrefix::V4, visit)),
+            AnyView::V6(view) => Ok(view.read(table.v6().rib(), most, named, AnyPrefix::V6, visit)),
         };
         if more != Ok(true) {
-            self.close_snapshot(id);
+            self.close(id, hops);
         }
         more
     }
 
-    /// Ends a snapshot; one that has ended is no matter.
-    pub fn close_snapshot(&mut self, id: SnapshotId) {
-        let Some(at) = self.snapshots.open.iter().position(|open| open.id == id) else { return };
-        match self.snapshots.open.swap_remove(at).view {
-            AnyView::V4(mut view) => view.forget(&mut self.hops),
-            AnyView::V6(mut view) => view.forget(&mut self.hops),
+    /// Closes a snapshot, if it is open.
+    pub(super) fn close(&mut self, id: SnapshotId, hops: &mut NextHops) {
+        let Some(at) = self.open.iter().position(|open| open.id == id) else { return };
+        match self.open.swap_remove(at).view {
+            AnyView::V4(mut view) => view.forget(hops),
+            AnyView::V6(mut view) => view.forget(hops),
         }
     }
 
-    /// The prefix of a table is about to change: what open snapshots still have to give is kept.
-    pub(super) fn save_for_snapshots(&mut self, number: u32, prefix: AnyPrefix) {
-        for open in self.snapshots.open.iter_mut().filter(|open| open.table == number) {
-            let table = self.tables.get(number).expect("tables stay");
-            let hops = &mut self.hops;
+    /// Keeps the candidates of a prefix that is about to change, for the open snapshots ahead of it.
+    pub(super) fn save(
+        &mut self,
+        number: u32,
+        prefix: AnyPrefix,
+        tables: &Tables,
+        hops: &mut NextHops,
+    ) {
+        for open in self.open.iter_mut().filter(|open| open.table == number) {
+            let table = tables.get(number).expect("tables stay");
             let saved = match (&mut open.view, prefix) {
-                (AnyView::V4(view), AnyPrefix::V4(p)) => view.save(p, &table.v4.rib, hops),
-                (AnyView::V6(view), AnyPrefix::V6(p)) => view.save(p, &table.v6.rib, hops),
+                (AnyView::V4(view), AnyPrefix::V4(p)) => view.save(p, table.v4().rib(), hops),
+                (AnyView::V6(view), AnyPrefix::V6(p)) => view.save(p, table.v6().rib(), hops),
                 _ => true,
             };
             if !saved {

@@ -1,7 +1,7 @@
-//! Withdrawals that can wait: routes whose next-hop object is gone, and routes that a dump did not repeat.
+//! Sweep: withdrawals that can wait, of routes whose next-hop object is gone, and of routes that a dump did not repeat.
 //!
-//! Both can be all of a full table at one moment, and neither is urgent. An object that is gone leads nowhere from the
-//! next refresh on, whatever still names it; and what a dump did not repeat forwarded until then. So each commit
+//! Both can be all of a full table at one moment, and neither is urgent. A route without its object leads nowhere from the
+//! next refresh on; and a route that a dump did not repeat forwarded until then. So each commit
 //! withdraws a bounded number, in the order of prefixes, and what is urgent (a link that fails) never waits for more
 //! than that.
 //!
@@ -9,21 +9,24 @@
 
 use std::time::Instant;
 
-use super::{Control, Source, SourceId};
+use super::sources::{SourceId, Sources};
+use super::tables::Tables;
 use crate::event::{AnyPrefix, RouteKey};
+use crate::nexthop::NextHops;
+use crate::rib::Candidate;
 
-/// Prefixes that a step looks at, and routes that it withdraws, at most: about a millisecond each.
-const LOOKS: usize = 16_384;
+/// Prefixes that a step visits, and routes that it withdraws, at most: about a millisecond each.
+const VISITED: usize = 16_384;
 const WITHDRAWN: usize = 2_048;
 
-/// How far the sweep has come.
+/// Progress of the sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Where it goes on; `None` when nothing waits.
+    /// Place of the next step; `None` when no route waits.
     at: Option<Place>,
-    /// More came up behind that place.
+    /// More routes came up behind that place.
     again: bool,
-    /// When the latest step was done, if it was not the last.
+    /// Time of the latest step, if another one follows.
     due: Option<Instant>,
 }
 
@@ -31,12 +34,15 @@ pub(super) struct Sweep {
 struct Place {
     /// Twice the index of the table, and one more for IPv6.
     family: usize,
-    /// The last prefix that was looked at.
+    /// The last prefix that was visited.
     after: Option<AnyPrefix>,
 }
 
+/// Routes to withdraw, each with its source.
+pub(super) type Withdrawals = Vec<(SourceId, RouteKey)>;
+
 impl Sweep {
-    /// There is something to be withdrawn.
+    /// Starts a sweep, or a further one behind the present one.
     pub(super) fn begin(&mut self) {
         match self.at {
             None => self.at = Some(Place::default()),
@@ -44,72 +50,54 @@ impl Sweep {
         }
     }
 
-    /// Whether something may wait.
-    pub(super) fn waits(&self) -> bool {
+    /// Whether routes may wait.
+    pub(super) fn is_pending(&self) -> bool {
         self.at.is_some()
     }
 
-    /// When the next step is due: at once.
+    /// Time of the next step, which is due at once.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
+    }
+
+    /// Notes that a commit of this time took its step.
+    pub(super) fn stepped(&mut self, now: Instant) {
+        self.due = self.is_pending().then_some(now);
     }
 
     fn end(&mut self) {
         self.at = std::mem::take(&mut self.again).then(Place::default);
     }
-}
 
-impl Source {
-    /// Whether a route that was said last in this round of dumps was missing from a later dump that is complete.
-    fn is_stale(&self, stamp: u8) -> bool {
-        // Rounds are counted in 8 bits, and the sweep ends long before they come round: what is ahead belongs to a dump
-        // that goes on.
-        (1..128).contains(&self.ended.wrapping_sub(stamp))
-    }
-}
-
-impl Control {
-    /// Whether routes are still to be withdrawn that lead nowhere, or that a dump did not repeat: each commit withdraws
-    /// some of them.
-    pub fn sweeping(&self) -> bool {
-        self.sweep.waits()
-    }
-
-    /// All that waits.
-    pub(super) fn sweep_all(&mut self) {
-        while self.sweep.waits() {
-            self.sweep_step();
-        }
-    }
-
-    /// The step of a commit.
-    pub(super) fn sweep_some(&mut self, now: Instant) {
-        self.sweep_step();
-        self.sweep.due = self.sweep.waits().then_some(now);
-    }
-
-    fn sweep_step(&mut self) {
-        let (mut looks, mut room) = (LOOKS, WITHDRAWN);
-        while let Some(place) = self.sweep.at {
-            if looks == 0 || room == 0 {
-                return;
+    /// Finds the routes of the next step.
+    pub(super) fn step(
+        &mut self,
+        tables: &Tables,
+        hops: &NextHops,
+        sources: &Sources,
+    ) -> Withdrawals {
+        let mut withdrawals = Vec::new();
+        let mut visits = VISITED;
+        let wanted = |candidate: &Candidate, stamp: u8| {
+            hops.is_orphan(candidate.hop) || sources.get(SourceId(candidate.source)).is_stale(stamp)
+        };
+        while let Some(place) = self.at {
+            let room = WITHDRAWN.saturating_sub(withdrawals.len());
+            if visits == 0 || room == 0 {
+                break;
             }
-            let Some(table) = self.tables.iter().nth(place.family / 2) else {
-                self.sweep.end();
+            let Some(table) = tables.routes().nth(place.family / 2) else {
+                self.end();
                 // One round a step: what comes again comes with the next.
-                return;
+                break;
             };
-            let number = table.number;
-            let wanted = |c: &crate::rib::Candidate, stamp: u8| {
-                self.hops.is_orphan(c.hop) || self.sources[usize::from(c.source)].is_stale(stamp)
-            };
-            let (found, looked, last) = match (place.family % 2, place.after) {
+            let (found, visited, last) = match (place.family % 2, place.after) {
                 (0, after) => {
                     let after = match after {
                         Some(AnyPrefix::V4(after)) => Some(after),
                         _ => None,
                     };
-                    let selected = table.v4.rib.select(after, looks, room, wanted);
+                    let selected = table.v4().rib().select(after, visits, room, wanted);
                     let found = selected.found.into_iter();
                     let found: Vec<_> = found.map(|(p, c)| (AnyPrefix::V4(p), c)).collect();
                     (found, selected.looks, selected.last.map(AnyPrefix::V4))
@@ -119,22 +107,23 @@ impl Control {
                         Some(AnyPrefix::V6(after)) => Some(after),
                         _ => None,
                     };
-                    let selected = table.v6.rib.select(after, looks, room, wanted);
+                    let selected = table.v6().rib().select(after, visits, room, wanted);
                     let found = selected.found.into_iter();
                     let found: Vec<_> = found.map(|(p, c)| (AnyPrefix::V6(p), c)).collect();
                     (found, selected.looks, selected.last.map(AnyPrefix::V6))
                 }
             };
-            looks = looks.saturating_sub(looked.max(1));
-            room = room.saturating_sub(found.len());
-            for (prefix, candidate) in found {
+            visits = visits.saturating_sub(visited.max(1));
+            let number = table.number();
+            withdrawals.extend(found.into_iter().map(|(prefix, candidate)| {
                 let key = RouteKey { table: number, prefix, metric: candidate.metric };
-                self.withdraw(SourceId(candidate.source), &key);
-            }
-            self.sweep.at = Some(match last {
+                (SourceId(candidate.source), key)
+            }));
+            self.at = Some(match last {
                 Some(last) => Place { after: Some(last), ..place },
                 None => Place { family: place.family + 1, after: None },
             });
         }
+        withdrawals
     }
 }

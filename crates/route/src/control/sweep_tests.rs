@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::tests::{LEFT, Lab, RIGHT, lab, mac, up};
 use super::*;
-use crate::event::{LinkUpdate, NextHopUpdate, ObjectTarget};
+use crate::event::*;
 use crate::hops::ForwardingAction;
 
 const LEFT_OBJECT: u32 = 1;
 const RIGHT_OBJECT: u32 = 2;
 const GROUP: u32 = 10;
-/// As many as a full table.
+/// Number of routes of a full table.
 const MANY: u32 = 900_000;
 
 fn object(lab: &mut Lab, id: u32, link: u32, gateway: &str) {
@@ -45,7 +45,7 @@ fn with_routes(many: u32) -> Lab {
     lab
 }
 
-/// What the kernel source says of a link that goes down: the link, and the objects on it. What becomes of groups and
+/// Events of the kernel source for a link that goes down: the link, and the objects on it. What becomes of groups and
 /// routes comes with a dump.
 fn fails(lab: &mut Lab, link: u32, name: &str, object: u32) {
     let down = LinkState { up: false, ..up(name) };
@@ -57,7 +57,7 @@ fn routes(lab: &Lab) -> u64 {
     lab.control.sources().find(|source| source.name == "kernel").unwrap().routes
 }
 
-/// Ports that flows of the group leave by; `None` for no way out.
+/// Ports that flows of the group leave by; `None` for none.
 fn ports(lab: &mut Lab) -> Vec<Option<u16>> {
     let port = |action| match action {
         ForwardingAction::Adjacency(index) => Some(index),
@@ -78,7 +78,7 @@ fn a_group_fails_over_before_one_of_900_000_routes_is_withdrawn() {
     let mut lab = with_routes(MANY);
     let (left, right) = (lab.port("left"), lab.port("right"));
     assert_eq!(ports(&mut lab), [Some(left), Some(right)]);
-    let (had, worked_out) = (routes(&lab), lab.control.next_hops().counts().worked_out);
+    let (had, resolved) = (routes(&lab), lab.control.next_hops().counts().resolved);
     let began = Instant::now();
     fails(&mut lab, LEFT, "left", LEFT_OBJECT);
     lab.control.fail_over().unwrap();
@@ -87,8 +87,8 @@ fn a_group_fails_over_before_one_of_900_000_routes_is_withdrawn() {
     assert_eq!(routes(&lab), had, "and no route has been touched");
     // The routes lead nowhere, without a change of any of them.
     assert_eq!(lab.action("32.0.7.1"), ForwardingAction::Unreachable);
-    let worked_out = lab.control.next_hops().counts().worked_out - worked_out;
-    assert!(worked_out < 20, "{worked_out} next hops were worked out");
+    let resolved = lab.control.next_hops().counts().resolved - resolved;
+    assert!(resolved < 20, "{resolved} next hops were worked out");
     assert!(took < Duration::from_millis(50), "{took:?}: not for each route");
     // They are withdrawn bit by bit, and a commit is short.
     let mut commits = 0;
@@ -151,7 +151,7 @@ fn routes_of_an_object_that_is_gone_do_not_follow_a_later_one_of_its_number() {
     );
     lab.control.commit_now(lab.now).unwrap();
     let right = lab.port("right");
-    assert_eq!(lab.adjacency("32.0.7.1").port, right, "said anew");
+    assert_eq!(lab.adjacency("32.0.7.1").port, right, "announced again");
     assert_eq!(lab.adjacency("32.156.64.1").port, right);
     assert_eq!(lab.action("32.0.9.1"), ForwardingAction::NoRoute);
     assert_eq!(routes(&lab), 4);
@@ -194,14 +194,14 @@ fn a_dump_that_begins_before_the_last_one_is_swept_removes_nothing_that_it_repea
         object(lab, LEFT_OBJECT, LEFT, "10.0.1.9");
         object(lab, RIGHT_OBJECT, RIGHT, "10.0.2.9");
     };
-    // What was said before, but for the first half.
+    // The routes of before, but for the first half.
     lab.event(RouteEvent::StartOfTable);
     objects(&mut lab);
     again(&mut lab, 10_000..20_000);
     lab.event(RouteEvent::EndOfTable);
     lab.commit();
     assert!(lab.control.sweeping());
-    // And again, with some of the first half, while the sweep is on its way.
+    // And again, with some of the first half, while the sweep is under way.
     lab.event(RouteEvent::StartOfTable);
     objects(&mut lab);
     again(&mut lab, 9_000..12_000);
@@ -230,7 +230,7 @@ fn a_link_without_carrier_is_as_good_as_down_until_its_next_event() {
     assert_eq!(ports(&mut lab), [Some(left), Some(right)]);
     lab.control.set_carrier(LEFT, false);
     lab.control.fail_over().unwrap();
-    // It is told of as it was: it has come back.
+    // Its notice has it as it was: it has come back.
     lab.link(LEFT, up("left"));
     lab.control.fail_over().unwrap();
     assert_eq!(ports(&mut lab), [Some(left), Some(right)]);

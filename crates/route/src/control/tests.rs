@@ -1,10 +1,10 @@
 //! The control side from outside: events in, forwarding actions out.
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::collections::{BTreeMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
-use crate::event::{LinkUpdate, MAIN_TABLE, Mac, NeighborUpdate, NextHopUpdate, ObjectTarget};
+use crate::event::*;
 use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
 
@@ -112,7 +112,7 @@ fn a_route_reaches_its_neighbor_step_by_step() {
     let ForwardingAction::Adjacency(index) = lab.action("192.0.2.1") else {
         panic!("not an adjacency")
     };
-    lab.control.ask(ResolveRequest::Adjacency(index), lab.now);
+    lab.control.resolve(ResolveRequest::Adjacency(index), lab.now);
     let want = NeighborRequest { link: RIGHT, addr: "10.0.2.9".parse().unwrap() };
     assert_eq!(lab.control.take_requests(), [want]);
     lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
@@ -132,13 +132,13 @@ fn a_route_reaches_its_neighbor_step_by_step() {
 }
 
 #[test]
-fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() {
+fn hosts_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() {
     let mut lab = lab();
     lab.commit();
     let right = lab.port("right");
     assert_eq!(lab.action("10.0.2.50"), ForwardingAction::Glean(right));
     let addr = "10.0.2.50".parse().unwrap();
-    lab.control.ask(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
+    lab.control.resolve(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
     assert_eq!(
         lab.action("10.0.2.50"),
@@ -149,7 +149,7 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
     lab.neighbor(RIGHT, "10.0.2.50", NeighborState::Reachable(mac(5)));
     lab.commit();
     assert_eq!(lab.adjacency("10.0.2.50").dst, mac(5));
-    // A longer route that leads elsewhere hides the station, and gives it back.
+    // A longer route that leads elsewhere hides the host, and gives it back.
     lab.route("10.0.2.48/28", via("10.0.1.7"));
     lab.commit();
     assert_eq!(lab.adjacency("10.0.2.50").port, lab.port("left"));
@@ -169,16 +169,16 @@ fn stations_on_a_link_become_host_routes_where_nothing_longer_leads_elsewhere() 
 }
 
 #[test]
-fn silent_stations_are_forgotten_after_a_while() {
+fn silent_hosts_are_forgotten_after_a_while() {
     let mut lab = lab();
     lab.commit();
     let right = lab.port("right");
     let addr = "10.0.2.66".parse().unwrap();
-    lab.control.ask(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
+    lab.control.resolve(ResolveRequest::Neighbor { port: right, addr, ingress: 0 }, lab.now);
     lab.commit();
     lab.neighbor(RIGHT, "10.0.2.66", NeighborState::Failed);
     lab.commit();
-    assert!(lab.adjacency("10.0.2.66").failed(), "senders are told meanwhile");
+    assert!(lab.adjacency("10.0.2.66").failed(), "senders get ICMP errors meanwhile");
     lab.now += Duration::from_secs(6);
     lab.commit();
     assert_eq!(lab.action("10.0.2.66"), ForwardingAction::Glean(right));
@@ -191,14 +191,14 @@ fn a_sweep_of_a_subnet_is_bounded() {
     let port = lab.port("right");
     let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 1 << 32 | i).into());
     for i in 0..5000 {
-        lab.control.ask(ResolveRequest::Neighbor { port, addr: host(i), ingress: 0 }, lab.now);
+        lab.control.resolve(ResolveRequest::Neighbor { port, addr: host(i), ingress: 0 }, lab.now);
     }
     lab.commit();
     let requests = lab.control.take_requests();
-    assert_eq!(requests.len(), 768, "what made room is not asked for");
+    assert_eq!(requests.len(), 768, "what made room is not requested");
     assert_eq!(lab.control.take_forgotten().len(), 5000 - 768, "the kernel forgets it as well");
-    assert!(lab.control.rib_v6().len() <= 10, "and nobody has a route before it answers");
-    assert!(requests.iter().any(|request| request.addr == host(4999)), "the last one is asked for");
+    assert!(lab.control.rib_v6().len() <= 10, "and no host has a route before it replies");
+    assert!(requests.iter().any(|request| request.addr == host(4999)), "the last one is requested");
 }
 
 /// A sweep of 5,000 random hosts a second, and every 30 ms a host that takes 30 ms to answer.
@@ -212,18 +212,18 @@ fn hosts_are_found_beside_a_sweep() {
         let host = |i: u128| IpAddr::V6((0x2001_0db8_0002u128 << 80 | 2 << 32 | i).into());
         let (mut swept, mut found) = (0, 0);
         for i in 0..40 {
-            lab.control.ask(ResolveRequest::Neighbor { port, addr: host(i), ingress }, lab.now);
+            lab.control.resolve(ResolveRequest::Neighbor { port, addr: host(i), ingress }, lab.now);
             for _ in 0..15 {
                 for _ in 0..10 {
                     swept += 1;
-                    lab.control.ask(
+                    lab.control.resolve(
                         ResolveRequest::Neighbor { port, addr: nobody(swept), ingress: 0 },
                         lab.now,
                     );
                 }
                 lab.now += Duration::from_millis(2);
             }
-            // The kernel was asked, and was not told to forget it again.
+            // The kernel got a request, and none to forget it again.
             let is_it = |request: &NeighborRequest| request.addr == host(i);
             let asked = lab.control.take_requests().iter().any(is_it);
             let forgotten = lab.control.take_forgotten().iter().any(is_it);
@@ -262,7 +262,7 @@ fn a_link_that_goes_down_moves_groups_and_not_routes() {
         let ForwardingAction::Adjacency(index) = action else { panic!("{action:?}") };
         assert_eq!(lab.reader.pin().hops.adjacency(index).dst, mac(1));
     }
-    assert_eq!(done.changes, 1, "the station behind the link alone");
+    assert_eq!(done.changes, 1, "the host behind the link alone");
     lab.link(RIGHT, up("right"));
     lab.commit();
     let actions: HashSet<ForwardingAction> =
@@ -298,7 +298,7 @@ fn objects_change_their_routes_in_place_and_take_them_along() {
 }
 
 #[test]
-fn a_resync_removes_what_is_not_said_again() {
+fn a_resync_removes_what_is_not_repeated() {
     let mut lab = lab();
     lab.route("192.0.2.0/24", via("10.0.2.9"));
     lab.route("198.51.100.0/24", via("10.0.2.9"));
@@ -342,7 +342,7 @@ fn bad_routes_are_refused_and_the_rest_goes_on() {
     lab.commit();
     let report = lab.control.sources().find(|s| s.name == "kernel").unwrap();
     assert_eq!((report.routes, report.refused), (2, 2));
-    assert!(report.last_refusal.contains("192.0.2.0/24: a way needs"), "{}", report.last_refusal);
+    assert!(report.last_refusal.contains("192.0.2.0/24: a path needs"), "{}", report.last_refusal);
     assert_eq!(lab.adjacency("203.0.113.1").dst, mac(4));
 }
 

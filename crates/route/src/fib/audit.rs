@@ -1,33 +1,33 @@
-//! The auditor: compares what readers are told with the longest match in the RIB, all the time.
+//! The auditor: compares the lookups of readers with the longest match in the RIB, all the time.
 //!
 //! A pass goes through the address space from one end to the other, in windows of some hundred
 //! prefixes. The starts and ends of prefixes cut a window into intervals; within one the longest match
-//! is the same, so it is looked for once, in the RIB's own tree (not with what builders use), and the
-//! lookup table is asked, by the batch call, for
+//! is the same, so it is searched once, in the RIB's own tree (not with what builders use), and the
+//! batch lookup of the table is compared for
 //!
 //! * the first two and the last two addresses of each interval: so first - 1, first, first + 1, last and
 //!   last + 1 of every prefix are among them;
 //! * IPv4: an address of each /24 of it, and every address where it cuts a /24. A structure that keeps
-//!   an answer a /24 has no entry that is not asked for;
+//!   an answer a /24 has no entry that is not compared;
 //! * IPv6: four random addresses of it, others in each pass;
 //!
-//! and for a few random addresses a window. A difference is asked for again, one by one, before it
+//! and for a few random addresses a window. A difference is looked up again, one by one, before it
 //! counts. Where a change of the address's prefix waits to be applied, either answer is right: it
 //! is skipped and counted.
 //!
-//! A reader outside, such as a program in the kernel, reads the same memory by code of its own: it is asked
+//! A kernel reader, such as the XDP datapath, reads the same memory by code of its own: its lookups are compared
 //! for some [`OUTSIDE`] ends of intervals a turn ([`KernelLookup`]), others in each pass.
 //!
 //! Cost: a search in the RIB an interval (there are about 1.3 a prefix of a full table), and a batch
 //! lookup an address; `docs/internals/fib.md` has the measured time of a pass. At a share `s` of a core
 //! a pass of cost `t` takes `t / s`, and each address comes by once a pass: what is wrong at one of
-//! them is found within that time. A reader outside is asked by one system call a turn.
+//! them is found within that time. A kernel reader costs one system call a turn.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes};
+use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Rng, Routes};
 
 use super::Backlog;
 use crate::event::AnyPrefix;
@@ -39,18 +39,18 @@ const WINDOW: usize = 64;
 const WIDEST_V4: u8 = 20;
 /// Random addresses an interval of IPv6, and a window.
 const RANDOM: usize = 4;
-/// Differences that are kept and asked for again after a repair.
+/// Differences that are kept and looked up again after a repair.
 const KEPT: usize = 32;
 /// Addresses a batch.
 const BATCH: usize = 256;
-/// Addresses a turn that a reader outside is asked for.
+/// Addresses a turn that are compared with a kernel reader.
 const OUTSIDE: usize = 64;
 
-/// The lookups of a reader outside, for auditors to ask.
+/// The lookups of a kernel reader, for auditors.
 pub trait KernelLookup {
-    /// Of IPv4 addresses, in the table of a fib as it is now; `None` where it reads none.
+    /// Lookup of IPv4 addresses in the present table of a fib; `None` where it reads none.
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>>;
-    /// Of IPv6 addresses.
+    /// Lookup of IPv6 addresses.
     fn v6(&self, fib: u16) -> Option<Arc<dyn Lookup<u128>>>;
 }
 
@@ -63,31 +63,31 @@ pub struct Difference {
     pub prefix: Option<AnyPrefix>,
     /// Next hop that the RIB has for it.
     pub rib: NextHopId,
-    /// Next hop that readers are told.
+    /// Next hop that readers get.
     pub fib: NextHopId,
-    /// It is the reader outside that is told so, though the lookup may be right.
+    /// The kernel reader gets it; the lookup of other readers may be right.
     pub kernel_reader: bool,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { addr, prefix, rib, fib, kernel_reader } = self;
-        let who = if *kernel_reader { "programs in drivers" } else { "readers" };
+        let reader = if *kernel_reader { "the XDP datapath" } else { "readers" };
         match prefix {
             Some(prefix) => {
-                write!(f, "{addr}: {prefix} has next hop {}, {who} get {}", rib.0, fib.0)
+                write!(f, "{addr}: {prefix} has next hop {}, {reader} got {}", rib.0, fib.0)
             }
-            None => write!(f, "{addr}: no route, {who} get next hop {}", fib.0),
+            None => write!(f, "{addr}: no route, {reader} got next hop {}", fib.0),
         }
     }
 }
 
-/// What an auditor did so far.
+/// Work of an auditor so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditCounts {
     /// Addresses compared.
     pub checked: u64,
-    /// Addresses that a reader outside was asked for as well.
+    /// Addresses that were compared with a kernel reader as well.
     pub kernel_reader: u64,
     /// Addresses whose answer differed while a change of theirs was waiting.
     pub skipped: u64,
@@ -107,7 +107,7 @@ pub struct AuditCounts {
     pub last_pass_cost: Duration,
 }
 
-/// What all of the address space was found to be at once.
+/// Result of a comparison of the whole address space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Addresses compared.
@@ -131,7 +131,7 @@ pub struct Auditor<A: Addr> {
     began: Option<Instant>,
     cost: Duration,
     intervals: u64,
-    mix: Mix,
+    rng: Rng,
     counts: AuditCounts,
     /// Differences that stand, the first ones.
     known: Vec<(A, Difference)>,
@@ -141,8 +141,8 @@ pub struct Auditor<A: Addr> {
     starts: Vec<A>,
     addrs: Vec<A>,
     wants: Vec<NextHopId>,
-    /// Whether a reader outside is to be asked about the window, and about which of its intervals.
-    asks: bool,
+    /// Whether the window is compared with a kernel reader, and the sample of its intervals for that.
+    samples: bool,
     sample: Vec<(A, A, NextHopId)>,
 }
 
@@ -154,7 +154,7 @@ impl<A: Addr> Default for Auditor<A> {
             began: None,
             cost: Duration::ZERO,
             intervals: 0,
-            mix: Mix(0x6175_6469_7400 + u64::from(A::FAMILY)),
+            rng: Rng::new(0x6175_6469_7400 + u64::from(A::FAMILY)),
             counts: AuditCounts::default(),
             known: Vec::new(),
             keep: KEPT,
@@ -162,7 +162,7 @@ impl<A: Addr> Default for Auditor<A> {
             starts: Vec::new(),
             addrs: Vec::new(),
             wants: Vec::new(),
-            asks: false,
+            samples: false,
             sample: Vec::new(),
         }
     }
@@ -170,7 +170,7 @@ impl<A: Addr> Default for Auditor<A> {
 
 impl<A: Addr> Auditor<A> {
     /// Compares for as long as `budget`, by `clock`, and at least one window; stops at the end of a
-    /// pass, and when there is a difference. Of the first window `kernel_reader` is asked as well. `pending`
+    /// pass, and when there is a difference. The first window is compared with `kernel_reader` as well. `pending`
     /// changes excuse differences.
     pub fn step(
         &mut self,
@@ -185,10 +185,10 @@ impl<A: Addr> Auditor<A> {
         let began = *self.began.get_or_insert(start);
         loop {
             let found = self.found;
-            self.asks = kernel_reader.is_some();
+            self.samples = kernel_reader.is_some();
             let last = self.window(routes, lookup, pending);
             if let Some(kernel_reader) = kernel_reader.take() {
-                self.ask(routes, kernel_reader, pending);
+                self.compare_kernel(routes, kernel_reader, pending);
             }
             let now = clock();
             let spent = now.saturating_duration_since(start);
@@ -210,8 +210,8 @@ impl<A: Addr> Auditor<A> {
         }
     }
 
-    /// Asks again for what was different; returns how much still is. For after a repair. What a reader
-    /// outside answered is no matter where there is none any more.
+    /// Looks the known differences up again after a repair; returns how many still stand. Those of a kernel
+    /// reader are dropped where there is none any more.
     pub fn recheck(
         &mut self,
         routes: &dyn Routes<A>,
@@ -220,14 +220,14 @@ impl<A: Addr> Auditor<A> {
     ) -> usize {
         let before = self.known.len();
         self.known.retain(|(addr, known)| {
-            let asked = if known.kernel_reader { kernel_reader } else { Some(lookup) };
-            asked.is_some_and(|asked| difference(*addr, routes, asked).is_some())
+            let lookup = if known.kernel_reader { kernel_reader } else { Some(lookup) };
+            lookup.is_some_and(|lookup| difference(*addr, routes, lookup).is_some())
         });
         self.counts.repaired += (before - self.known.len()) as u64;
         self.known.len()
     }
 
-    /// Takes over what another one found and what is still so; returns how much of it is news.
+    /// Takes over the differences of another auditor that still stand; returns how many of them are new.
     pub(super) fn adopt(
         &mut self,
         other: &Self,
@@ -260,12 +260,12 @@ impl<A: Addr> Auditor<A> {
         distinct(self.known())
     }
 
-    /// Of these, those that a reader outside is told wrongly.
+    /// Those of them that a kernel reader gets wrongly.
     pub fn mismatch_routes_kernel(&self) -> usize {
         distinct(self.known().filter(|difference| difference.kernel_reader))
     }
 
-    /// A turn that could not be: the whole table is behind.
+    /// Counts a turn that could not be: the whole table is behind.
     pub(super) fn leave_out(&mut self) {
         self.counts.turns_skipped += 1;
     }
@@ -285,7 +285,7 @@ impl<A: Addr> Auditor<A> {
         self.starts.dedup();
         let widest = if A::FAMILY == 4 { WIDEST_V4 } else { A::BITS };
         let (starts, bits) = (self.starts.len(), self.bits);
-        // The next window begins where this one ends, so it may be wider only where it is aligned.
+        // The next window begins right behind this one, so it may be wider only where it is aligned.
         self.bits = match starts {
             _ if starts > 2 * WINDOW => bits.saturating_sub(1),
             _ if starts < WINDOW && bits < widest => bits + 1,
@@ -303,7 +303,7 @@ impl<A: Addr> Auditor<A> {
             };
             self.intervals += 1;
             self.probe(x, end, want);
-            if self.asks {
+            if self.samples {
                 self.choose(x, end, want, seen);
                 seen += 1;
             }
@@ -316,7 +316,7 @@ impl<A: Addr> Auditor<A> {
             x = end.next();
         }
         for _ in 0..RANDOM {
-            let addr = self.mix.addr();
+            let addr = self.rng.addr();
             self.addrs.push(addr);
             self.wants.push(routes.best(addr).map_or(NextHopId::NONE, |(_, hop)| hop));
         }
@@ -325,7 +325,7 @@ impl<A: Addr> Auditor<A> {
         to == A::MAX
     }
 
-    /// Lists what is to be asked for in `first..=last`, where `want` is the answer everywhere.
+    /// Lists the addresses to compare in `first..=last`, where `want` is the next hop everywhere.
     fn probe(&mut self, first: A, last: A, want: NextHopId) {
         let before = self.addrs.len();
         self.addrs.push(first);
@@ -344,7 +344,7 @@ impl<A: Addr> Auditor<A> {
             for _ in 0..RANDOM {
                 // The spread is less than all of the space unless there is no route at all.
                 let spread = (high - low).saturating_add(1);
-                self.addrs.push(A::from_u128(low + self.mix.wide() % spread));
+                self.addrs.push(A::from_u128(low + self.rng.wide() % spread));
             }
         }
         self.wants.resize(self.wants.len() + self.addrs.len() - before, want);
@@ -374,21 +374,26 @@ impl<A: Addr> Auditor<A> {
         (self.addrs, self.wants) = (addrs, wants);
     }
 
-    /// Takes an interval for a reader outside, so that of all that were seen each is among them with the
+    /// Takes an interval into the sample for a kernel reader, where each interval is with the
     /// same chance.
     fn choose(&mut self, first: A, last: A, want: NextHopId, seen: u64) {
         let interval = (first, last, want);
         if self.sample.len() < OUTSIDE / 2 {
             return self.sample.push(interval);
         }
-        let place = usize::try_from(self.mix.word() % (seen + 1)).unwrap_or(usize::MAX);
+        let place = usize::try_from(self.rng.word() % (seen + 1)).unwrap_or(usize::MAX);
         if let Some(other) = self.sample.get_mut(place) {
             *other = interval;
         }
     }
 
-    /// Asks a reader outside for the ends of what was chosen.
-    fn ask(&mut self, routes: &dyn Routes<A>, kernel_reader: &dyn Lookup<A>, pending: &Backlog<A>) {
+    /// Compares a kernel reader at both ends of the intervals of the sample.
+    fn compare_kernel(
+        &mut self,
+        routes: &dyn Routes<A>,
+        kernel_reader: &dyn Lookup<A>,
+        pending: &Backlog<A>,
+    ) {
         let addrs: Vec<A> =
             self.sample.iter().flat_map(|&(first, last, _)| [first, last]).collect();
         let mut got = [NextHopId::NONE; OUTSIDE];
@@ -403,7 +408,7 @@ impl<A: Addr> Auditor<A> {
         }
         self.counts.kernel_reader += addrs.len() as u64;
         self.sample.clear();
-        self.asks = false;
+        self.samples = false;
     }
 
     /// Counts a difference, unless a change of the address's prefix waits.
@@ -423,7 +428,7 @@ impl<A: Addr> Auditor<A> {
     }
 }
 
-/// How a turn of the auditor ended.
+/// Result of a turn of the auditor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// There is a difference.
@@ -432,7 +437,7 @@ pub struct Turn {
     pub ended: bool,
 }
 
-/// Compares everything at once, for somebody who waits; keeps the first `limit` differences.
+/// Compares everything at once, for a caller that waits; keeps the first `limit` differences.
 pub fn verify<A: Addr>(
     routes: &dyn Routes<A>,
     lookup: &dyn Lookup<A>,
@@ -449,7 +454,7 @@ pub fn verify<A: Addr>(
     Verified { checked, mismatches, differences, took }
 }
 
-/// What an address's answers are, when they differ: asked for one by one.
+/// Difference at an address, looked up one by one.
 fn difference<A: Addr>(
     addr: A,
     routes: &dyn Routes<A>,
@@ -494,27 +499,6 @@ impl Allowance {
     /// So much was spent.
     pub(crate) fn spent(&mut self, time: Duration) {
         self.credit_ns -= i64::try_from(time.as_nanos()).unwrap_or(i64::MAX / 2);
-    }
-}
-
-/// A fast sequence of numbers without any claim (splitmix64).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mix(pub(super) u64);
-
-impl Mix {
-    pub(super) fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub(super) fn wide(&mut self) -> u128 {
-        u128::from(self.word()) << 64 | u128::from(self.word())
-    }
-
-    pub(super) fn addr<A: Addr>(&mut self) -> A {
-        A::from_u128(self.wide())
     }
 }
 
@@ -617,19 +601,19 @@ mod tests {
         let hop = NextHopId(1);
         let store: RouteStore<u32> = [("10.0.0.0/8".parse().unwrap(), hop)].into_iter().collect();
         let result = whole(&store, &lies(&store, 0x0a12_3400..=0x0a12_34ff));
-        assert_eq!(result.mismatches, 1, "one address of a whole /24 is asked for");
+        assert_eq!(result.mismatches, 1, "one address of a whole /24 is compared");
         let text = result.differences[0].to_string();
-        assert_eq!(text, "10.18.52.0: 10.0.0.0/8 has next hop 1, readers get 777");
+        assert_eq!(text, "10.18.52.0: 10.0.0.0/8 has next hop 1, readers got 777");
     }
 
     #[test]
-    fn every_address_of_a_cut_slash_24_is_asked_for() {
+    fn every_address_of_a_cut_slash_24_is_compared() {
         let hop = NextHopId(1);
         let store: RouteStore<u32> = [("10.0.0.0/25".parse().unwrap(), hop)].into_iter().collect();
         let lies = lies(&store, 0x0a00_0000..=0x0a00_00ff);
         let mut auditor = Auditor { cursor: 0x0a00_0000, ..Auditor::default() };
         auditor.window(&store, &lies, &Backlog::default());
-        // The ends of both intervals are asked for a few times.
+        // The ends of both intervals are compared a few times.
         assert!((256..=264).contains(&auditor.found), "{}", auditor.found);
     }
 
@@ -700,8 +684,8 @@ mod tests {
         assert_eq!(Allowance::default().at(at(0), 0), None);
     }
 
-    /// A reader outside that is wrong where the lookup is right is found out within a few passes, told
-    /// apart, and looked at again by itself.
+    /// A kernel reader that is wrong where the lookup is right is found within a few passes, counted
+    /// apart, and looked up again by itself.
     fn finds_a_wrong_kernel_reader<A: Rows>() {
         let store = routes::<A>(Shape::Internet, 500);
         let (right, pending) = (build(&store), Backlog::default());
@@ -725,9 +709,12 @@ mod tests {
         while !turn(&mut auditor, &liar).differs {
             assert!(auditor.counts().passes < 200, "{:?}", auditor.counts());
         }
-        let told = auditor.known().next().unwrap();
-        assert_eq!((told.addr, told.rib, told.kernel_reader), (prefix.first().to_ip(), hop, true));
-        assert!(told.to_string().ends_with("programs in drivers get 777"), "{told}");
+        let known = auditor.known().next().unwrap();
+        assert_eq!(
+            (known.addr, known.rib, known.kernel_reader),
+            (prefix.first().to_ip(), hop, true)
+        );
+        assert!(known.to_string().ends_with("the XDP datapath got 777"), "{known}");
         assert_eq!((auditor.mismatch_routes(), auditor.mismatch_routes_kernel()), (1, 1));
         assert_eq!(auditor.recheck(&store, &*right, Some(&liar)), 1);
         assert_eq!(auditor.recheck(&store, &*right, Some(&*right)), 0);

@@ -9,7 +9,7 @@
 //! 3. Others wait for the bucket of 50 ms in which the first of them came. A bucket with 25 changes or
 //!    more puts the round off to the end of the next one, so a storm pushes it on, bucket by bucket.
 //! 4. After a round of `t` the next one of this kind waits `9 t`: at most a tenth of a core.
-//! 5. No change waits longer than a second, whatever 3 and 4 say.
+//! 5. No change waits longer than a second, in spite of 3 and 4.
 //!
 //! Differs from FreeBSD (`fib_algo.c`): 2 and 4 are ours; the threshold is a comparison by >=, where
 //! FreeBSD tests for equality and so loses the moment when changes come in bulk.
@@ -70,7 +70,7 @@ pub struct Batching {
 }
 
 impl Batching {
-    /// Without experience.
+    /// A policy before the first round.
     pub fn new(options: FibOptions) -> Self {
         Self {
             options,
@@ -326,12 +326,12 @@ mod tests {
     }
 
     #[test]
-    fn one_build_on_the_way_does_not_make_later_changes_wait() {
+    fn a_build_in_between_does_not_make_later_changes_wait() {
         let mut desk =
             Desk { batching: Batching::new(FibOptions::default()), start: Instant::now() };
         let first = Round { cost: 80 * MS, changes: 0, built: true, refused: false };
         desk.batching.done(first, desk.at(0));
-        assert_eq!(desk.offer(1, 1, 1), Due::Now, "a first build tells nothing of changes");
+        assert_eq!(desk.offer(1, 1, 1), Due::Now, "a first build is no measure of changes");
         let refused = Round { cost: 80 * MS, changes: 1, built: true, refused: true };
         desk.batching.done(refused, desk.at(1));
         assert_ne!(desk.offer(1, 1, 2), Due::Now);

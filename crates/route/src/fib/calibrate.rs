@@ -14,15 +14,14 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, HugePages, Lookup, Memory, NextHopId, Region, Routes, UpdateError,
+    Addr, Algorithm, HugePages, Lookup, Memory, NextHopId, Region, Rng, Routes, UpdateError,
 };
 
-use super::audit::Mix;
 use super::{Choice, Chooser, FibOptions};
 
-/// Addresses of a trial: more than the first caches hold answers for, few enough for milliseconds.
+/// Addresses of a calibration: more than the first caches hold answers for, few enough for milliseconds.
 const ADDRS: usize = 16_384;
-/// Times that they are asked for; the fastest counts.
+/// Rounds of lookups; the fastest counts.
 const ROUNDS: usize = 5;
 const BATCH: usize = 256;
 
@@ -35,7 +34,7 @@ enum Outcome {
     NotTried,
 }
 
-/// Calibration under way, and the cost of builds from one to the next.
+/// The present calibration, and the cost of builds from one to the next.
 pub(super) struct Calibration<A: Addr> {
     run: Option<Run<A>>,
     /// Build times, in seconds a prefix.
@@ -64,7 +63,7 @@ impl<A: Addr> Default for Calibration<A> {
 }
 
 impl<A: Addr> Calibration<A> {
-    /// Drops a calibration under way.
+    /// Drops the present calibration.
     pub(super) fn cancel(&mut self) {
         self.run = None;
     }
@@ -184,7 +183,7 @@ fn measure<A: Addr>(algorithm: &Algorithm<A>, routes: &dyn Routes<A>, most: usiz
     let build = start.elapsed();
     let addrs = addresses(routes);
     let mut got = vec![NextHopId::NONE; addrs.len()];
-    ask(&*lookup, &addrs, &mut got);
+    look_up(&*lookup, &addrs, &mut got);
     let right = |(addr, got): (&A, &NextHopId)| {
         routes.best(*addr).map_or(NextHopId::NONE, |(_, hop)| hop) == *got
     };
@@ -194,7 +193,7 @@ fn measure<A: Addr>(algorithm: &Algorithm<A>, routes: &dyn Routes<A>, most: usiz
     }
     let round = |_| {
         let start = Instant::now();
-        ask(&*lookup, &addrs, &mut got);
+        look_up(&*lookup, &addrs, &mut got);
         start.elapsed()
     };
     let fastest = (0..ROUNDS).map(round).min().expect("there are rounds");
@@ -203,7 +202,7 @@ fn measure<A: Addr>(algorithm: &Algorithm<A>, routes: &dyn Routes<A>, most: usiz
     Outcome::Measured { ns, bytes: lookup.bytes(), build }
 }
 
-fn ask<A: Addr>(lookup: &dyn Lookup<A>, addrs: &[A], got: &mut [NextHopId]) {
+fn look_up<A: Addr>(lookup: &dyn Lookup<A>, addrs: &[A], got: &mut [NextHopId]) {
     for (addrs, got) in addrs.chunks(BATCH).zip(got.chunks_mut(BATCH)) {
         lookup.lookup_batch(addrs, got);
     }
@@ -212,7 +211,7 @@ fn ask<A: Addr>(lookup: &dyn Lookup<A>, addrs: &[A], got: &mut [NextHopId]) {
 /// Half of them random hosts of live prefixes, half from all of IPv4, or from the eighth of IPv6 that is
 /// routed.
 fn addresses<A: Addr>(routes: &dyn Routes<A>) -> Vec<A> {
-    let mut mix = Mix(0x0074_7269_616c);
+    let mut rng = Rng::new(0x0074_7269_616c);
     let step = (routes.prefixes() / (ADDRS / 2)).max(1);
     let mut prefixes = Vec::with_capacity(ADDRS);
     let mut at = 0_usize;
@@ -224,10 +223,10 @@ fn addresses<A: Addr>(routes: &dyn Routes<A>) -> Vec<A> {
     });
     let eighth = if A::FAMILY == 4 { A::MIN } else { A::mask(3) };
     let draw = |n: usize| {
-        let addr: A = mix.addr();
+        let addr: A = rng.addr();
         match prefixes.len() {
             len if len > 0 && n.is_multiple_of(2) => {
-                let at = usize::try_from(mix.word() % len as u64).expect("below a length");
+                let at = usize::try_from(rng.word() % len as u64).expect("below a length");
                 let prefix = prefixes[at];
                 prefix.addr() | addr & !A::mask(prefix.len())
             }

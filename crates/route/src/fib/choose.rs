@@ -25,12 +25,12 @@ const FAVOR: u32 = 1024;
 /// How the algorithm is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// By the algorithms' claims for the table's shape.
+    /// The algorithm of best fitness for the table's shape.
     #[default]
     Auto,
     /// This one and no other, while it can hold the table.
     Pinned(&'static str),
-    /// The fastest in a trial on the live table ([`super::measure`]).
+    /// The fastest by calibration on the live table.
     Measured,
 }
 
@@ -58,7 +58,7 @@ pub struct Chooser<A: Addr> {
     rows: Vec<Row<A>>,
     options: FibOptions,
     choice: Choice,
-    /// Winner of the last trial, and the prefixes that the table had then.
+    /// Winner of the latest calibration, and the prefixes that the table had then.
     measured: Option<(&'static str, usize)>,
     changes: u64,
     looked: Option<Instant>,
@@ -99,7 +99,7 @@ impl<A: Addr> Chooser<A> {
         self.looked = None;
     }
 
-    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`) or by a trial
+    /// Uses this algorithm and no other, or chooses again by fitness (`None` or `auto`) or by calibration
     /// (`measured`). `false` when there is no such algorithm; nothing changed then.
     pub fn pin(&mut self, name: Option<&str>) -> bool {
         let choice = match name {
@@ -114,8 +114,8 @@ impl<A: Addr> Chooser<A> {
         true
     }
 
-    /// Chooses in this way from now on. It is a fresh decision: bans and pauses are lifted, and an old
-    /// trial does not count.
+    /// Makes this the choice from now on. It is a fresh decision: bans and pauses are lifted, and an old
+    /// calibration does not count.
     pub fn decide(&mut self, choice: Choice) {
         self.choice = choice;
         self.measured = None;
@@ -151,13 +151,13 @@ impl<A: Addr> Chooser<A> {
         self.looked.is_none()
     }
 
-    /// Whether a trial is due: it is wanted, and none was made or the table is another by now.
+    /// Whether a calibration is due: it is wanted, and there was none or the table has another size by now.
     pub fn wants_calibration(&self, prefixes: usize) -> bool {
         let outdated = |then: usize| prefixes > 2 * then.max(64) || 2 * prefixes.max(64) < then;
         self.choice == Choice::Measured && self.measured.is_none_or(|(_, then)| outdated(then))
     }
 
-    /// A trial was won by `name`, on a table of so many prefixes.
+    /// Takes the winner of a calibration, on a table of so many prefixes.
     pub fn measured(&mut self, name: &'static str, prefixes: usize) {
         self.measured = Some((name, prefixes));
         self.looked = None;

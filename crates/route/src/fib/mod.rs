@@ -42,7 +42,7 @@ use state::{Event, State};
 
 /// Changes that are a larger share of the table than this are cheaper to build than to apply.
 const REBUILD_SHARE: usize = 4;
-/// As many changes are listed in any case; beyond both the table will be built, and they are not.
+/// Changes that are listed in any case; beyond both the table will be built, and they are counted instead.
 const MOST_LISTED: usize = 65_536;
 
 /// One family's lookup table and its writer.

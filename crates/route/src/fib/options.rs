@@ -30,10 +30,10 @@ pub struct FibOptions {
     pub cpu_share_percent: u32,
     /// Own: changes that are expected to be applied within so many microseconds do not wait.
     pub at_once_us: u32,
-    /// Own: how long a trial of `measured` may take in all, in milliseconds. Candidates that it cannot
+    /// Own: longest duration of a calibration (`measured`), in milliseconds. Candidates that it cannot
     /// be expected to build in what is left of it are not tried.
     pub calibration_ms: u32,
-    /// Own: what a candidate of a trial may take, in MiB.
+    /// Own: largest size of a candidate in a calibration, in MiB.
     pub calibration_mib: u32,
     /// Own: share of a core that the auditor gets, in hundredths of a percent; 0 turns it off.
     pub audit_share_bp: u32,
@@ -80,7 +80,7 @@ impl fmt::Display for FibOptionError {
 impl std::error::Error for FibOptionError {}
 
 impl FibOptions {
-    /// The same with what may be left out filled in: a bucket time of 0 is 50.
+    /// Validated options, with defaults for what may be left out: a bucket time of 0 is 50.
     ///
     /// # Errors
     /// The first knob that is out of its range.

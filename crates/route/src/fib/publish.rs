@@ -2,7 +2,7 @@
 //!
 //! Readers keep a shared pointer to the value and look once a batch whether there is a newer one;
 //! looking is two loads and a store, never a wait: when the writer is in the middle of putting a new
-//! value down, the reader goes on with the one it has. The value itself is freed by its reference
+//! value down, the reader keeps the one it has. The value itself is freed by its reference
 //! count. What the writer changes *inside* a value that readers share (a chunk of a lookup table, an
 //! index that will mean something else) is reused by epochs: every pin announces the epoch that it
 //! saw, and an epoch has passed when every reader announced it or a later one (quiescent-state
@@ -31,7 +31,7 @@ struct Latest<T> {
 struct Shared<T> {
     /// Counts retirements; the writer alone advances it.
     epoch: AtomicU64,
-    /// Of the latest value.
+    /// Generation of the latest value.
     generation: AtomicU64,
     latest: Mutex<Latest<T>>,
     readers: Mutex<Vec<Arc<Announced>>>,
@@ -271,7 +271,7 @@ mod tests {
         assert!(publisher.passed(epoch), "a reader that is gone holds nothing");
     }
 
-    /// Ends what it has begun only when it is told to.
+    /// Has read until `over` is set.
     struct Slow {
         seen: std::sync::Arc<std::sync::Mutex<Vec<i32>>>,
         over: std::sync::Arc<std::sync::atomic::AtomicU64>,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_kernel_reader_is_brought_along_and_waited_for() {
+    fn a_kernel_reader_follows_and_is_waited_for() {
         let mut publisher = Publisher::new(1);
         let kernel_reader = Slow { seen: Default::default(), over: Default::default() };
         let (seen, over) = (kernel_reader.seen.clone(), kernel_reader.over.clone());
@@ -299,12 +299,12 @@ mod tests {
         reader.pin();
         let epoch = publisher.retire();
         reader.pin();
-        assert!(!publisher.passed(epoch), "the one outside has not ended");
+        assert!(!publisher.passed(epoch), "the kernel reader is still reading");
         over.store(epoch.0, std::sync::atomic::Ordering::SeqCst);
         assert!(publisher.passed(epoch));
         let epoch = publisher.retire();
         over.store(epoch.0, std::sync::atomic::Ordering::SeqCst);
-        assert!(!publisher.passed(epoch), "the one inside neither");
+        assert!(!publisher.passed(epoch), "the other reader is, too");
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_while_the_writer_holds_the_lock() {
+    fn a_reader_continues_while_the_writer_holds_the_lock() {
         let publisher = Publisher::new(1);
         let mut reader = publisher.reader();
         reader.pin();

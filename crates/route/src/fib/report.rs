@@ -1,4 +1,4 @@
-//! What a FIB says of itself: plain numbers for commands, metrics and pages.
+//! Report of a FIB: plain numbers for commands, metrics and pages.
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,9 @@ pub struct FibReport {
     pub prefixes: usize,
     /// Changes that readers do not see yet.
     pub pending: usize,
-    /// For how long readers have not seen everything.
+    /// Time since readers last saw everything.
     pub behind: Option<Duration>,
-    /// When that ends, or a failed build is tried again, if nothing more comes.
+    /// Time until the next round without further changes, a failed one included.
     pub due_in: Option<Duration>,
     /// Failed rounds since the last that succeeded.
     pub failures_in_row: u32,
@@ -37,7 +37,7 @@ pub struct FibReport {
     pub audit: AuditCounts,
     /// `fib_mismatch_routes`: routes that readers are answered wrongly for, as far as is known.
     pub mismatch_routes: usize,
-    /// Of these, those that a reader outside is answered wrongly for.
+    /// Those of them that the kernel reader gets wrongly.
     pub mismatch_routes_kernel: usize,
     /// The first differences that stand.
     pub differences: Vec<Difference>,

@@ -19,7 +19,7 @@ pub(super) enum State {
         /// Time of the next commit that has something to do without further changes.
         due: Option<Instant>,
     },
-    /// In step, and the next commit applies the listed changes without delay.
+    /// The table is in step, and the next commit applies the listed changes without delay.
     Forced,
     /// The table lacks changes that are not listed: the next round builds.
     Outdated {

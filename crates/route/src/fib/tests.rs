@@ -1,4 +1,4 @@
-//! Limits, pins, batches and failures, with algorithms that fail where they are told.
+//! Limits, pins, batches and failures, with algorithms that fail on purpose.
 
 use super::served::Nothing;
 use super::*;
@@ -6,7 +6,7 @@ use fingerpost_lpm::{
     HugePages, Limits, Memory, NoReaders, Origin, Region, RouteStore, Table, TableStats,
 };
 
-/// Answers by the store's own search, and fails where told: limit at 4 prefixes, or no memory.
+/// Answers by the store's own search, and fails on purpose: limit at 4 prefixes, or no memory.
 fn toy<const MAX: u64>(
     routes: &dyn Routes<u32>,
     memory: &mut dyn Memory,
@@ -290,7 +290,7 @@ mod faults {
         let log = fib.take_decisions().join("\n");
         assert!(log.contains("flaky paused: no memory for flaky: 1 bytes"), "{log}");
         assert!(log.contains("again in 400 ms"), "{log}");
-        assert!(log.contains("flaky -> flaky"), "the recovery is told: {log}");
+        assert!(log.contains("flaky -> flaky"), "the recovery is logged: {log}");
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod calibration {
         Algorithm { name: "large", fitness: |_| 100, make: large, ..SMALL_LIKE };
 
     #[test]
-    fn a_trial_takes_the_fastest_that_is_right() {
+    fn calibration_takes_the_fastest_that_is_right() {
         let mut fib = Fib::new([&SLOW, &FAST, &WRONG, &super::calibration::LARGE]);
         let routes = table::<u32>(Shape::Internet, 300, 30, 1);
         let mut store: RouteStore<u32> = routes.iter().copied().collect();

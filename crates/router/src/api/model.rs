@@ -236,6 +236,8 @@ pub(crate) struct Fib {
     pub(crate) family: u8,
     /// Routing table; 254 is the main one.
     pub(crate) table: u32,
+    /// Holds all paths of the routing table, not the best ones alone: for feasible source checks.
+    pub(crate) paths: bool,
     /// The algorithm that answers.
     pub(crate) algorithm: String,
     /// `auto`, `measured`, or the name that was asked for.

@@ -37,7 +37,7 @@ and per route are shown for 1,000 or more: for fewer, the fixed size of the stru
 
     fn cells(&self) -> Vec<String> {
         vec![
-            self.table.to_string(),
+            if self.paths { format!("{} paths", self.table) } else { self.table.to_string() },
             self.family.to_string(),
             self.algorithm.clone(),
             self.choice.clone(),

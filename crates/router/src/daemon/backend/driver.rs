@@ -42,7 +42,7 @@ impl Daemon {
         packet: &[u8],
     ) -> Vec<DriverAnswer> {
         let Some(forwarder) = self.interfaces.forwarder() else { return Vec::new() };
-        let Some(at) = self.control.tables().iter().position(|number| *number == table) else {
+        let Some(at) = self.control.tables().iter().position(|id| *id == table.into()) else {
             return Vec::new();
         };
         let fib = u16::try_from(at).expect("tables are counted in 16 bits");

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::TableMemory;
 use fingerpost_lpm::{Addr, registry};
-use fingerpost_route::MAIN_TABLE;
 use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;
 use fingerpost_route::source::words::unknown;
+use fingerpost_route::{MAIN_TABLE, TableId};
 
 use super::Daemon;
 use crate::api::error::{ApiError, Code};
@@ -45,7 +45,7 @@ impl Daemon {
 
     fn fib<A: Addr>(
         &self,
-        table: u32,
+        table: TableId,
         rib: &Rib<A>,
         fib: &Fib<A>,
         shared: Option<model::SharedMemory>,
@@ -56,7 +56,8 @@ impl Daemon {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         model::Fib {
             family: A::FAMILY,
-            table,
+            table: table.number(),
+            paths: matches!(table, TableId::Paths(_)),
             algorithm: report.algorithm.to_owned(),
             choice: report.choice.to_string(),
             generation: self.generation,

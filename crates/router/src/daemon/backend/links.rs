@@ -28,7 +28,9 @@ impl Daemon {
                 name: state.name.clone(),
                 index: link,
                 port,
-                table: *tables.get(usize::from(ports.fib(port))).unwrap_or(&MAIN_TABLE),
+                table: tables
+                    .get(usize::from(ports.fib(port)))
+                    .map_or(MAIN_TABLE, |id| id.number()),
                 up: state.up,
                 mtu: state.mtu,
                 mac: state.mac.map(|mac| mac.to_string()),

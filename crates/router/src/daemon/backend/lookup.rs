@@ -65,7 +65,7 @@ impl Daemon {
             return Err(ApiError::at(Code::NotFound, "table", words));
         };
         // As workers find it, and not as the writer has it.
-        let others = forwarding.others.iter().find(|other| other.table == table);
+        let others = forwarding.others.iter().find(|other| other.table == table.into());
         let (lookup_v4, lookup_v6) = match others {
             Some(other) => (&*other.v4, &*other.v6),
             None => (&*forwarding.v4, &*forwarding.v6),

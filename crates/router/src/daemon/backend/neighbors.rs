@@ -98,8 +98,8 @@ fn refused(error: &NeighborError) -> ApiError {
         NeighborError::Unknown { .. } | NeighborError::Learned { .. } => (Code::NotFound, "addr"),
         NeighborError::NoLink(_) => (Code::NotFound, "dev"),
         NeighborError::NoEthernet(_) => (Code::Refused, "dev"),
-        NeighborError::NotStation(_) | NeighborError::Mapped { .. } => (Code::BadRequest, "addr"),
-        NeighborError::NotStationMac(_) => (Code::BadRequest, "mac"),
+        NeighborError::NotHost(_) | NeighborError::Mapped { .. } => (Code::BadRequest, "addr"),
+        NeighborError::NotHostMac(_) => (Code::BadRequest, "mac"),
         _ => (Code::Refused, "addr"),
     };
     ApiError::at(code, place, error)

@@ -172,7 +172,7 @@ impl Daemon {
     /// The routing table that packets of a port ask.
     pub(super) fn table_of(&self, port: u16) -> u32 {
         let fib = self.control.forwarding().ports.fib(port);
-        *self.control.tables().get(usize::from(fib)).unwrap_or(&MAIN_TABLE)
+        self.control.tables().get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number())
     }
 
     pub(super) fn port_name(&self, port: u16) -> String {

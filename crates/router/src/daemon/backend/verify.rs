@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::Asked;
 use fingerpost_lpm::{Addr, Lookup};
+use fingerpost_route::TableId;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
 use fingerpost_route::rib::Rib;
 
@@ -18,7 +19,7 @@ const TOLD: usize = 100;
 
 /// A comparison under way.
 pub(crate) struct Verifying {
-    tables: Vec<u32>,
+    tables: Vec<TableId>,
     /// Which table, and which of [`PARTS`] of it.
     at: (usize, usize),
     v4: Auditor<u32>,
@@ -70,10 +71,14 @@ impl Daemon {
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
         let asked = driver.as_ref().map(|(_, asked)| asked);
         let ended = match (part, asked) {
-            (Part::LookupV4, _) => piece(table, rib_v4, fib_v4, None, v4, found),
-            (Part::LookupV6, _) => piece(table, rib_v6, fib_v6, None, v6, found),
-            (Part::DriverV4, Some(asked)) => piece(table, rib_v4, fib_v4, Some(asked), v4, found),
-            (Part::DriverV6, Some(asked)) => piece(table, rib_v6, fib_v6, Some(asked), v6, found),
+            (Part::LookupV4, _) => piece(table.number(), rib_v4, fib_v4, None, v4, found),
+            (Part::LookupV6, _) => piece(table.number(), rib_v6, fib_v6, None, v6, found),
+            (Part::DriverV4, Some(asked)) => {
+                piece(table.number(), rib_v4, fib_v4, Some(asked), v4, found)
+            }
+            (Part::DriverV6, Some(asked)) => {
+                piece(table.number(), rib_v6, fib_v6, Some(asked), v6, found)
+            }
             // No driver forwards by this table.
             (_, None) => true,
         };

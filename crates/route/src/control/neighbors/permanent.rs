@@ -5,20 +5,20 @@
 //! down it stays but leads nowhere (`in_scrubprefix` spares static entries then), and it goes with the link.
 //! Differs: adding one that is there is refused, as `ip neighbor add` does, where FreeBSD replaces it; one
 //! stays when the address of its subnet goes, so that an address that is set anew, as DHCP does, costs
-//! nothing that somebody typed: its host route goes and comes with the subnet all the same. And an address
+//! nothing that a user typed: its host route goes and comes with the subnet all the same. And an address
 //! may lie in no subnet of the link, as the gateway of a link without addresses does; only routes that name
 //! it go there then.
 //!
-//! What the kernel learns of the same station is kept beside it, and holds again when it is deleted. The
-//! kernel is not told: what the host sends by itself goes by the kernel's own entry.
+//! The kernel's own entry of the host is kept beside it, and counts again when it is deleted. The
+//! kernel does not get it: packets of the router itself go by the kernel's own entry.
 
 use std::net::IpAddr;
 
-use super::Control;
-use super::action::Done;
-use super::links::is_broadcast;
-use super::watch::Happened;
-use crate::event::{Mac, is_station};
+use super::super::Control;
+use super::super::action::Done;
+use super::super::journal::Happened;
+use super::super::links::is_broadcast;
+use crate::event::{Mac, is_host};
 
 /// Why a neighbor was not set or deleted. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum NeighborError {
     /// A user has set it already.
     #[error("{addr}: exists on {interface}, at {mac}: replace or delete it")]
     Exists {
-        /// The station.
+        /// Its address.
         addr: IpAddr,
         /// Name of the link.
         interface: String,
@@ -37,7 +37,7 @@ pub enum NeighborError {
     /// No user has set it.
     #[error("{addr}: no such neighbor on {interface}: list them all")]
     Unknown {
-        /// The station.
+        /// Its address.
         addr: IpAddr,
         /// Name of the link.
         interface: String,
@@ -47,7 +47,7 @@ pub enum NeighborError {
         "{addr}: no such neighbor of a command on {interface}: the kernel's own is for it to delete"
     )]
     Learned {
-        /// The station.
+        /// Its address.
         addr: IpAddr,
         /// Name of the link.
         interface: String,
@@ -59,22 +59,22 @@ pub enum NeighborError {
     #[error("{0} has no Ethernet addresses: a link that has some is needed")]
     NoEthernet(String),
     /// The address is the host's own.
-    #[error("{0} is this host's own: a neighbor is another station")]
+    #[error("{0} is this host's own: a neighbor is another host")]
     Own(IpAddr),
-    /// No station has such an address.
-    #[error("{0} is no address of a station: no group, broadcast or loopback can be a neighbor")]
-    NotStation(IpAddr),
+    /// No host has such an address.
+    #[error("{0} is no address of a host: no group, broadcast or loopback can be a neighbor")]
+    NotHost(IpAddr),
     /// An address of the other family in the form of this one.
     #[error("{addr} is of the wrong family: write {v4}")]
     Mapped {
-        /// As it was written.
+        /// Address as it was written.
         addr: IpAddr,
         /// What it means.
         v4: std::net::Ipv4Addr,
     },
     /// A link address of many, or all zero.
     #[error("{0} is {kind}: the link address of one card is needed", kind = mac_kind(*.0))]
-    NotStationMac(Mac),
+    NotHostMac(Mac),
 }
 
 impl NeighborError {
@@ -86,9 +86,9 @@ impl NeighborError {
             Self::NoLink(_) => "no-such-interface",
             Self::NoEthernet(_) => "no-ethernet",
             Self::Own(_) => "own-address",
-            Self::NotStation(_) => "not-a-station",
+            Self::NotHost(_) => "not-a-host",
             Self::Mapped { .. } => "wrong-family",
-            Self::NotStationMac(_) => "not-a-station-mac",
+            Self::NotHostMac(_) => "not-a-host-mac",
         }
     }
 }
@@ -100,7 +100,7 @@ fn mac_kind(mac: Mac) -> &'static str {
 
 impl Control {
     /// Sets the link address of a neighbor, until it is deleted or its link vanishes. Adjacencies of it are
-    /// complete when this returns; a station without one gets its host route at the next commit.
+    /// complete when this returns; a host without one gets its host route at the next commit.
     ///
     /// # Errors
     /// [`NeighborError`]; nothing was changed then.
@@ -129,7 +129,7 @@ impl Control {
         Ok(self.set_neighbor(link, addr, mac))
     }
 
-    /// Takes back what was set: what the kernel knows of the station holds again. Returns the link address.
+    /// Deletes a neighbor that was set: the kernel's own entry counts again. Returns the link address.
     ///
     /// # Errors
     /// [`NeighborError`]; nothing was changed then.
@@ -142,26 +142,26 @@ impl Control {
             });
         };
         self.fill_neighbor(link, addr);
-        self.tell_neighbor(Done::Deleted, link, addr, mac);
+        self.note_neighbor(Done::Deleted, link, addr, mac);
         Ok(mac)
     }
 
     fn set_neighbor(&mut self, link: u32, addr: IpAddr, mac: Mac) -> Done {
         let before = self.neighbors.set_permanent(link, addr, Some(mac));
         let done = if before.is_none() { Done::Added } else { Done::Changed };
-        // Said again: nothing happened.
+        // Set again: nothing happened.
         if before != Some(mac) {
             self.fill_neighbor(link, addr);
-            self.tell_neighbor(done, link, addr, mac);
+            self.note_neighbor(done, link, addr, mac);
         }
         done
     }
 
-    /// Whether a station of this address can be there; the name of the link.
+    /// Checks that a host can have this address on the link; returns the name of the link.
     fn check_neighbor(&self, link: u32, addr: IpAddr, mac: Mac) -> Result<String, NeighborError> {
         let interface = self.link_name(link)?;
-        let entry = &self.links[&link];
-        if entry.state.loopback || entry.state.mac.is_none() {
+        let entry = self.links.get(link).expect("its name was just found");
+        if entry.state().loopback || entry.state().mac.is_none() {
             return Err(NeighborError::NoEthernet(interface));
         }
         if let IpAddr::V6(v6) = addr
@@ -169,42 +169,42 @@ impl Control {
         {
             return Err(NeighborError::Mapped { addr, v4 });
         }
-        if self.addresses_of(entry.table).any(|own| own.addr == addr) {
+        if self.links.addresses_of(entry.table()).any(|own| own.addr == addr) {
             return Err(NeighborError::Own(addr));
         }
-        if !is_station(addr) || entry.addresses.iter().any(|own| is_broadcast(own, addr)) {
-            return Err(NeighborError::NotStation(addr));
+        if !is_host(addr) || entry.addresses().iter().any(|own| is_broadcast(own, addr)) {
+            return Err(NeighborError::NotHost(addr));
         }
         if mac.is_group() || mac == Mac::default() {
-            return Err(NeighborError::NotStationMac(mac));
+            return Err(NeighborError::NotHostMac(mac));
         }
         Ok(interface)
     }
 
     fn link_name(&self, link: u32) -> Result<String, NeighborError> {
-        let entry = self.links.get(&link).ok_or(NeighborError::NoLink(link))?;
-        Ok(entry.state.name.clone())
+        let entry = self.links.get(link).ok_or(NeighborError::NoLink(link))?;
+        Ok(entry.state().name.clone())
     }
 
-    /// The link went up or down: what was set for it is taken up again, or suspended.
-    pub(super) fn tell_permanent(&mut self, link: u32) {
+    /// Notes that neighbors set on a link are resumed or suspended, as it went up or down.
+    pub(in crate::control) fn note_permanent(&mut self, link: u32) {
         for (addr, mac) in self.neighbors.permanent_on(link) {
-            self.tell_neighbor(Done::Changed, link, addr, mac);
+            self.note_neighbor(Done::Changed, link, addr, mac);
         }
     }
 
-    /// Takes back what was set for a link, while that is still known.
-    pub(super) fn forget_permanent(&mut self, link: u32) {
+    /// Deletes the neighbors set on a link, while that is still known.
+    pub(in crate::control) fn forget_permanent(&mut self, link: u32) {
         for (addr, mac) in self.neighbors.permanent_on(link) {
             self.neighbors.set_permanent(link, addr, None);
             self.fill_neighbor(link, addr);
-            self.tell_neighbor(Done::Deleted, link, addr, mac);
+            self.note_neighbor(Done::Deleted, link, addr, mac);
         }
     }
 
-    fn tell_neighbor(&mut self, done: Done, link: u32, addr: IpAddr, mac: Mac) {
-        let Some(entry) = self.links.get(&link) else { return };
-        let (interface, up) = (entry.state.name.as_str().into(), entry.state.up);
-        self.notice(Happened::Neighbor { done, interface, addr, mac, up });
+    fn note_neighbor(&mut self, done: Done, link: u32, addr: IpAddr, mac: Mac) {
+        let Some(entry) = self.links.get(link) else { return };
+        let (interface, up) = (entry.state().name.as_str().into(), entry.state().up);
+        self.journal.note(Happened::Neighbor { done, interface, addr, mac, up });
     }
 }

@@ -1,8 +1,10 @@
 //! Next hops in their world: what a change of links, objects and routes costs, and what is refused.
 
+use std::net::IpAddr;
+
 use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
 use super::*;
-use crate::event::{LinkUpdate, MAIN_TABLE, NextHopUpdate, ObjectTarget};
+use crate::event::*;
 use crate::group::GroupMode;
 use crate::hops::ForwardingAction;
 
@@ -16,8 +18,8 @@ fn paths(gateways: &[&str]) -> Target {
     Target::Paths(gateways.iter().map(path).collect())
 }
 
-fn worked_out(lab: &Lab) -> u64 {
-    lab.control.next_hops().counts().worked_out
+fn resolved(lab: &Lab) -> u64 {
+    lab.control.next_hops().counts().resolved
 }
 
 /// Routes by the thousand behind one gateway, whose own route changes: one entry is worked out, one word
@@ -34,11 +36,11 @@ fn a_failed_peer_costs_one_next_hop_however_many_routes_it_has() {
     }
     lab.commit();
     assert_eq!(lab.adjacency("198.18.7.1").dst, mac(2));
-    let before = worked_out(&lab);
-    // The IGP finds another way.
+    let before = resolved(&lab);
+    // The IGP finds another path.
     lab.route("10.9.0.0/16", via("10.0.1.8"));
     assert_eq!(lab.commit().changes, 1, "the IGP's own route");
-    assert_eq!(worked_out(&lab) - before, 1);
+    assert_eq!(resolved(&lab) - before, 1);
     assert_eq!(lab.adjacency("198.18.7.1").dst, mac(1));
     assert_eq!(lab.adjacency("198.37.249.1").dst, mac(1));
     // A longer route to it, and its end.
@@ -51,16 +53,16 @@ fn a_failed_peer_costs_one_next_hop_however_many_routes_it_has() {
     lab.withdraw("10.9.0.0/16");
     assert_eq!(lab.commit().changes, 1);
     assert_eq!(lab.action("198.18.7.1"), ForwardingAction::Unreachable);
-    let before = worked_out(&lab);
+    let before = resolved(&lab);
     lab.withdraw("10.8.0.0/16");
     for i in 0..1000u32 {
         lab.route(&format!("203.0.{}.{}/32", i / 250, i % 250), Target::Blackhole);
     }
     lab.commit();
-    assert_eq!(worked_out(&lab) - before, 1, "the blackhole, which is new");
+    assert_eq!(resolved(&lab) - before, 1, "the blackhole, which is new");
 }
 
-/// A station becomes the route to a gateway in the middle of a commit; when it is forgotten, in another
+/// A host route becomes the route to a gateway in the middle of a commit; when it is forgotten, in another
 /// one, the gateway follows.
 #[test]
 fn a_gateway_follows_its_own_host_route() {
@@ -69,7 +71,7 @@ fn a_gateway_follows_its_own_host_route() {
     lab.route("192.0.2.0/24", via("10.0.2.9"));
     lab.commit();
     assert_eq!(lab.adjacency("192.0.2.1").dst, mac(9));
-    // The prefix moves to the other link: the station behind the first one must not be kept.
+    // The prefix moves to the other link: the host behind the first one must not be kept.
     lab.address(RIGHT, "10.0.2.1", 24, true);
     lab.address(LEFT, "10.0.2.1", 24, false);
     lab.commit();
@@ -93,20 +95,20 @@ fn links_and_objects_cost_what_depends_on_them() {
         lab.route(&format!("198.51.{id}.0/24"), Target::Object(id));
     }
     lab.commit();
-    let before = worked_out(&lab);
+    let before = resolved(&lab);
     lab.commit();
-    assert_eq!(worked_out(&lab), before);
+    assert_eq!(resolved(&lab), before);
     lab.event(RouteEvent::NextHop(NextHopUpdate { id: 7, target: object("10.0.2.250", RIGHT) }));
     lab.commit();
-    assert_eq!(worked_out(&lab) - before, 1);
+    assert_eq!(resolved(&lab) - before, 1);
     lab.link(LEFT, LinkState { up: false, ..up("left") });
     lab.commit();
-    let of_left = worked_out(&lab) - before - 1;
+    let of_left = resolved(&lab) - before - 1;
     assert!((20..30).contains(&of_left), "{of_left}: its objects and its own prefix");
     assert_eq!(lab.action("198.51.10.1"), ForwardingAction::Unreachable);
     lab.event(RouteEvent::Link(LinkUpdate { link: LEFT, state: None }));
     lab.commit();
-    assert!(worked_out(&lab) - before < 60);
+    assert!(resolved(&lab) - before < 60);
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn each_table_finds_its_own_gateways() {
         let fib = forwarding.ports.fib(lab.port(port));
         let id = forwarding.v4_of(fib).lookup(0xc000_0201);
         let ForwardingAction::Adjacency(index) = forwarding.hops.action(id, 0) else {
-            panic!("it has a way out")
+            panic!("it leads out")
         };
         assert_eq!(forwarding.hops.adjacency(index).dst, dst);
     }

@@ -1,7 +1,7 @@
-//! Pending resolutions: hosts on links that the kernel is to resolve and that have not answered. Their number is bounded,
+//! Pending resolutions: hosts on links that the kernel is to resolve and that have not replied. Their number is bounded,
 //! and shared fairly among ingress ports (RFC 6583: a subnet can be swept).
 //!
-//! The kernel gives up a host that is absent after seconds; one that is present answers within milliseconds. So a host that
+//! The kernel gives up a host that is absent after seconds; one that is present replies within milliseconds. So a host that
 //! finds no room replaces another one: of a random sample one of the ingress port that has most, and of these the oldest.
 //! A sweep replaces itself, and hosts that other ports need stay.
 //!
@@ -13,6 +13,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Instant;
+
+use fingerpost_lpm::Rng;
 
 /// Most hosts: three quarters of the neighbors that Linux has room for (`gc_thresh3`). The last quarter is left to next
 /// hops of routes, whose number the routes bound.
@@ -30,7 +32,7 @@ pub(super) struct Pending {
     rows: Vec<Row>,
     places: HashMap<Host, usize>,
     by_ingress: HashMap<u16, usize>,
-    random: u64,
+    rng: Rng,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +48,8 @@ impl Default for Pending {
             rows: Vec::new(),
             places: HashMap::new(),
             by_ingress: HashMap::new(),
-            // Who sweeps is not to know which hosts make room.
-            random: RandomState::new().hash_one(0),
+            // A sweeping host must not know which hosts make room.
+            rng: Rng::new(RandomState::new().hash_one(0)),
         }
     }
 }
@@ -62,7 +64,7 @@ impl Pending {
         self.rows.iter().map(|row| (row.host, row.since))
     }
 
-    /// Adds a host for packets that came in by `ingress`; returns the one that it replaced. A host that is in the table stays
+    /// Adds a host for packets of the port `ingress`; returns the host that it replaced. A host that is in the table stays
     /// as it is.
     pub(super) fn add(&mut self, host: Host, ingress: u16, now: Instant) -> Option<Host> {
         if self.contains(&host) {
@@ -96,16 +98,10 @@ impl Pending {
 
     /// The host to replace.
     fn choose(&mut self) -> Host {
-        let sample: [Row; SAMPLE] = std::array::from_fn(|_| {
-            // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let at = ((mixed >> 32) * self.rows.len() as u64) >> 32;
-            self.rows[usize::try_from(at).unwrap_or_default()]
-        });
-        let asks = |row: &Row| self.by_ingress.get(&row.ingress).copied().unwrap_or_default();
-        let worst = sample.iter().max_by_key(|row| (asks(row), Reverse(row.since)));
+        let sample: [Row; SAMPLE] =
+            std::array::from_fn(|_| self.rows[self.rng.below(self.rows.len())]);
+        let load = |row: &Row| self.by_ingress.get(&row.ingress).copied().unwrap_or_default();
+        let worst = sample.iter().max_by_key(|row| (load(row), Reverse(row.since)));
         worst.expect("a sample is not empty").host
     }
 }
@@ -122,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_that_asks_little_keeps_what_it_asked_for() {
+    fn an_ingress_with_few_requests_keeps_its_hosts() {
         let (mut pending, began) = (Pending::default(), Instant::now());
         for n in 0..50 {
             assert_eq!(pending.add(host(n), 3, began), None);
@@ -131,14 +127,14 @@ mod tests {
         for n in 1000..9000 {
             let now = began + Duration::from_micros(200 * n as u64);
             gone += usize::from(pending.add(host(n), 1, now).is_some());
-            assert_eq!(pending.add(host(n), 2, now), None, "it is asked for already");
+            assert_eq!(pending.add(host(n), 2, now), None, "it is pending already");
         }
         assert_eq!((gone, pending.iter().count()), (8050 - MOST, MOST));
         assert!((0..50).all(|n| pending.contains(&host(n))));
-        // What the sweep asked for in the last 30 ms is there, but for some.
+        // Hosts of the sweep's last 30 ms are there, but for some.
         let latest = (8850..9000).filter(|&n| pending.contains(&host(n))).count();
         assert!(latest >= 140, "{latest} of 150");
-        // Two that ask for much share what there is.
+        // Two with many requests share the table.
         for n in 10_000..20_000 {
             let now = began + Duration::from_secs(2) + Duration::from_micros(100 * n as u64);
             pending.add(host(n), 4 + u16::from(n % 2 == 0), now);

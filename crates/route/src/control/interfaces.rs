@@ -1,0 +1,110 @@
+//! Settings of interfaces, by name: they hold for interfaces that come later, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::event::MAIN_TABLE;
+use crate::forwarding::ReversePath;
+
+/// Interfaces whose packets' sources are looked up in lists. The lists belong to the packet path; the XDP
+/// datapath leaves such ports to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// Interfaces of these names.
+    Some(BTreeSet<String>),
+    /// Every interface.
+    All,
+}
+
+impl Default for Filtered {
+    fn default() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+}
+
+impl Filtered {
+    /// Whether the interface of this name is included.
+    pub fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Some(names) => names.contains(name),
+            Self::All => true,
+        }
+    }
+}
+
+/// Settings that differ from the defaults.
+#[derive(Debug, Default)]
+pub(super) struct Interfaces {
+    /// Route tables of interfaces with another one than the main table.
+    tables: BTreeMap<String, u32>,
+    source_checks: BTreeMap<String, ReversePath>,
+    filtered: Filtered,
+    without_redirects: BTreeSet<String>,
+}
+
+impl Interfaces {
+    /// Number of the route table that forwards packets of the interface.
+    pub(super) fn table(&self, name: &str) -> u32 {
+        self.tables.get(name).copied().unwrap_or(MAIN_TABLE)
+    }
+
+    pub(super) fn bind(&mut self, name: &str, table: u32) {
+        self.tables.insert(name.to_owned(), table);
+    }
+
+    pub(super) fn source_check(&self, name: &str) -> Option<ReversePath> {
+        self.source_checks.get(name).copied()
+    }
+
+    pub(super) fn set_source_check(&mut self, name: &str, check: Option<ReversePath>) {
+        match check {
+            Some(check) => drop(self.source_checks.insert(name.to_owned(), check)),
+            None => drop(self.source_checks.remove(name)),
+        }
+    }
+
+    pub(super) fn is_filtered(&self, name: &str) -> bool {
+        self.filtered.has(name)
+    }
+
+    /// Replaces the set of filtered interfaces; whether it changed.
+    pub(super) fn set_filtered(&mut self, interfaces: Filtered) -> bool {
+        std::mem::replace(&mut self.filtered, interfaces.clone()) != interfaces
+    }
+
+    pub(super) fn sends_redirects(&self, name: &str) -> bool {
+        !self.without_redirects.contains(name)
+    }
+
+    pub(super) fn set_redirects(&mut self, name: &str, send: bool) {
+        if send {
+            self.without_redirects.remove(name);
+        } else {
+            self.without_redirects.insert(name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::super::tests::lab;
+    use super::*;
+
+    #[test]
+    fn ports_are_marked_as_filtered() {
+        let mut lab = lab();
+        let mut seen = |interfaces: Option<Filtered>| {
+            interfaces.into_iter().for_each(|interfaces| lab.control.filter_sources(interfaces));
+            lab.control.commit_now(std::time::Instant::now()).unwrap();
+            let ports = ["left", "right"].map(|name| lab.port(name));
+            let forwarding = lab.reader.pin().clone();
+            ports.map(|port| forwarding.ports.port(port).unwrap().filtered)
+        };
+        let some =
+            |names: &[&str]| Some(Filtered::Some(names.iter().map(ToString::to_string).collect()));
+        assert_eq!(seen(None), [false, false]);
+        assert_eq!(seen(some(&["right", "other"])), [false, true]);
+        assert_eq!(seen(Some(Filtered::All)), [true, true]);
+        assert_eq!(seen(some(&[])), [false, false]);
+    }
+}

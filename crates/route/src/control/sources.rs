@@ -1,0 +1,177 @@
+//! Sources of routes: their names, distances and counts, and the present dump of each.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use super::sweep::{Sweep, Withdrawals};
+use super::tables::Tables;
+use crate::nexthop::NextHops;
+
+/// Source of the host's own addresses and connected prefixes.
+pub(super) const HOST: SourceId = SourceId(0);
+/// Source of learned neighbors as host routes.
+pub(super) const NEIGHBOR: SourceId = SourceId(1);
+/// Distance of learned neighbors: any other route wins.
+const NEIGHBOR_DISTANCE: u8 = 254;
+
+/// Number of a source, as [`super::Control::add_source`] returned it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SourceId(pub(super) u16);
+
+impl SourceId {
+    /// Index in [`super::Control::sources`].
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// Work of a source so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceReport {
+    /// Its name.
+    pub name: String,
+    /// Administrative distance of its routes unless they have their own; lower wins.
+    pub distance: u8,
+    /// Routes that it has in the RIB.
+    pub routes: u64,
+    /// Routes that were refused.
+    pub refused: u64,
+    /// Error of the latest refused route; empty without one.
+    pub last_refusal: String,
+}
+
+/// One source.
+#[derive(Debug)]
+pub(super) struct Source {
+    report: SourceReport,
+    /// Number of the present dump, to find what a dump does not repeat.
+    stamp: u8,
+    /// Number of the latest complete dump.
+    ended: u8,
+    /// Contents of the present dump so far.
+    dump: Option<Dump>,
+}
+
+/// Links, addresses, neighbors and objects of a dump.
+#[derive(Debug, Default)]
+pub(super) struct Dump {
+    pub(super) links: HashSet<u32>,
+    pub(super) addresses: HashSet<(u32, IpAddr)>,
+    pub(super) neighbors: HashSet<(u32, IpAddr)>,
+    pub(super) objects: HashSet<u32>,
+}
+
+/// All sources, those of the control side itself first, and the withdrawals that wait.
+#[derive(Debug)]
+pub(super) struct Sources {
+    all: Vec<Source>,
+    sweep: Sweep,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        let mut sources = Self { all: Vec::new(), sweep: Sweep::default() };
+        sources.add("host", 0);
+        sources.add("neighbor", NEIGHBOR_DISTANCE);
+        sources
+    }
+}
+
+impl Sources {
+    pub(super) fn add(&mut self, name: &str, distance: u8) -> SourceId {
+        let id = u16::try_from(self.all.len()).expect("sources are configured one by one");
+        let report = SourceReport {
+            name: name.to_owned(),
+            distance,
+            routes: 0,
+            refused: 0,
+            last_refusal: String::new(),
+        };
+        self.all.push(Source { report, stamp: 0, ended: 0, dump: None });
+        SourceId(id)
+    }
+
+    pub(super) fn get(&self, id: SourceId) -> &Source {
+        &self.all[id.index()]
+    }
+
+    pub(super) fn get_mut(&mut self, id: SourceId) -> &mut Source {
+        &mut self.all[id.index()]
+    }
+
+    pub(super) fn reports(&self) -> impl Iterator<Item = &SourceReport> {
+        self.all.iter().map(|source| &source.report)
+    }
+
+    /// Withdrawals that wait.
+    pub(super) fn sweep(&self) -> &Sweep {
+        &self.sweep
+    }
+
+    /// Withdrawals that wait, to add to them.
+    pub(super) fn sweep_mut(&mut self) -> &mut Sweep {
+        &mut self.sweep
+    }
+
+    /// Finds the routes of the next step of the sweep.
+    pub(super) fn sweep_step(&mut self, tables: &Tables, hops: &NextHops) -> Withdrawals {
+        let mut sweep = std::mem::take(&mut self.sweep);
+        let withdrawals = sweep.step(tables, hops, self);
+        self.sweep = sweep;
+        withdrawals
+    }
+}
+
+impl Source {
+    pub(super) fn distance(&self) -> u8 {
+        self.report.distance
+    }
+
+    /// Number of the present dump, kept with each route.
+    pub(super) fn stamp(&self) -> u8 {
+        self.stamp
+    }
+
+    /// The present dump.
+    pub(super) fn dump(&mut self) -> Option<&mut Dump> {
+        self.dump.as_mut()
+    }
+
+    pub(super) fn is_dumping(&self) -> bool {
+        self.dump.is_some()
+    }
+
+    pub(super) fn begin_dump(&mut self) {
+        self.stamp = self.stamp.wrapping_add(1);
+        self.dump = Some(Dump::default());
+    }
+
+    /// Completes the present dump; `None` without one.
+    pub(super) fn end_dump(&mut self) -> Option<Dump> {
+        let dump = self.dump.take()?;
+        self.ended = self.stamp;
+        Some(dump)
+    }
+
+    /// Whether a route with this stamp was missing from a later dump that is complete.
+    pub(super) fn is_stale(&self, stamp: u8) -> bool {
+        // Dumps are counted in 8 bits, and the sweep is over long before they come round: what is ahead belongs to the
+        // present dump.
+        (1..128).contains(&self.ended.wrapping_sub(stamp))
+    }
+
+    pub(super) fn count_added(&mut self) {
+        self.report.routes += 1;
+    }
+
+    pub(super) fn count_removed(&mut self) {
+        self.report.routes -= 1;
+    }
+
+    /// Counts a route that cannot be taken.
+    pub(super) fn refuse(&mut self, why: &dyn Display) {
+        self.report.refused += 1;
+        self.report.last_refusal = why.to_string();
+    }
+}

@@ -11,7 +11,7 @@
 //!
 //! Source: slots: FreeBSD sys/net/route/nhgrp_ctl.c, described in its order of steps; a member to which it
 //!         gives no slot at all gets one here. Shares of buckets: the method of Webster (highest averages,
-//!         divisors 1, 3, 5, ..) with one for each member first. Largest remainders, the usual way, can
+//!         divisors 1, 3, 5, ..) with one for each member first. Largest remainders, the usual method, can
 //!         take a bucket from a member because another one left; a method of divisors cannot (Balinski
 //!         and Young, Fair Representation, 1982).
 //! Cost:   some microseconds for 256 buckets and a few members
@@ -354,7 +354,7 @@ mod tests {
     /// of 256 buckets, and without the last one 51, 5 and 200: the second loses one, and flows of it
     /// move, though nothing happened to it.
     #[test]
-    fn nobody_loses_when_another_one_leaves() {
+    fn no_member_loses_when_another_one_leaves() {
         assert_eq!(bucket_shares(&[18, 2, 71, 5], 256), [48, 5, 190, 13]);
         assert_eq!(bucket_shares(&[18, 2, 71], 256), [51, 6, 199]);
         for (a, b, c) in (1..20).flat_map(|a| (1..20).map(move |b| (a, b, a * b % 50))) {

@@ -1,7 +1,7 @@
 //! What a next-hop index means to a packet: three tables linked by index.
 //!
-//! A lookup answers with a [`NextHopId`]; the hop table turns it into a [`ForwardingAction`], for a group by way
-//! of one of its slots; a forwarding action that leaves names an [`Adjacency`]. So the loss of a link changes one
+//! A lookup returns a [`NextHopId`]; the hop table turns it into a [`ForwardingAction`], for a group through
+//! one of its slots; a forwarding action that leaves names an [`Adjacency`]. So the loss of a link changes one
 //! adjacency, and a changed group changes its slots: no route is touched. All of it lies in
 //! [`Region`]s of plain integers, changed in place by one writer, so that an XDP program can read
 //! the same bytes.
@@ -11,7 +11,7 @@
 //!         slots       [u32; m]: a forwarding action each, read by `hash * slots >> 32`
 //!         adjacencies [2 x u64; k], 16 bytes each: destination MAC, source MAC, port u16, MTU u16,
 //!                     in this order, little endian; the first 12 bytes are an Ethernet header's
-//!         stations    [2 x u64; k]: the address of the neighbor behind each adjacency, for who has to name it
+//!         neighbors   [2 x u64; k]: the address of the neighbor behind each adjacency, for ICMP redirects
 //! Cost:   one read for the hop, one more for a group, one line for the adjacency. The product costs a
 //!         packet of a group 1 ns more than `hash & mask` did (Xeon 2.5 GHz), and any number of slots will do
 //! Limits: 2^28 adjacencies and slots, 65,535 ports
@@ -32,7 +32,7 @@ use loom::sync::atomic::AtomicU64;
 
 use crate::event::Mac;
 
-/// What happens to a packet: one word, kind in the top four bits.
+/// Forwarding action of a packet: one word, kind in the top four bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ForwardingAction {
     /// There is no route.
@@ -41,7 +41,7 @@ pub enum ForwardingAction {
     Adjacency(u32),
     /// The destination itself is on the link of this port: resolve it.
     Glean(u16),
-    /// For the host.
+    /// Pass to the host.
     Local,
     /// Drop silently.
     Blackhole,
@@ -105,7 +105,7 @@ pub struct Adjacency {
     pub dst: Mac,
     /// The port's own address.
     pub src: Mac,
-    /// By which port.
+    /// Number of the egress port.
     pub port: u16,
     /// Largest IP packet in bytes; 0 while the neighbor's address is not known.
     pub mtu: u16,
@@ -118,7 +118,7 @@ impl Adjacency {
         self.mtu != 0
     }
 
-    /// One whose neighbor behind `port` is not known yet, or (`failed`) did not answer.
+    /// One whose neighbor behind `port` is not known yet, or (`failed`) did not reply.
     pub fn unresolved(port: u16, failed: bool) -> Self {
         let dst = if failed { FAILED } else { Mac::default() };
         Self { dst, src: Mac::default(), port, mtu: 0 }
@@ -134,7 +134,7 @@ impl Adjacency {
         header
     }
 
-    /// The neighbor was asked for and did not answer.
+    /// Whether the neighbor did not reply.
     #[inline]
     pub fn failed(&self) -> bool {
         self.mtu == 0 && self.dst == FAILED
@@ -150,13 +150,13 @@ pub struct PackedAdjacency {
 
 #[allow(clippy::cast_possible_truncation, reason = "takes the fields of a word")]
 impl PackedAdjacency {
-    /// As [`Adjacency::resolved`].
+    /// Whether the neighbor's address is known.
     #[inline]
     pub fn resolved(self) -> bool {
         self.mtu() != 0
     }
 
-    /// By which port.
+    /// Number of the egress port.
     #[inline]
     pub fn port(self) -> u16 {
         (self.high >> 32) as u16
@@ -199,7 +199,7 @@ impl HopTable {
         Self::with(&mut Heap, hops, slots, adjacencies)
     }
 
-    /// The same, in memory of the caller's choice.
+    /// Room for that many ids, slots and adjacencies in memory of the caller's choice.
     ///
     /// # Errors
     /// [`UpdateError::Memory`].
@@ -213,8 +213,8 @@ impl HopTable {
             hops: cells::region(memory, "hops", hops * 8)?,
             slots: cells::region(memory, "slots", slots * 4)?,
             adjacencies: cells::region(memory, "adjacencies", adjacencies * 16)?,
-            // Nobody outside asks for them.
-            stations: cells::region(&mut Heap, "stations", adjacencies * 16)?,
+            // Kernel readers do not need them.
+            stations: cells::region(&mut Heap, "neighbors", adjacencies * 16)?,
         })
     }
 
@@ -294,11 +294,11 @@ impl HopTable {
 
     /// The address of the neighbor behind an adjacency; `None` where it has none, or there is no such adjacency.
     #[allow(clippy::cast_possible_truncation, reason = "the low half of an IPv4-mapped address")]
-    pub fn station(&self, index: u32) -> Option<IpAddr> {
+    pub fn neighbor(&self, index: u32) -> Option<IpAddr> {
         let words = self.stations.u64s();
         let at = index as usize * 2;
         let word = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
-        // Relaxed: whoever has the adjacency sees what was written before it was.
+        // Relaxed: a reader that has the adjacency sees what was written before it was.
         Some(match (word(at), word(at + 1)) {
             (0, 0) => return None,
             (0, low) if low >> 32 == 0xffff => IpAddr::V4((low as u32).into()),
@@ -308,7 +308,7 @@ impl HopTable {
 
     /// Writer: who is behind an adjacency, before that can be used. It changes only with a grace period between.
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of an address")]
-    pub fn set_station(&self, index: u32, addr: Option<IpAddr>) {
+    pub fn set_neighbor(&self, index: u32, addr: Option<IpAddr>) {
         let bits = match addr {
             Some(IpAddr::V4(addr)) => addr.to_ipv6_mapped().to_bits(),
             Some(IpAddr::V6(addr)) => addr.to_bits(),
@@ -360,7 +360,7 @@ impl HopTable {
         }
     }
 
-    /// Writer: the neighbor behind `port` is not known yet, or (`failed`) did not answer.
+    /// Writer: the neighbor behind `port` is not known yet, or (`failed`) did not reply.
     pub fn set_unresolved(&self, index: u32, port: u16, failed: bool) {
         self.set_adjacency(index, Adjacency::unresolved(port, failed));
     }
@@ -383,7 +383,7 @@ impl HopTable {
     }
 }
 
-/// The same views over atomics that loom watches.
+/// Views over atomics that loom watches.
 /// The words of hops and adjacencies, borrowed from a [`HopTable`].
 #[derive(Clone, Copy, Debug)]
 pub struct HopView<'a> {
@@ -406,13 +406,13 @@ impl HopView<'_> {
         self.hops.get(id.index()).map_or(0, |w| w.load(Acquire))
     }
 
-    /// As [`HopTable::adjacency`], as it lies in the table.
+    /// [`HopTable::adjacency`] in the form of the table.
     #[inline]
     pub fn packed_adjacency(self, index: u32) -> PackedAdjacency {
         let Some([low, high]) = self.adjacencies.get(index as usize) else {
             return PackedAdjacency { low: 0, high: 0 };
         };
-        // High first: its MTU says whether the low half can be used. Pairs with `set_adjacency`.
+        // High first: its MTU decides whether the low half can be used. Pairs with `set_adjacency`.
         let high = high.load(Acquire);
         PackedAdjacency { low: low.load(Relaxed), high }
     }
@@ -491,21 +491,21 @@ mod tests {
     }
 
     #[test]
-    fn a_station_has_the_address_that_it_was_given() {
+    fn a_neighbor_has_the_address_that_it_was_given() {
         let table = HopTable::new(4, 4, 4).unwrap();
         let addrs = ["192.0.2.1", "fe80::1", "::5"].map(|addr| Some(addr.parse().unwrap()));
         for (index, addr) in (0..).zip(addrs) {
-            assert_eq!(table.station(index), None);
-            table.set_station(index, addr);
+            assert_eq!(table.neighbor(index), None);
+            table.set_neighbor(index, addr);
         }
         let larger = HopTable::new(8, 8, 8).unwrap();
         table.copy_to(&larger);
         for (index, addr) in (0..).zip(addrs) {
-            assert_eq!((table.station(index), larger.station(index)), (addr, addr));
+            assert_eq!((table.neighbor(index), larger.neighbor(index)), (addr, addr));
         }
-        table.set_station(1, None);
+        table.set_neighbor(1, None);
         assert_eq!(
-            (table.station(1), table.station(4), table.station(u32::MAX)),
+            (table.neighbor(1), table.neighbor(4), table.neighbor(u32::MAX)),
             (None, None, None)
         );
     }

@@ -19,12 +19,12 @@ const SMALL: usize = if cfg!(test) { 8 } else { 4096 };
 /// paid for the move by then.
 const SPARSE: usize = 4;
 
-/// One source's way to reach a prefix.
+/// One source's route to a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Which source said it.
+    /// Number of its source.
     pub source: u16,
-    /// How far that is believed; lower wins.
+    /// Administrative distance; lower wins.
     pub distance: u8,
     /// Decides between equal distances; lower wins.
     pub metric: u32,
@@ -45,7 +45,7 @@ struct Node {
     next: u32,
     source: u16,
     distance: u8,
-    /// Round of the source's dumps in which it was last said.
+    /// Number of the source's dump that had it last.
     stamp: u8,
 }
 
@@ -88,7 +88,7 @@ pub struct Selected<A: Addr> {
     pub found: Vec<(Prefix<A>, Candidate)>,
     /// Prefixes that were looked at.
     pub looks: usize,
-    /// Where to go on; `None` at the end of the table.
+    /// Last visited prefix; `None` at the end of the table.
     pub last: Option<Prefix<A>>,
 }
 
@@ -106,8 +106,8 @@ struct Slab {
     used: usize,
 }
 
-/// Of each next hop how many prefixes have it as their best, so that the greatest in use is known
-/// without a look at the whole store: the FIB asks for it every hundred changes.
+/// Number of prefixes of each next hop that is their best, so that the greatest in use is known
+/// without a walk of the whole store: the FIB needs it every hundred changes.
 #[derive(Default)]
 struct Uses {
     counts: Vec<u32>,

@@ -1,6 +1,6 @@
 //! Faults in the middle of forwarding: a build fails, memory is refused, a limit is reached, a bit flips.
 //!
-//! A reader asks all the time. It is given the answer of before or of after, the fault is in the log and
+//! A reader looks up all the time. It gets the next hop of before or of after, the fault is in the log and
 //! in the counters, and in the end every answer is that of the routes.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test's own helpers")]
@@ -157,12 +157,12 @@ impl Scene {
         self.lab.control.fib_reports(self.now).remove(0)
     }
 
-    fn said(&mut self) -> String {
+    fn log(&mut self) -> String {
         self.lab.control.take_decisions().join("\n")
     }
 
-    /// The change is visible by now, all is as the routes say, and the reader saw nothing else.
-    fn ends_well(mut self) {
+    /// The change is visible by now, all is as in the routes, and the reader saw nothing else.
+    fn check(mut self) {
         self.watch();
         let seen = self.lab.control.forwarding().v4.lookup(MOVED);
         assert_eq!(seen, self.lab.hop_v4(MOVED));
@@ -200,10 +200,10 @@ fn a_refused_change_is_built_and_refused_memory_waits_with_the_old_answer() {
     scene.now = scene.lab.control.next_due().unwrap();
     let done = scene.lab.control.commit(scene.now).unwrap();
     assert_eq!((done.changes, done.pending), (1, 0));
-    let said = scene.said();
-    assert!(said.contains("faulty paused: no memory for"), "{said}");
-    assert!(said.contains("again in 3200 ms"), "{said}");
-    scene.ends_well();
+    let log = scene.log();
+    assert!(log.contains("faulty paused: no memory for"), "{log}");
+    assert!(log.contains("again in 3200 ms"), "{log}");
+    scene.check();
 }
 
 #[test]
@@ -216,10 +216,10 @@ fn a_limit_in_the_middle_of_a_change_takes_the_next_algorithm() {
     let report = scene.report();
     assert_eq!((report.algorithm, report.banned), ("bc18", vec!["faulty"]));
     assert_eq!(report.counts.failures, 1);
-    let said = scene.said();
-    assert!(said.contains("faulty given up: test limit exceeded: need 2, at most 1"), "{said}");
-    assert!(said.contains("faulty -> bc18"), "{said}");
-    scene.ends_well();
+    let log = scene.log();
+    assert!(log.contains("faulty given up: test limit exceeded: need 2, at most 1"), "{log}");
+    assert!(log.contains("faulty -> bc18"), "{log}");
+    scene.check();
 }
 
 #[test]
@@ -230,12 +230,12 @@ fn a_change_that_finds_no_memory_takes_the_next_algorithm_for_a_while() {
     assert_eq!(scene.lab.control.commit(scene.now).unwrap().pending, 0);
     let report = scene.report();
     assert_eq!((report.algorithm, report.banned.len()), ("radix", 0));
-    assert!(scene.said().contains("faulty paused: no memory for test: 7 bytes"));
+    assert!(scene.log().contains("faulty paused: no memory for test: 7 bytes"));
     // It comes back when the pause is over and a look is due.
     scene.now += Duration::from_secs(31);
     scene.lab.commit(scene.now);
     assert_eq!(scene.report().algorithm, "faulty");
-    scene.ends_well();
+    scene.check();
 }
 
 /// Flips the lowest bit of the last thing that a lookup of `addr` read.
@@ -260,7 +260,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
     lab.commit(now);
     let at = usize::from(A::FAMILY == 6);
     let mut reports = Vec::new();
-    // Flips that change no answer at the ends of prefixes are no fault that anybody sees.
+    // Flips that change no answer at the ends of prefixes are no fault that a reader sees.
     for (prefix, _) in routes.iter().step_by(400) {
         let wrong = {
             let forwarding = lab.control.forwarding();
@@ -286,7 +286,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
             now += Duration::from_millis(100);
             lab.control.audit(now, None);
             let report = lab.control.fib_reports(now).remove(at);
-            // The pass under way may be past it; the next one is not.
+            // The present pass may be past it; the next one is not.
             if report.audit.mismatches > before.audit.mismatches {
                 break report;
             }
@@ -295,8 +295,8 @@ fn a_flipped_bit<A: Rows>(name: &str) {
         assert!(found.mismatch_routes >= 1 && !found.differences.is_empty());
         assert_eq!(found.counts.distrusted, before.counts.distrusted + 1);
         lab.commit(now);
-        let said = lab.control.take_decisions().join("\n");
-        assert!(said.contains("is built again") && said.contains("readers get"), "{said}");
+        let log = lab.control.take_decisions().join("\n");
+        assert!(log.contains("is built again") && log.contains("readers got"), "{log}");
         assert_eq!(lab.control.verify(1, now).unwrap()[at].mismatches, 0, "{name}: repaired");
         while lab.control.fib_reports(now)[at].audit.repaired == before.audit.repaired {
             now += Duration::from_millis(100);
@@ -331,7 +331,7 @@ fn a_flipped_bit_in_ipv6_tables_is_found_and_repaired() {
 
 /// Who looks with an auditor of their own, ours being off, hands over what it found.
 #[test]
-fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again() {
+fn what_another_auditor_found_is_repaired_and_stands_until_it_is_looked_up_again() {
     let mut lab = Lab::new(vec![u32::row("dir24_8").unwrap()], u128::rows().collect());
     let off = FibOptions { audit_share_bp: 0, ..FibOptions::default() };
     lab.control.set_fib_options(off).unwrap();
@@ -357,14 +357,14 @@ fn what_somebody_else_found_is_repaired_and_stands_until_it_is_looked_at_again()
 
     flip(&*lab.control.forwarding().v4, 0x0300_0000_u32);
     let found = all_of(&lab);
-    assert!(found.mismatch_routes() == 1 && state(&lab) == first, "told, and no more");
+    assert!(found.mismatch_routes() == 1 && state(&lab) == first, "reported, and no more");
     assert!(lab.control.adopt(MAIN_TABLE, &found, &v6, None));
     lab.control.audit(now, None);
     lab.commit(now);
     let news = found.known().count() as u64;
     assert_eq!(state(&lab), (1, news, first.2 + 1));
-    let said = lab.control.take_decisions().join("\n");
-    assert!(said.contains("is built again: "), "{said}");
+    let log = lab.control.take_decisions().join("\n");
+    assert!(log.contains("is built again: "), "{log}");
     // It is not found again by who looked before the repair, and gone for who looks now.
     assert!(!lab.control.adopt(MAIN_TABLE, &found, &v6, None));
     assert_eq!(state(&lab), (0, news, first.2 + 1));
@@ -407,7 +407,7 @@ impl Lookup<u32> for Misread {
 }
 
 #[test]
-fn a_kernel_reader_that_is_wrong_is_told_apart_and_gets_a_new_table() {
+fn a_kernel_reader_that_is_wrong_is_counted_apart_and_gets_a_new_table() {
     let mut lab = Lab::new(vec![u32::row("dir24_8").unwrap()], u128::rows().collect());
     (1..6).for_each(|n| lab.set(AnyPrefix::V4(Prefix::masked(n << 24, 8)), n));
     let mut now = Instant::now();
@@ -431,8 +431,8 @@ fn a_kernel_reader_that_is_wrong_is_told_apart_and_gets_a_new_table() {
     assert!(wrong.mismatch_routes > 0, "{wrong:?}");
     assert_eq!(wrong.mismatch_routes_kernel, wrong.mismatch_routes);
     lab.commit(now);
-    let said = lab.control.take_decisions().join("\n");
-    assert!(said.contains("is built again") && said.contains("programs in drivers get"), "{said}");
+    let log = lab.control.take_decisions().join("\n");
+    assert!(log.contains("is built again") && log.contains("the XDP datapath got"), "{log}");
     let after = turns(&mut lab, &mut now, false, &|report| report.audit.repaired > 0);
     assert_eq!((after.mismatch_routes, after.mismatch_routes_kernel), (0, 0));
     assert_eq!(after.counts.builds, wrong.counts.builds + 1);

@@ -1,10 +1,10 @@
-//! Readers ask while routes change and algorithms are switched: each answer is that of before or after.
+//! Readers look up while routes change and algorithms are switched: each result is that of before or after.
 //!
 //! A short form runs with the ordinary tests; `cargo xtask soak fib` runs it for ten minutes. One writer
 //! plays a recorded update stream and random churn (nested prefixes, withdrawals, gateways that come and
 //! go so that ids are given out again) into a real control side, and switches to the next algorithm of
 //! the registry every second. Two readers look watched addresses up, down to the link address of the
-//! gateway. For each of those the writer publishes what they may be told: from just before a change
+//! gateway. For each of those the writer publishes what they may get: from just before a change
 //! is handed over both answers, from when it is visible the new one only.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test's own helpers")]
@@ -32,7 +32,7 @@ const KEPT: u32 = 64;
 /// Changes of a round at most.
 const ROUND: usize = 100;
 
-/// What readers may be told of one address: values `floor..count` of its history.
+/// Results that readers may get for one address: values `floor..count` of its history.
 struct Key<A> {
     addr: A,
     values: [AtomicU32; KEPT as usize],
@@ -52,7 +52,7 @@ impl<A: Addr> Key<A> {
         self.values[((count - 1) % KEPT) as usize].load(Ordering::Relaxed)
     }
 
-    /// From here on this is right as well.
+    /// Adds a result that is right as well from now on.
     fn begin(&self, value: u32) {
         let count = self.count.load(Ordering::Relaxed);
         self.values[(count % KEPT) as usize].store(value, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl<A: Addr> Key<A> {
         self.count.store(count + 1, Ordering::Release);
     }
 
-    /// From here on only the latest is.
+    /// Makes the latest result the only right one from now on.
     fn end(&self) {
         self.floor.store(self.count.load(Ordering::Relaxed) - 1, Ordering::Release);
     }
@@ -81,7 +81,7 @@ impl<A: Addr> Key<A> {
 struct Shared {
     v4: Vec<Key<u32>>,
     v6: Vec<Key<u128>>,
-    /// Generation that readers must have to be asked for what is visible.
+    /// Generation that readers must have before their results are checked.
     generation: AtomicU64,
     stop: AtomicBool,
     checked: AtomicU64,
@@ -105,7 +105,7 @@ fn gateway(forwarding: &Forwarding, hop: NextHopId) -> u32 {
             let mac = forwarding.hops.adjacency(index).dst.0;
             u32::from(mac[4]) << 8 | u32::from(mac[5])
         }
-        other => panic!("nobody said {other:?}"),
+        other => panic!("unexpected {other:?}"),
     }
 }
 
@@ -121,19 +121,19 @@ fn read<A: Addr>(
         let addrs: Vec<A> = keys.iter().map(|key| key.addr).collect();
         let mut hops = vec![NextHopId::NONE; keys.len()];
         let forwarding = reader.pin().clone();
-        // While the writer puts a value down, a pin goes on with the one that the reader has.
+        // While the writer puts a value down, a pin keeps the one that the reader has.
         let stale = reader.generation() < generation;
         ask(&forwarding, &addrs, &mut hops);
         for ((key, floor), hop) in keys.iter().zip(floors).zip(&hops) {
-            let told = gateway(&forwarding, *hop);
-            match key.allows(floor, told) {
+            let got = gateway(&forwarding, *hop);
+            match key.allows(floor, got) {
                 _ if stale => shared.passed_over.fetch_add(1, Ordering::Relaxed),
                 None => shared.passed_over.fetch_add(1, Ordering::Relaxed),
                 Some(right) => {
                     let now = key.latest();
                     assert!(
                         right,
-                        "{}: a third answer, gateway {told}; now {now}",
+                        "{}: a third answer, gateway {got}; now {now}",
                         key.addr.to_ip()
                     );
                     shared.checked.fetch_add(1, Ordering::Relaxed)
@@ -143,7 +143,7 @@ fn read<A: Addr>(
     }
 }
 
-/// One family of the writer: what should be, told independently of the control side.
+/// One family of the writer: the expected state, independent of the control side.
 struct Side<A: Rows> {
     model: RouteStore<A>,
     /// Prefixes to churn, and those that the recorded stream names.

@@ -1,4 +1,4 @@
-//! What must hold for any bytes: everything that reads them ends, and without a panic.
+//! Properties that hold for any bytes: every parser of them returns, and without a panic.
 
 use super::obstacle::forwarding::Forwarding;
 use super::obstacle::{Survey, nft, rule, tc, xfrm};

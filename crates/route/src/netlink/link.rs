@@ -35,10 +35,10 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 
 const ARPHRD_ETHER: u16 = 1;
 
-/// Not asked for: counters, which are the larger part of each answer.
+/// Filter of requests that leaves out counters, the larger part of each reply.
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 
-/// A link as a message tells of it.
+/// A link of a message.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// Kernel index.
@@ -48,13 +48,13 @@ pub struct Link {
     /// What RFC 2863 calls its state, as the kernel numbers it (0 unknown, 6 up). Unlike carrier it
     /// changes together with the routes over the link, under the same lock.
     pub operstate: u8,
-    /// As it is now.
+    /// Its present state.
     pub state: LinkState,
 }
 
 impl Link {
-    /// Reads the body of [`NEW`] or [`DEL`]. `None` for what other families (bridges) say in the
-    /// same words about a port: their "deleted" means that it left the bridge.
+    /// Reads the body of [`NEW`] or [`DEL`]. `None` for messages of other families (bridges) about
+    /// a port, which have equal types: their "deleted" means that it left the bridge.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -108,9 +108,9 @@ impl Link {
     }
 }
 
-/// What `IFLA_INFO_DATA` says of a VLAN interface.
+/// `IFLA_INFO_DATA` of a VLAN interface.
 fn vlan(parent: u32, data: &Attr<'_>) -> Result<VlanState, Malformed> {
-    // The protocol is said since Linux 3.10; before there was one.
+    // The protocol is an attribute since Linux 3.10; before there was one.
     let mut vlan = VlanState { parent, id: 0, protocol: 0x8100, mapped: false };
     for attr in data.nested() {
         let attr = attr?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn vlan_interfaces_say_where_they_are() {
+    fn vlan_interfaces_have_their_parent_and_tag() {
         let on = (IFLA_LINK, &7u32.to_ne_bytes()[..]);
         let id = (IFLA_VLAN_ID, &10u16.to_ne_bytes()[..]);
         let vlan = VlanState { parent: 7, id: 10, protocol: 0x8100, mapped: false };

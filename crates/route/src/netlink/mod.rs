@@ -69,9 +69,9 @@ pub enum Malformed {
     /// A message claims a length that it cannot have.
     #[error("message of {len} bytes where {have} are left")]
     Message {
-        /// As claimed.
+        /// Claimed length, in bytes.
         len: u32,
-        /// As there is.
+        /// Present length, in bytes.
         have: usize,
     },
     /// An attribute claims a length that it cannot have.
@@ -79,9 +79,9 @@ pub enum Malformed {
     Attribute {
         /// Its number; 0 when not even that is there.
         kind: u16,
-        /// As claimed.
+        /// Claimed length, in bytes.
         len: u16,
-        /// As there is.
+        /// Present length, in bytes.
         have: usize,
     },
     /// A fixed part is shorter than its format.
@@ -111,9 +111,9 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `NLM_F_*`.
     pub flags: u16,
-    /// That of the request it answers, or of the one that caused the change it tells of.
+    /// Sequence number of the request that it replies to, or that caused the change it reports.
     pub seq: u32,
-    /// The port of the asker; 0 for the kernel's own doing.
+    /// Port of the requester; 0 for changes by the kernel itself.
     pub port: u32,
     /// The rest, without padding.
     pub body: &'a [u8],
@@ -219,7 +219,7 @@ impl<'a> Attr<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// The content as an address; its length tells the family.
+    /// The content as an address; its length decides the family.
     ///
     /// # Errors
     /// [`Malformed::Attribute`] when it is neither 4 nor 16 bytes long.
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!((name.kind, name.text().as_ref()), (3, "eth0"));
         assert!(attrs.next().is_none());
 
-        // A length of less than a header, or beyond the end, ends the row: no loop on length 0.
+        // The row is complete at a length of less than a header, or beyond the end: no loop on length 0.
         for bad in [0u32, 15, 1000, u32::MAX] {
             bytes[first..first + 4].copy_from_slice(&bad.to_ne_bytes());
             let have = bytes.len() - first;

@@ -27,10 +27,10 @@ pub(crate) fn run_in(module: &str, name: &str, body: fn()) {
         .env(INSIDE, "1")
         .output()
         .expect("unshare is part of util-linux");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}\n{}",
+        output.status.success() && text.contains("1 passed"),
+        "{text}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -55,7 +55,7 @@ pub fn parse(message: &Message<'_>) -> Result<Option<NeighborUpdate>, Malformed>
         (_, NUD_STALE | NUD_DELAY | NUD_PROBE, Some(mac)) => NeighborState::Stale(mac),
         (_, NUD_FAILED, _) => NeighborState::Failed,
         (_, NUD_INCOMPLETE, _) => NeighborState::Incomplete,
-        // NUD_NONE: made a moment ago and not asked for yet; the next change tells.
+        // NUD_NONE: made a moment ago and not requested yet; a further message follows.
         // A usable state without an Ethernet address belongs to a tunnel.
         _ => return Ok(None),
     };
@@ -67,9 +67,9 @@ pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; 12]).finish()
 }
 
-/// Has the kernel use a neighbor: one that is not known is asked for, a stale one is probed, and
-/// what comes of it is told to those who follow. An entry that is fresh is left alone. Without an
-/// answer unless it fails (unknown link: ENODEV).
+/// Request to use a neighbor: the kernel resolves one that is not known, probes a stale one, and
+/// reports the outcome to its multicast group. An entry that is fresh stays as it is. There is no
+/// reply unless it fails (unknown link: ENODEV).
 pub fn use_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
     request((NEW, F_CREATE, NTF_USE), seq, link, addr)
 }
@@ -88,7 +88,7 @@ fn request((kind, flags, of): (u16, u16, u8), seq: u32, link: u32, addr: IpAddr)
         // State NUD_NONE: the kernel chooses.
         [0, 0, of, 0],
     ];
-    let request = Request::ask(kind, flags, seq).fixed(head.as_flattened());
+    let request = Request::query(kind, flags, seq).fixed(head.as_flattened());
     match addr {
         IpAddr::V4(a) => request.attr(NDA_DST, &a.octets()).finish(),
         IpAddr::V6(a) => request.attr(NDA_DST, &a.octets()).finish(),

@@ -19,7 +19,7 @@ const NHA_ENCAP_TYPE: u16 = 7;
 const NHA_ENCAP: u16 = 8;
 const NHA_FDB: u16 = 11;
 
-/// A next-hop object as a message tells of it.
+/// A next-hop object of a message.
 #[derive(Clone, Debug)]
 pub struct NextHop<'a> {
     /// Its number, from 1.
@@ -30,9 +30,9 @@ pub struct NextHop<'a> {
     pub link: Option<u32>,
     /// Drops all.
     pub blackhole: bool,
-    /// Packets are wrapped on the way out.
+    /// Packets are encapsulated.
     pub encap: bool,
-    /// For bridges (VXLAN), not for routes.
+    /// It is for bridges (VXLAN), not for routes.
     pub fdb: bool,
     /// `RTNH_F_*`, see [`super::route::HOP_DEAD`].
     pub flags: u8,

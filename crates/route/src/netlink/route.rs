@@ -25,9 +25,9 @@ pub mod kind {
     pub const MULTICAST: u8 = 5;
     /// Drops them silently.
     pub const BLACKHOLE: u8 = 6;
-    /// Drops them and says unreachable.
+    /// Drops them, with ICMP unreachable.
     pub const UNREACHABLE: u8 = 7;
-    /// Drops them and says prohibited.
+    /// Drops them, with ICMP prohibited.
     pub const PROHIBIT: u8 = 8;
     /// Looks on in the table of the next rule.
     pub const THROW: u8 = 9;
@@ -60,7 +60,7 @@ const RTA_NH_ID: u16 = 30;
 
 const RTAX_MTU: u16 = 2;
 
-/// A route as a message tells of it.
+/// A route of a message.
 #[derive(Clone, Debug)]
 pub struct Route<'a> {
     /// Where it leads.
@@ -81,7 +81,7 @@ pub struct Route<'a> {
     pub metric: u32,
     /// The next-hop object it names.
     pub object: Option<u32>,
-    /// Largest packet along it, in bytes, where the route says so.
+    /// Largest packet along it, in bytes, where the route has one.
     pub mtu: Option<u32>,
     hop: Hop,
     multipath: &'a [u8],
@@ -90,7 +90,7 @@ pub struct Route<'a> {
 /// One hop of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// Of either family.
+    /// Gateway of either family.
     pub gateway: Option<IpAddr>,
     /// Kernel index of the link.
     pub link: Option<u32>,
@@ -98,7 +98,7 @@ pub struct Hop {
     pub weight: u32,
     /// [`HOP_DEAD`], [`HOP_LINK_DOWN`] and others (`RTNH_F_*`).
     pub flags: u8,
-    /// Packets are wrapped on the way out (MPLS, segment routing and the like).
+    /// Packets are encapsulated (MPLS, segment routing and the like).
     pub encap: bool,
 }
 

@@ -27,7 +27,7 @@ impl Request {
     }
 
     /// A request for one thing.
-    pub fn ask(kind: u16, flags: u16, seq: u32) -> Self {
+    pub fn query(kind: u16, flags: u16, seq: u32) -> Self {
         Self::new(kind, flags | F_REQUEST, seq)
     }
 

@@ -1,7 +1,7 @@
-//! What is wrong with a next hop that somebody asks for, before anything changes.
+//! Checks of a requested next hop, before anything changes.
 //!
 //! Events of sources come in any order, so what they name may come later and leads nowhere until then.
-//! Who asks by hand is told at once.
+//! A request of a user fails at once instead.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use crate::group::{GroupMode, MAX_SLOTS};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HopError {
-    /// A way with neither gateway nor link.
-    #[error("a way needs a gateway or a device")]
-    NoWay,
-    /// Packets of an IPv6 route cannot be sent to an IPv4 gateway; the other way round they can (RFC 8950).
+    /// A path with neither gateway nor link.
+    #[error("a path needs a gateway or a device")]
+    EmptyPath,
+    /// Packets of an IPv6 route cannot be sent to an IPv4 gateway; the reverse is possible (RFC 8950).
     #[error("gateway {gateway} is out of family: an IPv6 route needs an IPv6 gateway")]
     Family {
         /// The IPv4 gateway.
@@ -38,7 +38,7 @@ pub enum HopError {
     NoRoute {
         /// The gateway.
         gateway: IpAddr,
-        /// The route table that was asked.
+        /// The route table that was searched.
         table: u32,
     },
     /// The route to a gateway leads back to that gateway.
@@ -72,7 +72,7 @@ pub enum HopError {
     /// Every link carries packets of some size.
     #[error("an MTU of {mtu} bytes is too small: at least {min} are needed")]
     Mtu {
-        /// What was asked for.
+        /// The requested MTU.
         mtu: u16,
         /// The least of the family ([`AnyPrefix::min_mtu`]).
         min: u16,
@@ -113,7 +113,7 @@ impl HopError {
     /// A word for programs, the same in all versions.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NoWay => "no-way",
+            Self::EmptyPath => "empty-path",
             Self::Family { .. } => "gateway-family",
             Self::UnknownLink { .. } => "no-such-interface",
             Self::NoRoute { .. } => "gateway-unreachable",
@@ -136,7 +136,7 @@ impl NextHops {
     /// already where a gateway is looked for.
     ///
     /// # Errors
-    /// The first thing that is wrong: of the ways themselves, of what they name, or room.
+    /// The first thing that is wrong: of the paths themselves, of what they name, or room.
     pub fn check(
         &self,
         key: &HopKey,
@@ -173,7 +173,7 @@ impl NextHops {
         }
     }
 
-    /// Whether the ways of `key` can be those of a route to `prefix`.
+    /// Whether the paths of `key` can be those of a route to `prefix`.
     ///
     /// # Errors
     /// [`HopError::Family`].
@@ -181,7 +181,7 @@ impl NextHops {
         key.paths().iter().try_for_each(|path| fits(prefix, path))
     }
 
-    /// Whether a route to `prefix` can have this MTU; 0 says nothing.
+    /// Whether a route to `prefix` can have this MTU; 0 stands for none.
     ///
     /// # Errors
     /// [`HopError::Mtu`].
@@ -190,11 +190,11 @@ impl NextHops {
         if (1..min).contains(&mtu) { Err(HopError::Mtu { mtu, min }) } else { Ok(()) }
     }
 
-    /// What can be told without asking anybody: each way leads somewhere, none is there twice, and neither
+    /// Checks without a resolver: each path leads somewhere, none is there twice, and neither
     /// weights nor members are too many.
     pub(super) fn check_shape(&self, key: &HopKey) -> Result<(), HopError> {
         if key.paths().iter().any(|path| path.gateway.is_none() && path.link.is_none()) {
-            return Err(HopError::NoWay);
+            return Err(HopError::EmptyPath);
         }
         let HopKey::Group(paths) = key else { return Ok(()) };
         self.check_size(paths.len(), paths.iter().map(|path| path.weight))?;
@@ -222,7 +222,7 @@ impl NextHops {
     }
 }
 
-/// Whether a route to `prefix` can have this way.
+/// Whether a route to `prefix` can have this path.
 fn fits(prefix: AnyPrefix, path: &Path) -> Result<(), HopError> {
     match (prefix, path.gateway) {
         (AnyPrefix::V6(_), Some(gateway @ IpAddr::V4(_))) => Err(HopError::Family { gateway }),
@@ -253,7 +253,7 @@ impl Check<'_> {
 
     fn path(&self, path: &Path) -> Result<(), HopError> {
         match (path.gateway, path.link) {
-            (None, None) => return Err(HopError::NoWay),
+            (None, None) => return Err(HopError::EmptyPath),
             (_, Some(link)) if !self.resolver.has_link(link) => {
                 return Err(HopError::UnknownLink { link });
             }
@@ -285,7 +285,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Follows the routes of gateways; `above` are those on the way here, `done` those that are well.
+    /// Follows the routes of gateways; `above` are those that lead here, `done` those that are well.
     fn follow(
         &self,
         key: &HopKey,
@@ -323,7 +323,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The ways of a key, also of an object and of its members.
+    /// The paths of a key, also of an object and of its members.
     fn paths(&self, key: &HopKey) -> Vec<Path> {
         let HopKey::Object { source, id } = *key else { return key.paths().to_vec() };
         let path = |target: Option<&ObjectTarget>| match target {

@@ -1,6 +1,6 @@
-//! Who must be worked out again when a link, an object or a route changes.
+//! Dependents: the entries to resolve again when a link, an object or a route changes.
 //!
-//! Of a gateway that is found by its route it is remembered which route that was, so that of a million
+//! The route of each gateway that is found by its route is kept, so that of a million
 //! changed routes only those matter that lie between the gateway and that route's prefix, and of those
 //! only the ones that lead elsewhere now.
 //!
@@ -15,7 +15,7 @@ use fingerpost_lpm::Addr;
 use super::resolve::{Found, Needs, Resolver};
 use crate::event::AnyPrefix;
 
-/// So many changed routes a gateway make it cheaper to ask for each gateway.
+/// So many changed routes a gateway make it cheaper to look each gateway up.
 const CHANGES_A_GATEWAY: usize = 4;
 
 /// What an entry was when a gateway's route named it: ids are used again, these numbers are not.
@@ -82,7 +82,7 @@ impl Dependents {
         self.links.range((link, 0)..=(link, u32::MAX)).map(|pair| pair.1).collect()
     }
 
-    /// Entries that are what an object says.
+    /// Entries that follow an object.
     pub(super) fn of_object(&self, source: u16, id: u32) -> Vec<u32> {
         let object = (source, id);
         self.objects.range((object, 0)..=(object, u32::MAX)).map(|pair| pair.1).collect()
@@ -93,8 +93,12 @@ impl Dependents {
         self.gateways.len()
     }
 
-    /// Asks for every gateway again: the caller works all entries out.
-    pub(super) fn ask_all(&mut self, resolver: &dyn Resolver, serial: impl Fn(Found) -> Serial) {
+    /// Looks every gateway up again: the caller resolves all entries.
+    pub(super) fn look_up_all(
+        &mut self,
+        resolver: &dyn Resolver,
+        serial: impl Fn(Found) -> Serial,
+    ) {
         for (key, gateway) in &mut self.gateways {
             gateway.found = resolver.route(key.1, key.0).map(|found| (found, serial(found)));
             gateway.mixed = false;
@@ -102,7 +106,7 @@ impl Dependents {
     }
 
     /// Entries with a gateway that leads elsewhere since the routes to `changed` are others, in whatever
-    /// table. What is found is remembered: the caller works all of them out.
+    /// table. The result is kept: the caller resolves all of them.
     pub(super) fn of_routes(
         &mut self,
         changed: &mut dyn ExactSizeIterator<Item = AnyPrefix>,
@@ -113,7 +117,7 @@ impl Dependents {
         if self.gateways.is_empty() {
             return stale;
         }
-        let mut ask = |key: &(IpAddr, u32), gateway: &mut Gateway| {
+        let mut look_up = |key: &(IpAddr, u32), gateway: &mut Gateway| {
             let found = resolver.route(key.1, key.0).map(|found| (found, serial(found)));
             if gateway.mixed || leads(gateway.found) != leads(found) {
                 stale.extend(&gateway.users);
@@ -123,16 +127,16 @@ impl Dependents {
         };
         if changed.len() / CHANGES_A_GATEWAY > self.gateways.len() {
             for (key, gateway) in &mut self.gateways {
-                ask(key, gateway);
+                look_up(key, gateway);
             }
             return stale;
         }
         for prefix in changed {
-            let (first, last) = ends(prefix);
+            let (first, last) = bounds(prefix);
             for (key, gateway) in self.gateways.range_mut((first, 0)..=(last, u32::MAX)) {
                 let covered = gateway.found.is_some_and(|(f, _)| f.prefix.len() > prefix.len());
                 if gateway.mixed || !covered {
-                    ask(key, gateway);
+                    look_up(key, gateway);
                 }
             }
         }
@@ -145,7 +149,7 @@ fn leads(found: Option<(Found, Serial)>) -> Option<Serial> {
     found.map(|(_, serial)| serial)
 }
 
-fn ends(prefix: AnyPrefix) -> (IpAddr, IpAddr) {
+fn bounds(prefix: AnyPrefix) -> (IpAddr, IpAddr) {
     match prefix {
         AnyPrefix::V4(p) => (p.first().to_ip(), p.last().to_ip()),
         AnyPrefix::V6(p) => (p.first().to_ip(), p.last().to_ip()),

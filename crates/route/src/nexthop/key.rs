@@ -14,18 +14,18 @@ use crate::hops::ForwardingAction;
 /// ones share one id.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum HopKey {
-    /// One way; its weight says nothing while it is alone, but counts again when another one joins.
+    /// One path; its weight does not matter while it is alone, but counts again when another one joins.
     Path(Path),
     /// Several, sorted.
     Group(Box<[Path]>),
-    /// A next-hop object: whatever its source says it is.
+    /// A next-hop object, as its source announces it.
     Object {
         /// Number of the source.
         source: u16,
         /// The source's own number of the object.
         id: u32,
     },
-    /// For the host.
+    /// Pass to the host.
     Local,
     /// Drop silently.
     Blackhole,
@@ -36,7 +36,7 @@ pub enum HopKey {
 }
 
 impl HopKey {
-    /// The key of several ways: sorted, equal ones added up, one alone is no group.
+    /// The key of several paths: sorted, equal ones added up, one alone is no group.
     pub fn of_paths(mut paths: Vec<Path>) -> Self {
         for path in &mut paths {
             path.weight = path.weight.max(1);
@@ -56,7 +56,7 @@ impl HopKey {
         }
     }
 
-    /// The ways of a way or group; none of anything else.
+    /// The paths of a path or group; none of anything else.
     pub fn paths(&self) -> &[Path] {
         match self {
             Self::Path(path) => std::slice::from_ref(path),
@@ -65,7 +65,7 @@ impl HopKey {
         }
     }
 
-    /// Whether packets leave by it at all, so that an MTU says something.
+    /// Whether packets leave by it at all, so that an MTU matters.
     pub(super) fn leads_out(&self) -> bool {
         matches!(self, Self::Path(_) | Self::Group(_) | Self::Object { .. })
     }
@@ -76,11 +76,11 @@ impl HopKey {
     }
 }
 
-/// What else tells next hops apart: two routes with the same gateway but other attributes have ids of
+/// What else distinguishes next hops: two routes with the same gateway but other attributes have ids of
 /// their own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HopAttrs {
-    /// What the route says of itself, of [`HopFlags::OF_ROUTE`].
+    /// Flags of the route itself, among [`HopFlags::OF_ROUTE`].
     pub flags: HopFlags,
     /// Largest IP packet in bytes; 0 for what the link can carry, which is a limit in any case.
     pub mtu: u16,
@@ -94,7 +94,7 @@ impl Default for HopAttrs {
     }
 }
 
-/// The smaller one of two MTUs in bytes, where 0 says nothing.
+/// The smaller one of two MTUs in bytes, where 0 stands for none.
 pub fn narrower(a: u16, b: u16) -> u16 {
     if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
 }
@@ -108,21 +108,21 @@ impl HopFlags {
     pub const NONE: Self = Self(0);
     /// It is a group.
     pub const MULTIPATH: Self = Self(0x08);
-    /// Packets are dropped and their senders told.
+    /// Packets are dropped with an ICMP error.
     pub const REJECT: Self = Self(0x10);
     /// Packets are dropped silently.
     pub const BLACKHOLE: Self = Self(0x20);
     /// Made by an ICMP redirect.
     pub const REDIRECT: Self = Self(0x40);
-    /// Of a default route.
+    /// Flag of a default route.
     pub const DEFAULT: Self = Self(0x80);
     /// Leads to a broadcast address.
     pub const BROADCAST: Self = Self(0x100);
     /// Packets go to a gateway, not to their destination.
     pub const GATEWAY: Self = Self(0x200);
-    /// Of a route to one address.
+    /// Flag of a route to one address.
     pub const HOST: Self = Self(0x400);
-    /// Those that a route says of itself; the others follow from where it leads.
+    /// Flags of a route itself; the others follow from where it leads.
     pub const OF_ROUTE: Self = Self(0x40 | 0x80 | 0x100 | 0x400);
 
     const NAMES: [(Self, &'static str, char); 8] = [
@@ -195,7 +195,7 @@ pub struct AdjacencyKey {
     pub link: u32,
     /// The neighbor; `None` on links without link addresses, where there is just one.
     pub neighbor: Option<IpAddr>,
-    /// Largest IP packet in bytes that the routes on the way here allow; 0 for what the link can carry,
+    /// Largest IP packet in bytes that the routes to here allow; 0 for what the link can carry,
     /// which is a limit in any case.
     pub mtu: u16,
 }

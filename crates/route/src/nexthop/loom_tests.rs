@@ -30,7 +30,7 @@ impl Resolver for World {
     fn exit(&self, neighbor: Option<IpAddr>, link: u32) -> Option<Exit> {
         Some(Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 }))
     }
-    /// Each neighbor's address ends as the gateway's.
+    /// The last byte of each neighbor's link address is the gateway's.
     fn adjacency(&self, key: AdjacencyKey) -> Adjacency {
         let Some(IpAddr::V4(addr)) = key.neighbor else { panic!("an IPv4 gateway") };
         let dst = Mac([2, 0, 0, 0, 0, addr.octets()[3]]);
@@ -59,11 +59,9 @@ fn object(id: u32) -> HopKey {
     HopKey::Object { source: 0, id }
 }
 
-/// To which gateway a packet goes; `None` while its neighbor is not known.
+/// Gateway of a packet; `None` while its neighbor is not known.
 fn gateway(table: &HopTable, id: NextHopId, hash: u32) -> Option<u8> {
-    let ForwardingAction::Adjacency(index) = table.action(id, hash) else {
-        panic!("it has a way out")
-    };
+    let ForwardingAction::Adjacency(index) = table.action(id, hash) else { panic!("it leads out") };
     let adjacency = table.adjacency(index);
     adjacency.resolved().then_some(adjacency.dst.0[5])
 }

@@ -1,12 +1,12 @@
 //! Next hops and groups on the control side: interned, counted, with dense ids that are reused only
 //! when no reader can hold them any more.
 //!
-//! An entry is what a route names ([`HopKey`]): one way out, several by weight, a next-hop object of a
-//! source, or a verdict. It never changes; another way is another entry. Its *content* is the list of
-//! forwarding actions that packets take at the moment, worked out by a [`Resolver`] that knows links and routes
+//! An entry is what a route names ([`HopKey`]): one path, several by weight, a next-hop object of a
+//! source, or a verdict. It never changes; another path is another entry. Its *content* is the list of
+//! forwarding actions that packets take at the moment, resolved by a [`Resolver`] that knows links and routes
 //! (`nexthop/resolve.rs`), and written into the [`HopTable`] in place: when a link fails or a gateway moves,
 //! contents change and no route does. What depends on what is noted (`nexthop/depend.rs`), so only entries
-//! that a change concerns are worked out again.
+//! that a change concerns are resolved again.
 //!
 //! Cost:   interning is one hash look-up; a change costs microseconds for each entry that depends on it,
 //!         however many routes name it
@@ -47,7 +47,7 @@ use resolve::Needs;
 pub const MAX_MEMBERS: usize = 256;
 /// Greatest weight of a member.
 pub const MAX_WEIGHT: u32 = 65_535;
-/// Most entries unless told otherwise: FreeBSD's bound for one table.
+/// Most entries by default: FreeBSD's bound for one table.
 const MAX_HOPS: u32 = 262_144;
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ struct Entry {
     needs: Needs,
     /// What packets leave by, sorted, and by what weight.
     exits: Vec<(Exit, u32)>,
-    /// The same in forwarding actions.
+    /// Forwarding actions of the exits.
     content: Vec<(ForwardingAction, u32)>,
     /// First slot and number of slots, when it is a group.
     slots: Option<(u32, u32)>,
@@ -76,12 +76,12 @@ enum Retired {
     Adjacency(u32),
 }
 
-/// What was done so far.
+/// Work so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopCounts {
-    /// Entries worked out, new ones and again.
-    pub worked_out: u64,
-    /// Of these, entries whose content was another one then.
+    /// Entries resolved, new ones and again.
+    pub resolved: u64,
+    /// Resolved entries whose content was another one then.
     pub rewritten: u64,
 }
 
@@ -184,7 +184,7 @@ impl NextHops {
         self.mode
     }
 
-    /// Lays groups out in another way, those that are there too.
+    /// Sets the layout of groups, present ones included.
     ///
     /// # Errors
     /// [`UpdateError`] when there is no room for larger groups; those stay as they are, and the next
@@ -223,7 +223,7 @@ impl NextHops {
         self.waiting.len() + self.unlinked.len()
     }
 
-    /// What was done so far.
+    /// Work so far.
     pub fn counts(&self) -> HopCounts {
         self.counts
     }
@@ -245,11 +245,11 @@ impl NextHops {
         self.acquire_as(key, HopAttrs::default(), None, resolver)
     }
 
-    /// The same with attributes, and with the entry that it takes the place of, if it does: a new group
+    /// The id of `key` with attributes, and with the entry that it replaces, if it does: a new group
     /// begins with that one's buckets, so that the flows of members that stay do not move.
     ///
     /// # Errors
-    /// As [`NextHops::acquire`].
+    /// [`NextHops::acquire`] has them.
     pub fn acquire_as(
         &mut self,
         key: &HopKey,
@@ -371,12 +371,12 @@ impl NextHops {
         Some(&self.entry(id)?.key)
     }
 
-    /// The same, to keep for longer than the id is in use.
+    /// The key of an id, to keep for longer than the id is in use.
     pub fn shared_key(&self, id: NextHopId) -> Option<Arc<HopKey>> {
         Some(self.entry(id)?.key.clone())
     }
 
-    /// With which attributes.
+    /// The attributes of an id.
     pub fn attrs(&self, id: NextHopId) -> Option<HopAttrs> {
         Some(self.entry(id)?.attrs)
     }
@@ -448,29 +448,29 @@ impl NextHops {
         })
     }
 
-    /// Works every entry out again.
+    /// Resolves every entry again.
     ///
     /// # Errors
     /// [`UpdateError`] when there is no room for a larger group; what could be done is done, and the next
     /// refresh of any kind tries the rest again.
     pub fn refresh(&mut self, resolver: &dyn Resolver) -> Result<(), UpdateError> {
         let entries = &self.entries;
-        self.dependents.ask_all(resolver, |found| serial(entries, found));
+        self.dependents.look_up_all(resolver, |found| serial(entries, found));
         self.refresh_these(self.ids(), resolver)
     }
 
-    /// Works out again what leaves by a link, after it went up or down, came or went, or is another kind.
+    /// Resolves the entries again that leave by a link, after it went up or down, came or went, or is another kind.
     ///
     /// # Errors
-    /// As [`NextHops::refresh`].
+    /// [`NextHops::refresh`] has them.
     pub fn refresh_link(&mut self, link: u32, resolver: &dyn Resolver) -> Result<(), UpdateError> {
         self.refresh_these(self.dependents.of_link(link), resolver)
     }
 
-    /// Works out again what is as an object of a source says, or has it as a member.
+    /// Resolves the entries again that follow an object of a source, or have it as a member.
     ///
     /// # Errors
-    /// As [`NextHops::refresh`].
+    /// [`NextHops::refresh`] has them.
     pub fn refresh_object(
         &mut self,
         source: u16,
@@ -480,12 +480,12 @@ impl NextHops {
         self.refresh_these(self.dependents.of_object(source, id), resolver)
     }
 
-    /// Works out again what has a gateway that leads elsewhere now that the best routes to `changed` are
+    /// Resolves the entries again whose gateway leads elsewhere now that the best routes to `changed` are
     /// others, in whatever table. Call it with all of them, also those that changed back, before
     /// [`NextHops::reclaim`].
     ///
     /// # Errors
-    /// As [`NextHops::refresh`].
+    /// [`NextHops::refresh`] has them.
     pub fn refresh_routes(
         &mut self,
         mut changed: impl ExactSizeIterator<Item = AnyPrefix>,
@@ -573,18 +573,18 @@ impl NextHops {
         result
     }
 
-    /// Works an entry out, and writes it when it is not what it was, or could not be written.
+    /// Resolves an entry, and writes it when it is not what it was, or could not be written.
     fn refresh_one(
         &mut self,
         id: u32,
         unwritten: bool,
         resolver: &dyn Resolver,
     ) -> Result<(), UpdateError> {
-        self.counts.worked_out += 1;
+        self.counts.resolved += 1;
         let entry = self.entries[id as usize].as_ref().expect("the id is in use");
         let (exits, needs) = match entry.orphan {
             true => Default::default(),
-            false => resolve::work_out(self, &entry.key, entry.attrs, resolver),
+            false => resolve::resolve(self, &entry.key, entry.attrs, resolver),
         };
         let known = |found| serial(&self.entries, found);
         self.dependents.replace(id, &entry.needs, &needs, known);
@@ -601,7 +601,7 @@ impl NextHops {
         let old = std::mem::replace(&mut entry.content, content);
         let result = self.write(id);
         if result.is_err() {
-            // Readers go on by the old forwarding actions, which keep their adjacencies for that.
+            // Readers keep the old forwarding actions, which keep their adjacencies for that.
             let entry = self.entry_mut(id);
             let new = std::mem::replace(&mut entry.content, old);
             new.into_iter().for_each(|(action, _)| self.release_action(action));
@@ -655,7 +655,7 @@ impl NextHops {
         self.adjacencies[index as usize] = Some((key, 1));
         self.adjacency_ids.insert(key, index);
         // Before anything names it: a flow that comes here finds a whole adjacency.
-        self.table.set_station(index, key.neighbor);
+        self.table.set_neighbor(index, key.neighbor);
         self.table.set_adjacency(index, resolver.adjacency(key));
         Ok(index)
     }
@@ -663,7 +663,7 @@ impl NextHops {
     fn release_action(&mut self, action: ForwardingAction) {
         let ForwardingAction::Adjacency(index) = action else { return };
         let slot = &mut self.adjacencies[index as usize];
-        let (key, refs) = slot.as_mut().expect("legs name adjacencies in use");
+        let (key, refs) = slot.as_mut().expect("actions name adjacencies in use");
         *refs -= 1;
         if *refs == 0 {
             self.adjacency_ids.remove(key);
@@ -684,7 +684,7 @@ impl NextHops {
         let count = u32::try_from(layout.len()).expect("at most some thousand slots");
         let had = entry.slots;
         let first = match (had, &entry.content[..]) {
-            // No way out at the moment: the sender is told.
+            // No path at the moment: the sender gets an ICMP error.
             (_, []) => None,
             (_, [_]) => None,
             (Some((first, before)), _) if before == count => Some(first),
@@ -765,7 +765,7 @@ fn serial(entries: &[Option<Entry>], found: Found) -> Serial {
     entries.get(found.hop.index()).and_then(Option::as_ref).map_or(0, |entry| entry.serial)
 }
 
-/// The slots of forwarding actions in FreeBSD's way: by ascending weight, each in one piece.
+/// The slots of forwarding actions in FreeBSD's order: by ascending weight, each in one piece.
 fn slots(content: &[(ForwardingAction, u32)]) -> Vec<ForwardingAction> {
     let mut sorted = content.to_vec();
     sorted.sort_by_key(|&(_, weight)| weight);
@@ -789,7 +789,7 @@ fn buckets(entry: &mut Entry) -> Vec<ForwardingAction> {
     let (exits, content) = (&entry.exits, &entry.content);
     buckets.lay(|exit| match exits.binary_search_by_key(exit, |&(exit, _)| exit) {
         Ok(at) => content[at].0,
-        // A home that is away: nobody's bucket.
+        // An owner that is away: no member's bucket.
         Err(_) => ForwardingAction::Unreachable,
     })
 }

@@ -1,9 +1,9 @@
-//! From what a route names to what its packets leave by: links, objects and routes to gateways are
-//! followed to their ends.
+//! Resolution of what a route names to what its packets leave by: links, objects and routes to gateways are
+//! followed up to the adjacencies.
 //!
-//! A way without a link is found by the route to its gateway, whatever that names; a member of a group
-//! that leads to several exits divides its share among them. What leads back to itself is no way out. On
-//! the way everything is noted that was asked for, so that a change of any of it can be told.
+//! A path without a link is resolved by the route to its gateway, whatever that names; a member of a group
+//! that leads to several exits divides its share among them. What leads back to itself leads nowhere.
+//! Everything that was followed is noted, so that a change of any of it resolves the entry again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,22 +17,22 @@ use crate::hops::{Adjacency, ForwardingAction};
 
 /// How deep recursive gateways and nested groups are followed.
 pub(super) const MAX_DEPTH: usize = 8;
-/// How many ways are followed for one entry: groups of groups of groups can be large without a loop.
+/// Most paths that are followed for one entry: groups of groups of groups can be large without a loop.
 const MAX_STEPS: u32 = 16_384;
 /// Weights of contents: finer ones are rounded. FreeBSD's bound.
 const FINEST: u64 = (1 << 24) - 1;
 
-/// What the control side must tell to work out contents.
+/// What the control side provides for the resolution of next hops.
 pub trait Resolver {
-    /// What packets of a way leave by whose link is known. `None` when the link is down or gone.
+    /// What packets of a path leave by whose link is known. `None` when the link is down or gone.
     fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit>;
-    /// What is known of a neighbor: an adjacency to leave by, or an unresolved one.
+    /// Adjacency of a neighbor, unresolved while its link address is not known.
     fn adjacency(&self, key: AdjacencyKey) -> Adjacency;
     /// Whether there is such a link, up or down.
     fn has_link(&self, link: u32) -> bool;
-    /// The best route of a table to a gateway, for a way without a link.
+    /// The best route of a table to a gateway, for a path without a link.
     fn route(&self, table: u32, gateway: IpAddr) -> Option<Found>;
-    /// What an object of a source is, if it was announced.
+    /// Target of an object of a source, if it was announced.
     fn object(&self, source: u16, id: u32) -> Option<&ObjectTarget>;
 }
 
@@ -45,7 +45,7 @@ pub struct Found {
     pub hop: NextHopId,
 }
 
-/// What the content of an entry was worked out from.
+/// What the content of an entry was resolved from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Needs {
     /// Sorted, as the next ones are.
@@ -58,7 +58,7 @@ pub(super) struct Needs {
 type Exits = Vec<(Exit, u64)>;
 
 /// The exits of an entry, sorted, each once, and what they depend on.
-pub(super) fn work_out(
+pub(super) fn resolve(
     hops: &NextHops,
     key: &HopKey,
     attrs: HopAttrs,
@@ -84,9 +84,9 @@ pub(super) fn work_out(
 
 struct Walk<'a> {
     hops: &'a NextHops,
-    /// In which gateways are looked for.
+    /// Table of routes to gateways.
     table: u32,
-    /// What the routes that are being followed allow.
+    /// Largest packet that the routes followed so far allow.
     mtu: u16,
     resolver: &'a dyn Resolver,
     needs: Needs,
@@ -149,7 +149,7 @@ impl Walk<'_> {
         let Some((key, attrs)) = found.and_then(|f| hops.key(f.hop).zip(hops.attrs(f.hop))) else {
             return Vec::new();
         };
-        // What does not fit the way to the gateway does not fit ours.
+        // The MTU of the route to the gateway is a limit for this route.
         let mtu = narrower(self.mtu, attrs.mtu);
         let own = std::mem::replace(&mut self.mtu, mtu);
         let exits = self.key(key, Some(gateway));
@@ -210,7 +210,7 @@ fn reduce(mut exits: Exits) -> Exits {
     exits
 }
 
-/// In a fixed order, so that equal contents are equal lists, and each exit once.
+/// Sorts exits, so that equal contents are equal lists, and each exit once.
 fn settle(mut exits: Exits) -> Vec<(Exit, u32)> {
     exits.sort_unstable();
     exits.dedup_by(|b, a| {

@@ -15,7 +15,7 @@ pub struct HopRow<'a> {
     pub id: NextHopId,
     /// What routes name.
     pub key: &'a HopKey,
-    /// With which attributes of its own.
+    /// Its attributes.
     pub attrs: HopAttrs,
     /// All flags: those of routes, and those that follow from where it leads.
     pub flags: HopFlags,
@@ -23,16 +23,16 @@ pub struct HopRow<'a> {
     pub refs: u32,
     /// Slots in all; 0 unless packets are shared among several members now.
     pub slots: u32,
-    /// Where packets go at the moment: one, several of a group, or none when every way out is down.
+    /// Where packets go at the moment: one, several of a group, or none when every path is down.
     pub members: Vec<MemberRow>,
 }
 
-/// One way out of a next hop.
+/// One member of a next hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemberRow {
-    /// By name.
+    /// What its packets leave by.
     pub exit: Exit,
-    /// By number.
+    /// Its forwarding action.
     pub action: ForwardingAction,
     /// Its share, in relation to the others.
     pub weight: u32,
@@ -55,7 +55,7 @@ impl HopRow<'_> {
         }
     }
 
-    /// The gateway that it was given, if it is one way by a gateway.
+    /// Its gateway, if it is one path over a gateway.
     pub fn gateway(&self) -> Option<IpAddr> {
         match self.key {
             HopKey::Path(path) => path.gateway,

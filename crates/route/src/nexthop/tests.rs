@@ -112,9 +112,9 @@ fn equal_keys_share_an_id_whatever_their_order() {
     assert_ne!(hops.acquire(&c, &world).unwrap(), id, "other weights are another group");
 }
 
-/// The same prefix, the same gateway, other flags: two objects.
+/// One prefix, one gateway, other flags: two objects.
 #[test]
-fn attributes_tell_next_hops_apart() {
+fn attributes_distinguish_next_hops() {
     let world = World::default();
     let mut hops = hops();
     let key = HopKey::Path(path(1, 1, 1));
@@ -124,7 +124,7 @@ fn attributes_tell_next_hops_apart() {
     let host = hops.acquire_as(&key, host, None, &world).unwrap();
     let small = HopAttrs { mtu: 1280, ..HopAttrs::default() };
     let small_id = hops.acquire_as(&key, small, None, &world).unwrap();
-    // The table does not matter to a way whose link is known.
+    // The table does not matter to a path whose link is known.
     let table = HopAttrs { table: 7, ..HopAttrs::default() };
     assert_eq!(hops.acquire_as(&key, table, None, &world).unwrap(), plain);
     let ids = [plain, host, small_id];
@@ -343,7 +343,7 @@ fn a_route_that_loses_a_path_keeps_the_flows_of_the_rest() {
     for (before, after) in before.iter().zip(&after) {
         assert!(before == after || *before == gone);
     }
-    // And the way that comes back finds its flows.
+    // And the path that comes back finds its flows.
     let again =
         hops.acquire_as(&key, HopAttrs { mtu: 1400, ..HopAttrs::default() }, Some(new), &world);
     let row = hops.row(again.unwrap()).unwrap();
@@ -366,12 +366,12 @@ fn objects_are_written_once_for_all_their_routes() {
     world.objects.insert(9, ObjectTarget::Blackhole);
     hops.refresh_object(0, 9, &world).unwrap();
     assert_eq!(hops.table().action(id, 0), ForwardingAction::Blackhole);
-    let worked_out = hops.counts().worked_out;
+    let resolved = hops.counts().resolved;
     hops.refresh_object(0, 2, &world).unwrap();
-    assert_eq!(hops.counts().worked_out, worked_out, "it is no member any more");
+    assert_eq!(hops.counts().resolved, resolved, "it is no member any more");
     world.objects.insert(9, ObjectTarget::Group(vec![(9, 1)]));
     hops.refresh_object(0, 9, &world).unwrap();
-    assert_eq!(hops.table().action(id, 0), ForwardingAction::Unreachable, "a loop has no way out");
+    assert_eq!(hops.table().action(id, 0), ForwardingAction::Unreachable, "a loop leads nowhere");
 }
 
 #[test]
@@ -389,13 +389,13 @@ fn recursive_gateways_follow_their_route() {
     hops.refresh_routes(prefixes(&["10.0.0.0/28"]), &world).unwrap();
     assert_eq!(counts(&hops, id), counts(&hops, other));
     let near = AdjacencyKey { link: 3, neighbor: way7.gateway, mtu: 0 };
-    assert_eq!(hops.adjacency(near), None, "nobody leaves by it any more");
+    assert_eq!(hops.adjacency(near), None, "no packet leaves by it any more");
     world.lead("10.0.0.7/32", id);
     hops.refresh_routes(prefixes(&["10.0.0.7/32"]), &world).unwrap();
     assert_eq!(
         hops.table().action(id, 0),
         ForwardingAction::Unreachable,
-        "its own route is no way out"
+        "its own route leads nowhere"
     );
 }
 
@@ -411,7 +411,7 @@ fn a_gateway_on_several_links_is_the_neighbor_on_each() {
     assert_eq!(counts(&hops, id), want.into());
 }
 
-/// Sixteen gateways, each reached by a group of all sixteen: without a stop that is 16! ways.
+/// Sixteen gateways, each reached by a group of all sixteen: without a stop that is 16! paths.
 #[test]
 fn loops_end() {
     let mut world = World::default();
@@ -434,7 +434,7 @@ fn loops_end() {
 
 /// The whole point: what is worked out is what depends on the change, not what there is.
 #[test]
-fn only_what_depends_on_a_change_is_worked_out() {
+fn only_what_depends_on_a_change_is_resolved() {
     let mut world = World::default();
     let mut hops = NextHops::new(16_384, 16_384, 16_384).unwrap();
     let near = hops.acquire(&connected(3), &world).unwrap();
@@ -454,7 +454,7 @@ fn only_what_depends_on_a_change_is_worked_out() {
     let mut before = hops.counts();
     let mut done = |hops: &NextHops| {
         let now = hops.counts();
-        let done = (now.worked_out - before.worked_out, now.rewritten - before.rewritten);
+        let done = (now.resolved - before.resolved, now.rewritten - before.rewritten);
         before = now;
         done
     };
@@ -472,7 +472,7 @@ fn only_what_depends_on_a_change_is_worked_out() {
     // Routes elsewhere, and routes that a longer one hides.
     hops.refresh_routes(prefixes(&["192.0.2.0/24", "0.0.0.0/0", "10.9.0.0/16"]), &world).unwrap();
     assert_eq!(done(&hops), (0, 0));
-    // A route to some of the gateways, that leads where the old one did: asked for, not worked out.
+    // A route to some of the gateways, that leads where the old one did: looked up, not resolved.
     world.lead("10.2.0.0/25", near);
     hops.refresh_routes(prefixes(&["10.2.0.0/25"]), &world).unwrap();
     assert_eq!(done(&hops), (0, 0));
@@ -486,7 +486,7 @@ fn only_what_depends_on_a_change_is_worked_out() {
     world.routes.remove(&AnyPrefix::parse("10.2.0.0/25").unwrap());
     hops.refresh_routes(prefixes(&["10.2.0.0/25"]), &world).unwrap();
     assert_eq!(done(&hops), (0, 0));
-    // A storm of changes asks once for each gateway.
+    // A storm of changes looks each gateway up once.
     let storm: Vec<_> = (0..100_000u32)
         .map(|i| AnyPrefix::V4(fingerpost_lpm::Prefix::masked(i << 8, 24)))
         .collect();
@@ -514,7 +514,7 @@ fn routes_that_change_and_change_back() {
     assert!(hops.content(new).contains(&(action, 1)));
 }
 
-/// Epochs pass only when told.
+/// Epochs pass only on request.
 #[derive(Default)]
 struct Slow {
     now: u64,
@@ -552,7 +552,7 @@ fn ids_are_reused_only_after_the_readers() {
 }
 
 #[test]
-fn the_table_grows_and_says_so() {
+fn the_table_grows_and_reports_it() {
     let world = World::default();
     let mut hops = NextHops::new(2, 2, 2).unwrap();
     hops.take_grown();
@@ -590,7 +590,7 @@ fn groups_change_their_layout_with_the_mode() {
 }
 
 #[test]
-fn rows_say_what_is_shown() {
+fn rows_have_what_is_shown() {
     let mut world = World::default();
     let mut hops = hops();
     let group = HopKey::of_paths(vec![path(1, 1, 1), path(2, 2, 3)]);
@@ -646,7 +646,7 @@ fn bad_paths_are_refused_before_anything_changes() {
     let say = |key: &HopKey| refused(hops.check(key, None, &world));
     assert_eq!(
         say(&HopKey::Path(Path { gateway: None, link: None, weight: 1 })),
-        "a way needs a gateway or a device"
+        "a path needs a gateway or a device"
     );
     assert_eq!(say(&HopKey::Path(path(1, 77, 1))), "device 77 is not known");
     assert_eq!(
@@ -743,7 +743,7 @@ fn bad_objects_are_refused() {
     assert_eq!(say(&group(&[(1, 70_000)])), "weight 70000 of member 1 is over 65535");
     assert_eq!(say(&ObjectTarget::Path(path(1, 44, 1))), "device 44 is not known");
     assert_eq!(hops.check_object(0, 9, &group(&[(1, 1), (3, 9)]), &world), Ok(()));
-    // A route that names a group that came in by events, nested.
+    // A route that names a nested group, made by events.
     world.objects.insert(5, group(&[(2, 1)]));
     assert_eq!(
         refused(hops.check(&object(5), None, &world)),
@@ -814,7 +814,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     /// However things change, what the refreshes of single things leave is what working everything out
-    /// anew would give, and the table says the same.
+    /// anew would give, and the table equals it.
     #[test]
     fn refreshes_miss_nothing(ops in proptest::collection::vec(op(), 1..60), slots: bool) {
         let mut world = World::default();
@@ -878,7 +878,7 @@ proptest! {
             }
             hops.reclaim(&mut NoReaders);
             for (id, entry) in hops.used_entries() {
-                let (exits, needs) = resolve::work_out(&hops, &entry.key, entry.attrs, &world);
+                let (exits, needs) = resolve::resolve(&hops, &entry.key, entry.attrs, &world);
                 prop_assert_eq!(&entry.exits, &exits, "{:?}", &entry.key);
                 prop_assert_eq!(&entry.needs.links, &needs.links);
                 prop_assert_eq!(&entry.needs.objects, &needs.objects);

@@ -95,7 +95,7 @@ impl RouteSource for FileSource {
 /// Opens a file, decompresses it and gives it to `source` up to its end.
 ///
 /// # Errors
-/// Whatever ended the file early; everything before has been said, and `EndOfTable` too.
+/// The reason why the file is incomplete; everything before it has reached the sink, and `EndOfTable` too.
 pub fn feed(
     source: &mut dyn RouteSource,
     path: &path::Path,
@@ -124,13 +124,13 @@ pub fn feed(
     let finished = source.finish(sink);
     match (failed, finished) {
         (None, finished) => finished,
-        // Both say that it was cut; the source also says where.
+        // Both report that it was cut; the source also reports where.
         (Some(SourceError::Truncated { .. }), Err(place)) => Err(place),
         (Some(failed), _) => Err(failed),
     }
 }
 
-/// Bytes a read asks for.
+/// Bytes of a read.
 const READ_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_gives_what_it_has_and_says_where() {
+    fn a_cut_file_gives_its_routes_and_reports_the_place() {
         let folder = std::env::temp_dir().join(format!("fingerpost-file-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("cut.mrt");

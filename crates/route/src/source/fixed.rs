@@ -1,7 +1,7 @@
 //! Static routes, as configuration states them.
 //!
 //! Each is a [line](super::line) of words, of which `default` may be the prefix. A gateway of a route
-//! for IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it says its
+//! for IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it announces its
 //! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`].
 
 use std::time::Instant;
@@ -20,12 +20,12 @@ pub(super) const KIND: SourceKind = SourceKind {
 };
 
 struct Fixed {
-    /// Until they are said.
+    /// Routes that are not announced yet.
     routes: Option<Vec<RouteUpdate>>,
 }
 
 impl Fixed {
-    fn say(&mut self, sink: &mut dyn FnMut(RouteEvent)) {
+    fn announce(&mut self, sink: &mut dyn FnMut(RouteEvent)) {
         let Some(routes) = self.routes.take() else { return };
         sink(RouteEvent::StartOfTable);
         routes.into_iter().for_each(|route| sink(RouteEvent::Route(route)));
@@ -34,24 +34,24 @@ impl Fixed {
 }
 
 impl RouteSource for Fixed {
-    /// Says the routes; there is nothing to read in `bytes`.
+    /// Announces the routes; there is nothing to read in `bytes`.
     fn input(
         &mut self,
         bytes: &[u8],
         _now: Instant,
         sink: &mut dyn FnMut(RouteEvent),
     ) -> Result<usize, SourceError> {
-        self.say(sink);
+        self.announce(sink);
         Ok(bytes.len())
     }
 
     fn finish(&mut self, sink: &mut dyn FnMut(RouteEvent)) -> Result<(), SourceError> {
-        self.say(sink);
+        self.announce(sink);
         Ok(())
     }
 }
 
-/// The first route that makes no sense ends it: half a configuration is not what was meant.
+/// The first route that is invalid is an error of all: half a configuration is not what was meant.
 fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
     let mut routes: Vec<RouteUpdate> = Vec::with_capacity(spec.routes.len());
     for (index, line) in spec.routes.iter().enumerate() {
@@ -172,7 +172,7 @@ mod tests {
             ("", "empty: `PREFIX via GATEWAY` is needed"),
             ("10.0.0.0/8", "where to? `10.0.0.0/8 via GATEWAY` or `10.0.0.0/8 blackhole`"),
             ("10.0.0.0/8 vai 192.0.2.1", "unknown word `vai`, did you mean `via`?"),
-            ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
+            ("10.0.0.0/8 via", "incomplete after `via`: a gateway must follow"),
             (
                 "via 10.0.0.1",
                 "unknown word `10.0.0.1`, known: via, dev, weight, metric, mtu, table, blackhole, unreachable, prohibit",
@@ -214,10 +214,10 @@ mod tests {
                 "2001:db8::/32 via 192.0.2.1",
                 "192.0.2.1 is no gateway for IPv6: an IPv6 address is needed",
             ),
-            ("::/0 via fe80::1", "fe80::1 is link-local: say on which link by `dev NAME`"),
+            ("::/0 via fe80::1", "fe80::1 is link-local: name its link by `dev NAME`"),
             (
                 "10.0.0.0/8 via 192.0.2.1 via 192.0.2.1",
-                "the same way twice: give it a larger `weight` instead",
+                "path repeated: give it a larger `weight` instead",
             ),
             ("default blackhole", "`default` of which family? write 0.0.0.0/0 or ::/0"),
         ] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn says_its_routes_once() {
+    fn routes_are_announced_once() {
         let mut source = (KIND.open)(&spec(&["10.0.0.0/8 blackhole"])).unwrap();
         let mut events = Vec::new();
         source.input(&[], Instant::now(), &mut |e| events.push(e)).unwrap();

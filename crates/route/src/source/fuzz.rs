@@ -1,5 +1,5 @@
-//! What must hold for any bytes given to a source: it ends, without a panic, and whatever way the
-//! bytes are cut up the result is the same.
+//! Properties of a source for any bytes: it returns, without a panic, and however the
+//! bytes are cut up the result is equal.
 
 use std::io::Cursor;
 use std::time::Instant;
@@ -26,12 +26,12 @@ pub fn table(bytes: &[u8]) {
 
 /// `bytes` as a table that may be compressed.
 pub fn compressed_table(bytes: &[u8]) {
-    // A megabyte of routes is enough; compressed zeros would go on for hours.
+    // A megabyte of routes is enough; compressed zeros would take hours.
     let entries = TableReader::new("fuzz", Cursor::new(bytes.to_vec()));
     entries.into_iter().flatten().take(1 << 16).for_each(drop);
 }
 
-/// `bytes` as what the kernel says, with every request that follows from it.
+/// Feeds `bytes` as messages of the kernel, with every request that follows from them.
 pub fn kernel(bytes: &[u8]) {
     let Ok(mut source) = (kernel::KIND.open)(&SourceSpec::default()) else { return };
     let (mut starts, mut ends) = (0, 0);

@@ -14,21 +14,21 @@ use std::net::IpAddr;
 use fingerpost_lpm::{Prefix, PrefixError};
 
 use super::words::unknown;
-use crate::event::{AnyPrefix, Path, Target, is_station};
+use crate::event::{AnyPrefix, Path, Target, is_host};
 use crate::nexthop::MAX_WEIGHT;
 
 /// What may stand behind a prefix, for the nearest word.
 const WORDS: [&str; 9] =
     ["via", "dev", "weight", "metric", "mtu", "table", "blackhole", "unreachable", "prohibit"];
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
     /// Where it leads.
     pub prefix: AnyPrefix,
-    /// By which ways.
+    /// Its paths.
     pub paths: Vec<LinePath<'a>>,
-    /// The word of [`verdict`], instead of ways.
+    /// The word of [`verdict`], instead of paths.
     pub verdict: Option<&'a str>,
     /// Lower wins.
     pub metric: Option<u32>,
@@ -36,26 +36,26 @@ pub struct Line<'a> {
     pub mtu: Option<u16>,
     /// `None` for the main one, which `table 0` names too, as in the kernel's messages.
     pub table: Option<u32>,
-    /// Seconds until it ends by itself (`expires N`, where that was allowed).
+    /// Lifetime in seconds (`expires N`, where that was allowed).
     pub expires: Option<u32>,
-    /// All ways are meant (`all`, where that was allowed).
+    /// All paths are meant (`all`, where that was allowed).
     pub all: bool,
 }
 
-/// A way as a line says it.
+/// A path of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinePath<'a> {
     /// The next router.
     pub gateway: Option<IpAddr>,
     /// Name of a link.
     pub dev: Option<&'a str>,
-    /// Share among the ways, from 1.
+    /// Share among the paths, from 1.
     pub weight: u32,
 }
 
 impl<'a> Line<'a> {
-    /// Reads words, the first of which is the prefix. Of `expires` and `all` those in `more` may stand
-    /// among them.
+    /// Reads words, the first of which is the prefix. `expires` and `all` may stand among them where
+    /// `more` has them.
     ///
     /// # Errors
     /// What is wrong, and what is needed instead.
@@ -65,13 +65,13 @@ impl<'a> Line<'a> {
     ) -> Result<Self, String> {
         let mut words = words.into_iter();
         let first = words.next().ok_or("empty: `PREFIX via GATEWAY` is needed")?;
-        // Weight 0 is one that was not said.
+        // Weight 0 stands for none.
         let mut paths: Vec<LinePath<'_>> = Vec::new();
         let (mut verdict, mut all) = (None, false);
         let (mut metric, mut mtu, mut table, mut expires) = (None, None, None, None);
         while let Some(word) = words.next() {
             let mut value = |what: &str| {
-                words.next().ok_or_else(|| format!("`{word}` ends the route: {what} must follow"))
+                words.next().ok_or_else(|| format!("incomplete after `{word}`: {what} must follow"))
             };
             match word {
                 "via" => {
@@ -122,7 +122,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What becomes of packets of a route without ways, by its word.
+/// Forwarding action of a route without paths, by its word.
 pub fn verdict(word: &str) -> Option<Target> {
     match word {
         "blackhole" => Some(Target::Blackhole),
@@ -140,31 +140,31 @@ pub fn gateway(text: &str) -> Result<IpAddr, String> {
     let addr: IpAddr = text
         .parse()
         .map_err(|_| format!("`{text}` is no gateway: an IPv4 or IPv6 address is needed"))?;
-    if !is_station(addr) {
+    if !is_host(addr) {
         return Err(format!("{addr} cannot be a gateway: the address of a router is needed"));
     }
     Ok(addr)
 }
 
-/// What can be wrong with ways though each word is right.
+/// Checks paths whose words are each right.
 ///
 /// # Errors
 /// What is needed instead.
 pub fn check_paths(prefix: AnyPrefix, paths: &[Path]) -> Result<(), String> {
     for (index, path) in paths.iter().enumerate() {
         match (path.gateway, path.link) {
-            (None, None) => return Err("a way needs a gateway or a device".into()),
+            (None, None) => return Err("a path needs a gateway or a device".into()),
             (Some(IpAddr::V4(gateway)), _) if prefix.family() == 6 => {
                 return Err(format!("{gateway} is no gateway for IPv6: an IPv6 address is needed"));
             }
             (Some(IpAddr::V6(gateway)), None) if gateway.is_unicast_link_local() => {
-                return Err(format!("{gateway} is link-local: say on which link by `dev NAME`"));
+                return Err(format!("{gateway} is link-local: name its link by `dev NAME`"));
             }
             _ => {}
         }
         let same = |other: &Path| (other.gateway, other.link) == (path.gateway, path.link);
         if paths[..index].iter().any(same) {
-            return Err("the same way twice: give it a larger `weight` instead".into());
+            return Err("path repeated: give it a larger `weight` instead".into());
         }
     }
     Ok(())
@@ -198,10 +198,10 @@ fn number(word: &str, text: &str, min: u32, max: u32) -> Result<u32, String> {
     value.ok_or_else(|| format!("`{word} {text}`: a number from {min} to {max} is needed"))
 }
 
-/// Sets what may be said once.
+/// Sets a value that may stand once.
 ///
 /// # Errors
-/// When it was said before.
+/// When it was set before.
 pub fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
     if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
 }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_only_some_may_say() {
+    fn words_that_are_allowed_in_some_places() {
         let parse = |text: &'static str, more| {
             Line::parse(text.split(' '), more).map(|l| (l.expires, l.all))
         };
@@ -240,7 +240,7 @@ mod tests {
             ("10.0.0.0/8 dev eth0 mtu 67", "`mtu 67`: IPv4 needs at least 68, 0 is the link's"),
             ("::/0 dev eth0 mtu 1279", "`mtu 1279`: IPv6 needs at least 1280, 0 is the link's"),
             ("::/0 dev eth0 mtu 65536", "`mtu 65536`: a number from 0 to 65535 is needed"),
-            ("::/0 dev eth0 mtu", "`mtu` ends the route: a number must follow"),
+            ("::/0 dev eth0 mtu", "incomplete after `mtu`: a number must follow"),
             ("::/0 dev eth0 mtu 1500 mtu 1500", "`mtu` twice"),
         ] {
             let error = parse(line).unwrap_err();

@@ -37,11 +37,11 @@ pub trait RouteSource: Send {
         now: Instant,
         sink: &mut dyn FnMut(RouteEvent),
     ) -> Result<usize, SourceError>;
-    /// The input ended: says what was kept back, ends with [`RouteEvent::EndOfTable`] for a table
+    /// Completes the input: sends what was kept back, then [`RouteEvent::EndOfTable`] for a table
     /// that is read once, and reports an input that was cut short.
     ///
     /// # Errors
-    /// When the input ended inside a message; everything before it has been said.
+    /// When the input is incomplete inside a message; everything before it has reached the sink.
     fn finish(&mut self, sink: &mut dyn FnMut(RouteEvent)) -> Result<(), SourceError> {
         let _ = sink;
         Ok(())
@@ -50,7 +50,7 @@ pub trait RouteSource: Send {
     fn output(&mut self, out: &mut Vec<Vec<u8>>) {
         let _ = out;
     }
-    /// A message was lost on the way here (a full socket buffer): say everything again, by a dump
+    /// A message was lost on the way here (a full socket buffer): repeat everything, by a dump
     /// between [`RouteEvent::StartOfTable`] and [`RouteEvent::EndOfTable`].
     fn lost(&mut self, now: Instant) {
         let _ = now;
@@ -89,7 +89,7 @@ impl Rejected {
 /// How a source is fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// From the configuration itself.
+    /// The configuration itself has its data.
     None,
     /// A file, read once.
     File,
@@ -128,11 +128,11 @@ pub struct SourceKind {
     pub open: fn(&SourceSpec) -> Result<Box<dyn RouteSource>, SourceError>,
 }
 
-/// Why a source cannot go on.
+/// Why a source stops.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A line or message that cannot be understood, where that ends the source.
+    /// A line or message that cannot be understood, where the source stops at it.
     #[error("{place}: {what}")]
     Syntax {
         /// `FILE:LINE` or `FILE: byte N`.
@@ -140,7 +140,7 @@ pub enum SourceError {
         /// What is wrong and what would be right.
         what: String,
     },
-    /// The input ended inside a message.
+    /// The input is incomplete inside a message.
     #[error("{name}: cut short {at}: {rest}")]
     Truncated {
         /// The input.
@@ -157,7 +157,7 @@ pub enum SourceError {
         name: String,
         /// What kind of failure, for exit codes.
         kind: std::io::ErrorKind,
-        /// As the system says it.
+        /// Message of the system.
         what: String,
     },
     /// The compressed stream is damaged.
@@ -165,7 +165,7 @@ pub enum SourceError {
     Compression {
         /// The input.
         name: String,
-        /// As the decoder says it.
+        /// Message of the decoder.
         what: String,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// A file of the data folder; says so and gives `None` where there is no such folder.
+/// A file of the data folder; `None`, and a line that reports the skip, where there is no such folder.
 pub(crate) fn data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FINGERPOST_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),

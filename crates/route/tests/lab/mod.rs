@@ -41,7 +41,7 @@ impl Lab {
         self.control.handle(self.source, event);
     }
 
-    /// By gateway number `hop`, or withdrawn for 0.
+    /// Sets a route over gateway number `hop`, or withdraws it for 0.
     pub(crate) fn set(&mut self, prefix: AnyPrefix, hop: u32) {
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
         if hop == 0 {
@@ -56,7 +56,7 @@ impl Lab {
         self.event(RouteEvent::Route(RouteUpdate::new(key, target)));
     }
 
-    /// Gateway number `hop` answers, in both families, and its link address ends in the number.
+    /// Makes gateway number `hop` reachable in both families; its link address has the number as its last byte.
     pub(crate) fn gateway(&mut self, hop: u32) {
         let [.., high, low] = hop.to_be_bytes();
         let state = NeighborState::Reachable(Mac([2, 0, 0, 1, high, low]));

@@ -71,7 +71,7 @@ fn question(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     // Any interface; `INET_DIAG_NOCOOKIE`.
     body.extend([0; 4]);
     body.extend([0xff; 8]);
-    Request::ask(BY_FAMILY, 0, 1).fixed(&body).finish()
+    Request::query(BY_FAMILY, 0, 1).fixed(&body).finish()
 }
 
 /// How both ends begin an identity.

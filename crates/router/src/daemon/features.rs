@@ -82,7 +82,7 @@ impl Asker {
 
     /// The attribute `wanted` of the answer to a question about one thing.
     fn ask(&mut self, command: u8, kind: u16, data: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
-        let request = Request::ask(self.family, 0, 1).fixed(&[command, 1, 0, 0]);
+        let request = Request::query(self.family, 0, 1).fixed(&[command, 1, 0, 0]);
         self.socket.send(&request.attr(kind, data).finish())?;
         let until = Instant::now() + LONGEST_ANSWER;
         loop {

@@ -358,7 +358,7 @@ impl Daemon {
         // What is the host's own is so before a commit that may take its time.
         self.interfaces.sync_local(&self.control);
         while let Ok(ask) = self.asks.try_recv() {
-            self.control.ask(ask, now);
+            self.control.resolve(ask, now);
         }
         while let Ok(event) = self.events.try_recv() {
             // Dropping a port here, not in the worker: closing waits for the kernel.

@@ -134,13 +134,13 @@ fn legacy_table(tool: Tool, table: &str) -> Option<Obstacle> {
 fn read_legacy(tool: Tool, table: &str) -> io::Result<Option<Obstacle>> {
     let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
     let socket = Tables::open(tool.family)?;
-    let mut answer = legacy::ask_info(table).ok_or_else(no_name)?;
+    let mut answer = legacy::info_request(table).ok_or_else(no_name)?;
     socket.ask(tool.level, legacy::INFO, &mut answer)?;
     let info = legacy::Info::parse(&answer);
     if let Some(found) = info.rules(tool, table) {
         return Ok(Some(found));
     }
-    let mut entries = legacy::ask_entries(table, &info).ok_or_else(no_name)?;
+    let mut entries = legacy::entries_request(table, &info).ok_or_else(no_name)?;
     socket.ask(tool.level, legacy::ENTRIES, &mut entries)?;
     Ok(info.policy(tool, table, &entries))
 }

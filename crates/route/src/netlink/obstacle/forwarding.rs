@@ -1,8 +1,8 @@
-//! Whether the kernel was told to forward at all: `net.ipv4.ip_forward`, `net.ipv4.conf.IF.forwarding` and
+//! Whether the kernel forwards at all: `net.ipv4.ip_forward`, `net.ipv4.conf.IF.forwarding` and
 //! `net.ipv6.conf.all.forwarding`.
 //!
 //! Source: the kernel's `include/uapi/linux/netconf.h`, `net/ipv4/devinet.c`, `net/ipv6/addrconf.c`. The families differ:
-//! IPv4 looks at the switch of the ingress interface alone (`ip_forward` sets those of all interfaces), IPv6 at the
+//! IPv4 reads the switch of the ingress interface alone (`ip_forward` sets those of all interfaces), IPv6 at the
 //! one switch of all interfaces. The IPv6 `forwarding` of one interface makes it a host or a router for neighbor
 //! discovery and stops no packet. What overrules the one switch for an ingress interface since Linux 6.17,
 //! `force_forwarding`, is reported when it changes, but its value is not (seen with Linux 6.18).
@@ -91,9 +91,9 @@ mod tests {
     use super::super::super::{IPV6, Messages};
     use super::*;
 
-    fn told(said: &[(u8, i32, bool)]) -> Forwarding {
+    fn forwarding(settings: &[(u8, i32, bool)]) -> Forwarding {
         let mut forwarding = Forwarding::default();
-        for &(family, link, on) in said {
+        for &(family, link, on) in settings {
             let message = Request::new(NEW, 2, 1)
                 .fixed(&[family, 0, 0, 0])
                 .attr(NETCONFA_IFINDEX, &link.to_ne_bytes())
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn the_families_have_switches_of_their_own() {
-        assert_eq!(Forwarding::default().off_v4(3, "a"), None, "nothing was said");
+        assert_eq!(Forwarding::default().off_v4(3, "a"), None, "no message");
         assert_eq!(Forwarding::default().off_v6(), None);
-        let mut all = told(&[
+        let mut all = forwarding(&[
             (IPV4, ALL, true),
             (IPV4, DEFAULT, true),
             (IPV4, 3, false),
@@ -122,10 +122,10 @@ mod tests {
         assert_eq!(all.off_v6().unwrap(), "net.ipv6.conf.all.forwarding=0");
         all.forget(IPV4);
         assert_eq!(all.off_v4(3, "a"), None);
-        // One interface that forwards though the rest does not, and the other way around.
-        let one = told(&[(IPV4, ALL, false), (IPV4, 3, true), (IPV4, 4, false)]);
+        // One interface that forwards though the rest does not, and vice versa.
+        let one = forwarding(&[(IPV4, ALL, false), (IPV4, 3, true), (IPV4, 4, false)]);
         assert_eq!(one.off_v4(3, "a"), None);
         assert_eq!(one.off_v4(4, "b").unwrap(), "net.ipv4.ip_forward=0");
-        assert_eq!(told(&[(IPV6, ALL, true), (IPV6, 3, false)]).off_v6(), None);
+        assert_eq!(forwarding(&[(IPV6, ALL, true), (IPV6, 3, false)]).off_v6(), None);
     }
 }

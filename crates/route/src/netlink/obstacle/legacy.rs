@@ -1,10 +1,10 @@
-//! The old iptables modules, which have no netlink: what `getsockopt` says of their tables.
+//! Tables of the old iptables modules, which have no netlink: read by `getsockopt`.
 //!
 //! Source: the kernel's `include/uapi/linux/netfilter_ipv4/ip_tables.h`, `netfilter_ipv6/ip6_tables.h` and
 //! `netfilter/x_tables.h`. A table is listed in `/proc/net/ip_tables_names` once it was used in this namespace, and
-//! stays there when it is empty again. So each listed table is asked for: [`INFO`] says where the rules of each hook
-//! begin and end, and [`ENTRIES`], for the policies, has all of them. To ask for a table that is not listed would
-//! make it.
+//! stays there when it is empty again. So each listed table is read: [`INFO`] has the first and the last rule of each hook,
+//! and [`ENTRIES`], for the policies, has all rules. A request for a table that is not listed would
+//! create it.
 //!
 //! ```text
 //! info:    | name 32 | valid_hooks u32 | hook_entry 5 u32 | underflow 5 u32 | num_entries u32 | size u32 |
@@ -74,23 +74,23 @@ pub struct Info {
     size: u32,
 }
 
-/// The question for [`INFO`], which the kernel overwrites with the answer; `None` for a name that no table can have.
-pub fn ask_info(table: &str) -> Option<[u8; INFO_BYTES]> {
-    let mut question = [0; INFO_BYTES];
-    put_name(&mut question, table).then_some(question)
+/// The request for [`INFO`], which the kernel overwrites with the reply; `None` for a name that no table can have.
+pub fn info_request(table: &str) -> Option<[u8; INFO_BYTES]> {
+    let mut request = [0; INFO_BYTES];
+    put_name(&mut request, table).then_some(request)
 }
 
-/// The same for [`ENTRIES`].
-pub fn ask_entries(table: &str, info: &Info) -> Option<Vec<u8>> {
-    let mut question = vec![0; HEAD_BYTES + info.size as usize];
-    question[NAME_BYTES..NAME_BYTES + 4].copy_from_slice(&info.size.to_ne_bytes());
-    put_name(&mut question, table).then_some(question)
+/// The request for [`ENTRIES`].
+pub fn entries_request(table: &str, info: &Info) -> Option<Vec<u8>> {
+    let mut request = vec![0; HEAD_BYTES + info.size as usize];
+    request[NAME_BYTES..NAME_BYTES + 4].copy_from_slice(&info.size.to_ne_bytes());
+    put_name(&mut request, table).then_some(request)
 }
 
-fn put_name(question: &mut [u8], table: &str) -> bool {
+fn put_name(request: &mut [u8], table: &str) -> bool {
     let fits = !table.is_empty() && table.len() < NAME_BYTES;
     if fits {
-        question[..table.len()].copy_from_slice(table.as_bytes());
+        request[..table.len()].copy_from_slice(table.as_bytes());
     }
     fits
 }
@@ -166,12 +166,12 @@ mod tests {
         let mut words =
             vec![0b1110, 0, 0, step, forward + step, 0, 0, 0, forward, forward + step, 0];
         words.extend([3 + rules, (3 + rules) * step]);
-        let mut answer = ask_info("filter").unwrap();
+        let mut answer = info_request("filter").unwrap();
         for (at, word) in words.iter().enumerate() {
             answer[NAME_BYTES + 4 * at..][..4].copy_from_slice(&u32::to_ne_bytes(*word));
         }
         let info = Info::parse(&answer);
-        let mut entries = ask_entries("filter", &info).unwrap()[..HEAD_BYTES].to_vec();
+        let mut entries = entries_request("filter", &info).unwrap()[..HEAD_BYTES].to_vec();
         entries.extend(entry(-1)); // INPUT drops, which is no matter of forwarded packets
         (0..rules).for_each(|_| entries.extend(entry(-1)));
         entries.extend(entry(verdict));
@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_table_has_are_not_asked_for() {
-        assert_eq!(ask_info(""), None);
-        assert_eq!(ask_info(&"x".repeat(32)), None);
-        assert!(ask_info(&"x".repeat(31)).is_some());
+    fn names_that_no_table_has_are_not_requested() {
+        assert_eq!(info_request(""), None);
+        assert_eq!(info_request(&"x".repeat(32)), None);
+        assert!(info_request(&"x".repeat(31)).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What the kernel would have done to forwarded packets and a bypass of it would not: rules, traffic
 //! control, IPsec policies, netfilter chains, not to forward at all.
 //!
-//! [`Survey`] asks one thing after another; whoever runs it owns a socket for each [`Protocol`] and
+//! [`Survey`] sends one request after another; its owner has a socket for each [`Protocol`] and
 //! carries the bytes. [`GROUPS`] is where the kernel reports changes of any of it. Not seen here: BPF programs attached
 //! by links (tcx, netfilter), and the old iptables modules, which have no netlink: [`legacy`] reads their tables.
 
@@ -30,7 +30,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As the third argument of `socket(AF_NETLINK, SOCK_RAW, ..)`.
+    /// Third argument of `socket(AF_NETLINK, SOCK_RAW, ..)`.
     pub fn number(self) -> i32 {
         match self {
             Self::Route => 0,
@@ -40,7 +40,7 @@ impl Protocol {
     }
 }
 
-/// The multicast groups that report changes of what a [`Survey`] asks for: `RTNLGRP_TC`, `RTNLGRP_IPV4_RULE`,
+/// The multicast groups that report changes of the subjects of a [`Survey`]: `RTNLGRP_TC`, `RTNLGRP_IPV4_RULE`,
 /// `RTNLGRP_IPV6_RULE`, `RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`; `XFRMNLGRP_POLICY`; `NFNLGRP_NFTABLES`.
 pub const GROUPS: [(Protocol, &[u32]); 3] =
     [(Protocol::Route, &[4, 8, 19, 24, 25]), (Protocol::Xfrm, &[4]), (Protocol::Netfilter, &[7])];
@@ -52,7 +52,7 @@ pub struct Obstacle {
     pub subsystem: &'static str,
     /// Kernel index of the only link that it concerns.
     pub link: Option<u32>,
-    /// In words, as its own tool would name it.
+    /// Its name in the words of its own tool.
     pub what: String,
 }
 
@@ -109,7 +109,7 @@ pub struct Survey {
     unanswered: Vec<String>,
 }
 
-/// A dump that a change disturbs is asked again, this often.
+/// Most repetitions of a dump that a change disturbs.
 const RETRIES: u32 = 8;
 
 /// Errors that mean that the kernel has no such thing: ENOENT, ENODEV, EINVAL, EPROTONOSUPPORT,
@@ -123,7 +123,7 @@ impl Default for Survey {
 }
 
 impl Survey {
-    /// A survey that has asked nothing yet.
+    /// A survey before its first request.
     pub fn new() -> Self {
         // Taken from the end.
         let steps = vec![
@@ -210,7 +210,7 @@ impl Survey {
                     let qdisc = tc::parse_qdisc(&message)?;
                     for parent in qdisc.filter_parents() {
                         let next = Step::Filters { link: qdisc.link, parent: *parent };
-                        // A dump that is repeated tells of them again.
+                        // A dump that is repeated has them again.
                         if !self.steps.contains(&next) {
                             self.steps.push(next);
                         }
@@ -227,7 +227,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The last question could not be asked, because of this errno.
+    /// Notes that the last request could not be sent, because of this errno.
     pub fn failed(&mut self, errno: u32) {
         if let Some((_, step)) = self.asked.take() {
             self.fail(step, errno);
@@ -239,7 +239,7 @@ impl Survey {
         self.asked.is_none()
     }
 
-    /// Everything has been asked and answered.
+    /// Whether all replies are in.
     pub fn is_done(&self) -> bool {
         self.asked.is_none() && self.steps.is_empty()
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_in_turn_and_asks_again_when_disturbed() {
+    fn requests_follow_one_another_and_repeat_when_disturbed() {
         let mut survey = Survey::new();
         let mut asked = Vec::new();
         while let Some((protocol, request)) = survey.output() {
@@ -295,7 +295,7 @@ mod tests {
         }
         assert_eq!(asked, [0, 0, 0, 0, 6, 12, 0, 0]);
         assert!(survey.is_done());
-        // Rules were asked for twice and then there were none, of neither family.
+        // Rules were requested twice and then there were none, of neither family.
         let lacking: Vec<_> = survey.obstacles().iter().map(|o| o.what.as_str()).collect();
         assert_eq!(lacking[0], "ip rule 0: missing (lookup 255)");
         assert_eq!(lacking.len(), 4);

@@ -32,7 +32,7 @@ pub enum Rule {
     Default(usize),
     /// One more, or another.
     More(Obstacle),
-    /// Of neither IPv4 nor IPv6.
+    /// The rule is of neither IPv4 nor IPv6.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Traffic control: filters on the way in and out, and queueing that shapes.
+//! Traffic control: ingress and egress filters, and queueing that shapes.
 
 use super::super::{Malformed, Message, Request, fixed, u32_at};
 use super::Obstacle;
@@ -40,7 +40,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// Where its filters are to be asked for.
+    /// Parent in requests for its filters.
     pub fn filter_parents(&self) -> &'static [u32] {
         match self.kind.as_str() {
             "clsact" => &[EGRESS, INGRESS],

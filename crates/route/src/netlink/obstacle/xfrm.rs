@@ -28,8 +28,8 @@ pub fn parse(message: &Message<'_>) -> Result<Option<Obstacle>, Malformed> {
         let what = "xfrm_userpolicy_info";
         return Err(Malformed::Short { what, need: INFO_BYTES, have: body.len() });
     };
-    // A forwarded packet is checked against the policies of direction fwd, then, on its way out,
-    // wrapped as those of direction out say.
+    // A forwarded packet is checked against the policies of direction fwd, then, on egress,
+    // encapsulated by those of direction out.
     let direction = match info[DIRECTION] {
         1 => "out",
         2 => "fwd",

@@ -1,4 +1,4 @@
-//! What the kernel's messages mean, as far as one message can tell.
+//! Meaning of the kernel's messages, one message at a time.
 
 use super::LOCAL_TABLE;
 use crate::event::{MAIN_TABLE, NextHopUpdate, ObjectTarget, Path, RouteKey, Target};
@@ -8,9 +8,9 @@ use crate::netlink::route::{
 };
 use crate::netlink::{Malformed, Message};
 
-/// What the kernel says of a route besides its key.
+/// A route of the kernel without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Body {
     pub(super) target: Target,
     /// 0 for the link's.
     pub(super) mtu: u16,
@@ -21,7 +21,7 @@ pub(super) struct Said {
 pub(super) struct Line {
     pub(super) key: RouteKey,
     /// `None`: none of its hops can be used, and the kernel passes it by.
-    pub(super) said: Option<Said>,
+    pub(super) body: Option<Body>,
     /// An IPv6 route that shares its packets with others of its key instead of standing behind
     /// them (one hop each, in kernels before 4.11; later ones put all hops into one message).
     pub(super) joins: bool,
@@ -33,14 +33,14 @@ pub(super) struct Line {
 pub(super) enum Skip {
     /// It concerns no table that is followed.
     Elsewhere,
-    /// It does, but cannot be said.
-    Unsaid(&'static str, RouteKey),
+    /// Its table is followed, but no event can hold it.
+    Unsupported(&'static str, RouteKey),
 }
 
 /// Reads a new or deleted route.
 ///
-/// Of a deleted one all hops are given, of a new one those that can be used. Routes whose packets
-/// the kernel wraps (MPLS, segment routing) are for the host: it forwards them.
+/// A deleted route has all of its hops, a new one those that can be used. Routes whose packets
+/// the kernel encapsulates (MPLS, segment routing) are for the host: it forwards them.
 pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malformed> {
     let Some(route) = Route::parse(message)? else { return Ok(Err(Skip::Elsewhere)) };
     let wanted = match route.table {
@@ -54,10 +54,10 @@ pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malform
     }
     let key = RouteKey { table: route.table, prefix: route.prefix, metric: route.metric };
     if route.tos != 0 {
-        return Ok(Err(Skip::Unsaid("only for a type of service", key)));
+        return Ok(Err(Skip::Unsupported("only for a type of service", key)));
     }
     if route.src_len != 0 {
-        return Ok(Err(Skip::Unsaid("only for a source prefix", key)));
+        return Ok(Err(Skip::Unsupported("only for a source prefix", key)));
     }
     let all = message.kind == route::DEL;
     let target = target(&route, all)?;
@@ -65,8 +65,8 @@ pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malform
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
         && matches!(target, Some(Target::Path(Path { gateway: Some(_), .. })));
     let several = route.hops().nth(1).is_some();
-    let said = target.map(|target| Said { target, mtu: mtu(&route) });
-    Ok(Ok(Line { key, said, joins, several }))
+    let body = target.map(|target| Body { target, mtu: mtu(&route) });
+    Ok(Ok(Line { key, body, joins, several }))
 }
 
 /// The kernel takes any number. Of one that is too small it makes the least when it forwards (RFC 8200,
@@ -129,7 +129,7 @@ fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
     })
 }
 
-/// What a next-hop object says; `None` for those that are not for routes or cannot be said.
+/// Target of a next-hop object; `None` for objects that are not for routes or that no event can hold.
 pub(super) fn object(object: &NextHop<'_>) -> Option<NextHopUpdate> {
     if object.fdb || object.encap {
         return None;

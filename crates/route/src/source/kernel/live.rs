@@ -1,4 +1,4 @@
-//! The running kernel, in a network namespace of our own: what `ip` does must be what is said.
+//! The running kernel, in a network namespace of our own: the events must follow what `ip` does.
 //!
 
 use std::process::Command;
@@ -65,7 +65,7 @@ impl Lab {
         }
     }
 
-    /// Carries bytes both ways until all has been quiet for a while.
+    /// Carries bytes in both directions until all has been quiet for a while.
     fn settle(&mut self) {
         let (mut buf, mut link) = (Vec::with_capacity(64 << 10), Vec::with_capacity(64 << 10));
         let mut quiet = Instant::now();
@@ -105,7 +105,7 @@ impl Lab {
         all.into_iter().filter(|route| !route.starts_with("fe80::")).collect()
     }
 
-    /// The same, once it is what the kernel has now, read afresh: carrier is noticed late.
+    /// Routes of the main table, once they equal those of a fresh dump: carrier is noticed late.
     fn agreed(&mut self) -> Vec<String> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
@@ -527,7 +527,7 @@ fn nothing_is_lost_when_messages_are() {
         std::fs::remove_file(file).unwrap();
         assert!(lab.overruns > 0, "{} messages in {} bytes", lab.messages, 4096);
         assert_eq!(all.len(), CONNECTED.len() + 2998);
-        // The same the other way: routes and whole links go while nobody reads.
+        // And in reverse: routes and whole links go while nobody reads.
         let dumps = lab.model.dumps;
         run("ip route flush root 10.100.0.0/16
              ip link set ra down

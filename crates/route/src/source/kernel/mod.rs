@@ -1,45 +1,45 @@
 //! The kernel's own links, addresses, neighbors, next-hop objects and routes, by rtnetlink.
 //!
 //! Source: `NETLINK_ROUTE`, joined to the groups of [`GROUPS`] before the first request, and a second socket joined
-//! to [`LINK_GROUPS`]. The source asks for six dumps one after another, then follows notifications.
+//! to [`LINK_GROUPS`]. The source requests six dumps one after another, then follows notifications.
 //!
-//! **What makes it right.** A change and a dump can tell of the same entry in either order. While a
-//! kind is being dumped, what a notification tells of an entry wins over the dump's lines of it: the
+//! **What makes it right.** A change and a dump can report an entry in either order. While a
+//! kind is being dumped, a notification of an entry wins over the dump's lines of it: the
 //! notification is never older than the line, and a later change has a notification of its own.
 //! A line that disagrees is left out and the dump of that kind repeated. A dump is also repeated when
-//! the kernel says that it was disturbed (NLM_F_DUMP_INTR), and when entries were deleted under those
+//! the kernel reports that it was disturbed (NLM_F_DUMP_INTR), and when entries were deleted under those
 //! dumps that find their place again by counting entries (IPv6 routes, neighbors, addresses): the
 //! kernel then skips as many as were deleted.
 //!
 //! **Links first.** What happened to a link must not wait behind the messages of a million routes, so links have a
-//! socket of their own. The two are not ordered with each other; this is what holds all the same. Whoever reads gives
+//! socket of their own. The two are not ordered with each other, but this holds. The reader gives
 //! a datagram of the first socket to [`RouteSource::input`] only after the second was read empty: so a line about a
 //! link is never older than a notification that comes after it, and of notifications before it the rule above holds.
-//! A notification of a link overtakes older ones of routes, objects and addresses, and what the kernel did with
-//! the link is not known to those: so the new dump begins only after a question whose answer lies behind all of
+//! A notification of a link overtakes older ones of routes, objects and addresses, and those do not have what
+//! the kernel did with the link: so the new dump begins only after a request whose reply lies behind all of
 //! them (the barrier, below).
 //!
-//! **What the kernel does not say.** When a link goes down it removes IPv4 routes and next-hop objects
-//! without a word, and hides IPv6 routes; a deleted IPv4 address takes the routes with it that name
+//! **What the kernel does not report.** When a link goes down it removes IPv4 routes and next-hop objects
+//! silently, and hides IPv6 routes; a deleted IPv4 address takes the routes with it that name
 //! it as their source; a deleted object its routes. So a change of a link's state, and a deleted
-//! address, are followed by a new full dump, in which the consumer drops what is not said again. The
+//! address, are followed by a new full dump, in which the consumer drops what is not repeated. The
 //! dump of links comes first and waits for the lock under which the kernel works on such a change,
-//! so that the dump of routes, which does not, cannot come too early. Deleted objects are told as
+//! so that the dump of routes, which does not, cannot come too early. Deleted objects are
 //! [`RouteEvent::NextHopGone`] at once.
 //!
-//! **Barrier.** After an overrun the kernel says nothing until the socket has been read empty,
-//! without another error. So `lost` first asks for the links and ignores the answer; by its end the
-//! socket was empty, and only then the new dump begins. The same question goes before every other new dump.
+//! **Barrier.** After an overrun the kernel is silent until the socket has been read empty,
+//! without another error. So `lost` first requests the links and ignores the reply; by its end the
+//! socket was empty, and only then the new dump begins. Such a request precedes every other new dump.
 //!
 //! Shape: bytes are whole datagrams. Each dump lies between `StartOfTable` and `EndOfTable`.
-//! Cost: about 100 ns a route; no memory a route but for those that share a key (see `same`).
+//! Cost: about 100 ns a route; no memory a route but for those that share a key (see `duplicates`).
 
 mod convert;
+mod duplicates;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
 mod model;
-mod same;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
@@ -59,11 +59,11 @@ use crate::netlink::{
     DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6,
     Malformed, Message, Messages, address, link, neighbor, nexthop, route,
 };
-use convert::{Line, Said, Skip};
-use same::{Effect, Put, SameKey};
+use convert::{Body, Line, Skip};
+use duplicates::{Duplicates, Effect, Put};
 
 /// The table of the host's own addresses and broadcasts (`RT_TABLE_LOCAL`), looked up before all
-/// others. Its routes are told with this table in their key, as [`Target::Local`].
+/// others. Its routes have this table in their key, and target [`Target::Local`].
 pub const LOCAL_TABLE: u32 = 255;
 
 /// The groups to join: neighbors, IPv4 addresses and routes, IPv6 addresses and routes, next-hop objects (RTNLGRP
@@ -139,16 +139,16 @@ impl Kind {
 /// What is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Something happened that what is queued does not know of, or messages were lost: reading on to the end of an
-    /// answer, which lies behind all of that.
+    /// Something happened that queued messages do not have, or messages were lost: reading up to the end of a
+    /// reply, which lies behind all of them.
     Barrier,
-    /// This kind is asked for, or to be asked for.
+    /// A dump of this kind is requested, or the next request.
     Dump(Kind),
     /// All is known; following.
     Follow,
 }
 
-/// An entry that a notification told of during the dump of its kind.
+/// An entry that a notification reported during the dump of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Entry {
     Link(u32),
@@ -157,7 +157,7 @@ enum Entry {
     Object(u32),
 }
 
-/// A repeated dump is repeated this often; then what the passes told together is taken.
+/// Most passes of a dump; then the entries of all of them together are taken.
 const PASSES: u32 = 6;
 
 /// Our requests are numbered from here, far from what others use on the same socket.
@@ -173,12 +173,12 @@ const NO_ROOM: u32 = 105;
 
 struct Kernel {
     phase: Phase,
-    /// Number of the request that is not yet answered in full.
-    asked: Option<u32>,
+    /// Number of the request whose reply is not complete.
+    requested: Option<u32>,
     seq: u32,
-    /// The answer is of no use any more.
+    /// The reply is of no use any more.
     abandoned: bool,
-    /// `StartOfTable` is to be said before anything else.
+    /// `StartOfTable` comes before any other event.
     start: bool,
     /// Another full dump must follow this one.
     again: bool,
@@ -187,17 +187,17 @@ struct Kernel {
     /// Part of it was cut off (a receive buffer that is too small).
     unreadable: bool,
     passes: u32,
-    /// What notifications told of since the request.
+    /// Entries that notifications reported since the request.
     touched: HashSet<Entry>,
-    touched_routes: HashMap<RouteKey, Option<Said>>,
+    touched_routes: HashMap<RouteKey, Option<Body>>,
     /// Objects that went away since the request, and with them the routes that name them.
     gone: HashSet<u32>,
     /// The line before this one in a dump of routes: key, first route of the key, whether it joins.
-    line: Option<(RouteKey, Said, bool)>,
-    same: SameKey,
-    /// Routes that were said by what an earlier dump had told, and not confirmed by this one.
-    guessed: HashSet<RouteKey>,
-    /// Whether a link is set up, its state, and its MTU. Not whether it has carrier: a dump can tell of
+    line: Option<(RouteKey, Body, bool)>,
+    duplicates: Duplicates,
+    /// Routes that were announced as an earlier dump had them, and that this one did not confirm.
+    assumed: HashSet<RouteKey>,
+    /// Whether a link is set up, its state, and its MTU. Not whether it has carrier: a dump can have
     /// that before the kernel has drawn any consequence.
     links: HashMap<u32, (bool, u8, u32)>,
     /// All links are in it: since the last loss a dump was completed.
@@ -211,7 +211,7 @@ impl Default for Kernel {
     fn default() -> Self {
         Self {
             phase: Phase::Dump(Kind::FIRST),
-            asked: None,
+            requested: None,
             seq: FIRST_SEQ,
             abandoned: false,
             start: false,
@@ -223,8 +223,8 @@ impl Default for Kernel {
             touched_routes: HashMap::new(),
             gone: HashSet::new(),
             line: None,
-            same: SameKey::default(),
-            guessed: HashSet::new(),
+            duplicates: Duplicates::default(),
+            assumed: HashSet::new(),
             links: HashMap::new(),
             all_links: false,
             objects: HashMap::new(),
@@ -236,7 +236,7 @@ impl Default for Kernel {
 type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
 
 impl RouteSource for Kernel {
-    /// Takes all of `bytes`: one datagram, or several whole ones. What cannot be read in one ends it.
+    /// Takes all of `bytes`: one datagram, or several whole ones. It stops at what cannot be read.
     fn input(&mut self, bytes: &[u8], _now: Instant, sink: Sink<'_>) -> Result<usize, SourceError> {
         if core::mem::take(&mut self.start) {
             sink(RouteEvent::StartOfTable);
@@ -247,7 +247,7 @@ impl RouteSource for Kernel {
                 Err(error) => {
                     self.reject(&error);
                     // What else the datagram held is lost with it.
-                    if self.asked.is_some() {
+                    if self.requested.is_some() {
                         self.unreadable = true;
                     } else {
                         self.refresh();
@@ -260,7 +260,7 @@ impl RouteSource for Kernel {
 
     /// The next request, once the one before is answered.
     fn output(&mut self, out: &mut Vec<Vec<u8>>) {
-        if self.asked.is_some() {
+        if self.requested.is_some() {
             return;
         }
         let kind = match self.phase {
@@ -269,14 +269,14 @@ impl RouteSource for Kernel {
             Phase::Dump(kind) => {
                 if kind == Kind::FIRST && self.passes == 0 {
                     self.start = true;
-                    self.same.begin();
-                    self.guessed.clear();
+                    self.duplicates.begin();
+                    self.assumed.clear();
                 }
                 kind
             }
         };
         self.seq = self.seq.wrapping_add(1);
-        self.asked = Some(self.seq);
+        self.requested = Some(self.seq);
         self.disturbed = false;
         self.unreadable = false;
         self.touched.clear();
@@ -286,10 +286,10 @@ impl RouteSource for Kernel {
         out.push(kind.request(self.seq));
     }
 
-    /// The socket said ENOBUFS. It need not be read empty first.
+    /// Notes ENOBUFS of the socket. It need not be read empty first.
     fn lost(&mut self, _now: Instant) {
-        // The kernel answers one dump at a time: the open one must end before the next.
-        self.abandoned = self.asked.is_some();
+        // The kernel runs one dump at a time: the open one must be complete before the next.
+        self.abandoned = self.requested.is_some();
         self.phase = Phase::Barrier;
         self.start = false;
         self.again = false;
@@ -304,12 +304,12 @@ impl RouteSource for Kernel {
 
 impl Kernel {
     fn message(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), SourceError> {
-        let reply = self.asked == Some(message.seq);
+        let reply = self.requested == Some(message.seq);
         match message.kind {
-            // There was no room for the first lines. The dump goes on as the socket is read.
+            // There was no room for the first lines. The dump continues as the socket is read.
             ERROR if reply && message.code() == Ok(NO_ROOM) => {}
             DONE | ERROR if reply => return self.answered(message, sink),
-            // Of another's request on this socket, or nothing at all (NLMSG_NOOP).
+            // A reply to another's request on this socket, or nothing at all (NLMSG_NOOP).
             0..=15 => {}
             _ if message.flags & F_MULTI != 0 => {
                 if !reply {
@@ -335,7 +335,7 @@ impl Kernel {
     /// The end of a dump.
     fn answered(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), SourceError> {
         self.disturbed |= message.flags & F_DUMP_INTR != 0;
-        self.asked = None;
+        self.requested = None;
         if core::mem::take(&mut self.abandoned) {
             return Ok(());
         }
@@ -371,9 +371,9 @@ impl Kernel {
         self.phase = match kind.next() {
             Some(next) => Phase::Dump(next),
             None => {
-                self.guessed.drain().for_each(|key| sink(RouteEvent::Withdraw(key)));
+                self.assumed.drain().for_each(|key| sink(RouteEvent::Withdraw(key)));
                 sink(RouteEvent::EndOfTable);
-                self.same.end();
+                self.duplicates.end();
                 self.all_links = true;
                 if core::mem::take(&mut self.again) { Phase::Barrier } else { Phase::Follow }
             }
@@ -381,12 +381,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Something changed that the kernel does not tell of.
+    /// Notes a change that the kernel does not report.
     fn refresh(&mut self) {
         match self.phase {
             Phase::Follow => self.phase = Phase::Barrier,
-            // Nothing has been asked yet.
-            Phase::Barrier if self.asked.is_none() => {}
+            // There was no request yet.
+            Phase::Barrier if self.requested.is_none() => {}
             _ => self.again = true,
         }
     }
@@ -403,7 +403,7 @@ impl Kernel {
                     && !self.touched.contains(&Entry::Link(found.link))
                 {
                     self.links.insert(found.link, link_state(&found));
-                    sink(said_link(found));
+                    sink(link_event(found));
                 }
             }
             (Kind::Addresses, address::NEW) => {
@@ -433,20 +433,20 @@ impl Kernel {
     }
 
     fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, said, joins, several }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several }) = self.route(message)? else {
             return Ok(());
         };
-        let Some(said) = said else { return Ok(()) };
-        if matches!(said.target, Target::Object(id) if self.gone.contains(&id)) {
+        let Some(body) = body else { return Ok(()) };
+        if matches!(body.target, Target::Object(id) if self.gone.contains(&id)) {
             self.disturbed = true;
             return Ok(());
         }
-        if let Some(told) = self.touched_routes.get(&key) {
-            if told.as_ref() == Some(&said) {
-                self.guessed.remove(&key);
-                self.disturbed |= !self.same.same_line(&key);
+        if let Some(reported) = self.touched_routes.get(&key) {
+            if reported.as_ref() == Some(&body) {
+                self.assumed.remove(&key);
+                self.disturbed |= !self.duplicates.same_line(&key);
             } else {
-                // Older than what a notification told, or another route of the same key.
+                // Older than a notification, or another route of this key.
                 self.disturbed = true;
             }
             return Ok(());
@@ -454,11 +454,11 @@ impl Kernel {
         let effect = match &mut self.line {
             Some((before, first, joined)) if *before == key => {
                 *joined &= joins;
-                self.same.next_line(key, first, &said, *joined, several)
+                self.duplicates.next_line(key, first, &body, *joined, several)
             }
             _ => {
-                self.line = Some((key, said.clone(), joins));
-                self.same.first_line(key, &said, several)
+                self.line = Some((key, body.clone(), joins));
+                self.duplicates.first_line(key, &body, several)
             }
         };
         self.effect(key, effect, sink);
@@ -515,7 +515,7 @@ impl Kernel {
 
     /// Whether this kind is being dumped at the moment.
     fn dumping(&self, kind: Kind) -> bool {
-        self.phase == Phase::Dump(kind) && self.asked.is_some() && !self.abandoned
+        self.phase == Phase::Dump(kind) && self.requested.is_some() && !self.abandoned
     }
 
     fn touch(&mut self, kind: Kind, entry: Entry) {
@@ -536,7 +536,7 @@ impl Kernel {
             sink(RouteEvent::Link(LinkUpdate { link: number, state: None }));
             self.links.remove(&number)
         } else {
-            sink(said_link(found));
+            sink(link_event(found));
             self.links.insert(number, now)
         };
         if !usable {
@@ -574,10 +574,10 @@ impl Kernel {
 
     fn object_gone(&mut self, id: u32, sink: Sink<'_>) {
         sink(RouteEvent::NextHopGone(id));
-        if self.asked.is_some() {
+        if self.requested.is_some() {
             self.gone.insert(id);
         }
-        for (key, effect) in self.same.object_gone(id) {
+        for (key, effect) in self.duplicates.object_gone(id) {
             self.effect(key, effect, sink);
         }
     }
@@ -587,7 +587,7 @@ impl Kernel {
         match convert::route(message)? {
             Ok(line) => Ok(Some(line)),
             Err(Skip::Elsewhere) => Ok(None),
-            Err(Skip::Unsaid(why, key)) => {
+            Err(Skip::Unsupported(why, key)) => {
                 self.rejected.add(|| format!("route {}: {why}", key.prefix));
                 Ok(None)
             }
@@ -595,7 +595,7 @@ impl Kernel {
     }
 
     fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, said, joins, several }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several }) = self.route(message)? else {
             return Ok(());
         };
         let v6 = key.prefix.family() == 6;
@@ -608,25 +608,25 @@ impl Kernel {
         };
         let kind = if v6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
         if self.dumping(kind) {
-            self.touched_routes.insert(key, said.clone());
+            self.touched_routes.insert(key, body.clone());
         }
-        let effect = match said {
+        let effect = match body {
             // It has just lost its last hop.
-            None => self.same.removed(key, None),
-            Some(_) if joins && put == Put::Behind => Effect::Ask,
-            Some(said) => self.same.added(key, said, put, several),
+            None => self.duplicates.removed(key, None),
+            Some(_) if joins && put == Put::Behind => Effect::Redump,
+            Some(body) => self.duplicates.added(key, body, put, several),
         };
         self.effect(key, effect, sink);
         Ok(())
     }
 
     fn route_removed(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, said, .. }) = self.route(message)? else { return Ok(()) };
+        let Some(Line { key, body, .. }) = self.route(message)? else { return Ok(()) };
         let kind = if key.prefix.family() == 6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
-        let effect = self.same.removed(key, said.as_ref());
+        let effect = self.duplicates.removed(key, body.as_ref());
         if self.dumping(kind) {
             let left = match &effect {
-                Effect::Say(left) | Effect::Guess(left) => Some(left.clone()),
+                Effect::Announce(left) | Effect::Assume(left) => Some(left.clone()),
                 _ => None,
             };
             self.touched_routes.insert(key, left);
@@ -637,19 +637,19 @@ impl Kernel {
     }
 
     fn effect(&mut self, key: RouteKey, effect: Effect, sink: Sink<'_>) {
-        let guess = matches!(effect, Effect::Guess(_));
+        let guess = matches!(effect, Effect::Assume(_));
         match effect {
-            Effect::Say(Said { target, mtu }) | Effect::Guess(Said { target, mtu }) => {
+            Effect::Announce(Body { target, mtu }) | Effect::Assume(Body { target, mtu }) => {
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
             }
             Effect::Gone => sink(RouteEvent::Withdraw(key)),
             Effect::Keep => return,
-            Effect::Ask => return self.refresh(),
+            Effect::Redump => return self.refresh(),
         }
         if guess {
-            self.guessed.insert(key);
-        } else if !self.guessed.is_empty() {
-            self.guessed.remove(&key);
+            self.assumed.insert(key);
+        } else if !self.assumed.is_empty() {
+            self.assumed.remove(&key);
         }
     }
 }
@@ -658,7 +658,7 @@ fn link_state(found: &Link) -> (bool, u8, u32) {
     (found.admin_up, found.operstate, found.state.mtu)
 }
 
-fn said_link(found: Link) -> RouteEvent {
+fn link_event(found: Link) -> RouteEvent {
     RouteEvent::Link(LinkUpdate { link: found.link, state: Some(found.state) })
 }
 

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::convert::Said;
+use super::convert::Body;
 use crate::event::{LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey, Target};
 
-/// Everything that was said, with the dump in which it was said last.
+/// Everything that was announced, with the dump that had it last.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     dump: u32,
     open: bool,
     pub(super) dumps: u32,
-    pub(super) routes: BTreeMap<RouteKey, (Said, u32)>,
+    pub(super) routes: BTreeMap<RouteKey, (Body, u32)>,
     pub(super) objects: BTreeMap<u32, (ObjectTarget, u32)>,
     pub(super) links: BTreeMap<u32, (LinkState, u32)>,
     pub(super) addresses: BTreeMap<(u32, IpAddr), u32>,
@@ -24,9 +24,9 @@ impl Model {
         let dump = self.dump;
         match event {
             RouteEvent::Route(update) => {
-                assert!(!update.append, "this source tells of whole routes");
-                let said = Said { target: update.target, mtu: update.mtu };
-                self.routes.insert(update.key, (said, dump));
+                assert!(!update.append, "this source announces whole routes");
+                let body = Body { target: update.target, mtu: update.mtu };
+                self.routes.insert(update.key, (body, dump));
             }
             RouteEvent::Withdraw(key) => drop(self.routes.remove(&key)),
             RouteEvent::NextHop(update) => {
@@ -57,36 +57,36 @@ impl Model {
             RouteEvent::EndOfTable => {
                 assert!(self.open, "an end without a start");
                 (self.open, self.dumps) = (false, self.dumps + 1);
-                self.routes.retain(|_, (_, said)| *said == dump);
+                self.routes.retain(|_, (_, body)| *body == dump);
                 let gone: Vec<u32> = self
                     .objects
                     .iter()
-                    .filter(|(_, (_, said))| *said != dump)
+                    .filter(|(_, (_, body))| *body != dump)
                     .map(|o| *o.0)
                     .collect();
                 gone.into_iter().for_each(|id| self.object_gone(id));
-                self.links.retain(|_, (_, said)| *said == dump);
-                self.addresses.retain(|_, said| *said == dump);
-                self.neighbors.retain(|_, (_, said)| *said == dump);
+                self.links.retain(|_, (_, body)| *body == dump);
+                self.addresses.retain(|_, body| *body == dump);
+                self.neighbors.retain(|_, (_, body)| *body == dump);
             }
         }
     }
 
     fn object_gone(&mut self, id: u32) {
         self.objects.remove(&id);
-        self.routes.retain(|_, (said, _)| said.target != Target::Object(id));
+        self.routes.retain(|_, (body, _)| body.target != Target::Object(id));
     }
 
     /// The routes of a table, in words: `10.0.0.0/8 m5 10.0.0.1@2 10.0.0.2@3*7 mtu 1400`.
     pub(super) fn table(&self, table: u32) -> Vec<String> {
         let of_table = self.routes.iter().filter(|(key, _)| key.table == table);
-        of_table.map(|(key, (said, _))| words(key, said)).collect()
+        of_table.map(|(key, (body, _))| words(key, body)).collect()
     }
 }
 
-pub(super) fn words(key: &RouteKey, said: &Said) -> String {
-    let mtu = if said.mtu == 0 { String::new() } else { format!(" mtu {}", said.mtu) };
-    paths(key, &said.target) + &mtu
+pub(super) fn words(key: &RouteKey, body: &Body) -> String {
+    let mtu = if body.mtu == 0 { String::new() } else { format!(" mtu {}", body.mtu) };
+    paths(key, &body.target) + &mtu
 }
 
 fn paths(key: &RouteKey, target: &Target) -> String {

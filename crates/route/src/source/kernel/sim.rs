@@ -1,8 +1,8 @@
 //! A kernel in small, and everything it does at the worst moment.
 //!
 //! Routes, objects and links change while dumps run; a dump's lines are read and queued in two
-//! steps with changes in between; the queue overruns; what the kernel does without a word, this one
-//! does too. However it goes, in the end the events must say what the kernel has.
+//! steps with changes in between; the queue overruns; what the kernel does silently, this one
+//! does too. In every case the events must lead to the kernel's state in the end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::KIND;
-use super::convert::Said;
+use super::convert::Body;
 use super::model::{Model, words};
 use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::netlink::{
@@ -32,7 +32,7 @@ type Key = (u8, u8);
 /// What a route does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Does {
-    /// With an MTU; 0 for none.
+    /// Hops, and an MTU; 0 for none.
     Hops(Vec<Hop>, u16),
     Object(u32),
 }
@@ -40,9 +40,8 @@ enum Does {
 /// One step of a run.
 #[derive(Clone, Copy)]
 enum Op {
-    /// With `race`, between what a dump reads and what it queues.
-    ///
-    /// Adds a route behind, before, or instead of those of its key; or another hop (IPv6).
+    /// Adds a route behind, before, or instead of those of its key; or another hop (IPv6). With `race`, between
+    /// what a dump reads and what it queues.
     Add {
         v6: bool,
         key: Key,
@@ -72,7 +71,7 @@ enum Op {
         id: u32,
         race: bool,
     },
-    /// A link changes its state: told first, done later, under the lock.
+    /// A link changes its state: reported first, done later, under the lock.
     Link {
         link: u32,
     },
@@ -82,14 +81,14 @@ enum Op {
     Dump,
     /// The source reads a datagram and sends what it has to.
     Read,
-    /// The same of the socket for links, and nothing else.
+    /// The source reads a datagram of the socket for links, and sends nothing.
     ReadLinks,
-    /// Both go on until nothing is left to do.
+    /// Both run until nothing is left to do.
     Settle,
 }
 
 impl core::fmt::Debug for Op {
-    /// On one line: failures print dozens of them.
+    /// Prints on one line: failures print dozens of them.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match *self {
             Self::Add { v6, key, hop, put, race } => {
@@ -128,10 +127,10 @@ struct Sim {
     v6: BTreeMap<Key, Vec<Does>>,
     objects: BTreeMap<u32, u32>,
     down: BTreeSet<u32>,
-    /// A link on its way up or down.
+    /// A link that is about to go up or down.
     locked: Option<u32>,
     queue: VecDeque<Vec<u8>>,
-    /// Of the socket for links.
+    /// Queue of the socket for links.
     links: VecDeque<Vec<u8>>,
     links_congested: bool,
     room: usize,
@@ -169,7 +168,7 @@ impl Sim {
         }
     }
 
-    fn tell(&mut self, v6: bool, key: Key, does: &Does, kind: u16, flags: u16) {
+    fn notify_route(&mut self, v6: bool, key: Key, does: &Does, kind: u16, flags: u16) {
         let message = self.message(v6, key, does, kind, flags, 0);
         self.notify(message);
     }
@@ -246,15 +245,15 @@ impl Sim {
         }
         let empty = list.is_empty();
         let joins = |does: &Does| matches!(does, Does::Hops(hops, _) if hops[0].1 > 0);
-        let (told, flags) = match put % 3 {
+        let (reported, flags) = match put % 3 {
             // Instead of the first, but IPv6 of the first of the same sort: where that is not the
-            // same one, which of them goes is not told. Left out here: there is a case for it.
+            // same one, the report leaves out which of them goes. Left out here: there is a case for it.
             0 if !empty && (!v6 || list.len() == 1) => {
                 list[0] = does.clone();
                 (does, F_REPLACE)
             }
             _ if v6 && joins(&does) && list.iter().any(joins) => {
-                // Each hop has an MTU in the kernel, which tells one of them: here they are the same.
+                // Each hop has an MTU in the kernel, which reports one of them: here they are equal.
                 let Does::Hops(more, _) = does else { unreachable!() };
                 let at = list.iter().position(joins).unwrap();
                 let Does::Hops(hops, _) = &mut list[at] else { unreachable!() };
@@ -277,7 +276,7 @@ impl Sim {
                 (does, flags)
             }
         };
-        self.tell(v6, key, &told, route::NEW, flags);
+        self.notify_route(v6, key, &reported, route::NEW, flags);
     }
 
     fn del(&mut self, v6: bool, key: Key, which: u8) {
@@ -286,7 +285,7 @@ impl Sim {
         }
         let Some(list) = self.table(v6).get_mut(&key) else { return };
         let at = usize::from(which) % list.len();
-        let told = match &mut list[at] {
+        let reported = match &mut list[at] {
             // One hop of several.
             Does::Hops(hops, mtu) if v6 && hops.len() > 1 && which >= 4 => {
                 Does::Hops(vec![hops.remove(usize::from(which) % hops.len())], *mtu)
@@ -296,7 +295,7 @@ impl Sim {
         if list.is_empty() {
             self.table(v6).remove(&key);
         }
-        self.tell(v6, key, &told, route::DEL, 0);
+        self.notify_route(v6, key, &reported, route::DEL, 0);
     }
 
     /// Removes the routes of which nothing is left: without a word, but for the hops of IPv6.
@@ -312,7 +311,7 @@ impl Sim {
                 for does in gone.into_iter().filter(|_| v6) {
                     let Does::Hops(hops, mtu) = does else { continue };
                     for hop in hops {
-                        self.tell(true, key, &Does::Hops(vec![hop], mtu), route::DEL, 0);
+                        self.notify_route(true, key, &Does::Hops(vec![hop], mtu), route::DEL, 0);
                     }
                 }
             }
@@ -512,16 +511,16 @@ impl Sim {
                 };
                 let prefix = AnyPrefix::new(addr, 16).unwrap();
                 let key = RouteKey { table: MAIN_TABLE, prefix, metric: metric.into() };
-                all.push(words(&key, &self.said(v6, does)));
+                all.push(words(&key, &self.body(v6, does)));
             }
         }
         all.sort();
         all
     }
 
-    fn said(&self, v6: bool, does: &Does) -> Said {
+    fn body(&self, v6: bool, does: &Does) -> Body {
         let (hops, mtu) = match does {
-            Does::Object(id) => return Said { target: Target::Object(*id), mtu: 0 },
+            Does::Object(id) => return Body { target: Target::Object(*id), mtu: 0 },
             Does::Hops(hops, mtu) => {
                 (hops.iter().filter(|(link, _)| !self.down.contains(link)), *mtu)
             }
@@ -537,7 +536,7 @@ impl Sim {
             [path] => Target::Path(path),
             _ => Target::Paths(paths),
         };
-        Said { target, mtu }
+        Body { target, mtu }
     }
 }
 
@@ -579,7 +578,7 @@ fn object_message(id: u32, link: u32, kind: u16, flags: u16, seq: u32) -> Vec<u8
         .finish()
 }
 
-/// The source, what it was told to be, and the kernel.
+/// The source, the state by its events, and the kernel.
 struct Run {
     sim: Sim,
     source: Box<dyn RouteSource>,
@@ -651,9 +650,9 @@ impl Run {
     }
 
     fn check(&mut self) -> Result<(), TestCaseError> {
-        let mut said = self.model.table(MAIN_TABLE);
-        said.sort();
-        prop_assert_eq!(said, self.sim.expected());
+        let mut body = self.model.table(MAIN_TABLE);
+        body.sort();
+        prop_assert_eq!(body, self.sim.expected());
         let objects: Vec<u32> = self.model.objects.keys().copied().collect();
         prop_assert_eq!(objects, self.sim.objects.keys().copied().collect::<Vec<_>>());
         let up: Vec<bool> = self.model.links.values().map(|(state, _)| state.up).collect();
@@ -688,7 +687,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn ends_with_what_the_kernel_has(ops in ops(), room in 1usize..12) {
+    fn events_lead_to_the_state_of_the_kernel(ops in ops(), room in 1usize..12) {
         let mut run = Run::new(room);
         for op in ops {
             match op {

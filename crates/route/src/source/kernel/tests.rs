@@ -16,23 +16,27 @@ struct Case {
     source: Kernel,
     model: Model,
     seq: u32,
-    asked: Vec<u16>,
+    requested: Vec<u16>,
 }
 
 impl Case {
-    /// Has asked for the links.
+    /// A source that has requested the links.
     fn new() -> Self {
-        let mut case =
-            Self { source: Kernel::default(), model: Model::default(), seq: 0, asked: Vec::new() };
+        let mut case = Self {
+            source: Kernel::default(),
+            model: Model::default(),
+            seq: 0,
+            requested: Vec::new(),
+        };
         case.send();
         case
     }
 
-    /// As far as the dump of IPv4 routes, everything before it empty.
+    /// A source at the dump of IPv4 routes, everything before it empty.
     fn at_routes() -> Self {
         let mut case = Self::new();
         (0..4).for_each(|_| case.done());
-        assert_eq!(case.asked, [18, 22, 30, 106, 26]);
+        assert_eq!(case.requested, [18, 22, 30, 106, 26]);
         case
     }
 
@@ -49,7 +53,7 @@ impl Case {
         let mut out = Vec::new();
         self.source.output(&mut out);
         for request in out {
-            self.asked.push(u16::from_ne_bytes([request[4], request[5]]));
+            self.requested.push(u16::from_ne_bytes([request[4], request[5]]));
             self.seq = u32::from_ne_bytes(request[8..12].try_into().unwrap());
         }
     }
@@ -67,7 +71,7 @@ impl Case {
     }
 
     fn done(&mut self) {
-        self.input(&ended(self.seq, 0, 0));
+        self.input(&done_with(self.seq, 0, 0));
     }
 
     /// A line of the open dump.
@@ -75,7 +79,7 @@ impl Case {
         self.input(&message(v6, prefix, gateway, route::NEW, F_MULTI, self.seq));
     }
 
-    fn tell(&mut self, v6: bool, prefix: u8, gateway: u8, flags: u16) {
+    fn notify(&mut self, v6: bool, prefix: u8, gateway: u8, flags: u16) {
         self.input(&message(v6, prefix, gateway, route::NEW, flags, 99));
     }
 
@@ -88,7 +92,7 @@ impl Case {
     }
 }
 
-fn ended(seq: u32, code: i32, flags: u16) -> Vec<u8> {
+fn done_with(seq: u32, code: i32, flags: u16) -> Vec<u8> {
     Request::new(DONE, F_MULTI | flags, seq).fixed(&code.to_ne_bytes()).finish()
 }
 
@@ -120,18 +124,18 @@ const V4: bool = false;
 const V6: bool = true;
 
 #[test]
-fn asks_for_everything_once_then_follows() {
+fn everything_is_requested_once_then_followed() {
     let mut case = Case::at_routes();
     case.line(V4, 1, 1);
     case.done();
     case.line(V6, 1, 1);
     case.done();
-    assert_eq!(case.asked, [18, 22, 30, 106, 26, 26]);
+    assert_eq!(case.requested, [18, 22, 30, 106, 26, 26]);
     assert_eq!(case.model.dumps, 1);
-    case.tell(V4, 2, 2, F_CREATE | F_EXCL);
+    case.notify(V4, 2, 2, F_CREATE | F_EXCL);
     case.delete(V4, 1, 1);
     assert_eq!(case.routes(), ["10.2.0.0/16 172.16.0.2@3", "2001::/16 2000::1@3"]);
-    assert_eq!(case.asked.len(), 6, "no more questions");
+    assert_eq!(case.requested.len(), 6, "no more questions");
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn a_deleted_route_is_not_brought_back_by_an_older_line() {
     case.line(V4, 2, 1);
     case.done();
     // Once more, because the line was left out.
-    assert_eq!(case.asked[4..], [26, 26]);
+    assert_eq!(case.requested[4..], [26, 26]);
     case.line(V4, 2, 1);
     case.done();
     case.done();
@@ -152,7 +156,7 @@ fn a_deleted_route_is_not_brought_back_by_an_older_line() {
 #[test]
 fn a_new_route_is_not_lost_to_an_older_line() {
     let mut case = Case::at_routes();
-    case.tell(V4, 1, 2, F_REPLACE);
+    case.notify(V4, 1, 2, F_REPLACE);
     case.line(V4, 1, 1);
     assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.2@3"]);
     case.done();
@@ -165,7 +169,7 @@ fn a_new_route_is_not_lost_to_an_older_line() {
 #[test]
 fn a_second_route_of_a_key_is_found_though_the_first_has_changed() {
     let mut case = Case::at_routes();
-    case.tell(V4, 1, 3, F_REPLACE);
+    case.notify(V4, 1, 3, F_REPLACE);
     case.line(V4, 1, 3);
     case.line(V4, 1, 2);
     case.done();
@@ -183,24 +187,24 @@ fn a_second_route_of_a_key_is_found_though_the_first_has_changed() {
 fn a_disturbed_dump_is_repeated_and_not_for_ever() {
     let mut case = Case::at_routes();
     for pass in 0..=PASSES {
-        assert_eq!(case.asked.len(), 5 + usize::try_from(pass).unwrap());
+        assert_eq!(case.requested.len(), 5 + usize::try_from(pass).unwrap());
         case.line(V4, u8::try_from(pass).unwrap(), 1);
-        case.input(&ended(case.seq, 0, F_DUMP_INTR));
+        case.input(&done_with(case.seq, 0, F_DUMP_INTR));
     }
     case.done();
     assert_eq!(case.model.dumps, 1);
-    // What any of the passes told is kept.
+    // Entries of any of the passes are kept.
     assert_eq!(case.routes().len(), 7);
 
     // Also where only a line has the mark, and where entries go under a dump that counts them.
     let mut case = Case::at_routes();
     case.input(&message(V4, 1, 1, route::NEW, F_MULTI | F_DUMP_INTR, case.seq));
     case.done();
-    assert_eq!(case.asked[4..], [26, 26]);
+    assert_eq!(case.requested[4..], [26, 26]);
     case.done();
     case.delete(V6, 1, 1);
     case.done();
-    assert_eq!(case.asked[5..], [26, 26, 26], "IPv6 once more");
+    assert_eq!(case.requested[5..], [26, 26, 26], "IPv6 once more");
     case.done();
     assert_eq!(case.model.dumps, 1);
 }
@@ -211,14 +215,14 @@ fn a_dump_that_fails_is_tried_again_then_given_up() {
     // Another dump runs on the socket.
     (0..20).for_each(|_| case.input(&failed(case.seq, -16)));
     // No room at first: the lines come all the same.
-    let before = case.asked.len();
+    let before = case.requested.len();
     case.input(&failed(case.seq, -105));
-    assert_eq!(case.asked.len(), before, "still waiting");
+    assert_eq!(case.requested.len(), before, "still waiting");
     case.done();
     // This kernel has no such thing.
     case.input(&failed(case.seq, -95));
     case.done();
-    assert_eq!(case.asked[before..], [22, 30, 106]);
+    assert_eq!(case.requested[before..], [22, 30, 106]);
     for _ in 0..PASSES {
         case.input(&failed(case.seq, -1));
     }
@@ -230,21 +234,21 @@ fn a_dump_that_fails_is_tried_again_then_given_up() {
 }
 
 #[test]
-fn a_datagram_that_is_cut_off_is_asked_for_again() {
+fn a_datagram_that_is_cut_off_is_requested_again() {
     let mut case = Case::at_routes();
     let line = message(V4, 1, 1, route::NEW, F_MULTI, case.seq);
     case.input(&line[..line.len() - 4]);
     case.done();
-    assert_eq!(case.asked[4..], [26, 26]);
+    assert_eq!(case.requested[4..], [26, 26]);
     case.line(V4, 1, 1);
     case.done();
     case.done();
     assert_eq!(case.routes().len(), 1);
     assert_eq!(case.source.rejected().count, 1);
-    // A notification: what it told can only be found by a new dump.
-    let asked = case.asked.len();
+    // A notification: only a new dump can replace it.
+    let requested = case.requested.len();
     case.input(&line[..line.len() - 4]);
-    assert_eq!(case.asked.len(), asked + 1);
+    assert_eq!(case.requested.len(), requested + 1);
     // Always cut off: the buffer is too small, and no table without the rest is the table.
     let mut case = Case::at_routes();
     for _ in 0..PASSES {
@@ -252,7 +256,7 @@ fn a_datagram_that_is_cut_off_is_asked_for_again() {
         case.done();
     }
     case.input(&line[..20]);
-    assert!(case.try_input(&ended(case.seq, 0, 0)).is_err());
+    assert!(case.try_input(&done_with(case.seq, 0, 0)).is_err());
 }
 
 #[test]
@@ -262,23 +266,23 @@ fn after_a_loss_nothing_old_counts() {
     let old = case.seq;
     case.source.lost(Instant::now());
     case.send();
-    assert_eq!(case.asked.len(), 5, "the kernel answers one dump at a time");
+    assert_eq!(case.requested.len(), 5, "the kernel answers one dump at a time");
     case.input(&message(V4, 2, 1, route::NEW, F_MULTI, old));
-    case.input(&ended(old, 0, 0));
-    // The barrier: links, which nobody looks at.
-    assert_eq!(case.asked[5..], [18]);
+    case.input(&done_with(old, 0, 0));
+    // The barrier: links, which are ignored.
+    assert_eq!(case.requested[5..], [18]);
     case.input(&link_message(5, F_MULTI, case.seq));
     // Told before the kernel spoke again: perhaps gone by now.
-    case.tell(V4, 3, 1, F_CREATE | F_EXCL);
+    case.notify(V4, 3, 1, F_CREATE | F_EXCL);
     assert!(case.model.links.is_empty());
     case.done();
     (0..4).for_each(|_| case.done());
-    assert_eq!(case.asked[6..], [18, 22, 30, 106, 26]);
+    assert_eq!(case.requested[6..], [18, 22, 30, 106, 26]);
     case.line(V4, 1, 1);
     case.done();
     case.done();
     assert_eq!(case.routes(), ["10.1.0.0/16 172.16.0.1@3"]);
-    // Late lines of any old dump are nobody's.
+    // Late lines of any old dump are ignored.
     case.input(&message(V4, 4, 1, route::NEW, F_MULTI, old));
     assert_eq!(case.routes().len(), 1);
 }
@@ -298,14 +302,14 @@ fn hops_of_old_kernels_come_one_by_one() {
     assert_eq!(case.routes(), ["2001::/16 2000::1@3 2000::2@3"]);
     case.delete(V6, 1, 1);
     assert_eq!(case.routes(), ["2001::/16 2000::2@3"]);
-    // One more, without the others: which they are, only a dump can tell.
-    let asked = case.asked.len();
-    case.tell(V6, 1, 5, F_CREATE | F_APPEND);
-    assert_eq!((case.asked.len(), case.routes().len()), (asked + 1, 1));
+    // One more, without the others: only a dump has them.
+    let requested = case.requested.len();
+    case.notify(V6, 1, 5, F_CREATE | F_APPEND);
+    assert_eq!((case.requested.len(), case.routes().len()), (requested + 1, 1));
 }
 
 #[test]
-fn what_cannot_be_followed_is_told_or_left_to_the_host() {
+fn what_cannot_be_followed_is_reported_or_left_to_the_host() {
     let mut case = Case::following();
     let new = |v6, prefix, head| prefixed(v6, prefix, route::NEW, F_CREATE | F_EXCL, 0, head);
     let path = 3u32.to_ne_bytes();
@@ -382,7 +386,7 @@ fn the_mtu_is_part_of_what_a_route_is() {
     case.input(&with(V4, 1, 1300, route::NEW, F_REPLACE, 99));
     case.input(&with(V4, 1, 1400, route::NEW, F_MULTI, case.seq));
     case.done();
-    assert_eq!(case.asked[4..], [26, 26], "once more");
+    assert_eq!(case.requested[4..], [26, 26], "once more");
     case.input(&with(V4, 1, 1300, route::NEW, F_MULTI, case.seq));
     case.done();
     case.done();
@@ -435,7 +439,7 @@ mod fuzzed {
                     0..=2 => message(kind == 0, prefix, gateway, route::NEW, F_MULTI, seq),
                     3 => message(V6, prefix, gateway, route::DEL, 0, 0),
                     4 => link_message(gateway.into(), F_MULTI, seq),
-                    _ => ended(seq, 0, 0),
+                    _ => done_with(seq, 0, 0),
                 };
                 if at > 100 {
                     let at = usize::from(at) % part.len();
@@ -456,7 +460,9 @@ fn events_of_one_dump_lie_between_start_and_end() {
         let mut out = Vec::new();
         source.output(&mut out);
         let seq = u32::from_ne_bytes(out[0][8..12].try_into().unwrap());
-        source.input(&ended(seq, 0, 0), Instant::now(), &mut |event| events.push(event)).unwrap();
+        source
+            .input(&done_with(seq, 0, 0), Instant::now(), &mut |event| events.push(event))
+            .unwrap();
     }
     assert_eq!(events, [RouteEvent::StartOfTable, RouteEvent::EndOfTable]);
 }
@@ -468,18 +474,18 @@ fn a_route_that_its_link_took_along_does_not_come_back_by_an_older_message() {
     (0..6).for_each(|_| case.done());
     assert_eq!(case.model.dumps, 1);
     // The other socket is read first: the link has gone down and its routes with it, while messages of before that wait.
-    let asked = case.asked.len();
+    let requested = case.requested.len();
     case.input(&link_down(3));
     assert!(!case.model.links[&3].0.up, "at once");
-    assert_eq!(case.asked[asked..], [18], "the barrier");
-    case.tell(V4, 1, 1, F_CREATE | F_EXCL);
+    assert_eq!(case.requested[requested..], [18], "the barrier");
+    case.notify(V4, 1, 1, F_CREATE | F_EXCL);
     case.input(&link_message(3, F_MULTI, case.seq));
-    assert!(!case.model.links[&3].0.up, "an answer that nobody looks at");
+    assert!(!case.model.links[&3].0.up, "a reply that is ignored");
     case.done();
-    assert_eq!(case.asked[asked..], [18, 18]);
+    assert_eq!(case.requested[requested..], [18, 18]);
     (0..6).for_each(|_| case.done());
     assert_eq!((case.routes(), case.model.dumps), (vec![], 2));
-    assert_eq!(case.asked.len(), asked + 7);
+    assert_eq!(case.requested.len(), requested + 7);
 }
 
 #[test]
@@ -487,14 +493,14 @@ fn a_link_event_during_the_barrier_needs_no_second_dump() {
     let mut case = Case::new();
     case.input(&link_message(3, F_MULTI, case.seq));
     (0..6).for_each(|_| case.done());
-    let asked = case.asked.len();
+    let requested = case.requested.len();
     case.input(&link_down(3));
     case.input(&link_message(3, 0, 0));
-    // Its answer may be older than what was told meanwhile.
+    // Its reply may be older than notifications meanwhile.
     case.done();
-    assert_eq!(case.asked[asked..], [18, 18]);
+    assert_eq!(case.requested[requested..], [18, 18]);
     (0..7).for_each(|_| case.done());
-    assert_eq!(case.asked[asked..], [18, 18, 18, 22, 30, 106, 26, 26]);
+    assert_eq!(case.requested[requested..], [18, 18, 18, 22, 30, 106, 26, 26]);
     assert_eq!(case.model.dumps, 2);
 }
 

@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// By the first bytes; `None` for what is not compressed, or too short to tell.
+    /// Format by the first bytes; `None` for plain bytes, or for too few of them.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [0x1f, 0x8b, ..] => Some(Self::Gz),
@@ -110,7 +110,7 @@ impl Decoded {
     /// Some of the plain bytes; 0 at the end.
     ///
     /// # Errors
-    /// Once: [`SourceError::Truncated`] when the compressed input ends too early,
+    /// Once: [`SourceError::Truncated`] when the compressed input is incomplete,
     /// [`SourceError::Compression`] when it is damaged or grows beyond [`MOST_RATIO`], [`SourceError::Io`] when it
     /// cannot be read.
     /// All bytes before have been given; 0 follows.
@@ -132,7 +132,7 @@ impl Decoded {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            // A decoder is not asked again: what it does after an error is its own affair.
+            // A decoder is not used again: its behavior after an error is undefined.
             self.broken = true;
             let name = self.name.clone();
             return Err(match self.kind {
@@ -151,7 +151,7 @@ impl Decoded {
     }
 }
 
-/// What became of the input below a decoder, whose own errors do not tell.
+/// State of the input below a decoder, which the decoder's errors do not have.
 #[derive(Default)]
 struct Seen {
     bytes: AtomicU64,
@@ -160,7 +160,7 @@ struct Seen {
 }
 
 impl Seen {
-    // Relaxed, here and below: the decoder runs on the thread that asks.
+    // Relaxed, here and below: the decoder runs on the thread that reads.
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -200,7 +200,7 @@ impl<R: Read> Read for Watched<R> {
 struct Zst<R> {
     input: R,
     decoder: FrameDecoder,
-    /// In a frame.
+    /// Inside a frame.
     open: bool,
 }
 

@@ -1,10 +1,10 @@
 //! Route tables in files: text lines or MRT dumps, plain or compressed, read as a stream.
 //!
-//! Shape: bytes -> [`decompress`] -> [`TableParser`] ([`text`] or [`mrt`], told apart by the first
+//! Shape: bytes -> [`decompress`] -> [`TableParser`] ([`text`] or [`mrt`], by the first
 //! bytes) -> one [`TableEntry`] a route. Memory does not depend on the length of the file: the
 //! parser holds one read and the longest line or record.
 //!
-//! A line or record that makes no sense is counted and skipped; an input that ends inside one gives
+//! A line or record that makes no sense is counted and skipped; an input that is incomplete inside one gives
 //! everything before it, then [`SourceError::Truncated`].
 //!
 //! Cost: about 60 ns a text line; decompression costs more than reading (xz 5 to 10 times).
@@ -27,7 +27,7 @@ use crate::event::AnyPrefix;
 pub struct TableEntry {
     /// Where it leads.
     pub prefix: AnyPrefix,
-    /// By which next hop.
+    /// Its next hop.
     pub hop: FileHop,
 }
 
@@ -36,7 +36,7 @@ pub struct TableEntry {
 pub enum FileHop {
     /// An address, of either family.
     Addr(IpAddr),
-    /// Just a number: enough to compare tables and algorithms by, but no way to send anything.
+    /// Just a number: enough to compare tables and algorithms by, but packets cannot be sent to it.
     Number(u32),
 }
 
@@ -78,7 +78,7 @@ enum Outcome {
     Reject(String),
 }
 
-/// Where passing over ends.
+/// Place up to which input is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Until {
     /// Behind so many bytes.
@@ -129,11 +129,11 @@ enum Ending {
     Whole,
     /// The rest of the bytes is lost.
     Cut,
-    /// Nothing more is said.
-    Told,
+    /// The end was reported.
+    Reported,
 }
 
-/// How many bytes tell the format: an MRT header.
+/// Bytes that decide the format: an MRT header.
 const SNIFF_BYTES: usize = 12;
 
 impl TableParser {
@@ -171,7 +171,7 @@ impl TableParser {
         self.fed(bytes.len());
     }
 
-    /// Room for at least `len` more bytes; [`Self::fed`] says how many were put there.
+    /// Room for at least `len` more bytes; [`Self::fed`] takes how many were put there.
     fn room(&mut self, len: usize) -> &mut [u8] {
         self.buf.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -200,13 +200,13 @@ impl TableParser {
         }
     }
 
-    /// The next route; `None` when more bytes are needed or the end has been told.
+    /// The next route; `None` when more bytes are needed or the end was reported.
     ///
     /// # Errors
     /// [`SourceError::Syntax`] for an input that is no table at all; [`SourceError::Truncated`]
-    /// once, at the end, when it ended inside a record. Nothing follows an error.
+    /// once, at the end, when it is incomplete inside a record. Nothing follows an error.
     pub fn next_entry(&mut self) -> Option<Result<TableEntry, SourceError>> {
-        if self.ending == Ending::Told {
+        if self.ending == Ending::Reported {
             self.start = self.end;
             return None;
         }
@@ -215,7 +215,7 @@ impl TableParser {
                 Ok(format) => self.format = format,
                 Err(error) => {
                     self.start = self.end;
-                    self.ending = Ending::Told;
+                    self.ending = Ending::Reported;
                     return Some(Err(error));
                 }
             }
@@ -249,7 +249,7 @@ impl TableParser {
                 }
             }
         }
-        self.told().map(Err)
+        self.report_cut().map(Err)
     }
 
     /// Lines or records read so far, of all kinds.
@@ -321,16 +321,16 @@ impl TableParser {
         }
     }
 
-    /// At the end: says, once, that the input was cut.
-    fn told(&mut self) -> Option<SourceError> {
+    /// Error of an input that was cut: once, at its end.
+    fn report_cut(&mut self) -> Option<SourceError> {
         let left = self.end - self.start;
         let cut = match self.ending {
-            Ending::Open | Ending::Told => return None,
+            Ending::Open | Ending::Reported => return None,
             Ending::Cut => true,
-            // Only MRT can leave something; text ends its last line itself.
+            // Only MRT can leave something; the text parser completes its last line itself.
             Ending::Whole => left > 0 || matches!(self.skip, Some(Until::Bytes(_))),
         };
-        self.ending = Ending::Told;
+        self.ending = Ending::Reported;
         self.start = self.end;
         if !cut {
             return None;
@@ -359,11 +359,11 @@ impl TableParser {
 pub struct TableReader {
     input: decompress::Decoded,
     parser: TableParser,
-    /// What ended the input, said after everything before it.
+    /// Error of the input, reported after everything before it.
     failed: Option<SourceError>,
 }
 
-/// Bytes a read asks for.
+/// Bytes of a read.
 const READ_BYTES: usize = 128 << 10;
 
 impl TableReader {
@@ -392,19 +392,19 @@ impl TableReader {
         Ok(Self { input, parser: TableParser::new(name), failed: None })
     }
 
-    /// As [`TableParser::with_peer`].
+    /// Routes of one peer alone: [`TableParser::with_peer`].
     #[must_use]
     pub fn with_peer(mut self, index: u16) -> Self {
         self.parser = self.parser.with_peer(index);
         self
     }
 
-    /// As [`TableParser::records`].
+    /// Number of records: [`TableParser::records`].
     pub fn records(&self) -> u64 {
         self.parser.records()
     }
 
-    /// As [`TableParser::skipped`].
+    /// Number of skipped records: [`TableParser::skipped`].
     pub fn skipped(&self) -> u64 {
         self.parser.skipped()
     }
@@ -433,7 +433,7 @@ impl Iterator for TableReader {
                 Ok(len) => self.parser.fed(len),
                 Err(error) => {
                     self.parser.cut();
-                    // What the parser says of a cut is better: it names line or record.
+                    // The parser's error of a cut is better: it names line or record.
                     let cut = matches!(error, SourceError::Truncated { .. });
                     self.failed = (!cut).then_some(error);
                 }

@@ -183,7 +183,7 @@ fn masked(addr: IpAddr, len: u8) -> Result<AnyPrefix, Words> {
 /// Why a record makes no sense.
 type Words = &'static str;
 
-const SHORT: Words = "ends inside a field";
+const SHORT: Words = "incomplete inside a field";
 
 /// Reads fields in network order from the front.
 #[derive(Clone, Copy)]

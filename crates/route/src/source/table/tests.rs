@@ -11,7 +11,7 @@ fn all(parser: &mut TableParser) -> Vec<String> {
         .collect()
 }
 
-/// The routes, what was rejected and the error, for one way of cutting the bytes up.
+/// The routes, what was rejected and the error, for one manner of cutting the bytes up.
 fn fed(bytes: &[u8], sizes: &mut dyn FnMut() -> usize) -> (Vec<String>, Rejected, u64, u64) {
     let mut parser = TableParser::new("t");
     let (mut rest, mut said) = (bytes, Vec::new());
@@ -163,15 +163,15 @@ fn text_with_everything_in_it() {
 }
 
 #[test]
-fn what_is_no_table_says_so() {
+fn what_is_no_table_is_reported() {
     for (bytes, words) in [
         (&b"\x7fELF\x02\x01\x01\0\0\0\0\0"[..], "neither text"),
         (&[0; 64][..], "neither text"),
         (&[0; 3][..], "neither text"),
         (&b"\x1f\x8b\x08\0\0\0\0\0"[..], "compressed (gzip)"),
     ] {
-        let (said, ..) = fed(bytes, &mut || usize::MAX);
-        assert!(said.len() == 1 && said[0].contains(words), "{said:?}");
+        let (errors, ..) = fed(bytes, &mut || usize::MAX);
+        assert!(errors.len() == 1 && errors[0].contains(words), "{errors:?}");
     }
 }
 
@@ -243,7 +243,7 @@ mod compressed {
             .into()
     }
 
-    /// By the program of that name; `None` where it is missing.
+    /// Output of the program of that name; `None` where it is missing.
     fn packed(tool: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut child = Command::new(tool)
             .arg("-c")
@@ -288,7 +288,7 @@ mod compressed {
     }
 
     #[test]
-    fn cut_or_damaged_input_is_told_from_a_whole_one() {
+    fn cut_or_damaged_input_is_distinguished_from_a_whole_one() {
         for (tool, bytes, _) in samples() {
             let whole = read(bytes.clone()).0;
             assert_eq!(whole.len(), 3000, "{tool}");
@@ -387,7 +387,7 @@ mod real {
     fn mrt_dumps() {
         let Some((v4, v6, table, failed)) = count("mrt/bview.20020722.2337.gz") else { return };
         assert_eq!((table.records(), failed), (115_521, None));
-        // Distinct prefixes: the other records tell of further peers.
+        // Distinct prefixes: the other records are of further peers.
         assert_eq!((v4, v6, table.skipped()), (112_988, 0, 2_533));
         assert_eq!(table.rejected().count, 0);
 

@@ -1,4 +1,4 @@
-//! Text tables: a line `PREFIX NEXTHOP`, `#` begins a comment, line ends LF or CR LF.
+//! Text tables: a line `PREFIX NEXTHOP`, `#` begins a comment, lines are separated by LF or CR LF.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_say_why() {
+    fn invalid_lines_have_their_reason() {
         for (text, words) in [
             ("10.0.0.0/8", "no next hop behind 10.0.0.0/8: an address or a number is needed"),
             ("10.0.0.0/8 1 2", "`2` behind the next hop: nothing may follow it"),

@@ -156,7 +156,7 @@ mod tests {
             ("10.0.0/8 via 192.0.2.1", "`10.0.0/8` is no prefix"),
             ("10.0.0.0/33 blackhole", "prefix length 33 exceeds 32"),
             ("10.0.0.0/8 vai 192.0.2.1", "unknown word `vai`, did you mean `via`?"),
-            ("10.0.0.0/8 via", "`via` ends the route: a gateway must follow"),
+            ("10.0.0.0/8 via", "incomplete after `via`: a gateway must follow"),
             ("10.0.0.0/8 via eth0", "`eth0` is no gateway"),
             ("10.0.0.0/8 weight 2", "`weight` belongs right behind one `via GATEWAY`"),
             ("10.0.0.0/8 via 192.0.2.1 weight x", "`weight x`: a number from 1 to 65535 is needed"),

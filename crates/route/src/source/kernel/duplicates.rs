@@ -1,29 +1,29 @@
 //! Routes of equal key: the kernel keeps several of one prefix and metric, in order, and uses the
 //! first. Two links in one subnet are enough for that.
 //!
-//! A source can say one route a key, so the others are kept here: only the keys that have several,
-//! and the IPv6 routes with several hops, of which one hop may be deleted by itself. What was said
-//! before a key became one of several is not stored anywhere; it is the entry `None`.
+//! A source can announce one route a key, so the others are kept here: only the keys that have several,
+//! and the IPv6 routes with several hops, of which one hop may be deleted by itself. A route that was
+//! announced before its key had several is not stored anywhere; it is the entry `None`.
 
 use std::collections::HashMap;
 
-use super::convert::Said;
+use super::convert::Body;
 use crate::event::{Path, RouteKey, Target};
 use crate::nexthop::narrower;
 
-/// What follows for whoever was told the key.
+/// Consequence for the consumer of the key's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// This is the key's route now.
-    Say(Said),
-    /// It should be, by what was known before the dump that is going on.
-    Guess(Said),
+    /// Announce this as the key's route.
+    Announce(Body),
+    /// Announce it, as known before the present dump, which must confirm it.
+    Assume(Body),
     /// Nothing changes.
     Keep,
     /// It has none any more.
     Gone,
-    /// Only a new dump can tell.
-    Ask,
+    /// Only a new dump can resolve it.
+    Redump,
 }
 
 /// Where the kernel put a new route.
@@ -33,11 +33,11 @@ pub(super) enum Put {
     Alone,
     /// Before the others.
     Before,
-    /// Instead of one.
+    /// In the place of one.
     Instead,
     /// Behind the others.
     Behind,
-    /// It was there and has changed in some detail.
+    /// In the place of itself: some detail changed.
     There,
 }
 
@@ -47,18 +47,18 @@ struct List {
     dump: u32,
     /// An IPv6 route of several hops is among them, of which one may be deleted by itself.
     several: bool,
-    entries: Vec<Option<Said>>,
+    entries: Vec<Option<Body>>,
 }
 
-/// All keys with more than the route that was said.
+/// All keys with more than the route that was announced.
 #[derive(Debug, Default)]
-pub(super) struct SameKey {
+pub(super) struct Duplicates {
     lists: HashMap<RouteKey, List>,
-    /// Counts the full dumps. What an earlier one told may have vanished without a word.
+    /// Number of full dumps. Routes of an earlier one may have vanished silently.
     dump: u32,
 }
 
-impl SameKey {
+impl Duplicates {
     /// A full dump begins.
     pub(super) fn begin(&mut self) {
         self.dump = self.dump.wrapping_add(1);
@@ -70,20 +70,20 @@ impl SameKey {
     }
 
     /// A line of a dump, the first of its key.
-    pub(super) fn first_line(&mut self, key: RouteKey, said: &Said, several: bool) -> Effect {
+    pub(super) fn first_line(&mut self, key: RouteKey, body: &Body, several: bool) -> Effect {
         self.take(&key);
-        let list = self.list(vec![Some(said.clone())], several);
+        let list = self.list(vec![Some(body.clone())], several);
         self.keep(key, list);
-        Effect::Say(said.clone())
+        Effect::Announce(body.clone())
     }
 
-    /// A further line of the same key, right behind; the first one told of `first`. `joins` where
+    /// Takes a further line of a key, right behind; the first one had `first`. `joins` where
     /// it shares the packets with the line before.
     pub(super) fn next_line(
         &mut self,
         key: RouteKey,
-        first: &Said,
-        said: &Said,
+        first: &Body,
+        body: &Body,
         joins: bool,
         several: bool,
     ) -> Effect {
@@ -92,19 +92,19 @@ impl SameKey {
         list.several |= several || joins;
         let mut effect = Effect::Keep;
         if joins && let Some(Some(last)) = list.entries.last_mut() {
-            *last = joined(last, said);
+            *last = joined(last, body);
             if let [Some(only)] = &list.entries[..] {
-                effect = Effect::Say(only.clone());
+                effect = Effect::Announce(only.clone());
             }
         } else {
-            list.entries.push(Some(said.clone()));
+            list.entries.push(Some(body.clone()));
         }
         self.keep(key, list);
         effect
     }
 
-    /// A line that tells just what a notification told before. Whether that is all there is to know
-    /// of the key; if not, the dump must be repeated.
+    /// Takes a line that equals an earlier notification. Whether the key has no other route;
+    /// if it may, the dump must be repeated.
     pub(super) fn same_line(&mut self, key: &RouteKey) -> bool {
         let now = self.dump;
         self.lists.get_mut(key).is_none_or(|list| {
@@ -115,12 +115,12 @@ impl SameKey {
         })
     }
 
-    /// A notification of a new route.
-    pub(super) fn added(&mut self, key: RouteKey, said: Said, put: Put, several: bool) -> Effect {
+    /// Takes a notification of a new route.
+    pub(super) fn added(&mut self, key: RouteKey, body: Body, put: Put, several: bool) -> Effect {
         let Some(mut list) = self.take(&key) else {
-            // IPv6 tells of all hops of a route each time that one is added: those are the route.
+            // IPv6 reports all hops of a route each time that one is added: those are the route.
             let all = v6(&key) && several;
-            let this = Some(said.clone());
+            let this = Some(body.clone());
             let entries = match put {
                 Put::Behind if !all => vec![None, this],
                 Put::Before => vec![this, None],
@@ -129,11 +129,11 @@ impl SameKey {
             let first = entries[0].is_some();
             let list = self.list(entries, several);
             self.keep(key, list);
-            return if first { Effect::Say(said) } else { Effect::Keep };
+            return if first { Effect::Announce(body) } else { Effect::Keep };
         };
         list.several |= several;
         let entries = &mut list.entries;
-        let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &said)));
+        let known = entries.iter().position(|e| e.as_ref().is_some_and(|e| overlap(e, &body)));
         let at = match put {
             Put::Alone => {
                 entries.clear();
@@ -145,26 +145,26 @@ impl SameKey {
             // Has it been joined to the one that is not known?
             Put::Behind if v6(&key) && several && known.is_none() && entries.contains(&None) => {
                 self.keep(key, list);
-                return Effect::Ask;
+                return Effect::Redump;
             }
             Put::Behind => known.filter(|_| v6(&key)).or(Some(entries.len())),
             Put::There if known.is_some() => known,
             Put::Instead | Put::There => {
                 self.keep(key, list);
-                return Effect::Ask;
+                return Effect::Redump;
             }
         };
         let at = match at {
             None => {
-                entries.insert(0, Some(said.clone()));
+                entries.insert(0, Some(body.clone()));
                 0
             }
             Some(at) if at == entries.len() => {
-                entries.push(Some(said.clone()));
+                entries.push(Some(body.clone()));
                 at
             }
             Some(at) => {
-                entries[at] = Some(said.clone());
+                entries[at] = Some(body.clone());
                 at
             }
         };
@@ -172,15 +172,15 @@ impl SameKey {
             (list.dump, list.several) = (self.dump, several);
         }
         self.keep(key, list);
-        if at == 0 { Effect::Say(said) } else { Effect::Keep }
+        if at == 0 { Effect::Announce(body) } else { Effect::Keep }
     }
 
     /// A notification of a deleted route, or of deleted hops of one.
-    pub(super) fn removed(&mut self, key: RouteKey, deleted: Option<&Said>) -> Effect {
+    pub(super) fn removed(&mut self, key: RouteKey, deleted: Option<&Body>) -> Effect {
         let Some(mut list) = self.take(&key) else { return Effect::Gone };
         let entries = &mut list.entries;
-        // IPv4 routes by the same way may differ in their MTU alone.
-        let known = |entry: &Option<Said>| match (entry, deleted) {
+        // IPv4 routes over equal paths may differ in their MTU alone.
+        let known = |entry: &Option<Body>| match (entry, deleted) {
             (Some(e), Some(deleted)) => overlap(e, deleted) && (v6(&key) || e.mtu == deleted.mtu),
             _ => false,
         };
@@ -188,7 +188,7 @@ impl SameKey {
             entries.iter().position(known).or_else(|| entries.iter().position(Option::is_none));
         let Some(at) = at else {
             self.keep(key, list);
-            return Effect::Ask;
+            return Effect::Redump;
         };
         let left = match (&entries[at], deleted) {
             (Some(entry), Some(deleted)) if v6(&key) => without(entry, deleted),
@@ -201,9 +201,9 @@ impl SameKey {
         let effect = match entries.first() {
             None => Effect::Gone,
             Some(_) if at > 0 => Effect::Keep,
-            Some(Some(first)) if list.dump == self.dump => Effect::Say(first.clone()),
-            Some(Some(first)) => Effect::Guess(first.clone()),
-            Some(None) => Effect::Ask,
+            Some(Some(first)) if list.dump == self.dump => Effect::Announce(first.clone()),
+            Some(Some(first)) => Effect::Assume(first.clone()),
+            Some(None) => Effect::Redump,
         };
         self.keep(key, list);
         effect
@@ -223,14 +223,14 @@ impl SameKey {
         for key in keys {
             let effect = match named(&self.lists[&key]) {
                 Some(gone) => self.removed(key, Some(&gone)),
-                None => Effect::Ask,
+                None => Effect::Redump,
             };
             effects.push((key, effect));
         }
         effects
     }
 
-    fn list(&self, entries: Vec<Option<Said>>, several: bool) -> List {
+    fn list(&self, entries: Vec<Option<Body>>, several: bool) -> List {
         List { dump: self.dump, several, entries }
     }
 
@@ -239,14 +239,14 @@ impl SameKey {
         if self.lists.is_empty() { None } else { self.lists.remove(key) }
     }
 
-    /// Stores what is more than the one route that was said.
+    /// Stores what is more than the one route that was announced.
     fn keep(&mut self, key: RouteKey, list: List) {
-        let said = match &list.entries[..] {
+        let body = match &list.entries[..] {
             [] | [None] => true,
             [Some(_)] => !(list.several && v6(&key)),
             _ => false,
         };
-        if !said {
+        if !body {
             self.lists.insert(key, list);
         }
     }
@@ -264,13 +264,13 @@ fn paths(target: &Target) -> &[Path] {
     }
 }
 
-/// Weights are not compared: a deleted hop is told without.
+/// Compares paths without weights: a deleted hop is reported without one.
 fn same_path(a: &Path, b: &Path) -> bool {
     (a.gateway, a.link) == (b.gateway, b.link)
 }
 
 /// Whether these are the same route: a hop in common, or the same verdict.
-fn overlap(a: &Said, b: &Said) -> bool {
+fn overlap(a: &Body, b: &Body) -> bool {
     let (x, y) = (paths(&a.target), paths(&b.target));
     if x.is_empty() || y.is_empty() {
         return a.target == b.target;
@@ -279,22 +279,22 @@ fn overlap(a: &Said, b: &Said) -> bool {
 }
 
 /// What is left of a route without some hops.
-fn without(said: &Said, deleted: &Said) -> Option<Said> {
+fn without(body: &Body, deleted: &Body) -> Option<Body> {
     let gone = paths(&deleted.target);
     let keep = |path: &&Path| !gone.iter().any(|other| same_path(path, other));
-    of_paths(paths(&said.target).iter().filter(keep).copied().collect(), said.mtu)
+    of_paths(paths(&body.target).iter().filter(keep).copied().collect(), body.mtu)
 }
 
-fn joined(a: &Said, b: &Said) -> Said {
+fn joined(a: &Body, b: &Body) -> Body {
     let paths = [paths(&a.target), paths(&b.target)].concat();
     of_paths(paths, narrower(a.mtu, b.mtu)).expect("each has a hop")
 }
 
-fn of_paths(paths: Vec<Path>, mtu: u16) -> Option<Said> {
+fn of_paths(paths: Vec<Path>, mtu: u16) -> Option<Body> {
     let target = match paths[..] {
         [] => return None,
         [path] => Target::Path(Path { weight: 1, ..path }),
         _ => Target::Paths(paths),
     };
-    Some(Said { target, mtu })
+    Some(Body { target, mtu })
 }

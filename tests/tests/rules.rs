@@ -43,7 +43,13 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// Files and folders (with the `/`) whose doc comments, literals and pages are in the words of the glossary.
-const SWEPT: &[&str] = &[];
+const SWEPT: &[&str] = &[
+    "crates/route/",
+    "docs/internals/fib.md",
+    "docs/internals/kernel.md",
+    "docs/internals/nexthop.md",
+    "docs/internals/route.md",
+];
 
 /// Longest subject of a commit, and the last commit that may break it.
 const SUBJECT: usize = 72;

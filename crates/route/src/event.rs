@@ -309,12 +309,12 @@ pub struct AddressUpdate {
     pub prefix_len: u8,
     /// Set when the address was removed.
     pub gone: bool,
-    /// Not the first of its subnet (the kernel's IFA_F_SECONDARY).
+    /// It is not the first of its prefix (the kernel's IFA_F_SECONDARY).
     pub secondary: bool,
 }
 
 impl AddressUpdate {
-    /// Addresses of packets for the host itself: this one, and the broadcast addresses of its subnet.
+    /// Addresses of packets for the host itself: this one, and the broadcast addresses of its prefix.
     pub fn local(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let broadcast = match self.addr {
             IpAddr::V4(addr) if self.prefix_len < 31 => {

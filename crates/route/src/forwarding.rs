@@ -86,7 +86,7 @@ pub struct PortTable {
     pub own_v4: Vec<u32>,
     /// The host's own IPv6 addresses, sorted.
     pub own_v6: Vec<u128>,
-    /// Broadcast and all-zeros addresses of connected IPv4 subnets shorter than /31, sorted.
+    /// Broadcast and all-zeros addresses of connected IPv4 prefixes shorter than /31, sorted.
     pub broadcast_v4: Vec<u32>,
 }
 
@@ -118,7 +118,7 @@ pub struct PortInfo {
     pub up: bool,
     /// The fib that forwards its packets: 0 is the main table, see [`Forwarding::others`].
     pub fib: u16,
-    /// Its IPv4 addresses with the length of their subnet, the primary one first.
+    /// Its IPv4 addresses with the length of their prefix, the primary one first.
     pub v4: Vec<(Ipv4Addr, u8)>,
     /// Its IPv6 addresses, link-local ones too.
     pub v6: Vec<(Ipv6Addr, u8)>,

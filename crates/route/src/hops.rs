@@ -83,7 +83,7 @@ impl ForwardingAction {
 
     /// A word that no forwarding action has reads as `NoRoute`.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "a glean leg holds a port, 16 bits")]
+    #[allow(clippy::cast_possible_truncation, reason = "a glean action holds a port, 16 bits")]
     pub fn decode(word: u32) -> Self {
         let value = word & VALUE_MASK;
         match word >> KIND_SHIFT {

@@ -273,7 +273,7 @@ impl Control {
         Ok(fib)
     }
 
-    /// Sets the link of paths in other tables than the main one: the link whose subnet the gateway is in, as the
+    /// Sets the link of paths in other tables than the main one: the link whose prefix holds the gateway, as the
     /// kernel reports connected prefixes for the main table alone. A gateway in none is resolved by its route.
     pub(super) fn settle_links(&self, key: &RouteKey, target: &mut Target) {
         let paths = match target {

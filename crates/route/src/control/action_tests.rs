@@ -285,7 +285,7 @@ fn an_address_brings_its_routes_and_takes_them_along() {
     }
 }
 
-/// test_routing_l3.py: two interfaces with the same subnet, and the first one loses its address.
+/// test_routing_l3.py: two interfaces with one prefix, and the first one loses its address.
 #[test]
 fn a_subnet_moves_to_the_interface_that_still_has_it() {
     let mut desk = desk();

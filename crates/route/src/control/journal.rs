@@ -7,7 +7,7 @@
 //!
 //! A notice holds the keys of its next hops, and not their ids: those may have another meaning by the
 //! time it is read. The key of a next-hop object is its number; readers of the notices know from the notices of
-//! objects what it leads to, and [`super::ObjectView::since`] says whether that still holds.
+//! objects what it leads to, and [`super::ObjectView::since`] shows whether that still holds.
 //!
 //! There is no clock here: the owner of the control side sets the time ([`super::Control::set_time`]).
 //!

@@ -9,7 +9,7 @@
 //! without touching a route.
 //!
 //! [`Control`] owns ten parts, each with private state and methods of its own; the functions here and in [`events`],
-//! [`routes`], [`action`] and [`query`] say which parts an event, a change, an action and a question touch.
+//! [`routes`], [`action`] and [`query`] show which parts an event, a change, an action and a query touch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -230,7 +230,7 @@ impl Control {
     /// Makes what was handled so far visible to readers: at once where that is cheap, else when it is
     /// due ([`crate::fib::batch`]). Then [`Committed::pending`] has how much waits, and
     /// [`Control::next_due`] until when. Of routes that are to be withdrawn all at once (those of a next-hop
-    /// object, those that a dump did not repeat) it withdraws some thousand; [`Control::sweeping`] says whether
+    /// object, those that a dump did not repeat) it withdraws some thousand; [`Control::sweeping`] reports whether
     /// more are left.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::forwarding::ResolveRequest;
 use crate::hops::Adjacency;
 use crate::hops::ForwardingAction;
 
-/// Two neighbors on the right link: one in its subnet, and one that only routes can name.
+/// Two neighbors on the right link: one in its prefix, and one that only routes can name.
 const V4: &str = "10.0.2.2";
 const V6_GLOBAL: &str = "2001:db8:2::4242:4242";
 const V6_LOCAL: &str = "fe80::4242:4242";
@@ -64,7 +64,7 @@ fn routed(gateway: &str, destination: &str) -> Lab {
 }
 
 /// The entry is added: there is a notice, routes over it are complete at once, the host route with the
-/// next commit where it is in the subnet of the link, and the kernel gets no request.
+/// next commit where it is in a prefix of the link, and the kernel gets no request.
 fn added(gateway: &str, destination: &str, on_link: bool) -> Lab {
     let mut lab = routed(gateway, destination);
     let since = lab.control.sequence();

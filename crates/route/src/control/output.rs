@@ -20,7 +20,7 @@ pub(super) struct Output {
     generation: u64,
     /// Ports or tables changed: readers must have them before a table names them.
     outdated: bool,
-    /// Since when ids wait to be reused because some table may still name them.
+    /// Time from which ids wait to be reused because some table may still name them.
     held: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! Questions to the control side: routes, next hops, sources, notices and snapshots, for commands and audits.
+//! Queries of the control side: routes, next hops, sources, notices and snapshots, for commands and audits.
 //!
 //! Source: FreeBSD's `fib4_lookup_rt` and `fib6_lookup_rt` (sys/netinet/in_fib.c), which search the RIB
 //! itself and return the route as well as its next hop. Differs: any table, all candidates of the prefix.
@@ -156,7 +156,7 @@ impl Control {
         self.links.address_changes()
     }
 
-    /// Addresses of packets for the host itself: its own, and the broadcast addresses of their subnets. They are
+    /// Addresses of packets for the host itself: its own, and the broadcast addresses of their prefixes. They are
     /// as the last event left them, whether visible to readers or not.
     pub fn local_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses().flat_map(AddressUpdate::local)

@@ -7,7 +7,7 @@
 
 use fingerpost_lpm::{Addr, Change, NextHopId, Prefix};
 
-/// Below this many notes sorting is not worth it.
+/// Number of notes below which sorting is not worth it.
 const SMALL: usize = 4096;
 
 /// Changes of one family that readers do not see.

@@ -153,7 +153,7 @@ impl Batching {
         self.rest_until = Some(now + self.options.rest_after(round.cost));
     }
 
-    /// Since when readers do not see everything.
+    /// Time from which readers do not see everything.
     pub fn diverged(&self) -> Option<Instant> {
         self.diverged
     }

@@ -54,7 +54,7 @@ pub fn parse(message: &Message<'_>) -> Result<Option<AddressUpdate>, Malformed> 
     }))
 }
 
-/// Asks for all addresses of both families.
+/// Request for all addresses of both families.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; 8]).finish()
 }

@@ -124,7 +124,7 @@ fn vlan(parent: u32, data: &Attr<'_>) -> Result<VlanState, Malformed> {
     Ok(vlan)
 }
 
-/// Asks for all links.
+/// Request for all links.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq)
         .fixed(&[0; 16])

@@ -62,7 +62,7 @@ pub fn parse(message: &Message<'_>) -> Result<Option<NeighborUpdate>, Malformed>
     Ok(Some(NeighborUpdate { link, addr, state }))
 }
 
-/// Asks for all neighbors of both families.
+/// Request for all neighbors of both families.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; 12]).finish()
 }

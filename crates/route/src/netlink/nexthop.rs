@@ -98,7 +98,7 @@ impl<'a> NextHop<'a> {
 /// Size of `nexthop_grp`.
 const ENTRY_BYTES: usize = 8;
 
-/// Asks for all next-hop objects.
+/// Request for all next-hop objects.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; 8]).finish()
 }

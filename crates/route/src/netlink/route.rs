@@ -241,7 +241,7 @@ impl Iterator for Hops<'_> {
     }
 }
 
-/// Asks for all routes of a family, of all tables.
+/// Request for all routes of a family, of all tables.
 pub fn dump(family: u8, seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).finish()
 }

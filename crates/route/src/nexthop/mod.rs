@@ -753,7 +753,7 @@ impl NextHops {
         Ok(())
     }
 
-    /// Goes on with another table; readers must be given it before any new id.
+    /// Continues with another table; readers must be given it before any new id.
     fn replace(&mut self, other: HopTable) {
         self.table.copy_to(&other);
         self.table = Arc::new(other);

@@ -50,7 +50,7 @@ pub trait RouteSource: Send {
     fn output(&mut self, out: &mut Vec<Vec<u8>>) {
         let _ = out;
     }
-    /// A message was lost on the way here (a full socket buffer): repeat everything, by a dump
+    /// A message was lost before it was read (a full socket buffer): repeat everything, by a dump
     /// between [`RouteEvent::StartOfTable`] and [`RouteEvent::EndOfTable`].
     fn lost(&mut self, now: Instant) {
         let _ = now;

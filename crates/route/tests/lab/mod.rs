@@ -12,7 +12,7 @@ use fingerpost_route::{
 
 const LINK: u32 = 2;
 
-/// A router with one interface in a large subnet of each family, and one source.
+/// A router with one interface in a large prefix of each family, and one source.
 pub(crate) struct Lab {
     pub(crate) control: Control,
     pub(crate) source: SourceId,

@@ -1,5 +1,5 @@
 //! Pending resolutions: hosts on links that the kernel is to resolve and that have not replied. Their number is bounded,
-//! and shared fairly among ingress ports (RFC 6583: a subnet can be swept).
+//! and shared fairly among ingress ports (RFC 6583: a prefix can be swept).
 //!
 //! The kernel gives up a host that is absent after seconds; one that is present replies within milliseconds. So a host that
 //! finds no room replaces another one: of a random sample one of the ingress port that has most, and of these the oldest.

@@ -1,12 +1,12 @@
 //! Neighbors that users set: link addresses that hold whatever the kernel learns.
 //!
 //! Source: FreeBSD's static entries (`lla_rt_output`, sys/net/if_llatbl.c; arp(8), ndp(8)): one that a user
-//! made is used at once, never asked for and never expires; the host's own address is refused. With the link
+//! made is used at once, never resolved and never expires; the host's own address is refused. With the link
 //! down it stays but leads nowhere (`in_scrubprefix` spares static entries then), and it goes with the link.
 //! Differs: adding one that is there is refused, as `ip neighbor add` does, where FreeBSD replaces it; one
-//! stays when the address of its subnet goes, so that an address that is set anew, as DHCP does, costs
-//! nothing that a user typed: its host route goes and comes with the subnet all the same. And an address
-//! may lie in no subnet of the link, as the gateway of a link without addresses does; only routes that name
+//! stays when the address of its prefix goes, so that an address that is set anew, as DHCP does, costs
+//! nothing that a user typed: its host route goes and comes with the prefix all the same. And an address
+//! may lie in no prefix of the link, as the gateway of a link without addresses does; only routes that name
 //! it go there then.
 //!
 //! The kernel's own entry of the host is kept beside it, and counts again when it is deleted. The

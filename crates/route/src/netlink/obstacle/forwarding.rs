@@ -81,7 +81,7 @@ impl Forwarding {
     }
 }
 
-/// Asks for all switches of a family.
+/// Request for all switches of a family.
 pub fn dump(family: u8, seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[family, 0, 0, 0]).finish()
 }

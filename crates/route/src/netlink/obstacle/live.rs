@@ -11,7 +11,7 @@ fn in_namespace(name: &str, body: fn()) {
     namespace::run_in(module_path!(), name, body);
 }
 
-/// Asks for everything, a socket for each question.
+/// Surveys everything, with a socket for each request.
 fn survey() -> Vec<Obstacle> {
     surveyed().obstacles().to_vec()
 }

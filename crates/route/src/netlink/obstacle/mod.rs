@@ -56,7 +56,7 @@ pub struct Obstacle {
     pub what: String,
 }
 
-/// One question of a survey.
+/// One request of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Rules(u8),
@@ -90,10 +90,10 @@ impl Step {
     }
 }
 
-/// Asks for everything that could be an obstacle.
+/// Survey of everything that could be an obstacle.
 ///
 /// Loop: send what [`Survey::output`] gives on a socket of that protocol, give what arrives to
-/// [`Survey::input`] until `output` has the next question; `None` when none is awaited is the end
+/// [`Survey::input`] until `output` has the next request; `None` when none is awaited is the end
 /// ([`Survey::is_done`]).
 #[derive(Debug)]
 pub struct Survey {
@@ -148,7 +148,7 @@ impl Survey {
         }
     }
 
-    /// The next question, once the one before is answered.
+    /// The next request, once the reply to the one before is complete.
     pub fn output(&mut self) -> Option<(Protocol, Vec<u8>)> {
         if self.asked.is_some() {
             return None;
@@ -172,10 +172,10 @@ impl Survey {
         Some((step.protocol(), request))
     }
 
-    /// A datagram from the socket of the last question.
+    /// Takes a datagram from the socket of the last request.
     ///
     /// # Errors
-    /// [`Malformed`]: the rest of the datagram is not read; the question stays open.
+    /// [`Malformed`]: the rest of the datagram is not read; the request stays open.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         for message in Messages::new(bytes) {
             let message = message?;
@@ -234,7 +234,7 @@ impl Survey {
         }
     }
 
-    /// Whether the last question has been answered in full.
+    /// Whether the reply to the last request is complete.
     pub fn answered(&self) -> bool {
         self.asked.is_none()
     }

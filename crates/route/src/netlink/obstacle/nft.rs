@@ -97,7 +97,7 @@ fn inet_hook(hook: u32) -> &'static str {
     }
 }
 
-/// Asks for all chains of all families.
+/// Request for all chains of all families.
 pub fn dump_chains(seq: u32) -> Vec<u8> {
     // nfgenmsg: family, version, resource; family 0 for all.
     Request::dump(GET_CHAIN, seq).fixed(&[0; 4]).finish()

@@ -104,7 +104,7 @@ pub fn parse(message: &Message<'_>) -> Result<Rule, Malformed> {
     Ok(Rule::More(Obstacle { subsystem: "rule", link: None, what }))
 }
 
-/// Asks for all rules of a family.
+/// Request for all rules of a family.
 pub fn dump(family: u8, seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).finish()
 }

@@ -89,12 +89,12 @@ fn parse(message: &Message<'_>) -> Result<(u32, u32, String), Malformed> {
     Ok((u32_at(h, 4), u32_at(h, 12), kind))
 }
 
-/// Asks for the queueing disciplines of all links.
+/// Request for the queueing disciplines of all links.
 pub fn dump_qdiscs(seq: u32) -> Vec<u8> {
     Request::dump(GET_QDISC, seq).fixed(&[0; 20]).finish()
 }
 
-/// Asks for the filters at one place of a link.
+/// Request for the filters at one place of a link.
 pub fn dump_filters(link: u32, parent: u32, seq: u32) -> Vec<u8> {
     let head = [0, link, 0, parent, 0].map(u32::to_ne_bytes);
     Request::dump(GET_FILTER, seq).fixed(head.as_flattened()).finish()

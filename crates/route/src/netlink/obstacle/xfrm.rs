@@ -55,7 +55,7 @@ fn address(info: &[u8; INFO_BYTES], at: usize, family: u8) -> Option<IpAddr> {
     }
 }
 
-/// Asks for all policies.
+/// Request for all policies.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; ID_BYTES]).finish()
 }

@@ -1,5 +1,5 @@
 //! Routes of equal key: the kernel keeps several of one prefix and metric, in order, and uses the
-//! first. Two links in one subnet are enough for that.
+//! first. Two links in one prefix are enough for that.
 //!
 //! A source can announce one route a key, so the others are kept here: only the keys that have several,
 //! and the IPv6 routes with several hops, of which one hop may be deleted by itself. A route that was
@@ -31,13 +31,13 @@ pub(super) enum Effect {
 pub(super) enum Put {
     /// Alone: there are no others.
     Alone,
-    /// Before the others.
+    /// It is before the others.
     Before,
-    /// In the place of one.
+    /// It replaces one.
     Instead,
-    /// Behind the others.
+    /// It is behind the others.
     Behind,
-    /// In the place of itself: some detail changed.
+    /// It was there: some detail changed.
     There,
 }
 

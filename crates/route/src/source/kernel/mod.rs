@@ -136,7 +136,7 @@ impl Kind {
     }
 }
 
-/// What is going on.
+/// State of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Something happened that queued messages do not have, or messages were lost: reading up to the end of a

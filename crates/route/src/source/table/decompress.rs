@@ -200,7 +200,7 @@ impl<R: Read> Read for Watched<R> {
 struct Zst<R> {
     input: R,
     decoder: FrameDecoder,
-    /// Inside a frame.
+    /// The input is inside a frame.
     open: bool,
 }
 

@@ -81,9 +81,9 @@ enum Outcome {
 /// Place up to which input is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// Behind so many bytes.
+    /// Number of bytes to skip.
     Bytes(u64),
-    /// Behind the next line feed.
+    /// Everything up to the next line feed.
     LineFeed,
 }
 

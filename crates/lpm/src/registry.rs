@@ -24,7 +24,7 @@ pub trait Rows: Addr {
     /// The algorithm called `name`.
     ///
     /// # Errors
-    /// [`Unknown`], with the name that was probably meant.
+    /// [`Unknown`], with the cargo feature that the algorithm needs, if there is one.
     fn row(name: &str) -> Result<&'static Algorithm<Self>, Unknown> {
         find(Self::rows(), name)
     }
@@ -45,7 +45,7 @@ impl Rows for u128 {
 /// The IPv4 algorithm called `name`.
 ///
 /// # Errors
-/// [`Unknown`], with the name that was probably meant.
+/// [`Unknown`], with the cargo feature that the algorithm needs, if there is one.
 pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
     u32::row(name)
 }
@@ -53,21 +53,19 @@ pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
 /// The IPv6 algorithm called `name`.
 ///
 /// # Errors
-/// [`Unknown`], with the name that was probably meant.
+/// [`Unknown`], with the cargo feature that the algorithm needs, if there is one.
 pub fn find_v6(name: &str) -> Result<&'static Algorithm<u128>, Unknown> {
     u128::row(name)
 }
 
 fn find<A: Addr>(
-    rows: impl Iterator<Item = &'static Algorithm<A>> + Clone,
+    rows: impl IntoIterator<Item = &'static Algorithm<A>>,
     name: &str,
 ) -> Result<&'static Algorithm<A>, Unknown> {
-    if let Some(row) = rows.clone().find(|row| row.name == name) {
+    if let Some(row) = rows.into_iter().find(|row| row.name == name) {
         return Ok(row);
     }
-    let needs = needs(name);
-    let nearest = rows.map(|row| row.name).min_by_key(|known| distance(known, name));
-    Err(Unknown { family: A::FAMILY, nearest: nearest.filter(|_| needs.is_none()), needs })
+    Err(Unknown { family: A::FAMILY, needs: needs(name) })
 }
 
 /// An algorithm that is compiled on demand.
@@ -112,8 +110,6 @@ fn needs_of(name: &str, on_demand: &[OnDemand]) -> Option<&'static str> {
 pub struct Unknown {
     /// 4 or 6.
     pub family: u8,
-    /// The name that differs in the fewest letters, unless the one given is right.
-    pub nearest: Option<&'static str>,
     /// The cargo feature that would bring it.
     pub needs: Option<&'static str>,
 }
@@ -123,32 +119,11 @@ impl fmt::Display for Unknown {
         if let Some(feature) = self.needs {
             return write!(f, "needs fingerpost-lpm with feature {feature:?}, built without it");
         }
-        write!(f, "no such IPv{} algorithm", self.family)?;
-        self.nearest.map_or(Ok(()), |nearest| write!(f, "; did you mean {nearest:?}?"))
+        write!(f, "no such IPv{} algorithm", self.family)
     }
 }
 
 impl core::error::Error for Unknown {}
-
-/// Letters to insert, remove or replace to turn one word into the other (Levenshtein).
-fn distance(known: &str, given: &str) -> usize {
-    // Names are short; what is past the row's end of a long input counts as inserted.
-    let mut row = [0; 33];
-    let given_len = given.len().min(row.len() - 1);
-    for (i, cell) in row.iter_mut().enumerate() {
-        *cell = i;
-    }
-    for (i, a) in known.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in given.bytes().take(given_len).enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[given_len] + (given.len() - given_len)
-}
 
 #[cfg(test)]
 mod tests {
@@ -157,7 +132,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn names_are_found_or_guessed() {
+    fn names_are_found() {
         for row in v4() {
             assert_eq!(find_v4(row.name).map(|found| found.name), Ok(row.name));
         }
@@ -166,7 +141,7 @@ mod tests {
         }
         let first = v4().next().unwrap().name;
         let unknown = find_v4(&(String::from("x") + first)).unwrap_err();
-        assert!(unknown.to_string().contains("did you mean"), "{unknown}");
+        assert_eq!(unknown.to_string(), "no such IPv4 algorithm");
         let long = "x".repeat(100);
         assert!(find_v6(&long).is_err() && find_v6("").is_err());
     }
@@ -188,17 +163,8 @@ mod tests {
             let Ok(row) = find_v4(known.name) else { continue };
             assert_eq!((row.summary, row.source), (known.summary, known.source));
         }
-        let unknown = Unknown { family: 4, nearest: None, needs: Some("poptrie") };
+        let unknown = Unknown { family: 4, needs: Some("poptrie") };
         assert!(unknown.to_string().contains("feature \"poptrie\""), "{unknown}");
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("dxr18", "dxr18"), 0);
-        assert_eq!(distance("dxr18", "drx18"), 2);
-        assert_eq!(distance("radix", "radx"), 1);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", ""), 3);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-use crate::addr::Addr;
+use crate::addr::{Addr, Prefix};
 
 /// A sequence of pseudo-random numbers.
 #[derive(Clone, Debug)]
@@ -46,5 +46,34 @@ impl Rng {
     #[inline]
     pub fn addr<A: Addr>(&mut self) -> A {
         A::from_u128(self.wide())
+    }
+
+    /// An address of a prefix.
+    #[inline]
+    pub fn host<A: Addr>(&mut self, prefix: Prefix<A>) -> A {
+        prefix.first() | (self.addr::<A>() & !A::mask(prefix.len()))
+    }
+
+    /// A number from 0 up to, and without, 1.
+    #[inline]
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
+    pub fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compared with the authors' C program, with seed 1234567.
+    #[test]
+    fn the_sequence_is_that_of_the_paper() {
+        let mut rng = Rng::new(1_234_567);
+        let words: [u64; 2] = core::array::from_fn(|_| rng.word());
+        assert_eq!(words, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        assert!((0..1000).all(|_| rng.below(10) < 10 && (0.0..1.0).contains(&rng.unit())));
+        let prefix = Prefix::masked(0x0a01_0000_u32, 16);
+        assert!((0..1000).all(|_| rng.host(prefix) >> 16 == 0x0a01));
     }
 }

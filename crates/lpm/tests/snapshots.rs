@@ -180,10 +180,7 @@ fn other_families_and_algorithms_are_refused() {
     let lookup = saved.row.build(&saved.routes, &mut Heap).unwrap().publish();
     save(&path, &rename("bserch", saved.row.open), &*lookup).unwrap();
     let error = Snapshot::open(&path).unwrap().lookup::<u128>().err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "saved by \"bserch\": no such IPv6 algorithm; did you mean \"bsearch\"?"
-    );
+    assert_eq!(error.to_string(), "saved by \"bserch\": no such IPv6 algorithm");
     let error = save(&path, &rename("secret", None), &*lookup).unwrap_err();
     assert_eq!(error.to_string(), "tables of secret cannot be saved");
 }

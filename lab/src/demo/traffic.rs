@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fingerpost_io::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
+use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle as Lpm;
-use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_packet::wire::checksum;
 use fingerpost_route::source::table::{FileHop, TableReader};
@@ -17,7 +17,7 @@ use super::lab::{SOURCE_MAC, hop_addr, hop_mac, hop_port, port_mac};
 
 /// Distinct destinations: enough that neither a cache nor a predictor learns them.
 const DESTINATIONS: usize = 65_536;
-/// Of four destinations three are IPv4.
+/// One destination of so many is IPv6.
 const V6_EVERY: usize = 4;
 /// Frames of both families have this length, so that one generator makes both.
 pub(super) const FRAME_BYTES: usize = 78;
@@ -73,7 +73,7 @@ fn hop_number(hop: FileHop) -> Option<u16> {
 pub(super) struct Flow {
     pub(super) frame: Vec<u8>,
     pub(super) hop: u16,
-    /// By which output it leaves.
+    /// Index of the output that it leaves by.
     pub(super) port: usize,
 }
 
@@ -94,9 +94,11 @@ pub(super) fn flows(oracle: &Oracle) -> Vec<Flow> {
     let mut flows = Vec::with_capacity(DESTINATIONS);
     while flows.len() < DESTINATIONS {
         let destination = if flows.len() % V6_EVERY == 0 {
-            host(&mut random, &v6).to_ip()
+            let prefix = v6[random.below(v6.len())];
+            random.host(prefix).to_ip()
         } else {
-            host(&mut random, &v4).to_ip()
+            let prefix = v4[random.below(v4.len())];
+            random.host(prefix).to_ip()
         };
         if !forwardable(destination) {
             continue;
@@ -201,12 +203,6 @@ impl<'a> Checker<'a> {
     pub(super) fn hops(&self) -> usize {
         self.hops.iter().filter(|&&seen| seen).count()
     }
-}
-
-/// A random host of a random prefix.
-fn host<A: Addr>(random: &mut Rng, prefixes: &[Prefix<A>]) -> A {
-    let prefix = prefixes[random.below(prefixes.len())];
-    prefix.first() | (random.addr::<A>() & !A::mask(prefix.len()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The same path with lists of source prefixes in it: what filters by source cost beside forwarding.
+//! The forwarding path with lists of source prefixes in it: the cost of source filters beside forwarding.
 //!
 //! Three lists of a million prefixes each are what "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic,
-//! IEEE Access 10, 2022) asked for each packet. `filters-v4` has an element a list, so as many lookups, as there;
+//! IEEE Access 10, 2022) looked up for each packet. `filters-v4` has an element a list, so as many lookups, as there;
 //! `filters-v4-merged` has all lists in one element and one lookup. Every list drops; a tenth of the sources are on one.
 //!
 //! No list of addresses to drop is at hand that may be handed on, so they are drawn by seed: lengths as often as the
@@ -18,6 +18,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_packet::device::memory::HEADER_BYTES;
@@ -32,7 +33,7 @@ use super::{ForwardOptions, Path, Prepared, stream, world};
 use crate::document::{Kind, Run, Unit};
 use crate::table::Table;
 
-/// Of so many sources one is on a list.
+/// One source of so many is on a list.
 const LISTED_EACH: usize = 10;
 
 /// Draws at most for each that is wanted.
@@ -69,11 +70,11 @@ pub(super) fn prepare<A: Addr>(
                 stream::destinations(table, &oracle, stream, options.destinations, options.seed);
             ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
             let sources = space.sources(&lists, &listed, found.len(), options.seed)?;
-            let mut flows = stream::Random(options.seed);
+            let mut flows = Rng::new(options.seed);
             let mut headers = Vec::with_capacity(found.len());
             let mut arriving = Vec::with_capacity(found.len());
             for (destination, &source) in found.iter().zip(&sources) {
-                let [.., a, b] = flows.next().to_be_bytes();
+                let [.., a, b] = flows.word().to_be_bytes();
                 let mut header = world::header(destination.0, u16::from_be_bytes([a, b]));
                 set_source(&mut header, source);
                 headers.push(header);
@@ -133,10 +134,10 @@ impl<'a, A: Addr> Space<'a, A> {
     }
 
     /// An address that some route covers, each of them alike.
-    fn address(&self, random: &mut stream::Random) -> A {
+    fn address(&self, random: &mut Rng) -> A {
         let at = random.unit() * self.sums.last().copied().unwrap_or_default();
         let at = self.sums.partition_point(|&sum| sum <= at).min(self.sums.len() - 1);
-        within(self.table.routes[at].0, random)
+        random.host(self.table.routes[at].0)
     }
 
     /// Draws up to `count` distinct prefixes.
@@ -144,7 +145,7 @@ impl<'a, A: Addr> Space<'a, A> {
         let long = self.table.routes.iter().map(|(prefix, _)| prefix.len());
         let long: Vec<u8> = long.filter(|&len| len > longer_than::<A>()).collect();
         // Not the numbers that destinations are drawn by.
-        let mut random = stream::Random(seed ^ 0x5ea1_15f5);
+        let mut random = Rng::new(seed ^ 0x5ea1_15f5);
         let mut seen = HashSet::with_capacity(count);
         let mut drawn = Vec::with_capacity(count);
         for _ in 0..count.saturating_mul(DRAWS) {
@@ -152,7 +153,7 @@ impl<'a, A: Addr> Space<'a, A> {
                 break;
             }
             let addr = self.address(&mut random);
-            let prefix = Prefix::masked(addr, long[below(&mut random, long.len())]);
+            let prefix = Prefix::masked(addr, long[random.below(long.len())]);
             if seen.insert(prefix) {
                 drawn.push(prefix);
             }
@@ -168,14 +169,15 @@ impl<'a, A: Addr> Space<'a, A> {
         count: usize,
         seed: u64,
     ) -> Result<Vec<A>> {
-        let mut random = stream::Random(seed ^ 0x0050_0ce5);
+        let mut random = Rng::new(seed ^ 0x0050_0ce5);
         let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(count));
         while drawn.len() < count {
-            let on_list = below(&mut random, LISTED_EACH) == 0;
+            let on_list = random.below(LISTED_EACH) == 0;
             let fits = (0..DRAWS).find_map(|_| {
                 let addr = if on_list {
-                    let list = &lists[below(&mut random, lists.len())];
-                    within(*list.get(below(&mut random, list.len().max(1)))?, &mut random)
+                    let list = &lists[random.below(lists.len())];
+                    let at = random.below(list.len().max(1));
+                    random.host(*list.get(at)?)
                 } else {
                     self.address(&mut random)
                 };
@@ -188,16 +190,6 @@ impl<'a, A: Addr> Space<'a, A> {
         }
         Ok(drawn)
     }
-}
-
-fn within<A: Addr>(prefix: Prefix<A>, random: &mut stream::Random) -> A {
-    let bits = u128::from(random.next()) << 64 | u128::from(random.next());
-    prefix.addr() | (A::from_u128(bits) & !A::mask(prefix.len()))
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "it is below a usize")]
-fn below(random: &mut stream::Random, bound: usize) -> usize {
-    ((u128::from(random.next()) * bound as u128) >> 64) as usize
 }
 
 /// The built-in router with filters between the check of a packet and its lookup; its handlers; and the filters' names.

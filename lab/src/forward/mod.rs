@@ -3,7 +3,7 @@
 //! A generator port, the graph of the built-in router, two sink ports; 64-byte packets to many distinct
 //! destinations; one thread. The generator is measured alone as well (`generator`): a device would have
 //! put the packet there. Before anything is timed, every destination crosses once and what arrives is
-//! compared with the oracle: way out, MACs, TTL, checksum. Routers of others do the same in turns with
+//! compared with the oracle: egress, MACs, TTL, checksum. Baselines do the same in turns with
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
 mod elements;
@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::buf::{Batch, Pool};
@@ -56,7 +57,7 @@ pub struct ForwardOptions {
     pub seconds: f64,
     /// Samples of each run, at least 9.
     pub samples: usize,
-    /// Of the destinations.
+    /// Seed of the destinations.
     pub seed: u64,
     /// Whether what each element takes is measured too.
     pub elements: bool,
@@ -165,7 +166,7 @@ impl Path {
         Generator::new(&self.pool, self.headers.clone(), world::frame_len(self.family))
     }
 
-    /// From now on the sinks only count and the generator never ends.
+    /// Makes the sinks only count from now on; the generator never ends.
     fn free_run(&mut self) {
         self.worker.add_port(self.ports.input, Box::new(self.generator()));
         for port in self.ports.out {
@@ -179,7 +180,7 @@ impl Path {
         self.check_of(destinations, destinations.len() as u64)
     }
 
-    /// The same of so many packets, of which only those to `destinations` may arrive.
+    /// Sends so many packets, of which only those to `destinations` may arrive.
     fn check_of<A: Addr>(&mut self, destinations: &[(A, NextHopId)], sent: u64) -> (u64, u64) {
         let left: HashMap<A, u32> = destinations.iter().map(|d| (d.0, d.1.0)).collect();
         let left = Arc::new(Mutex::new(left));
@@ -240,7 +241,7 @@ impl Measured for Alone {
 }
 
 /// The rounds that callgrind is to count (`--toggle-collect='*counted_section*'`): whole rounds until
-/// at least `packets` came in. Returns how many did.
+/// at least `packets` were received. Returns their number.
 #[inline(never)]
 pub fn counted_section(worker: &mut Worker, packets: u64) -> u64 {
     let mut done = 0;
@@ -265,7 +266,7 @@ struct Prepared {
 /// Prepares routers of others for the destinations of a stream, and the frames to them.
 type Loops<'a, A> = dyn FnMut(&str, &[(A, NextHopId)], &[[u8; HEADER_BYTES]], &mut Prepared) + 'a;
 
-/// Draws the destinations of each stream, prepares our path and asks it for all of them; `loops` are
+/// Draws the destinations of each stream, prepares our path and sends to all of them; `loops` are
 /// handed the same frames.
 fn prepare<A: Addr>(
     table: &Table<A>,
@@ -295,9 +296,9 @@ fn prepare<A: Addr>(
         let found =
             stream::destinations(table, &oracle, stream, options.destinations, options.seed);
         ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
-        let mut flows = stream::Random(options.seed);
+        let mut flows = Rng::new(options.seed);
         let headers = found.iter().map(|d| {
-            let [.., a, b] = flows.next().to_be_bytes();
+            let [.., a, b] = flows.word().to_be_bytes();
             world::header(d.0, u16::from_be_bytes([a, b]))
         });
         let headers: Arc<[_]> = headers.collect();
@@ -435,11 +436,11 @@ mod tests {
     use fingerpost_lpm::Prefix;
 
     pub(super) fn tables() -> Tables {
-        let mut random = stream::Random(7);
+        let mut random = Rng::new(7);
         let mut v4 = Vec::new();
         let mut v6 = Vec::new();
         for n in 0..2000 {
-            let bits = random.next();
+            let bits = random.word();
             let addr = u32::try_from(bits >> 32).unwrap() >> 1 | 0x0100_0000;
             let len = 8 + u8::try_from(bits % 17).unwrap();
             v4.push((Prefix::masked(addr, len), n % 20 + 1));
@@ -531,7 +532,7 @@ mod tests {
         assert!(left[4] < 0.5, "{left:?}");
     }
 
-    /// The frames of our generator cross DPDK's loop as the oracle says, whatever its lookup.
+    /// The frames of our generator cross DPDK's loop as the oracle expects, whatever its lookup.
     #[test]
     fn loops_of_others_take_turns_with_ours() {
         let peers = crate::peer::find_loops("dpdk-loop,dpdk-loop-add,dpdk-loop-fib").unwrap();

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 
@@ -14,9 +15,9 @@ use crate::table::Table;
 /// How destinations are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Over the routed address space.
+    /// Uniform over the routed address space.
     Uniform,
-    /// Over the routes.
+    /// Uniform over the routes.
     Prefix,
 }
 
@@ -33,26 +34,6 @@ impl Stream {
     }
 }
 
-/// SplitMix64: small, and the same everywhere.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// 0 to 1, without 1.
-    #[allow(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
-    pub(super) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// Draws up to `count` distinct destinations with their next hops by the oracle. Fewer when the table
 /// does not hold so many.
 pub(crate) fn destinations<A: Addr>(
@@ -62,7 +43,7 @@ pub(crate) fn destinations<A: Addr>(
     count: usize,
     seed: u64,
 ) -> Vec<(A, NextHopId)> {
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let mut sums = Vec::with_capacity(table.routes.len());
     let mut sum = 0.0;
     for (prefix, _) in &table.routes {
@@ -80,8 +61,7 @@ pub(crate) fn destinations<A: Addr>(
         let at = random.unit() * sum;
         let at = sums.partition_point(|&s| s <= at).min(table.routes.len().saturating_sub(1));
         let Some((prefix, _)) = table.routes.get(at) else { break };
-        let bits = u128::from(random.next()) << 64 | u128::from(random.next());
-        let addr = prefix.addr() | (A::from_u128(bits) & !A::mask(prefix.len()));
+        let addr = random.host(*prefix);
         let hop = oracle.lookup(addr);
         if !hop.is_none() && forwardable(addr) && seen.insert(addr) {
             found.push((addr, hop));

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use fingerpost_lpm::Rng;
 
 const BLOCK: usize = 64 << 10;
 
@@ -133,7 +134,7 @@ fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
     Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
 }
 
-/// Until no more are sent, and what is on its way has arrived.
+/// Waits until no more are sent, and all of them have arrived.
 fn count_at(
     socket: &UdpSocket,
     flows: usize,
@@ -183,12 +184,9 @@ fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {
 fn sweep(prefix: &str, rate: &str, seconds: &str) -> Result<String> {
     let (first, len) = prefix.split_once('/').context("a prefix")?;
     let (first, len): (IpAddr, u32) = (first.parse()?, len.parse()?);
-    let mut random = 0u64;
+    let mut random = Rng::new(0);
     paced(first.is_ipv4(), rate, seconds, |_| {
-        // SplitMix64.
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = mixed ^ mixed >> 27;
+        let mixed = random.word();
         let to = match first {
             IpAddr::V4(first) => {
                 let host = u32::MAX.checked_shr(len).unwrap_or(0);

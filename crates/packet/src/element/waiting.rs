@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 
+use fingerpost_lpm::Rng;
+
 use super::Held;
 use crate::buf::{FLAG_GENERATED, Packet};
 
@@ -74,7 +76,7 @@ pub(super) struct Waiting<K> {
     hosts: Box<[u16; INGRESSES]>,
     /// Packets that wait for hosts.
     host_packets: usize,
-    random: u64,
+    random: Rng,
     held: Held,
 }
 
@@ -129,7 +131,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
             hosts: Box::new([0; INGRESSES]),
             host_packets: 0,
             // Who sweeps is not to know which hosts make room.
-            random: RandomState::new().hash_one(0),
+            random: Rng::new(RandomState::new().hash_one(0)),
             held: Held::default(),
         }
     }
@@ -198,13 +200,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         }
         let mut chosen: Option<(u16, u64, K)> = None;
         for _ in 0..SAMPLE.min(self.keys.len()) {
-            // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let at = ((mixed >> 32) * self.keys.len() as u64) >> 32;
-            let at = usize::try_from(at).unwrap_or_default();
-            let key = self.keys[at];
+            let key = self.keys[self.random.below(self.keys.len())];
             let wait = &self.waits[&key];
             let Some(ingress) = wait.share.ingress().filter(|_| keep != Some(key)) else {
                 continue;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use anyhow::{Context, Result, ensure};
 use fingerpost_io::DRIVERS;
 use fingerpost_lpm::NextHopId;
+use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_packet::buf::{BATCH, Batch, Pool};
 use fingerpost_packet::device::BURST;
@@ -19,7 +20,7 @@ use fingerpost_packet::{
 };
 use fingerpost_route::Control;
 
-use crate::forward::stream::{self, Stream, destinations};
+use crate::forward::stream::{Stream, destinations};
 use crate::forward::{FRAMES, ROUNDS, counters, worker_of, world};
 use crate::measure::Measured;
 use crate::table::{Table, Tables};
@@ -73,9 +74,9 @@ impl Bed {
         // As many as the mix has lengths, or several times that.
         let whole = found.len().next_multiple_of(MIX.len());
         found = found.iter().copied().cycle().take(whole).collect();
-        let mut flows = stream::Random(seed);
+        let mut flows = Rng::new(seed);
         let mut header = |dst: u32| {
-            let [.., a, b] = flows.next().to_be_bytes();
+            let [.., a, b] = flows.word().to_be_bytes();
             world::header(dst, u16::from_be_bytes([a, b]))
         };
         let short: Headers = found.iter().map(|found| header(found.0)).collect();
@@ -120,7 +121,7 @@ impl Bed {
     }
 }
 
-/// The same packet in a longer frame.
+/// The packet of a flow in a longer frame.
 fn of_length(mut header: [u8; HEADER_BYTES], len: u16) -> [u8; HEADER_BYTES] {
     let room = "a header has 64 bytes";
     let mut ip = Ip4Mut::at(&mut header, ETHER_BYTES).expect(room);
@@ -313,7 +314,7 @@ impl Feeding {
         Ok(Self { line, feeder, far, batch: Batch::new(&outside), arrived: 0 })
     }
 
-    /// What came in, and what of it did not arrive.
+    /// Packets received, and those of them that did not arrive.
     pub(super) fn checked(&self) -> (u64, u64) {
         let came = self.line.balance().0;
         (came, came - self.arrived.min(came))
@@ -400,7 +401,7 @@ impl Side {
         }
     }
 
-    /// Packets that came in at all of them, and those that did not come out.
+    /// Packets received by all of them, and those that were not sent.
     pub(super) fn checked(sides: &[Self]) -> (u64, u64) {
         let balances = sides.iter().filter_map(|side| match side {
             Self::Line(line) => Some(line.balance()),

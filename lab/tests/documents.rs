@@ -28,6 +28,23 @@ fn only_messages(output: &Output) {
 }
 
 #[test]
+fn every_algorithm_agrees_with_the_oracle() {
+    let args = ["table", "check", &small(), "--json", "--count", "1000"];
+    let output = lab(&args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let checks: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    let checks = checks["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|check| check["answers"] == "ok" && check["addresses"] == 1000));
+    let v4 = fingerpost_lpm::v4().map(|row| (row.name, 4));
+    let rows: Vec<_> = v4.chain(fingerpost_lpm::v6().map(|row| (row.name, 6))).collect();
+    for (name, family) in &rows {
+        let is_it = |check: &&Value| check["algorithm"] == *name && check["family"] == *family;
+        assert_eq!(checks.iter().filter(is_it).count(), 1, "{name} IPv{family}");
+    }
+    assert_eq!(checks.len(), rows.len());
+}
+
+#[test]
 fn a_bench_document_is_of_the_promised_shape() {
     let args = ["bench", "forward", "--table", &small(), "--path", "graph", "--json"];
     let few = ["--seconds", "0.02", "--repeat", "3", "--destinations", "50", "--seed", "5"];

@@ -1,13 +1,14 @@
 //! The frame of a command line, shared by `fingerpost` and `fingerpost-lab`.
 //!
 //! [`dispatch`] has the registry row of a command and runs it, [`output`] has text, JSON and messages,
-//! [`choice`] the names of algorithms as values of options. `testing` checks the commands of a program: their help,
+//! [`choice`] the names of algorithms as values of options, and [`load`] reads tables from files. `testing` checks the commands of a program: their help,
 //! their examples and their recorded output.
 
 pub mod choice;
 pub mod dispatch;
 #[allow(unsafe_code, reason = "a signal handler; its invariants are numbered there")]
 mod interrupt;
+pub mod load;
 pub mod output;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -17,7 +17,7 @@ fn commands_print_what_is_recorded() {
 /// Those of `fingerpost-lab` print its help and its errors, where it is built: its own tests have them.
 #[test]
 fn every_command_has_help_and_refuses_nonsense() {
-    golden().check_commands(&["bench", "demo", "papers"]);
+    golden().check_commands(&["bench", "demo", "papers", "table check"]);
 }
 
 #[test]

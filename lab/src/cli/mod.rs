@@ -2,15 +2,16 @@
 
 mod bench;
 mod demo;
+mod table;
 
 use fingerpost_command::dispatch::Program;
-use fingerpost_command::{choice, dispatch as command, output};
+use fingerpost_command::{choice, dispatch as command, load, output};
 
 /// The program.
 pub(crate) const PROGRAM: Program = Program {
     name: "fingerpost-lab",
     about: "Benchmarks and the demo of Fingerpost, a software IP router",
-    commands: &[demo::COMMAND, bench::COMMAND, bench::PAPERS],
+    commands: &[demo::COMMAND, bench::COMMAND, bench::PAPERS, table::COMMAND],
 };
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use clap::Args;
 
 use super::command::{Command, Exit, Failure};
-use super::output::Output;
+
+/// These commands, for tests of all others.
+#[cfg(test)]
+pub(super) const ELSEWHERE: &[&str] = &["demo", "bench", "papers", "table check"];
 
 /// File name of the binary.
 const BINARY: &str = "fingerpost-lab";
@@ -30,17 +33,24 @@ pub(super) const PAPERS: Command = Command {
     ..ROW
 };
 
-const ROW: Command = Command { name: "", summary: "", examples: "", arguments: any, run };
+const ROW: Command = Command {
+    name: "",
+    summary: "",
+    examples: "",
+    arguments: Any::augment_args,
+    run: |_, _| start(),
+};
 
-/// Every argument is one of the other program, `--help` too.
-fn any(command: clap::Command) -> clap::Command {
-    let arguments = Arg::new("arguments").action(ArgAction::Append).num_args(0..);
-    let arguments = arguments.value_parser(value_parser!(OsString)).value_name("ARGUMENTS");
-    command.disable_help_flag(true).arg(arguments.trailing_var_arg(true).allow_hyphen_values(true))
+/// Arguments of the other program, `--help` among them.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Any {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
-/// Does not return where the binary starts.
-fn run(_: &ArgMatches, _: &mut Output) -> Result<(), Failure> {
+/// Starts the binary with the command line of this process; returns only where it does not start.
+pub(super) fn start() -> Result<(), Failure> {
     let own = std::env::current_exe();
     let own = own.map_err(|error| Failure::outside(error.kind(), format_args!("{error}")))?;
     let lab = own.with_file_name(BINARY);

@@ -1,7 +1,6 @@
 //! The registry of commands.
 
 mod algorithms;
-mod choice;
 mod completions;
 mod config;
 mod feed;
@@ -12,7 +11,6 @@ mod group;
 mod interface;
 mod lab;
 mod list;
-mod load;
 mod lookup;
 mod monitor;
 mod neighbor;
@@ -26,7 +24,7 @@ mod trace;
 mod why;
 
 use fingerpost_command::dispatch::Program;
-pub(crate) use fingerpost_command::{dispatch as command, output};
+pub(crate) use fingerpost_command::{choice, dispatch as command, load, output};
 
 use command::Command;
 
@@ -68,6 +66,6 @@ static COMMANDS: &[Command] = &[
 mod tests {
     #[test]
     fn every_row_has_help_and_examples_that_parse() {
-        fingerpost_command::testing::check_rows(&super::PROGRAM, &["demo", "bench", "papers"]);
+        fingerpost_command::testing::check_rows(&super::PROGRAM, super::lab::ELSEWHERE);
     }
 }

@@ -1,4 +1,4 @@
-//! `fingerpost table check`: every algorithm against the oracle, on a real table.
+//! `fingerpost-lab table check`: every algorithm against the oracle, on a real table.
 //!
 //! Four tenths of the addresses are the ends of the prefixes and their neighbors, the rest uniform, in
 //! announced prefixes and at random edges. The oracle is asked once for all algorithms.
@@ -8,40 +8,63 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use fingerpost_lpm::testing::{Mismatch, Questions};
 use fingerpost_lpm::{Algorithm, NextHopId, UpdateError};
 use serde::Serialize;
 
-use crate::cli::choice::{self, Built};
-use crate::cli::command::{Exit, Failure};
-use crate::cli::load::{Family, Half, Tables};
-use crate::cli::output::{Columns, Output, Report, message};
+use super::choice::{self, Built};
+use super::command::{Command, Exit, Failure, parsed};
+use super::load::{Family, Half, Tables};
+use super::output::{Columns, Output, Report, message};
 
-pub(super) const EXAMPLES: &str = "Examples:
-  $ fingerpost table check v4.txt.xz
-  $ fingerpost table check v4.txt.xz v6.txt.xz --count 10000000 --seed 7
-  $ fingerpost table check rib.bz2 --algorithm bsearch,dxr18 --json";
+pub(super) const COMMAND: Command = Command {
+    name: "table",
+    summary: "Check the algorithms on a table from a file",
+    examples: "",
+    arguments: |command| What::augment_subcommands(command).subcommand_required(true),
+    run: |matches, output| match parsed::<Table>(matches)?.what {
+        What::Check(arguments) => run(&arguments, output),
+    },
+};
 
 #[derive(Args)]
-pub(super) struct Arguments {
-    /// Where the routes are: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst
+struct Table {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Compare algorithms with the oracle: random addresses, and the ends of all prefixes
+    #[command(after_help = EXAMPLES)]
+    Check(Arguments),
+}
+
+const EXAMPLES: &str = "Examples:
+  $ fingerpost-lab table check v4.txt.xz
+  $ fingerpost-lab table check v4.txt.xz v6.txt.xz --count 10000000 --seed 7
+  $ fingerpost-lab table check rib.bz2 --algorithm bsearch,dxr18 --json";
+
+#[derive(Args)]
+struct Arguments {
+    /// Routes: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Which algorithms; `fingerpost algorithms` lists them
+    /// Algorithms; `fingerpost algorithms` lists them
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_value = choice::ALL)]
     #[arg(value_parser = choice::names(choice::ALL), hide_possible_values = true)]
     algorithm: Vec<String>,
-    /// How many addresses of each family
+    /// Addresses of each family
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     count: u32,
-    /// Another seed draws other addresses
+    /// Seed of the random addresses
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let tables = Tables::load(&arguments.files)?;
     let mut checks = Vec::new();
     check::<u32>(&tables, arguments, &mut checks);
@@ -82,18 +105,18 @@ const OK: &str = "ok";
 const WRONG: &str = "wrong";
 const UNBUILT: &str = "unbuilt";
 
-/// One algorithm, one family.
+/// Result of one algorithm in one family.
 #[derive(Serialize)]
 struct Check {
     algorithm: &'static str,
     family: u8,
     routes: usize,
-    /// Compared with the oracle; of a wrong one only up to the first difference.
+    /// Addresses compared with the oracle; of a wrong one those up to the first difference.
     addresses: u64,
     /// `ok`, `wrong`, or `unbuilt` with the reason in `note`.
     answers: &'static str,
     build_ms: u64,
-    /// What asking took, in ns an address, comparing included.
+    /// Time of a lookup, in ns an address, with the comparison.
     ns_per_address: f64,
     bytes: usize,
     note: String,
@@ -101,7 +124,7 @@ struct Check {
     limit: bool,
 }
 
-/// Checks the algorithms that were asked for on the routes of one family, if it has any.
+/// Checks the named algorithms on the routes of one family, if there are any.
 fn check<A: Family>(tables: &Tables, arguments: &Arguments, checks: &mut Vec<Check>) {
     let half = A::of(tables);
     let wanted = |row: &&Algorithm<A>| {
@@ -215,7 +238,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use fingerpost_lpm::{Change, Grace, Lookup, Memory, Region, Routes, Step, Table, testing};
+    use fingerpost_lpm::{Change, Grace, Lookup, Memory, Region, Routes, Step, testing};
 
     /// Right but for one address.
     struct Almost(Arc<dyn Lookup<u32>>);
@@ -240,7 +263,7 @@ mod tests {
         }
     }
 
-    impl Table<u32> for Almost {
+    impl fingerpost_lpm::Table<u32> for Almost {
         fn apply(
             &mut self,
             _: &[Change<u32>],
@@ -257,7 +280,7 @@ mod tests {
     fn almost(
         routes: &dyn Routes<u32>,
         memory: &mut dyn Memory,
-    ) -> Result<Box<dyn Table<u32>>, UpdateError> {
+    ) -> Result<Box<dyn fingerpost_lpm::Table<u32>>, UpdateError> {
         let row = fingerpost_lpm::find_v4("bsearch").expect("the registry has it");
         Ok(Box::new(Almost(row.build(routes, memory)?.publish())))
     }

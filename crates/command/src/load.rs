@@ -13,11 +13,11 @@ use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::SourceError;
 use fingerpost_route::source::table::{FileHop, TableReader};
 
-use super::command::{Exit, Failure};
-use super::output::message;
+use crate::dispatch::{Exit, Failure};
+use crate::output::message;
 
-/// An address family as commands need it: its rows of the registry, its half of what was loaded.
-pub(crate) trait Family: Addr {
+/// An address family as commands need it: its algorithms and its routes of the tables.
+pub trait Family: Addr {
     /// Its algorithms.
     fn algorithms() -> Vec<&'static Algorithm<Self>>;
     /// Its routes.
@@ -43,11 +43,11 @@ impl Family for u128 {
 }
 
 /// The routes of one family.
-pub(crate) struct Half<A: Addr> {
+pub struct Half<A: Addr> {
     /// Prefix to the dense index of its next hop.
-    pub(crate) routes: RouteStore<A>,
+    pub routes: RouteStore<A>,
     /// The next hop of index `i + 1`, as the file names it.
-    pub(crate) hops: Vec<FileHop>,
+    pub hops: Vec<FileHop>,
     ids: HashMap<FileHop, NextHopId>,
 }
 
@@ -59,7 +59,7 @@ impl<A: Addr> Default for Half<A> {
 
 impl<A: Addr> Half<A> {
     /// The last route of a prefix wins; true when there was one.
-    pub(crate) fn insert(&mut self, prefix: Prefix<A>, hop: FileHop) -> bool {
+    pub fn insert(&mut self, prefix: Prefix<A>, hop: FileHop) -> bool {
         let id = match self.ids.entry(hop) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -72,32 +72,32 @@ impl<A: Addr> Half<A> {
     }
 }
 
-/// What was in the files.
+/// Routes of the files, with counts.
 #[derive(Default)]
-pub(crate) struct Tables {
+pub struct Tables {
     /// IPv4.
-    pub(crate) v4: Half<u32>,
+    pub v4: Half<u32>,
     /// IPv6.
-    pub(crate) v6: Half<u128>,
+    pub v6: Half<u128>,
     /// Routes read, those that a later one replaced included.
-    pub(crate) read: u64,
+    pub read: u64,
     /// Routes that replaced an earlier one of the same prefix.
-    pub(crate) replaced: u64,
-    /// Lines or records that make no sense.
-    pub(crate) rejected: u64,
-    /// What reading took.
-    pub(crate) took: Duration,
-    /// A file ended early: what was read is used, but the command fails in the end.
+    pub replaced: u64,
+    /// Lines or records that are not valid.
+    pub rejected: u64,
+    /// Time that reading took.
+    pub took: Duration,
+    /// Whether a file ended early: what was read is used, but the command fails in the end.
     cut: bool,
 }
 
 impl Tables {
-    /// Reads `files` one after the other, as if they were one. What is wrong with lines or with the
-    /// end of a file is said on standard error, and the rest is used.
+    /// Reads `files` one after the other, as if they were one. Lines that are not valid, and a file that is cut short,
+    /// are reported on standard error, and the rest is used.
     ///
     /// # Errors
     /// A file of which nothing can be read.
-    pub(crate) fn load(files: &[PathBuf]) -> Result<Self, Failure> {
+    pub fn load(files: &[PathBuf]) -> Result<Self, Failure> {
         let start = Instant::now();
         let mut tables = Self::default();
         for file in files {
@@ -142,11 +142,11 @@ impl Tables {
         Ok(())
     }
 
-    /// How a command that went well ends: not well if a table was cut short.
+    /// The result of a command without other failures.
     ///
     /// # Errors
-    /// When it was; it has been said.
-    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+    /// When a table was cut short; the message is printed already.
+    pub fn verdict(&self) -> Result<(), Failure> {
         if self.cut { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
     }
 }

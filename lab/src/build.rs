@@ -1,6 +1,6 @@
 //! `bench build`: how long an algorithm takes from a loaded route store to a table that answers.
 //!
-//! All algorithms take turns, one build a turn, by the clock of the thread; what was built is asked the
+//! All algorithms take turns, one build a turn, by the clock of the thread; the built table answers the
 //! edges of the prefixes once, and thrown away. A peer reads its routes from a file, which it does not
 //! count. The unit is ms.
 
@@ -21,7 +21,7 @@ use crate::table::{Table, Tables};
 
 /// What to measure.
 pub struct BuildOptions {
-    /// Of which routes.
+    /// Route tables.
     pub tables: Tables,
     /// Names of algorithms; none means all.
     pub algorithms: Vec<String>,
@@ -33,9 +33,9 @@ pub struct BuildOptions {
     pub samples: usize,
 }
 
-/// A peer that took longer is not asked again: its first time is its only sample.
+/// A baseline that took longer has no further turn: its first time is its only sample.
 const PATIENCE_MS: f64 = 3000.0;
-/// Prefixes whose edges are asked.
+/// Prefixes whose edges are looked up.
 const EDGES: usize = 50_000;
 
 /// Measures.
@@ -62,7 +62,7 @@ fn of_family<A: Family>(
     if rows.is_empty() && !options.peers.iter().any(|row| row.family == A::FAMILY) {
         return Vec::new();
     }
-    progress.tell(&format!("IPv{}: asking the oracle", A::FAMILY));
+    progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
     let pairs = || table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
     let oracle: Oracle<A> = pairs().collect();
     let edges = Questions::edges(&table.routes, EDGES, &oracle);

@@ -31,9 +31,9 @@ pub struct Machine {
     pub simd: String,
     /// How huge pages can be had: `thp`, `none` or `hugetlb`.
     pub huge_pages: String,
-    /// Frequency governor, where the system tells.
+    /// Frequency governor, where the system has one.
     pub governor: String,
-    /// Of the source; `unknown` outside a checkout.
+    /// Commit of the source; `unknown` outside a checkout.
     pub commit: String,
     /// Compiler.
     pub rustc: String,
@@ -57,7 +57,7 @@ pub struct TableInfo {
 pub struct Run {
     /// What was measured.
     pub name: String,
-    /// By which algorithm or program, where the name does not say it.
+    /// Algorithm or program, where the name does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
     /// Whose.
@@ -71,9 +71,9 @@ pub struct Run {
     /// 4 or 6, where it makes a difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<u8>,
-    /// Of the numbers below.
+    /// Unit of the numbers below.
     pub unit: Unit,
-    /// Of the samples; absent when it could not be measured: see the note.
+    /// Median of the samples; absent when it could not be measured: see the note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
     /// 99th percentile.
@@ -96,21 +96,21 @@ pub struct Run {
     /// The same, per prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_prefix: Option<f64>,
-    /// Distinct cache lines that a lookup reads, in the mean; of what it tells in `explain`.
+    /// Distinct cache lines that a lookup reads, in the mean, as its `explain` reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<f64>,
     /// The median as a part of the machine's own for two dependent loads a key from a table of as many
     /// bytes, measured in the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_two_loads: Option<f64>,
-    /// The part of `bytes` that lies in huge pages, where the system tells.
+    /// The part of `bytes` that lies in huge pages, where the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_share: Option<f64>,
-    /// Of several threads: their rate together as a part of what each reaches alone, on the same core and
+    /// Efficiency of several threads: their rate together as a part of what each reaches alone, on the same core and
     /// in the same turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
-    /// The same of one plain load a key from a table of as many bytes: what the machine itself loses.
+    /// Efficiency of one plain load a key from a table of as many bytes: what the machine itself loses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_efficiency: Option<f64>,
     /// Distinct addresses that packets went to, where runs of one stream differ in it.
@@ -125,7 +125,7 @@ pub struct Run {
     /// Packets that were sent, in all samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Of these, such that did not arrive, sample by sample.
+    /// Packets of these that did not arrive, sample by sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<u64>,
     /// Packets that arrived behind a later one of the same sender by the same output.
@@ -165,7 +165,7 @@ pub enum Mode {
     Dependent,
 }
 
-/// Of a run's numbers.
+/// Unit of a run's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Millions of lookups a second.
@@ -191,13 +191,13 @@ pub enum Unit {
     /// A part of a whole, 0 to 1.
     #[serde(rename = "share")]
     Share,
-    /// Of the processor's time-stamp counter, which runs at one rate whatever the core's is.
+    /// Cycles of the processor's time-stamp counter, which runs at one rate whatever the core's is.
     #[serde(rename = "cycles")]
     Cycles,
 }
 
 impl Unit {
-    /// As in the document.
+    /// Name in the document.
     pub fn name(self) -> &'static str {
         match self {
             Self::MlookupsPerSecond => "Mlookups/s",
@@ -226,7 +226,7 @@ pub enum Answers {
 }
 
 impl Mode {
-    /// As in the document.
+    /// Name in the document.
     pub fn name(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -274,7 +274,7 @@ impl Run {
     }
 
     /// Takes the samples and works out what follows from them. Percentiles are those of the samples,
-    /// so they say something only where there are enough.
+    /// so they mean something only where there are enough.
     pub fn set_samples(&mut self, samples: Vec<f64>) {
         let mut sorted = samples.clone();
         sorted.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ pub trait Family: Addr {
     /// Its addresses of a trace.
     fn trace(trace: Option<&Trace>) -> &[Self];
 
-    /// Of `names` (all where there is none) those that this family has, in registry order.
+    /// Algorithms of this family among `names` (all where there is none), in registry order.
     fn named(names: &[String]) -> Vec<&'static Algorithm<Self>> {
         let mut rows = Self::rows();
         rows.retain(|row| names.is_empty() || names.iter().any(|name| name == row.name));

@@ -1,5 +1,5 @@
-//! What a document says of the machine that its numbers were measured on. Everything is read from
-//! where Linux tells it; what it does not tell is left empty.
+//! The machine that the numbers of a document were measured on. Everything is read from
+//! where Linux has it; what it does not have is left empty.
 
 use std::fs;
 use std::process::Command;
@@ -72,7 +72,7 @@ fn huge_pages() -> &'static str {
     if mode.contains("[always]") || mode.contains("[madvise]") { "thp" } else { "none" }
 }
 
-/// Of the checkout that the program was built from, if it is still there.
+/// Commit of the checkout that the program was built from, if it is still there.
 fn commit() -> String {
     let out = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])

@@ -28,7 +28,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// From some moment on.
+    /// Times from some moment on.
     pub fn now(self) -> Duration {
         let id = match self {
             Self::Wall => ClockId::Monotonic,
@@ -45,7 +45,7 @@ pub struct Plan {
     pub samples: usize,
     /// Least time of a sample.
     pub sample: Duration,
-    /// By which clock.
+    /// Clock that measures.
     pub clock: Clock,
 }
 
@@ -71,7 +71,7 @@ pub fn sample(run: &mut dyn Measured, plan: Plan) -> f64 {
     elapsed.as_nanos() as f64 / done.max(1) as f64
 }
 
-/// As [`sample`], on one core while `busy` is called again and again on another.
+/// Samples like [`sample`], on one core while `busy` is called again and again on another.
 ///
 /// # Errors
 /// That of `busy`, which is not called again then.
@@ -99,7 +99,7 @@ pub fn sample_beside<E: Send>(
             run.rest();
             took
         });
-        let took = asking.join().expect("the work goes on");
+        let took = asking.join().expect("the work does not panic");
         busy.join().expect("what is busy returns its errors")?;
         Ok(took)
     })
@@ -128,7 +128,7 @@ pub fn sample_together(runs: &mut [&mut (dyn Measured + Send)], plan: Plan) -> f
                 })
             })
             .collect();
-        spawned.into_iter().map(|one| one.join().expect("the work goes on")).sum()
+        spawned.into_iter().map(|one| one.join().expect("the work does not panic")).sum()
     })
 }
 
@@ -145,7 +145,7 @@ pub fn alternate(runs: &mut [&mut dyn Measured], plan: Plan) -> Vec<Vec<f64>> {
     alternate_told(&mut turns, plan.samples, &mut |_, _| ())
 }
 
-/// As [`alternate`], of whatever the turns return; before each of them `tell` is given its number and
+/// Turns like [`alternate`], of whatever they return; before each of them `tell` is given its number and
 /// how many are done.
 pub fn alternate_told(
     turns: &mut [Turn<'_>],

@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// How long a namespace may take to be there: the kernel makes none while it clears one away, which takes
 /// it seconds where that held a million routes.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Between looks at a program that is waited for.
+/// Time between two checks of a program that is waited for.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The namespace.
@@ -84,7 +84,7 @@ impl Namespace {
     /// Runs `ip` with these words.
     ///
     /// # Errors
-    /// When it fails, with what it said.
+    /// When it fails, with its message.
     pub(crate) fn ip(&self, words: &str) -> Result<()> {
         let output = self.command("ip").args(words.split(' ')).stderr(Stdio::piped()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +95,7 @@ impl Namespace {
     /// Runs `ip` with these lines.
     ///
     /// # Errors
-    /// When it fails, with what it said first.
+    /// When it fails, with its first message.
     pub(crate) fn batch(
         &self,
         write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::namespace::Namespace;
 
-/// Between two requests for the status of a program that starts.
+/// Time between two requests for the status of a program that starts.
 const TICK: Duration = Duration::from_millis(20);
 /// Longest time from the request to stop to the end.
 const LONGEST_STOP: Duration = Duration::from_secs(30);

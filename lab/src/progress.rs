@@ -1,9 +1,9 @@
-//! How far a measurement is: told to whoever waits, never to standard output.
+//! Progress of a measurement, on standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Who is told.
+/// Receiver of progress.
 pub trait Progress {
     /// What is being done that has no length.
     fn tell(&mut self, what: &str);
@@ -33,7 +33,7 @@ pub struct Bar {
 const WIDTH: usize = 24;
 /// A bar is redrawn so often at most: drawing must not disturb what is measured.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Between lines where there is no bar.
+/// Time between lines where there is no bar.
 const LINE: Duration = Duration::from_secs(10);
 
 impl Bar {

@@ -1,7 +1,7 @@
 //! SYN1 and SYN2: larger tables out of a real one, as Poptrie's evaluation made them.
 //!
 //! Source: Asai and Ohara, SIGCOMM 2015, and the slides. A prefix is replaced by all the prefixes that
-//! are some bits longer in it. Not said there, so ours: a prefix that the table has already wins, and the
+//! are some bits longer in it. Not stated there, so ours: a prefix that the table has already wins, and the
 //! parts get different next hops (that of the prefix plus the number of the part, modulo their count),
 //! or they would merge again.
 

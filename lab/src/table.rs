@@ -1,4 +1,4 @@
-//! The route tables of a bench: as the files say them, one family each.
+//! The route tables of a bench, as the files have them, one family each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::machine::machine;
 pub struct Table<A: Addr> {
     /// Where it came from.
     pub file: String,
-    /// By address, then length; no prefix twice.
+    /// Routes by address, then length; no prefix twice.
     pub routes: Vec<(Prefix<A>, u32)>,
     /// How many next hops there are.
     pub nexthops: u32,
@@ -32,7 +32,7 @@ impl<A: Addr> Table<A> {
         Self { file: file.to_owned(), routes, nexthops }
     }
 
-    /// What a document says of it.
+    /// Its description in a document.
     pub fn info(&self) -> TableInfo {
         TableInfo {
             file: self.file.clone(),

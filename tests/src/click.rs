@@ -40,7 +40,7 @@ impl<S: Read + Write> Telnet<S> {
         line.trim_end_matches("\r\n").to_owned()
     }
 
-    /// What a handler says; checks the lines before it.
+    /// Value of a read handler; checks the lines before it.
     ///
     /// # Panics
     /// When it is refused.
@@ -54,7 +54,7 @@ impl<S: Read + Write> Telnet<S> {
         String::from_utf8(data).expect("text")
     }
 
-    /// Tells a handler one line.
+    /// Writes one line to a handler.
     ///
     /// # Panics
     /// When it is refused.
@@ -63,7 +63,7 @@ impl<S: Read + Write> Telnet<S> {
         assert_eq!(self.line(), format!("200 Write handler '{handler}' OK"));
     }
 
-    /// Tells a handler a text of any length.
+    /// Writes a text of any length to a handler.
     ///
     /// # Panics
     /// When it is refused.

@@ -21,13 +21,13 @@ const LONGEST_START: Duration = Duration::from_secs(30);
 pub struct Frr {
     namespace: String,
     folder: PathBuf,
-    /// With their names, zebra first.
+    /// Daemons with their names, zebra first.
     daemons: Vec<(String, Child)>,
 }
 
 impl Frr {
     /// Starts zebra and these other daemons in a namespace, each with its name, its configuration and further options
-    /// (`&["-p", "0"]`), and waits until all of them answer vtysh. `None`, after saying so, where one is not installed.
+    /// (`&["-p", "0"]`), and waits until all of them reply to vtysh. `None`, with a skip line, where one is not installed.
     ///
     /// # Panics
     /// When one does not start.

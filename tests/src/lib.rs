@@ -1,4 +1,4 @@
-//! What the tests of the whole system share: where things are, and how a test says that it skips.
+//! What the tests of the whole system share: where things are, and how a test skips.
 //!
 //! The tests themselves lie in `tests/tests/`, a file a subject. Those that start the program start
 //! the release build, which `cargo xtask test` makes first.
@@ -25,7 +25,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the root").to_path_buf()
 }
 
-/// Says that the running test needs something that is not here. Call it, then return.
+/// Prints that the running test needs something that is not here. Call it, then return.
 ///
 /// `needs` is a privilege or a tool: `root`, `nft (nftables)`. The line is counted by
 /// `cargo xtask test`, once a test; crates that cannot use this one print the same line,
@@ -41,7 +41,7 @@ pub fn quick() -> bool {
     std::env::var_os("FINGERPOST_QUICK").is_some()
 }
 
-/// How long a test that goes on for a while runs: `usual`, or what `cargo xtask soak` asks for in
+/// Duration of a test that repeats its work: `usual`, or what `cargo xtask soak` sets in
 /// `FINGERPOST_SOAK_SECONDS`.
 pub fn soak(usual: Duration) -> Duration {
     std::env::var("FINGERPOST_SOAK_SECONDS")
@@ -61,7 +61,7 @@ pub fn patience(usual: Duration) -> Duration {
 }
 
 /// The program with the elements of feature `testing`: `FINGERPOST_BIN`, or the one that is built with all features beside
-/// the running test. `None`, after saying so, when there is none.
+/// the running test. `None`, with a skip line, when there is none.
 pub fn testing_program() -> Option<PathBuf> {
     let file = std::env::temp_dir().join(format!("fpfails{}.click", std::process::id()));
     std::fs::write(&file, "FromPorts -> PanicAfter(1) -> ToPorts").ok()?;

@@ -28,7 +28,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Makes the line; `None`, after saying so, where that cannot be had: not root, no `ip`, no release
+    /// Makes the line; `None`, with a skip line, where that cannot be had: not root, no `ip`, no release
     /// build, or only the quick layers wanted. `tools` are the other programs that the test needs.
     ///
     /// # Panics
@@ -37,7 +37,7 @@ impl Line {
         Self::of(tools, [String::new(), String::new()])
     }
 
-    /// The same with so many queues of `r0` and `s0`, and of `r1` and `d0`.
+    /// Makes the line with so many queues of `r0` and `s0`, and of `r1` and `d0`.
     ///
     /// # Panics
     /// When a command of the set-up fails.
@@ -124,7 +124,7 @@ impl Drop for Star {
     }
 }
 
-/// Whether there is all that namespaces need, and `tools`; says so where not.
+/// Whether there is all that namespaces need, and `tools`; prints a skip line where not.
 fn ready(tools: &[&str]) -> bool {
     if quick() {
         skip("time (FINGERPOST_QUICK is set)");
@@ -183,7 +183,7 @@ pub fn ip(words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, says that the test needs a machine
+/// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, prints that the test needs a machine
 /// with them; `cargo xtask test` runs it again in one.
 ///
 /// # Panics
@@ -213,7 +213,7 @@ pub fn command(namespace: &str, words: &str) -> Command {
     command
 }
 
-/// The same with the files of this process: what is mounted and pinned there outlives the command, unlike in
+/// A command in the namespace, with the files of this process: what is mounted and pinned there outlives the command, unlike in
 /// the view of files that `ip netns exec` makes for it.
 pub fn command_beside(namespace: &str, words: &str) -> Command {
     let mut command = Command::new("nsenter");
@@ -258,7 +258,7 @@ impl Router {
         Self::start_by(command, namespace, words, interfaces)
     }
 
-    /// The same by a command that this makes: [`command`] or [`command_beside`].
+    /// Starts the program by a command that this makes: [`command`] or [`command_beside`].
     ///
     /// # Panics
     /// As [`Router::start`].
@@ -273,7 +273,7 @@ impl Router {
         router
     }
 
-    /// The same with another build of the program.
+    /// Starts another build of the program.
     ///
     /// # Panics
     /// As [`Router::start`].
@@ -290,7 +290,7 @@ impl Router {
         router
     }
 
-    /// The same where the kernel's own forwarding is on, or keeps what it was told not to forward.
+    /// Starts it where the kernel's own forwarding is on, or keeps what it must not forward.
     ///
     /// # Panics
     /// As [`Router::start`].
@@ -307,7 +307,7 @@ impl Router {
         });
     }
 
-    /// The same without waiting for anything. A router that takes interfaces over does so although the kernel's own
+    /// Starts it without waiting for anything. A router that takes interfaces over does so although the kernel's own
     /// forwarding is off: [`Line::new`] sees to it that only the program forwards.
     ///
     /// # Panics
@@ -356,7 +356,7 @@ impl Router {
         serde_json::from_str(&answer).expect("the answer is JSON")
     }
 
-    /// The same for a list that is answered in JSON lines.
+    /// Requests a list, whose reply is JSON lines.
     ///
     /// # Panics
     /// When it does not.
@@ -366,12 +366,12 @@ impl Router {
         answer.lines().map(parsed).collect()
     }
 
-    /// What it said so far.
+    /// Its messages so far.
     pub fn said(&self) -> Vec<String> {
         self.said.lock().expect("no panic while holding it").clone()
     }
 
-    /// Waits until what it said fulfills `done`.
+    /// Waits until its messages fulfill `done`.
     ///
     /// # Panics
     /// When that takes more than 20 s.
@@ -405,7 +405,7 @@ impl Router {
         report
     }
 
-    /// Waits until it ends by itself; how it did, its report, and what it said.
+    /// Waits until it ends by itself; its exit status, its report, and its messages.
     ///
     /// # Panics
     /// When its report is no JSON.

@@ -19,7 +19,7 @@ pub struct Counts {
     pub sent: u64,
     /// Packets that arrived.
     pub received: u64,
-    /// Of these, such that came behind a later one of their flow.
+    /// Packets of these that came behind a later one of their flow.
     pub reordered: u64,
     /// What the flow misses that misses most, up to its last packet that arrived.
     pub worst: u64,
@@ -73,7 +73,7 @@ impl Traffic {
     /// Whether it still sends.
     ///
     /// # Panics
-    /// When that cannot be told.
+    /// When that cannot be found out.
     pub fn goes_on(&mut self) -> bool {
         self.sender.try_wait().expect("it was started").is_none()
     }
@@ -105,7 +105,7 @@ impl Traffic {
 /// UDP packets that the sockets of a namespace had no room for so far.
 ///
 /// # Panics
-/// When the kernel does not say.
+/// When the kernel does not report it.
 pub fn overflowed(namespace: &str) -> u64 {
     let text = run(namespace, "cat /proc/net/snmp");
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Udp: "));

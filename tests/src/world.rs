@@ -106,7 +106,7 @@ impl Listener {
         listener
     }
 
-    /// What came in so far, each with the time of day.
+    /// Frames received so far, each with the time of day.
     ///
     /// # Panics
     /// When tcpdump has cut a frame off, or written something else than a capture.

@@ -27,20 +27,20 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const STREAM: &str = "update-20141217-linx-p52.txt.xz";
 /// Packets a second through either router: a small part of what they can, so that those around them can, too.
 const RATE: u64 = 2_000;
-/// Updates that the kernel is told in one breath; and the breath.
+/// Updates that the kernel receives in one burst; and the time to the next.
 const UPDATES: usize = 500;
 const BREATH: Duration = Duration::from_millis(50);
 /// Where packets go: by a route that nothing changes, by a group, by the full table, and by prefixes that the stream
 /// announces and withdraws, up to 155 times.
 const FLOWS: [&str; 6] =
     ["10.9.0.1", "10.9.1.1", "8.8.8.8", "64.29.130.1", "185.51.20.1", "117.238.48.1"];
-/// Of IPv4, in the one configuration and in the other.
+/// IPv4 prefixes, in the one configuration and in the other.
 const ALGORITHMS: [&str; 2] = ["dxr18", "bc18"];
 /// The share that may be lost before the routers beyond what was lost in quiet: a busy machine is never equally busy
 /// twice.
 const SLACK: u64 = 500;
 
-/// The stream in the words of `ip -batch`. Its 40 gateways are stations of the destination.
+/// The stream in the words of `ip -batch`. Its 40 gateways are hosts of the destination.
 fn updates(path: &Path) -> Vec<String> {
     let text = tables::text(path);
     let mut gateways: Vec<&str> = Vec::new();
@@ -116,7 +116,7 @@ fn configurations(folder: &Path, table: &Path) -> [PathBuf; 2] {
 struct Until(AtomicBool);
 
 impl Until {
-    /// Relaxed: it says when to end, and nothing else.
+    /// Relaxed: it signals the end, and nothing else.
     fn goes_on(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
     }

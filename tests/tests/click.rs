@@ -321,7 +321,7 @@ fn same_form(text: &str, like: &str) -> bool {
     words(text) == words(like)
 }
 
-/// Of the session that the authors of DXR show (2014), without its numbers.
+/// Session that the authors of DXR show (2014), without its numbers.
 const STAT: [&str; 8] = [
     "DXRIPLookup (D20R): 513644 prefixes, 239 unique nexthops",
     "Lookup tables: 4194304 bytes direct, 512148 bytes range (9.1 bytes/prefix)",

@@ -1,10 +1,10 @@
-//! The packet cases of `testdata/packets` through veths, with the daemon forwarding in the driver: what arrives
+//! The packet cases of `testdata/packets` through veths, with the daemon forwarding in XDP: what arrives
 //! beyond the interfaces is compared byte for byte.
 //!
 //! All ports of the cases' topology are veths of one namespace, with the routes and neighbors in the kernel's
 //! tables; their other ends lie in a second one, where tcpdump listens. Sent are the cases of which one packet
 //! comes out again, and all of them once more with a longer payload: behind a veth the programs leave packets to
-//! the graph whose transport header is too short to tell whether its checksum is open. What they leave is told by
+//! the graph whose transport header is too short to show whether its checksum is partial. What they leave is known by
 //! reason; it comes out as well.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn crossings(built: &Built) -> Vec<Crossing> {
 }
 
 impl Crossing {
-    /// The same with more payload; `None` where it might not fit.
+    /// The case with more payload; `None` where it might not fit.
     fn longer(&self) -> Option<Self> {
         let (port, want) = &self.want;
         (self.input.len() < 600).then(|| Self {

@@ -8,7 +8,7 @@
 //!
 //! Eight flows go by a group of both links, each a packet a millisecond; one link fails, and what the flow has lost that
 //! has lost most is the outage in milliseconds. The routes behind it are such that the kernel flushes all of them with the link
-//! (by objects: they name the object that fails), or goes on with their other hop (by multipath).
+//! (by objects: they name the object that fails), or continues with their other hop (by multipath).
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use fingerpost_tests::{soak, tables};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const FLOWS: usize = 8;
-/// Of all flows together: a packet a millisecond of each.
+/// Rate of all flows together: a packet a millisecond of each.
 const RATE: u64 = 8_000;
 /// Traffic before the link fails, and in all.
 const BEFORE: Duration = Duration::from_millis(600);
@@ -54,7 +54,7 @@ enum Routes {
 enum Fails {
     /// Set down at the router.
     Down,
-    /// By the other end.
+    /// Failure by the other end.
     Carrier,
 }
 
@@ -238,7 +238,7 @@ impl Lab {
         outages
     }
 
-    /// As before the first case.
+    /// Restores the state before the first case.
     fn clear(&self) {
         let (r, d) = (&self.line.router, &self.line.destination);
         ip(&format!("-n {d} link set d1 up"));

@@ -1,5 +1,5 @@
-//! FreeBSD's lookup test module (sys/tests/fib_lookup) on the shipped tables: what readers are told is
-//! what the RIB says, for random addresses and around every prefix, whichever algorithm answers.
+//! FreeBSD's lookup test module (sys/tests/fib_lookup) on the shipped tables: what readers find is
+//! what the RIB has, for random addresses and around every prefix, whichever algorithm answers.
 //!
 //! Differs from `run_inet_random` and `run_inet_scan`: borders of the default route are scanned too, and
 //! the scan is made again after a part of the routes went.
@@ -16,7 +16,7 @@ use fingerpost_route::{
 };
 use fingerpost_tests::root;
 
-/// Addresses asked in one pin, as the module does.
+/// Addresses looked up in one pin, as the module does.
 const TOGETHER: usize = 64;
 const RANDOM: usize = 200_000;
 const SEED: u64 = 0x6669_625f_6c6f_6f6b;
@@ -79,7 +79,7 @@ impl Family for u128 {
 }
 
 impl Lab {
-    /// Asks for all, 64 at a time, and compares each answer with the RIB's.
+    /// Looks up all, 64 at a time, and compares each answer with the RIB's.
     fn check<A: Family>(&mut self, addrs: impl Iterator<Item = A>, what: &str) -> usize {
         let mut together = Vec::with_capacity(TOGETHER);
         let mut out = [NextHopId::NONE; TOGETHER];

@@ -2,7 +2,7 @@
 //! on how busy the machine is.
 //!
 //! The counts are callgrind's, of `fingerpost bench forward` on every 45th route of the shipped tables.
-//! They hold for one compiler; with another the test says what it counted and skips. To accept new
+//! They hold for one compiler; with another the test prints what it counted and skips. To accept new
 //! counts: `FINGERPOST_ACCEPT=1 cargo test -p fingerpost-tests --test instructions`.
 
 use std::fmt::Write as _;

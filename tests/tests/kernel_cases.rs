@@ -1,7 +1,7 @@
 //! A second opinion: what Linux does with the packet cases of `testdata/packets`, as a router set up alike.
 //!
 //! All ports of the cases' topology are veths of one namespace, in which the kernel forwards. A case agrees when
-//! what the kernel sends is what the case says, byte for byte; where it does not, `kernel.toml` has what it sends
+//! what the kernel sends is what the case expects, byte for byte; where it does not, `kernel.toml` has what it sends
 //! instead and why ours is not that, and this test fails when either of them is no longer so.
 //!
 //! Not compared are whether a redirect goes before its packet or behind it, the identification of ICMP errors, which
@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 const FRAMES: &str = env!("CARGO_BIN_EXE_frames");
 
-/// So many that none is to tell one sender of more than five packets.
+/// Senders, so many that none gets more than five errors.
 const ROUTERS: usize = 3;
 
 /// `testdata/packets/kernel.toml`.
@@ -49,7 +49,7 @@ struct Row {
     kind: String,
     #[serde(default)]
     out: Vec<Out>,
-    /// It asks for a neighbor.
+    /// Request for a neighbor.
     #[serde(default)]
     asks: bool,
     /// The case cannot be tried.
@@ -63,7 +63,7 @@ fn table() -> Table {
     toml::from_str(&text).unwrap_or_else(|e| panic!("kernel.toml: {e}"))
 }
 
-/// The kernel as a router of RFC 1812, as far as it can be told to.
+/// The kernel as a router of RFC 1812, as far as it can be configured as one.
 const SETTINGS: [&str; 17] = [
     // First: it sets others.
     "net.ipv4.ip_forward=1",
@@ -96,7 +96,7 @@ type Frame = (u16, Vec<u8>);
 #[derive(Clone, Default)]
 struct Outcome {
     frames: Vec<Frame>,
-    /// A neighbor was asked for.
+    /// Request for a neighbor seen.
     asked: bool,
 }
 
@@ -117,7 +117,7 @@ struct Tried<'a> {
     want: Outcome,
     /// What the kernel does instead.
     instead: Option<Outcome>,
-    /// A group chooses its way.
+    /// A group chooses its path.
     chosen: bool,
 }
 
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
         Self { line, built, listeners }
     }
 
-    /// How neighbors are asked for: how many times, and how long after one another.
+    /// Requests for neighbors: how many times, and how long after one another.
     fn ask(&self, questions: u32, wait_ms: u32) {
         let one = |(family, port): (&str, &str)| {
             let at = format!("net.{family}.neigh.{port}");
@@ -247,7 +247,7 @@ impl<'a> Bench<'a> {
         faults.filter(|fault| !fault.is_empty()).collect()
     }
 
-    /// The same; those that come to a station that does not answer are apart, as they take time.
+    /// Runs them again; those to a host that does not reply are apart, as they take time.
     fn judge_all(&self, cases: &[&Tried<'_>]) -> Vec<String> {
         let silent = |tried: &&Tried<'_>| tried.case.drop.as_deref() == Some("host_unreachable");
         let (silent, rest): (Vec<_>, Vec<_>) = cases.iter().partition(|tried| silent(tried));
@@ -260,7 +260,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// For the kernel's own messages whether they ask for a neighbor: the others say to which groups it belongs, and
+/// Whether the kernel's own messages request a neighbor: the others show to which groups it belongs, and
 /// that it is there.
 fn solicits(frame: &[u8]) -> Option<bool> {
     if frame[0] & 1 == 0 {
@@ -285,7 +285,7 @@ fn masked(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Whether it tells of a shorter way: the kernel does so before it sends the packet on, we do so behind it.
+/// Whether it is an ICMP redirect: the kernel sends it before the packet, we send it behind it.
 fn redirects(frame: &[u8]) -> bool {
     let kind = frame.get(MACS..14);
     kind == Some(&[8, 0]) && (frame.get(23), frame.get(34)) == (Some(&1), Some(&5))
@@ -326,7 +326,7 @@ fn told(built: &Built, want: &Outcome, got: &Outcome) -> String {
     text
 }
 
-/// Whether the kernel counts what it tells the sender, or would: these are dealt out first.
+/// Whether the kernel counts the errors that it sends, or would: these are dealt out first.
 fn limited(tried: &Tried<'_>) -> bool {
     let drop = tried.case.drop.as_deref().unwrap_or_default();
     ["no_route", "unreachable", "prohibit", "martian_destination"].contains(&drop)

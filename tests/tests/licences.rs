@@ -1,7 +1,7 @@
 //! What the program is linked from: licences that may be linked, packages of the public registry in stated versions, and no C to
 //! compile.
 //!
-//! `deny.toml` says the same to cargo-deny, which also knows advisories (`cargo xtask check` runs it where it is
+//! `deny.toml` has the same for cargo-deny, which also knows advisories (`cargo xtask check` runs it where it is
 //! installed); this needs nothing but cargo.
 
 #![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
@@ -29,7 +29,7 @@ fn allowed() -> BTreeSet<String> {
     list.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// What is wrong with where a package comes from, and with the versions that it asks for.
+/// Faults of where a package comes from, and of the versions that it requires.
 fn foreign(package: &Value) -> Vec<String> {
     let name = package["name"].as_str().unwrap();
     let mut wrong = Vec::new();
@@ -48,7 +48,7 @@ fn foreign(package: &Value) -> Vec<String> {
     wrong
 }
 
-/// Whether an SPDX expression can be satisfied; `/` is the old way to write OR.
+/// Whether an SPDX expression can be satisfied; `/` is the old form of OR.
 fn satisfied(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_ascii_whitespace().collect();

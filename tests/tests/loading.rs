@@ -16,7 +16,7 @@ fn tables() -> [PathBuf; 2] {
         .map(|name| root().join("testdata/tables").join(name))
 }
 
-/// What the report says of the load, for people.
+/// Text of the report on the load.
 fn told(how: &str, report: &serde_json::Value) -> String {
     format!(
         "{how}: {} IPv4 and {} IPv6 routes in {:.0} ms, {:.0} routes/s, {} KiB resident",
@@ -65,7 +65,7 @@ fn full_tables_load_from_files() {
     assert!(report["routes_v6"].as_u64() >= Some(160_147), "{report}");
 }
 
-/// In the tests a part of the tables; in a soak all of them (the kernel takes minutes).
+/// Part of the tables that the tests load; in a soak all of them (the kernel takes minutes).
 #[test]
 fn full_tables_load_from_the_kernel() {
     let Some(line) = Line::new(&[]) else { return };

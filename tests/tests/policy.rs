@@ -60,7 +60,7 @@ impl Stage {
         self.pings("10.0.2.2")
     }
 
-    /// Packets that went through the router, by workers or in the driver.
+    /// Packets that went through the router, by workers or in XDP.
     fn forwarded(&self) -> u64 {
         let shown = |name| self.shown(name)["rx_packets"].as_u64().expect("a count");
         shown("r0") + shown("r1")

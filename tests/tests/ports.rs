@@ -5,10 +5,10 @@
 //! core of its own; every packet is numbered, stamped and compared with the oracle. A machine that is busy with other
 //! work takes the router's core away for longer than a ring holds, in spite of the priority that the run is given where
 //! that can be: so of several samples below capacity the best one has to lose nothing, or next to nothing
-//! ([`LOST_OF`]). Order is asked of all of them.
-//! `cargo xtask soak ports` goes on for longer.
+//! ([`LOST_OF`]). Order is required of all of them.
+//! `cargo xtask soak ports` runs for longer.
 //!
-//! Rings are tried between two processes besides, with never more on the way than they hold: there not a single packet
+//! Rings are tested between two processes besides, with never more in flight than they hold: there not a single packet
 //! may be missing.
 
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ use fingerpost_tests::{lab, quick, skip, soak};
 const PATHS: [&str; 4] = ["afxdp", "af_packet", "tap", "ring"];
 /// At half the capacity the best sample may lose one packet of so many: a pause of half a millisecond.
 const LOST_OF: u64 = 1000;
-/// The same of a ring: 1/20.
+/// Share of a ring: 1/20.
 const LOST_OF_RING: u64 = 20;
-/// How often a path is asked again where each sample lost more.
+/// How often a path is measured again where each sample lost more.
 const TRIES: usize = 3;
 /// The least share of the capacity that arrives where more is offered. What a busy machine takes away is in it.
 const FLAT: f64 = 0.5;
@@ -156,10 +156,10 @@ impl Drop for Router {
 }
 
 const FRAME: usize = 60;
-/// Frames on the way at most: half of what a ring has room for.
+/// Frames in flight at most: half of what a ring has room for.
 const WINDOW: u64 = 256;
 
-/// A frame that says its number all over.
+/// A frame that is filled with its number.
 fn frame(number: u64) -> [u8; FRAME] {
     let mut bytes = [0; FRAME];
     for (i, word) in (0..).zip(bytes.chunks_mut(8)) {

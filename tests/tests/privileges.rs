@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// A user and a group that own nothing.
 const NOBODY: &str = "65534";
-/// All that forwarding needs: as setpriv has them, their numbers, and a word of what the message says they are for.
+/// All that forwarding needs: as setpriv has them, their numbers, and a word of the message about their purpose.
 const NEEDED: [(&str, u32, &str); 5] = [
     ("net_admin", 12, "XDP programs on interfaces"),
     ("net_raw", 13, "AF_XDP and packet sockets"),
@@ -306,7 +306,7 @@ fn a_graph_needs_what_its_devices_need() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Who may not look there is not told that there is nothing.
+/// A user who may not look there gets an error, not an empty answer.
 #[test]
 fn what_root_left_is_released_by_root() {
     let Some(line) = line() else { return };

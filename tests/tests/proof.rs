@@ -11,13 +11,13 @@
 //! The short form takes a block in eight of an IPv4 table, but the shipped one whole for lookups. Tables: the
 //! shipped ones, and those of `FINGERPOST_DATA`. `FINGERPOST_ROWS=dxr18,radix` narrows the algorithms, as
 //! a new one wants it. All of them stand on one store and one oracle, and each right answer is worked out
-//! once; at most some 2 GiB of structures are asked at a time. Seeds are fixed and named in the message of
+//! once; at most some 2 GiB of structures are checked at a time. Seeds are fixed and named in the message of
 //! a failure. The record of the last long form is `docs/benchmarks/proof.md`.
 //!
-//! Updates come in steps of 1 to 256. After each of them every row is asked around all that changed and at
+//! Updates come in steps of 1 to 256. After each of them every row is checked around all that changed and at
 //! places drawn at random, and compared with the store's longest match; after each sixteenth also alone and
 //! explained, and the store is compared with the oracle; ten times in all that is done at every edge of
-//! the table. Who answers wrongly is named and leaves, and the others go on.
+//! the table. A row that answers wrongly is named and leaves, and the others continue.
 
 #![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
 
@@ -40,9 +40,9 @@ use fingerpost_lpm::{
 use fingerpost_tests::tables::{self, Route, data};
 
 const SEED: u64 = 0x5eed_0003;
-/// Of structures that are asked in one go.
+/// Most memory of structures that are checked in one go.
 const GROUP_BYTES: usize = 2 << 30;
-/// Questions are worked out, asked of all, and forgotten.
+/// Probes of a pass: they are computed, looked up in all rows, and forgotten.
 const ROUND: usize = 25_000_000;
 
 /// Whether the long form is wanted: `cargo xtask soak` sets it.
@@ -198,7 +198,7 @@ fn every_update<A: Rows>() {
 
 /// Changes of a step.
 const MOST: usize = 256;
-/// Addresses asked after each step besides those around its changes.
+/// Addresses looked up after each step besides those around its changes.
 const SAMPLE: usize = 32;
 /// Steps of which one is looked at closely.
 const CLOSELY: usize = 16;
@@ -212,7 +212,7 @@ fn changes_in_place<A: Addr>(row: &'static Algorithm<A>, routes: &[Route<A>]) ->
     }
 }
 
-/// Takes those that answered wrongly out of the fleet, and tells of them; the others go on.
+/// Takes those that answered wrongly out of the fleet, and reports them; the others continue.
 fn expel<A: Addr>(fleet: &mut Fleet<A>, wrong: Vec<Wrong<A>>, when: &str, all: &mut Vec<String>) {
     for wrong in wrong.into_iter().rev() {
         let row = fleet.members.remove(wrong.member).algorithm;
@@ -362,7 +362,7 @@ fn proof_of_updates_v6() {
     every_update::<u128>();
 }
 
-/// Around each change; alone and told step by step now and then.
+/// Probes around each change; alone and with `explain` now and then.
 fn check<A: Addr>(rig: &Rig<'_, A>, wanted: &[Route<A>], step: usize) {
     let addrs: Vec<A> = wanted.iter().flat_map(|&(prefix, _)| probes(prefix)).collect();
     if step.is_multiple_of(16) {

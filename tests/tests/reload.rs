@@ -36,7 +36,7 @@ fn config(routes: &str, more: &str) -> String {
     )
 }
 
-/// Sends SIGHUP and waits until `line` is said once more.
+/// Sends SIGHUP and waits until `line` is printed once more.
 fn hang_up(router: &Router, line: &str) {
     let times = |said: &[String]| said.iter().filter(|text| text.contains(line)).count();
     let before = times(&router.said());

@@ -60,7 +60,7 @@ fn may_be_unsafe(path: &str) -> bool {
     fast || UNSAFE.iter().any(|at| path == *at || (at.ends_with('/') && path.starts_with(at)))
 }
 
-/// A file says first what it is.
+/// A file opens with what it is.
 fn opening(file: &File) -> Vec<String> {
     if file.text.starts_with("//! ") {
         return Vec::new();
@@ -155,7 +155,7 @@ fn module_name(code: &str) -> Option<&str> {
     if word == "mod" { words.next() } else { None }
 }
 
-/// Each exception from a lint says why.
+/// Each exception from a lint has a reason.
 fn reasons(file: &File) -> Vec<String> {
     let code = source::code(&file.text);
     let mut wrong = Vec::new();
@@ -210,7 +210,7 @@ fn registry(folder: &str, list: &str, members: &[(String, String)]) -> Vec<Strin
     wrong
 }
 
-/// Test data says where it is from and under which licence.
+/// Test data has its origin and its licence beside it.
 fn credits(path: &str, readme: Option<&str>) -> Vec<String> {
     let Some(text) = readme else { return vec![format!("{path}: no README.md")] };
     let text = text.to_lowercase();

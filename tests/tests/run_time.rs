@@ -22,13 +22,13 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs_f64()
 }
 
-/// Times of the lines of `ping -D` that say `what`.
+/// Times of the lines of `ping -D` that contain `what`.
 fn times<'a>(said: &'a str, what: &'a str) -> impl Iterator<Item = f64> + 'a {
     let lines = said.lines().filter(move |line| line.contains(what));
     lines.filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
 }
 
-/// Adds an address to the router while somebody asks for it all the time. In milliseconds after `ip` has returned:
+/// Adds an address to the router while a host sends requests to it all the time. In milliseconds after `ip` has returned:
 /// when the last error came, and when the first answer.
 fn add_address(line: &Line, addr: &str) -> [f64; 2] {
     let more = if addr.contains(':') { " nodad" } else { "" };
@@ -46,7 +46,7 @@ fn add_address(line: &Line, addr: &str) -> [f64; 2] {
     [errors.unwrap_or(f64::NEG_INFINITY), first].map(|time| (time - added) * 1e3)
 }
 
-/// Of the middle one of several addresses of both families. Before that an interface is deleted: what its program held
+/// Time of the middle one of several addresses of both families. Before that an interface is deleted: what its program held
 /// back must not delay what comes later.
 fn addresses_are_answered(words: &str) {
     let Some(line) = Line::new(&["ping", "ethtool"]) else { return };
@@ -170,7 +170,7 @@ fn row<'a>(rows: &'a [Value], name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).expect("it is shown")
 }
 
-/// Frames and bytes count where they came in and where they left, whoever forwarded them.
+/// Frames and bytes count at ingress and egress, whoever forwarded them.
 #[test]
 fn interfaces_count_what_xdp_sent() {
     let Some(line) = Line::new(&["ping", "ethtool"]) else { return };

@@ -1,11 +1,11 @@
-//! Sources by the interface that packets come in by: what `reverse_path` of the configuration lets pass.
+//! Sources by the ingress interface: what uRPF lets pass.
 
 use std::path::PathBuf;
 
 use fingerpost_tests::netns::{Line, Router, conserved, exec, ip, run};
 use serde_json::Value;
 
-/// A configuration that has the sources of what comes in by `r0` checked; it is deleted when this is dropped.
+/// A configuration that checks the sources of packets that arrive on `r0`; it is deleted when this is dropped.
 struct Configuration(PathBuf);
 
 impl Configuration {

@@ -17,9 +17,9 @@ use fingerpost_tests::{root, soak, tables};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const FRAMES: &str = env!("CARGO_BIN_EXE_frames");
-/// Packets in order: by routes of one way, and one of the table.
+/// Packets in order: by routes of one path, and one of the table.
 const FLOWS: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
-/// Of these so many a second.
+/// Rate of these, a second.
 const RATE: u64 = 4_000;
 /// What a process may grow by, in KiB: pages that are touched for the first time.
 const MOST_GROWTH_KIB: u64 = 8 << 10;

@@ -1,6 +1,6 @@
 //! Drivers forward on while the router is away: what is sent arrives, whoever holds the programs.
 //!
-//! The kernel's own forwarding is off unless a test says so: then only programs in drivers can have forwarded.
+//! The kernel's own forwarding is off unless a test has it on: then only XDP programs can have forwarded.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Stdio};
@@ -15,7 +15,7 @@ use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, r
 use fingerpost_tests::{program, skip};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
-/// Packets a second: few enough that a busy machine loses none on the way to the router.
+/// Packets a second: few enough that a busy machine loses none before the router.
 const RATE: u64 = 3_000;
 
 /// A line whose routers keep what they pin. It is released at the end.
@@ -38,7 +38,7 @@ impl Lasting {
         Some(line)
     }
 
-    /// Of the router's folder: the number of its namespace.
+    /// Part of the router's folder: the number of its namespace.
     fn name(&self) -> String {
         let namespace = std::fs::metadata(format!("/run/netns/{}", self.0.router));
         namespace.expect("it was made").ino().to_string()
@@ -121,7 +121,7 @@ struct Traffic<'a> {
 }
 
 impl Traffic<'_> {
-    /// Of all that was sent: how many packets, and how many of them arrived.
+    /// Counts of all that was sent: how many packets, and how many of them arrived.
     fn end(self) -> (u64, u64) {
         let sent = self.sender.wait_with_output().expect("it was started");
         let done = self.receiver.wait_with_output().expect("it was started");

@@ -1,4 +1,4 @@
-//! A sweep of a connected subnet beside hosts that nobody knows yet: 5,000 packets a second to random addresses, and pings to
+//! A sweep of a connected prefix beside hosts that have no neighbor entry yet: 5,000 packets a second to random addresses, and pings to
 //! hosts that are there. The kernel's own forwarding does the same for comparison.
 //!
 //! ```text
@@ -16,7 +16,7 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const RATE: u64 = 5_000;
 /// Hosts that are pinged, each once.
 const HOSTS: usize = 40;
-/// Of these as many must answer.
+/// Hosts of these that must reply.
 const LEAST: usize = 35;
 /// Pings at one time.
 const AT_ONCE: usize = 8;
@@ -32,7 +32,7 @@ const SUBNETS: [Subnet; 2] = [
     Subnet { prefix: "fd02::/64", host: |n| format!("fd02::7700:{}", n + 1) },
 ];
 
-/// How many of these hosts answer a ping beside a sweep of their subnet.
+/// How many of these hosts reply to a ping beside a sweep of their prefix.
 fn answered(line: &Line, subnet: &Subnet, hosts: std::ops::Range<usize>) -> usize {
     let words = format!("{TRANSFER} sweep {} {RATE} 60", subnet.prefix);
     let sweep = command(&line.source, &words).stdout(Stdio::null()).spawn();

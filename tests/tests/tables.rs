@@ -1,4 +1,4 @@
-//! The shipped tables: what is in them, and what the documents say of algorithms on them.
+//! The shipped tables: what is in them, and the documents' numbers of algorithms on them.
 //!
 //! That every algorithm answers rightly on them is shown in `proof.rs`.
 
@@ -41,7 +41,7 @@ fn the_tables_are_small_enough_to_ship() {
     assert!(bytes < 4_000_000, "{bytes} bytes in testdata/tables");
 }
 
-/// What the tour of the library says of an algorithm: bytes a prefix on a shipped table, and whether
+/// Numbers of an algorithm in the tour of the library: bytes a prefix on a shipped table, and whether
 /// it is changed in place.
 fn documented(family: u8) -> Vec<(String, f64, bool)> {
     let tour = fs::read_to_string(fingerpost_tests::root().join("crates/lpm/src/lib.rs")).unwrap();

@@ -27,7 +27,7 @@ struct Size {
     share: usize,
     /// Packets a second.
     rate: u64,
-    /// For so long.
+    /// Duration of each phase.
     seconds: u64,
     /// Times that each event is tried.
     runs: usize,

@@ -25,7 +25,7 @@ const FLOWS: [&str; 4] = ["10.9.0.1", "10.9.0.2", "10.9.1.1", "10.9.1.2"];
 const SESSIONS: [(&str, &str); 2] = [("10.0.2.1", "10.0.2.2"), ("10.0.3.1", "10.0.3.2")];
 /// Traffic of an event.
 const SECONDS: u64 = 3;
-/// For routes to be the kernel's after an event.
+/// Longest time for routes to be the kernel's after an event.
 const LONGEST_SETTLING: Duration = Duration::from_secs(120);
 
 /// One at a time: two would lose packets to each other.
@@ -242,7 +242,7 @@ impl Tour {
         self.router.as_ref().expect("it runs").signal(name);
     }
 
-    /// Waits until the router said so.
+    /// Waits until the router printed so.
     fn said(&self, words: &str) {
         let router = self.router.as_ref().expect("it runs");
         router.wait_for(words, |said| said.iter().any(|line| line.contains(words)));

@@ -71,7 +71,7 @@ fn session(namespace: &str, user: u32, place: &str) -> Child {
         .expect("the tools were found before")
 }
 
-/// What the user is told in a session of these bytes.
+/// Reply that the user gets in a session of these bytes.
 fn told(namespace: &str, user: u32, place: &str, bytes: &[u8]) -> String {
     let mut child = session(namespace, user, place);
     let (mut stdin, bytes) = (child.stdin.take().expect("it is piped"), bytes.to_vec());
@@ -207,7 +207,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A refusal that says nothing of what is in the file.
+/// A refusal that shows nothing of what is in the file.
 fn refused(said: &str, what: &str) {
     assert!(!said.contains(SECRET) && !said.contains("200 Write handler"), "{what}: {said}");
 }

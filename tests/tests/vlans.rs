@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Veths carry tags beside the frame, where drivers' programs leave such frames to the kernel; the hosts here are
-//! told not to, as a wire would have it.
+//! configured not to, as a wire would have it.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ impl Tagged {
         Some(Self(line))
     }
 
-    /// Everybody knows everybody: nothing has to be asked for by way of the kernel.
+    /// Neighbors of all hosts are permanent: none has to be resolved through the kernel.
     fn introduce(&self) {
         let Line { source: s, router: r, destination: d } = &self.0;
         for (near, link, far, peer, addrs) in [
@@ -113,7 +113,7 @@ impl Tagged {
     }
 }
 
-/// What is told of an interface.
+/// Description of an interface.
 fn shown(router: &Router, name: &str) -> Value {
     let rows: Vec<Value> = router.ask("interface show");
     rows.into_iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"))

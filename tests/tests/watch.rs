@@ -21,12 +21,12 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 /// From a source that may send, and the same later.
 const ALLOWED: &str = "10.9.0.1";
 const LATER: &str = "10.9.0.3";
-/// From a source that a filter drops.
+/// Packets from a source that a filter drops.
 const FILTERED: &str = "10.9.0.2";
 const BAD_SOURCE: [u8; 4] = [10, 0, 1, 3];
 /// Packets a second.
 const RATE: u64 = 2_000;
-/// For so long a worker that says nothing is believed to work, and a little more on a busy machine.
+/// Longest time that a worker without a sign of life counts as alive, and a little more on a busy machine.
 const PATIENCE: Duration = Duration::from_millis(2_300);
 
 /// One at a time: two would lose packets to each other.

@@ -1,7 +1,7 @@
-//! What the program in the kernel answers is what the RIB says: before, during and after updates in place.
+//! What the program in the kernel answers is what the RIB has: before, during and after updates in place.
 //!
 //! The shipped tables lie in maps that the program reads. A recorded hour of updates is replayed, then routes
-//! change at random. A short form runs with the other tests; `cargo xtask soak xdp` asks for ten million
+//! change at random. A short form runs with the other tests; `cargo xtask soak xdp` runs ten million
 //! addresses, and makes a million random changes besides the whole hour.
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ const ROUND: usize = 500;
 
 struct Lab {
     control: Control,
-    /// Of the IPv4 table, and of the IPv6 one.
+    /// Routes of the IPv4 table, and of the IPv6 one.
     sources: [SourceId; 2],
     forwarder: Forwarder,
 }
@@ -178,7 +178,7 @@ fn all_kinds<A: Family>(lab: &Lab, count: usize, rng: &mut Rng) -> usize {
     checked + compare(lab, &asked, inside.into_iter())
 }
 
-/// Changes routes while the program is asked for addresses whose routes do not change.
+/// Changes routes while the program looks up addresses whose routes do not change.
 fn churn<A: Family>(lab: &mut Lab, changes: usize, replayed: usize, rng: &mut Rng) -> Churned {
     let mut stream = A::stream();
     stream.truncate(replayed);

@@ -1,7 +1,7 @@
 //! The Debian packages that the tests talk to, and how they get here.
 //!
 //! As root on Debian (or a distribution made from it) what is missing is installed; elsewhere it is
-//! named, and the tests that need it say `skipped: needs ...`. No service is started or left to start with the machine.
+//! named, and the tests that need it print `skipped: needs ...`. No service is started or left to start with the machine.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -58,7 +58,7 @@ const fn need(package: &'static str, program: &'static str, why: &'static str) -
     Need { package, program, why }
 }
 
-/// Installs what is missing where that is possible, says so where it is not.
+/// Installs what is missing where that is possible, names it where it is not.
 pub(crate) fn provide() {
     let missing = missing();
     if missing.is_empty() {
@@ -149,7 +149,7 @@ fn names_debian(os_release: &str) -> bool {
         .any(|value| value.trim_matches('"').split_ascii_whitespace().any(|id| id == "debian"))
 }
 
-/// By the owner of our own process, so that no unsafe call is needed.
+/// User of our own process, as the owner of its folder, so that no unsafe call is needed.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }

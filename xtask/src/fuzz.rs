@@ -5,7 +5,7 @@
 //! AddressSanitizer where a nightly compiler is there; the stable one knows all but the last. Inputs that
 //! reached something new are kept in `target/fuzz/corpus-NAME`, so that the next run starts where this one
 //! ended, beside those of `fuzz/regressions/NAME`. The fuzzer writes how many inputs it ran and how many edges they
-//! reached as it goes on.
+//! reached in the course of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{debian, sanitize, sh};
 
-/// Counts each edge that is taken, and tells the fuzzer where the counts are. One value a flag.
+/// Counts each edge that is taken, and passes the place of the counts to the fuzzer. One value a flag.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Ccodegen-units=1 -Cdebug-assertions";
@@ -112,7 +112,7 @@ fn one(name: &str, seconds: &str) -> Result<()> {
     Ok(())
 }
 
-/// What once broke something, for each row by itself: the first byte's upper seven bits say which, and
+/// Inputs that once broke something, for each row by itself: the first byte's upper seven bits select it, and
 /// any number will do. All rows at once would be slow to begin with.
 fn each_algorithm(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(sh::root().join("fuzz/regressions/lookup"))? {

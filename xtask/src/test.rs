@@ -22,9 +22,9 @@ use crate::vm::{Machine, Program};
 /// How a step is counted.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// As one.
+    /// Counted as one.
     Gate,
-    /// By the tests it runs.
+    /// Counted by the tests it runs.
     Tests,
 }
 
@@ -167,7 +167,7 @@ fn begin(step: &'static Step) -> Begun {
     Begun { step, work }
 }
 
-/// Waits for it; what it said comes all at once, in its place.
+/// Waits for it; its output comes all at once, in its place.
 fn end(begun: Begun, tally: &mut Tally, log: &mut File) -> Result<()> {
     let Begun { step, work } = begun;
     let began = Instant::now();

@@ -20,7 +20,7 @@ use crate::program::Router;
 const BURST: u32 = 1 << 18;
 /// One of so many packets is checked in full.
 const SAMPLE: u32 = 16;
-/// From the last packet sent to the counts being final.
+/// Time from the last packet sent to the counts being final.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Longest time until the router has the tables.
 const LONGEST_START: Duration = Duration::from_secs(120);

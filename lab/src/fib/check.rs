@@ -9,7 +9,7 @@ use super::world::{self, Lane};
 use crate::lookup::check::Questions;
 use crate::table::Table;
 
-/// Prefixes whose edges are asked.
+/// Prefixes whose edges are looked up.
 const EDGES: usize = 50_000;
 
 /// The oracle of a table.
@@ -17,7 +17,7 @@ pub(super) fn oracle<A: Lane>(table: &Table<A>) -> Oracle<A> {
     table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop))).collect()
 }
 
-/// Asks the edges of `prefixes`: how many answers were looked at, and how many were wrong.
+/// Looks up the edges of `prefixes`; returns the number of answers, and of wrong ones.
 pub(super) fn edges<A: Lane>(
     forwarding: &Forwarding,
     prefixes: &[(Prefix<A>, u32)],

@@ -23,7 +23,7 @@ struct Round {
     /// RIB, FIB and next hops by their own account, and what the process grew by.
     bytes: u64,
     grown: u64,
-    /// Answers asked and wrong: with the table, and without it.
+    /// Answers compared and wrong: with the table, and without it.
     full: (u64, u64),
     empty: (u64, u64),
     algorithms: String,
@@ -199,7 +199,7 @@ fn bytes(world: &World) -> u64 {
     (control.rib_v4().bytes() + control.rib_v6().bytes() + fib + hops) as u64
 }
 
-/// Bytes of the process that lie in memory and belong to no file; 0 where the system does not tell.
+/// Bytes of the process that lie in memory and belong to no file; 0 where the system does not report it.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

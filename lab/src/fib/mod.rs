@@ -6,7 +6,7 @@
 //! not all right is marked.
 //!
 //! `load` is the full table from its first event until a reader sees it, on one core; `withdraw-all` the
-//! way back; `bytes-per-route` what RIB, FIB and next hops hold then. `stream-replay` is a recorded
+//! return; `bytes-per-route` what RIB, FIB and next hops hold then. `stream-replay` is a recorded
 //! stream through RIB and FIB. `change-to-visible` is one route until a reader on the other core sees
 //! it, `nexthop-loss` a next hop with 400,000 routes behind it, `lookups-during-updates` what is left of
 //! the rate of lookups while the other core replays. All times are of the wall.
@@ -32,7 +32,7 @@ pub use outside::{Peer, find, peers};
 
 /// What to measure.
 pub struct FibOptions {
-    /// On which routes.
+    /// Route tables.
     pub tables: Tables,
     /// A recorded stream; random routes withdrawn and announced where there is none.
     pub recorded: Option<Recorded>,
@@ -42,7 +42,7 @@ pub struct FibOptions {
     pub seconds: f64,
     /// Samples of each run.
     pub samples: usize,
-    /// Of all that is drawn.
+    /// Seed of all that is drawn.
     pub seed: u64,
 }
 

@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
         Ok(done as u64)
     }
 
-    /// Goes on to the end of the updates, and asks the edges of all prefixes that they name: how many
+    /// Applies the rest of the updates, and looks up the edges of all prefixes that they name: how many
     /// answers were looked at, and how many were wrong.
     fn end(&mut self, tables: &Tables) -> Result<(u64, u64)> {
         while self.at > 0 {

@@ -27,7 +27,7 @@ fn options(hops: u32) -> FibOptions {
     }
 }
 
-/// What a test needs of the machine, and has not: said once, as every test says it.
+/// A requirement of a test that the machine does not meet, printed once as every test prints it.
 fn skipped(note: &str) -> bool {
     let missing = note.starts_with("needs ");
     if missing {

@@ -31,13 +31,13 @@ const BEHIND: usize = 400_000;
 
 /// What a reader is to see.
 struct Sight<A> {
-    /// At every one of these addresses.
+    /// Addresses, at each of which the change must be seen.
     addrs: Vec<A>,
     mac: Option<Mac>,
     flows: Flows,
 }
 
-/// By which flows it is seen.
+/// Flows that show the change.
 #[derive(Clone, Copy)]
 enum Flows {
     /// All are alike.
@@ -294,7 +294,7 @@ fn keep(run: &mut Run, times: Vec<f64>) {
 }
 
 /// `nexthop-loss` and `nexthop-loss-link`: many routes, one next hop that the interior protocol leads to
-/// another way, or one of whose two links goes down.
+/// another path, or one of whose two links goes down.
 pub(super) fn loss<A: Lane>(
     table: &Table<A>,
     options: &FibOptions,
@@ -417,6 +417,7 @@ fn losses<A: Lane>(table: &Table<A>, options: &FibOptions, how: How, run: &mut R
     let asked = addrs.len() as u64 * 2 * (rounds + 1);
     run.set_answers(asked, wrong + never);
     run.set_samples(times);
-    run.note = format!("{count} routes behind it; all asked once one of each next hop had moved");
+    run.note =
+        format!("{count} routes behind it; all looked up once one of each next hop had moved");
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! that leads to each next hop, and a table of routes whose next hops are found by it.
 //!
 //! Every next hop of the table is an address of its own that the interior routes reach over a neighbor of
-//! its own, so that the link address in the adjacency of an answer says which next hop it was: what a
+//! its own, so that the link address in the adjacency of an answer identifies the next hop: what a
 //! packet does is compared, not a number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,11 +28,11 @@ const MAX_HOPS: u32 = 60_000;
 pub(super) const NEAR: u32 = 10;
 pub(super) const FAR: u32 = 20;
 
-/// Distances as daemons have them: what the exterior protocol says, and the interior one.
+/// Distances as daemons have them: that of the exterior protocol, and that of the interior one.
 const EXTERIOR: u8 = 20;
 const INTERIOR: u8 = 110;
 
-/// A family as the control side is told of it and as readers ask it.
+/// A family as the control side receives it and as readers look it up.
 pub(super) trait Lane: Family {
     fn any(prefix: Prefix<Self>) -> AnyPrefix;
     fn table(forwarding: &Forwarding) -> &dyn Lookup<Self>;
@@ -66,7 +66,7 @@ fn neighbor(family: u8, number: u32) -> IpAddr {
     neighbor_on(family, number % LINKS, number)
 }
 
-/// The address of a neighbor in the subnet of a link, from 0.
+/// The address of a neighbor in the prefix of a link, from 0.
 pub(super) fn neighbor_on(family: u8, subnet: u32, number: u32) -> IpAddr {
     if family == 4 {
         Ipv4Addr::from_bits((0xac10 + subnet) << 16 | number).into()
@@ -76,7 +76,7 @@ pub(super) fn neighbor_on(family: u8, subnet: u32, number: u32) -> IpAddr {
     }
 }
 
-/// Ours on a link, and the length of the subnet.
+/// The router's address on a link, and the length of its prefix.
 pub(super) fn own(family: u8, subnet: u32) -> (IpAddr, u8) {
     if family == 4 {
         (Ipv4Addr::from_bits((0xac10 + subnet) << 16 | 0xff01).into(), 16)

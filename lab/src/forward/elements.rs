@@ -5,7 +5,7 @@
 //! path that is not timed: their sum is to agree with it within some 15 %. `element:receive` and
 //! `element:send` are the ports' part, the generator and the sinks; `element:round` is what is left of
 //! the thread's own time: the worker between them, with its looks at the clock. The processor's clock
-//! goes on while other programs have the core: where the parts come to more than the thread's own time,
+//! continues while other programs have the core: where the parts come to more than the thread's own time,
 //! all are cut down alike.
 
 use std::time::Instant;
@@ -22,7 +22,7 @@ pub(super) struct Elements {
     family: u8,
     stream: String,
     names: Vec<String>,
-    /// Of each name, in ns a packet.
+    /// Time of each element by name, in ns a packet.
     samples: Vec<Vec<f64>>,
     /// Turns so far; the first is thrown away, as everybody's.
     turns: usize,
@@ -32,7 +32,7 @@ pub(super) struct Elements {
 const ROUND: &str = "element:round";
 
 impl Elements {
-    /// Of a path whose packets are of this family and stream.
+    /// Times of a path whose packets are of this family and stream.
     pub(super) fn new(path: &Path, stream: &str) -> Self {
         let nodes = path.plan.nodes().iter().map(|node| format!("element:{}", node.name));
         let others = ["element:receive", "element:send", ROUND].map(str::to_owned);
@@ -88,7 +88,7 @@ impl Elements {
     }
 }
 
-/// Of the nodes by number, then of the ports.
+/// Times of the elements by number, then of the ports.
 fn ticks(path: &Path) -> Vec<u64> {
     let nodes = path.worker.graph().counters();
     let ports = [&path.counters.receive_ticks, &path.counters.send_ticks];

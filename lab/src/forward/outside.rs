@@ -21,7 +21,7 @@ const _: () = assert!(HEAD_BYTES == HEADER_BYTES);
 pub(super) struct Outside<A: Addr>(Peer<A>);
 
 impl<A: Addr> Outside<A> {
-    /// Starts it, hands it the frames and looks at what becomes of each; the run says who it is, or why
+    /// Starts it, hands it the frames and checks the result of each; the run names the program, or why
     /// there is none.
     pub(super) fn start(
         row: &Row,
@@ -74,7 +74,7 @@ impl<A: Addr> Outside<A> {
         self.0.forward(plan.sample).map(|turn| each(turn, plan))
     }
 
-    /// The same of its generator alone.
+    /// Time of its generator alone.
     pub(super) fn generate(&mut self, plan: Plan) -> Result<f64> {
         self.0.generate(plan.sample).map(|turn| each(turn, plan))
     }
@@ -86,7 +86,7 @@ fn each(turn: Turn, plan: Plan) -> f64 {
     time.as_nanos() as f64 / turn.count as f64
 }
 
-/// Of all next hops of the world, from 0, which is none.
+/// Link addresses of all next hops of the world, from 0, which is none.
 fn leaves(family: u8, nexthops: u32) -> Vec<Leave> {
     let leave = |hop| {
         let mut macs = [0; 12];

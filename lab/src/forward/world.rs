@@ -1,6 +1,6 @@
 //! A router to measure: one port in, two out, every next hop of the table a neighbor of its own, half
-//! of them on each way out. Built through the control side, as the daemon does it; what it must do is
-//! said here once more, from the numbers alone, for the check.
+//! of them on each egress. Built through the control side, as the daemon does it; what it must do is
+//! written here once more, from the numbers alone, for the check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use fingerpost_route::{
 
 use crate::table::{Table, Tables};
 
-/// Kernel indices that the links would have: in, and two ways out.
+/// Kernel indices that the links would have: ingress, and two of egress.
 pub(crate) const LINKS: [u32; 3] = [2, 3, 4];
 
 /// TTL or hop limit of the packets that are sent in.
@@ -55,7 +55,7 @@ pub(crate) fn hop_addr(family: u8, hop: u32) -> IpAddr {
     }
 }
 
-/// The way to it.
+/// The path to it.
 pub(crate) fn path(family: u8, hop: u32) -> Path {
     Path { gateway: Some(hop_addr(family, hop)), link: Some(hop_link(hop)), weight: 1 }
 }
@@ -68,7 +68,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// In the order of [`LINKS`].
+    /// Port numbers in the order of [`LINKS`].
     pub(crate) fn all(self) -> [u16; 3] {
         let [a, b] = self.out;
         [self.input, a, b]
@@ -141,7 +141,7 @@ fn fill<A: Addr>(
     }
 }
 
-/// The beginning of a UDP packet to `dst`, come in by the port in.
+/// The beginning of a UDP packet to `dst`, received on the ingress port.
 pub(crate) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
     let mut frame = [0; HEADER_BYTES];
     let room = "a header has 64 bytes";
@@ -193,7 +193,7 @@ pub(crate) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
     link && ip
 }
 
-/// By which of the two ways out a hop leaves.
+/// Index of the egress of a hop.
 pub(crate) fn egress_of(hop: u32) -> usize {
     (hop & 1) as usize
 }

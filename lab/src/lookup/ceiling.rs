@@ -44,11 +44,11 @@ pub struct Words {
     count: usize,
 }
 
-/// Keys whose lines are asked for before the first is read.
+/// Keys whose lines are prefetched before the first is read.
 const GROUP: usize = 32;
 
 impl Words {
-    /// As many as fit in so many bytes, at least one.
+    /// A table of as many entries as fit in so many bytes, at least one.
     #[allow(clippy::cast_possible_truncation, reason = "any 32 of the bits will do")]
     pub fn new(bytes: u64, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -64,7 +64,7 @@ impl Words {
         View(&self.region.u32s()[..self.count])
     }
 
-    /// Does it for each key, in one of the three ways.
+    /// Loads for each key, by one of the three methods.
     pub fn run<A: Addr>(&self, loads: Loads, mode: Mode, keys: &[A], out: &mut [NextHopId]) {
         self.view().run(loads, mode, keys, out);
     }

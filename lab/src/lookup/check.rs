@@ -8,14 +8,14 @@ use crate::document::Mode;
 /// Addresses with the answers that the oracle gives.
 #[derive(Clone, Debug)]
 pub struct Questions<A: Addr> {
-    /// What to ask.
+    /// Keys to look up.
     pub addrs: Vec<A>,
     /// What must come out.
     pub answers: Vec<NextHopId>,
 }
 
 impl<A: Addr> Questions<A> {
-    /// Asks the oracle.
+    /// Computes the expected answers by the oracle.
     pub fn new(addrs: Vec<A>, oracle: &Oracle<A>) -> Self {
         let answers = addrs.iter().map(|&addr| oracle.lookup(addr)).collect();
         Self { addrs, answers }
@@ -32,7 +32,7 @@ impl<A: Addr> Questions<A> {
         Self::new(ends.collect(), oracle)
     }
 
-    /// How many of its answers are wrong, asked in that mode.
+    /// Number of wrong answers, in that mode.
     pub fn wrong(&self, lookup: &dyn Lookup<A>, mode: Mode, batch: usize) -> u64 {
         let mut out = vec![NextHopId::NONE; batch];
         let mut wrong = 0;

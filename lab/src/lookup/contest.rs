@@ -18,7 +18,7 @@ const TURN: usize = 1 << 14;
 /// time, and two that shared a cache line would wait for each other.
 const APART: usize = 32;
 
-/// What is asked.
+/// Keys of a contest.
 #[derive(Clone)]
 pub(super) enum Subject<A: Addr> {
     /// An algorithm's reader.
@@ -35,14 +35,14 @@ pub(super) struct Contestant<A: Addr> {
     keys: Arc<Vec<A>>,
     at: usize,
     out: Vec<NextHopId>,
-    /// Keys asked at once.
+    /// Keys of a batch.
     step: usize,
-    /// Of all answers, so that none is left out.
+    /// Sum of all answers, so that none is left out.
     sum: u64,
 }
 
 impl<A: Addr> Contestant<A> {
-    /// Asks `keys` in order, `batch` at a time, over and over.
+    /// Looks up `keys` in order, `batch` at a time, over and over.
     pub(super) fn new(subject: Subject<A>, mode: Mode, keys: &Arc<Vec<A>>, batch: usize) -> Self {
         // A chain goes on from batch to batch; a longer one is cut less often.
         let step = if mode == Mode::Dependent { TURN } else { batch };
@@ -50,7 +50,7 @@ impl<A: Addr> Contestant<A> {
         Self { subject, mode, keys: Arc::clone(keys), at: 0, out, step, sum: 0 }
     }
 
-    /// The same `part` of `parts` further in the keys.
+    /// A copy that starts `part` of `parts` further in the keys.
     fn further(mut self, part: usize, parts: usize) -> Self {
         self.at = self.keys.len() / parts * part;
         self
@@ -83,12 +83,12 @@ pub(super) struct Team<A: Addr> {
     scales: Vec<Scale>,
 }
 
-/// What one sample of a team tells beside its rate.
+/// Numbers of one sample of a team beside its rate.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     /// The rates of all together by those of each alone, by the clocks of the threads.
     efficiency: f64,
-    /// The same by the clock of the wall.
+    /// Efficiency by the clock of the wall.
     wall: f64,
     /// The least part of its core that a thread had.
     had: f64,
@@ -152,7 +152,7 @@ impl<A: Addr> Team<A> {
                 })
             });
             let threads: Vec<_> = started.collect();
-            threads.into_iter().map(|thread| thread.join().expect("lookups go on")).collect()
+            threads.into_iter().map(|thread| thread.join().expect("lookups do not panic")).collect()
         });
         let sum = |rate: &dyn Fn(&(Took, Took)) -> f64| took.iter().map(rate).sum::<f64>();
         let together = sum(&|took| took.1.rate());

@@ -20,7 +20,7 @@ use crate::peer::Row;
 use crate::progress::Progress;
 use crate::table::Table;
 
-/// Prefixes whose edges are asked.
+/// Prefixes whose edges are looked up.
 const EDGES: usize = 250_000;
 
 /// An algorithm's reader of the table, or why there is none.
@@ -37,11 +37,11 @@ enum Runner<A: Family> {
     Alone(Contestant<A>),
     Team(Team<A>),
     Peer(Shared<A>, Mode),
-    /// Nobody: the note says why.
+    /// No contestant: the note has the reason.
     None,
 }
 
-/// One table with all that is asked of it.
+/// One table with all that is looked up in it.
 pub(super) struct Contest<'a, A: Family> {
     table: &'a Table<A>,
     options: &'a LookupOptions,
@@ -60,7 +60,7 @@ impl<'a, A: Family> Contest<'a, A> {
         options: &'a LookupOptions,
         progress: &mut dyn Progress,
     ) -> Self {
-        progress.tell(&format!("IPv{}: asking the oracle", A::FAMILY));
+        progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
         let pairs = || table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
         let oracle: Oracle<A> = pairs().collect();
         let edges = Questions::edges(&table.routes, EDGES, &oracle);
@@ -202,7 +202,7 @@ impl<'a, A: Family> Contest<'a, A> {
     }
 }
 
-/// The same run by several threads, for each number that is asked for.
+/// Runs by several threads, for each number that is wanted.
 fn teams<A: Family>(
     run: &Run,
     subject: &Subject<A>,
@@ -288,7 +288,7 @@ pub(super) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(step)
 }
 
-/// Sets each result beside the better of the ways to do two loads a key in as many bytes.
+/// Sets each result beside the better of the methods to do two loads a key in as many bytes.
 pub(super) fn shares(runs: &mut [Run]) {
     let mut best: HashMap<u64, f64> = HashMap::new();
     let two = |run: &&Run| run.kind == Kind::Ceiling && run.name == "two-loads" && run.threads == 1;
@@ -305,7 +305,7 @@ pub(super) fn shares(runs: &mut [Run]) {
 }
 
 /// Sets the efficiency of each result beside that of so many threads with a load a key in as many
-/// bytes, by the better of the ways to do it: what the machine loses whatever is looked up.
+/// bytes, by the better of the methods to do it: what the machine loses whatever is looked up.
 pub(super) fn machine_efficiencies(runs: &mut [Run]) {
     let mut best: HashMap<(u64, usize), (f64, f64)> = HashMap::new();
     for run in runs.iter().filter(|run| run.kind == Kind::Ceiling && run.name == "one-load") {

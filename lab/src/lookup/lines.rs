@@ -1,4 +1,4 @@
-//! How much memory a lookup touches: the distinct cache lines that `explain` tells of.
+//! How much memory a lookup touches: the distinct cache lines that `explain` reports.
 
 use std::collections::HashSet;
 

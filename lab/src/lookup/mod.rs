@@ -1,7 +1,7 @@
 //! `bench lookup`: how many lookups a second, of every algorithm alike.
 //!
 //! Keys are made before ([`Stream`]) and read in order; answers are written to a short buffer and
-//! summed. Every run is asked all its keys and the edges of the prefixes first, and compared with the
+//! summed. Every run looks up all its keys and the edges of the prefixes first, and is compared with the
 //! oracle. Then all runs of a stream take turns ([`crate::measure`]) on one core, by the clock of their
 //! thread; programs of others ([`crate::peer`]) among them.
 //!
@@ -36,7 +36,7 @@ use crate::table::{Table, Tables};
 
 /// What to measure.
 pub struct LookupOptions {
-    /// On which routes.
+    /// Route tables.
     pub tables: Tables,
     /// Names of algorithms; none means all. One that a family lacks is not in its runs.
     pub algorithms: Vec<String>,
@@ -52,7 +52,7 @@ pub struct LookupOptions {
     pub seconds: f64,
     /// Samples of each run.
     pub samples: usize,
-    /// Of all that is drawn.
+    /// Seed of all that is drawn.
     pub seed: u64,
     /// Whether to measure what the machine could do.
     pub ceilings: bool,

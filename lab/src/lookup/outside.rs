@@ -25,7 +25,7 @@ pub(super) struct Outside<A: Family> {
 }
 
 impl<A: Family> Outside<A> {
-    /// Starts it and asks the edges.
+    /// Starts it and looks up the edges.
     pub(super) fn start(
         row: &'static Row,
         table: &Table<A>,
@@ -96,7 +96,7 @@ impl<A: Family> Outside<A> {
     }
 }
 
-/// How many were asked, and how many answers were wrong.
+/// Number of answers, and of wrong ones.
 fn ask<A: Family>(peer: &mut Peer<A>, questions: &Questions<A>) -> Result<(u64, u64)> {
     if questions.addrs.is_empty() {
         return Ok((0, 0));

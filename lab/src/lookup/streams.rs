@@ -13,15 +13,15 @@ pub enum Stream {
     Uniform,
     /// A random host in a random announced prefix.
     Prefix,
-    /// Uniform; blocks of 16 addresses are each asked 8 times (DXR's REP).
+    /// Uniform; blocks of 16 addresses are each looked up 8 times (DXR's REP).
     Repeat,
     /// Upwards through the space, in stretches without a gap.
     Ascending,
-    /// As `prefix`, but the n-th prefix (of a random order) comes 1/n times as often.
+    /// Drawn as `prefix`, but the n-th prefix (of a random order) comes 1/n times as often.
     Zipf,
     /// Uniform, each waiting for the answer before it (DXR's SEQ).
     Sequential,
-    /// As `prefix`, each waiting for the answer before it.
+    /// Drawn as `prefix`, each waiting for the answer before it.
     SequentialPrefix,
     /// The addresses of a file, over and over.
     Trace,

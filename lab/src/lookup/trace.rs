@@ -84,7 +84,7 @@ impl Trace {
     }
 }
 
-/// Of an IP packet.
+/// Destination of an IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),

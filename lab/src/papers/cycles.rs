@@ -21,12 +21,12 @@ use crate::lookup::check::Questions;
 use crate::plot::{Panel, boxes, curves};
 use crate::table::Table;
 
-/// Of the slides and, for comparison, the BSD trie and our own.
+/// Algorithms of the slides and, for comparison, the BSD trie and our own.
 const NAMES: [&str; 8] =
     ["tree_bitmap64", "sail", "dxr16", "dxr18", "poptrie16", "poptrie18", "bc18", "bc18_small"];
 /// Those whose boxes are drawn.
 const DRAWN: [&str; 3] = ["dxr18", "poptrie18", "bc18"];
-/// Keys that one asks before the next has its turn: enough that its own lines are in the caches for most.
+/// Keys that one looks up before the next has its turn: enough that its own lines are in the caches for most.
 const TURN: usize = 1 << 18;
 /// A lookup that took more was interrupted.
 const MOST: u32 = 10_000;
@@ -159,7 +159,7 @@ fn sorted(cycles: &[u32]) -> Vec<u32> {
     sorted
 }
 
-/// Of sorted numbers, of which there may be none.
+/// Percentile of sorted numbers, of which there may be none.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -209,7 +209,7 @@ fn by_depth(paper: &mut Paper<'_>, name: &str, timed: &[Timed], depths: &[u8]) {
         })
         .collect();
     paper.say(&format!(
-        "By the depth of the last node that a binary trie of all prefixes has on the way to the key. Deeper \
+        "By the depth of the last node that a binary trie of all prefixes has towards the key. Deeper \
          than 18 and 24\nare {:.1} % and {:.1} % of these keys; there {} (WIDE). Medians, of depths with at \
          least {FEW} keys:",
         share(18) * 100.0,
@@ -252,7 +252,7 @@ fn by_depth(paper: &mut Paper<'_>, name: &str, timed: &[Timed], depths: &[u8]) {
 struct Depth<'a, A: Addr>(&'a [Prefix<A>]);
 
 impl<'a, A: Addr> Depth<'a, A> {
-    /// Of prefixes by address, then length.
+    /// Depths of prefixes by address, then length.
     fn new(prefixes: &'a [Prefix<A>]) -> Self {
         Self(prefixes)
     }

@@ -1,4 +1,4 @@
-//! DXR's tables of 2014: SEQ, RND and REP, what its `stat` handler says, and the lengths of chunks.
+//! DXR's tables of 2014: SEQ, RND and REP, what its `stat` handler prints, and the lengths of chunks.
 
 use anyhow::Result;
 use fingerpost_lpm::intervals::sweep;
@@ -67,7 +67,7 @@ fn tests(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     Ok(())
 }
 
-/// D20R says what it holds; linx is another view of the same internet.
+/// D20R's own count of what it holds; linx is another view of the same internet.
 fn stat(paper: &mut Paper<'_>, of: &Table<u32>) {
     paper.say(&format!(
         "### DXR: what D20R holds ({})\n\nThere: linx, 513,644 prefixes with the default route. \"Physical\" \

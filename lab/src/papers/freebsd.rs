@@ -24,7 +24,7 @@ use crate::table::{Table, Tables};
 const NAMES: [&str; 2] = ["run_lps_rnd", "run_lps_seq"];
 /// Keys between two looks at the clock.
 const TURN: usize = 1 << 14;
-/// Prefixes whose edges are asked.
+/// Prefixes whose edges are looked up.
 const EDGES: usize = 50_000;
 
 /// The section of one table.
@@ -97,7 +97,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     alone(paper, &name, host, of)
 }
 
-/// Without the framework's part.
+/// Time without the framework's part.
 fn alone(paper: &mut Paper<'_>, name: &str, host: Table<u32>, of: &Table<u32>) -> Result<()> {
     let names: Vec<_> = published::FREEBSD.iter().map(|row| row.1).collect();
     let streams = [Stream::Uniform, Stream::Sequential];
@@ -168,7 +168,7 @@ impl Measured for Lps<'_> {
     }
 }
 
-/// Both tests of all algorithms, in turns; each first asked its keys and edges, and its sum compared.
+/// Both tests of all algorithms, in turns; each first looks up its keys and edges, and its sum is compared.
 fn run_lps(paper: &mut Paper<'_>, name: &str, of: &Table<u32>) -> Vec<Run> {
     let options = paper.options;
     paper.progress.tell(&format!("{name}: run_lps"));

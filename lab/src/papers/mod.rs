@@ -44,11 +44,11 @@ pub struct PapersOptions {
     pub seconds: f64,
     /// Samples of each run.
     pub samples: usize,
-    /// Of all that is drawn.
+    /// Seed of all that is drawn.
     pub seed: u64,
     /// Addresses of a stream.
     pub keys: usize,
-    /// Of [`SECTIONS`], by name; all where none is named.
+    /// Names of [`SECTIONS`]; all where none is named.
     pub sections: Vec<String>,
 }
 
@@ -94,8 +94,8 @@ pub fn papers(options: &PapersOptions, progress: &mut dyn Progress) -> Result<Pa
     let mut paper =
         Paper { options, progress, runs: Vec::new(), files: Vec::new(), text: String::new() };
     paper.say(&format!(
-        "# Papers\n\nMade by `fingerpost bench papers`: the published figures (\"there\") beside ours. Millions of \
-         lookups a second, one thread,\nunless a table says otherwise; medians of {} samples of {:.2} s, runs in \
+        "# Papers\n\nMade by `fingerpost-lab bench papers`: the published figures (\"there\") beside ours. Millions of \
+         lookups a second, one thread,\nunless a table has another unit; medians of {} samples of {:.2} s, runs in \
          turns, thread CPU time, {} keys (IPv6 half as\nmany) read in order. Every answer was compared with the \
          oracle first. Machines and tables differ from those of the\npapers: compare the order and the \
          ratios.\n\nOurs: {}, {} cores, {} KiB second and {} KiB third cache, {}, commit {}.",
@@ -136,7 +136,7 @@ pub fn recorded(folder: &Path) -> Result<Option<Recorded>> {
     files(folder, is_it)?.first().map(|file| Recorded::load(file)).transpose()
 }
 
-/// Of each family, in order of the files.
+/// Tables of each family, in order of the files.
 type Loaded = (Vec<Table<u32>>, Vec<Table<u128>>);
 
 fn load(folder: &Path) -> Result<Loaded> {
@@ -257,7 +257,7 @@ fn store<A: Addr>(table: &Table<A>) -> RouteStore<A> {
     pairs(table).collect()
 }
 
-/// What an algorithm says of itself; nothing where it cannot hold the table.
+/// Statistics that an algorithm reports of itself; nothing where it cannot hold the table.
 fn stats<A: Family>(table: &Table<A>, name: &str) -> Vec<(&'static str, u64)> {
     let mut found = Vec::new();
     for row in A::named(&[name.to_owned()]) {

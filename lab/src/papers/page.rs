@@ -26,7 +26,7 @@ pub(super) fn rate(number: Option<f64>) -> String {
     figure(number, 1)
 }
 
-/// With commas, as tables of the papers have it.
+/// A number with commas, as tables of the papers have it.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -52,12 +52,12 @@ pub(super) fn short(file: &str) -> &str {
     if rest.is_empty() { &name[..end] } else { name }
 }
 
-/// Of the run of that algorithm and stream, if its answers were right.
+/// Median of the run of that algorithm and stream, if its answers were right.
 pub(super) fn median(runs: &[Run], name: &str, stream: &str) -> Option<f64> {
     find(runs, name, stream)?.median
 }
 
-/// The same run itself.
+/// The run of that algorithm and stream itself.
 pub(super) fn find<'a>(runs: &'a [Run], name: &str, stream: &str) -> Option<&'a Run> {
     runs.iter().find(|run| {
         run.name == name

@@ -161,7 +161,7 @@ fn trace(paper: &mut Paper<'_>, name: &str, of: &Table<u32>, names: &[&str]) -> 
     Ok(())
 }
 
-/// Of a table of IPv6: every algorithm.
+/// Section of a table of IPv6: every algorithm.
 pub(super) fn ipv6(paper: &mut Paper<'_>, of: &Table<u128>) -> Result<()> {
     let name = short(&of.file).to_owned();
     let names: Vec<&str> = fingerpost_lpm::v6().map(|row| row.name).collect();

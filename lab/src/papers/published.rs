@@ -10,7 +10,7 @@ pub(super) struct Dxr {
     pub(super) name: &'static str,
     /// Which of our rows is the same scheme.
     pub(super) ours: &'static str,
-    /// By test, then machine.
+    /// Figures by test, then machine.
     pub(super) rates: [[f64; 4]; 3],
 }
 
@@ -66,7 +66,7 @@ pub(super) static CHUNKS: [[f64; 9]; 7] = [
     [0.97907, 0.01073, 0.01004, 0.00013, 0.00001, 0.0, 0.0, 0.0, 0.0],
 ];
 
-/// What D20R says of linx (its `stat` handler, same page), by the names of our statistics.
+/// Statistics of linx that D20R prints (its `stat` handler, same page), by the names of ours.
 pub(super) static STAT: &[(&str, u64)] = &[
     ("prefixes", 513_644),
     ("physical_short_chunks", 40_247),
@@ -99,7 +99,7 @@ pub(super) struct Form {
     pub(super) nodes: u64,
     /// Leaves.
     pub(super) leaves: u64,
-    /// Of memory.
+    /// Memory, in MiB.
     pub(super) mib: f64,
     /// Millions of lookups a second.
     pub(super) rate: f64,
@@ -129,7 +129,7 @@ pub(super) static FORMS: &[Form] = &[
 ];
 
 /// Same source: name there, ours, MiB, and millions of lookups a second on the table, on SYN1 (764,847
-/// routes) and on SYN2 (885,645), where they say it. D18R was changed for the last two; SAIL could not hold
+/// routes) and on SYN2 (885,645), where they have it. D18R was changed for the last two; SAIL could not hold
 /// the last.
 pub(super) static COMPARED: &[(&str, &str, f64, [Option<f64>; 3])] = &[
     ("Radix", "radix", 30.48, [Some(8.82), None, None]),

@@ -1,8 +1,8 @@
-//! The engines that we compare with, as rows, and how one is found.
+//! The baselines that we compare with, as rows, and how one is found.
 //!
 //! Each is a program of its own in its own language under `lab/peers/`, which `cargo xtask peers`
 //! builds into `target/peers`; nothing of them is linked here. A [`Peer`] is one of them at work, fed
-//! over its pipes as `lab/peers/README.md` says. Only one works at a time, and only when told, so
+//! over its pipes as in `lab/peers/README.md`. Only one works at a time, and only on request, so
 //! turns of peers and of our own algorithms can alternate within one run.
 
 mod process;
@@ -23,11 +23,11 @@ pub struct Program {
     pub name: &'static str,
     /// Command line, its words relative to the folder where they name files in it.
     command: &'static [&'static str],
-    /// Variables that it is started with, by which allocators are told to use huge pages.
+    /// Environment variables that it is started with, which make allocators use huge pages.
     env: &'static [(&'static str, &'static str)],
 }
 
-/// `malloc` of the C library asks for huge pages. Its alternative, reserved pages, needs a privilege.
+/// Variable that makes `malloc` of the C library use huge pages. Its alternative, reserved pages, needs a privilege.
 const HUGE_MALLOC: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 static DPDK: Program = Program { name: "dpdk", command: &["peer"], env: &[] };
@@ -36,7 +36,7 @@ static CRATES: Program = Program { name: "crates", command: &["peer"], env: &[HU
 static PYTHON: Program =
     Program { name: "python", command: &["venv/bin/python", "peer.py"], env: &[HUGE_MALLOC] };
 
-/// Registry row, plain data: an engine of a program, for one family.
+/// Registry row, plain data: a baseline of a program, for one family.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     /// What options and documents call it.
@@ -83,7 +83,7 @@ static ROWS: &[Row] = &[
     row("py-radix", 6, &PYTHON, "py-radix"),
 ];
 
-/// Routers in one loop, for `bench forward`. rte_lpm's table is filled at once, since its own way takes
+/// Routers in one loop, for `bench forward`. rte_lpm's table is filled at once, since its own method takes
 /// minutes: the same table and the same lookups.
 static LOOPS: &[Row] = &[
     row("dpdk-loop", 4, &DPDK, "rte_lpm_filled"),

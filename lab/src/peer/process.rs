@@ -2,7 +2,7 @@
 //!
 //! Waiting for an answer blocks in the system, on the pipe and a limit: nothing of ours runs beside a
 //! peer that works. A peer that exceeds its limit, dies or answers with something else is ended, and
-//! the error says so with the last line that it wrote to standard error. Whatever becomes of a [`Peer`],
+//! the error contains the last line that it wrote to standard error. Whatever becomes of a [`Peer`],
 //! its program is ended and reaped when it is dropped; and it ends by itself when we are gone.
 
 mod router;
@@ -28,10 +28,10 @@ use crate::table::Table;
 
 pub use router::{Chosen, Forwarded, HEAD_BYTES, Leave};
 
-/// How long a peer may take to read and build its table, unless it is told otherwise.
+/// Longest time that a baseline takes to read and build its table, unless another is given.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long it may take for anything else, beyond the time that it was told to work.
+/// Longest time for anything else, beyond the time that it works on request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long it may take to end when its pipe is closed.
@@ -40,7 +40,7 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// The longest line that is an answer.
 const LINE_BYTES: usize = 1 << 16;
 
-/// What a peer says of itself once its table is built.
+/// Information that a baseline reports once its table is built.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Info {
     /// Its own name.
@@ -53,7 +53,7 @@ pub struct Info {
     pub refused: u64,
     /// Time to build, without reading the file.
     pub build_ms: f64,
-    /// The lookup structure; `None` where the library does not tell.
+    /// The lookup structure; `None` where the library does not report it.
     pub bytes: Option<u64>,
     /// What a reader of its numbers must know.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct Info {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Functions {
-    /// In batches.
+    /// Lookups in batches.
     pub batch: String,
     /// One by one.
     pub single: String,
@@ -139,7 +139,7 @@ impl<A: Addr> Peer<A> {
         Ok(Self { name: name.to_owned(), process, info, functions, keys: 0, family: PhantomData })
     }
 
-    /// What it said of itself when its table was built.
+    /// Information that it reported when its table was built.
     pub fn info(&self) -> &Info {
         &self.info
     }
@@ -189,7 +189,7 @@ impl<A: Addr> Peer<A> {
         Ok(words.iter().map(|&word| NextHopId(u32::from_le_bytes(word))).collect())
     }
 
-    /// Looks up keys for at least `time`, going on where the last turn ended.
+    /// Looks up keys for at least `time`, from where the last turn ended.
     ///
     /// # Errors
     /// When there are no keys, or it does not come back.
@@ -236,7 +236,7 @@ impl<A: Addr> Peer<A> {
         }
     }
 
-    /// Makes changes for at least `time`, going on where the last turn ended: half of the time without
+    /// Makes changes for at least `time`, from where the last turn ended: half of the time without
     /// a look at single ones, the other half with each timed by itself.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ impl<A: Addr> Peer<A> {
         Ok(self.ask::<Reply>("rest", REPLY_LIMIT)?.failed)
     }
 
-    /// Bytes of the lookup structure now; `None` where the library does not tell.
+    /// Bytes of the lookup structure now; `None` where the library does not report it.
     ///
     /// # Errors
     /// When it does not answer.
@@ -373,7 +373,7 @@ impl Drop for Scratch {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// `None` once it was told to end.
+    /// Standard input; `None` once it was closed to end the program.
     input: Option<ChildStdin>,
     output: ChildStdout,
     /// What was read beyond the last line.
@@ -437,7 +437,7 @@ impl Process {
     }
 
     /// The next line, if it comes in time and says what is asked. A peer that dies, hangs or cannot be
-    /// understood is ended; one that answers with an `error` goes on.
+    /// understood is ended; one that replies with an `error` continues.
     fn reply<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<R> {
         let line = match self.line(limit) {
             Ok(line) => line,
@@ -469,7 +469,7 @@ impl Process {
         }
     }
 
-    /// The last line of its standard error, in brackets; empty where it said nothing.
+    /// The last line of its standard error, in brackets; empty where there is none.
     fn last_words(&self) -> String {
         let text = fs::read(self.scratch.file("stderr")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

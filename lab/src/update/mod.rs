@@ -3,7 +3,7 @@
 //! A table is an [`fingerpost_lpm::LpmTable`]: the route store and the structure change together, and what is unlinked
 //! waits for readers. `random-pairs` withdraws a random route and announces it again; `stream` replays a
 //! recorded file over and over. Both have a run in updates/s and one in us a single update (a clock of
-//! its own each). Algorithms and peers take turns, with the same changes, and are asked at the end.
+//! its own each). Algorithms and baselines take turns, with the same changes, and are checked at the end.
 //!
 //! `lookups-during-updates` is the rate of lookups on one core while another one changes the table, as a
 //! share of their rate while that core does the same to a table of its own. `withdraw-all` is the bytes
@@ -37,7 +37,7 @@ use crate::table::{Table, Tables};
 
 /// What to measure.
 pub struct UpdateOptions {
-    /// On which routes.
+    /// Route tables.
     pub tables: Tables,
     /// Names of algorithms; none means all.
     pub algorithms: Vec<String>,
@@ -51,13 +51,13 @@ pub struct UpdateOptions {
     pub seconds: f64,
     /// Samples of each run.
     pub samples: usize,
-    /// Of the random routes.
+    /// Seed of the random routes.
     pub seed: u64,
 }
 
 /// Pairs drawn: more than a cache holds of what they touch.
 const PAIRS: usize = 1 << 16;
-/// Prefixes whose edges are asked at the end.
+/// Prefixes whose edges are looked up at the end.
 const EDGES: usize = 50_000;
 
 /// Measures.
@@ -187,7 +187,7 @@ fn turns<A: Family>(
     }
     for (i, peer) in outside {
         progress.tell(&format!(
-            "IPv{}: asking {}",
+            "IPv{}: checking {}",
             A::FAMILY,
             runs[i].algorithm.as_deref().unwrap_or("")
         ));

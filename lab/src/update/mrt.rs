@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 6396 section 4.4 (BGP4MP), RFC 6397 (with microseconds), RFC 4271 section 4.3 (UPDATE), RFC
 //! 4760 (IPv6). Of a file with several peers all of them are taken, in order of arrival: the last word on
-//! a prefix holds, whoever said it. Messages with path numbers (RFC 7911) and states are passed over.
+//! a prefix holds, whoever sent it. Messages with path numbers (RFC 7911) and states are passed over.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +35,7 @@ pub(super) fn is_updates(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, _, _, 0, 16 | 17, 0, 0..=11, ..])
 }
 
-/// All that a file says, in its order.
+/// All changes of a file, in its order.
 ///
 /// # Errors
 /// When a record ends inside a field.

@@ -1,6 +1,6 @@
 //! Peers that make the same changes in the same turns.
 //!
-//! What a library refuses is counted and said beside its figures, and its answers are asked at the end:
+//! Changes that a library refuses are counted beside its figures, and its answers are checked at the end:
 //! DPDK's rte_fib, for one, loses count of its chunks and refuses some routes from then on
 //! (`lab/peers/README.md`). That makes its figures those of a library with a fault, not none.
 
@@ -26,7 +26,7 @@ pub(super) struct Outside<A: Family> {
 }
 
 impl<A: Family> Outside<A> {
-    /// Starts it and hands the changes over; a run says who it is, or why there is none.
+    /// Starts it and hands the changes over; a run names the program, or why there is none.
     pub(super) fn start(
         row: &'static Row,
         name: &str,
@@ -63,7 +63,7 @@ impl<A: Family> Outside<A> {
         Ok(updates.turn.cpu.as_nanos() as f64 / updates.turn.count as f64)
     }
 
-    /// Goes on to the end of the changes, and asks; a run of single updates beside the one of all.
+    /// Makes the rest of the changes, and checks; a run of single updates beside the one of all.
     pub(super) fn describe(mut self, questions: &Questions<A>, run: &mut Run) -> Run {
         if let Err(error) = self.ask(questions, run) {
             run.note = format!("{error:#}");

@@ -73,7 +73,7 @@ impl<'a, A: Family> Writer<'a, A> {
         Ok(rate)
     }
 
-    /// Goes on to the end of the changes, and asks.
+    /// Makes the rest of the changes, and checks.
     pub(super) fn describe(mut self, questions: &Questions<A>, run: &mut Run) {
         let mut result = Ok(());
         let rest = self.changes[self.at..].to_vec();

@@ -1,4 +1,4 @@
-//! Both ends of a run inside the kernel: a generator before the way in, a watch behind the ways out.
+//! Both ends of a run inside the kernel: a generator before the ingress, a watch behind the egresses.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::watch::{Seen, Watch};
 pub(super) struct Load {
     /// Nanoseconds from packet to packet; 0: as many as can be made.
     pub(super) interval_ns: u64,
-    /// For about so long.
+    /// Duration, about.
     pub(super) time: Duration,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Outcome {
     /// Millions of packets a second that were sent, while they were.
     pub(super) offered: f64,
     pub(super) arrived: u64,
-    /// The same of those that arrived.
+    /// Millions of packets a second that arrived.
     pub(super) mpps: f64,
     /// Not as they must be.
     pub(super) wrong: u64,
-    /// Behind a later one of their stream.
+    /// Packets behind a later one of their stream.
     pub(super) late: u64,
     pub(super) latency: Latency,
 }
@@ -40,13 +40,13 @@ pub(super) trait Ends {
     /// Sends, and waits until what comes has come.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn offer(&mut self, load: Load) -> Result<Outcome>;
 
     /// Sends every destination once, to have all caches warm; how many packets came out.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn warm(&mut self) -> Result<u64>;
 }
 
@@ -58,9 +58,9 @@ const SOME_TURNS: u32 = 1 << 17;
 const LEAST_TURN: f64 = 20e-9;
 /// A longer call cannot be ended.
 const MOST_TURNS: u32 = 1 << 28;
-/// From the last packet sent to the counts being final.
+/// Time from the last packet sent to the counts being final.
 const DRAIN: Duration = Duration::from_millis(60);
-/// Between looks at them.
+/// Time between two reads of them.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Generators, each on a core of its own, and what watches.
@@ -71,7 +71,7 @@ pub(super) struct KernelEnds {
 }
 
 impl KernelEnds {
-    /// Of generators that are to run on these cores.
+    /// Ends with generators that are to run on these cores.
     pub(super) fn new(
         generators: Vec<(usize, Generator)>,
         watch: Watch,

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// all to the kernel.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn let_in() -> Result<Link> {
     let mut a = Asm::new();
     a.set(R0, XDP_PASS).exit();
@@ -83,7 +83,7 @@ fn begin<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
     Ok(Scene { ends: Box::new(ends), forwarder: Box::new(forwarder) })
 }
 
-/// By the file of the link that is seen in a view of files with the namespace's own `/sys`.
+/// Sets it by the file of the link that is seen in a view of files with the namespace's own `/sys`.
 fn set_threaded(lab: &Lab, threaded: bool) -> Result<()> {
     let value = u8::from(threaded);
     let words = format!("mount -t sysfs sysfs /sys && echo {value} > /sys/class/net/r0/threaded");

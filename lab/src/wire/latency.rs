@@ -1,4 +1,4 @@
-//! How long packets were on their way: a histogram with a bucket each 1,024 ns.
+//! Latency of packets: a histogram with a bucket each 1,024 ns.
 //!
 //! The kernel's side counts into the same buckets, so that reading them is all that is left to do. What took longer than
 //! [`BUCKETS`] of them shows only as the longest.
@@ -17,7 +17,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// Of counts by bucket.
+    /// Latency of counts by bucket.
     pub(super) fn new(counts: Vec<u64>, max_ns: u64) -> Self {
         Self { counts, max_ns }
     }

@@ -6,7 +6,7 @@
 //!
 //! Each is first offered more than it takes: what arrives is its capacity. Then parts and multiples of that
 //! ([`LOADS`]): how much arrives, whether a packet is missing or comes behind a later one; and at half the capacity how
-//! long packets are on their way.
+//! long their latency is.
 
 mod cores;
 mod ends;
@@ -41,7 +41,7 @@ use watch::Watch;
 
 /// What to measure.
 pub struct WireOptions {
-    /// On which routes; those of IPv4 are taken.
+    /// Route tables; those of IPv4 are taken.
     pub tables: Tables,
     /// Who takes turns.
     pub rows: Rows,
@@ -51,7 +51,7 @@ pub struct WireOptions {
     pub seconds: f64,
     /// Samples of each run.
     pub samples: usize,
-    /// Of the destinations.
+    /// Seed of the destinations.
     pub seed: u64,
     /// Whether parts and multiples of the capacity are offered as well.
     pub loads: bool,
@@ -61,7 +61,7 @@ pub struct WireOptions {
 pub const MOST_DESTINATIONS: usize = 1 << 16;
 /// What is offered, as parts of the capacity.
 const LOADS: [f64; 5] = [0.5, 0.9, 1.0, 2.0, 4.0];
-/// At which of them latency is taken.
+/// The load at which latency is taken.
 const LATENCY_AT: f64 = 0.5;
 /// Short samples see too few packets.
 const LEAST: Duration = Duration::from_millis(50);
@@ -73,7 +73,7 @@ pub struct Row {
     /// One line.
     pub summary: &'static str,
     kind: Kind,
-    /// Whether it asks the kernel's table.
+    /// Whether it uses the kernel's table.
     kernel_table: bool,
     does: Does,
     /// Starts it, with both ends.
@@ -115,7 +115,7 @@ pub fn peers() -> &'static [&'static Row] {
 
 /// What all turns have in common.
 struct Stand {
-    /// With a queue a link; and with two, where they are wanted.
+    /// Labs with a queue a link; and with two, where they are wanted.
     labs: Vec<Lab>,
     packets: Packets,
     control: Control,
@@ -172,7 +172,7 @@ struct Subject {
     row: &'static Row,
     failed: Option<String>,
     told: String,
-    /// Of the capacity, then of each load.
+    /// Outcomes of the capacity, then of each load.
     offers: Vec<Vec<Outcome>>,
 }
 
@@ -290,7 +290,7 @@ impl Subject {
     }
 }
 
-/// Measures. What cannot be had here leaves a run with a note that says what it needs.
+/// Measures. What cannot be had here leaves a run with a note that names the requirement.
 ///
 /// # Errors
 /// When there is no table of IPv4, or a number of destinations that cannot be.

@@ -21,17 +21,17 @@ pub(super) enum Does {
 }
 
 /// UDP packets of IPv4, 64 bytes on the wire, each to a destination of its own. Its source port is its number here. All
-/// leave by one way out, since that is all that some of the others can do: the one with more destinations.
+/// leave by one egress, since that is all that some of the baselines can do: the one with more destinations.
 pub(super) struct Packets {
     pub(super) templates: Vec<Vec<u8>>,
     pub(super) found: Vec<(u32, NextHopId)>,
     pub(super) len: usize,
-    /// The way out.
+    /// The egress.
     pub(super) way: usize,
 }
 
 impl Packets {
-    /// To so many destinations of a table.
+    /// Packets to so many destinations of a table.
     ///
     /// # Errors
     /// When there is nothing to forward to.
@@ -57,7 +57,7 @@ impl Packets {
     /// What looks at them when they come out of something that does this.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn meter(&self, does: Does) -> Result<Meter> {
         let expected = self.found.iter().map(|&(addr, hop)| {
             let to = if does == Does::Routes { world::hop_mac(4, hop.0).0 } else { peer() };
@@ -69,7 +69,7 @@ impl Packets {
     }
 }
 
-/// The station that gets all packets of who only hands them on.
+/// The host that gets all packets of a program that only hands them on.
 pub(super) fn peer() -> [u8; 6] {
     world::hop_mac(4, 0).0
 }

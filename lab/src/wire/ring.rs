@@ -19,7 +19,7 @@ use crate::forward::world;
 const BURST: u64 = 64;
 /// What was due and could not be sent for so long is not sent any more.
 const CATCH_UP_NS: u64 = 100_000;
-/// From the last packet to the end of what comes.
+/// Time from the last packet to the end of the arrivals.
 const DRAIN: Duration = Duration::from_millis(50);
 /// Behind the UDP header: when it was made, and its number.
 const STAMP: usize = 42;
@@ -34,7 +34,7 @@ pub(super) struct RingEnds<'a> {
     out: Vec<Box<dyn Port>>,
     batch: Box<Batch>,
     number: u64,
-    /// The last number by each way out, and one more.
+    /// The last number by each egress, and one more.
     last: [u64; 2],
 }
 
@@ -46,7 +46,7 @@ fn now() -> u64 {
 }
 
 impl<'a> RingEnds<'a> {
-    /// Of ports that `open` opens: the way in, then the ways out.
+    /// Ends at ports that `open` opens: the ingress, then the egresses.
     ///
     /// # Errors
     /// Those of `open`.
@@ -113,7 +113,7 @@ impl<'a> RingEnds<'a> {
     }
 }
 
-/// Whether a frame that came by that way is one of ours, as it must be.
+/// Whether a frame of that egress is one of ours, as it must be.
 fn right(packets: &Packets, frame: &[u8], way: usize) -> bool {
     if frame.len() != packets.len {
         return false;

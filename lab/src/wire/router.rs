@@ -108,7 +108,7 @@ pub(crate) struct Told {
     dropped: u64,
     path_ns: u64,
     send_ns: u64,
-    /// By name, of all ports.
+    /// Counts by name, of all ports.
     ports: BTreeMap<&'static str, u64>,
 }
 
@@ -125,7 +125,7 @@ impl Told {
         }
     }
 
-    /// Where a packet's time went, as a note says it.
+    /// Shares of a packet's time, as text of a note.
     #[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
     pub(super) fn text(&self) -> String {
         let each = |ns: u64, packets: u64| ns as f64 / packets.max(1) as f64;

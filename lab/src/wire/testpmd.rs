@@ -1,6 +1,6 @@
 //! DPDK's testpmd over AF_XDP: it receives, writes two MACs and sends. It looks up nothing.
 //!
-//! What arrives is compared with what it must do: all packets to one station by the one way out, TTL, checksum and
+//! What arrives is compared with what it must do: all packets to one host by the one egress, TTL, checksum and
 //! addresses as they were. A program of its own: started in the router's namespace for a turn, and ended by its standard
 //! input, or as that child.
 
@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(20);
 struct Testpmd<'a> {
     child: Child,
     lab: &'a Lab,
-    /// Its way out.
+    /// Its egress.
     out: String,
 }
 

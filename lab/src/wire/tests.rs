@@ -18,7 +18,7 @@ fn options(rows: Rows) -> WireOptions {
     }
 }
 
-/// Whether the run was made; says what it needs where not.
+/// Whether the run was made; prints its requirement where not.
 fn made(run: &Run) -> bool {
     if run.note.starts_with("skipped: needs") {
         println!("{}", run.note);
@@ -73,7 +73,7 @@ fn loads_have_runs_of_their_own() {
     assert!(latency.p999 <= latency.max && latency.median > Some(0.0), "{latency:?}");
 }
 
-/// What is wrong is seen: another hop, another way out, a number that goes back.
+/// Every fault is seen: another hop, another egress, a number that goes back.
 #[test]
 fn a_wrong_packet_is_seen() {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {

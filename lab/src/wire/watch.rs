@@ -1,4 +1,4 @@
-//! Where packets end that are numbered and stamped: order and time on their way, then all that a [`Meter`] looks at.
+//! Where packets end that are numbered and stamped: order and latency, then all that a [`Meter`] checks.
 //!
 //! Shape: for each far end a program before that of the meter, with a state of its own; one histogram for all, in the
 //!        buckets of [`Latency`].
@@ -33,7 +33,7 @@ pub(super) struct Watch {
     meter: Meter,
     len: usize,
     histogram: Map,
-    /// Of the histogram, before what is watched.
+    /// Words of the histogram, before what is watched.
     before: Vec<u64>,
     ends: Vec<End>,
 }
@@ -54,10 +54,10 @@ pub(super) struct Seen {
 }
 
 impl Watch {
-    /// For frames of `len` bytes with a stamp at their end.
+    /// A watch for frames of `len` bytes with a stamp at their end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn new(meter: Meter, len: usize) -> Result<Self> {
         let histogram = Map::new(MapKind::Array, "latency", 4, 8, u32::try_from(BUCKETS)?)?;
         Ok(Self { meter, len, histogram, before: vec![0; BUCKETS], ends: Vec::new() })
@@ -66,7 +66,7 @@ impl Watch {
     /// Ends a link of the present network namespace: the far end of the output with that MAC.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn attach(&mut self, ifindex: u32, output: [u8; 6]) -> Result<()> {
         let state = Map::new(MapKind::Array, "watch", 4, u32::try_from(STATE_BYTES)?, 1)?;
         let next = Map::new(MapKind::ProgArray, "meter", 4, 4, 1)?;
@@ -81,7 +81,7 @@ impl Watch {
     /// Begins anew.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn reset(&mut self) -> Result<()> {
         self.meter.reset()?;
         for end in &self.ends {
@@ -94,7 +94,7 @@ impl Watch {
     /// Packets that arrived so far, and how many of them were wrong.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn reading(&self) -> Result<Reading> {
         Ok(self.meter.read()?)
     }
@@ -102,7 +102,7 @@ impl Watch {
     /// Everything.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn read(&self) -> Result<Seen> {
         let (mut late, mut max_ns) = (0, 0);
         for end in &self.ends {

@@ -1,5 +1,5 @@
-//! The lab of `bench xdp` and of the ports of `bench forward`: a router with one way in and two out, and the far ends
-//! of its links.
+//! The lab of `bench xdp`, of the ports of `bench forward` and of the demo: a router with one ingress and two
+//! egresses, and the far ends of its links.
 //!
 //! ```text
 //! outside       router        outside
@@ -38,16 +38,16 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(crate) struct Lab {
     pub(crate) router: Namespace,
     pub(crate) outside: Namespace,
-    /// The link, outside, that leads to the router's way in.
+    /// The link, outside, that leads to the router's ingress.
     pub(crate) source: u32,
-    /// The links, outside, that the router's ways out lead to.
+    /// The links, outside, that the router's egresses lead to.
     pub(crate) far: [u32; 2],
     /// Routes that the kernel did not take.
     pub(crate) refused: usize,
 }
 
 impl Lab {
-    /// Makes it, with so many queues each way a link.
+    /// Makes it, with so many queues for each direction of a link.
     ///
     /// # Errors
     /// What is missing: a privilege or a program.

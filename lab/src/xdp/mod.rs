@@ -38,7 +38,7 @@ pub use engine::{Names, find};
 
 /// What to measure.
 pub struct XdpOptions {
-    /// On which routes.
+    /// Route tables.
     pub tables: Tables,
     /// Which rows; those that [`find`] knows.
     pub engines: Names,
@@ -49,11 +49,11 @@ pub struct XdpOptions {
     pub packets: u32,
     /// Samples of each run.
     pub samples: usize,
-    /// Of the destinations.
+    /// Seed of the destinations.
     pub seed: u64,
 }
 
-/// Below that the fixed cost of a call shows.
+/// Least packets: below that the fixed cost of a call shows.
 pub const LEAST_PACKETS: u32 = WORTHWHILE;
 /// More destinations than that have no number.
 pub const MOST_DESTINATIONS: usize = 1 << 16;
@@ -61,9 +61,9 @@ pub const MOST_DESTINATIONS: usize = 1 << 16;
 const WARM: u32 = 1 << 16;
 /// Packets of a sample where most of them are lost.
 const MANY: u32 = 1 << 21;
-/// From the last packet sent to the counts being final.
+/// Time from the last packet sent to the counts being final.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Between looks at them.
+/// Time between two reads of them.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Packets of one family to so many destinations, and what must become of them.
@@ -113,7 +113,7 @@ impl Traffic {
     }
 }
 
-/// One run: an engine with its traffic, and what came of it so far.
+/// One run: a forwarder with its traffic, and the outcome so far.
 struct Subject<'a> {
     lab: &'a Lab,
     engine: &'a dyn Engine,
@@ -171,7 +171,7 @@ fn settled(meter: &Meter, sent: u64) -> Result<Reading> {
     Ok(reading)
 }
 
-/// Measures. What may not be done here leaves runs with a note that says what it needs.
+/// Measures. What may not be done here leaves runs with a note that names the requirement.
 ///
 /// # Errors
 /// When there is no table, or a number of destinations that cannot be.
@@ -207,7 +207,7 @@ struct Wanted {
     family: u8,
     destinations: usize,
     row: &'static Row,
-    /// Of its program by itself.
+    /// Whether its program is timed by itself.
     alone: bool,
 }
 

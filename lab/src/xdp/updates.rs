@@ -229,7 +229,7 @@ impl<A: Addr> Writer<'_, A> {
         Ok(done as f64 / took.as_secs_f64())
     }
 
-    /// The next change: through all of them one way, then back.
+    /// The next change: through all of them forwards, then back.
     fn step(&mut self) {
         let (prefix, other) = self.changing[self.at % self.changing.len()];
         let key = RouteKey { table: MAIN_TABLE, prefix: (self.any)(prefix), metric: 0 };

@@ -1,4 +1,4 @@
-//! A client of a control socket, for tests that have somebody else ask: `session PLACE` connects to an address and port,
+//! A client of a control socket, for tests that need a client of another user: `session PLACE` connects to an address and port,
 //! or to the path of a Unix socket, sends its standard input, and prints what is answered until the other end closes.
 
 use std::io::{self, ErrorKind, Read, Write};

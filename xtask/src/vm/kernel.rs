@@ -1,7 +1,7 @@
 //! Debian's kernel for the machine, and a shell to begin with: fetched and unpacked below `target/vm`.
 //!
 //! Nothing of it is installed: a kernel package has hooks that change how its host boots. It is the newest that Debian has
-//! for the release, from its backports (Debian 12's own, Linux 6.1, cannot be asked what drivers do with XDP), with lists of
+//! for the release, from its backports (Debian 12's own, Linux 6.1, does not report what drivers do with XDP), with lists of
 //! packages of its own. Modules of networks, file systems and virtual devices are kept until `target/vm` is deleted.
 
 use std::fs;

@@ -23,14 +23,14 @@ const DRIVERS: &[&str] = &["virtio_pci", "virtio_console", "9pnet_virtio", "9p",
 /// The beginning of the last line that the machine writes; its status follows.
 const STATUS: &str = "fingerpost-vm: exit ";
 
-/// How long a machine may run, in seconds, besides the time that a soak asks for.
+/// How long a machine may run, in seconds, besides the duration of a soak.
 const LIMIT_SECONDS: u64 = 600;
 
-/// What the kernel is told: what it has to say goes to the console, and it stops where it cannot go on. Emulated timers
+/// Command line of the kernel: its messages go to the console, and it stops where it cannot continue. Emulated timers
 /// are late, which it would take for broken ones.
 const CMDLINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off no_timer_check";
 
-/// The variable that asks for a machine where there is no KVM.
+/// Variable that requires a machine where there is no KVM.
 const CHOICE: &str = "FINGERPOST_VM";
 
 /// A test program, as `cargo test` names it, and its arguments.
@@ -109,7 +109,7 @@ fn build(test: &str) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The program that `cargo test --no-run` says it made.
+/// The program in the output of `cargo test --no-run`.
 fn executable(line: &str) -> Option<Program> {
     let running = line.trim_start().strip_prefix("Executable ")?.to_owned();
     Some(Program { running, args: Vec::new() })

@@ -1,4 +1,4 @@
-//! What several benchmarks are told alike: tables, algorithms, programs of others, where results go.
+//! Options that several benchmarks share: tables, algorithms, baselines, the folder of results.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ impl Subjects {
         if all { Vec::new() } else { self.algorithm.clone() }
     }
 
-    /// The tables, split where that is asked for.
+    /// The tables, split where `--syn` is given.
     pub(super) fn tables(&self) -> Result<Tables, Failure> {
         message("reading the tables");
         let mut tables = Tables::load(&self.table)?;

@@ -49,7 +49,7 @@ struct Fib {
     /// Samples of each run
     #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
     repeat: usize,
-    /// Of the random routes
+    /// Seed of the random routes
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
     /// Write the document and its drawings there

@@ -40,7 +40,7 @@ DPDK that forward the same frames, by rte_lpm (`dpdk-loop`) and rte_fib (`dpdk-l
 
 `--path afxdp`, `af_packet`, `tap` and `ring` are the router behind such ports, end to end: on one
 core, and traffic on another. Each is offered more than it takes (`afxdp`, Mpps), then parts and
-multiples of that (`afxdp:load-0.5`); `afxdp:latency` is the time on the way at half of it. `testpmd`
+multiples of that (`afxdp:load-0.5`); `afxdp:latency` is the latency at half of it. `testpmd`
 and `kernel` stand at the same links. Needs root and two cores.",
         )
 }
@@ -63,7 +63,7 @@ struct Forward {
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = choice::names_of(fingerpost_lpm::v6().map(|row| row.name)), hide_possible_values = true)]
     algorithm_v6: Option<String>,
-    /// Which way through the router: its graph between ports of memory, or inside the kernel (`bench xdp`,
+    /// Datapath: the router's graph between ports of memory, or inside the kernel (`bench xdp`,
     /// its rows all, drawn over the routes), or end to end between ports of a kind
     #[arg(long, value_delimiter = ',', default_value = "graph")]
     #[arg(value_parser = ["graph", "xdp", "afxdp", "af_packet", "tap", "ring"])]
@@ -95,7 +95,7 @@ struct Forward {
     /// Prefixes of each list
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive)]
     listed: usize,
-    /// Of the destinations
+    /// Seed of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
     /// Send about so many packets and measure no time: for callgrind, which counts `counted_section`
@@ -105,9 +105,9 @@ struct Forward {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Streams {
-    /// Over the routed address space
+    /// Uniform over the routed address space
     Uniform,
-    /// Over the routes
+    /// Uniform over the routes
     Prefix,
 }
 

@@ -24,7 +24,7 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost-lab bench lookup --table v4.txt.xz --algorithm dxr18,radix --stream prefix --mode batch
   $ fingerpost-lab bench lookup --table v6.txt.xz --stream uniform,sequential-prefix --json
 
-Every run is asked all its keys and the edges of the prefixes before anything is timed, and compared
+Every run looks up all its keys and the edges of the prefixes before anything is timed, and is compared
 with the oracle; then all runs take turns on one core. Keys are made before and read in order.
 `single` and the sequential streams are loops compiled with the algorithm. SHARE is the part of what
 this machine does with two dependent loads a key from a table of as many bytes; RATIO is to the best
@@ -41,13 +41,13 @@ struct Lookup {
     /// Which addresses
     #[arg(long, value_delimiter = ',', default_value = "uniform,prefix", value_parser = keys())]
     stream: Vec<Keys>,
-    /// How they are asked; the sequential streams always wait for each answer
+    /// Modes; the sequential streams always wait for each answer
     #[arg(long, value_delimiter = ',', default_value = "batch,single", value_parser = mode())]
     mode: Vec<Mode>,
     /// Measuring time of each run
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Of the addresses
+    /// Seed of the addresses
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
     /// Addresses of a stream; IPv6 takes half as many

@@ -58,7 +58,7 @@ struct Papers {
     /// Samples of each run
     #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
     repeat: usize,
-    /// Of the addresses
+    /// Seed of the addresses
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
     /// Addresses of a stream; IPv6 takes half as many

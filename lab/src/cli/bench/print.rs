@@ -21,7 +21,7 @@ pub(super) fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Fai
     Ok(())
 }
 
-/// The same document as a file, and its drawings.
+/// Writes the document as a file, and its drawings.
 pub(super) fn draw(folder: &Path, name: &str, document: &BenchDocument) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(document).expect("a document is plain data");
     let drawn = drawings(document).into_iter().map(|(file, svg)| (format!("{name}-{file}"), svg));

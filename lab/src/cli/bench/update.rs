@@ -23,7 +23,7 @@ pub(super) fn command() -> clap::Command {
 
 Route store and structure change together. `random-pairs` withdraws a random route and announces it
 again; `stream` replays a recorded file over and over: lines `TIME OP PREFIX NEXTHOP` with `a` and
-`w`, or MRT updates. Peers make the same changes; what they refuse is counted and said in the note.
+`w`, or MRT updates. Baselines make the same changes; what they refuse is counted in the note.
 `lookups-during-updates` is what remains of the lookup rate while another core changes the table,
 compared with that core changing a table of its own; `withdraw-all` the bytes that are left.",
         )
@@ -39,7 +39,7 @@ struct Update {
     /// Measuring time of each run
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Of the random routes
+    /// Seed of the random routes
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
 }

@@ -23,9 +23,9 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost-lab bench xdp --table v4.txt.xz --table v6.txt.xz
   $ fingerpost-lab bench xdp --table v4.txt.xz --engine kernel,bare-redirect --destinations 256 --json
 
-64-byte packets from a generator in the kernel over veth pairs, through each engine in turn, to
+64-byte packets from a generator in the kernel over veth pairs, through each forwarder in turn, to
 programs that compare every packet with what must arrive and take the time. Needs root: it works in
-network namespaces that go with the run. The kernel's own forwarding and the programs that ask it
+network namespaces that go with the run. The kernel's own forwarding and the programs that use it
 have the same table, which takes half a minute to load.",
         )
 }
@@ -49,7 +49,7 @@ struct Xdp {
     /// Samples of each run
     #[arg(long, value_name = "R", default_value_t = 9, value_parser = positive)]
     repeat: usize,
-    /// Of the destinations
+    /// Seed of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
     /// Write the document and its drawings there
@@ -81,7 +81,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     print(document, output)
 }
 
-/// Measures, and tells once for each reason why runs are missing.
+/// Measures, and prints each reason once why runs are missing.
 pub(super) fn measured(options: &XdpOptions) -> Result<BenchDocument, Failure> {
     let document = xdp(options, &mut Bar::new())?;
     let notes = document.runs.iter().map(|run| run.note.as_str());

@@ -3,7 +3,7 @@
 //! The routes are `recursive`, so that BIRD finds their next hops by the interior routes as ours does. It
 //! is given no kernel: what it does is the RIB's part of the job. `load` is from its start until its
 //! tables hold all routes, with the reading of the file; `nexthop-loss` from the command that takes the
-//! better interior route away until a route behind it shows the other neighbor. Questions go straight to
+//! better interior route away until a route behind it shows the other neighbor. Requests go straight to
 //! its control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -28,7 +28,7 @@ const NAME: &str = "bird";
 pub(super) const PEER: Peer =
     Peer { name: NAME, summary: "BIRD 2: static routes, recursive next hops", measure };
 
-/// Between questions while it reads its file.
+/// Time between requests while it reads its file.
 const TICK: Duration = Duration::from_millis(5);
 
 fn measure(options: &FibOptions, updates: &Updates, progress: &mut dyn Progress) -> Vec<Run> {
@@ -66,7 +66,7 @@ struct Bird {
     child: Child,
     started: Instant,
     socket: BufReader<UnixStream>,
-    /// What it says of itself first.
+    /// Greeting that it sends first.
     version: String,
     _namespace: Namespace,
 }
@@ -184,7 +184,7 @@ impl Bird {
         let lines = self.ask("show route count")?;
         let total = lines.iter().find_map(|line| line.split_once("Total: "));
         let count = total.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        count.context("bird does not tell how many routes it has")
+        count.context("bird does not report how many routes it has")
     }
 
     /// The neighbor that an address leads to.
@@ -218,7 +218,7 @@ fn table(bird: &mut Bird, jobs: &Jobs, seed: u64, mut run: Run) -> Result<Run> {
     Ok(run)
 }
 
-/// By its own account, of which all that is not for routes is little.
+/// Memory by its own account, of which all that is not for routes is little.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
 fn memory(bird: &mut Bird, jobs: &Jobs, mut run: Run) -> Result<Run> {
     let lines = bird.ask("show memory")?;

@@ -1,8 +1,8 @@
-//! FRR: staticd reads a file of static routes, zebra finds their next hops and tells the kernel.
+//! FRR: staticd reads a file of static routes, zebra resolves their next hops and sends them to the kernel.
 //!
 //! The gateways are those of the table, behind interior routes of the same file, so that zebra resolves
 //! them as ours does. `load` is from the start of staticd until the kernel of the namespace answers for
-//! the last route of each table. Other ways to load a table at once (sharpd) are not in the packages.
+//! the last route of each table. Other methods to load a table at once (sharpd) are not in the packages.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub(super) const PEER: Peer = Peer {
 const FOLDER: &str = "/usr/lib/frr";
 /// It gives up its privileges for this user and this group.
 const USER: &str = "frr";
-/// Between questions.
+/// Time between requests.
 const TICK: Duration = Duration::from_millis(20);
 /// How long zebra may take to be there.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ fn load(jobs: &Jobs, seed: u64, mut run: Run) -> Result<Run> {
     Ok(run)
 }
 
-/// The neighbor of an address, if it has one; the question after it always has an answer.
+/// The neighbor of an address, if it has one; the request after it always has a reply.
 fn answer(talk: &mut Talk, addr: IpAddr) -> Result<Option<IpAddr>> {
     let (own, _) = world::own(4, 0);
     talk.say(&format!("route get {addr}\nroute get {own}\n"))?;

@@ -1,4 +1,4 @@
-//! The Linux kernel: its route tables and next-hop objects, told by `ip -batch`.
+//! The Linux kernel: its route tables and next-hop objects, filled by `ip -batch`.
 //!
 //! Routes name next-hop objects, as ours name next hops. The kernel resolves none by a route: what an
 //! interior protocol would do is to replace the object, which is what `nexthop-loss` times, until
@@ -127,7 +127,7 @@ fn via(talk: &mut Talk, addr: IpAddr) -> Result<Option<IpAddr>> {
     Ok(via_of(&line))
 }
 
-/// Of the line that `ip route get` answers with.
+/// Next hop in the line that `ip route get` prints.
 pub(super) fn via_of(line: &str) -> Option<IpAddr> {
     let mut words = line.split_ascii_whitespace();
     words.find(|word| *word == "via").and_then(|_| words.next()?.parse().ok())

@@ -39,7 +39,7 @@ static PEERS: &[Peer] = &[kernel::PEER, bird::PEER, frr::PEER];
 
 /// How long a job may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Addresses that are asked after a job.
+/// Addresses that are looked up after a job.
 const ASKED: usize = 500;
 /// The link that leads to all neighbors.
 const LINK: &str = "bench0";
@@ -49,7 +49,7 @@ pub fn peers() -> &'static [Peer] {
     PEERS
 }
 
-/// By name, as `--peers` takes them: `all`, `none`, or names with commas.
+/// Rows by name, as `--peers` takes them: `all`, `none`, or names with commas.
 ///
 /// # Errors
 /// When a name is none; the message lists those that are.
@@ -151,7 +151,7 @@ fn ask<A: Lane>(table: &Table<A>, oracle: &Oracle<A>, seed: u64) -> Vec<(IpAddr,
     found
 }
 
-/// A run that could not be measured says why.
+/// A run that could not be measured, with the reason.
 fn failed(mut run: Run, why: impl Display) -> Run {
     run.note = why.to_string();
     run

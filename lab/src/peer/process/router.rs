@@ -1,6 +1,6 @@
 //! A peer as a router in one loop: it forwards the frames that our generator makes, in turns with ours.
 //!
-//! What it is told is in `lab/peers/README.md`: how packets leave by next hop, the frames in order, and
+//! Its requests are in `lab/peers/README.md`: how packets leave by next hop, the frames in order, and
 //! then to forward each once, so that what became of it can be compared, or all of them for a while.
 
 use std::fs;
@@ -21,7 +21,7 @@ pub const HEAD_BYTES: usize = 64;
 pub struct Leave {
     /// Destination and source of the link header, as they stand in the frame.
     pub macs: [u8; 12],
-    /// By the first way out or the second.
+    /// Whether it leaves by the first egress or the second.
     pub port: u16,
 }
 
@@ -30,7 +30,7 @@ pub struct Leave {
 pub struct Forwarded {
     /// Its first bytes.
     pub head: [u8; HEAD_BYTES],
-    /// The way out that it took; `None` when it was dropped.
+    /// The egress; `None` when it was dropped.
     pub port: Option<u16>,
 }
 
@@ -88,7 +88,7 @@ impl<A: Addr> Peer<A> {
     /// What becomes of each frame, in their order.
     ///
     /// # Errors
-    /// When there are no frames, or it does not tell of each.
+    /// When there are no frames, or it does not report on each.
     pub fn forwarded(&mut self, frames: usize) -> Result<Vec<Forwarded>> {
         let file = self.process.scratch.file("forwarded");
         let _: Done = self.ask(&format!("forwarded {}", file.display()), REPLY_LIMIT)?;
@@ -109,7 +109,7 @@ impl<A: Addr> Peer<A> {
         Ok(records.iter().map(read).collect())
     }
 
-    /// Forwards frames for at least `time`, going on where the last turn ended.
+    /// Forwards frames for at least `time`, from where the last turn ended.
     ///
     /// # Errors
     /// When there are no frames, one of them does not leave, or it does not come back.

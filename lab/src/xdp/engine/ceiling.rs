@@ -13,7 +13,7 @@ use crate::forward::world::{self, LINKS};
 
 pub(super) const DROP: Row = Row {
     name: "xdp-drop",
-    summary: "the meter itself at the way in: generator and reception alone",
+    summary: "the meter itself at the ingress: generator and reception alone",
     by_family: false,
     kind: Kind::Ceiling,
     checked: false,
@@ -25,7 +25,7 @@ pub(super) const DROP: Row = Row {
 
 pub(super) const BARE: Row = Row {
     name: "bare-redirect",
-    summary: "bpf_redirect_map to one way out, the packet as it is",
+    summary: "bpf_redirect_map to one egress, the packet as it is",
     by_family: false,
     kind: Kind::Ceiling,
     checked: false,

@@ -23,12 +23,12 @@ pub(super) fn ports() -> Result<Map> {
     Ok(ports)
 }
 
-/// A program at the way in.
+/// A program at the ingress.
 pub(super) fn attach(program: &Program) -> Result<Link> {
     Ok(program.attach(LINKS[0], Mode::Native)?)
 }
 
-/// Reads the frame; only whole headers of the family, without options, with hops left, go on.
+/// Reads the frame; only whole headers of the family, without options, with hops left, continue.
 pub(super) fn begin(a: &mut Asm, family: u8, pass: Label) {
     let (kind, end, ttl) = if family == 4 { (0x0800, 34, 22) } else { (0x86dd, 54, 21) };
     a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);

@@ -1,4 +1,4 @@
-//! The kernel's table: asked by the kernel itself, and by a program with `bpf_fib_lookup`.
+//! The kernel's table: used by the kernel itself, and by a program with `bpf_fib_lookup`.
 //!
 //! The second is what `xdp-forward` of xdp-tools does, and the samples of the kernel before it; here
 //! in our assembler, and for one family at a time, which spares it a branch.
@@ -29,7 +29,7 @@ pub(super) const KERNEL: Row = Row {
 
 pub(super) const HELPER: Row = Row {
     name: "fib-lookup-helper",
-    summary: "an XDP program that asks bpf_fib_lookup, with the kernel's table",
+    summary: "an XDP program with bpf_fib_lookup, on the kernel's table",
     by_family: false,
     kind: Kind::Peer,
     checked: true,

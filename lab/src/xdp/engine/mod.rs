@@ -1,4 +1,4 @@
-//! What can stand at the router's way in, a file each. To add one: its file, its `mod` and its row.
+//! Forwarders at the router's ingress, a file each. To add one: its file, its `mod` and its row.
 
 mod afxdp;
 mod ceiling;
@@ -24,7 +24,7 @@ pub(super) trait Engine {
     /// the guard is dropped. `meter` is what all packets end at.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn attach(&self, meter: &Meter) -> Result<Box<dyn Any>>;
 
     /// Has its program timed by itself.
@@ -47,13 +47,13 @@ pub struct Row {
     /// Whether its runs are named by family.
     by_family: bool,
     pub(super) kind: Kind,
-    /// Whether it forwards, so that packets must arrive as the table says.
+    /// Whether it forwards, so that packets must arrive as the table has it.
     pub(super) checked: bool,
     /// Whether packets may be lost before it, because it does not work on the core that sends.
     pub(super) loses: bool,
     /// Whether a program does the work, which can be timed by itself.
     pub(super) program: bool,
-    /// Whether it asks the kernel's table.
+    /// Whether it uses the kernel's table.
     pub(super) kernel_table: bool,
     /// Makes one for a family, in the router's namespace.
     pub(super) make: fn(&Tables, u8) -> Result<Box<dyn Engine>>,
@@ -79,7 +79,7 @@ static ROWS: &[&Row] = &[
 /// Rows of the registry.
 pub type Names = Vec<&'static Row>;
 
-/// By name, as options take them: `all`, or names with commas.
+/// Forwarders by name, as options take them: `all`, or names with commas.
 ///
 /// # Errors
 /// When a name is none; the message lists those that are.
@@ -87,7 +87,7 @@ pub fn find(names: &str) -> Result<Names> {
     for name in names.split(',').filter(|&name| name != "all") {
         if !ROWS.iter().any(|row| row.name == name) {
             let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-            bail!("no engine {name}: there are {}", known.join(", "));
+            bail!("no forwarder {name}: there are {}", known.join(", "));
         }
     }
     let wanted = |row: &&Row| names.split(',').any(|name| name == "all" || name == row.name);

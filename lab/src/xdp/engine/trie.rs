@@ -1,7 +1,7 @@
-//! A map of kind `BPF_MAP_TYPE_LPM_TRIE`, which XDP routers use that do not ask the kernel's table.
+//! A map of kind `BPF_MAP_TYPE_LPM_TRIE`, which XDP routers use that do not use the kernel's table.
 //!
 //! Source: `kernel/bpf/lpm_trie.c`, a trie of one bit a step with paths compressed. A value holds all
-//! that a packet needs, the MACs and the way out, so that nothing is read after it.
+//! that a packet needs, the MACs and the egress, so that nothing is read after it.
 
 use std::any::Any;
 use std::os::fd::AsFd;

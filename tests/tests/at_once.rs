@@ -1,13 +1,13 @@
 //! Everything at once, while packets cross: a recorded stream of updates, another configuration every second, and
 //! lists of a million routes.
 //!
-//! Two routers, each between two hosts of its own. The daemon has a full table from a file; the kernel beside it is
-//! told a recorded hour of updates within seconds, as a routing daemon would tell it, `config apply` exchanges
+//! Two routers, each between two hosts of its own. The daemon has a full table from a file; the kernel beside it
+//! receives a recorded hour of updates within seconds, as a routing daemon would send it, `config apply` exchanges
 //! algorithm, fixed routes and group layout, and `route show` is read in a loop. The other runs a graph of a file,
 //! which `hotconfig` exchanges.
 //!
 //! Part of the traffic goes by prefixes that the stream announces and withdraws. They always lead somewhere: a
-//! withdrawn one to where the full table says. So no packet may be missing, whatever happens.
+//! withdrawn one by the route of the full table. So no packet may be missing, whatever happens.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};

@@ -5,10 +5,10 @@
 //! instead and why ours is not that, and this test fails when either of them is no longer so.
 //!
 //! Not compared are whether a redirect goes before its packet or behind it, the identification of ICMP errors, which
-//! member of a group is chosen, and what a question after a neighbor looks like: there must be one where a packet waits,
+//! member of a group is chosen, and what a request for a neighbor looks like: there must be one where a packet waits,
 //! and nowhere else. In ours they are the control side's.
 //!
-//! The kernel tells a sender of at most five packets in a row that they have no route, and then of one a second. So
+//! The kernel sends a sender at most five errors in a row for packets without a route, and then one a second. So
 //! the cases are dealt out to a few routers, which also takes less time.
 
 use std::collections::BTreeMap;

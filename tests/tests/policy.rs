@@ -77,7 +77,7 @@ impl Stage {
         begun.elapsed()
     }
 
-    /// Something is added that stops what crosses: it stops, the interfaces named are the kernel's and say why; it goes
+    /// Something is added that stops what crosses: it stops, the interfaces named are the kernel's, with the reason; it goes
     /// away: they are ours and packets cross. Both within a second.
     fn stops(&self, add: &[&str], remove: &[&str], interfaces: &[&str], words: &str) {
         let mut times = Vec::new();

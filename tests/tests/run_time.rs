@@ -198,8 +198,8 @@ fn interfaces_count_what_xdp_sent() {
     assert_eq!(number("packets_out") + number("originated"), all("tx_packets"), "{rows:#?}");
 }
 
-/// Where the peer of a veth takes nothing that programs send, nobody says that packets leave in XDP, and what helps
-/// is said.
+/// Where the peer of a veth takes nothing that programs send, no report names packets that leave in XDP, and the remedy
+/// is named.
 #[test]
 fn a_veth_that_sends_nothing_in_xdp_says_what_helps() {
     let Some(line) = Line::new(&["ping", "ethtool"]) else { return };

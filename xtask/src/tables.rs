@@ -165,7 +165,7 @@ fn range(line: &str) -> Result<Range> {
 /// The AS whose range holds `addr`; where there is none, a stand-in that differs by place.
 ///
 /// Three of the IPv4 ranges overlap others. Only the last range that begins at or before `addr` is
-/// asked, so the shorter one wins where it lies and nothing is found in what is left behind it.
+/// searched, so the shorter one wins where it lies and nothing is found in what is left behind it.
 fn origin(addr: IpAddr, ranges: &[Range]) -> u32 {
     let (at, stand_in) = match addr {
         IpAddr::V4(a) => (bits(addr), a.to_bits() >> 16),

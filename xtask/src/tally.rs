@@ -197,8 +197,8 @@ impl<'a> TestReader<'a> {
     }
 
     /// The step is over. A failure without a failed test, such as code that does not compile or a
-    /// test program that died, is one failure; so is a step that ran no test, because what it asked
-    /// for has another name by now.
+    /// test program that died, is one failure; so is a step that ran no test, because what it
+    /// names has another name by now.
     pub(crate) fn end(self, ok: bool) {
         if !ok && self.tally.failed == self.failed_before {
             self.tally.fail(&format!("{} ({})", self.step, self.program));

@@ -1,7 +1,7 @@
 //! `fingerpost-lab table check`: every algorithm against the oracle, on a real table.
 //!
 //! Four tenths of the addresses are the ends of the prefixes and their neighbors, the rest uniform, in
-//! announced prefixes and at random edges. The oracle is asked once for all algorithms.
+//! announced prefixes and at random edges. The oracle computes the expected answers once for all algorithms.
 //! Cost: 10 million addresses take the oracle some seconds and 60 (IPv4) or 240 MB (IPv6).
 
 use std::io::{self, Write};

@@ -2,7 +2,7 @@
 //!
 //! The reader pins, looks up and follows the answer to the link address that a packet would be sent to,
 //! over and over, until that is the one after the change; it takes the time then. The clock starts
-//! before the control side is told.
+//! before the control side receives the event.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;

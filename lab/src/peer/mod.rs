@@ -139,8 +139,8 @@ pub fn folder() -> PathBuf {
     )
 }
 
-/// Builds what `programs` name, and takes long; what cannot be had stays unbuilt, which starting a
-/// peer of it then says.
+/// Builds what `programs` name, and takes long; what cannot be had stays unbuilt, and starting a
+/// baseline of it then fails with that reason.
 ///
 /// # Errors
 /// When there is no source tree, or `cargo` cannot be started.

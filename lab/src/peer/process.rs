@@ -436,7 +436,7 @@ impl Process {
         }
     }
 
-    /// The next line, if it comes in time and says what is asked. A peer that dies, hangs or cannot be
+    /// The next line, if it comes in time and is the reply expected. A baseline that dies, hangs or cannot be
     /// understood is ended; one that replies with an `error` continues.
     fn reply<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<R> {
         let line = match self.line(limit) {

@@ -70,7 +70,7 @@ impl Progress for Bar {
         if self.terminal {
             let _ = write!(io::stderr(), "\r\x1b[K{what}");
         } else if self.due(LINE) {
-            let _ = writeln!(io::stderr(), "fingerpost: {what}");
+            let _ = writeln!(io::stderr(), "fingerpost-lab: {what}");
         }
     }
 
@@ -78,7 +78,7 @@ impl Progress for Bar {
         if self.terminal && self.due(REDRAW) {
             let _ = write!(io::stderr(), "\r\x1b[K{}", drawn(what, done, all));
         } else if !self.terminal && self.due(LINE) {
-            let _ = writeln!(io::stderr(), "fingerpost: {done} of {all} samples");
+            let _ = writeln!(io::stderr(), "fingerpost-lab: {done} of {all} samples");
         }
     }
 

@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
         run(&line.router, &format!("sysctl -qw {}", SETTINGS.join(" ")));
         world::build(line, built);
         for port in &built.topology.ports {
-            let (name, filter) = match port.reverse_path.as_deref() {
+            let (name, filter) = match port.urpf.as_deref() {
                 Some("strict") => (&port.name, 1),
                 Some("loose") => (&port.name, 2),
                 _ => continue,

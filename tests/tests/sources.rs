@@ -12,7 +12,7 @@ impl Configuration {
     fn new(line: &Line, check: &str) -> Self {
         let path = std::env::temp_dir().join(format!("{}-{check}.toml", line.router));
         let text = format!(
-            "[[interface]]\nname = \"r0\"\nreverse_path = \"{check}\"\n[[interface]]\nname = \"r1\"\n"
+            "[[interface]]\nname = \"r0\"\nurpf = \"{check}\"\n[[interface]]\nname = \"r1\"\n"
         );
         std::fs::write(&path, text).expect("the temporary folder can be written");
         Self(path)
@@ -64,7 +64,7 @@ fn line() -> Option<Line> {
 
 /// Packets that were dropped for their source.
 fn forged(report: &Value) -> u64 {
-    report["dropped"]["reverse_path"].as_u64().unwrap_or(0)
+    report["dropped"]["urpf"].as_u64().unwrap_or(0)
 }
 
 #[test]
@@ -82,13 +82,14 @@ fn a_forged_source_is_dropped_with_its_reason() {
     let (left, right) = (way("r0"), way("r1"));
     assert_eq!(left["path"], "afxdp", "{left}");
     let said = router.said().join("\n");
-    let told = |line: &str| line.contains("r0: taken over") && line.contains("reverse_path");
+    let told =
+        |line: &str| line.contains("r0: taken over") && line.contains("runs only in the graph");
     if right["path"] == "xdp" {
         assert!(said.lines().any(told), "{said}");
     }
     let why: Value = router.ask("why 10.0.2.2 --from r0 --flow 10.66.0.9,10.0.2.2,udp,1,2");
     assert_eq!(why["does"], "drop", "{why}");
-    assert!(why["verdict"].as_str().unwrap().contains("ip4_reverse_path (reverse_path)"), "{why}");
+    assert!(why["verdict"].as_str().unwrap().contains("urpf (urpf)"), "{why}");
     let why: Value = router.ask("why 10.0.2.2 --from r0");
     assert_eq!(why["does"], "forward", "a station there would be let pass: {why}");
     let report = router.stop();
@@ -138,7 +139,7 @@ fn the_filter_that_no_longer_holds_is_told() {
     lines.sort_by_key(|line| line.split_once(' ').map(|(_, rest)| rest.to_owned()));
     assert_eq!(lines.len(), 2, "{lines:?}");
     for (line, what) in lines.iter().zip(["r0: the kernel's", "r1: the kernel's"]) {
-        assert!(line.contains(what) && line.contains("say reverse_path ="), "{lines:?}");
+        assert!(line.contains(what) && line.contains("configure urpf ="), "{lines:?}");
     }
     assert!(lines[0].contains("(strict)") && lines[1].contains("(loose)"), "{lines:?}");
     router.stop();

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use fingerpost_packet::router_graph::{self, Sources};
-use fingerpost_packet::source_filters::SourceFilters;
+use fingerpost_packet::feature::FeatureStates;
+use fingerpost_packet::feature::source_filter::SourceFilters;
+use fingerpost_packet::router_graph;
 use fingerpost_tests::netns::{Line, Router, command, command_beside, conserved, ip, run};
 use fingerpost_tests::testing_program;
 use fingerpost_tests::traffic::{Traffic, overflowed};
@@ -71,7 +72,7 @@ impl Lab {
     /// A configuration whose filter drops what comes from 10.0.1.3.
     fn filters(&self) -> String {
         let filter =
-            "[[filter]]\nname = \"bad\"\naction = \"drop\"\nprefixes = [\"10.0.1.3/32\"]\n";
+            "[[source_filter]]\nname = \"bad\"\naction = \"drop\"\nprefixes = [\"10.0.1.3/32\"]\n";
         self.file("filters.toml", filter)
     }
 
@@ -103,9 +104,10 @@ fn a_worker_that_fails_ends_the_run_and_nothing_gets_past_a_filter() {
     let words = format!("{} --path afxdp", lab.filters());
     let start = || Router::start_program(&program, command_beside, &lab.line.router, &words, 2);
     let none = SourceFilters::new(Vec::new(), None).expect("no files");
-    let sources = Sources { checked: false, filters: Some(Arc::new(none)) };
-    let text = router_graph::text_with(&sources);
-    let text = text.replace("FromPorts ->", "FromPorts -> PanicAfter(1500) ->");
+    let features = FeatureStates::default().with("source-filter", Arc::new(none));
+    let text = router_graph::text_with(&features);
+    let text = text.replace("FromPorts@1 ->", "FromPorts@1 -> PanicAfter(1500) ->");
+    assert!(text.contains("PanicAfter"), "{text}");
     let graph = lab.file("fails.click", &text);
 
     let listener = Listener::start(&lab.line.destination, "d0");

@@ -23,6 +23,17 @@ pub struct Program {
     pub about: &'static str,
     /// Every command, in the order in which help lists them.
     pub commands: &'static [Command],
+    /// Commands made of another registry, if the program has any.
+    pub made: Option<MadeCommands>,
+}
+
+/// Commands that a program makes of the rows of another registry.
+#[derive(Clone, Copy)]
+pub struct MadeCommands {
+    /// Function that makes the command lines of all of them.
+    pub all: fn() -> Vec<clap::Command>,
+    /// Function that runs the one of a name.
+    pub run: fn(&str, &ArgMatches, &mut Output) -> Result<(), Failure>,
 }
 
 /// Registry row of a command.
@@ -135,7 +146,8 @@ pub fn command_line(program: &Program) -> clap::Command {
         // Last: options that several commands share bring a summary of their own.
         (row.arguments)(command).about(row.summary).long_about(None)
     });
-    line.subcommands(commands)
+    let made = program.made.map_or_else(Vec::new, |made| (made.all)());
+    line.subcommands(commands).subcommands(made)
 }
 
 /// Runs the command that the command line names.
@@ -149,10 +161,14 @@ pub fn main(program: &Program) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else {
         unreachable!("clap requires a command");
     };
-    let row =
-        program.commands.iter().find(|row| row.name == name).expect("clap knows only these rows");
     let mut output = Output::new(matches.get_flag("json"));
-    let done = (row.run)(matches, &mut output);
+    let done = match program.commands.iter().find(|row| row.name == name) {
+        Some(row) => (row.run)(matches, &mut output),
+        None => {
+            let made = program.made.expect("clap knows the rows and what is made");
+            (made.run)(name, matches, &mut output)
+        }
+    };
     // Results found before a failure are still printed.
     let flushed = output.flush().map_err(Failure::from);
     match done.and(flushed) {
@@ -240,6 +256,7 @@ mod tests {
                 run: |_, _| Ok(()),
             },
         ],
+        made: None,
     };
 
     #[test]

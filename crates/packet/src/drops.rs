@@ -41,7 +41,7 @@ reasons! {
     BadChecksum = "bad_checksum", "The IPv4 header checksum is wrong.";
     MartianSource = "martian_source", "A source that no packet may come from (RFC 1812 5.3.7, RFC 4291).";
     MartianDestination = "martian_destination", "A destination that no router may forward to.";
-    ReversePath = "reverse_path", "Its source is not reached by the way that it came (RFC 3704).";
+    Urpf = "urpf", "Its source is not reached by the interface that it arrived on (uRPF, RFC 3704).";
     SourceFilter = "source_filter", "Its source is on a list of prefixes to drop.";
     OwnSource = "own_source", "One of our own addresses as the source: a loop or a forgery.";
     Multicast = "multicast", "Multicast is not routed.";

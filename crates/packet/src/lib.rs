@@ -7,11 +7,13 @@ pub mod buf;
 #[cfg(any(test, feature = "testing"))]
 pub mod cases;
 pub mod cause;
+mod classes;
 pub mod control_socket;
 pub mod counters;
 pub mod device;
 pub mod drops;
 pub mod element;
+pub mod feature;
 pub mod filter;
 pub mod flow;
 pub mod gateways;
@@ -25,7 +27,6 @@ pub mod rate_limit;
 mod route_table;
 pub mod router_graph;
 mod source_addr;
-pub mod source_filters;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
@@ -34,10 +35,11 @@ pub mod worker;
 
 pub use buf::{Batch, Meta, Packet, Pool};
 pub use cause::Cause;
+pub use classes::ELEMENTS;
 pub use counters::WorkerCounters;
 pub use device::{DeviceError, Port};
 pub use drops::DropReason;
-pub use element::{Context, ELEMENTS, Element, ElementClass, Held, Registry, Transmit};
+pub use element::{Context, Element, ElementClass, Held, Registry, Transmit};
 pub use graph::{Graph, Plan, Round};
 pub use handler::{Handler, HandlerError, Handlers};
 pub use open_policy::{Folder, OpenPolicy};

@@ -1,4 +1,5 @@
-// The built-in router: every packet that a port receives, to the port that its route names.
+// The built-in router: every packet that a port receives, to the port that its route names. Interface features are put
+// in where they are used: their elements are not here.
 //
 // Errors, fragments and packets that waited for a link address re-enter the path, so that they are routed
 // like any other; those edges close cycles, on which rounds are counted.
@@ -18,10 +19,6 @@ ip6_next_hop [out] -> transmit;
 
 ip4_input [options] -> ip4_options :: IP4Options;
 ip4_options [forward] -> ip4_lookup;
-
-// To senders that are told of a shorter way.
-ip4_next_hop [redirect] -> ip4_lookup;
-ip6_next_hop [redirect] -> ip6_lookup;
 
 ip4_next_hop [fragment] -> ip4_fragment :: IP4Fragment -> [1] ip4_next_hop;
 

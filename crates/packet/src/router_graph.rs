@@ -1,99 +1,163 @@
 //! The graph of the built-in router: every element of the path, wired. `router.click` has it.
 //!
-//! Where a port has the sources of its packets checked, or filtered by lists, the elements for it stand behind those that
-//! check headers: filters first, so that what they drop asks no route table. A router without such a port has no element
-//! for it.
+//! The elements of the interface features in use are put into it where [`FeatureArc`] has their place: into the parsed
+//! configuration, so that a router without a feature has no element of it.
 
-use std::sync::Arc;
+use crate::ELEMENTS;
+use crate::element::Kept;
+use crate::feature::row::{FeatureArc, Stage};
+use crate::feature::{FEATURES, FeatureSettings, FeatureStates};
+use crate::graph::splice::Point;
+use crate::graph::{ClassSpec, Configuration, Errors, Language, Plan};
 
-use crate::element::{ELEMENTS, ip_source_filter};
-use crate::graph::{Configuration, Errors, Language, Plan};
-use crate::source_filters::SourceFilters;
-
-/// Its text, in Click's language.
+/// Its text, in Click's language, without the elements of features.
 pub const TEXT: &str = include_str!("router.click");
 
-/// What is added where sources are checked.
-const CHECKS: &str = "
-// The sources of what comes in by ports that ask for it.
-ip4_input [forward] -> ip4_reverse_path :: IP4ReversePath;
-ip4_input [options] -> [1] ip4_reverse_path;
-ip4_input [error] -> [2] ip4_reverse_path;
-ip6_input [forward] -> ip6_reverse_path :: IP6ReversePath;
-ip6_input [error] -> [1] ip6_reverse_path;
-";
+/// Where outputs of features' elements lead that are behind those for packets that pass, by their name: element and
+/// input. `icmp4` and `icmp6` take packets about which an ICMP error is due, `lookup4` and `lookup6` packets that an
+/// element made, `link` packets whose link header and port are written already.
+pub const EXITS: [(&str, &str, u32); 5] = [
+    ("icmp4", "icmp4_error", 0),
+    ("icmp6", "icmp6_error", 0),
+    ("lookup4", "ip4_lookup", 0),
+    ("lookup6", "ip6_lookup", 0),
+    ("link", TRANSMIT, 0),
+];
 
-/// What is added where there are filters.
-const FILTERS: &str = "
-// The lists that sources of what comes in are on.
-ip4_input [forward] -> source_filter :: IPSourceFilter;
-ip4_input [options] -> [1] source_filter;
-ip4_input [error] -> [2] source_filter;
-ip6_input [forward] -> [3] source_filter;
-ip6_input [error] -> [4] source_filter;
-";
+/// The element that sends.
+const TRANSMIT: &str = "transmit";
 
-/// What is asked about sources, besides what every router does.
-#[derive(Clone, Debug, Default)]
-pub struct Sources {
-    /// Some port has them checked by routes.
-    pub checked: bool,
-    /// Lists that they may be on.
-    pub filters: Option<Arc<SourceFilters>>,
+/// Outputs in whose connections elements of the arc `Ingress` stand, by slot.
+const INGRESS: [(&str, &str); 5] = [
+    ("ip4_input", "forward"),
+    ("ip4_input", "options"),
+    ("ip4_input", "error"),
+    ("ip6_input", "forward"),
+    ("ip6_input", "error"),
+];
+
+/// Of the arc `Hairpin`: the elements whose output `turn` leads back to their last input, by slot.
+const HAIRPIN: [(&str, u32); 2] = [("ip4_next_hop", 2), ("ip6_next_hop", 1)];
+
+/// Of the arc `Egress`: the only element that sends IPv4 packets; all else that leaves is IPv6.
+const EGRESS4: &str = "ip4_next_hop";
+
+fn numbered(configuration: &Configuration, name: &str) -> u32 {
+    let found = configuration.find(name).expect("an element of the built-in graph");
+    u32::try_from(found).expect("elements are bounded")
 }
 
-/// The text for a router that looks at sources.
-pub fn text_with(sources: &Sources) -> String {
-    let mut text = TEXT.to_owned();
-    if sources.checked {
-        for family in ["ip4", "ip6"] {
-            let (input, check) = (format!("{family}_input ["), format!("{family}_reverse_path ["));
-            text = text.replace(&input, &check);
+fn output(class: &ClassSpec, name: &str) -> u32 {
+    let found = class.output_names.iter().position(|known| *known == name);
+    u32::try_from(found.expect("an output of the element")).expect("outputs are few")
+}
+
+/// Where elements of an arc stand: outputs of the configuration, by the slot that they are for.
+fn points(configuration: &mut Configuration, arc: FeatureArc) -> Vec<Point> {
+    let slots = |count: usize| 0..u32::try_from(count).expect("slots are few");
+    match arc {
+        FeatureArc::Ingress => {
+            let point = |((element, name), input): (&(&str, &str), u32)| {
+                let from = numbered(configuration, element);
+                let class = &configuration.elements()[from as usize].class;
+                Point { from, output: output(class, name), input }
+            };
+            INGRESS.iter().zip(slots(INGRESS.len())).map(point).collect()
         }
-        text += CHECKS;
-    }
-    if sources.filters.is_some() {
-        for family in ["4", "6"] {
-            for way in ["forward", "options", "error"] {
-                let input = format!("ip{family}_input [{way}]");
-                text = text.replace(&input, &format!("source_filter [{way}{family}]"));
+        FeatureArc::Hairpin => {
+            let mut points = Vec::new();
+            for ((element, back), input) in HAIRPIN.iter().zip(slots(HAIRPIN.len())) {
+                let from = numbered(configuration, element);
+                let turn = output(&configuration.elements()[from as usize].class, "turn");
+                configuration.connect((from, turn), (from, *back));
+                points.push(Point { from, output: turn, input });
             }
+            points
         }
-        text += FILTERS;
+        FeatureArc::Egress => {
+            let (transmit, v4) =
+                (numbered(configuration, TRANSMIT), numbered(configuration, EGRESS4));
+            let leaves = configuration.connections().iter().filter(|wire| wire.to == transmit);
+            let point = |wire: &crate::graph::Connection| Point {
+                from: wire.from,
+                output: wire.output,
+                input: u32::from(wire.from != v4),
+            };
+            leaves.map(point).collect()
+        }
     }
-    text
 }
 
-/// The built-in router.
+/// Puts an element into the connections of these points, and connects its further outputs.
+fn put(configuration: &mut Configuration, stage: &Stage, points: &[Point]) {
+    let class = stage.element.spec;
+    let element = configuration.add_element(stage.name, class);
+    configuration.splice(element, points);
+    for (name, number) in class.output_names.iter().zip(0..) {
+        let passes = points.iter().any(|point| point.input == number);
+        let exit = EXITS.iter().find(|(known, ..)| known == name).filter(|_| !passes);
+        if let Some((_, to, input)) = exit {
+            let to = numbered(configuration, to);
+            configuration.connect((element, number), (to, *input));
+        }
+    }
+}
+
+/// The configuration of a router with these features.
+fn configuration(states: &FeatureStates) -> Result<Configuration, Errors> {
+    let mut configuration = Language::new(ELEMENTS).read("router.click", TEXT)?;
+    for arc in FeatureArc::ALL {
+        let stages = states.stages(arc);
+        if stages.is_empty() {
+            continue;
+        }
+        let points = points(&mut configuration, arc);
+        // The last first: each takes the place right behind the points.
+        stages.iter().rev().for_each(|stage| put(&mut configuration, stage, &points));
+    }
+    Ok(configuration)
+}
+
+/// The text of the graph of a router with these features.
+///
+/// # Panics
+/// Never with the registries of this crate: its tests build it.
+pub fn text_with(states: &FeatureStates) -> String {
+    configuration(states).expect("the built-in graph is whole").flatconfig()
+}
+
+/// The graph of a router whose configuration is empty.
 ///
 /// # Errors
-/// Never with the registry of this crate: its tests build it.
+/// Never with the registries of this crate: its tests build it.
 pub fn plan() -> Result<Plan, Errors> {
-    plan_with(None, &Sources::default())
+    let states = FeatureStates::make(&FeatureSettings::default(), None);
+    plan_with(None, &states.expect("usual settings name no file"))
 }
 
-/// The same for a router that looks at sources, and may go on where another graph ends.
+/// The graph of a router with these features; workers may take it over from the one before.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_with(before: Option<&Plan>, sources: &Sources) -> Result<Plan, Errors> {
-    let read = Language::new(ELEMENTS).read("router.click", &text_with(sources))?;
-    plan_of(before, &read, sources)
+pub fn plan_with(before: Option<&Plan>, states: &FeatureStates) -> Result<Plan, Errors> {
+    plan_of(before, &configuration(states)?, states)
 }
 
-/// Another graph in its place: elements for filters have those of the router.
+/// The plan of a graph from a file: elements of features have the router's states.
 ///
 /// # Errors
 /// As [`Plan::after`].
 pub fn plan_of(
     before: Option<&Plan>,
     configuration: &Configuration,
-    sources: &Sources,
+    states: &FeatureStates,
 ) -> Result<Plan, Errors> {
-    // Those of the graph before may be none any more.
-    let given = sources.filters.clone().or_else(|| before.map(|_| Arc::default()));
-    let given = given.map(|filters| (ip_source_filter::NAME, filters as _));
-    Plan::given(before, configuration, ELEMENTS.into(), given)
+    // Without a state: that of the graph before does not hold any more.
+    let given = FEATURES.iter().flat_map(|row| {
+        let state = states.find(row.name).map(|state| state.clone() as Kept);
+        row.stages.iter().map(move |stage| (stage.element.spec.name, state.clone()))
+    });
+    Plan::given(before, configuration, ELEMENTS.into(), &given.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -101,6 +165,8 @@ mod tests {
     use super::*;
     use crate::buf::Meta;
     use crate::drops::DropReason;
+    use crate::feature::Value;
+    use crate::feature::row::{Given, GivenInterface};
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
     use fingerpost_route::{ForwardingAction, ResolveRequest};
@@ -108,6 +174,28 @@ mod tests {
     struct Router {
         bench: Bench,
         graph: Graph,
+    }
+
+    /// States of features that are in use somehow.
+    fn states(names: &[&str]) -> FeatureStates {
+        let value = |text: &str| Some(Value::Text(text.to_owned()));
+        let (settings, mistakes) = FeatureSettings::read(|row| {
+            let used = names.contains(&row.name);
+            let value = match row.name {
+                "redirects" if !used => Some(Value::Boolean(false)),
+                "urpf" if used => value("strict"),
+                _ => None,
+            };
+            let interface =
+                GivenInterface { name: "wan".into(), place: "interface.0".into(), value };
+            let list = [("name", "x"), ("action", "drop")];
+            let list = list.map(|(key, word)| (key.to_owned(), Value::Text(word.to_owned())));
+            let item = ("source_filter.0".to_owned(), Value::Table(list.to_vec()));
+            let items = Some(item).filter(|_| used && row.name == "source-filter");
+            Given { interfaces: vec![interface], items: items.into_iter().collect() }
+        });
+        assert_eq!(mistakes, []);
+        FeatureStates::make(&settings, None).unwrap()
     }
 
     fn router(world: &World) -> Router {
@@ -180,15 +268,12 @@ mod tests {
 
     #[test]
     fn no_output_leads_nowhere() {
-        let with = |checked, filters: bool| {
-            let filters = filters.then(Arc::default);
-            plan_with(None, &Sources { checked, filters }).unwrap()
-        };
-        let (plain, all) = (plan().unwrap(), with(true, true));
-        let (checks, filters) = (with(true, false), with(false, true));
+        let with = |names: &[&str]| plan_with(None, &states(names)).unwrap();
+        let (plain, all) = (with(&[]), with(&["redirects", "urpf", "source-filter"]));
+        let (checks, filters) = (with(&["urpf"]), with(&["source-filter"]));
         let sizes = [&plain, &checks, &filters, &all].map(|plan| plan.nodes().len());
         let added = sizes.map(|nodes| nodes - plain.nodes().len());
-        assert_eq!(added, [0, 2, 1, 3], "nothing else is new");
+        assert_eq!(added, [0, 1, 1, 3], "nothing else is new");
         let before = |plan: &Plan, to: &str| {
             let to = plan.find(to);
             let leads = |edge: &Option<crate::graph::plan::Edge>| edge.map(|edge| edge.node) == to;
@@ -196,7 +281,13 @@ mod tests {
             nodes.map(|node| node.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(before(&all, "source_filter"), ["ip4_input", "ip6_input"]);
-        assert_eq!(before(&all, "ip4_reverse_path"), ["source_filter"]);
+        assert_eq!(before(&all, "urpf"), ["source_filter"]);
+        for (from, to) in
+            [("urpf", "ip4_lookup"), ("redirects", "ip6_lookup"), ("redirects", "transmit")]
+        {
+            assert!(before(&all, to).contains(&from.to_owned()), "{from} leads to {to}");
+        }
+        assert_eq!(before(&all, "redirects"), ["ip4_next_hop", "ip6_next_hop"]);
         assert_eq!(before(&filters, "ip4_options"), ["source_filter"]);
         for plan in [plain, checks, filters, all] {
             assert!(plan.nodes().iter().all(|node| node.outputs.iter().all(Option::is_some)));
@@ -205,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_come_in_here_is_told_nothing() {
+    fn a_packet_that_fails_urpf_causes_no_icmp_error() {
         let mut world = World::new();
         world.neighbor(3, 0);
         world.neighbor(4, 1);
@@ -213,11 +304,9 @@ mod tests {
         world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
         world.action("2001:db8:0::/64", ForwardingAction::Adjacency(3));
         world.action("2001:db8:5::/48", ForwardingAction::Adjacency(4));
-        world.ports.ports[0].as_mut().unwrap().reverse_path =
-            Some(fingerpost_route::ReversePath::Strict);
+        world.ports.ports[0].as_mut().unwrap().urpf = Some(fingerpost_route::UrpfMode::Strict);
         let bench = Bench::new(&world);
-        let checks = Sources { checked: true, ..Sources::default() };
-        let graph = Graph::new(&plan_with(None, &checks).unwrap(), &bench.pool);
+        let graph = Graph::new(&plan_with(None, &states(&["urpf"])).unwrap(), &bench.pool);
         let mut router = Router { bench, graph };
         // Plain, with a used-up TTL, without a route back.
         let frames = |v4: &str, v6: &str| {
@@ -228,7 +317,7 @@ mod tests {
         };
         let forged = frames("192.0.2.66", "2001:db8:5::66").chain(frames("8.8.8.8", "2001:db9::1"));
         let sent = router.run(&forged.collect::<Vec<_>>());
-        assert_eq!((sent.len(), router.dropped(DropReason::ReversePath)), (0, 8));
+        assert_eq!((sent.len(), router.dropped(DropReason::Urpf)), (0, 8));
         let sent = router.run(&frames("10.0.0.9", "2001:db8::9").collect::<Vec<_>>());
         assert_eq!((sent.len(), router.dropped(DropReason::TtlExpired)), (4, 2));
         assert_eq!(router.bench.pool.free(), router.bench.pool.frames());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use fingerpost_packet::buf::BATCH;
 use fingerpost_packet::cases::{Built, Case, cases, diff};
 use fingerpost_packet::counters::WorkerCounters;
+use fingerpost_packet::feature::{FeatureStates, redirects, urpf};
 use fingerpost_packet::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Batch, DeviceError, DropReason, Pool, Port, router_graph};
 use fingerpost_route::Publisher;
@@ -55,8 +56,10 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let (_commands, commands) = mpsc::channel();
     let (asks, _asked) = mpsc::sync_channel(64);
     let (events, _told) = mpsc::channel();
-    let sources = router_graph::Sources { checked: true, ..Default::default() };
-    let plan = router_graph::plan_with(None, &sources).expect("the built-in graph");
+    let features = FeatureStates::default()
+        .with("urpf", Arc::new(urpf::Running))
+        .with("redirects", Arc::new(redirects::Running));
+    let plan = router_graph::plan_with(None, &features).expect("the built-in graph");
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,
         pool: pool.clone(),

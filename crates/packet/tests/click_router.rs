@@ -136,13 +136,12 @@ fn a_scrubbing_router_ends_what_is_wrong_with_sources() {
     let sent = |rig: &mut Rig, port: usize, src: &str| {
         let mut frame = frame_v4(src, &text(PEERS[1 - port].addr), 64, 17, &[7; 20]);
         EtherMut::of(&mut frame).unwrap().set_addrs(OURS[port].mac, PEERS[port].mac);
-        let before =
-            [DropReason::ReversePath, DropReason::SourceFilter].map(|why| rig.dropped(why));
+        let before = [DropReason::Urpf, DropReason::SourceFilter].map(|why| rig.dropped(why));
         let sent = through(rig, port, &frame);
-        let after = [DropReason::ReversePath, DropReason::SourceFilter].map(|why| rig.dropped(why));
+        let after = [DropReason::Urpf, DropReason::SourceFilter].map(|why| rig.dropped(why));
         match (sent.len(), after[0] - before[0], after[1] - before[1]) {
             (1, 0, 0) => "forwarded",
-            (0, 1, 0) => "reverse_path",
+            (0, 1, 0) => "urpf",
             (0, 0, 1) => "source_filter",
             other => panic!("{src}: {other:?}"),
         }
@@ -150,21 +149,21 @@ fn a_scrubbing_router_ends_what_is_wrong_with_sources() {
     for (port, src, want) in [
         (0, "198.51.100.9", "forwarded"),
         (0, "192.0.2.77", "forwarded"),
-        (0, "203.0.113.9", "reverse_path"),
-        (0, "8.8.8.8", "reverse_path"),
+        (0, "203.0.113.9", "urpf"),
+        (0, "8.8.8.8", "urpf"),
         (1, "8.8.8.8", "forwarded"),
         (1, "45.0.9.9", "source_filter"),
         (1, "45.0.2.9", "forwarded"),
         (1, "10.1.1.1", "source_filter"),
         (1, "193.0.0.1", "forwarded"),
-        (1, "192.88.99.1", "reverse_path"),
+        (1, "192.88.99.1", "urpf"),
     ] {
         assert_eq!(sent(&mut rig, port, src), want, "{src}");
     }
     rig.write("lists.add", "attack 9.9.0.0/16");
     rig.write("rt.add", "8.8.8.8/32 3");
     let seen = ["9.9.1.1", "8.8.8.8", "8.8.4.4"].map(|src| sent(&mut rig, 1, src));
-    assert_eq!(seen, ["source_filter", "reverse_path", "forwarded"]);
+    assert_eq!(seen, ["source_filter", "urpf", "forwarded"]);
     let count = rig.read("lists.count");
     assert_eq!(count, "partners 1 40\nattack 3 120\nbogons 1 40\nwatched 1 40\n");
 }

@@ -11,7 +11,7 @@ use fingerpost_packet::graph::Graph;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
 use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
-use fingerpost_route::{ForwardingAction, Mac, ReversePath};
+use fingerpost_route::{ForwardingAction, Mac, UrpfMode};
 use proptest::prelude::*;
 
 /// A graph, and whether an output may get its packets in another order: where packets are made, they follow those
@@ -32,8 +32,14 @@ const fn makes(text: &'static str) -> Subject {
 const GRAPHS: &[Subject] = &[
     makes(router_graph::TEXT),
     makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
-        e [3] -> Discard; i4 [0] -> c4 :: IP4ReversePath -> t :: ToPorts; i4 [1] -> [1] c4; i4 [2] -> [2] c4;
-        c4 [1] -> t; c4 [2] -> t; i6 [0] -> c6 :: IP6ReversePath -> t; i6 [1] -> [1] c6; c6 [1] -> t"),
+        e [3] -> Discard; i4 [0] -> u :: IPUrpf -> t :: ToPorts; i4 [1] -> [1] u; i4 [2] -> [2] u;
+        i6 [0] -> [3] u; i6 [1] -> [4] u; u [1] -> t; u [2] -> t; u [3] -> t; u [4] -> t"),
+    makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
+        e [3] -> Discard; i4 [0] -> l4 :: IP4FIBLookup -> n4 :: IP4NextHop -> t :: ToPorts; i4 [1] -> Discard;
+        i4 [2] -> Discard; i6 [0] -> l6 :: IP6FIBLookup -> n6 :: IP6NextHop -> t; i6 [1] -> Discard;
+        n4 [1] -> Discard; n4 [2] -> Discard; n4 [3] -> Discard; n4 [turn] -> r :: IPRedirects -> [2] n4; Idle -> [1] n4;
+        n6 [1] -> Discard; n6 [2] -> Discard; n6 [turn] -> [1] r; r [1] -> [1] n6;
+        r [2] -> l4; r [3] -> l6; r [4] -> t"),
     makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
         e [3] -> Discard; i4 [0] -> f :: IPSourceFilter -> t :: ToPorts; i4 [1] -> [1] f; i4 [2] -> [2] f;
         i6 [0] -> [3] f; i6 [1] -> [4] f; f [1] -> t; f [2] -> t; f [3] -> t; f [4] -> t"),
@@ -115,7 +121,7 @@ const ELSEWHERE: &[&str] = &["FromDump", "ToDump", "PoptrieIPLookup"];
 
 fn world() -> World {
     let mut world = World::new();
-    world.ports.ports[0].as_mut().unwrap().reverse_path = Some(ReversePath::Strict);
+    world.ports.ports[0].as_mut().unwrap().urpf = Some(UrpfMode::Strict);
     world.neighbor(4, 1);
     world.neighbor(5, 0);
     world.neighbor(6, 2);

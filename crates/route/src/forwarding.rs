@@ -124,19 +124,19 @@ pub struct PortInfo {
     pub v6: Vec<(Ipv6Addr, u8)>,
     /// Its senders may be on the same host and leave partial checksums (veth, TAP).
     pub fill_checksums: bool,
-    /// How the sources of its packets are checked, if they are.
-    pub reverse_path: Option<ReversePath>,
-    /// Sources of its packets are looked up in lists, which the packet path has ([`crate::Control::filter_sources`]).
-    pub filtered: bool,
+    /// Mode of uRPF for its packets; `None` without uRPF.
+    pub urpf: Option<UrpfMode>,
+    /// Its packets leave the XDP datapath, for features that only the graph has ([`crate::Control::leave_to_graph`]).
+    pub graph_only: bool,
     /// The fib of all paths, not of the best alone, for a feasible check ([`crate::Control::check_sources`]).
     pub paths: u16,
     /// Senders of packets that leave by it again get ICMP redirects.
     pub redirects: bool,
 }
 
-/// Check of a packet's source by the routes (RFC 3704).
+/// Mode of uRPF: which routes to its source a packet needs to pass (RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReversePath {
+pub enum UrpfMode {
     /// The best route to it leads out of the ingress port (2.2).
     Strict,
     /// One of the routes to it does, the best or not (2.3).
@@ -145,8 +145,8 @@ pub enum ReversePath {
     Loose,
 }
 
-impl ReversePath {
-    /// Every check, with its name.
+impl UrpfMode {
+    /// Every mode, with its name.
     pub const ALL: [(Self, &'static str); 3] =
         [(Self::Strict, "strict"), (Self::Feasible, "feasible"), (Self::Loose, "loose")];
 

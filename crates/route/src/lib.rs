@@ -12,7 +12,7 @@ pub mod rib;
 pub mod source;
 
 pub use control::{
-    Committed, Control, ControlOptions, Done, Ends, Filtered, Gap, Happened, HopView,
+    Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView, InterfaceSet,
     NeighborError, NeighborRequest, NeighborRow, Notice, ObjectPath, ObjectView, Operation,
     Outcome, Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId, SourceId,
     SourceReport, Takeover,
@@ -24,5 +24,5 @@ pub use event::{
 };
 pub use fib::{Publisher, Reader, Shared, Subscribe};
 pub use fingerpost_lpm::{KernelReader, MemoryMaker};
-pub use forwarding::{FibLookup, Forwarding, PortInfo, PortTable, ResolveRequest, ReversePath};
+pub use forwarding::{FibLookup, Forwarding, PortInfo, PortTable, ResolveRequest, UrpfMode};
 pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};

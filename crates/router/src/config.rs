@@ -1,6 +1,6 @@
 //! The configuration file, and what is assumed without one.
 
-mod filters;
+mod features;
 mod knobs;
 mod mistakes;
 mod size;
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 pub(crate) use fingerpost_command::choice::left_out;
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
-use fingerpost_route::ReversePath;
+use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
 
-pub(crate) use filters::Filter;
-use mistakes::{Document, Mistake, Wrong};
+pub(crate) use features::in_kernel;
+use mistakes::{Document, Mistake};
 pub(crate) use size::Size;
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -30,8 +30,12 @@ pub(crate) struct Config {
     pub(crate) interface: Vec<Interface>,
     /// The sources of routes; none named: the kernel.
     pub(crate) source: Vec<Source>,
-    /// Lists of source prefixes, and what becomes of who is on them.
-    pub(crate) filter: Vec<Filter>,
+    /// What interfaces apply to their packets: keys of `[[interface]]` and sections that the features read themselves.
+    #[serde(skip)]
+    pub(crate) features: FeatureSettings,
+    /// Lines with names that the next release does not accept any more, and what is wrong there.
+    #[serde(skip)]
+    pub(crate) former_names: Vec<(Option<usize>, String)>,
     pub(crate) fib: FibConfig,
     pub(crate) groups: Groups,
     pub(crate) workers: Workers,
@@ -49,49 +53,6 @@ pub(crate) struct Interface {
     /// The route table that its packets ask, and that holds its own prefixes; 0 is the main one.
     #[serde(default)]
     pub(crate) table: u32,
-    /// Which sources its packets may have; not said, any, and what the kernel's filter was is told.
-    #[serde(default)]
-    pub(crate) reverse_path: Option<SourceCheck>,
-    /// Senders of packets that leave by it again are told of the shorter way.
-    #[serde(default = "usual_redirects")]
-    pub(crate) redirects: bool,
-}
-
-/// RFC 1812 5.2.7.2: a router has to be able to.
-fn usual_redirects() -> bool {
-    true
-}
-
-impl Interface {
-    /// How the sources of its packets are checked, if they are.
-    pub(crate) fn checks(&self) -> Option<ReversePath> {
-        self.reverse_path.and_then(SourceCheck::mode)
-    }
-}
-
-/// Which sources packets may have (RFC 3704).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SourceCheck {
-    /// Any.
-    Off,
-    /// The best route to it leads out of the interface.
-    Strict,
-    /// Some route to it does.
-    Feasible,
-    /// There is a route to it that is not the default one.
-    Loose,
-}
-
-impl SourceCheck {
-    fn mode(self) -> Option<ReversePath> {
-        match self {
-            Self::Off => None,
-            Self::Strict => Some(ReversePath::Strict),
-            Self::Feasible => Some(ReversePath::Feasible),
-            Self::Loose => Some(ReversePath::Loose),
-        }
-    }
 }
 
 /// How an interface is driven.
@@ -359,7 +320,9 @@ impl Config {
     /// All mistakes are found at once: those of keys and values, then what these cannot say. A mistake of
     /// the grammar ends it.
     fn parse(text: &str, links: Option<&[(String, u32)]>) -> Result<Self, Vec<Mistake>> {
-        let (config, mut document) = Document::read::<Self>(text)?;
+        let (mut config, mut document) = Document::read::<Self>(text)?;
+        config.features = document.features();
+        config.former_names = document.former_names();
         document.add(config.check());
         document.add(links.map_or(Vec::new(), |links| config.check_routes(links)));
         let mistakes = document.finish();
@@ -375,27 +338,7 @@ impl Config {
                 wrong.push(Wrong::new(format!("interface.{i}.name"), what));
             }
         }
-        for (i, interface) in self.interface.iter().enumerate() {
-            let name = &interface.name;
-            let why = match interface.mode {
-                _ if interface.checks().is_none() => continue,
-                Mode::Kernel => format!("the kernel forwards, by net.ipv4.conf.{name}.rp_filter"),
-                Mode::Xdp => "drivers check no sources: take another mode".to_owned(),
-                Mode::Auto | Mode::Afxdp | Mode::Generic => continue,
-            };
-            let mode = interface.mode.name();
-            let what = format!("interface {name:?}: no `reverse_path` with mode {mode:?}: {why}");
-            wrong.push(Wrong::new(format!("interface.{i}.reverse_path"), what));
-        }
-        for (i, Interface { name, mode, redirects, .. }) in self.interface.iter().enumerate() {
-            if *mode == Mode::Kernel && !redirects {
-                let why = format!("the kernel sends them, by net.ipv4.conf.{name}.send_redirects");
-                let what =
-                    format!("interface {name:?}: no `redirects` with mode \"kernel\": {why}");
-                wrong.push(Wrong::new(format!("interface.{i}.redirects"), what));
-            }
-        }
-        wrong.extend(self.check_filters());
+        wrong.extend(self.check_features());
         for (i, source) in self.source.iter().enumerate() {
             let (at, kind) = (format!("source.{i}.kind"), &source.kind);
             let kinds = || fingerpost_route::source::SOURCES.iter().map(|kind| kind.name);
@@ -450,14 +393,7 @@ impl Config {
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
     fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
-        let mut wrong = Vec::new();
-        for (i, filter) in self.filter.iter().enumerate() {
-            if let Some(path) = &filter.file
-                && let Err(error) = readable(path.as_ref())
-            {
-                wrong.push(Wrong::new(format!("filter.{i}.file"), format!("{path}: {error}")));
-            }
-        }
+        let mut wrong = self.check_feature_files();
         for (i, source) in self.source.iter().enumerate() {
             if let Some(path) = &source.path
                 && let Err(error) = readable(path)
@@ -492,11 +428,6 @@ impl Config {
     /// What is said of an interface by its name.
     pub(crate) fn of(&self, name: &str) -> Option<&Interface> {
         self.interface.iter().find(|interface| interface.name == name)
-    }
-
-    /// Whether some interface has the sources of its packets checked.
-    pub(crate) fn checks_sources(&self) -> bool {
-        self.interface.iter().any(|interface| interface.checks().is_some())
     }
 
     /// Whether the kernel's routes are wanted.
@@ -556,7 +487,7 @@ mod tests {
             table = 100
             [[interface]]
             name = "eth2"
-            reverse_path = "feasible"
+            urpf = "feasible"
             redirects = false
             [[source]]
             kind = "file"
@@ -587,10 +518,13 @@ mod tests {
         assert_eq!(full.mode("eth1"), Some(Mode::Kernel));
         assert_eq!(full.mode("eth7"), None);
         assert_eq!([full.interface[0].table, full.interface[1].table], [0, 100]);
-        assert_eq!(full.of("eth2").unwrap().checks(), Some(ReversePath::Feasible));
-        assert_eq!(full.of("eth1").unwrap().reverse_path, None);
-        assert_eq!(["eth1", "eth2"].map(|name| full.of(name).unwrap().redirects), [true, false]);
-        assert!(full.checks_sources() && !Config::default().checks_sources());
+        let on = |name| -> Vec<(&str, String)> {
+            let used = full.features.on(name).into_iter();
+            used.map(|(row, used, _)| (row.name, used.words)).collect()
+        };
+        assert_eq!(on("eth1"), [("redirects", "on".to_owned())]);
+        assert_eq!(on("eth2"), [("urpf", "feasible".to_owned())]);
+        assert!(full.features.guards("eth2") && !full.features.guards("eth1"));
         assert!(!full.kernel_routes());
         let knobs = full.fib.knobs;
         assert_eq!((knobs.bucket_time_ms, knobs.bucket_change_threshold_rate), (20, 500));
@@ -642,6 +576,23 @@ mod tests {
     }
 
     #[test]
+    fn former_names_are_accepted_with_a_warning() {
+        let text = "[[interface]]\nname = \"a\"\nreverse_path = \"loose\"\n[[filter]]\nname = \"f\"\n\
+                    action = \"drop\"\n";
+        let config = Config::parse(text, None).unwrap();
+        let on: Vec<&str> = config.features.on("a").iter().map(|(row, ..)| row.name).collect();
+        assert_eq!(on, ["source-filter", "urpf", "redirects"]);
+        let lines: Vec<String> = config.former_name_warnings(Path::new("r.toml")).collect();
+        assert_eq!(
+            lines,
+            [
+                "r.toml:4: `filter` is called `source_filter` now: the next release refuses it",
+                "r.toml:3: `urpf` is called `urpf` now: the next release refuses it",
+            ]
+        );
+    }
+
+    #[test]
     fn errors_name_the_line_and_the_nearest_word() {
         for (text, want) in [
             ("[fib]\nalgoritm_v4 = \"auto\"", "2: unknown field `algoritm_v4`"),
@@ -652,21 +603,27 @@ mod tests {
             ),
             ("[[interface]]\nname = \"a\"\nmode = \"generik\"", "did you mean `generic`?"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "named twice"),
+            ("[[interface]]\nname = \"a\"\nurfp = \"loose\"", "did you mean `urpf`?"),
+            ("[[source_filer]]\nname = \"a\"", "did you mean `source_filter`?"),
             (
-                "[[interface]]\nname = \"a\"\nreverse_path = \"stric\"",
+                "[[interface]]\nname = \"a\"\nredirects = 1",
+                "3: `redirects`: invalid type: integer `1`",
+            ),
+            (
+                "[[interface]]\nname = \"a\"\nurpf = \"stric\"",
                 "3: unknown variant `stric`, expected one of `off`, `strict`, `feasible`, `loose`: did you mean `strict`?",
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nreverse_path = \"loose\"",
-                "4: interface \"a\": no `reverse_path` with mode \"kernel\": the kernel forwards",
+                "4: interface \"a\": no `urpf` with mode \"kernel\": the kernel forwards, by net.ipv4.conf.a.rp_filter",
             ),
             (
                 "[[interface]]\nname = \"a\"\nmode = \"kernel\"\nredirects = false",
                 "4: interface \"a\": no `redirects` with mode \"kernel\": the kernel sends them",
             ),
             (
-                "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nreverse_path = \"loose\"",
-                "no `reverse_path` with mode \"xdp\": drivers check no sources",
+                "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nurpf = \"loose\"",
+                "no `urpf` with mode \"xdp\": the graph alone looks up sources in routes: take another mode",
             ),
             (
                 "[[source]]\nkind = \"kernal\"",

@@ -30,9 +30,12 @@ pub(crate) struct Teller<'a> {
     pub(crate) port: &'a dyn Fn(u16) -> String,
     /// What a lookup in the routes of the daemon found for a frame.
     pub(crate) found: &'a dyn Fn(&[u8], Meta) -> Option<TraceRoute>,
-    /// The filters of the daemon that the source of a frame is on, of those for a port.
-    pub(crate) filters: &'a dyn Fn(&[u8], u16) -> Vec<String>,
+    /// What an interface feature does with a frame of a port, by the class of its element.
+    pub(crate) notes: &'a Notes<'a>,
 }
+
+/// Finds what an interface feature does with a frame: class of its element, frame, port.
+pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], u16) -> Vec<String> + 'a;
 
 impl Teller<'_> {
     /// A trace in words.
@@ -88,7 +91,6 @@ impl Teller<'_> {
         let name = output.and_then(|output| spec.output_names.get(usize::from(output)));
         let rewritten = changes(before, frame).into_iter();
         let is_lookup = spec.name.ends_with("FIBLookup");
-        let is_filter = spec.name == "IPSourceFilter";
         TraceStep {
             packet: step.packet,
             element: node.name.to_string(),
@@ -104,7 +106,7 @@ impl Teller<'_> {
                 .map(|change| FieldChange { field: change.field, from: change.from, to: change.to })
                 .collect(),
             route: if is_lookup { (self.found)(frame, step.meta) } else { None },
-            filters: if is_filter { (self.filters)(frame, step.meta.port) } else { Vec::new() },
+            notes: (self.notes)(spec.name, frame, step.meta.port),
             found: self.table_route(step, frame, meta),
             made: step.made.clone(),
         }
@@ -143,15 +145,6 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Where a frame is from, by its IP header.
-pub(crate) fn source(frame: &[u8]) -> Option<IpAddr> {
-    match Ether::of(frame)?.kind() {
-        ether::TYPE_IP4 => Some(Ip4::at(frame, ETHER_BYTES)?.src().to_ip()),
-        ether::TYPE_IP6 => Some(Ip6::at(frame, ETHER_BYTES)?.src().to_ip()),
-        _ => None,
-    }
-}
-
 /// What a trial says, in a word and a sentence. `place` is where it is sent beside an interface, `wait` what a packet
 /// waits for.
 pub(crate) fn verdict(
@@ -174,7 +167,7 @@ pub(crate) fn verdict(
                 [] => String::new(),
                 made => format!(" Its sender is told: {}", made[0].summary),
             };
-            let on = last.map(|step| step.filters.join(", ")).filter(|on| !on.is_empty());
+            let on = last.map(|step| step.notes.join(", ")).filter(|on| !on.is_empty());
             let on = on.map_or_else(String::new, |on| format!(" It is on: {on}."));
             ("drop", format!("it is dropped by {at} ({reason}): {why}{on}{told}"))
         }

@@ -12,6 +12,7 @@ pub(crate) const PROGRAM: Program = Program {
     name: "fingerpost-lab",
     about: "Benchmarks and the demo of Fingerpost, a software IP router",
     commands: &[demo::COMMAND, bench::COMMAND, bench::PAPERS, table::COMMAND],
+    made: None,
 };
 
 #[cfg(test)]

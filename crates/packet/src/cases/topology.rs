@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, PrefixMap};
 use fingerpost_route::event::AnyPrefix;
 use fingerpost_route::hops::{Adjacency, ForwardingAction, HopTable};
-use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, ReversePath, Shared};
+use fingerpost_route::{Forwarding, Mac, MemoryMaker, PortInfo, PortTable, Shared, UrpfMode};
 use serde::Deserialize;
 
 /// Contents of a topology file.
@@ -55,8 +55,8 @@ pub struct PortSpec {
     /// It sends no redirects.
     #[serde(default)]
     pub no_redirects: bool,
-    /// How the sources of what comes in are checked: the name of a [`ReversePath`].
-    pub reverse_path: Option<String>,
+    /// uRPF: the name of a [`UrpfMode`].
+    pub urpf: Option<String>,
 }
 
 /// Host on the link of a port.
@@ -166,8 +166,8 @@ fn mac(text: &str) -> Mac {
     Mac(bytes)
 }
 
-fn reverse_path(name: &str) -> ReversePath {
-    let found = ReversePath::ALL.iter().find(|(_, known)| *known == name);
+fn urpf(name: &str) -> UrpfMode {
+    let found = UrpfMode::ALL.iter().find(|(_, known)| *known == name);
     found.unwrap_or_else(|| panic!("topology: unknown uRPF mode {name}")).0
 }
 
@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
                 up: !spec.down,
                 fill_checksums: spec.fill_checksums,
                 redirects: !spec.no_redirects,
-                reverse_path: spec.reverse_path.as_deref().map(reverse_path),
+                urpf: spec.urpf.as_deref().map(urpf),
                 ..PortInfo::default()
             };
             for text in &spec.addrs {

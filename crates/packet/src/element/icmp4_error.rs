@@ -167,7 +167,7 @@ impl Element for Icmp4Error {
 
 /// Writes an error about `offender` behind `link` bytes, which become 0: its first 8 bytes, and as much of the
 /// offender as a whole of at most `max` bytes has room for. What depends on its source is left open. Whether it fits.
-pub(super) fn compose_v4(
+pub(crate) fn compose_v4(
     packet: &mut Packet,
     link: usize,
     header: [u8; ERROR_HEADER],
@@ -202,7 +202,7 @@ pub(super) fn compose_v4(
 }
 
 /// Fills in the source of what [`compose_v4`] wrote.
-pub(super) fn sign_v4(frame: &mut [u8], link: usize, source: u32) {
+pub(crate) fn sign_v4(frame: &mut [u8], link: usize, source: u32) {
     let Some(mut out) = Ip4Mut::at(frame, link) else { return };
     out.set_src(source);
     let sum = checksum(&frame[link..link + IP4_BYTES]);
@@ -239,7 +239,7 @@ pub(super) fn class(cause: Cause) -> ErrorClass {
 }
 
 /// RFC 1812, 4.3.2.7, and never about a packet of our own making.
-pub(super) fn may_answer_v4(packet: &[u8], ip: Ip4<'_>, meta: Meta, ports: &PortTable) -> bool {
+pub(crate) fn may_answer_v4(packet: &[u8], ip: Ip4<'_>, meta: Meta, ports: &PortTable) -> bool {
     if meta.is_ours() || meta.flags & FLAG_LINK_MULTICAST != 0 {
         return false;
     }

@@ -46,7 +46,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 /// Every link carries this much (RFC 8200, 5): the whole error packet is at most this long
 /// (RFC 4443, 2.4 c), and a smaller MTU is never reported.
-pub(super) const MIN_MTU: u16 = 1280;
+pub(crate) const MIN_MTU: u16 = 1280;
 
 const HOP_LIMIT: u8 = 64;
 
@@ -162,7 +162,7 @@ impl Element for Icmp6Error {
 
 /// Writes an error about `offender` behind `link` bytes, which become 0: its first 8 bytes, and as much of the
 /// offender as a whole of at most `max` bytes has room for. What depends on its source is left open. Whether it fits.
-pub(super) fn compose_v6(
+pub(crate) fn compose_v6(
     packet: &mut Packet,
     link: usize,
     header: [u8; ERROR_HEADER],
@@ -192,7 +192,7 @@ pub(super) fn compose_v6(
 }
 
 /// Fills in the source of what [`compose_v6`] wrote, and the checksum, which covers it.
-pub(super) fn sign_v6(frame: &mut [u8], link: usize, source: u128) {
+pub(crate) fn sign_v6(frame: &mut [u8], link: usize, source: u128) {
     let Some(mut out) = Ip6Mut::at(frame, link) else { return };
     out.set_src(source);
     let dst = out.view().dst().to_be_bytes();
@@ -222,7 +222,7 @@ fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
 }
 
 /// RFC 4443, 2.4 (e), and never about a packet of our own making.
-pub(super) fn may_answer_v6(
+pub(crate) fn may_answer_v6(
     packet: &[u8],
     ip: Ip6<'_>,
     meta: Meta,
@@ -254,7 +254,7 @@ pub(super) fn may_answer_v6(
 }
 
 /// Link addresses for a packet back to the host that a frame came from: to, from.
-pub(super) fn address_back(
+pub(crate) fn address_back(
     frame: &[u8],
     meta: Meta,
     port: Option<&PortInfo>,

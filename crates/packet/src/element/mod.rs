@@ -16,13 +16,13 @@ mod discard;
 mod drop_broadcasts;
 mod drop_cause;
 mod dump;
-mod ether_input;
+pub(crate) mod ether_input;
 mod fill_checksum;
 mod fix_ip_src;
 mod front;
 mod hold;
-mod icmp4_error;
-mod icmp6_error;
+pub(crate) mod icmp4_error;
+pub(crate) mod icmp6_error;
 mod icmp_error;
 mod idle;
 mod ip4_fragment;
@@ -33,7 +33,6 @@ mod ip_combo;
 mod ip_filter;
 mod ip_lookup;
 mod ip_reassembler;
-pub(crate) mod ip_source_filter;
 mod meter;
 mod nd_advertiser;
 mod nd_solicitor;
@@ -46,11 +45,9 @@ mod ping_responder;
 mod prefix_counter;
 mod print;
 mod querier;
-mod questions;
+pub(crate) mod questions;
 mod queue;
 mod rated;
-mod redirect;
-mod reverse_path;
 mod route_lookup;
 mod sched;
 mod set_ip_dscp;
@@ -63,7 +60,7 @@ pub(crate) mod source_sets;
 mod switch;
 mod tee;
 mod unqueue;
-mod urpf_check;
+pub(crate) mod urpf_check;
 mod vlan;
 mod waiting;
 
@@ -119,15 +116,12 @@ pub static ELEMENTS: &[ElementClass] = &[
     ip_lookup::CLASS4,
     ip_lookup::CLASS6,
     ip_reassembler::CLASS,
-    ip_source_filter::CLASS,
     meter::BYTES,
     meter::PACKETS,
     nd_advertiser::CLASS,
     nd_solicitor::CLASS,
     next_hop::CLASS4,
     next_hop::CLASS6,
-    reverse_path::CLASS4,
-    reverse_path::CLASS6,
     paint::PAINT,
     paint::SWITCH,
     paint::TEE,

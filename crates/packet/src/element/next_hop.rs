@@ -8,8 +8,11 @@
 //! Fragments come back by the second input. The forwarding action of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
 //!
-//! A packet whose egress port is its ingress port is examined more closely: its sender may get an ICMP redirect
-//! ([`Redirects`]). The redirect leaves by `redirect`, to be looked up, behind the packet itself.
+//! A packet that is to leave by the port that it arrived on goes to the output `turn` first, where that is used, with its
+//! forwarding action in its metadata and its header as it came: features of that place see it there ([`FeatureArc`]). It
+//! comes back by the last input.
+//!
+//! [`FeatureArc`]: crate::feature::row::FeatureArc
 //!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.
@@ -19,14 +22,12 @@
 
 use fingerpost_route::{ForwardingAction, HopTable, PackedAdjacency};
 
-use super::redirect::{self, Redirects, Way};
 use super::{Context, Element, ElementClass, Made, Setup};
-use crate::buf::{BATCH, Batch, FLAG_GENERATED, Hop, Meta, Note, Packet};
+use crate::buf::{BATCH, Batch, FLAG_GENERATED, Hop, Meta, Note};
 use crate::cause::Cause;
 use crate::drops::DropReason;
 use crate::flow;
 use crate::graph::{ClassSpec, ConfigError};
-use crate::rate_limit::Limit;
 use crate::wire::ip4::DONT_FRAGMENT;
 use crate::wire::ip6::is_link_local;
 use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
@@ -34,57 +35,61 @@ use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: ClassSpec {
         name: "IP4NextHop",
-        ports: "2/5",
+        ports: "2-3/4-5",
         processing: "h/h",
         flow: "x/x",
-        output_names: &["out", "error", "hold", "fragment", "redirect"],
+        output_names: &["out", "error", "hold", "fragment", "turn"],
     },
-    summary: "sends IPv4 packets to their next hop: MTU, TTL, link header; and redirects",
+    summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
     configure: configure::<4>,
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
     spec: ClassSpec {
         name: "IP6NextHop",
-        ports: "1/4",
+        ports: "1-2/3-4",
         processing: "h/h",
         flow: "x/x",
-        output_names: &["out", "error", "hold", "redirect"],
+        output_names: &["out", "error", "hold", "turn"],
     },
-    summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header; and redirects",
+    summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
     configure: configure::<6>,
 };
 
 fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
-    let limit = setup.args.keyword("REDIRECTS");
     setup.args.finish()?;
-    let limit = limit?.unwrap_or(redirect::LIMIT);
-    Ok(Made::new(move || NextHop::<FAMILY>::new(limit)))
+    let turns = setup.outputs > turn::<FAMILY>().into();
+    Ok(Made::new(move || NextHop::<FAMILY> { special: Vec::with_capacity(BATCH), turns }))
 }
-
-const OUT: u16 = 0;
 
 const ERROR: u16 = 1;
 const HOLD: u16 = 2;
 const FRAGMENT: u16 = 3;
-const REDIRECT4: u16 = 4;
-const REDIRECT6: u16 = 3;
 
-/// Input of fragments.
-const FRAGMENTS: u16 = 1;
+/// Output of packets that are to leave by the port that they arrived on.
+const fn turn<const FAMILY: u8>() -> u16 {
+    if FAMILY == 4 { 4 } else { 3 }
+}
+
+/// Input of such packets when they come back.
+const fn turned<const FAMILY: u8>() -> u16 {
+    if FAMILY == 4 { 2 } else { 1 }
+}
+
+/// Whether packets of an input have their forwarding action in their metadata already: fragments, and packets that
+/// turned.
+const fn is_decided(input: u16) -> bool {
+    input != 0
+}
 
 struct NextHop<const FAMILY: u8> {
     /// Packets of the batch that are to be looked at more closely, and the words of their forwarding actions.
     special: Vec<(usize, u32)>,
-    redirects: Redirects,
+    /// The output `turn` is used.
+    turns: bool,
 }
 
 impl<const FAMILY: u8> NextHop<FAMILY> {
-    fn new(redirects: Limit) -> Self {
-        let redirects = Redirects::new(redirects);
-        Self { special: Vec::with_capacity(BATCH), redirects }
-    }
-
     /// Packet that needs more than forwarding, leaves by its ingress port, or is the router's own.
     #[cold]
     fn send_special(
@@ -100,55 +105,23 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
             Some(index) => {
                 let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
                 let meta = batch.meta()[i];
-                let count_down = input == FRAGMENTS || meta.flags & FLAG_GENERATED == 0;
-                if !adjacency.resolved() {
-                    Verdict::Hold
-                } else {
-                    // It quotes the packet as it came.
-                    let turns = meta.port == adjacency.port() && !meta.is_ours();
-                    let told = turns.then(|| self.redirect(batch.bytes(i), meta, index, cx));
+                let count_down = is_decided(input) || meta.flags & FLAG_GENERATED == 0;
+                if adjacency.resolved() {
+                    let may_turn = !self.turns || input == turned::<FAMILY>() || meta.is_ours();
                     let frame = batch.bytes_mut(i);
-                    let verdict = send::<FAMILY>(frame, &meta, adjacency, count_down, true);
+                    let verdict = send::<FAMILY>(frame, &meta, adjacency, count_down, may_turn);
                     if let Verdict::Send = verdict {
                         batch.meta_mut()[i].note = Note::egress(adjacency.port());
                         cx.counters.use_adjacency(index);
-                        if let Some((output, packet)) = told.flatten() {
-                            cx.originate(output, packet);
-                        }
                         return;
                     }
                     verdict
+                } else {
+                    Verdict::Hold
                 }
             }
         };
-        divert(batch, i, ForwardingAction::decode(action), &verdict);
-    }
-
-    /// ICMP redirect for the sender of a packet that will leave by its own link, and its output.
-    fn redirect(
-        &mut self,
-        frame: &[u8],
-        meta: Meta,
-        index: u32,
-        cx: &Context<'_>,
-    ) -> Option<(u16, Packet)> {
-        let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
-        let fits = frame.len() <= usize::from(meta.network) + usize::from(adjacency.mtu());
-        let sends = cx.forwarding.ports.port(meta.port).is_some_and(|info| info.redirects);
-        if !(fits && sends) {
-            return None;
-        }
-        if FAMILY == 4 {
-            return Some((REDIRECT4, self.redirects.v4(frame, meta, index, cx)?));
-        }
-        let (way, mut packet) = self.redirects.v6(frame, meta, index, cx)?;
-        Some(match way {
-            Way::Lookup => (REDIRECT6, packet),
-            Way::Link(port) => {
-                packet.meta.note = Note::egress(port);
-                (OUT, packet)
-            }
-        })
+        divert::<FAMILY>(batch, i, ForwardingAction::decode(action), &verdict);
     }
 
     /// Which of the forwarding actions of a group a packet takes.
@@ -164,7 +137,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
 /// What became of a packet.
 enum Verdict {
     Send,
-    /// It would leave by its ingress port: to be examined first.
+    /// It would leave by the port that it arrived on.
     Turn,
     Error(Cause),
     Hold,
@@ -178,7 +151,7 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
         let (hops, special) = (table.view(), &mut self.special);
         batch.each(|i, one| {
             // Nearly all forwarding actions name an adjacency, and only the others are worth decoding.
-            let action = if input == FRAGMENTS {
+            let action = if is_decided(input) {
                 one.meta.hop.action_word()
             } else {
                 hops.only_action(one.meta.hop.next_hop()).unwrap_or_else(|| {
@@ -201,10 +174,6 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
             self.send_special(i, action, input, batch, cx);
         }
     }
-
-    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.redirects.visit(visit);
-    }
 }
 
 /// What becomes of a packet whose forwarding action has no adjacency.
@@ -222,10 +191,19 @@ fn elsewhere(action: ForwardingAction) -> Verdict {
 
 /// Labels a packet that needs more than forwarding.
 #[cold]
-fn divert(batch: &mut Batch, i: usize, action: ForwardingAction, verdict: &Verdict) {
+fn divert<const FAMILY: u8>(
+    batch: &mut Batch,
+    i: usize,
+    action: ForwardingAction,
+    verdict: &Verdict,
+) {
     let meta = &mut batch.meta_mut()[i];
     let output = match *verdict {
-        Verdict::Send | Verdict::Turn => return,
+        Verdict::Send => return,
+        Verdict::Turn => {
+            meta.hop = Hop::of_action(action);
+            turn::<FAMILY>()
+        }
         Verdict::Drop(reason) => return batch.discard(i, reason),
         Verdict::Error(cause) => {
             meta.note = cause.note();
@@ -318,14 +296,14 @@ fn send_v6(
     if is_link_local(ip.src()) && !turns {
         return Verdict::Error(Cause::Scope);
     }
-    if turns && !may_turn {
-        return Verdict::Turn;
-    }
     if len > usize::from(adjacency.mtu()) {
         return Verdict::Error(Cause::TooBig(adjacency.mtu()));
     }
     if count_down && ip.hop_limit() <= 1 {
         return Verdict::Error(Cause::TtlExpired);
+    }
+    if turns && !may_turn {
+        return Verdict::Turn;
     }
     if count_down && let Some(mut ip) = Ip6Mut::at(frame, at) {
         ip.decrement_hop_limit();
@@ -438,7 +416,9 @@ mod tests {
             frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[]),
         ] {
             for (hop, want) in hops.iter().zip(want) {
-                let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(*hop));
+                // From a port that none of them leaves by.
+                let set = |m: &mut Meta| (m.hop, m.port) = (Hop::of_next_hop(*hop), 9);
+                let (batch, _) = run(&world, &frame, 0, set);
                 assert_eq!(batch.decision(0), want.0, "{hop:?}");
                 if batch.decision(0) == Decision::Output(HOLD) {
                     let action = ForwardingAction::decode(batch.meta()[0].hop.action_word());
@@ -484,7 +464,7 @@ mod tests {
     fn fragments_keep_their_action_and_count_down() {
         let (world, _) = world();
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
-        let (batch, _) = run(&world, &frame, FRAGMENTS, |m| {
+        let (batch, _) = run(&world, &frame, 1, |m| {
             m.hop = Hop::of_action(ForwardingAction::Adjacency(6));
             m.flags = FLAG_GENERATED;
         });
@@ -511,43 +491,34 @@ mod tests {
     }
 
     #[test]
-    fn senders_are_told_of_a_shorter_way_where_the_port_does_so() {
-        let (mut world, hops) = world();
-        world.hops.set_neighbor(7, Some([10, 0, 0, 254].into()));
-        let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
-        for redirects in [false, true] {
-            world.ports.ports[0].as_mut().unwrap().redirects = redirects;
-            let mut bench = Bench::new(&world);
-            let mut element = crate::testing::element(&CLASS4, "REDIRECTS 1 2");
-            // By its own port twice, as a fragment, longer than the link takes, and by another port.
-            for (input, hop, frame, left) in [
-                (0, hops[3], &frame, OUT),
-                (0, hops[3], &frame, OUT),
-                (FRAGMENTS, NextHopId(ForwardingAction::Adjacency(7).encode()), &frame, OUT),
-                (0, hops[3], &frame_v4("10.0.0.9", "192.0.2.2", 64, 17, &[0; 1481]), FRAGMENT),
-                (0, hops[1], &frame, OUT),
-            ] {
-                let mut batch = crate::testing::batch(&bench.pool, 0, [&frame[..]]);
-                let meta = &mut batch.meta_mut()[0];
-                (meta.network, meta.hop) = (14, Hop::of_next_hop(hop));
-                meta.flags = if input == FRAGMENTS { FLAG_GENERATED } else { 0 };
-                element.process(input, &mut batch, &mut bench.context());
-                assert_eq!(batch.decision(0), Decision::Output(left), "it goes on as ever");
-            }
-            let outputs: Vec<u16> = bench.emitted.iter().map(|(output, _)| *output).collect();
-            assert_eq!(outputs, vec![REDIRECT4; usize::from(redirects)]);
-            if let Some((_, packet)) = bench.emitted.first() {
-                let (bytes, ip) = (packet.bytes(), Ip4::at(packet.bytes(), 14).unwrap());
-                assert_eq!((ip.src(), ip.dst()), (0x0a00_0001, 0x0a00_0009));
-                assert_eq!(bytes[34..36], [5, 1]);
-                assert_eq!(bytes[38..42], [10, 0, 0, 254]);
-                assert_eq!(bytes[42..], frame[14..], "as it came");
-            }
-            let mut counted = Vec::new();
-            element.stats(&mut |name, count| counted.push((name, count)));
-            assert_eq!(counted[0], ("redirects", redirects.into()));
-            assert_eq!(counted[1], ("redirects_suppressed", redirects.into()));
+    fn a_packet_that_turns_back_is_shown_before_it_is_rewritten() {
+        let (world, hops) = world();
+        let (v4, v6) = (
+            frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 30]),
+            frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[0; 30]),
+        );
+        let action = Hop::of_action(ForwardingAction::Adjacency(7));
+        let fragment = (1, action, FLAG_GENERATED);
+        for (frame, turn, turned) in [(&v4, turn::<4>(), turned::<4>()), (&v6, 3, 1)] {
+            let (batch, _) = run(&world, frame, 0, |m| m.hop = Hop::of_next_hop(hops[3]));
+            assert_eq!(batch.decision(0), Decision::Output(turn));
+            assert_eq!((batch.bytes(0), batch.meta()[0].hop), (&frame[..], action));
+            let (batch, bench) = run(&world, frame, turned, |m| m.hop = action);
+            assert_eq!(
+                (batch.decision(0), batch.meta()[0].note),
+                (Decision::Output(0), Note::egress(0))
+            );
+            assert_eq!(bench.counters.adjacencies[7].read(), 1);
         }
+        // By another port, of our own making, and longer than the link takes.
+        let (batch, _) = run(&world, &v4, 0, |m| m.hop = Hop::of_next_hop(hops[1]));
+        assert_eq!(batch.decision(0), Decision::Output(0));
+        let (batch, _) =
+            run(&world, &v4, fragment.0, |m| (m.hop, m.flags) = (fragment.1, fragment.2));
+        assert_eq!(batch.decision(0), Decision::Output(0));
+        let long = frame_v4("10.0.0.9", "192.0.2.2", 64, 17, &[0; 1481]);
+        let (batch, _) = run(&world, &long, 0, |m| m.hop = Hop::of_next_hop(hops[3]));
+        assert_eq!(batch.decision(0), Decision::Output(FRAGMENT));
     }
 
     #[test]
@@ -577,7 +548,7 @@ mod tests {
             (Decision::Output(ERROR), Cause::Scope.note())
         );
         let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[3]));
-        assert_eq!(batch.decision(0), Decision::Output(0), "in by port 0, out by port 0");
+        assert_eq!(batch.decision(0), Decision::Output(turn::<6>()), "in by port 0, out by port 0");
     }
 
     #[test]
@@ -592,8 +563,9 @@ mod tests {
         let mut seen = [0; 4];
         for port in 0..=255 {
             let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[4, port, 0, 53, 0, 8, 0, 0]);
-            let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(group));
-            let (again, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(group));
+            let set = |m: &mut Meta| (m.hop, m.port) = (Hop::of_next_hop(group), 9);
+            let (batch, _) = run(&world, &frame, 0, set);
+            let (again, _) = run(&world, &frame, 0, set);
             assert_eq!(batch.meta()[0].note, again.meta()[0].note);
             match batch.decision(0) {
                 Decision::Output(0) => seen[usize::from(batch.meta()[0].note.egress_port())] += 1,

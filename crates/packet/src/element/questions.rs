@@ -7,17 +7,17 @@ use crate::route_table::Family;
 use crate::wire::ETHER_BYTES;
 
 /// Those of one family.
-pub(super) struct Questions<A> {
-    pub(super) len: usize,
-    pub(super) addrs: Box<[A; BATCH]>,
+pub(crate) struct Questions<A> {
+    pub(crate) len: usize,
+    pub(crate) addrs: Box<[A; BATCH]>,
     /// The packets' places in the batch, unless all of it is here.
-    pub(super) places: Box<[u16; BATCH]>,
+    pub(crate) places: Box<[u16; BATCH]>,
     whole: bool,
-    pub(super) answers: Box<[NextHopId; BATCH]>,
+    pub(crate) answers: Box<[NextHopId; BATCH]>,
 }
 
 impl<A: Family> Questions<A> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             len: 0,
             addrs: Box::new([A::default(); BATCH]),
@@ -30,7 +30,7 @@ impl<A: Family> Questions<A> {
     /// Takes the sources of a whole batch, if all its packets are of this version of IP, right behind an Ethernet
     /// header: what `FRONT` bytes from the beginning of the frame on hold. Otherwise there are none.
     #[inline]
-    pub(super) fn fill<const FRONT: usize>(&mut self, batch: &mut Batch, version: u8) -> bool {
+    pub(crate) fn fill<const FRONT: usize>(&mut self, batch: &mut Batch, version: u8) -> bool {
         let mut alike = true;
         let addrs = &mut *self.addrs;
         batch.each(|i, one| {
@@ -47,20 +47,20 @@ impl<A: Family> Questions<A> {
 
     /// Place of the packet of address `i`.
     #[inline(always)]
-    pub(super) fn place(&self, i: usize) -> usize {
+    pub(crate) fn place(&self, i: usize) -> usize {
         if self.whole { i } else { self.places[i].into() }
     }
 
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a batch has 256 packets")]
-    pub(super) fn push(&mut self, addr: A, place: usize) {
+    pub(crate) fn push(&mut self, addr: A, place: usize) {
         self.addrs[self.len] = addr;
         self.places[self.len] = place as u16;
         self.len += 1;
     }
 
     /// Has none.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.len, self.whole) = (0, false);
     }
 }

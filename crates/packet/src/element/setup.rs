@@ -114,6 +114,13 @@ impl Setup<'_> {
         kept
     }
 
+    /// The state of the interface feature whose element this is, where the router uses the feature.
+    pub fn state<T: Send + Sync + 'static>(&mut self) -> Option<Arc<T>> {
+        let state = self.before.cloned().and_then(|kept| kept.downcast::<T>().ok());
+        self.kept = state.clone().map(|state| state as Kept);
+        state
+    }
+
     /// The number of the port that drives this device, by that driver if one is named.
     ///
     /// # Errors

@@ -312,7 +312,7 @@ pub(crate) struct Judge {
     /// Whether there are such.
     any: bool,
     /// Nothing is to be done for sources that no set has.
-    pub(super) idle: bool,
+    pub(crate) idle: bool,
     exit: Exit,
 }
 
@@ -334,7 +334,7 @@ impl Judge {
 
     /// Judges the packets of these questions; `meant` says which sets a packet is to be judged by.
     #[inline]
-    pub(super) fn all<A: Family>(
+    pub(crate) fn all<A: Family>(
         &mut self,
         asked: &Questions<A>,
         batch: &mut Batch,
@@ -373,7 +373,7 @@ impl Judge {
 
     /// Ends packets of rates that are used up; once, when a whole batch is judged.
     #[inline]
-    pub(super) fn limit(&mut self, batch: &mut Batch, now_ns: u64) {
+    pub(crate) fn limit(&mut self, batch: &mut Batch, now_ns: u64) {
         if std::mem::take(&mut self.any) {
             self.spend(batch, now_ns);
         }
@@ -406,7 +406,7 @@ impl Judge {
     }
 
     /// Ends a packet that has no source.
-    pub(super) fn end(&self, batch: &mut Batch, i: usize) {
+    pub(crate) fn end(&self, batch: &mut Batch, i: usize) {
         self.hits.others.add(1);
         self.exit.take(batch, i);
     }

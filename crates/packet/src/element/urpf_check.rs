@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use fingerpost_lpm::LpmReader;
-use fingerpost_route::ReversePath as Mode;
+use fingerpost_route::UrpfMode as Mode;
 
 use super::ether_input::AHEAD;
 use super::questions::Questions;
@@ -93,7 +93,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         // With a route to everywhere nothing would ever fail.
         allow_default: allow_default?.unwrap_or(mode != Mode::Loose),
     });
-    let exit = setup.exit(1, DropReason::ReversePath);
+    let exit = setup.exit(1, DropReason::Urpf);
     let failed = setup.keep::<PerWorker<Count>>();
     let counts = failed.clone();
     let made = Made::new(move || {
@@ -198,7 +198,7 @@ impl Element for UrpfCheck {
 }
 
 /// Addresses of a family whose sources are checked.
-pub(super) trait Sourced: Family {
+pub(crate) trait Sourced: Family {
     /// Whether a packet's source says nothing beyond its link.
     fn is_of_link(src: Self, dst: Self) -> bool;
 
@@ -265,7 +265,7 @@ mod tests {
         let pass = |src: &&str| !rig.receive(device, &[&packet(src, dst(src))]).is_empty();
         let passing: Vec<bool> = sources.iter().map(pass).collect();
         let failed = passing.iter().filter(|pass| !**pass).count();
-        assert_eq!(rig.dropped(DropReason::ReversePath), failed as u64);
+        assert_eq!(rig.dropped(DropReason::Urpf), failed as u64);
         assert_eq!(rig.read("u.drops"), failed.to_string());
         passing
     }

@@ -14,6 +14,7 @@ pub mod plan;
 pub mod run;
 mod scope;
 mod source;
+pub(crate) mod splice;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

@@ -127,15 +127,18 @@ impl Plan {
         configuration: &Configuration,
         registry: impl Into<Registry>,
     ) -> Result<Self, Errors> {
-        Self::given(before, configuration, registry.into(), None)
+        Self::given(before, configuration, registry.into(), &[])
     }
 
-    /// Plan with shared state for all elements of a class.
+    /// A plan whose elements of certain classes, by name, get a state from outside, or none: not that of the plan before.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
     pub(crate) fn given(
         before: Option<&Self>,
         configuration: &Configuration,
         registry: Registry,
-        given: Option<(&'static str, Kept)>,
+        given: &[(&'static str, Option<Kept>)],
     ) -> Result<Self, Errors> {
         let mut problems = Problems::default();
         let planned = Planner::plan(before, configuration, registry, given, &mut problems);
@@ -237,8 +240,8 @@ impl Plan {
 struct Planner<'a> {
     /// Nodes of the plan before this one.
     before: HashMap<&'a str, &'a Node>,
-    /// Shared state by the name of a class.
-    given: Option<(&'static str, Kept)>,
+    /// States from outside, by the name of a class.
+    given: &'a [(&'static str, Option<Kept>)],
     configuration: &'a Configuration,
     problems: &'a mut Problems,
     registry: Registry,
@@ -257,7 +260,7 @@ impl<'a> Planner<'a> {
         before: Option<&'a Plan>,
         configuration: &'a Configuration,
         registry: Registry,
-        given: Option<(&'static str, Kept)>,
+        given: &'a [(&'static str, Option<Kept>)],
         problems: &'a mut Problems,
     ) -> Option<Plan> {
         let elements = configuration.elements();
@@ -303,7 +306,7 @@ impl<'a> Planner<'a> {
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
-        let given = self.given.as_ref().filter(|(name, _)| *name == class.spec.name);
+        let given = self.given.iter().find(|(name, _)| *name == class.spec.name);
         let mut setup = Setup {
             args: self.configuration.args(number, self.problems),
             inputs: element.inputs,
@@ -318,11 +321,14 @@ impl<'a> Planner<'a> {
                 number,
                 tables: &mut self.tables,
             },
-            before: given.map(|(_, kept)| kept).or_else(|| {
-                let node = self.before.get(&*element.name);
-                let same = node.filter(|node| node.class.spec.name == class.spec.name);
-                same.and_then(|node| node.kept.as_ref())
-            }),
+            before: match given {
+                Some((_, state)) => state.as_ref(),
+                None => {
+                    let node = self.before.get(&*element.name);
+                    let same = node.filter(|node| node.class.spec.name == class.spec.name);
+                    same.and_then(|node| node.kept.as_ref())
+                }
+            },
             kept: None,
         };
         let Ok(made) = (class.configure)(&mut setup) else { return };

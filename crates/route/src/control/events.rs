@@ -1,7 +1,7 @@
 //! Events of sources, and settings of interfaces: what each changes in the parts of the control side.
 
 use super::action::{Done, RouteError};
-use super::interfaces::Filtered;
+use super::interfaces::InterfaceSet;
 use super::links::{connected_prefix, host_prefix};
 use super::resolver::resolver;
 use super::sources::{HOST, SourceId};
@@ -10,7 +10,7 @@ use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, NeighborState, NextHopUpdate, Path,
     RouteEvent, RouteKey,
 };
-use crate::forwarding::ReversePath;
+use crate::forwarding::UrpfMode;
 use crate::nexthop::{HopError, HopKey};
 
 /// Metrics that distinguish the host's own routes: its addresses, and its connected prefixes.
@@ -193,7 +193,7 @@ impl Control {
     pub fn bind_interface(&mut self, name: &str, table: u32) -> Result<(), RouteError> {
         self.add_table(table)?;
         self.links.settings_mut().bind(name, table);
-        if self.links.settings().source_check(name) == Some(ReversePath::Feasible) {
+        if self.links.settings().source_check(name) == Some(UrpfMode::Feasible) {
             self.keep_paths(table)?;
         }
         let bound = self.links.by_name(name);
@@ -220,12 +220,8 @@ impl Control {
     ///
     /// # Errors
     /// [`RouteError::TooManyTables`], where a feasible check needs one.
-    pub fn check_sources(
-        &mut self,
-        name: &str,
-        check: Option<ReversePath>,
-    ) -> Result<(), RouteError> {
-        if check == Some(ReversePath::Feasible) {
+    pub fn check_sources(&mut self, name: &str, check: Option<UrpfMode>) -> Result<(), RouteError> {
+        if check == Some(UrpfMode::Feasible) {
             self.keep_paths(self.links.settings().table(name))?;
         }
         self.links.settings_mut().set_source_check(name, check);
@@ -234,8 +230,8 @@ impl Control {
     }
 
     /// Has the sources of packets of these interfaces, and no others, looked up in lists from the next commit on.
-    pub fn filter_sources(&mut self, interfaces: Filtered) {
-        if self.links.settings_mut().set_filtered(interfaces) {
+    pub fn leave_to_graph(&mut self, interfaces: InterfaceSet) {
+        if self.links.settings_mut().set_graph_only(interfaces) {
             self.output.outdate();
         }
     }

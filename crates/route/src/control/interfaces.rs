@@ -3,31 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::MAIN_TABLE;
-use crate::forwarding::ReversePath;
+use crate::forwarding::UrpfMode;
 
-/// Interfaces whose packets' sources are looked up in lists. The lists belong to the packet path; the XDP
-/// datapath leaves such ports to it.
+/// Interfaces, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Filtered {
+pub enum InterfaceSet {
     /// Interfaces of these names.
     Some(BTreeSet<String>),
     /// Every interface.
     All,
 }
 
-impl Default for Filtered {
+impl Default for InterfaceSet {
     fn default() -> Self {
         Self::Some(BTreeSet::new())
     }
 }
 
-impl Filtered {
+impl InterfaceSet {
     /// Whether the interface of this name is included.
     pub fn has(&self, name: &str) -> bool {
         match self {
             Self::Some(names) => names.contains(name),
             Self::All => true,
         }
+    }
+
+    /// Whether no interface is included.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Some(names) if names.is_empty())
     }
 }
 
@@ -36,8 +40,8 @@ impl Filtered {
 pub(super) struct Interfaces {
     /// Route tables of interfaces with another one than the main table.
     tables: BTreeMap<String, u32>,
-    source_checks: BTreeMap<String, ReversePath>,
-    filtered: Filtered,
+    source_checks: BTreeMap<String, UrpfMode>,
+    graph_only: InterfaceSet,
     without_redirects: BTreeSet<String>,
 }
 
@@ -51,24 +55,24 @@ impl Interfaces {
         self.tables.insert(name.to_owned(), table);
     }
 
-    pub(super) fn source_check(&self, name: &str) -> Option<ReversePath> {
+    pub(super) fn source_check(&self, name: &str) -> Option<UrpfMode> {
         self.source_checks.get(name).copied()
     }
 
-    pub(super) fn set_source_check(&mut self, name: &str, check: Option<ReversePath>) {
+    pub(super) fn set_source_check(&mut self, name: &str, check: Option<UrpfMode>) {
         match check {
             Some(check) => drop(self.source_checks.insert(name.to_owned(), check)),
             None => drop(self.source_checks.remove(name)),
         }
     }
 
-    pub(super) fn is_filtered(&self, name: &str) -> bool {
-        self.filtered.has(name)
+    pub(super) fn is_graph_only(&self, name: &str) -> bool {
+        self.graph_only.has(name)
     }
 
     /// Replaces the set of filtered interfaces; whether it changed.
-    pub(super) fn set_filtered(&mut self, interfaces: Filtered) -> bool {
-        std::mem::replace(&mut self.filtered, interfaces.clone()) != interfaces
+    pub(super) fn set_graph_only(&mut self, interfaces: InterfaceSet) -> bool {
+        std::mem::replace(&mut self.graph_only, interfaces.clone()) != interfaces
     }
 
     pub(super) fn sends_redirects(&self, name: &str) -> bool {
@@ -93,18 +97,19 @@ mod tests {
     #[test]
     fn ports_are_marked_as_filtered() {
         let mut lab = lab();
-        let mut seen = |interfaces: Option<Filtered>| {
-            interfaces.into_iter().for_each(|interfaces| lab.control.filter_sources(interfaces));
+        let mut seen = |interfaces: Option<InterfaceSet>| {
+            interfaces.into_iter().for_each(|interfaces| lab.control.leave_to_graph(interfaces));
             lab.control.commit_now(std::time::Instant::now()).unwrap();
             let ports = ["left", "right"].map(|name| lab.port(name));
             let forwarding = lab.reader.pin().clone();
-            ports.map(|port| forwarding.ports.port(port).unwrap().filtered)
+            ports.map(|port| forwarding.ports.port(port).unwrap().graph_only)
         };
-        let some =
-            |names: &[&str]| Some(Filtered::Some(names.iter().map(ToString::to_string).collect()));
+        let some = |names: &[&str]| {
+            Some(InterfaceSet::Some(names.iter().map(ToString::to_string).collect()))
+        };
         assert_eq!(seen(None), [false, false]);
         assert_eq!(seen(some(&["right", "other"])), [false, true]);
-        assert_eq!(seen(Some(Filtered::All)), [true, true]);
+        assert_eq!(seen(Some(InterfaceSet::All)), [true, true]);
         assert_eq!(seen(some(&[])), [false, false]);
     }
 }

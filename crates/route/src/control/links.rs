@@ -238,8 +238,8 @@ impl Links {
                 fib: tables.fib(entry.table).unwrap_or(0),
                 fill_checksums: PARTIAL_CHECKSUMS.contains(&entry.state.kind.as_str()),
                 redirects: interfaces.sends_redirects(name),
-                reverse_path: interfaces.source_check(name),
-                filtered: interfaces.is_filtered(name),
+                urpf: interfaces.source_check(name),
+                graph_only: interfaces.is_graph_only(name),
                 paths: tables.fib(TableId::Paths(entry.table)).unwrap_or(0),
                 ..PortInfo::default()
             };

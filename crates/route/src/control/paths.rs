@@ -115,7 +115,7 @@ mod tests {
     use super::super::tests::{LEFT, Lab, RIGHT, lab, mac, via};
     use super::*;
     use crate::event::{MAIN_TABLE, NeighborState, RouteKey, Target};
-    use crate::forwarding::ReversePath;
+    use crate::forwarding::UrpfMode;
     use crate::hops::ForwardingAction;
 
     /// Ports that the paths of an address leave by, and those of its best route.
@@ -162,7 +162,7 @@ mod tests {
         put(&mut lab, "192.0.2.0/24", &via("10.0.2.8"));
         put(&mut lab, "0.0.0.0/0", &via("10.0.2.8"));
         // Earlier routes count as well as later ones.
-        lab.control.check_sources("left", Some(ReversePath::Feasible)).unwrap();
+        lab.control.check_sources("left", Some(UrpfMode::Feasible)).unwrap();
         lab.route("198.51.100.0/24", via("10.0.1.8"));
         lab.control.commit_now(std::time::Instant::now()).unwrap();
         let (left, right) = (lab.port("left"), lab.port("right"));
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn any_number_names_a_route_table_beside_the_paths_of_another_one() {
         let mut lab = lab();
-        lab.control.check_sources("left", Some(ReversePath::Feasible)).unwrap();
+        lab.control.check_sources("left", Some(UrpfMode::Feasible)).unwrap();
         assert_eq!(lab.control.add_table(u32::MAX), Ok(2));
         let names = [TableId::Routes(MAIN_TABLE), TableId::Paths(MAIN_TABLE), u32::MAX.into()];
         assert_eq!(lab.control.tables(), names);

@@ -30,7 +30,7 @@ pub(crate) struct Ask {
     queue: mpsc::Sender<Question>,
     bell: Arc<UnixStream>,
     news: watch::Receiver<u64>,
-    filters: Arc<Mutex<()>>,
+    changes: Arc<Mutex<()>>,
 }
 
 /// The daemon's end.
@@ -50,7 +50,7 @@ pub(crate) fn channel() -> std::io::Result<(Ask, Questions)> {
     bell.set_nonblocking(true)?;
     let (to, queue) = mpsc::channel(WAITING);
     let (tell, news) = watch::channel(0);
-    let ask = Ask { queue: to, bell: Arc::new(ring), news, filters: Arc::default() };
+    let ask = Ask { queue: to, bell: Arc::new(ring), news, changes: Arc::default() };
     Ok((ask, Questions { queue, bell, news: tell }))
 }
 
@@ -60,10 +60,10 @@ impl Ask {
         self.news.clone()
     }
 
-    /// Waits until nobody else changes filters or their lists, which takes longer than a question may, and nobody else
-    /// will until what this gives is dropped.
-    pub(crate) async fn filters(&self) -> OwnedMutexGuard<()> {
-        self.filters.clone().lock_owned().await
+    /// Waits for the right to change features or their lists, which takes longer than a request may; it lasts until the
+    /// guard is dropped.
+    pub(crate) async fn changes(&self) -> OwnedMutexGuard<()> {
+        self.changes.clone().lock_owned().await
     }
 
     /// Runs `question` on the daemon's thread. A question whose asker went away is not run.

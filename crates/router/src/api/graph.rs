@@ -137,9 +137,9 @@ pub(crate) struct TraceStep {
     pub(crate) changes: Vec<FieldChange>,
     /// Of a lookup: what it found.
     pub(crate) route: Option<TraceRoute>,
-    /// Of the router's filters: those that the source is on, of this interface.
+    /// What an interface feature does with the packet: lists that its source is on, rules that it matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) filters: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Of an element that has a route table of its own: what is found there by now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) found: Option<TableRoute>,

@@ -349,6 +349,9 @@ pub(crate) struct Interface {
     /// does, or nothing is forwarded in XDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
+    /// Features that it applies to its packets.
+    #[serde(default)]
+    pub(crate) features: Vec<InterfaceFeature>,
     /// Frames received for forwarding, by workers and in XDP.
     pub(crate) rx_packets: u64,
     /// Bytes of them.
@@ -359,6 +362,20 @@ pub(crate) struct Interface {
     pub(crate) tx_bytes: u64,
     /// Frames left to the kernel.
     pub(crate) punted: u64,
+}
+
+/// A feature that an interface applies to its packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct InterfaceFeature {
+    /// Name of the feature.
+    pub(crate) name: String,
+    /// Its settings, in a few words.
+    pub(crate) settings: String,
+    /// Where it is applied: `xdp`, `graph`; `kernel`: nowhere, since the interface stays with the kernel.
+    pub(crate) path: String,
+    /// Why packets of the interface leave the XDP datapath for it, or what the kernel does in its place; null where
+    /// neither is so.
+    pub(crate) why: Option<String>,
 }
 
 /// A neighbor on a link.

@@ -31,7 +31,7 @@ use super::model::{
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, Status,
     Verification,
 };
-use super::{filters, graph, streams};
+use super::{features, graph, source_filters, streams};
 use crate::privilege;
 use crate::sys;
 
@@ -136,7 +136,7 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(streams::route_list, change_route))
         .routes(routes!(streams::events))
         .routes(routes!(config_diff))
-        .routes(routes!(filters::config_apply))
+        .routes(routes!(features::config_apply))
         .routes(routes!(nexthops))
         .routes(routes!(groups))
         .routes(routes!(fibs))
@@ -145,8 +145,10 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(interfaces))
         .routes(routes!(neighbors, change_neighbor))
         .routes(routes!(feeds))
-        .routes(routes!(filters::filters, filters::change, filters::replace))
-        .routes(routes!(filters::lookup))
+        .routes(routes!(features::features))
+        .routes(routes!(features::feature))
+        .routes(routes!(source_filters::change, source_filters::replace))
+        .routes(routes!(source_filters::lookup))
         .routes(routes!(graph::graph, graph::swap))
         .routes(routes!(graph::trace))
         .routes(routes!(graph::why))
@@ -223,7 +225,7 @@ async fn config_diff(
 ) -> Answer<Vec<ConfigChange>> {
     // A text of a hundred thousand routes takes a while to read, and routes and packets do not wait for that.
     let running = ask.ask(|daemon| daemon.running()).await?;
-    filters::aside(move || running.diff(&text)).await.map(Json)
+    features::aside(move || running.diff(&text)).await.map(Json)
 }
 
 /// Next hops, without groups.

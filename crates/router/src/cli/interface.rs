@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::list::{self, Listed};
 use super::output::or_dash;
-use crate::api::model::Interface;
+use crate::api::model::{Interface, InterfaceFeature};
 
 pub(super) const COMMAND: Command = Command {
     name: "interface",
@@ -15,13 +15,28 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for Interface {
     const PATH: &'static str = "/v1/interfaces";
-    const HEADINGS: &'static [&'static str] =
-        &["name", "state", "mtu", "mac", "path", "received", "sent", "punted", "addresses", "mode"];
+    const HEADINGS: &'static [&'static str] = &[
+        "name",
+        "state",
+        "mtu",
+        "mac",
+        "path",
+        "features",
+        "received",
+        "sent",
+        "punted",
+        "addresses",
+        "mode",
+    ];
     const ABOUT: &'static str =
-        "List interfaces: state, addresses, packets, and how each is driven";
+        "List interfaces: state, addresses, features, packets, and how each is driven";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost interface show
-  $ fingerpost interface show --json";
+  $ fingerpost interface show --json
+
+`features` are what the interface applies to its packets, with the settings; `(graph)` behind one that
+takes its packets out of the XDP datapath, `(kernel)` behind one that does not hold since the interface
+stays with the kernel.";
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -30,11 +45,25 @@ impl Listed for Interface {
             self.mtu.to_string(),
             or_dash(self.mac.as_ref()),
             self.path.clone(),
+            features(&self.features),
             self.rx_packets.to_string(),
             self.tx_packets.to_string(),
             self.punted.to_string(),
             if self.addresses.is_empty() { "-".to_owned() } else { self.addresses.join(",") },
             self.mode.clone(),
         ]
+    }
+}
+
+/// Features in a cell.
+fn features(features: &[InterfaceFeature]) -> String {
+    let one = |feature: &InterfaceFeature| {
+        let InterfaceFeature { name, settings, path, why } = feature;
+        let place = why.as_ref().map_or(String::new(), |_| format!(" ({path})"));
+        format!("{name} {settings}{place}")
+    };
+    match features {
+        [] => "-".to_owned(),
+        some => some.iter().map(one).collect::<Vec<_>>().join("; "),
     }
 }

@@ -3,9 +3,9 @@
 mod algorithms;
 mod completions;
 mod config;
+mod feature;
 mod feed;
 mod fib;
-mod filter;
 mod graph;
 mod group;
 mod interface;
@@ -18,6 +18,7 @@ mod nexthop;
 mod release;
 mod route;
 mod run;
+mod source_filter;
 mod table;
 mod top;
 mod trace;
@@ -33,6 +34,7 @@ pub(crate) const PROGRAM: Program = Program {
     name: "fingerpost",
     about: "A software IP router: routes in, packets through",
     commands: COMMANDS,
+    made: Some(feature::COMMANDS),
 };
 
 /// Every command, in the order in which help lists them.
@@ -43,7 +45,7 @@ static COMMANDS: &[Command] = &[
     nexthop::COMMAND,
     group::COMMAND,
     fib::COMMAND,
-    filter::COMMAND,
+    source_filter::COMMAND,
     interface::COMMAND,
     neighbor::COMMAND,
     feed::COMMAND,

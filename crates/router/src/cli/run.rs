@@ -4,7 +4,7 @@ mod click;
 mod reload;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fingerpost_lpm::input;
@@ -123,6 +123,8 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         }
         None => Config::default(),
     };
+    let file = arguments.file.as_deref().unwrap_or(Path::new(""));
+    config.former_name_warnings(file).for_each(message);
     let said = Said { ignore: arguments.ignore.clone(), survive_s: arguments.survive };
     said.add_to(&mut config);
     let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path, said };
@@ -176,8 +178,9 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
 /// The files that a run reads, and may read again.
 fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
     let sources = config.source.iter().filter_map(|source| source.path.clone());
-    let filters = config.filter.iter().filter_map(|filter| filter.file.as_ref().map(PathBuf::from));
-    arguments.file.iter().cloned().chain(sources).chain(filters).collect()
+    let features = config.features.each().flat_map(|(_, settings)| settings.files());
+    let features = features.map(|(_, path)| PathBuf::from(path));
+    arguments.file.iter().cloned().chain(sources).chain(features).collect()
 }
 
 /// Opens the daemon to questions: those of clients, and SIGHUP's.

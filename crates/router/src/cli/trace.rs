@@ -210,8 +210,8 @@ fn line(step: &TraceStep) -> String {
     } else if let Some(output @ 1..) = step.output {
         text += &format!(" [{output}]");
     }
-    if !step.filters.is_empty() {
-        text += &format!(": on {}", step.filters.join(", "));
+    if !step.notes.is_empty() {
+        text += &format!(": on {}", step.notes.join(", "));
     }
     if let Some(route) = &step.route {
         let prefix = route.prefix.as_deref().unwrap_or("no route");

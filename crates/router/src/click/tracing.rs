@@ -116,8 +116,8 @@ pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
         let device = plan.devices().get(usize::from(number));
         device.map_or_else(|| "-".to_owned(), |device| device.name.clone())
     };
-    let (found, filters) = (|_: &[u8], _| None, |_: &[u8], _| Vec::new());
-    Teller { plan, port: &port, found: &found, filters: &filters }.told(trace, number)
+    let (found, notes) = (|_: &[u8], _| None, |_: &str, _: &[u8], _| Vec::new());
+    Teller { plan, port: &port, found: &found, notes: &notes }.told(trace, number)
 }
 
 /// The same for programs.

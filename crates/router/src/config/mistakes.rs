@@ -10,6 +10,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use fingerpost_packet::feature::row::{Given, GivenInterface, Key};
+use fingerpost_packet::feature::{FEATURES, Feature, FeatureSettings, Mistake as Wrong, Value};
 use fingerpost_route::source::words::nearest;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -22,26 +24,6 @@ pub(super) type Mistake = (Option<usize>, String);
 const MOST: usize = 50;
 /// Values that a missing one may be of: a word, a number, a truth value, a list, a table.
 const STAND_INS: usize = 5;
-
-/// What the grammar cannot say is wrong: names that must exist, fields that go together.
-pub(super) struct Wrong {
-    at: String,
-    with: Vec<String>,
-    what: String,
-}
-
-impl Wrong {
-    /// `at` is the place of a key or value, its steps joined by points: `filter.0.prefixes.2`.
-    pub(super) fn new(at: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { at: at.into(), with: Vec::new(), what: what.into() }
-    }
-
-    /// It holds only if what stands at this other place was read as it is meant; `*` is any step.
-    pub(super) fn with(mut self, place: impl Into<String>) -> Self {
-        self.with.push(place.into());
-        self
-    }
-}
 
 /// A file whose values have been read, and what was wrong with them.
 pub(super) struct Document<'a> {
@@ -79,7 +61,7 @@ impl<'a> Document<'a> {
             return Err(document.finish());
         }
         loop {
-            let error = match T::deserialize(Deserializer::from(document.tables.clone())) {
+            let error = match T::deserialize(Deserializer::from(document.without_features())) {
                 Ok(read) => return Ok((read, document)),
                 Err(error) => error,
             };
@@ -96,6 +78,109 @@ impl<'a> Document<'a> {
                 self.mistakes.push((self.line(&at), what));
             }
         }
+    }
+
+    /// The tables without what features read themselves.
+    fn without_features(&self) -> Spanned<DeTable<'a>> {
+        let mut tables = self.tables.clone();
+        let known: Vec<String> =
+            tables.get_ref().keys().map(|key| key.get_ref().to_string()).collect();
+        for key in known.iter().filter(|key| section(key).is_some()) {
+            tables.get_mut().remove(key.as_str());
+        }
+        let interfaces = tables.get_mut().get_mut(INTERFACES);
+        if let Some(DeValue::Array(list)) = interfaces.map(Spanned::get_mut) {
+            for item in list.iter_mut() {
+                let DeValue::Table(table) = item.get_mut() else { continue };
+                for key in FEATURES.iter().filter_map(|row| row.key) {
+                    key.former.into_iter().chain([key.name]).for_each(|name| {
+                        table.remove(name);
+                    });
+                }
+            }
+        }
+        tables
+    }
+
+    /// Reads what features read themselves.
+    pub(super) fn features(&mut self) -> FeatureSettings {
+        for (name, value) in self.tables.get_ref() {
+            let (name, value) = (name.get_ref().to_string(), value.get_ref());
+            if section(&name).is_none() {
+                continue;
+            }
+            let what = match value {
+                DeValue::Array(_) => continue,
+                DeValue::Table(_) => format!("`{name}` is a list of tables: write `[[{name}]]`"),
+                other => {
+                    let other = plain(other).describe();
+                    format!("`{name}`: invalid type: {other}, expected a sequence")
+                }
+            };
+            self.mistakes.push((self.line(&name), what));
+            self.doubtful.push(name);
+        }
+        let (settings, wrong) = FeatureSettings::read(|row| self.given(row));
+        self.add(wrong);
+        settings
+    }
+
+    /// What stands there for a feature.
+    fn given(&self, row: &Feature) -> Given {
+        let mut given = Given::default();
+        let tables = self.tables.get_ref();
+        let items = |name: &str| match tables.get(name).map(Spanned::get_ref) {
+            Some(DeValue::Array(list)) => Some(list),
+            _ => None,
+        };
+        for name in row.section.iter().flat_map(names) {
+            for (at, item) in items(name).into_iter().flatten().enumerate() {
+                given.items.push((format!("{name}.{at}"), plain(item.get_ref())));
+            }
+        }
+        for (at, item) in items(INTERFACES).into_iter().flatten().enumerate() {
+            let DeValue::Table(table) = item.get_ref() else { continue };
+            let Some(DeValue::String(name)) = table.get("name").map(Spanned::get_ref) else {
+                continue;
+            };
+            let mut interface =
+                GivenInterface { name: name.to_string(), place: String::new(), value: None };
+            for key in row.key.iter().flat_map(names) {
+                if let Some(value) = table.get(key).filter(|_| interface.value.is_none()) {
+                    interface.place = format!("{INTERFACES}.{at}.{key}");
+                    interface.value = Some(plain(value.get_ref()));
+                }
+            }
+            given.interfaces.push(interface);
+        }
+        given
+    }
+
+    /// Lines that have former names of keys and sections, and what these are called now.
+    pub(super) fn former_names(&self) -> Vec<Mistake> {
+        let mut found = Vec::new();
+        let mut look = |key: Option<Key>, place: &dyn Fn(&str) -> String| {
+            let Some((name, former)) = key.and_then(|key| Some((key.name, key.former?))) else {
+                return;
+            };
+            let place = place(former);
+            if self.value(&place).is_some() {
+                let what =
+                    format!("`{former}` is called `{name}` now: the next release refuses it");
+                found.push((self.line(&place), what));
+            }
+        };
+        let interfaces = match self.tables.get_ref().get(INTERFACES).map(Spanned::get_ref) {
+            Some(DeValue::Array(list)) => list.len(),
+            _ => 0,
+        };
+        for row in FEATURES {
+            look(row.section, &str::to_owned);
+            for at in 0..interfaces {
+                look(row.key, &|key| format!("{INTERFACES}.{at}.{key}"));
+            }
+        }
+        found
     }
 
     /// All mistakes, by line.
@@ -115,6 +200,7 @@ impl<'a> Document<'a> {
         let place = match &found {
             Found::Key(place) | Found::Value(place) => place.clone(),
         };
+        let message = &*with_features(message, &place);
         if message.starts_with("unknown field ")
             && let (Found::Key(_), Some(field)) = (&found, quoted(message))
         {
@@ -184,6 +270,13 @@ impl<'a> Document<'a> {
         self.doubtful.iter().any(|doubtful| overlap(doubtful, place))
     }
 
+    /// Line of a place in a text that could be read before.
+    pub(super) fn line_in(text: &'a str, place: &str) -> Option<usize> {
+        let (tables, _) = DeTable::parse_recoverable(text);
+        let (mistakes, doubtful, stand_ins) = (Vec::new(), Vec::new(), Vec::new());
+        Self { text, tables, mistakes, doubtful, stand_ins }.line(place)
+    }
+
     /// Line of a key or value, or of the nearest that there is around it.
     fn line(&self, place: &str) -> Option<usize> {
         let mut table: Option<&DeTable<'a>> = Some(self.tables.get_ref());
@@ -225,6 +318,19 @@ impl<'a> Document<'a> {
         }
     }
 
+    fn value(&self, place: &str) -> Option<&DeValue<'a>> {
+        let mut steps = place.split('.');
+        let mut value = self.tables.get_ref().get(steps.next()?)?.get_ref();
+        for step in steps {
+            value = match value {
+                DeValue::Table(table) => table.get(step)?.get_ref(),
+                DeValue::Array(list) => list.get(step.parse::<usize>().ok()?)?.get_ref(),
+                _ => return None,
+            };
+        }
+        Some(value)
+    }
+
     fn value_mut(&mut self, place: &str) -> Option<&mut Spanned<DeValue<'a>>> {
         let mut steps = place.split('.');
         let mut value = self.tables.get_mut().get_mut(steps.next()?)?;
@@ -263,6 +369,54 @@ impl<'a> Document<'a> {
         table.insert(Spanned::new(nowhere(1), Cow::Owned(key)), Spanned::new(nowhere(2), value));
         true
     }
+}
+
+/// The list of interfaces.
+const INTERFACES: &str = "interface";
+
+/// The feature that a section is for.
+fn section(name: &str) -> Option<&'static Feature> {
+    FEATURES.iter().find(|row| row.section.is_some_and(|section| section.is(name)))
+}
+
+/// The names by which a key is accepted.
+fn names(key: &Key) -> impl Iterator<Item = &'static str> {
+    [key.name].into_iter().chain(key.former)
+}
+
+/// A value as features read it.
+fn plain(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::Other(number.as_str().to_owned()), Value::Integer),
+        DeValue::Array(list) => {
+            Value::List(list.iter().map(|item| plain(item.get_ref())).collect())
+        }
+        DeValue::Table(table) => {
+            let entry = |(key, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                (key.get_ref().to_string(), plain(value.get_ref()))
+            };
+            Value::Table(table.iter().map(entry).collect())
+        }
+        DeValue::Float(number) => Value::Other(number.as_str().to_owned()),
+        DeValue::Datetime(time) => Value::Other(time.to_string()),
+    }
+}
+
+/// Adds the keys and sections of features to a message that lists what is known.
+fn with_features<'m>(message: &'m str, place: &str) -> Cow<'m, str> {
+    if !message.starts_with("unknown field ") || !message.contains(", expected one of ") {
+        return Cow::Borrowed(message);
+    }
+    let keys: Vec<Key> = match parent(place).split_once('.') {
+        None if parent(place).is_empty() => FEATURES.iter().filter_map(|row| row.section).collect(),
+        Some((INTERFACES, _)) => FEATURES.iter().filter_map(|row| row.key).collect(),
+        _ => Vec::new(),
+    };
+    let more: String = keys.iter().map(|key| format!(", `{}`", key.name)).collect();
+    Cow::Owned(message.trim_end().to_owned() + &more)
 }
 
 /// The key or the value that an error is about, by its place.
@@ -413,7 +567,7 @@ cores = []
                 "3: unknown variant `generik`, expected one of `auto`, ",
                 "6: `table`: invalid type: string \"x\", expected u32",
                 "9: unknown variant `dorp`, expected one of `pass`, `drop`, `count`, `limit`: did you mean `drop`?",
-                "12: filter \"a\": `10.0.0.0/33` is no IPv4 prefix",
+                "12: source filter \"a\": `10.0.0.0/33` is no IPv4 prefix",
                 "13: `prefixes`: invalid type: integer `5`, expected a string",
                 "16: missing field `name`",
                 "18: unknown field `colour`, expected one of ",

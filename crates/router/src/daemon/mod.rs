@@ -24,8 +24,7 @@ use crate::sys;
 
 pub(crate) mod backend;
 mod egress;
-mod features;
-pub(crate) mod filters;
+pub(crate) mod features;
 mod kernel;
 mod nonstop;
 mod notes;
@@ -38,12 +37,13 @@ mod report;
 mod sources;
 pub(crate) mod takeover;
 mod vlans;
+mod xdp_features;
 
 pub(crate) use kernel::FeedError;
 pub(crate) use ports::Plan;
 pub(crate) use report::{Report, each};
 
-use filters::Filters;
+use features::Features;
 use kernel::KernelFeed;
 use nonstop::Survival;
 use notes::Driven;
@@ -117,8 +117,8 @@ pub(crate) enum DaemonError {
     Routes(#[from] fingerpost_lpm::UpdateError),
     #[error("{0}")]
     Tables(#[from] fingerpost_route::RouteError),
-    #[error("filter: {0}")]
-    Filter(String),
+    #[error("{0}")]
+    Feature(String),
     #[error("source {kind}: {error}{}", to_read(error))]
     Source { kind: String, error: SourceError },
     #[error("the kernel did not say all it knows within {} s", LONGEST_DUMP.as_secs())]
@@ -192,8 +192,8 @@ pub(crate) struct Daemon {
     unanswered: bool,
     /// Of lists whose readers left.
     abandoned: backend::routes::Abandoned,
-    /// By source.
-    filters: Filters,
+    /// What interfaces apply to their packets.
+    features: Features,
     /// The graph that workers run.
     plan: GraphPlan,
     /// Its text, where it is not the built-in one.
@@ -217,11 +217,11 @@ impl Daemon {
         privilege::to_forward()?;
         let started = Instant::now();
         let config = &options.config;
-        let filters = Filters::new(config)?;
+        let features = Features::new(config)?;
         let mut found = Vec::new();
         // First of all: what was left forwards on while this one learns.
-        let looks = config.checks_sources() || !config.filter.is_empty();
-        let survival = Survival::begin(config.takeover.survive(), looks, &mut found);
+        let survival =
+            Survival::begin(config.takeover.survive(), config.features.guards_any(), &mut found);
         let flow_seed = survival.flow_seed(config.groups.flow_seed);
         let Learned { mut control, kernel, sources, messages } = learn(config)?;
         let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
@@ -246,7 +246,7 @@ impl Daemon {
         let count = cores.len().min(interfaces.queues(&control)).max(1);
         let (frame_bytes, in_rings) = interfaces.frames(&control, count);
         let frames = in_rings + SPARE_PORTS * afxdp::frames_needed(afxdp::RING) + SPARE_FRAMES;
-        let plan = router_graph::plan_with(None, &filters.sources(config));
+        let plan = router_graph::plan_with(None, &features.states);
         let plan = plan.expect("the built-in graph is whole: a test builds it");
         let mut workers = Vec::new();
         let pulses = interfaces.pulses(count);
@@ -296,7 +296,7 @@ impl Daemon {
             questions: None,
             unanswered: false,
             abandoned: backend::routes::Abandoned::default(),
-            filters,
+            features,
             built_in_holds: plan.holds(),
             plan,
             swapped: None,
@@ -569,11 +569,7 @@ fn learn(config: &Config) -> Result<Learned, DaemonError> {
     for interface in config.interface.iter().filter(|interface| interface.table != 0) {
         control.bind_interface(&interface.name, interface.table)?;
     }
-    for interface in &config.interface {
-        control.check_sources(&interface.name, interface.checks())?;
-        control.send_redirects(&interface.name, interface.redirects);
-    }
-    control.filter_sources(config.filtered());
+    config.features.bind(None, &mut control)?;
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);
     let mut kernel = KernelFeed::open(&mut control, config.kernel_routes(), distance)?;

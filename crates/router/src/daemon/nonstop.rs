@@ -36,9 +36,9 @@ pub(super) struct Survival {
 
 impl Survival {
     /// Looks for what was left in this network namespace, and keeps it forwarding. `patience`: for how long
-    /// drivers are to forward without this process. `looks`: at sources, so that interfaces are to be held where a worker
+    /// drivers are to forward without this process. `guards`: interfaces have features without which nothing may pass, so they are held where a worker
     /// fails. What goes wrong is told in `said`; it ends nothing.
-    pub(super) fn begin(patience: Option<Duration>, looks: bool, said: &mut Vec<String>) -> Self {
+    pub(super) fn begin(patience: Option<Duration>, guards: bool, said: &mut Vec<String>) -> Self {
         let name = sys::namespace_number().to_string();
         let pins = Pins::find(&name).unwrap_or_else(|error| {
             said.push(format!("cannot tell whether a daemon before left anything: {error}"));
@@ -52,12 +52,12 @@ impl Survival {
             said.push(format!("forwarding will end with this process: {why}"));
             survival.patience = None;
         }
-        if looks
+        if guards
             && survival.pins.is_none()
             && let Err(why) = survival.make_folder()
         {
             said.push(format!(
-                "where a worker fails the kernel will forward, and look at no sources: {why}"
+                "where a worker fails the kernel will forward, without the features of interfaces: {why}"
             ));
         }
         survival

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fingerpost_io::xdp::forward::Vlan;
+use fingerpost_packet::feature::row::Support;
 use fingerpost_route::{Control, LinkState, PortTable};
 
 use super::ports::{Interfaces, chosen};
-use crate::config::{Interface, Mode};
+use crate::config::Mode;
 
 /// The kind that the kernel gives to such interfaces.
 pub(super) const KIND: &str = "vlan";
@@ -101,12 +102,13 @@ impl Interfaces {
             return Err("the configuration says so".into());
         }
         let config = &self.options.config;
-        if config.of(&state.name).and_then(Interface::checks).is_some()
-            || config.filtered().has(&state.name)
-        {
-            return Err(
-                "its sources are to be checked, and what is tagged never comes to the graph".into(),
-            );
+        for (row, used, support) in config.features.on(&state.name) {
+            if support != Support::Xdp {
+                let (name, words) = (row.name, used.words);
+                return Err(format!(
+                    "{name} ({words}) needs the graph, to which tagged frames never come"
+                ));
+            }
         }
         let vlan = state.vlan.ok_or("the interface that it is on is not here")?;
         if vlan.protocol != TAG {

@@ -76,7 +76,7 @@ impl Filtered {
     }
 
     fn filter(&self, name: &str) -> Value {
-        let rows = self.lab.json("filter show");
+        let rows = self.lab.json("source-filter show");
         let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name);
         row.unwrap_or_else(|| panic!("no {name}: {rows}")).clone()
     }
@@ -119,18 +119,18 @@ fn transmitted(lab: &Lab) -> u64 {
 fn filters_come_change_and_go_while_it_forwards() {
     let Some(router) = Filtered::new("filter", "", &[]) else { return };
     let lab = &router.lab;
-    assert_eq!((lab.json("filter show"), router.path()), (json!([]), "xdp".into()));
-    let (code, said) = lab.refused("filter add attackers 10.0.0.0/8");
-    assert!(code == 1 && said.contains("there are no filters"), "{said}");
-    assert_eq!(lab.json("filter lookup 10.66.0.9")["does"], "pass");
+    assert_eq!((lab.json("source-filter show"), router.path()), (json!([]), "xdp".into()));
+    let (code, said) = lab.refused("source-filter add attackers 10.0.0.0/8");
+    assert!(code == 1 && said.contains("there are no source filters"), "{said}");
+    assert_eq!(lab.json("source-filter lookup 10.66.0.9")["does"], "pass");
 
     // A list that makes no sense is refused with its line, and nothing is changed.
     let list = router.file("list.txt", "# those\n10.66.0.0/16\nhello\n");
     let filter = |action: &str| {
         format!(
-            "[[filter]]\nname = \"attackers\"\naction = \"{action}\"\nfile = \"{list}\"\n\
+            "[[source_filter]]\nname = \"attackers\"\naction = \"{action}\"\nfile = \"{list}\"\n\
              prefixes = [\"fd66::/64\"]\ninterfaces = [\"r0\"]\n\
-             [[filter]]\nname = \"all\"\naction = \"count\"\nprefixes = [\"0.0.0.0/0\", \"::/0\"]\n"
+             [[source_filter]]\nname = \"all\"\naction = \"count\"\nprefixes = [\"0.0.0.0/0\", \"::/0\"]\n"
         )
     };
     let file = router.file("router.toml", &format!("{INTERFACE}{}", filter("drop")));
@@ -138,13 +138,16 @@ fn filters_come_change_and_go_while_it_forwards() {
     assert!(code == 1 && said.contains(&format!("{list}:3: `hello`")), "{said}");
     let check = lab.run(&format!("config check {file}"));
     assert_eq!(check.status.code(), Some(1));
-    assert_eq!((lab.json("filter show"), router.path()), (json!([]), "xdp".into()));
+    assert_eq!((lab.json("source-filter show"), router.path()), (json!([]), "xdp".into()));
 
     // Packets are left to the graph from then on, and those on the list end there.
     router.file("list.txt", "# those\n10.66.0.0/16\n");
     let changes = router.apply(&filter("drop"));
     let change = &changes["changes"][0];
-    assert_eq!((&change["item"], &change["applied"]), (&"filter attackers".into(), &true.into()));
+    assert_eq!(
+        (&change["item"], &change["applied"]),
+        (&"source-filter attackers".into(), &true.into())
+    );
     assert_eq!(change["to"], format!("drop, {list}, 1 prefix, r0"));
     assert_eq!(router.path(), "afxdp", "{}", lab.text("interface show"));
     router.send(3);
@@ -164,12 +167,12 @@ fn filters_come_change_and_go_while_it_forwards() {
     assert_eq!(row["reasons"]["source_filter"], 8, "{row}");
 
     // Who asks is told, and nothing is counted for it.
-    let on = lab.json("filter lookup 10.66.0.9 --from r0");
+    let on = lab.json("source-filter lookup 10.66.0.9 --from r0");
     assert_eq!(
         (&on["does"], &on["filters"][0]["prefix"]),
         (&"drop".into(), &"10.66.0.0/16".into())
     );
-    assert_eq!(lab.json("filter lookup fd01::2")["does"], "pass");
+    assert_eq!(lab.json("source-filter lookup fd01::2")["does"], "pass");
     let flow = "--from r0 --flow 10.66.0.9,198.51.100.9,udp,1,2";
     let why = lab.json(&format!("why 198.51.100.9 {flow}"));
     let verdict = why["verdict"].as_str().unwrap();
@@ -184,29 +187,29 @@ fn filters_come_change_and_go_while_it_forwards() {
     let steps = traces[0]["steps"].as_array().unwrap();
     let step = steps.iter().find(|step| step["element"] == "source_filter").unwrap();
     assert_eq!(
-        (code, &step["does"], &step["filters"]),
+        (code, &step["does"], &step["notes"]),
         (0, &"passed".into(), &json!(["all (count)"]))
     );
-    assert!(steps.iter().all(|other| other == step || other.get("filters").is_none()), "{steps:?}");
+    assert!(steps.iter().all(|other| other == step || other.get("notes").is_none()), "{steps:?}");
 
     // By command: the addresses of a list, one by one and all at once.
-    assert_eq!(lab.json("filter remove attackers 10.66.0.0/16")["changed"], 1);
-    let done = lab.json("filter add attackers 10.66.0.9 10.66.0.9/32 203.0.113.0/24");
+    assert_eq!(lab.json("source-filter remove attackers 10.66.0.0/16")["changed"], 1);
+    let done = lab.json("source-filter add attackers 10.66.0.9 10.66.0.9/32 203.0.113.0/24");
     assert_eq!((&done["changed"], &done["prefixes_v4"]), (&2.into(), &2.into()));
     router.send(1);
     router.counted("attackers", 10, 10);
-    lab.json("filter remove attackers 10.66.0.9");
+    lab.json("source-filter remove attackers 10.66.0.9");
     router.send(1);
     router.counted("attackers", 11, 11);
-    let (code, said) = lab.refused("filter add atackers 10.0.0.0/8");
+    let (code, said) = lab.refused("source-filter add atackers 10.0.0.0/8");
     assert!(code == 1 && said.contains("did you mean `attackers`?"), "{said}");
-    let (code, said) = lab.refused("filter add attackers 10.0.0.0/33");
+    let (code, said) = lab.refused("source-filter add attackers 10.0.0.0/33");
     assert!(code == 2 && said.contains("`10.0.0.0/33` is no IPv4 prefix"), "{said}");
     let bad = router.file("bad.txt", "10.0.0.0/8\nx\n");
-    let (code, said) = lab.refused(&format!("filter replace attackers {bad}"));
+    let (code, said) = lab.refused(&format!("source-filter replace attackers {bad}"));
     assert!(code == 1 && said.contains("bad.txt:2: `x`"), "{said}");
     assert_eq!(router.filter("attackers")["prefixes_v4"], 1);
-    let text = lab.text(&format!("filter replace attackers {list}"));
+    let text = lab.text(&format!("source-filter replace attackers {list}"));
     assert_eq!(text, "attackers: 3 changed, 1 IPv4 and 0 IPv6 prefixes\n");
     router.send(1);
     router.counted("attackers", 12, 12);
@@ -219,7 +222,7 @@ fn filters_come_change_and_go_while_it_forwards() {
 
     // Without filters nothing is left of them, and the driver forwards again.
     router.apply("");
-    assert_eq!((lab.json("filter show"), router.path()), (json!([]), "xdp".into()));
+    assert_eq!((lab.json("source-filter show"), router.path()), (json!([]), "xdp".into()));
     let stats = lab.json("graph stats");
     let rows = stats["elements"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["name"] != "source_filter"), "{stats}");
@@ -229,7 +232,7 @@ fn filters_come_change_and_go_while_it_forwards() {
 #[test]
 fn long_lists_are_exchanged_while_packets_pass() {
     const MANY: u32 = 300_000;
-    let filters = "[[filter]]\nname = \"long\"\naction = \"drop\"\n[[filter]]\nname = \"own\"\n\
+    let filters = "[[source_filter]]\nname = \"long\"\naction = \"drop\"\n[[source_filter]]\nname = \"own\"\n\
                    action = \"pass\"\nprefixes = [\"10.0.1.0/24\"]\n";
     let Some(router) = Filtered::new("long", filters, &["--path", "afxdp"]) else { return };
     let lab = &router.lab;
@@ -243,7 +246,7 @@ fn long_lists_are_exchanged_while_packets_pass() {
     let mut sent = 0;
     std::thread::scope(|scope| {
         let exchange = scope.spawn(|| {
-            let done = lab.json(&format!("filter replace long {list}"));
+            let done = lab.json(&format!("source-filter replace long {list}"));
             ended.store(true, Relaxed);
             done
         });
@@ -294,7 +297,7 @@ fn long_lists_are_exchanged_while_packets_pass() {
     router.send(1);
     let until = Instant::now() + Duration::from_secs(10);
     while seen("long") < before + 3 {
-        assert!(Instant::now() < until, "{}", lab.text("filter show"));
+        assert!(Instant::now() < until, "{}", lab.text("source-filter show"));
     }
     assert_eq!(router.filter("long")["dropped"], 6);
     swap(built_in);
@@ -312,8 +315,10 @@ fn a_list_that_is_wrong_at_the_start_is_told() {
     std::fs::create_dir_all(&folder).unwrap();
     let (config, list) = (folder.join("router.toml"), folder.join("list.txt"));
     std::fs::write(&list, "10.0.0.0/8\n10.0.0.0/40\n").unwrap();
-    let text =
-        format!("[[filter]]\nname = \"a\"\naction = \"drop\"\nfile = \"{}\"\n", list.display());
+    let text = format!(
+        "[[source_filter]]\nname = \"a\"\naction = \"drop\"\nfile = \"{}\"\n",
+        list.display()
+    );
     std::fs::write(&config, text).unwrap();
     let namespace = format!("fpapifilter{}", std::process::id());
     ip(&format!("netns add {namespace}"));

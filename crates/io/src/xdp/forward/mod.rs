@@ -534,12 +534,11 @@ fn words(memory: &Arc<SharedMemory>) -> Region {
     memory.region("outlets", PORTS as usize * 4)
 }
 
-/// Why what comes in there is not for programs.
-const CHECKS: &str =
-    "the sources of its packets are checked (reverse_path, filters), which the graph alone does";
+/// Why packets that arrive there are not for programs.
+const CHECKS: &str = "a feature of the interface runs only in the graph: see `interface show`";
 
 fn looks_at_sources(port: &PortInfo) -> bool {
-    port.reverse_path.is_some() || port.filtered
+    port.urpf.is_some() || port.graph_only
 }
 
 /// What the names in the program stand for.

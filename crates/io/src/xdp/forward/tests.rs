@@ -124,10 +124,10 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
             continue;
         }
         let info = topology.forwarding.ports.port(port);
-        if info.is_some_and(|info| info.reverse_path.is_some()) {
+        if info.is_some_and(|info| info.urpf.is_some()) {
             // Whoever may have forged its source is for the graph to find out.
             let why = forwarder.reads(port).expect("it was taken in").unwrap_err();
-            assert!(why.contains("reverse_path"), "{why}");
+            assert!(why.contains("runs only in the graph"), "{why}");
             assert!(
                 lab.vlans.iter().any(|vlan| vlan.port == port) || forwarder.tester(port).is_err()
             );
@@ -609,14 +609,17 @@ fn ports_with_filters_are_left_to_the_graph() {
         let wan = topology.port("wan");
         let of = |filtered| {
             let mut ports = PortTable::clone(&topology.forwarding.ports);
-            ports.ports[usize::from(wan)].as_mut().unwrap().filtered = filtered;
+            ports.ports[usize::from(wan)].as_mut().unwrap().graph_only = filtered;
             Forwarding { ports: Arc::new(ports), ..topology.forwarding.clone() }
         };
         assert!(forwarder.reads(wan).unwrap().is_ok());
         for _ in 0..2 {
             forwarder.follow(&of(true));
             let why = forwarder.reads(wan).unwrap().unwrap_err();
-            assert!(why.contains("filters") && forwarder.tester(wan).is_err(), "{why}");
+            assert!(
+                why.contains("runs only in the graph") && forwarder.tester(wan).is_err(),
+                "{why}"
+            );
             forwarder.follow(&of(false));
             assert!(forwarder.reads(wan).unwrap().is_ok() && forwarder.tester(wan).is_ok());
         }

@@ -30,6 +30,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
     })?;
     let read = Config::of_text(file, &text, Some(&interfaces()));
+    let read = read.inspect(|config| config.former_name_warnings(file).for_each(message));
     let errors = read.and_then(|config| config.check_lists(file, &text)).err().unwrap_or_default();
     let rows = errors.iter().map(Mistake::from).collect();
     output.print(&Checked { file: file.display().to_string(), errors: rows })?;

@@ -11,7 +11,7 @@ use fingerpost_lpm::input;
 
 use crate::api::backend::Ask;
 use crate::api::error::{ApiError, Code, Detail};
-use crate::api::filters::apply;
+use crate::api::features::apply;
 use crate::api::model::{ConfigChange, ConfigText};
 use crate::cli::config::told;
 use crate::cli::output::message;

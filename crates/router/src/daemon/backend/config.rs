@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use fingerpost_packet::feature::FeatureSettings;
+use fingerpost_packet::feature::row::Item;
+
 use super::Daemon;
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
-use crate::config::{Config, Filter, Interface, Source};
+use crate::config::{Config, Interface, Source};
 use crate::daemon::Said;
-use crate::daemon::filters::Prepared;
+use crate::daemon::features::Prepared;
 
 /// What becomes of one configured source.
 enum Step {
@@ -52,30 +55,30 @@ impl Daemon {
         ConfigReader { links: links.collect(), said: self.said.clone() }
     }
 
-    /// Does what can be done while running; the rest is said. The lists of other filters were read before.
+    /// Applies what can be applied while running, and names the rest. Other features were made before.
     pub(crate) fn config_apply(
         &mut self,
         text: &ConfigText,
-        filters: Option<Prepared>,
+        features: Option<Prepared>,
     ) -> Result<Vec<ConfigChange>, ApiError> {
         let new = self.read_config(text);
-        let fits = |new| self.fits(&new, filters.as_ref()).map(|()| new);
+        let fits = |new| self.fits(&new, features.as_ref()).map(|()| new);
         let new = match new.and_then(fits) {
             Ok(new) => new,
             Err(error) => {
-                filters.into_iter().for_each(Prepared::let_go);
+                features.into_iter().for_each(Prepared::let_go);
                 return Err(error);
             }
         };
         let mut changes = self.running().changes(&new);
         // What can be refused comes first.
-        let planned = filters.map(|prepared| self.plan_filters(prepared)).transpose()?;
+        let planned = features.map(|prepared| self.plan_features(prepared)).transpose()?;
         if let Err(error) = self.change_sources(&new) {
-            planned.into_iter().for_each(|(prepared, _)| prepared.let_go());
+            planned.into_iter().for_each(|(prepared, _)| self.refuse_features(prepared));
             return Err(error);
         }
         if let Some((prepared, plan)) = planned {
-            self.put_filters(prepared, plan);
+            self.put_features(prepared, plan);
         }
         for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
             let fib = &self.config.fib;
@@ -176,7 +179,7 @@ impl Running {
             config.groups.flow_seed.map_or("random".to_owned(), |seed| seed.to_string())
         };
         changes.word("groups.flow_seed", &seed(old), &seed(new), true);
-        changes.filters(&old.filter, &new.filter);
+        changes.features(&old.features, &new.features);
         for step in self.steps(new) {
             let index = |at: usize| &self.fed[at];
             match step {
@@ -203,12 +206,7 @@ impl Running {
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));
         changes.push_if("source kernel", was, is, true);
         let list = |config: &Config| -> String {
-            let one = |i: &Interface| {
-                let checks =
-                    i.checks().map_or(String::new(), |c| format!(", {} sources", c.name()));
-                let quiet = if i.redirects { "" } else { ", no redirects" };
-                format!("{} ({}, table {}{checks}{quiet})", i.name, i.mode.name(), i.table)
-            };
+            let one = |i: &Interface| format!("{} ({}, table {})", i.name, i.mode.name(), i.table);
             let names: Vec<String> = config.interface.iter().map(one).collect();
             if names.is_empty() { "every usable one".into() } else { names.join(", ") }
         };
@@ -286,18 +284,22 @@ impl Changes {
         }
     }
 
-    fn filters(&mut self, from: &[Filter], to: &[Filter]) {
-        let told = |filter: Option<&Filter>| filter.map(Filter::told);
-        for old in from {
-            let item = format!("filter {}", old.name);
+    fn features(&mut self, from: &FeatureSettings, to: &FeatureSettings) {
+        let items = |all: &FeatureSettings| -> Vec<Item> {
+            all.each().flat_map(|(_, settings)| settings.items()).collect()
+        };
+        let (from, to) = (items(from), items(to));
+        let words = |item: &Item| item.words.clone();
+        for old in &from {
             let new = to.iter().find(|new| new.name == old.name);
-            self.push_if(&item, told(Some(old)), told(new), false);
+            self.push_if(&old.name, Some(words(old)), new.map(words), false);
             if let Some(new) = new {
-                self.lines(&format!("{item} prefix"), &old.prefixes, &new.prefixes);
+                let name = format!("{} {}", old.name, old.lines.0);
+                self.lines(&name, &old.lines.1, &new.lines.1);
             }
         }
         for new in to.iter().filter(|new| from.iter().all(|old| old.name != new.name)) {
-            self.push(&format!("filter {}", new.name), None, told(Some(new)), false);
+            self.push(&new.name, None, Some(words(new)), false);
         }
     }
 }

@@ -131,8 +131,8 @@ impl Daemon {
         // Who sends it is the daemon's user, or root.
         let policy = OpenPolicy::default();
         let configuration = click::configuration(&text.file, &text.text, &policy).map_err(wrong)?;
-        let sources = self.filters.sources(&self.config);
-        let plan = plan_of(Some(&self.plan), &configuration, &sources).map_err(wrong)?;
+        let plan =
+            plan_of(Some(&self.plan), &configuration, &self.features.states).map_err(wrong)?;
         if let Some(device) = plan.devices().iter().find(|device| device.used) {
             let words = "its packets come by FromPorts and leave by ToPorts";
             return Err(refuse(format!(

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use fingerpost_packet::feature::Feature;
+use fingerpost_packet::feature::row::{Support, Use};
 use fingerpost_route::MAIN_TABLE;
 
 use super::Daemon;
-use crate::api::model::Interface;
+use crate::api::model::{Interface, InterfaceFeature};
+use crate::config::in_kernel;
 
 impl Daemon {
     /// Interfaces, with what was counted on them.
@@ -43,6 +46,8 @@ impl Daemon {
                     None => "it is down".to_owned(),
                 },
                 policy: drive.and_then(|row| row.policy.clone()),
+                features: self
+                    .interface_features(&state.name, drive.map_or("kernel", |row| row.path)),
                 remedy: drive.and_then(|row| row.remedy.clone()),
                 rx_packets: count(&|c| c.rx_packets.read())
                     + in_driver.packets
@@ -54,5 +59,20 @@ impl Daemon {
             }
         });
         links.collect()
+    }
+
+    /// The features of an interface whose packets take this path.
+    fn interface_features(&self, name: &str, path: &str) -> Vec<InterfaceFeature> {
+        let feature = |(row, used, support): (&Feature, Use, Support)| {
+            let (path, why) = match (path, support) {
+                ("kernel", _) => ("kernel", Some(in_kernel(row, name))),
+                ("xdp", Support::Xdp) => ("xdp", None),
+                (_, Support::Xdp) => ("graph", None),
+                (_, Support::Graph(why)) => ("graph", Some(why.to_owned())),
+            };
+            let (name, path) = (row.name.to_owned(), path.to_owned());
+            InterfaceFeature { name, settings: used.words, path, why }
+        };
+        self.config.features.on(name).into_iter().map(feature).collect()
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::Routes;
 use fingerpost_packet::Meta;
+use fingerpost_packet::feature::Feature;
 use fingerpost_packet::filter::Filter;
 use fingerpost_packet::flow::{of_ip4, of_ip6};
 use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
@@ -17,7 +18,7 @@ use super::Daemon;
 use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
 use crate::api::graph::{PacketTrace, TraceQuestion, TraceRoute};
-use crate::packet_path::{Teller, destination, source};
+use crate::packet_path::{Teller, destination};
 
 /// How long workers may take to hand out what they have, once they were told to stop.
 const ENDING: Duration = Duration::from_millis(500);
@@ -128,18 +129,17 @@ impl Daemon {
     pub(super) fn traced(&self, trace: &Trace, number: u64) -> PacketTrace {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
-        let filters = |frame: &[u8], port| self.filters_of(frame, port);
-        let teller = Teller { plan: &self.plan, port: &port, found: &found, filters: &filters };
+        let notes = |class: &str, frame: &[u8], port| self.notes(class, frame, port);
+        let teller = Teller { plan: &self.plan, port: &port, found: &found, notes: &notes };
         teller.told(trace, number)
     }
 
-    /// The filters of a port that the source of a frame is on, with what they do.
-    fn filters_of(&self, frame: &[u8], port: u16) -> Vec<String> {
-        let (Some(filters), Some(addr)) = (self.filters(), source(frame)) else {
-            return Vec::new();
-        };
-        let on = filters.of(addr, Some(port)).into_iter();
-        on.map(|(name, action)| format!("{name} ({action})")).collect()
+    /// What the feature whose element is of this class does with a frame of a port.
+    fn notes(&self, class: &str, frame: &[u8], port: u16) -> Vec<String> {
+        let states = &self.features.states;
+        let has = |row: &Feature| row.stages.iter().any(|stage| stage.element.spec.name == class);
+        let found = states.each().find(|(row, _)| has(row));
+        found.map(|(_, state)| state.notes(frame, port)).unwrap_or_default()
     }
 
     /// What a lookup found for a frame.

@@ -77,11 +77,11 @@ impl Daemon {
         Ok((port, frame, Some(flow)))
     }
 
-    /// The flow of a station on the link of a port that has sources checked: who asks for a destination alone is not
-    /// to be told that the packet was forged.
+    /// The flow of a host on the link of a port with uRPF: for a destination alone the answer is not to be that the source
+    /// is forged.
     fn beside(&self, port: u16, flow: Flow) -> Flow {
         let forwarding = self.control.forwarding();
-        let info = forwarding.ports.port(port).filter(|info| info.reverse_path.is_some());
+        let info = forwarding.ports.port(port).filter(|info| info.urpf.is_some());
         let beside = info.and_then(|info| match flow.src {
             IpAddr::V4(_) => {
                 let (addr, len) = info.v4.iter().find(|(_, len)| *len < 31)?;

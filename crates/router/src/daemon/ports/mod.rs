@@ -17,6 +17,7 @@ use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::DeviceError;
+use fingerpost_packet::feature::{FeatureSettings, urpf};
 use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
 use fingerpost_packet::{Pool, WorkerCounters};
@@ -27,13 +28,13 @@ use opening::{Ready, follow, ring_of};
 
 use super::RunOptions;
 use super::egress::{StandIns, confirm};
-use super::features::Asker;
 use super::nonstop::Survival;
 use super::obstacles::Marks;
 use super::own_addrs;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
-use crate::config::{Filter, Interface, Mode};
+use super::xdp_features::Asker;
+use crate::config::{Mode, in_kernel};
 
 mod opening;
 
@@ -448,7 +449,7 @@ impl Interfaces {
         for (link, _, state) in new {
             let ours =
                 matches!(self.open.get(&link), Some(Open { drive: Drive::Afxdp { .. }, .. }));
-            self.tell_of_sources(&state.name, ours);
+            self.report_features(&state.name, ours);
         }
     }
 
@@ -567,45 +568,36 @@ impl Interfaces {
         self.classifier(link).is_some() || matches!(self.vlans.get(port), Some(Ok(_)))
     }
 
-    /// Tells that a check of sources was asked for where the kernel forwards. Where it does no longer, and nothing was
-    /// said: what its filter was.
-    fn tell_of_sources(&mut self, name: &str, ours: bool) {
-        let said = self.options.config.of(name);
-        if let Some(check) = said.and_then(Interface::checks).filter(|_| !ours) {
-            self.notices.push(format!(
-                "reverse_path = \"{}\" of {name} does not hold: what it receives the kernel forwards, and checks by \
-                 net.ipv4.conf.{name}.rp_filter",
-                check.name()
-            ));
-        }
-        let asked = ours && said.is_none_or(|interface| interface.reverse_path.is_none());
-        if let Some(filter) = asked.then(|| takeover::reverse_path_filter(name)).flatten() {
-            self.notices.push(format!(
-                "{name}: the kernel's reverse-path filter ({filter}) does not hold for what is forwarded here: say \
-                 reverse_path = \"{filter}\", or \"off\", of it in the configuration"
-            ));
-        }
+    /// Logs features that do not hold for an interface since the kernel forwards there; and, where we forward and the
+    /// configuration has no uRPF for it, the reverse-path filter of the kernel that holds no longer.
+    fn report_features(&mut self, name: &str, ours: bool) {
         if !ours {
-            self.tell_of_filters(name);
+            return self.report_not_applied(name);
         }
-    }
-
-    /// Tells that filters do not hold for an interface that they name, since the kernel forwards there.
-    fn tell_of_filters(&mut self, name: &str) {
-        let named = |filter: &&Filter| {
-            filter.interfaces.as_ref().is_some_and(|names| names.iter().any(|known| known == name))
-        };
-        for filter in self.options.config.filter.iter().filter(named) {
+        if self.options.config.features.of::<urpf::Settings>().has(name) {
+            return;
+        }
+        if let Some(filter) = takeover::reverse_path_filter(name) {
             self.notices.push(format!(
-                "filter {} does not hold for {name}: what it receives the kernel forwards",
-                filter.name
+                "{name}: the kernel's reverse-path filter ({filter}) does not hold for what is forwarded here: configure \
+                 urpf = \"{filter}\", or \"off\", for it"
             ));
         }
     }
 
-    /// The configuration has these from now on.
-    pub(super) fn set_filters(&mut self, filters: Vec<Filter>) {
-        self.options.config.filter = filters;
+    /// Logs features that the configuration has for an interface by name, and that the kernel does not apply there.
+    fn report_not_applied(&mut self, name: &str) {
+        for (row, settings) in self.options.config.features.each() {
+            if let Some((words, _)) = settings.unlike_usual(name) {
+                let (feature, why) = (row.name, in_kernel(row, name));
+                self.notices.push(format!("{feature} ({words}) of {name} does not hold: {why}"));
+            }
+        }
+    }
+
+    /// The configuration has these features from now on.
+    pub(super) fn set_features(&mut self, features: FeatureSettings) {
+        self.options.config.features = features;
         for open in self.open.values() {
             if let Drive::Afxdp { classifier, .. } = &open.drive
                 && let Err(error) = classifier.hold(self.holds(&open.state.name))
@@ -616,7 +608,7 @@ impl Interfaces {
         let kernel = |open: &&Open| matches!(open.drive, Drive::Kernel);
         let names: Vec<String> =
             self.open.values().filter(kernel).map(|open| open.state.name.clone()).collect();
-        names.iter().for_each(|name| self.tell_of_filters(name));
+        names.iter().for_each(|name| self.report_not_applied(name));
     }
 
     /// Follows which addresses are the host's own.
@@ -760,9 +752,9 @@ impl Interfaces {
         self.closed.held_back + self.open.values().map(|open| open.counts().held_back).sum::<u64>()
     }
 
-    /// Whether the kernel must not forward what an interface receives, since it would not look at the sources.
+    /// Whether the kernel must not forward what an interface receives, since it does not apply the interface's features.
     pub(super) fn holds(&self, name: &str) -> bool {
-        self.options.config.looks_at_sources(name)
+        self.options.config.features.guards(name)
     }
 
     /// For how long drivers forward on when this process ends now; `None` when they do not.
@@ -782,10 +774,10 @@ impl Interfaces {
             let left = if failed && classifier.holds() {
                 notices.push(match self.survival.hold(link, attached) {
                     Ok(()) => format!(
-                        "{name}: drops what it would forward until a daemon takes it over, or `fingerpost release`: its sources are to be looked at"
+                        "{name}: drops what it would forward until a daemon takes it over, or `fingerpost release`: features of it must apply"
                     ),
                     Err(why) => format!(
-                        "{name}: goes back to the kernel, which forwards without looking at sources: {why}"
+                        "{name}: goes back to the kernel, which forwards without its features: {why}"
                     ),
                 });
                 classifier.clear_sockets(*queues)
@@ -854,8 +846,8 @@ pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, St
     }
     match config.mode(&state.name).ok_or("not named in the configuration")? {
         Mode::Kernel => Err("the configuration says so".into()),
-        // Drivers look at no sources: such an interface is the graph's, whatever the path.
-        Mode::Auto if config.looks_at_sources(&state.name) => {
+        // The XDP datapath has not all its features: such an interface is the graph's, whatever the path.
+        Mode::Auto if config.features.graph_only().has(&state.name) => {
             Ok(if path.in_driver() { Mode::Auto } else { path.mode(Mode::Auto) })
         }
         mode => Ok(path.mode(mode)),

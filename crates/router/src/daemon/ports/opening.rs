@@ -15,7 +15,7 @@ use fingerpost_route::LinkState;
 
 use super::{Drive, Interfaces, Open, WorkerHandle, leave_all, takes};
 use crate::config::Mode;
-use crate::daemon::features::Asker;
+use crate::daemon::xdp_features::Asker;
 
 /// Entries of a receive ring that are worth a queue.
 const SHORTEST_RING: u32 = 256;

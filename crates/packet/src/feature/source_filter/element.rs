@@ -1,45 +1,41 @@
-//! The built-in router's filters: what becomes of packets by the lists that their source is on, of those that are meant
-//! for the port they came in by.
+//! `IPSourceFilter`: passes, drops or limits packets by the lists that their source is on, of those for the port that
+//! they arrived on.
 //!
-//! Source: as of `SourceFilter`, whose parts it is made of. The lists, and the ports that they are for, are those of
-//! [`SourceFilters`], which who plans the graph hands to it; by itself it has none and lets all pass.
+//! Source: as of `SourceFilter`, whose parts it is made of. The lists, and the ports that they are for, are the state
+//! [`SourceFilters`]; without it all packets pass.
 //!
-//! It stands behind the check of the headers, whose outputs it passes on: what is dropped is told to nobody. One element
-//! for both families, so that both use up one rate.
+//! A dropped packet is reported to nobody, since an ICMP error would go to a source that is not wanted. One element for
+//! both families, so that both use up one rate.
 //!
-//! Cost: as of `SourceFilter`, and a look at the port of each packet. A batch of ports without a list asks nothing.
+//! Cost: as of `SourceFilter`, and a look at the port of each packet. A batch of ports without a list costs that alone.
 
 use std::sync::Arc;
 
-use super::ether_input::AHEAD;
-use super::questions::Questions;
-use super::source_sets::Judge;
-use super::{Context, Element, ElementClass, Made};
+use super::filters::SourceFilters;
 use crate::buf::Batch;
 use crate::drops::DropReason;
+use crate::element::ether_input::AHEAD;
+use crate::element::questions::Questions;
+use crate::element::source_sets::Judge;
+use crate::element::{Context, Element, ElementClass, Made};
+use crate::feature::ports::PortWords;
 use crate::graph::ClassSpec;
 use crate::prefix_sets::SetsReader;
 use crate::route_table::Family;
-use crate::source_filters::{Ports, SourceFilters};
 use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
 
-/// What configurations call it.
-pub(crate) const NAME: &str = "IPSourceFilter";
-
-pub(crate) const CLASS: ElementClass = ElementClass {
+pub(super) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {
-        name: NAME,
+        name: "IPSourceFilter",
         ports: "5/5",
         processing: "h/h",
         flow: "#/#",
         output_names: &["forward4", "options4", "error4", "forward6", "error6"],
     },
-    summary: "the filters of the router's configuration, by the source of a packet and its port",
+    summary: "the source filters of the router's configuration, by the port that a packet arrived on",
     configure: |setup| {
         setup.args.finish()?;
-        let given = setup.before.cloned().and_then(|kept| kept.downcast::<SourceFilters>().ok());
-        let filters = given.unwrap_or_default();
-        setup.kept = Some(filters.clone());
+        let filters = setup.state::<SourceFilters>().unwrap_or_default();
         let exit = setup.exit(BEHIND_THE_LAST, DropReason::SourceFilter);
         Ok(Made::new(move || {
             let (reader, hits) = filters.for_worker();
@@ -62,7 +58,7 @@ const BEHIND_THE_LAST: u16 = 5;
 struct IpSourceFilter {
     reader: SetsReader,
     judge: Judge,
-    ports: Arc<Ports>,
+    ports: Arc<PortWords>,
     v4: Questions<u32>,
     v6: Questions<u128>,
 }
@@ -73,17 +69,17 @@ impl Element for IpSourceFilter {
             (0..batch.len()).for_each(|i| batch.output(i, input));
         }
         let Self { reader, judge, ports, v4, v6 } = self;
-        if batch.meta().iter().fold(0, |all, meta| all | ports.lists(meta.port)) == 0 {
+        if batch.meta().iter().fold(0, |all, meta| all | ports.word(meta.port)) == 0 {
             return;
         }
         if input < FIRST_V6 {
             gather::<u32, { ETHER_BYTES + IP4_BYTES }>(v4, batch, 4);
             reader.v4.lookup_batch(&v4.addrs[..v4.len], &mut v4.answers[..v4.len]);
-            judge.all(v4, batch, |batch, i| ports.lists(batch.meta()[i].port));
+            judge.all(v4, batch, |batch, i| ports.word(batch.meta()[i].port));
         } else {
             gather::<u128, { ETHER_BYTES + IP6_BYTES }>(v6, batch, 6);
             reader.v6.lookup_batch(&v6.addrs[..v6.len], &mut v6.answers[..v6.len]);
-            judge.all(v6, batch, |batch, i| ports.lists(batch.meta()[i].port));
+            judge.all(v6, batch, |batch, i| ports.word(batch.meta()[i].port));
         }
         judge.limit(batch, cx.now_ns);
     }

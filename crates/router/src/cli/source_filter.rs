@@ -1,27 +1,39 @@
-//! `fingerpost filter`: the filters by source of a running router, and changes of their lists.
+//! `fingerpost source-filter`: the source filters of a running router, and changes of their lists.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Subcommand};
-use fingerpost_packet::source_filters::prefix;
+use fingerpost_packet::feature::FEATURES;
+use fingerpost_packet::feature::source_filter::prefix;
 use hyper::Method;
 
 use super::command::{Command, Exit, Failure, parsed};
-use super::list::{self, Listed};
-use super::output::{Columns, Output, Report, or_dash};
+use super::feature;
+use super::output::{Columns, Output, Report, message, or_dash};
 use crate::api::client::At;
-use crate::api::filters::{
-    Filter, FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuestion,
+use crate::api::source_filters::{
+    FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuestion,
 };
 
 pub(super) const COMMAND: Command = Command {
-    name: "filter",
-    summary: "Lists of source prefixes of the running router: what they hit, and changes of them",
+    name: NAME,
+    summary: "Lists of source prefixes of the running router: their counters, and changes of them",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: |command| {
+        let command = Arguments::augment_args(command).arg_required_else_help(false);
+        let row = FEATURES.iter().find(|row| row.name == NAME).expect("a feature of this name");
+        command.subcommand(feature::show_command(row).display_order(0)).alias(FORMER_NAME)
+    },
     run,
 };
+
+/// Of the feature, and of the command.
+const NAME: &str = "source-filter";
+/// Accepted for one release.
+const FORMER_NAME: &str = "filter";
+/// Path of the API.
+const PATH: &str = "/v1/source-filters";
 
 #[derive(Args)]
 struct Arguments {
@@ -31,9 +43,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    #[command(about = Filter::ABOUT, after_help = Filter::EXAMPLES)]
-    Show(At),
-    /// Tell which lists an address is on, and what becomes of packets from there
+    /// Find the lists that have an address, and the verdict on packets from there
     #[command(after_help = LOOKUP)]
     Lookup(Lookup),
     /// Add prefixes to a list
@@ -48,32 +58,32 @@ enum What {
 }
 
 const LOOKUP: &str = "Examples:
-  $ fingerpost filter lookup 192.0.2.7
-  $ fingerpost filter lookup 2001:db8::7 --from wan0
+  $ fingerpost source-filter lookup 192.0.2.7
+  $ fingerpost source-filter lookup 2001:db8::7 --from wan0
 
-Without --from by all filters, whichever interfaces they are for. Exit code 0 whatever the answer is.";
+Without --from all filters count, whichever interfaces they are for. Exit code 0 whatever the verdict.";
 const ADD: &str = "Examples:
-  $ fingerpost filter add attackers 192.0.2.7 198.51.100.0/24 2001:db8:bad::/48
+  $ fingerpost source-filter add attackers 192.0.2.7 198.51.100.0/24 2001:db8:bad::/48
 
 All of them or none; host bits are cleared. Packets see it when the command returns. What is added
 lasts until the list is exchanged or the daemon ends.";
 const REMOVE: &str = "Examples:
-  $ fingerpost filter remove attackers 198.51.100.0/24
+  $ fingerpost source-filter remove attackers 198.51.100.0/24
 
 That very prefix: addresses that another one of the list covers stay on it.";
 const REPLACE: &str = "Examples:
-  $ fingerpost filter replace attackers /var/lib/lists/attackers.txt.gz
+  $ fingerpost source-filter replace attackers /var/lib/lists/attackers.txt.gz
 
 A prefix or address a line, of either family; `#` and `;` begin a comment; plain or compressed. The
-daemon reads it. Packets find the old list or the new one, and never half of it; a line that makes
-no sense leaves the old one.";
+daemon reads it. Packets find the old list or the new one, and never half of it; a line that is no
+prefix leaves the old one.";
 
 #[derive(Args)]
 struct Lookup {
     /// Source address
     #[arg(value_name = "ADDR")]
     addr: String,
-    /// By the filters of this interface alone
+    /// Only the filters of this interface
     #[arg(long, value_name = "INTERFACE")]
     from: Option<String>,
     #[command(flatten)]
@@ -105,11 +115,19 @@ struct Replace {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    if std::env::args().nth(1).as_deref() == Some(FORMER_NAME) {
+        message(format_args!(
+            "`{FORMER_NAME}` is called `{NAME}` now: the next release refuses it"
+        ));
+    }
+    if let Some(("show", matches)) = matches.subcommand() {
+        let row = FEATURES.iter().find(|row| row.name == NAME).expect("a feature of this name");
+        return feature::show(row, matches, output);
+    }
     match parsed::<Arguments>(matches)?.what {
-        What::Show(at) => list::show::<Filter>(&at, output),
         What::Lookup(Lookup { addr, from, at }) => {
             let question = FilterQuestion { addr, interface: from };
-            let answer: FilterAnswer = at.client()?.get("/v1/filters/lookup", &question)?;
+            let answer: FilterAnswer = at.client()?.get(&format!("{PATH}/lookup"), &question)?;
             Ok(output.print(&answer)?)
         }
         What::Add(change) => edit(change, true, output),
@@ -120,7 +138,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
                 Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
             })?;
             let list = FilterList { filter: name, file: file.display().to_string() };
-            let changed: FilterChanged = at.client()?.send(Method::PUT, Filter::PATH, &list)?;
+            let changed: FilterChanged = at.client()?.send(Method::PUT, PATH, &list)?;
             Ok(output.print(&changed)?)
         }
     }
@@ -133,36 +151,8 @@ fn edit(change: Change, add: bool, output: &mut Output) -> Result<(), Failure> {
     }
     let mut body = FilterChange { filter: name, ..FilterChange::default() };
     *if add { &mut body.add } else { &mut body.remove } = prefixes;
-    let changed: FilterChanged = at.client()?.send(Method::POST, Filter::PATH, &body)?;
+    let changed: FilterChanged = at.client()?.send(Method::POST, PATH, &body)?;
     Ok(output.print(&changed)?)
-}
-
-impl Listed for Filter {
-    const PATH: &'static str = "/v1/filters";
-    const HEADINGS: &'static [&'static str] =
-        &["name", "action", "rate", "interfaces", "ipv4", "ipv6", "packets", "bytes", "dropped"];
-    const ABOUT: &'static str = "List filters: action, interfaces, prefixes, packets, drops";
-    const EXAMPLES: &'static str = "Examples:
-  $ fingerpost filter show
-  $ fingerpost filter show --json
-
-`ipv4` and `ipv6` are the lengths of the list, `packets` those whose source was on it, `dropped` what
-of them ended here, by this filter or another one. `interfaces` is `-` for all that are forwarded
-here. Filters are those of [[filter]] in the configuration.";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            self.action.clone(),
-            or_dash(self.rate.as_ref()),
-            or_dash(self.interfaces.as_ref().map(|names| names.join(","))),
-            self.prefixes_v4.to_string(),
-            self.prefixes_v6.to_string(),
-            self.packets.to_string(),
-            self.bytes.to_string(),
-            self.dropped.to_string(),
-        ]
-    }
 }
 
 impl Report for FilterAnswer {

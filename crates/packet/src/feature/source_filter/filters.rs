@@ -1,33 +1,32 @@
-//! Filters by source prefix as a router is configured with them: named lists, what becomes of who is on them, and the
-//! ports that they are for.
+//! Source filters of a running router: named lists, the action of each, and the ports that they are for.
 //!
-//! Source: "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic, IEEE Access 10, 2022). What decides is
-//! said at `SourceFilter`, which graphs have; what no list decides passes. `element/ip_source_filter.rs` carries it out.
+//! Source: "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic, IEEE Access 10, 2022). The order of
+//! actions is documented at `SourceFilter`, the element of graphs; what no list decides passes.
 //!
-//! Lists change while packets flow, by whoever holds this: a list of a million prefixes is exchanged in a second or so
-//! of the caller's time, by one store. Which port has which name changes as links come and go ([`SourceFilters::follow`]).
+//! Lists change while packets flow, by any holder of this: a list of a million prefixes is exchanged in a second or so
+//! of the caller's time, by one store. The name of a port changes as links come and go ([`SourceFilters::follow`]).
 //!
 //! Cost: as of the lists; 128 KiB for the ports.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use fingerpost_route::AnyPrefix;
 
+use super::Action;
 use crate::element::source_sets::{Argued, Given, Hits, Rules, SourceSets};
-use crate::graph::Value;
+use crate::feature::ports::PortWords;
+use crate::feature::row::{Cell, FeatureArc, State};
 use crate::open_policy::OpenPolicy;
-use crate::prefix_sets::{Edit, List, Mask, SetsReader, read_file, read_prefix};
-
-pub use crate::element::allowance::Rate;
-pub use crate::element::source_sets::Action;
+use crate::prefix_sets::{Edit, List, Mask, SetsReader, read_file};
+use crate::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
 
 /// Filters of a router at most.
-pub const MOST_FILTERS: usize = crate::prefix_sets::MOST_SETS;
+pub(super) const MOST_FILTERS: usize = crate::prefix_sets::MOST_SETS;
 
 /// A filter as it is configured.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
     /// What people call it.
     pub name: String,
@@ -41,44 +40,6 @@ pub struct Filter {
     pub interfaces: Option<Vec<String>>,
 }
 
-/// A prefix, or an address, of either family; host bits are cleared.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn prefix(text: &str) -> Result<AnyPrefix, String> {
-    read_prefix(text)
-}
-
-/// A rate: `1000` packets, `8Mbps`, `125kBps`.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn rate(text: &str) -> Result<Rate, String> {
-    Rate::read(text).map_err(|words| format!("`{text}` is {words}"))
-}
-
-/// Whether a filter may be called so.
-pub fn is_name(name: &str) -> bool {
-    let of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    !name.is_empty() && name.bytes().all(of_names)
-}
-
-/// Which lists are for packets of a port, a bit each.
-pub(crate) struct Ports(Box<[AtomicU16]>);
-
-impl Ports {
-    fn all(lists: Mask) -> Self {
-        Self((0..=u16::MAX).map(|_| AtomicU16::new(lists)).collect())
-    }
-
-    /// Those of one.
-    #[inline]
-    pub(crate) fn lists(&self, port: u16) -> Mask {
-        // Relaxed: no other memory depends on it.
-        self.0[usize::from(port)].load(Relaxed)
-    }
-}
-
 /// The filters of a router. Clones are the same ones.
 #[derive(Clone)]
 pub struct SourceFilters {
@@ -86,7 +47,7 @@ pub struct SourceFilters {
     rules: Rules,
     /// By filter; `None` for all.
     interfaces: Arc<[Option<Vec<String>>]>,
-    ports: Arc<Ports>,
+    ports: Arc<PortWords>,
 }
 
 impl Default for SourceFilters {
@@ -160,7 +121,7 @@ impl SourceFilters {
             sets,
             rules: Rules::new(&argued, true),
             interfaces: interfaces.into(),
-            ports: Arc::new(Ports::all(everywhere)),
+            ports: Arc::new(PortWords::all(everywhere)),
         })
     }
 
@@ -183,7 +144,7 @@ impl SourceFilters {
                 named.as_ref().is_none_or(|named| named.iter().any(|known| known == name))
             });
             let lists = lists.fold(0, |mask: Mask, (at, _)| mask | 1 << at);
-            self.ports.0[usize::from(port)].store(lists, Relaxed);
+            self.ports.set(port, lists);
         }
     }
 
@@ -207,14 +168,14 @@ impl SourceFilters {
 
     /// The filters that an address is on, of those for a port or of all, without waiting for anybody.
     pub fn of(&self, addr: IpAddr, port: Option<u16>) -> Vec<(&str, Action)> {
-        let mask = self.sets.sets.lookup(addr) & port.map_or(Mask::MAX, |p| self.ports.lists(p));
+        let mask = self.sets.sets.lookup(addr) & port.map_or(Mask::MAX, |p| self.ports.word(p));
         self.named(mask).map(|(set, name)| (name, self.rules.action(set))).collect()
     }
 
     /// What becomes of packets from an address by all filters, or by those for a port, as `pass`, `drop` or `limit`;
     /// and the filters that it is on.
     pub fn lookup(&self, addr: IpAddr, port: Option<u16>) -> (&'static str, Vec<Covering>) {
-        let mask = self.sets.sets.lookup(addr) & port.map_or(Mask::MAX, |p| self.ports.lists(p));
+        let mask = self.sets.sets.lookup(addr) & port.map_or(Mask::MAX, |p| self.ports.word(p));
         let covering = |(set, name): (usize, &str)| Covering {
             name: name.to_owned(),
             action: self.rules.action(set),
@@ -277,17 +238,60 @@ impl SourceFilters {
         &self.rules
     }
 
-    pub(crate) fn ports(&self) -> &Arc<Ports> {
+    pub(crate) fn ports(&self) -> &Arc<PortWords> {
         &self.ports
     }
 }
 
-/// Whether a file can be read as a list, and how many prefixes it has.
-///
-/// # Errors
-/// What is wrong, with the line.
-pub fn check_file(name: &str) -> Result<usize, String> {
-    read_file(name, &OpenPolicy::default()).map(|list| list.len())
+/// The source address of a frame.
+fn source(frame: &[u8]) -> Option<IpAddr> {
+    match Ether::of(frame)?.kind() {
+        ether::TYPE_IP4 => Some(IpAddr::V4(Ip4::at(frame, ETHER_BYTES)?.src().into())),
+        ether::TYPE_IP6 => Some(IpAddr::V6(Ip6::at(frame, ETHER_BYTES)?.src().into())),
+        _ => None,
+    }
+}
+
+impl State for SourceFilters {
+    fn runs(&self, arc: FeatureArc) -> bool {
+        arc == FeatureArc::Ingress
+    }
+
+    fn follow(&self, ports: &[(u16, &str)]) {
+        Self::follow(self, ports.iter().copied());
+    }
+
+    fn go_on_with(&self, before: &dyn State) {
+        let before: Option<&Self> = (before as &dyn Any).downcast_ref();
+        before.into_iter().for_each(|before| Self::go_on_with(self, before));
+    }
+
+    fn rows(&self) -> Vec<Vec<Cell>> {
+        let cells = |row: Row| {
+            let count = |n: usize| Cell::Number(n as u64);
+            vec![
+                Cell::Text(row.name),
+                Cell::Text(row.action.name().to_owned()),
+                match row.action {
+                    Action::Limit(rate) => Cell::Text(rate.to_string()),
+                    _ => Cell::Nothing,
+                },
+                row.interfaces.map_or(Cell::Nothing, Cell::Words),
+                count(row.v4),
+                count(row.v6),
+                Cell::Number(row.packets),
+                Cell::Number(row.bytes),
+                Cell::Number(row.dropped),
+            ]
+        };
+        Self::rows(self).into_iter().map(cells).collect()
+    }
+
+    fn notes(&self, frame: &[u8], port: u16) -> Vec<String> {
+        let Some(addr) = source(frame) else { return Vec::new() };
+        let on = self.of(addr, Some(port)).into_iter();
+        on.map(|(name, action)| format!("{name} ({action})")).collect()
+    }
 }
 
 impl std::fmt::Debug for SourceFilters {
@@ -300,8 +304,10 @@ impl std::fmt::Debug for SourceFilters {
 mod tests {
     use super::*;
     use crate::drops::DropReason;
+    use crate::feature::FeatureStates;
+    use crate::feature::source_filter::{prefix, rate};
     use crate::graph::Graph;
-    use crate::router_graph::{Sources, plan_with};
+    use crate::router_graph::plan_with;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, port_mac};
     use crate::{Pool, WorkerCounters, apart};
     use fingerpost_route::ForwardingAction;
@@ -334,8 +340,8 @@ mod tests {
         graph: Graph,
     }
 
-    fn sources(filters: &SourceFilters) -> Sources {
-        Sources { filters: Some(Arc::new(filters.clone())), ..Sources::default() }
+    fn states(filters: &SourceFilters) -> FeatureStates {
+        FeatureStates::default().with("source-filter", Arc::new(filters.clone()))
     }
 
     impl Router {
@@ -347,13 +353,13 @@ mod tests {
             world.action("192.0.2.0/24", ForwardingAction::Adjacency(4));
             world.action("2001:db8:5::/48", ForwardingAction::Adjacency(4));
             let bench = Bench::new(&world);
-            let plan = plan_with(None, &sources(filters)).unwrap();
+            let plan = plan_with(None, &states(filters)).unwrap();
             Self { graph: Graph::new(&plan, &bench.pool), bench, plan }
         }
 
         /// Other filters from now on, as a worker takes them over.
         fn replace(&mut self, filters: &SourceFilters) {
-            let plan = plan_with(Some(&self.plan), &sources(filters)).unwrap();
+            let plan = plan_with(Some(&self.plan), &states(filters)).unwrap();
             let mut graph = Graph::after(&self.plan, &plan, &self.bench.pool);
             graph.take_over(&mut self.graph);
             (self.plan, self.graph) = (plan, graph);
@@ -476,7 +482,7 @@ mod tests {
         let told = SourceFilters::new(vec![missing], Some(&later)).unwrap_err();
         assert!(told.len() == 1 && told[0].starts_with("/nowhere/x: "), "{told:?}");
         // None at all.
-        let plan = plan_with(Some(&router.plan), &Sources::default()).unwrap();
+        let plan = plan_with(Some(&router.plan), &FeatureStates::default()).unwrap();
         assert!(plan.find("source_filter").is_none());
     }
 
@@ -504,6 +510,5 @@ mod tests {
             rate("fast").unwrap_err(),
             "`fast` is no rate: `1000` packets, `1Mbps` (bits), `125kBps` (bytes)"
         );
-        assert!(is_name("a_b-2.x") && !is_name("") && !is_name("a b"));
     }
 }

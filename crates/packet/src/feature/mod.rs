@@ -1,0 +1,18 @@
+//! The registry of interface features; `row.rs` is the seam.
+
+pub(crate) mod ports;
+mod reader;
+pub mod redirects;
+pub mod row;
+mod set;
+pub mod source_filter;
+pub mod urpf;
+mod value;
+
+pub use reader::{Mistake, TableReader, word};
+pub use row::Feature;
+pub use set::{FeatureSettings, FeatureStates};
+pub use value::Value;
+
+/// Every interface feature.
+pub static FEATURES: &[Feature] = &[source_filter::FEATURE, urpf::FEATURE, redirects::FEATURE];

@@ -1,0 +1,229 @@
+//! `[[source_filter]]`: lists of source prefixes as the configuration has them.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fingerpost_route::{AnyPrefix, InterfaceSet};
+
+use super::filters::{Filter, MOST_FILTERS, SourceFilters};
+use super::{Action, Rate};
+use crate::feature::reader::{Mistake, TableReader};
+use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
+use crate::feature::value::Value;
+use crate::graph::Value as _;
+use crate::open_policy::OpenPolicy;
+use crate::prefix_sets::{read_file, read_prefix};
+
+/// The filters of a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Vec<Placed>);
+
+/// One filter, and its place.
+#[derive(Clone, Debug)]
+struct Placed {
+    place: String,
+    filter: Filter,
+}
+
+/// A prefix, or an address, of either family; host bits are cleared.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn prefix(text: &str) -> Result<AnyPrefix, String> {
+    read_prefix(text)
+}
+
+/// A rate: `1000` packets, `8Mbps`, `125kBps`.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    Rate::read(text).map_err(|words| format!("`{text}` is {words}"))
+}
+
+/// Whether a filter may be called so.
+fn is_name(name: &str) -> bool {
+    let of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    !name.is_empty() && name.bytes().all(of_names)
+}
+
+pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
+    let mut settings = Settings::default();
+    let mut names = BTreeSet::new();
+    for (number, (place, value)) in given.items.iter().enumerate() {
+        if number == MOST_FILTERS {
+            let what = format!("limit exceeded: {MOST_FILTERS} filters, each a list of any length");
+            mistakes.push(Mistake::new(format!("{place}.name"), what));
+        }
+        let Some(filter) = read_filter(given, place, value, mistakes) else { continue };
+        if !filter.name.is_empty() && !names.insert(filter.name.clone()) {
+            let what = format!("source filter {:?} is named twice", filter.name);
+            mistakes.push(Mistake::new(format!("{place}.name"), what));
+        }
+        settings.0.push(Placed { place: place.clone(), filter });
+    }
+    Arc::new(settings)
+}
+
+const KEYS: [&str; 6] = ["name", "action", "rate", "file", "prefixes", "interfaces"];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Pass,
+    Drop,
+    Count,
+    Limit,
+}
+
+const WORDS: [(&str, Word); 4] =
+    [("pass", Word::Pass), ("drop", Word::Drop), ("count", Word::Count), ("limit", Word::Limit)];
+
+fn read_filter(
+    given: &Given,
+    place: &str,
+    value: &Value,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Filter> {
+    let mut table = TableReader::new(place, value, &KEYS, mistakes)?;
+    let name = table.required_text("name").unwrap_or_default().to_owned();
+    let said = |what: String| format!("source filter {name:?}: {what}");
+    if table.is_sure("name") && table.value("name").is_some() && !is_name(&name) {
+        table.wrong("name", None, said("a name has letters, digits, `_`, `-` and `.`".into()));
+    }
+    let word = table.required_word("action", &WORDS);
+    let rate = match table.value("rate") {
+        None => None,
+        Some(value) => match read_rate(value) {
+            Ok(rate) => Some(rate),
+            Err(what) => {
+                table.wrong("rate", None, what);
+                None
+            }
+        },
+    };
+    let action = match (word, rate) {
+        (Some(Word::Pass), _) => Action::Pass,
+        (Some(Word::Drop), _) => Action::Drop,
+        (Some(Word::Count) | None, _) => Action::Count,
+        (Some(Word::Limit), Some(rate)) => Action::Limit(rate),
+        (Some(Word::Limit), None) => {
+            if table.is_sure("rate") {
+                let what = "no rate: `rate = 1000` packets a second, or \"8Mbps\"";
+                table.wrong("action", None, said(what.into()));
+            }
+            Action::Count
+        }
+    };
+    if rate.is_some() && word.is_some_and(|word| word != Word::Limit) {
+        table.wrong("rate", None, said("`rate` goes with action \"limit\"".into()));
+    }
+    let file = table.text("file").map(ToOwned::to_owned);
+    let mut prefixes = Vec::new();
+    for (item, text) in table.texts("prefixes").unwrap_or_default() {
+        match read_prefix(text) {
+            Ok(prefix) => prefixes.push(prefix),
+            Err(what) => table.wrong("prefixes", Some(item), said(what)),
+        }
+    }
+    let interfaces = table.interfaces("interfaces", given);
+    Some(Filter { name, action, file, prefixes, interfaces })
+}
+
+fn read_rate(value: &Value) -> Result<Rate, String> {
+    match value {
+        Value::Integer(number) if *number >= 0 => rate(&number.to_string()),
+        Value::Text(text) => rate(text),
+        _ => Err("a rate is needed: a number of packets a second, \"8Mbps\" or \"125kBps\"".into()),
+    }
+}
+
+impl Settings {
+    /// The filters.
+    pub fn filters(&self) -> impl Iterator<Item = &Filter> {
+        self.0.iter().map(|given| &given.filter)
+    }
+}
+
+/// All about a filter but its prefixes, of which there may be many, in a line.
+fn described(filter: &Filter) -> String {
+    let mut words = vec![filter.action.to_string()];
+    words.extend(filter.file.clone());
+    match filter.prefixes.len() {
+        0 => {}
+        1 => words.push("1 prefix".to_owned()),
+        many => words.push(format!("{many} prefixes")),
+    }
+    let names = filter.interfaces.as_ref();
+    words.push(names.map_or("every interface".to_owned(), |names| names.join(", ")));
+    words.join(", ")
+}
+
+impl FeatureSettings for Settings {
+    fn is_same(&self, other: &dyn FeatureSettings) -> bool {
+        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
+        other.is_some_and(|other| self.filters().eq(other.filters()))
+    }
+
+    fn on(&self, interface: &str) -> Option<Use> {
+        let named = |given: &&Placed| {
+            let names = given.filter.interfaces.as_ref();
+            names.is_none_or(|names| names.iter().any(|known| known == interface))
+        };
+        let used: Vec<&Placed> = self.0.iter().filter(named).collect();
+        let first = used.first()?;
+        let by_name = used.iter().find(|given| given.filter.interfaces.is_some());
+        Some(Use {
+            words: used.iter().map(|given| &*given.filter.name).collect::<Vec<_>>().join(", "),
+            named: by_name.is_some(),
+            place: match by_name {
+                Some(given) => format!("{}.interfaces", given.place),
+                None => format!("{}.name", first.place),
+            },
+        })
+    }
+
+    fn interfaces(&self) -> InterfaceSet {
+        if self.filters().any(|filter| filter.interfaces.is_none()) {
+            return InterfaceSet::All;
+        }
+        let names = self.filters().flat_map(|filter| filter.interfaces.iter().flatten());
+        InterfaceSet::Some(names.cloned().collect())
+    }
+
+    fn xdp(&self, _: Option<&str>) -> Support {
+        Support::Graph("the graph alone looks up sources in lists")
+    }
+
+    fn items(&self) -> Vec<Item> {
+        let item = |filter: &Filter| Item {
+            name: format!("source-filter {}", filter.name),
+            words: described(filter),
+            lines: ("prefix", filter.prefixes.iter().map(ToString::to_string).collect()),
+        };
+        self.filters().map(item).collect()
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        let file =
+            |given: &Placed| Some((format!("{}.file", given.place), given.filter.file.clone()?));
+        self.0.iter().filter_map(file).collect()
+    }
+
+    fn check_files(&self) -> Vec<Mistake> {
+        let policy = OpenPolicy::default();
+        let wrong = |(place, file): (String, String)| {
+            read_file(&file, &policy).err().map(|what| Mistake::new(place, what))
+        };
+        self.files().into_iter().filter_map(wrong).collect()
+    }
+
+    fn make(&self, before: Option<&dyn State>) -> Result<Option<Arc<dyn State>>, Vec<String>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let before = before.and_then(|before| (before as &dyn Any).downcast_ref());
+        let made = SourceFilters::new(self.filters().cloned().collect(), before)?;
+        Ok(Some(Arc::new(made)))
+    }
+}

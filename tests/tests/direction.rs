@@ -126,6 +126,30 @@ fn check_source(room: &Room, file: &File) -> Vec<String> {
     wrong
 }
 
+/// Crates whose sources open no socket and call no system: ports and servers are in the crates above them.
+const WITHOUT_SOCKETS: &[&str] = &["crates/route/src/", "crates/packet/src/"];
+
+/// Names of the operating system in the source of a crate that stands without it.
+fn check_sockets(file: &File) -> Vec<String> {
+    if !WITHOUT_SOCKETS.iter().any(|folder| file.path.starts_with(folder)) {
+        return Vec::new();
+    }
+    let socket = |word: &str| {
+        let kind = ["Tcp", "Udp", "Unix"].iter().find_map(|kind| word.strip_prefix(kind));
+        kind.is_some_and(|rest| ["Listener", "Socket", "Stream", "Datagram"].contains(&rest))
+    };
+    let code = source::code(&file.text);
+    let mut wrong: Vec<_> = source::words(&code)
+        .filter(|(_, word)| *word == "libc" || *word == "rustix" || socket(word))
+        .map(|(line, word)| format!("{}:{line}: names {word}", file.path))
+        .collect();
+    // Also under another name: `use std::os::unix::net;`.
+    for (line, text) in code.lines().enumerate().filter(|(_, text)| text.contains("unix::net")) {
+        wrong.push(format!("{}:{}: {}", file.path, line + 1, text.trim()));
+    }
+    wrong
+}
+
 fn room(package: &str) -> &'static Room {
     ROOMS.iter().find(|room| room.package == package).expect("a room of the table")
 }
@@ -170,6 +194,28 @@ fn no_source_points_back() {
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     assert!(seen > 20, "{seen} files are not this repository");
+}
+
+#[test]
+fn route_and_packet_open_no_socket() {
+    let files = WITHOUT_SOCKETS
+        .iter()
+        .flat_map(|folder| source::files(folder.trim_end_matches('/'), ".rs"));
+    let files: Vec<_> = files.collect();
+    assert!(files.len() > 20, "{} files are not these crates", files.len());
+    let wrong: Vec<_> = files.iter().flat_map(check_sockets).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    let check = |path: &str, text: &str| {
+        check_sockets(&File { path: path.to_owned(), text: text.to_owned() }).len()
+    };
+    let packet = "crates/packet/src/x.rs";
+    assert_eq!(check(packet, "fn f() { libc::close(1) }"), 1);
+    assert_eq!(check(packet, "use std::net::{IpAddr, TcpListener};"), 1);
+    assert_eq!(check("crates/route/src/x.rs", "use std::net::UdpSocket;"), 1);
+    assert_eq!(check(packet, "use std::os::unix::net;"), 1);
+    assert_eq!(check(packet, "use std::net::IpAddr; // no TcpListener"), 0);
+    assert_eq!(check(packet, "enum Listen { Tcp(u16), Unix(String) }"), 0);
+    assert_eq!(check("crates/io/src/x.rs", "use std::os::unix::net::UnixStream;"), 0);
 }
 
 #[test]

@@ -15,6 +15,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
+#[cfg(unix)]
+mod folder;
+
+#[cfg(unix)]
+pub use folder::Folder;
+
 /// Bytes that a text may have which is read into memory as a whole: a configuration, a graph, a library. A route table of
 /// a million routes as arguments of an element takes 30 MB.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;

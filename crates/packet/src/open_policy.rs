@@ -9,18 +9,15 @@
 //! A policy goes with a configuration from its text ([`Language`](crate::graph::Language)) to each element's
 //! [`Setup`](crate::element::Setup), and with each call of a write handler.
 //!
-//! Below a folder no symbolic link is followed, neither as an inner folder nor at the end, and `..` is refused: each
-//! folder is opened by itself, through the descriptor of the one around it, so that a name which is exchanged meanwhile
-//! leads nowhere else.
+//! Below a folder no symbolic link is followed and `..` is refused ([`Folder`]).
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use fingerpost_lpm::input::Folder;
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES, MOST_TEXT_BYTES};
 
 /// What may be opened. The default is whatever the process can open.
@@ -54,14 +51,6 @@ enum Named {
     Output(String),
     Device { driver: String, name: String },
     ControlSocket(String),
-}
-
-/// A folder whose files may be opened, by whoever may send a configuration.
-#[derive(Debug)]
-pub struct Folder {
-    /// Absolute.
-    path: PathBuf,
-    handle: File,
 }
 
 impl OpenPolicy {
@@ -173,38 +162,9 @@ impl OpenPolicy {
     fn below(&self, name: &str, options: &mut OpenOptions) -> io::Result<File> {
         let path = std::path::absolute(name)?;
         for folder in &self.known.folders {
-            if let Ok(rest) = path.strip_prefix(&folder.path) {
-                return folder.open_below(rest, options);
+            if let Some(file) = folder.open_below(&path, options)? {
+                return Ok(file);
             }
-        }
-        Err(refused())
-    }
-}
-
-impl Folder {
-    /// A folder that is there.
-    ///
-    /// # Errors
-    /// There is none, or it may not be opened.
-    pub fn new(path: &Path) -> io::Result<Self> {
-        let path = std::path::absolute(path)?;
-        let mut options = OpenOptions::new();
-        let handle =
-            options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&path)?;
-        Ok(Self { path, handle })
-    }
-
-    /// Opens a file by its names from here on.
-    fn open_below(&self, rest: &Path, options: &mut OpenOptions) -> io::Result<File> {
-        let mut around = self.handle.try_clone()?;
-        let mut names = rest.components().peekable();
-        while let Some(Component::Normal(name)) = names.next() {
-            let at = Path::new("/proc/self/fd").join(around.as_raw_fd().to_string()).join(name);
-            if names.peek().is_none() {
-                return options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(at);
-            }
-            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-            around = OpenOptions::new().read(true).custom_flags(flags).open(at)?;
         }
         Err(refused())
     }
@@ -221,6 +181,7 @@ mod tests {
     use std::fs;
     use std::io::{Read, Write};
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 

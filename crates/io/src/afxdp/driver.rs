@@ -8,10 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::{AfxdpPort, RING, Spec, frames_needed, index_of};
-use crate::xdp::asm::Reg::{R1, R2, R3};
-use crate::xdp::asm::{Asm, Helper, Width};
 use crate::xdp::bpf::{Link, Map, MapKind, Program};
-use crate::xdp::{XDP_PASS, XdpError};
+use crate::xdp::object::Bound;
+use crate::xdp::{XdpError, classify};
 use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
 
@@ -63,10 +62,8 @@ fn open(spec: &DeviceSpec<'_>) -> Result<Ports, DeviceError> {
 
 /// Every frame to the socket of its queue; to the kernel where there is none.
 fn take_all(sockets: &Map) -> Result<Program, XdpError> {
-    let mut a = Asm::new();
-    a.load(Width::Word, R2, R1, 16).set_map(R1, sockets.as_fd()).set(R3, XDP_PASS);
-    a.call(Helper::RedirectMap).exit();
-    Program::load("take_all", &a.finish())
+    let bind = |name: &str| (name == "sockets").then_some(Bound::Map(sockets.as_fd()));
+    Program::load("take_all", &classify::link("take_all", bind))
 }
 
 impl Port for Whole {

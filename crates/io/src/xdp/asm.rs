@@ -112,6 +112,20 @@ impl Insn {
         self.imm
     }
 
+    /// A call of the function that begins so many instructions after the next one.
+    pub(super) fn call_function(distance: i32) -> Self {
+        Self { code: CALL, registers: nibbles(0, 1), offset: 0, imm: distance }
+    }
+
+    /// A call of a function of the kernel by its number in the kernel's BTF.
+    pub(super) fn call_kernel(number: i32) -> Self {
+        // The source register says that it is no helper.
+        Self { code: CALL, registers: nibbles(0, 2), offset: 0, imm: number }
+    }
+
+    /// `R0 = 0`, in place of a call that is never reached.
+    pub(super) const NOTHING: Self = Self { code: 0xb7, registers: 0, offset: 0, imm: 0 };
+
     /// Makes a wide load, which keeps its register, one of such a `kind`.
     pub(super) fn set_wide(load: &mut [Self; 2], kind: u8, low: i32, high: i32) {
         let keep = if cfg!(target_endian = "big") { 0xf0 } else { 0x0f };
@@ -137,8 +151,6 @@ pub enum Helper {
     Random = 7,
     /// `tail_call(R1 context, R2 map of programs, R3 number)`: goes on there, or returns if it cannot.
     TailCall = 12,
-    /// `R0 = get_current_pid_tgid()`: the number of the process, and in the low half that of the thread.
-    CurrentProcess = 14,
     /// `skb_vlan_push(R1 buffer, R2 protocol, R3 tag)`.
     #[cfg(test)]
     VlanPush = 18,
@@ -148,8 +160,6 @@ pub enum Helper {
     FibLookup = 69,
     /// `R0 = jiffies64()`: ticks of the kernel's clock.
     Ticks = 118,
-    /// `R0 = ktime_get_coarse_ns()`: as `TimeNs`, as of the last tick of the kernel's clock, and cheaper (Linux 5.11).
-    CoarseTimeNs = 160,
 }
 
 /// A program in the making.
@@ -293,27 +303,6 @@ impl Asm {
     /// Calls a helper of the kernel.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(CALL, Reg::R0, Reg::R0, 0, helper as i32)
-    }
-
-    /// Calls a function of the program's own, which [`Asm::function`] brings; it takes what is in `R1`.
-    pub fn call_function(&mut self, function: Label) -> &mut Self {
-        self.jump_from_here(function);
-        self.code.push(Insn { code: CALL, registers: nibbles(0, 1), offset: 0, imm: 0 });
-        self
-    }
-
-    /// A function written elsewhere, which nothing falls into: `label` is where it begins.
-    pub fn function(&mut self, label: Label, code: &[Insn]) -> &mut Self {
-        self.bind(label);
-        self.code.extend_from_slice(code);
-        self
-    }
-
-    /// Calls a function of the kernel by its number in the kernel's own list of types.
-    pub fn call_kernel(&mut self, number: i32) -> &mut Self {
-        // The source register says that it is no helper.
-        self.code.push(Insn { code: CALL, registers: nibbles(0, 2), offset: 0, imm: number });
-        self
     }
 
     /// Ends the program with the result in `R0`.
@@ -519,9 +508,6 @@ mod tests {
         let code = bytes(a);
         assert_eq!((code[0][..4].to_vec(), &code[0][4..]), (vec![0x18, 0x11, 0, 0], &fd[..]));
         assert_eq!((code[2][..4].to_vec(), &code[2][4..]), (vec![0x18, 0x29, 0, 0], &fd[..]));
-        let mut a = Asm::new();
-        a.call_kernel(0x1234);
-        assert_eq!(bytes(a), [[0x85, 0x20, 0, 0, 0x34, 0x12, 0, 0]]);
         assert_eq!(code[3], [0, 0, 0, 0, 8, 0, 0, 0]);
     }
 

@@ -1,8 +1,10 @@
-//! What runs in the kernel: small programs in hand-written eBPF, and the calls to load them.
+//! Programs that run in the kernel, and the calls to load them.
 //!
-//! A [`Classifier`] sits on each interface and hands forwardable unicast to AF_XDP sockets; all else
-//! stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic for the demo and the
-//! tests; a [`Meter`] checks all of it and takes the time for the benches. [`asm`] writes the programs, [`bpf`] wraps bpf(2); no compiler, no libbpf.
+//! A [`Classifier`] on each interface hands forwardable unicast to AF_XDP sockets, behind the forwarding program
+//! ([`forward`]) where there is one; all else stays with the kernel. Both are C, compiled beforehand and checked in, and
+//! linked by [`object`]: neither a compiler nor libbpf is needed. A [`Generator`] and a [`Sink`] make and count traffic for
+//! the demo and the tests; a [`Meter`] checks all of it and takes the time for the benches. These are written with
+//! [`asm`]. [`bpf`] wraps bpf(2).
 //!
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
 //! one closes: nothing outlives the process but what it was told to keep ([`pins`]).
@@ -11,7 +13,7 @@ pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod bpf;
 mod btf;
-pub mod classifier;
+pub mod classify;
 pub mod forward;
 pub mod generator;
 #[cfg(test)]
@@ -30,7 +32,7 @@ use std::fmt;
 use fingerpost_packet::DeviceError;
 
 pub use bpf::{Link, wait_for_programs};
-pub use classifier::{Classifier, Counts};
+pub use classify::{Classifier, Counts};
 pub use generator::Generator;
 pub use local::LocalAddresses;
 pub use meter::Meter;

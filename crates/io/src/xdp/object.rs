@@ -18,6 +18,12 @@ pub enum Bound<'a> {
     Memory(BorrowedFd<'a>),
     /// A number. The verifier knows it: what it excludes is no part of the program that runs.
     Number(u64),
+    /// A function, which is linked into the program.
+    Function(&'a [Insn]),
+    /// A function of the kernel, by its number in the kernel's BTF.
+    Kernel(i32),
+    /// A function that this program never calls: a number that the verifier knows excludes each call.
+    Uncalled,
 }
 
 /// Why a program was not taken from an object.
@@ -36,6 +42,8 @@ pub enum ObjectError {
 }
 
 const MACHINE: usize = 247;
+/// `R_BPF_64_32`: a call.
+const CALL: usize = 10;
 /// `R_BPF_64_64`: a load of 64 bits in two instructions.
 const WIDE_LOAD: usize = 1;
 
@@ -106,12 +114,32 @@ fn link<'a>(
                 continue;
             };
             let name = name(symbols.get(word(relocation, 12)?)?)?;
-            if word(relocation, 8)? != WIDE_LOAD || at % 8 != 0 || at / 8 + 1 >= code.len() {
+            let kind = word(relocation, 8)?;
+            if at % 8 != 0 || at / 8 + 1 >= code.len() {
                 return None;
             }
             let Some(bound) = bind(name) else {
                 return Some(Err(ObjectError::Unbound(name.into())));
             };
+            let is_call = match bound {
+                Bound::Function(_) | Bound::Kernel(_) | Bound::Uncalled => true,
+                Bound::Map(_) | Bound::Memory(_) | Bound::Number(_) => false,
+            };
+            if kind != if is_call { CALL } else { WIDE_LOAD } {
+                return None;
+            }
+            let end = code.len();
+            match bound {
+                Bound::Function(function) => {
+                    // Counted from the instruction after the call.
+                    code[at / 8] = Insn::call_function(i32::try_from(end - at / 8 - 1).ok()?);
+                    code.extend_from_slice(function);
+                    continue;
+                }
+                Bound::Kernel(number) => code[at / 8] = Insn::call_kernel(number),
+                Bound::Uncalled => code[at / 8] = Insn::NOTHING,
+                Bound::Map(_) | Bound::Memory(_) | Bound::Number(_) => {}
+            }
             let load = code.get_mut(at / 8..at / 8 + 2)?.first_chunk_mut()?;
             match bound {
                 Bound::Map(map) => Insn::set_wide(load, Insn::MAP, map.as_raw_fd(), 0),
@@ -124,6 +152,7 @@ fn link<'a>(
                     let [low, high] = super::asm::halves(number);
                     Insn::set_wide(load, Insn::NUMBER, low, high);
                 }
+                Bound::Function(_) | Bound::Kernel(_) | Bound::Uncalled => {}
             }
         }
     }
@@ -140,4 +169,109 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
 
 fn half(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    use super::super::{classify, forward, lab};
+    use super::*;
+
+    /// Each object with its source, below this folder and without the ending.
+    const OBJECTS: &[(&str, &[u8])] =
+        &[("forward/forward", forward::OBJECT), ("classify/classify", classify::OBJECT)];
+
+    /// What is shipped is what the source says, where the compiler is that makes the same bytes of it.
+    #[test]
+    fn each_object_is_that_of_its_source() {
+        let folder = std::env::temp_dir().join(format!("fingerpost-object-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, shipped) in OBJECTS {
+            let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp");
+            let (source, object) = (format!("{here}/{name}.c"), format!("{here}/{name}.o"));
+            let made = folder.join("made.o");
+            let options = ["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];
+            let compiled = Command::new(COMPILER)
+                .args(options)
+                .args(["-Wno-unused-function", "-c", &source, "-o"])
+                .arg(&made)
+                .status();
+            let Ok(compiled) = compiled else { return not_compared(COMPILER, "clang-14") };
+            assert!(compiled.success(), "{source} compiles");
+            let stripped = Command::new(STRIP).arg("--strip-unneeded").arg(&made).status();
+            let Ok(stripped) = stripped else { return not_compared(STRIP, "llvm-14") };
+            assert!(stripped.success());
+            let new = std::fs::read(&made).unwrap();
+            if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
+                std::fs::write(object, &new).unwrap();
+            } else {
+                let accept = "FINGERPOST_ACCEPT=1 cargo test -p fingerpost-io object";
+                assert!(new == *shipped, "{object} is not that of its source; to accept: {accept}");
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The version that the shipped objects were made with; another makes other bytes.
+    const COMPILER: &str = "clang-14";
+    const STRIP: &str = "llvm-strip-14";
+
+    /// A program of a package of Debian is missing. A run of CI that could have had it fails: else an object could be
+    /// shipped that is not that of its source.
+    fn not_compared(program: &str, package: &str) {
+        let policy = Command::new("apt-cache").args(["policy", package]).output();
+        let policy = policy.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        assert!(
+            std::env::var_os("CI").is_none() || !can_be_installed(&policy.unwrap_or_default()),
+            "{program} is missing and no object was compared with its source: apt-get install {package}"
+        );
+        lab::skipped(program);
+    }
+
+    /// Whether `apt-cache policy` names a version that can be installed.
+    fn can_be_installed(policy: &str) -> bool {
+        let candidate = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
+        candidate.is_some_and(|version| version != "(none)")
+    }
+
+    #[test]
+    fn a_compiler_that_could_be_had_is_known() {
+        let policy = |candidate: &str| format!("clang-14:\n  Installed: (none)\n{candidate}");
+        assert!(can_be_installed(&policy("  Candidate: 1:14.0.6-12\n  Version table:\n")));
+        assert!(!can_be_installed(&policy("  Candidate: (none)\n")));
+        assert!(!can_be_installed(""), "no such package, or no Debian");
+    }
+
+    #[test]
+    fn functions_are_linked_behind_the_program() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let linked = |forward: Option<Bound<'static>>| {
+            function(classify::OBJECT, "classify", |name| match name {
+                "settings" | "presence" => Some(Bound::Memory(file.as_fd())),
+                "workers" | "reads_tags" | "forwards" => Some(Bound::Number(0)),
+                "forward" => forward,
+                "vlan_tag" => Some(Bound::Uncalled),
+                _ => Some(Bound::Map(file.as_fd())),
+            })
+        };
+        static LAST: [Insn; 1] = [Insn::NOTHING];
+        let (alone, longer) =
+            (linked(Some(Bound::Uncalled)).unwrap(), linked(Some(Bound::Function(&LAST))).unwrap());
+        assert_eq!((longer.len(), longer.last()), (alone.len() + 1, LAST.last()));
+        let calls: Vec<_> = (0..alone.len()).filter(|&at| alone[at] != longer[at]).collect();
+        assert_eq!(calls.len(), 1, "one call");
+        let distance = i32::try_from(alone.len() - calls[0] - 1).unwrap();
+        assert_eq!(longer[calls[0]], Insn::call_function(distance));
+        assert_eq!(alone[calls[0]], Insn::NOTHING);
+        assert_eq!(linked(None), Err(ObjectError::Unbound("forward".into())));
+        assert_eq!(linked(Some(Bound::Number(1))), Err(ObjectError::Damaged), "a call of a number");
+        let missing = function(classify::OBJECT, "none", |_| None);
+        assert_eq!(missing, Err(ObjectError::Missing("none".into())));
+        assert_eq!(
+            function(&classify::OBJECT[..200], "classify", |_| None),
+            Err(ObjectError::Damaged)
+        );
+    }
 }

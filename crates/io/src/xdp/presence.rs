@@ -23,21 +23,19 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::Region;
 use fingerpost_packet::worker::Heartbeat;
 
-use super::asm::Reg::{R0, R1, R2, R3};
-use super::asm::Width::Double;
-use super::asm::{Asm, Helper, Insn, When};
+use super::XdpError;
+use super::asm::Insn;
 use super::bpf::{Map, Program, SharedMemory};
-use super::{XDP_DROP, XdpError};
+use super::classify;
+use super::object::Bound;
 
-/// Offsets of the words in bytes.
-const ENDED: i16 = 0;
-const PROCESS: i16 = 8;
-const NOW: i16 = 16;
+/// Offset in bytes of the time in the words (`classify.c`).
+const NOW: usize = 16;
 /// Offset of the first worker's word.
-pub(super) const WORKERS: i32 = 64;
+const WORKERS: usize = 64;
 const BYTES: usize = 4096;
 /// Workers that have a word of their own; further ones share those of others.
-const MOST_WORKERS: usize = (BYTES - WORKERS as usize) / 8;
+const MOST_WORKERS: usize = (BYTES - WORKERS) / 8;
 
 /// How long a worker is believed to work after it wrote its word: far longer than a busy machine keeps it waiting.
 const PATIENCE_NS: u64 = 2_000_000_000;
@@ -93,19 +91,22 @@ impl Presence {
         let (kernel_ns, then) = self.time()?;
         let words = workers.min(MOST_WORKERS);
         self.workers.store(u32::try_from(words).unwrap_or_default(), Relaxed);
-        let first = WORKERS as usize / 8;
+        let first = WORKERS / 8;
         let pulse = |worker| Pulse::new(self.words(), first + worker % words, kernel_ns, then);
         Ok((0..workers).map(pulse).collect())
     }
 
     /// The time as programs read it: in a time namespace a process reads another one.
     fn time(&self) -> Result<(u64, Instant), XdpError> {
-        let mut a = Asm::new();
-        a.call(Helper::CoarseTimeNs).set_map_value(R1, self.map().as_fd(), NOW.into());
-        a.store(Double, R1, 0, R0).set(R0, XDP_DROP).exit();
         // The shortest frame that a program is run on.
-        Program::load("clock", &a.finish())?.test(&[0; 14])?;
-        Ok((self.words().u64s()[NOW as usize / 8].load(Relaxed), Instant::now()))
+        Program::load("clock", &self.link("read_clock"))?.test(&[0; 14])?;
+        Ok((self.words().u64s()[NOW / 8].load(Relaxed), Instant::now()))
+    }
+
+    /// A function of `classify.c` that has to do with these words alone.
+    fn link(&self, function: &str) -> Vec<Insn> {
+        let memory = self.map().as_fd();
+        classify::link(function, |name| (name == "presence").then_some(Bound::Memory(memory)))
     }
 
     fn words(&self) -> Region {
@@ -114,10 +115,10 @@ impl Presence {
 
     /// Notes the end of the calling process.
     pub(super) fn watch(&self) -> Result<Watch, XdpError> {
-        Program::load_tracing("remember", &remember(self.map()))?
+        Program::load_tracing("remember", &self.link("remember"))?
             .run_here()
             .map_err(|source| XdpError::System { call: "bpf(PROG_TEST_RUN)", source })?;
-        Program::load_tracing("ending", &ending(self.map()))?
+        Program::load_tracing("ending", &self.link("ending"))?
             .trace(c"sched_process_exit")
             .map(Watch)
             .map_err(|source| XdpError::System { call: "bpf(RAW_TRACEPOINT_OPEN)", source })
@@ -152,28 +153,6 @@ impl Heartbeat for Pulse {
     }
 }
 
-/// Stores the number of the process that runs it.
-fn remember(words: &Map) -> Vec<Insn> {
-    let mut a = Asm::new();
-    a.call(Helper::CurrentProcess).shr(R0, 32);
-    a.set_map_value(R1, words.as_fd(), 0).store(Double, R1, PROCESS, R0);
-    a.set(R0, 0).exit();
-    a.finish()
-}
-
-/// Sets the first word where the first thread of that process ends: the others may end while it goes on.
-fn ending(words: &Map) -> Vec<Insn> {
-    let mut a = Asm::new();
-    let other = a.label();
-    a.call(Helper::CurrentProcess).set_map_value(R1, words.as_fd(), 0);
-    a.load(Double, R2, R1, PROCESS);
-    a.set(R3, R0).shr(R3, 32).branch(R3, When::Ne, R2, other);
-    a.branch32(R0, When::Ne, R2, other);
-    a.store(Double, R1, ENDED, 1);
-    a.bind(other).set(R0, 0).exit();
-    a.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::lab;
@@ -191,11 +170,11 @@ mod tests {
             watch => watch.unwrap(),
         };
         let words = presence.words();
-        let word = |at: i16| words.u64s()[at as usize / 8].load(Relaxed);
-        assert_ne!(word(PROCESS), 0);
+        let word = |at: usize| words.u64s()[at].load(Relaxed);
+        assert_ne!(word(1), 0, "its number");
         std::thread::spawn(|| ()).join().unwrap();
         assert!(std::process::Command::new("true").status().unwrap().success());
-        assert_eq!(word(ENDED), 0, "neither a thread of ours nor another process");
+        assert_eq!(word(0), 0, "neither a thread of ours nor another process");
         drop(watch);
     }
 
@@ -208,7 +187,7 @@ mod tests {
         let mut pulses = presence.pulses(3).unwrap();
         assert_eq!(presence.workers(), 3);
         let words = presence.words();
-        let word = |worker: usize| words.u64s()[WORKERS as usize / 8 + worker].load(Relaxed);
+        let word = |worker: usize| words.u64s()[WORKERS / 8 + worker].load(Relaxed);
         let ahead = |word: u64| word - presence.time().unwrap().0;
         // A tick more or less, on a busy machine.
         let (most, least) = (2_000_000_000, 1_500_000_000);

@@ -49,7 +49,7 @@ use vlans::Tags;
 pub use vlans::Vlan;
 
 /// The compiled `forward.c`.
-static OBJECT: &[u8] = include_bytes!("forward.o");
+pub(super) static OBJECT: &[u8] = include_bytes!("forward.o");
 
 /// Ports that packets can leave by (`forward.c`).
 const PORTS: u32 = 4096;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::process::Command;
 
 use fingerpost_lpm::testing::{Shape, table};
 use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
@@ -504,68 +503,6 @@ fn an_auditor_finds_a_damaged_map() {
     });
 }
 
-/// What is shipped is what the source says, where the compiler is that makes the same bytes of it.
-#[test]
-fn the_object_is_that_of_the_source() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp/forward/forward.c");
-    let folder = std::env::temp_dir().join(format!("fingerpost-object-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let made = folder.join("forward.o");
-    let compiled = Command::new(COMPILER)
-        .args(["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-Wno-unused-function"])
-        .args(["-c", source, "-o"])
-        .arg(&made)
-        .status();
-    let Ok(compiled) = compiled else { return not_compared(COMPILER, "clang-14") };
-    assert!(compiled.success(), "{source} compiles");
-    let Ok(stripped) = Command::new(STRIP).arg("--strip-unneeded").arg(&made).status() else {
-        return not_compared(STRIP, "llvm-14");
-    };
-    assert!(stripped.success());
-    let new = std::fs::read(&made).unwrap();
-    if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
-        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp/forward/forward.o");
-        std::fs::write(shipped, &new).unwrap();
-    } else {
-        assert!(
-            new == OBJECT,
-            "to accept: FINGERPOST_ACCEPT=1 cargo test -p fingerpost-packet object"
-        );
-    }
-    std::fs::remove_dir_all(&folder).unwrap();
-}
-
-/// The version that the shipped object was made with; another makes other bytes.
-const COMPILER: &str = "clang-14";
-const STRIP: &str = "llvm-strip-14";
-
-/// A program of a package of Debian is not here. A run of CI that could have had it fails: else an object could be
-/// shipped that is not its source's.
-fn not_compared(program: &str, package: &str) {
-    let policy = Command::new("apt-cache").args(["policy", package]).output();
-    let policy = policy.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    assert!(
-        std::env::var_os("CI").is_none() || !can_be_installed(&policy.unwrap_or_default()),
-        "{program} is missing and forward.o was not compared with its source: apt-get install {package}"
-    );
-    lab::skipped(program);
-}
-
-/// Whether `apt-cache policy` names a version that can be had.
-fn can_be_installed(policy: &str) -> bool {
-    let candidate = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
-    candidate.is_some_and(|version| version != "(none)")
-}
-
-#[test]
-fn a_compiler_that_could_be_had_is_known() {
-    let policy = |candidate: &str| format!("clang-14:\n  Installed: (none)\n{candidate}");
-    assert!(can_be_installed(&policy("  Candidate: 1:14.0.6-12\n  Version table:\n")));
-    assert!(!can_be_installed(&policy("  Candidate: (none)\n")));
-    assert!(!can_be_installed(""), "no such package, or no Debian");
-}
-
-/// A packet that leaves by the port it came in by has a sender to be told, which programs cannot.
 #[test]
 fn what_turns_back_is_left_where_senders_are_told() {
     lab::in_namespace(|| {

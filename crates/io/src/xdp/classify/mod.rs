@@ -1,6 +1,6 @@
 //! The program on each interface: forwardable unicast to the router's sockets, the rest to the kernel.
 //!
-//! The rules stand in [`classify`](super::classify); a test compares the two frame by frame.
+//! The program is `classify.c`. Its rules stand in [`classify`](super::classify); a test compares the two frame by frame.
 //! Shape: about 100 instructions, no loops; four maps: settings (MAC, longest frame, families that are
 //!        the kernel's), sockets by queue, counters by CPU, and the local addresses that all interfaces share.
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
@@ -18,35 +18,30 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
-use super::asm::Width::{Byte, Double, Half, Word};
-use super::asm::{Asm, Helper, Insn, Label, When, be16, be32};
+use super::asm::Insn;
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
-use super::{
-    Families, LocalAddresses, Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError, btf, presence,
-};
+use super::object::{self, Bound};
+use super::{Families, LocalAddresses, Mode, XdpError, btf};
 use crate::afxdp;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
 const QUEUES: u32 = 1024;
 
-/// Counter numbers.
-const PASSED: i32 = 0;
-const REDIRECTED: i32 = 1;
-const NO_SOCKET: i32 = 2;
-const HELD_BACK: i32 = 3;
+/// The compiled `classify.c`.
+pub(super) static OBJECT: &[u8] = include_bytes!("classify.o");
+
+/// Counter numbers (`classify.c`).
+const PASSED: u32 = 0;
+const REDIRECTED: u32 = 1;
+const NO_SOCKET: u32 = 2;
+const HELD_BACK: u32 = 3;
 /// Number of counters.
 const COUNTERS: u32 = 4;
 
-/// Offsets in the settings.
-const MAC: i16 = 0;
-const MAX_LEN: i16 = 8;
-const LEFT: i16 = 12;
-
-/// Bits of the word at [`LEFT`].
-const LEFT_V4: i32 = 1;
-const LEFT_V6: i32 = 2;
-const HELD: i32 = 4;
+/// Bits of the settings' last word (`classify.c`).
+const LEFT_V4: u32 = 1;
+const LEFT_V6: u32 = 2;
+const HELD: u32 = 4;
 
 /// Frames that a classifier has seen. Each is counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +60,15 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Classifier {
     program: Program,
+    maps: Maps,
+    filters: [Arc<SharedMemory>; 2],
+    max_len: u16,
+    told: Mutex<Told>,
+}
+
+/// Everything that `classify.c` names.
+#[derive(Debug)]
+struct Maps {
     settings: Map,
     sockets: Map,
     counts: Map,
@@ -72,9 +76,38 @@ pub struct Classifier {
     presence: OwnedFd,
     /// Number of workers that have a word in `presence`.
     workers: u32,
-    filters: [Arc<SharedMemory>; 2],
-    max_len: u16,
-    told: Mutex<Told>,
+}
+
+impl Maps {
+    /// The program. `vlan_tag` is the number of the function that reads a hidden tag, `forward` a function that sees
+    /// untagged frames before the rules do.
+    fn link(&self, vlan_tag: Option<i32>, forward: Option<&[Insn]>) -> Vec<Insn> {
+        link("classify", |name| {
+            Some(match name {
+                "settings" => Bound::Memory(self.settings.as_fd()),
+                "presence" => Bound::Memory(self.presence.as_fd()),
+                "sockets" => Bound::Map(self.sockets.as_fd()),
+                "counts" => Bound::Map(self.counts.as_fd()),
+                "local4" => Bound::Map(self.local[0].as_fd()),
+                "local6" => Bound::Map(self.local[1].as_fd()),
+                "workers" => Bound::Number(self.workers.into()),
+                "reads_tags" => Bound::Number(vlan_tag.is_some().into()),
+                "vlan_tag" => vlan_tag.map_or(Bound::Uncalled, Bound::Kernel),
+                "forwards" => Bound::Number(forward.is_some().into()),
+                "forward" => forward.map_or(Bound::Uncalled, Bound::Function),
+                _ => return None,
+            })
+        })
+    }
+}
+
+/// The instructions of a function of `classify.c`.
+///
+/// # Panics
+/// When the object is not that of the source, or `bind` lacks a name: a test links each function.
+pub(crate) fn link<'a>(function: &str, bind: impl Fn(&str) -> Option<Bound<'a>>) -> Vec<Insn> {
+    let linked = object::function(OBJECT, function, bind);
+    linked.unwrap_or_else(|error| panic!("classify.o is that of its source: {error}"))
 }
 
 /// What the settings say besides the longest frame.
@@ -101,22 +134,9 @@ impl Classifier {
         let presence = own(shared.presence.map()).map_err(dup)?;
         let filters = shared.filters.clone();
         let workers = shared.presence.workers();
-        let maps = (&settings, &sockets, &counts);
-        let code = program(maps, &local, (&presence, workers), None, None);
-        let program = Program::load("classifier", &code)?;
-        let told = Mutex::default();
-        let classifier = Self {
-            program,
-            settings,
-            sockets,
-            counts,
-            local,
-            presence,
-            workers,
-            filters,
-            max_len,
-            told,
-        };
+        let maps = Maps { settings, sockets, counts, local, presence, workers };
+        let program = Program::load("classifier", &maps.link(None, None))?;
+        let classifier = Self { program, maps, filters, max_len, told: Mutex::default() };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -153,27 +173,22 @@ impl Classifier {
 
     /// The program without a question for hidden tags.
     pub(super) fn with(&self, first: Option<&[Insn]>) -> Result<Program, XdpError> {
-        Program::load("classifier", &self.code(None, first))
+        Program::load("classifier", &self.maps.link(None, first))
     }
 
     /// The settings, of which the first 6 bytes are the interface's MAC.
     pub(super) fn settings(&self) -> &Map {
-        &self.settings
+        &self.maps.settings
     }
 
     /// The local addresses: a hash map a family.
     pub(super) fn local(&self) -> [BorrowedFd<'_>; 2] {
-        self.local.each_ref().map(AsFd::as_fd)
+        self.maps.local.each_ref().map(AsFd::as_fd)
     }
 
     /// A filter a family, which excludes most addresses that are not local.
     pub(super) fn filters(&self) -> &[Arc<SharedMemory>; 2] {
         &self.filters
-    }
-
-    fn code(&self, ask: Option<i32>, first: Option<&[Insn]>) -> Vec<Insn> {
-        let maps = (&self.settings, &self.sockets, &self.counts);
-        program(maps, &self.local, (&self.presence, self.workers), ask, first)
     }
 
     /// Attaches it in the best mode that the interface takes; the link tells which and why.
@@ -190,7 +205,7 @@ impl Classifier {
 
     /// The program that asks the driver for hidden tags; `None` where kernel or driver have no way.
     fn asking(&self, ifindex: u32, first: Option<&[Insn]>) -> Option<Program> {
-        let code = self.code(Some(btf::vlan_tag_function()?), first);
+        let code = self.maps.link(Some(btf::vlan_tag_function()?), first);
         Program::load_for("classifier", &code, Some(ifindex)).ok()
     }
 
@@ -200,7 +215,7 @@ impl Classifier {
     /// `Limit` for a queue past the map, else what the kernel says.
     pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
         let fd = socket.as_raw_fd().to_ne_bytes();
-        self.sockets.update(&queue.to_ne_bytes(), &fd).map_err(|source| {
+        self.maps.sockets.update(&queue.to_ne_bytes(), &fd).map_err(|source| {
             match source.raw_os_error() {
                 Some(libc::E2BIG) => XdpError::Limit {
                     what: "queue",
@@ -220,7 +235,7 @@ impl Classifier {
     pub fn clear_sockets(&self, queues: u32) -> Result<(), XdpError> {
         let cleared = |source| XdpError::System { call: "bpf(MAP_DELETE_ELEM) of sockets", source };
         (0..queues).try_for_each(|queue| {
-            self.sockets.delete(&queue.to_ne_bytes()).map(drop).map_err(cleared)
+            self.maps.sockets.delete(&queue.to_ne_bytes()).map(drop).map_err(cleared)
         })
     }
 
@@ -279,7 +294,8 @@ impl Classifier {
         let bits = [(left.v4, LEFT_V4), (left.v6, LEFT_V6), (held, HELD)];
         let word = bits.iter().filter(|(set, _)| *set).fold(0, |word, (_, bit)| word | bit);
         value[12..].copy_from_slice(&word.to_ne_bytes());
-        self.settings
+        self.maps
+            .settings
             .update(&0u32.to_ne_bytes(), &value)
             .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of settings", source })
     }
@@ -289,8 +305,8 @@ impl Classifier {
     /// # Errors
     /// What the kernel says.
     pub fn counts(&self) -> Result<Counts, XdpError> {
-        let sum = |index: i32| {
-            self.counts.sum(index.cast_unsigned()).map_err(|source| XdpError::System {
+        let sum = |index: u32| {
+            self.maps.counts.sum(index).map_err(|source| XdpError::System {
                 call: "bpf(MAP_LOOKUP_ELEM) of counts",
                 source,
             })
@@ -304,125 +320,6 @@ impl Classifier {
     }
 }
 
-/// The program. Registers that last: R6 context, later the action; R7 the frame, later its queue; R8 its end;
-/// R9 the settings. What jumps to `pass` is the kernel's. `ask` is the number of the function that
-/// tells a hidden tag, `first` a function of our own that sees untagged frames before the rules do.
-fn program(
-    (settings, sockets, counts): (&Map, &Map, &Map),
-    [local_v4, local_v6]: &[OwnedFd; 2],
-    (presence, workers): (&OwnedFd, u32),
-    ask: Option<i32>,
-    first: Option<&[Insn]>,
-) -> Vec<Insn> {
-    let mut a = Asm::new();
-    let (v4, v6, redirect) = (a.label(), a.label(), a.label());
-    let (pass, redirected, no_socket, held, count, done) =
-        (a.label(), a.label(), a.label(), a.label(), a.label(), a.label());
-
-    // struct xdp_md: data and data_end are its first two words, rx_queue_index its fifth.
-    a.set(R6, R1);
-    let function = a.label();
-    if first.is_some() {
-        let rules = a.label();
-        ask_for_tag(&mut a, ask, pass);
-        a.set(R1, R6).call_function(function).branch32(R0, When::Eq, -1, rules).exit();
-        a.bind(rules);
-    }
-    a.load(Word, R7, R6, 0).load(Word, R8, R6, 4);
-    a.set_map_value(R9, settings.as_fd(), 0);
-
-    // Too short for Ethernet and IPv4, or too long for a frame of ours.
-    a.set(R1, R7).add(R1, 34).branch(R1, When::Gt, R8, pass);
-    a.set(R1, R8).sub(R1, R7).load(Word, R2, R9, MAX_LEN).branch(R1, When::Gt, R2, pass);
-
-    // To our own link address: not multicast, not another station's.
-    a.load(Word, R1, R7, 0).load(Word, R2, R9, MAC).branch(R1, When::Ne, R2, pass);
-    a.load(Half, R1, R7, 4).load(Half, R2, R9, MAC + 4).branch(R1, When::Ne, R2, pass);
-
-    // Untagged IPv4 or IPv6.
-    a.load(Half, R1, R7, 12).branch(R1, When::Eq, be16(0x0800), v4);
-    a.branch(R1, When::Eq, be16(0x86dd), v6).jump(pass);
-
-    // IPv4: 0/8, 127/8, 224/4, 255.255.255.255 and local addresses stay.
-    a.bind(v4);
-    a.load(Word, R1, R9, LEFT).and(R1, LEFT_V4).branch(R1, When::Ne, 0, pass);
-    a.load(Byte, R1, R7, 30).branch(R1, When::Eq, 0, pass).branch(R1, When::Eq, 127, pass);
-    a.and(R1, 0xf0).branch(R1, When::Eq, 224, pass);
-    a.load(Word, R1, R7, 30).branch32(R1, When::Eq, be32(u32::MAX), pass);
-    a.store(Word, R10, -4, R1);
-    a.set_map(R1, local_v4.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-    a.branch(R0, When::Ne, 0, pass).jump(redirect);
-
-    // IPv6: ff00::/8, fe80::/10, ::, ::1 and local addresses stay.
-    a.bind(v6);
-    a.load(Word, R1, R9, LEFT).and(R1, LEFT_V6).branch(R1, When::Ne, 0, pass);
-    a.set(R1, R7).add(R1, 54).branch(R1, When::Gt, R8, pass);
-    a.load(Byte, R1, R7, 38).branch(R1, When::Eq, 0xff, pass);
-    a.load(Half, R1, R7, 38).and(R1, be16(0xffc0)).branch(R1, When::Eq, be16(0xfe80), pass);
-    let not_special = a.label();
-    a.load(Double, R1, R7, 38).load(Double, R2, R7, 46);
-    a.branch(R1, When::Ne, 0, not_special).branch(R2, When::Eq, 0, pass);
-    a.set64(R3, 1u64.to_be()).branch(R2, When::Eq, R3, pass);
-    a.bind(not_special);
-    a.store(Double, R10, -16, R1).store(Double, R10, -8, R2);
-    a.set_map(R1, local_v6.as_fd()).set(R2, R10).add(R2, -16).call(Helper::MapLookup);
-    a.branch(R0, When::Ne, 0, pass);
-
-    a.bind(redirect);
-    if first.is_none() {
-        ask_for_tag(&mut a, ask, pass);
-    }
-
-    // To the socket of the queue it came by, if there is one and somebody who reads it.
-    a.set_map_value(R1, presence.as_fd(), 0).load(Double, R1, R1, 0);
-    a.branch(R1, When::Ne, 0, no_socket);
-    a.load(Word, R7, R6, 16);
-    if workers > 0 {
-        ask_for_pulse(&mut a, presence, workers.cast_signed(), no_socket);
-    }
-    a.set_map(R1, sockets.as_fd()).set(R2, R7).set(R3, XDP_PASS);
-    a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, redirected).jump(no_socket);
-
-    // Each ending notes its action in R6 and the number of its counter on the stack.
-    a.bind(pass).set(R6, XDP_PASS).store(Word, R10, -4, PASSED).jump(count);
-    a.bind(no_socket).load(Word, R1, R9, LEFT).and(R1, HELD).branch(R1, When::Ne, 0, held);
-    a.set(R6, XDP_PASS).store(Word, R10, -4, NO_SOCKET).jump(count);
-    a.bind(held).set(R6, XDP_DROP).store(Word, R10, -4, HELD_BACK).jump(count);
-    a.bind(redirected).set(R6, XDP_REDIRECT).store(Word, R10, -4, REDIRECTED);
-
-    // Nobody else counts on this CPU meanwhile, so no atomic addition.
-    a.bind(count);
-    a.set_map(R1, counts.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-    a.branch(R0, When::Eq, 0, done);
-    a.load(Double, R1, R0, 0).add(R1, 1).store(Double, R0, 0, R1);
-    a.bind(done).set(R0, R6).exit();
-    if let Some(first) = first {
-        a.function(function, first);
-    }
-    a.finish()
-}
-
-/// Jumps to `tagged` when the device took a tag off: function(context, &protocol, &tag) is 0 then.
-fn ask_for_tag(a: &mut Asm, ask: Option<i32>, tagged: Label) {
-    if let Some(ask) = ask {
-        a.store(Double, R10, -8, 0).set(R1, R6).set(R2, R10).add(R2, -8).set(R3, R10).add(R3, -4);
-        a.call_kernel(ask).branch32(R0, When::Eq, 0, tagged);
-    }
-}
-
-/// Jumps to `away` when the worker that owns the queue in R7 is no longer believed to work.
-fn ask_for_pulse(a: &mut Asm, presence: &OwnedFd, workers: i32, away: Label) {
-    a.call(Helper::CoarseTimeNs).set(R1, R7);
-    if workers & (workers - 1) == 0 {
-        a.and(R1, workers - 1);
-    } else {
-        // The verifier learns nothing from a remainder.
-        a.modulo(R1, workers).branch(R1, When::Ge, workers, away);
-    }
-    a.shl(R1, 3).set_map_value(R2, presence.as_fd(), presence::WORKERS).add(R2, R1);
-    a.load(Double, R2, R2, 0).branch(R0, When::Gt, R2, away);
-}
-
 #[cfg(test)]
 mod tests {
     use fingerpost_packet::Heartbeat;
@@ -432,7 +329,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::lab;
-    use super::super::{Verdict, classify};
+    use super::super::{Verdict, XDP_DROP, XDP_PASS, XDP_REDIRECT, classify, presence};
     use super::*;
 
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];

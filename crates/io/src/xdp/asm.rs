@@ -224,16 +224,6 @@ impl Asm {
         self.alu(0xa0, dst, value)
     }
 
-    /// `dst <<= value`, zeros from below.
-    pub fn shl(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
-        self.alu(0x60, dst, value)
-    }
-
-    /// `dst %= value`, unsigned.
-    pub fn modulo(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
-        self.alu(0x90, dst, value)
-    }
-
     /// `dst >>= value`, zeros from above.
     pub fn shr(&mut self, dst: Reg, value: impl Into<Value>) -> &mut Self {
         self.alu(0x70, dst, value)

@@ -77,7 +77,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "docs",
         usage: "",
-        summary: "the documentation of every crate, in target/doc; warnings fail",
+        summary: "docs/reference anew, and the documentation of every crate, in target/doc; warnings fail",
         run: docs,
     },
     Task {
@@ -158,6 +158,11 @@ fn lab(command: &str, args: &[String]) -> Result<()> {
 }
 
 fn docs(args: &[String]) -> Result<()> {
+    // The pages of docs/reference, from a build of this moment.
+    sh::run(&mut sh::command("cargo build --package fingerpost"))?;
+    let mut pages = sh::command("cargo test --package fingerpost-tests --test reference");
+    let program = sh::root().join("target/debug/fingerpost");
+    sh::run(pages.env("FINGERPOST_ACCEPT", "1").env("FINGERPOST_BIN", program))?;
     let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
     sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))
 }

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_guide_has_it_so() {
-        let guide = include_str!("../../../../docs/guide/elements.md");
+        let guide = include_str!("../../../../docs/guide/build-a-graph.md");
         let lines = guide.lines().skip_while(|line| !line.contains("RatedSplitter(1000)"));
         let lines = lines.skip_while(|line| !line.starts_with("    "));
         let text: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();

@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_trunk_is_divided_as_the_guide_has_it() {
-        let guide = include_str!("../../../../docs/guide/elements.md");
+        let guide = include_str!("../../../../docs/guide/build-a-graph.md");
         let lines = guide.lines().skip_while(|line| !line.contains("FromDevice(trunk)"));
         let text: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
         let mut rig = Rig::new(&World::new(), &text.join("\n"));

@@ -2,7 +2,7 @@
 //!
 //! The next hop is what the algorithm says, the prefix what the route store says, and both must agree.
 //! Addresses on standard input are answered in order, as they come: what was read is answered before
-//! more is read, so a program may ask and wait. Cost: see `docs/guide/commands.md`.
+//! more is read, so a program may ask and wait. Cost: see `docs/reference/commands.md`.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};

@@ -3,7 +3,7 @@
 //!
 //! Source: Kompella, Levchenko, Snoeren, Varghese, "Every Microsecond Counts: Tracking Fine-Grain Latencies with a Lossy
 //! Difference Aggregator", SIGCOMM 2009. Both ends add the times of the packets that they see into banks, by a hash of
-//! what does not change on the way. Where a bank counts the same number at both ends nothing of it was lost, and the
+//! what does not change in transit. Where a bank counts the same number at both ends nothing of it was lost, and the
 //! difference of its sums is the time that its packets took together.
 //!
 //!     cargo run -p fingerpost-packet --example link_latency

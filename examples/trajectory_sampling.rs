@@ -1,7 +1,7 @@
-//! Trajectory sampling, as an element of its own: which way packets take through a network, without state for any of them.
+//! Trajectory sampling, as an element of its own: which path packets take through a network, without state for any of them.
 //!
 //! Source: Duffield, Grossglauser, "Trajectory Sampling for Direct Traffic Observation", SIGCOMM 2000. Each router hashes
-//! what does not change on the way. All sample the same packets, since all look at the same hash, and tell a label,
+//! what does not change in transit. All sample the same packets, since all look at the same hash, and report a label,
 //! another part of it; who gathers the labels sees the trajectories, and where they end.
 //!
 //!     cargo run -p fingerpost-packet --example trajectory_sampling

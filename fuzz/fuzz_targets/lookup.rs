@@ -1,4 +1,4 @@
-//! Every lookup algorithm against the oracle: bytes to routes, changes and questions.
+//! Every lookup algorithm against the oracle: bytes to routes, changes and lookups.
 //!
 //! The work is in `fingerpost_lpm::testing::drive`, which also runs without a fuzzer.
 #![no_main]

@@ -22,8 +22,8 @@ use crate::plot::{Panel, boxes, curves};
 use crate::table::Table;
 
 /// Algorithms of the slides and, for comparison, the BSD trie and our own.
-const NAMES: [&str; 8] =
-    ["tree_bitmap64", "sail", "dxr16", "dxr18", "poptrie16", "poptrie18", "bc18", "bc18_small"];
+const NAMES: [&str; 7] =
+    ["tree_bitmap64", "sail", "dxr16", "dxr18", "poptrie16", "poptrie18", "bc18"];
 /// Those whose boxes are drawn.
 const DRAWN: [&str; 3] = ["dxr18", "poptrie18", "bc18"];
 /// Keys that one looks up before the next has its turn: enough that its own lines are in the caches for most.

@@ -92,7 +92,7 @@ pub struct AfPacketPort {
 /// What a port is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wants {
-    /// Whole Ethernet frames both ways, where the device has such.
+    /// Whole Ethernet frames in both directions, where the device has them.
     Frames,
     /// To send what the kernel puts a header in front of.
     ToSend,
@@ -202,7 +202,7 @@ fn bind(fd: &OwnedFd, ifindex: i32) -> io::Result<()> {
     if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Frames that the ring had no room for, since this was asked last.
+/// Frames that the ring had no room for, since the last call.
 fn lost(fd: &OwnedFd) -> u64 {
     let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
     let Ok(mut bytes) = libc::socklen_t::try_from(size_of_val(&stats)) else { return 0 };
@@ -309,7 +309,7 @@ impl Port for AfPacketPort {
                 continue;
             }
             let error = match self.submit(from, whole) {
-                // After fewer than asked for the next call says why.
+                // After fewer than were offered the next call returns the reason.
                 Ok(sent) => {
                     from.free_front(sent);
                     continue;
@@ -539,7 +539,7 @@ mod tests {
             assert_eq!(port.mode(), "packet socket, bare IP; sends only");
             let pool = Pool::new(256, 2048);
             let mut batch = Batch::new(&pool);
-            // More than a call takes, both families, one too long and one too short on the way.
+            // More than a call takes, both families, one too long and one too short in between.
             let mut expected = Vec::new();
             for i in 0..150 {
                 let kind = if i % 3 == 0 { 0x86dd } else { 0x0800 };

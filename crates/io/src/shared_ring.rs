@@ -290,7 +290,7 @@ impl<T: Entry> Producer<T> {
     /// Writes one slot.
     ///
     /// # Panics
-    /// When there is none: ask `free` first.
+    /// When there is none: call `free` first.
     #[inline]
     pub(crate) fn put(&mut self, entry: T) {
         assert!(self.written.wrapping_sub(self.consumed) <= self.shared.mask, "ring is full");
@@ -373,7 +373,7 @@ impl<T: Entry> Consumer<T> {
     /// Reads one slot.
     ///
     /// # Panics
-    /// When there is none: ask `filled` first.
+    /// When there is none: call `filled` first.
     #[inline]
     pub(crate) fn take(&mut self) -> T {
         assert!(self.read != self.produced, "ring is empty");

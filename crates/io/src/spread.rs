@@ -7,7 +7,7 @@
 //! too much, as it does before a single worker that is too slow, and one slow worker slows all of its queue.
 //!
 //! Source: RouteBricks (Dobrescu et al., SOSP 2009) 4.2, which measured what this costs, against a queue for each core.
-//! Cost:   a hash a packet; two copies of each packet of other workers, each way; wakeups where a worker sleeps. Some 40 ns
+//! Cost:   a hash a packet; two copies of each packet of other workers, each time; wakeups where a worker sleeps. Some 40 ns
 //!         a packet at the owner and 25 ns at the other, where both share a cache.
 
 use std::os::fd::RawFd;
@@ -97,7 +97,7 @@ struct Owner {
     came: Box<Batch>,
 }
 
-/// The way to another worker.
+/// Ring to another worker.
 struct Other {
     ring: Ring,
     /// Received packets that the ring had no room for.
@@ -380,7 +380,7 @@ mod tests {
         for (worker, end) in (0..).zip(&mut ends) {
             assert_eq!(end.send(&of(worker)), 90);
         }
-        // The owner's are on their way, others' go when it has a turn, as far as the device takes them.
+        // The owner's are sent, others' go when it has a turn, as far as the device takes them.
         assert!(far.came() == of(0));
         ends[0].port.tend().unwrap();
         let first = far.came();

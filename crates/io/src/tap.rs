@@ -210,7 +210,7 @@ mod tests {
             );
             assert_eq!(&frame[frame.len() - 5..], b"hello");
 
-            // No checksum of UDP: 0 says so.
+            // 0: no UDP checksum.
             let udp = [&[0x0f, 0xa1, 0x0f, 0xa0, 0, 13, 0, 0][..], b"world"].concat();
             let mut answer = frame_v4("10.9.0.2", "10.9.0.1", 64, 17, &udp);
             answer[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! The registry's way into AF_XDP: a whole interface, all that its queues receive.
+//! The registry's row of AF_XDP: a whole interface, all that its queues receive.
 //!
 //! `run` opens its interfaces by [`open`](super::open) under a [`Classifier`](crate::xdp::Classifier);
 //! this is for graphs that name a device: they get every frame, and the kernel none. The attachment

@@ -1,4 +1,4 @@
-//! What an interface says of itself: name, number, receive queues; and whether it hides VLAN tags.
+//! Properties of an interface: name, number, receive queues; and whether it hides VLAN tags.
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` in the kernel's `linux/ethtool.h`.
 //!
@@ -37,7 +37,7 @@ struct Flags {
 }
 
 /// Receive queues of an interface of the present network namespace: each needs a socket, or its
-/// frames go to the kernel. A driver that does not say has 1.
+/// frames go to the kernel. A driver that does not report it has 1.
 ///
 /// # Errors
 /// When there is no such interface.
@@ -110,7 +110,7 @@ pub fn index_of(name: &str) -> io::Result<u32> {
 /// The name of an interface of the present network namespace; where there is none, its number.
 pub fn name_of(ifindex: u32) -> String {
     let mut name = [0u8; libc::IF_NAMESIZE];
-    // SAFETY: invariant 1: the buffer has the size that the call asks for.
+    // SAFETY: invariant 1: the buffer has the size that the call requires.
     let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
     match std::ffi::CStr::from_bytes_until_nul(&name) {
         Ok(name) if !found.is_null() => name.to_string_lossy().into_owned(),

@@ -32,7 +32,7 @@ fn end(name: &str, pool: &Pool, shared: Option<&AfxdpPort>, mode: Mode, queue: u
     End { port, mac, ifindex, classifier, link }
 }
 
-/// A frame for `mac` that says who it is.
+/// A frame for `mac` that carries its number.
 fn frame(mac: [u8; 6], number: u32, len: usize) -> Vec<u8> {
     let mut frame = vec![0xa5; len];
     frame[..6].copy_from_slice(&mac);
@@ -61,7 +61,7 @@ fn stat(port: &AfxdpPort, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no count {name}"))
 }
 
-/// Calls `step` until it says so, for at most 10 s.
+/// Calls `step` until it returns true, for at most 10 s.
 fn until(what: &str, mut step: impl FnMut() -> bool) {
     let start = Instant::now();
     while !step() {
@@ -88,7 +88,7 @@ fn forward(mode: Mode, share: bool, count: u32, burst: u32) {
     let mut west = end("r0", pool, None, mode, 0);
     let mut east = end("r1", pool, share.then_some(&west.port), mode, 0);
     let mut sink = end("d0", sink_pool, None, mode, 0);
-    // veth has no zero-copy; the text says so where it was tried.
+    // veth has no zero-copy; the text has the reason where it was tried.
     let expected = match mode {
         Mode::Native => "native, copy: zero-copy refused by bind (Operation not supported",
         Mode::Generic => "generic, copy",

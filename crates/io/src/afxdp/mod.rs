@@ -8,8 +8,8 @@
 //! Cost:  a batch received: no system call; a batch sent: one where the kernel copies (which then
 //!        costs some 2 us a packet, nearly all of it the kernel's), at most one with zero-copy.
 //!
-//! Opening tries zero-copy, then has the kernel copy; the [`Link`] of the XDP program says whether
-//! that runs in the driver (`native`) or in the stack (`generic`, where only copying is possible).
+//! Opening tries zero-copy, then has the kernel copy; the [`Link`] of the XDP program has the mode:
+//! in the driver (`native`) or in the stack (`generic`, where only copying is possible).
 //! Sockets of one pool share its registration where their modes agree; where they do not, the memory
 //! is registered once more, which the kernel allows.
 //!
@@ -50,7 +50,7 @@ const fn transmit_ring(ring: u32) -> u32 {
 }
 
 /// Frames that a port with such a receive ring may hold at once; a pool should have that many for each of its
-/// ports, and the batches under way besides.
+/// ports, and the batches in flight besides.
 pub const fn frames_needed(ring: u32) -> u32 {
     // To be filled or filled; to be sent; sent.
     ring + 2 * transmit_ring(ring)
@@ -161,7 +161,7 @@ pub fn open(spec: &Spec<'_>) -> Result<AfxdpPort, DeviceError> {
     Err(DeviceError::System { device: spec.name.into(), call, source, hint })
 }
 
-/// The ways to try, best first.
+/// Modes to try, best first.
 fn ladder<'a>(spec: &Spec<'a>, mode: Mode) -> Vec<How<'a>> {
     let zero_copy = spec.zero_copy && mode == Mode::Native;
     match spec.shared {
@@ -304,7 +304,7 @@ impl AfxdpPort {
             let result = self.socket.kick_tx();
             let before = std::mem::replace(&mut waiting, self.socket.tx.waiting());
             match result.as_ref().err().and_then(io::Error::raw_os_error) {
-                // In copy mode a call moves a bounded number and says EAGAIN if there is more.
+                // In copy mode a call moves a bounded number and returns EAGAIN if there is more.
                 None if result.is_ok() => {}
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
                 // The device dropped one, which comes back as completed.
@@ -361,7 +361,7 @@ impl Port for AfxdpPort {
             match (u16::try_from(start), u16::try_from(desc.len)) {
                 (Ok(start), Ok(len)) if end <= self.pool.frame_bytes().into() => {
                     into.push_raw(frame, start, len, Meta::default());
-                    // Another core wrote it: it is longer on its way than the first element looks ahead.
+                    // Another core wrote it: it arrives later than the first element looks ahead.
                     into.prefetch(into.len() - 1);
                 }
                 _ => {
@@ -375,7 +375,7 @@ impl Port for AfxdpPort {
             self.return_spare();
             self.idle = 0;
         } else {
-            // Nothing else tells that the interface is gone; a call now and then costs nothing.
+            // Nothing else shows that the interface is gone; a call now and then costs nothing.
             self.idle = self.idle.wrapping_add(1);
             if self.idle.is_multiple_of(1024) {
                 self.socket.pending_error().map_err(|e| self.gone("getsockopt(SO_ERROR)", e))?;

@@ -1,4 +1,4 @@
-//! The whole way of a packet over kernel ports, and how fast it is here: generator, classifier,
+//! The whole path of a packet over kernel ports, and how fast it is here: generator, classifier,
 //! receive, transmit, sink.
 //!
 //! `cargo test --release -p fingerpost-packet afxdp::rate -- --nocapture` prints the rates; the test

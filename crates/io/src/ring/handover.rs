@@ -99,7 +99,7 @@ pub(super) fn take(stream: &UnixStream, words: &mut [u8]) -> io::Result<(usize, 
     let came =
         unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
-    // Those that there was no room for the kernel has closed, and says so.
+    // Those that there was no room for the kernel has closed, and sets a flag.
     let cut = message.msg_flags & libc::MSG_CTRUNC != 0;
     let fds = rights.fds(message.msg_controllen).iter();
     // SAFETY: invariant 2.

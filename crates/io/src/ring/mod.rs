@@ -1,11 +1,11 @@
 //! Frames to and from another process on this host, by memory that both share.
 //!
 //! Both name the same Unix socket. Who comes first listens there, makes the memory and hands it to who comes second;
-//! after that the socket says that somebody waits (a byte) or is gone (its end). When the second one goes, the first
+//! after that the socket signals that somebody waits (a byte) or is gone (its end). When the second one goes, the first
 //! waits for another; when the first goes, the port of the second closes.
 //!
 //! Source: after memif (FD.io VPP, `src/plugins/memif`), which has more: several queues, regions and versions.
-//! Shape:  a line of counters each, then slots with lengths [u64; n], then chunks [n][2048 bytes], both ways.
+//! Shape:  a line of counters each, then slots with lengths [u64; n], then chunks [n][2048 bytes], in each direction.
 //! Cost:   a copy each side; a system call only where the other side sleeps. Neither process can harm the other but by
 //!         what it sends: what lies in shared memory is copied before it is looked at, and lengths are checked. Both
 //!         act for one user, or one of them for root: frames are the router's, and the socket is its user's alone.
@@ -35,12 +35,12 @@ pub(crate) const DRIVER: Driver = Driver {
     open: |spec| Ok(vec![Box::new(Ring::open(spec.name)?)]),
 };
 
-/// Frames on their way, each way.
+/// Frames in flight in each direction.
 const ENTRIES: u32 = 512;
 /// Room for a frame, between two processes.
 const CHUNK: usize = 2048;
 
-/// What the first one says: these bytes, and in its version the shape of the memory.
+/// Greeting of the first one: these bytes, and in its version the shape of the memory.
 const GREETING: &[u8; 16] = b"fingerpost-ring1";
 
 /// Mode of the socket.
@@ -49,11 +49,11 @@ const MODE: u32 = 0o600;
 /// Rounds without a frame until the next look at whether somebody comes, or is gone.
 const LOOK_EVERY: u32 = 256;
 
-/// Where the parts of one way lie; the second way follows the first.
+/// Where the parts of one direction lie; the second direction follows the first.
 const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, flags: 128, slots: 192 };
 const CHUNKS: usize = OFFSETS.slots + ENTRIES as usize * 8;
 
-/// Bytes of one way, with so much room for each frame.
+/// Bytes of one direction, with so much room for each frame.
 const fn way(chunk: usize) -> usize {
     CHUNKS + ENTRIES as usize * chunk
 }
@@ -61,7 +61,7 @@ const fn way(chunk: usize) -> usize {
 /// One end.
 pub(super) struct Ring {
     path: String,
-    /// Of who came first.
+    /// Socket of the end that came first.
     listener: Option<Listener>,
     state: State,
     /// Rounds without a frame.
@@ -77,18 +77,18 @@ enum State {
     Joined(Box<Joined>),
 }
 
-/// Both ways, with somebody at the other end.
+/// Both directions, with somebody at the other end.
 struct Joined {
     stream: UnixStream,
     memory: Arc<Mapping>,
     to: Producer<u64>,
-    /// Where chunks of the way out begin.
+    /// Where chunks to send begin.
     to_chunks: usize,
     from: Consumer<u64>,
     from_chunks: usize,
     /// Room for a frame.
     chunk: usize,
-    /// The other side was asked for a wakeup.
+    /// A wakeup was requested from the other side.
     asked: AtomicBool,
 }
 
@@ -236,7 +236,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Reads what the other side said: wakeups, or that it is gone.
+    /// Reads the messages of the other side: wakeups, or that it is gone.
     fn look(&mut self) -> Result<(), DeviceError> {
         let State::Joined(joined) = &mut self.state else { return Ok(()) };
         if joined.is_there() {
@@ -256,7 +256,7 @@ impl Ring {
 }
 
 impl Joined {
-    /// Of who came first: makes the memory and hands it over.
+    /// The end that came first: makes the memory and hands it over.
     fn first(stream: UnixStream, chunk: usize) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let bytes = 2 * way(chunk);
@@ -266,7 +266,7 @@ impl Joined {
         Ok(Self::new(stream, memory, (0, way(chunk)), chunk))
     }
 
-    /// Of who came second; `None` while nothing was handed over.
+    /// The end that came second; `None` while nothing was handed over.
     fn second(stream: &UnixStream, chunk: usize) -> io::Result<Option<Self>> {
         let mut greeting = [0; GREETING.len()];
         let (came, file) = match handover::take(stream, &mut greeting) {
@@ -286,7 +286,7 @@ impl Joined {
         Ok(Some(Self::new(stream.try_clone()?, memory, (way(chunk), 0), chunk)))
     }
 
-    /// `to` and `from` are where the ways begin.
+    /// `to` and `from` are where the directions begin.
     fn new(stream: UnixStream, memory: Mapping, (to, from): (usize, usize), chunk: usize) -> Self {
         let memory = Arc::new(memory);
         let at = |way: usize| Offsets {
@@ -307,7 +307,7 @@ impl Joined {
         }
     }
 
-    /// Reads all that was said.
+    /// Reads all that was sent.
     fn is_there(&mut self) -> bool {
         loop {
             match self.stream.read(&mut [0; 64]) {
@@ -359,7 +359,7 @@ impl Joined {
         }
         counts.full += u64::from(count < from.len());
         if self.to.submit_and_ask() {
-            // Full of bytes that nobody reads: it will wake. Gone: the next look tells.
+            // Full of bytes that nobody reads: it will wake. Gone: the next look finds it.
             let _ = self.stream.write(&[1]);
         }
         from.free_front(count);
@@ -371,7 +371,7 @@ impl Port for Ring {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
         self.meet()?;
         let State::Joined(joined) = &mut self.state else { return Ok(0) };
-        // Relaxed: the worker alone asks and answers.
+        // Relaxed: the worker alone reads and writes it.
         let woken = joined.asked.swap(false, Relaxed);
         if woken {
             joined.from.sleeps(false);
@@ -399,7 +399,7 @@ impl Port for Ring {
         match (&self.state, &self.listener) {
             (State::Joined(joined), _) => {
                 joined.asked.store(true, Relaxed);
-                // Where frames came in the meantime nobody will say so, and the worker sleeps a moment only.
+                // Where frames came in the meantime nobody signals it, and the worker sleeps a moment only.
                 if !joined.from.sleeps(true) {
                     fds.push(joined.stream.as_raw_fd());
                 }

@@ -102,7 +102,7 @@ impl Insn {
     pub(super) const MAP: u8 = 1;
     pub(super) const MAP_VALUE: u8 = 2;
 
-    /// As it stands in an object file of this machine's byte order.
+    /// Decodes an instruction of an object file of this machine's byte order.
     pub(super) fn from_bytes([code, registers, o0, o1, i0, i1, i2, i3]: [u8; 8]) -> Self {
         let (offset, imm) = ([o0, o1], [i0, i1, i2, i3]);
         Self { code, registers, offset: i16::from_ne_bytes(offset), imm: i32::from_ne_bytes(imm) }
@@ -119,7 +119,7 @@ impl Insn {
 
     /// A call of a function of the kernel by its number in the kernel's BTF.
     pub(super) fn call_kernel(number: i32) -> Self {
-        // The source register says that it is no helper.
+        // The source register marks it as no helper.
         Self { code: CALL, registers: nibbles(0, 2), offset: 0, imm: number }
     }
 
@@ -149,7 +149,7 @@ pub enum Helper {
     TimeNs = 5,
     /// `R0 = get_prandom_u32()`.
     Random = 7,
-    /// `tail_call(R1 context, R2 map of programs, R3 number)`: goes on there, or returns if it cannot.
+    /// `tail_call(R1 context, R2 map of programs, R3 number)`: continues there, or returns if it cannot.
     TailCall = 12,
     /// `skb_vlan_push(R1 buffer, R2 protocol, R3 tag)`.
     #[cfg(test)]
@@ -366,7 +366,7 @@ impl Asm {
         }
     }
 
-    /// A 64-bit load in two slots; `kind` in the place of the source register says what it means.
+    /// A 64-bit load in two slots; `kind` in the place of the source register is its meaning.
     fn wide(&mut self, dst: Reg, kind: u8, low: i32, high: i32) -> &mut Self {
         self.code.push(Insn {
             code: 0x18,

@@ -134,7 +134,7 @@ unsafe fn bpf(command: Command, attr: &mut Attr) -> io::Result<i32> {
 /// Gives a map, program or link a name in a file system of type bpf, which keeps it alive.
 ///
 /// # Errors
-/// What the kernel says: `EEXIST` where the name is taken.
+/// The kernel's error: `EEXIST` where the name is taken.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_string(path)?;
     let mut attr = Attr::new().pointer(0, path.as_ptr()).fd(8, object.as_raw_fd());
@@ -152,13 +152,13 @@ fn pinned(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The first words of what the kernel tells of a map or link.
+/// First words of the kernel's information about a map or link.
 fn info(object: BorrowedFd<'_>) -> io::Result<[u32; INFO_WORDS]> {
     let mut words = [0; INFO_WORDS];
     let bytes = u32::try_from(size_of_val(&words)).expect("a few words");
     let mut attr =
         Attr::new().fd(0, object.as_raw_fd()).u32(4, bytes).pointer(8, words.as_mut_ptr());
-    // SAFETY: invariant 2: the kernel writes no more than it is told.
+    // SAFETY: invariant 2: the kernel writes no more than the length given.
     unsafe { bpf(Command::ObjInfo, &mut attr) }?;
     Ok(words)
 }
@@ -172,7 +172,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
 /// Mounts a file system of type bpf on a folder: only root sees into it.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn mount_bpffs(folder: &Path) -> io::Result<()> {
     let (at, kind) = (c_string(folder)?, c"bpf".as_ptr());
     // SAFETY: invariant 2: strings with their ends.
@@ -195,7 +195,7 @@ const BPFFS: libc::__fsword_t = 0xcafe_4a11;
 /// CPUs that can ever exist here: a per-CPU value has one part for each.
 ///
 /// # Errors
-/// When `/sys` does not tell; guessing low would let the kernel write past a buffer.
+/// When `/sys` does not report it; guessing low would let the kernel write past a buffer.
 pub fn possible_cpus() -> io::Result<usize> {
     static CPUS: OnceLock<usize> = OnceLock::new();
     if let Some(&cpus) = CPUS.get() {
@@ -211,7 +211,7 @@ pub fn possible_cpus() -> io::Result<usize> {
 /// How long a tick of the kernel's clock lasts.
 pub fn tick() -> std::time::Duration {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // The coarse clock goes on once a tick, and says so.
+    // The coarse clock advances once a tick, and reports that resolution.
     // SAFETY: invariant 2.
     unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
     std::time::Duration::from_nanos(u64::try_from(resolution.tv_nsec).unwrap_or(0))
@@ -222,7 +222,7 @@ pub fn tick() -> std::time::Duration {
 pub struct Map {
     fd: OwnedFd,
     key_bytes: usize,
-    /// As user space sees it: all CPUs' parts, each rounded up to 8 bytes.
+    /// Bytes of a value in user space: all CPUs' parts, each rounded up to 8 bytes.
     value_bytes: usize,
     entries: u32,
 }
@@ -231,7 +231,7 @@ impl Map {
     /// A map of `entries` entries, with keys and values of these sizes in bytes.
     ///
     /// # Errors
-    /// What the kernel says; a hash map or a trie takes its memory as it fills, the others at once.
+    /// The kernel's error; a hash map or a trie takes its memory as it fills, the others at once.
     pub fn new(
         kind: MapKind,
         name: &'static str,
@@ -280,7 +280,7 @@ impl Map {
     /// Writes the value at `key`, adding the key to a hash map.
     ///
     /// # Errors
-    /// What the kernel says: `E2BIG` when full or out of range.
+    /// The kernel's error: `E2BIG` when full or out of range.
     ///
     /// # Panics
     /// When the sizes are not the map's.
@@ -294,7 +294,7 @@ impl Map {
     /// Reads the value at `key`; `false` when there is none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When the sizes are not the map's.
@@ -308,7 +308,7 @@ impl Map {
     /// Removes `key`; `false` when there is no such key.
     ///
     /// # Errors
-    /// What the kernel says: keys of an array cannot be removed.
+    /// The kernel's error: keys of an array cannot be removed.
     ///
     /// # Panics
     /// When the key's size is not the map's.
@@ -322,7 +322,7 @@ impl Map {
     /// Sum over all CPUs of the 64-bit number at `index` of a per-CPU array.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn sum(&self, index: u32) -> io::Result<u64> {
         let parts = self.parts(index)?;
         let number = |part: &[u8]| u64::from_ne_bytes(part.try_into().expect("8 bytes each"));
@@ -340,7 +340,7 @@ impl Map {
     /// there, of a per-CPU array (Linux 5.13) the parts of all CPUs, one after the other.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When keys are not numbers of 32 bits.
@@ -398,7 +398,7 @@ impl SharedMemory {
     /// Zeroed, and taken from the kernel at once, in pages.
     ///
     /// # Errors
-    /// What the kernel says: `E2BIG` or `ENOMEM` when it has not so much in a piece.
+    /// The kernel's error: `E2BIG` or `ENOMEM` when it has not so much in a piece.
     pub fn new(name: &'static str, bytes: usize) -> Result<Arc<Self>, XdpError> {
         let error = |call| move |source| XdpError::System { call, source };
         let size = u32::try_from(bytes)
@@ -410,7 +410,7 @@ impl SharedMemory {
     /// That which [`pin`] gave a name.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` for what is no such memory.
+    /// The kernel's error; `EINVAL` for what is no such memory.
     pub fn pinned(path: &Path) -> Result<Arc<Self>, XdpError> {
         let error = |call| move |source| XdpError::System { call, source };
         let fd = pinned(path).map_err(error("bpf(OBJ_GET) of shared memory"))?;
@@ -518,7 +518,7 @@ impl Program {
     }
 
     /// The same, for native mode on one interface of the present network namespace only: such a
-    /// program may ask the driver what it knows of a frame.
+    /// program may read the driver's metadata of a frame.
     ///
     /// # Errors
     /// `Rejected` also for an interface without native XDP.
@@ -546,7 +546,7 @@ impl Program {
     ) -> Result<Self, XdpError> {
         match Self::load_with_log(kind, name, code, ifindex, &mut []) {
             Ok(program) => Ok(program),
-            // The log makes loading slow, so it is asked for only now.
+            // The log makes loading slow, so it is requested only now.
             Err(_) => {
                 let mut log = vec![0; 1 << 20];
                 Self::load_with_log(kind, name, code, ifindex, &mut log).map_err(|source| {
@@ -572,7 +572,7 @@ impl Program {
             .u32(0, kind)
             .u32(4, count)
             .pointer(8, code.as_ptr())
-            // The helpers that we call ask for a license compatible with the kernel's; ours allow it.
+            // The helpers that we call require a license compatible with the kernel's; ours allow it.
             .pointer(16, c"Dual MIT/GPL".as_ptr())
             .name(48, name);
         if let Some(ifindex) = ifindex {
@@ -588,7 +588,7 @@ impl Program {
             match unsafe { bpf(Command::ProgLoad, &mut attr) } {
                 // SAFETY: invariant 3.
                 Ok(fd) => return Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } }),
-                // The verifier gives way to whatever wants the thread, and says nothing of the program.
+                // The verifier gives way to whatever wants the thread, which is no error of the program.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < LOADS => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(1));
@@ -602,7 +602,7 @@ impl Program {
     /// device. Maps are really read and written; a redirected frame goes nowhere.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` for frames that are too short or too long (about 3.5 KB).
+    /// The kernel's error: `EINVAL` for frames that are too short or too long (about 3.5 KB).
     pub fn test(&self, frame: &[u8]) -> Result<Answer, XdpError> {
         let error = |source| XdpError::System { call: "bpf(PROG_TEST_RUN)", source };
         let room = frame.len() + 256;
@@ -627,7 +627,7 @@ impl Program {
     /// Runs a program for a tracepoint once, in the calling thread.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` before 5.10.
+    /// The kernel's error: `EINVAL` before 5.10.
     pub fn run_here(&self) -> io::Result<()> {
         let mut attr = Attr::new().fd(0, self.fd.as_raw_fd());
         // SAFETY: no pointers in it.
@@ -637,7 +637,7 @@ impl Program {
     /// Runs it whenever the kernel passes this tracepoint, until what is returned is dropped.
     ///
     /// # Errors
-    /// What the kernel says: without CAP_PERFMON `EPERM`.
+    /// The kernel's error: without CAP_PERFMON `EPERM`.
     pub fn trace(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
         let mut attr = Attr::new().pointer(0, tracepoint.as_ptr()).fd(8, self.fd.as_raw_fd());
         // SAFETY: invariant 2: a string with its end.
@@ -650,7 +650,7 @@ impl Program {
     /// that one took. What it redirects goes nowhere.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, XdpError> {
         let error = |source| XdpError::System { call: "bpf(PROG_TEST_RUN)", source };
         let bytes = u32::try_from(frame.len()).map_err(|e| error(io::Error::other(e)))?;
@@ -671,7 +671,7 @@ impl Program {
     /// Returns early, without an error, when a signal arrives.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` before 5.18.
+    /// The kernel's error: `EINVAL` before 5.18.
     pub fn run_live(&self, frame: &[u8], repeat: u32, batch: u32) -> Result<(), XdpError> {
         let error = |source| XdpError::System { call: "bpf(PROG_TEST_RUN, live frames)", source };
         let bytes = u32::try_from(frame.len()).map_err(|e| error(io::Error::other(e)))?;
@@ -709,7 +709,7 @@ impl Program {
         Ok(Link { fd: unsafe { OwnedFd::from_raw_fd(fd) }, mode, why: String::new() })
     }
 
-    /// The same, native if it can be had, else generic; the link then tells why.
+    /// Attaches it in native mode if possible, else in generic mode; the link has the reason.
     ///
     /// # Errors
     /// That of the generic attempt.
@@ -778,11 +778,11 @@ impl Link {
     /// native mode.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` for what is no such link.
+    /// The kernel's error; `EINVAL` for what is no such link.
     pub fn pinned(path: &Path) -> Result<(Self, u32), XdpError> {
         let error = |source| XdpError::System { call: "bpf(OBJ_GET) of a link", source };
         let fd = pinned(path).map_err(error)?;
-        // Kind, number of the link and of the program, nothing; what kinds have to say: the interface.
+        // Kind, number of the link and of the program, nothing; then the kind's own: the interface.
         let [kind, _, _, _, ifindex, _] = info(fd.as_fd()).map_err(error)?;
         if kind != LINK_OF_XDP {
             return Err(error(io::Error::from_raw_os_error(libc::EINVAL)));
@@ -793,7 +793,7 @@ impl Link {
     /// Puts another program in the place of the present one: each frame is seen by one of the two.
     ///
     /// # Errors
-    /// What the kernel says; the present one stays.
+    /// The kernel's error; the present one stays.
     pub fn replace(&self, program: &Program) -> Result<(), XdpError> {
         let mut attr = Attr::new().fd(0, self.fd.as_raw_fd()).fd(4, program.fd.as_raw_fd());
         // SAFETY: no pointers in it.

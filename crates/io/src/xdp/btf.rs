@@ -32,7 +32,7 @@ const SIZES: [(usize, usize); 20] = [
 
 const FUNCTION: usize = 12;
 
-/// The number of `bpf_xdp_metadata_rx_vlan_tag` (Linux 6.8): tells a tag that the device took off.
+/// The number of `bpf_xdp_metadata_rx_vlan_tag` (Linux 6.8): reports a tag that the device took off.
 pub(super) fn vlan_tag_function() -> Option<i32> {
     static NUMBER: OnceLock<Option<i32>> = OnceLock::new();
     *NUMBER.get_or_init(|| {

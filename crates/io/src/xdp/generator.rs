@@ -42,7 +42,8 @@ pub const STAMP_BYTES: usize = 12;
 /// Frames the kernel hands on at a time.
 const BATCH: u32 = 64;
 
-/// The same where packets are stamped: those of a batch leave together, so that the first one waits for the last.
+/// Frames the kernel hands on at a time where packets are stamped: those of a batch leave together, so that the first
+/// one waits for the last.
 const STAMPED_BATCH: u32 = 16;
 
 /// How much of what was due is sent late, after the generator had no CPU: more at once than a ring holds would be
@@ -59,7 +60,7 @@ const FIRST: i16 = 32;
 const LAST: i16 = 40;
 const STATE_BYTES: u32 = 48;
 
-/// What the last 16 bytes of each packet say.
+/// Last 16 bytes of each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tail {
     /// Counts the packets of a generator from 0, modulo 2^32.
@@ -91,7 +92,7 @@ impl Tail {
     }
 }
 
-/// What the last 12 bytes of each packet of a stamped generator say.
+/// Last 12 bytes of each packet of a stamped generator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// When it was made, by the kernel's monotonic clock.
@@ -135,10 +136,10 @@ impl Generator {
     /// (see [`udp_frame`]).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
-    /// When there are no templates, or they are not as said.
+    /// When there are no templates, or they are not as described.
     pub fn new(templates: &[Vec<u8>], ifindex: u32) -> Result<Self, XdpError> {
         let len = templates.first().expect("at least one template").len();
         assert!(len >= 14 + TAIL_BYTES);
@@ -155,7 +156,7 @@ impl Generator {
     /// Ethernet header on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When there are no templates, or they are not of one such length.
@@ -166,7 +167,7 @@ impl Generator {
     /// The same with a [`Stamp`] in the last [`STAMP_BYTES`] of each packet, which no checksum may cover.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// As [`Generator::plain`].
@@ -192,7 +193,7 @@ impl Generator {
     /// them all, it does not tell.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn run(&mut self, count: u32) -> Result<u64, XdpError> {
         let before = self.offered()?;
         self.program.run_live(&self.frame, count, self.batch)?;
@@ -202,7 +203,7 @@ impl Generator {
     /// Packets offered to the interface so far.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn offered(&self) -> Result<u64, XdpError> {
         Ok(number_at(&self.read()?, OFFERED))
     }
@@ -211,7 +212,7 @@ impl Generator {
     /// asked for, since it counts the turns. 0 sends in each turn. What was sent is counted from here.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_pace(&mut self, interval_ns: u64) -> Result<(), XdpError> {
         let mut state = self.read()?;
         for (at, value) in [(OFFERED, 0), (INTERVAL, interval_ns), (DUE, 0), (FIRST, 0), (LAST, 0)]
@@ -227,7 +228,7 @@ impl Generator {
     /// What a stamped generator sent since its pace was set.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn sent(&self) -> Result<Sent, XdpError> {
         let state = self.read()?;
         let ns = number_at(&state, LAST) - number_at(&state, FIRST);
@@ -260,7 +261,7 @@ impl Feeder {
     /// For a program that takes such frames; see [`Generator::plain`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When there are no templates, or they are not of one even length.
@@ -288,7 +289,7 @@ impl Feeder {
     /// measured as well and taken off.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn time(&self, count: u32) -> Result<f64, XdpError> {
         let mut took = [0; 2];
         for (took, (feed, _)) in took.iter_mut().zip(&self.feeds) {
@@ -357,7 +358,7 @@ struct Piece {
 
 /// Where the bytes of a piece are.
 enum Bytes {
-    /// The same in all templates.
+    /// Bytes that are equal in all templates.
     Constant(u64),
     /// In the template's value of the map, from this offset.
     Stored(usize),

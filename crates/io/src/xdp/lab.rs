@@ -1,4 +1,4 @@
-//! What the live tests need: the right to ask, and a network namespace that nobody else sees.
+//! What the live tests need: the right to use bpf(2), and a network namespace that nobody else sees.
 //!
 //! Invariants: 1. `unshare` changes the calling thread alone, and that thread ends with the test.
 //! 2. A descriptor that the kernel returns is new and ours alone.
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::bpf::{Map, MapKind};
 
-/// Whether bpf(2) may be used; says and notes down when not.
+/// Whether bpf(2) may be used; prints the skip when not.
 pub(crate) fn can_bpf() -> bool {
     let probe = Map::new(MapKind::Array, "probe", 4, 4, 1);
     match probe {
@@ -79,7 +79,7 @@ pub(crate) fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
     (ifindex(a), ifindex(b))
 }
 
-/// Waits until `ip link` no longer says `word` of an interface: a process that another test is just
+/// Waits until `ip link` no longer shows `word` for an interface: a process that another test is just
 /// starting may hold a descriptor for a moment longer than its owner.
 pub(crate) fn soon_without(name: &str, word: &str) {
     let shown = || ip(&format!("-o link show dev {name}"));

@@ -60,7 +60,7 @@ impl LocalAddresses {
     /// are closed. Keep what is returned.
     ///
     /// # Errors
-    /// What the kernel says; `EPERM` without CAP_PERFMON.
+    /// The kernel's error; `EPERM` without CAP_PERFMON.
     pub fn watch(&self) -> Result<Watch, XdpError> {
         self.presence.watch()
     }
@@ -69,7 +69,7 @@ impl LocalAddresses {
     /// socket only while the worker that owns it works: of queue `q` that is worker `q % workers`.
     ///
     /// # Errors
-    /// What the kernel says: `Rejected` before Linux 5.11.
+    /// The kernel's error: `Rejected` before Linux 5.11.
     pub fn pulses(&self, workers: usize) -> Result<Vec<Pulse>, XdpError> {
         self.presence.pulses(workers)
     }
@@ -78,7 +78,7 @@ impl LocalAddresses {
     /// who sets all may learn of it later.
     ///
     /// # Errors
-    /// `Limit` when there are too many, else what the kernel says.
+    /// `Limit` when there are too many, else the kernel's error.
     pub fn insert(&self, address: IpAddr) -> Result<bool, XdpError> {
         let mut known = self.known.lock().expect("no panic while it is held");
         let new = self.add(&mut known, address)?;
@@ -91,7 +91,7 @@ impl LocalAddresses {
     /// Removes an address; `false` when it was not there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove(&self, address: IpAddr) -> Result<bool, XdpError> {
         let mut known = self.known.lock().expect("no panic while it is held");
         let removed = self.take(&mut known, &[address])?;
@@ -101,7 +101,7 @@ impl LocalAddresses {
     /// Removes an address that was inserted and not set since; `false` of any other, which who sets all removes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn retract(&self, address: IpAddr) -> Result<bool, XdpError> {
         let mut known = self.known.lock().expect("no panic while it is held");
         if !known.early.contains_key(&address) {

@@ -36,7 +36,7 @@ const STATE_BYTES: usize = 48;
 pub struct Expected {
     /// To which next hop.
     pub to: [u8; 6],
-    /// From which output: its MAC, which says the port too.
+    /// From which output: its MAC, which identifies the port too.
     pub from: [u8; 6],
     /// To which destination.
     pub destination: IpAddr,
@@ -47,7 +47,7 @@ pub struct Expected {
 pub struct Reading {
     /// Packets.
     pub arrived: u64,
-    /// Of these, not as they must be.
+    /// Packets that differ from what must arrive.
     pub wrong: u64,
     /// Packets between the first and the last reading of the clock.
     pub timed: u64,
@@ -78,7 +78,7 @@ impl Meter {
     /// that must arrive with that TTL or hop limit.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When there are no rows, or more than a port can number, or of two families, or frames too short
@@ -109,7 +109,7 @@ impl Meter {
     /// the output with that MAC. Packets that others sent pass on to the kernel.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn attach(&self, ifindex: u32, output: [u8; 6]) -> Result<Link, XdpError> {
         self.load(output)?.attach(ifindex, Mode::Native)
     }
@@ -117,7 +117,7 @@ impl Meter {
     /// Its program for the far end of the output with that MAC, for who has another one before it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn load(&self, output: [u8; 6]) -> Result<Program, XdpError> {
         Program::load("meter", &self.program(output))
     }
@@ -125,7 +125,7 @@ impl Meter {
     /// Begins anew.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn reset(&self) -> Result<(), XdpError> {
         self.state
             .update(&0u32.to_ne_bytes(), &[0; STATE_BYTES])
@@ -135,7 +135,7 @@ impl Meter {
     /// What arrived so far.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn read(&self) -> Result<Reading, XdpError> {
         let mut state = [0; STATE_BYTES];
         self.state.lookup(&0u32.to_ne_bytes(), &mut state).map_err(|source| XdpError::System {
@@ -229,7 +229,7 @@ mod tests {
         Expected { to: [2, 4, 0, 0, a, b], from: OUTPUTS[0], destination }
     }
 
-    /// As it arrives when all is well.
+    /// The frame as it arrives undamaged.
     fn frame(number: u16, v6: bool) -> Vec<u8> {
         let row = row(number, v6);
         let source = if v6 { "fd00::1" } else { "10.0.0.1" }.parse().unwrap();

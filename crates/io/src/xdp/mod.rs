@@ -7,7 +7,7 @@
 //! [`asm`]. [`bpf`] wraps bpf(2).
 //!
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
-//! one closes: nothing outlives the process but what it was told to keep ([`pins`]).
+//! one closes: nothing outlives the process but what is pinned ([`pins`]).
 
 pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
@@ -46,7 +46,7 @@ pub const XDP_ABORTED: i32 = 0;
 pub const XDP_DROP: i32 = 1;
 /// On to the kernel.
 pub const XDP_PASS: i32 = 2;
-/// To where a redirect helper said.
+/// To the target of a redirect helper.
 pub const XDP_REDIRECT: i32 = 4;
 
 /// Address families.
@@ -88,7 +88,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why the kernel would not do what is asked.
+/// Why the kernel refused a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum XdpError {
@@ -97,7 +97,7 @@ pub enum XdpError {
     System {
         /// Which call, and on what.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The verifier rejected a program: a fault of ours, or a kernel too old.
@@ -105,7 +105,7 @@ pub enum XdpError {
     Rejected {
         /// Its name.
         program: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
         /// The verifier's log, its end if it is long.
         log: String,
@@ -117,17 +117,17 @@ pub enum XdpError {
         ifindex: u32,
         /// In which mode.
         mode: Mode,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// A map or a request is full.
     #[error("{what} limit exceeded: need {need}, at most {max}")]
     Limit {
-        /// Of what.
+        /// Name of the limited resource.
         what: &'static str,
         /// How many are allowed.
         max: usize,
-        /// How many were asked for.
+        /// Number requested.
         need: usize,
     },
 }
@@ -155,7 +155,7 @@ impl XdpError {
             Self::System { source, .. } | Self::Attach { source, .. } => {
                 source.kind() == std::io::ErrorKind::PermissionDenied
             }
-            // The verifier also says EACCES, of what a program does.
+            // The verifier also returns EACCES, for what a program does.
             Self::Rejected { source, .. } => source.raw_os_error() == Some(libc::EPERM),
             Self::Limit { .. } => false,
         }

@@ -2,7 +2,7 @@
 //!
 //! Source: the ELF object format of the System V ABI, for machine 247 (eBPF), and the kernel's
 //! `Documentation/bpf/llvm_reloc.rst`. No libbpf, no BTF: a program is a function's instructions, and a
-//! relocation is a 64-bit load of something that has a name. What that is, is for the caller to say
+//! relocation is a 64-bit load of something that has a name. The caller decides what that is
 //! ([`Bound`]). The objects are our own, compiled beforehand and checked in; damage is an error all the same.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -183,7 +183,7 @@ mod tests {
     const OBJECTS: &[(&str, &[u8])] =
         &[("forward/forward", forward::OBJECT), ("classify/classify", classify::OBJECT)];
 
-    /// What is shipped is what the source says, where the compiler is that makes the same bytes of it.
+    /// Each shipped object is what the pinned compiler makes of its source, where that compiler is installed.
     #[test]
     fn each_object_is_that_of_its_source() {
         let folder = std::env::temp_dir().join(format!("fingerpost-object-{}", std::process::id()));

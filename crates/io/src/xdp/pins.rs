@@ -5,7 +5,7 @@
 //! Cost:  a few system calls an interface; nothing while packets go.
 //!
 //! A router that comes back takes nothing from what it finds but the links themselves, in which it puts
-//! programs of its own, and the heartbeat, whose stamp says what its words mean. Folders that another user owns or
+//! programs of its own, and the heartbeat, whose stamp identifies the layout of its words. Folders that another user owns or
 //! can look into are refused: who puts something there would choose what a router drives.
 
 use std::fs::{self, DirBuilder};
@@ -39,7 +39,7 @@ pub struct Pins {
 /// A pinned link, and the number of the interface that it was for.
 #[derive(Debug)]
 pub struct Kept {
-    /// Of the interface.
+    /// Number of the interface.
     pub ifindex: u32,
     /// `None` where the interface is gone, or the link cannot be had.
     pub link: Option<Link>,
@@ -92,7 +92,7 @@ impl Pins {
     /// when a file system had to be mounted, too: it lasts as long as the mount namespace of this process.
     ///
     /// # Errors
-    /// What the kernel says; and where there is one that is not this user's alone.
+    /// The kernel's error; and where there is one that is not this user's alone.
     pub fn make(name: &str) -> io::Result<(Self, bool)> {
         if let Some(there) = Self::of(name) {
             return Ok((there, false));
@@ -127,7 +127,7 @@ impl Pins {
     /// Keeps this heartbeat in the place of any other.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn keep_heartbeat(&self, heartbeat: &Heartbeat) -> io::Result<()> {
         let path = self.folder.join(HEARTBEAT);
         remove(&path)?;
@@ -142,7 +142,7 @@ impl Pins {
     /// The links that are kept.
     ///
     /// # Errors
-    /// What the kernel says of the folder.
+    /// The kernel's error for the folder.
     pub fn links(&self) -> io::Result<Vec<Kept>> {
         let kept = |ifindex| {
             let link = Link::pinned(&self.link(ifindex)).ok();
@@ -155,7 +155,7 @@ impl Pins {
     /// Keeps the link of an interface, which must be of native mode.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When it is of another mode.
@@ -171,7 +171,7 @@ impl Pins {
     /// Keeps the link of an interface no longer: it ends when nobody holds it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn let_go(&self, ifindex: u32) -> io::Result<()> {
         remove(&self.link(ifindex))
     }
@@ -179,7 +179,7 @@ impl Pins {
     /// Keeps nothing any more; returns the numbers of the interfaces whose links were kept.
     ///
     /// # Errors
-    /// What the kernel says; what could be let go is.
+    /// The kernel's error; what could be let go is.
     pub fn release(self) -> io::Result<Vec<u32>> {
         let numbers = self.numbers()?;
         remove(&self.folder.join(HEARTBEAT))?;

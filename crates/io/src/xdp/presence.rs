@@ -37,7 +37,7 @@ const BYTES: usize = 4096;
 /// Workers that have a word of their own; further ones share those of others.
 const MOST_WORKERS: usize = (BYTES - WORKERS) / 8;
 
-/// How long a worker is believed to work after it wrote its word: far longer than a busy machine keeps it waiting.
+/// How long a worker is taken to work after it wrote its word: far longer than a busy machine keeps it waiting.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Between two writes: with the longest sleep of a worker still a tenth of that.
 const BEAT_NS: u64 = 100_000_000;

@@ -20,7 +20,7 @@ pub enum Verdict {
 /// To the router goes only what it will forward for sure or drop for a reason of its own: untagged
 /// IPv4 and IPv6, sent to this interface's own link address, to a unicast address that is not local.
 /// All else is the kernel's: ARP and other protocols, VLAN tags, multicast and broadcast, link-local
-/// and loopback addresses, our own addresses, what is too short to tell and too long to hold.
+/// and loopback addresses, our own addresses, what is too short to classify and too long to hold.
 /// Broken headers of packets to others go to the router, which counts them by reason. Packets of the families in `left`
 /// are the kernel's as well.
 pub fn classify(

@@ -1,5 +1,5 @@
 //! Where test traffic ends: a program that counts what a [`Generator`](super::Generator) made, lets a
-//! random share through to be checked, and drops the rest. All else goes on to the kernel.
+//! random share through to be checked, and drops the rest. All else passes to the kernel.
 //!
 //! Cost: some 40 ns a packet counted, in the kernel, on the CPU that delivers it; the sampled ones
 //! cost a copy besides. What a far end with an ordinary IP stack would do costs the sender five times
@@ -17,7 +17,7 @@ use crate::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_packet::buf::{Batch, Pool};
 use fingerpost_packet::device::{DeviceError, Port};
 
-/// Share of the packets that is checked unless another is asked for: 1 in 32.
+/// Default share of the packets that is checked: 1 in 32.
 pub const SAMPLE: u32 = 32;
 
 /// Entries of the receive rings, of all queues together: with 1 in 32 of 1 Mpps they hold what comes
@@ -45,7 +45,7 @@ impl Sink {
     /// [`Sink::poll`], chosen at random: a fixed stride would meet the same templates for ever.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// When `sample` is not a power of two, or the frames are longer than a generator's.
@@ -96,15 +96,15 @@ impl Sink {
     /// Packets that arrived so far.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn arrived(&self) -> Result<u64, XdpError> {
         self.count(ARRIVED)
     }
 
-    /// Of these, let through to be checked.
+    /// Arrived packets that were let through to be checked.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn sampled(&self) -> Result<u64, XdpError> {
         self.count(SAMPLED)
     }

@@ -6,8 +6,8 @@
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.
 //!
 //! A tag may be hidden: many devices take the VLAN tag off before a program sees the frame, and veth
-//! carries it beside the frame from the start. In native mode the program asks the driver (Linux 6.8,
-//! and a driver that can tell: veth, mlx5, ice and others); besides, attaching tells the device to
+//! carries it beside the frame from the start. In native mode the program reads it from the driver (Linux 6.8,
+//! and a driver that reports it: veth, mlx5, ice and others); besides, attaching sets the device to
 //! leave tags in (`ethtool -K ... rxvlan off`), which most obey.
 //!
 //! A queue without a socket passes its frames to the kernel, so an interface can be attached before
@@ -110,7 +110,7 @@ pub(crate) fn link<'a>(function: &str, bind: impl Fn(&str) -> Option<Bound<'a>>)
     linked.unwrap_or_else(|error| panic!("classify.o is that of its source: {error}"))
 }
 
-/// What the settings say besides the longest frame.
+/// Settings of the program besides the longest frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     mac: [u8; 6],
@@ -146,7 +146,7 @@ impl Classifier {
     /// # Errors
     /// When the interface cannot take it in this mode.
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
-        // Refused by devices that cannot, and then there is nothing to leave in or no way to.
+        // Refused by devices that cannot, and then there is nothing to leave in, or no means.
         let _ = afxdp::keep_tags(&afxdp::name_of(ifindex));
         match self.asking(ifindex, None) {
             Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
@@ -155,7 +155,7 @@ impl Classifier {
     }
 
     /// Has a function of our own see each frame first, in the program that is attached by `link`: what it
-    /// answers below 0 goes on to the rules, all else is the frame's end. `None` takes it out again.
+    /// returns below 0 passes to the rules, all else is the frame's verdict. `None` removes it.
     ///
     /// # Errors
     /// When the kernel refuses; the program is as it was.
@@ -191,7 +191,7 @@ impl Classifier {
         &self.filters
     }
 
-    /// Attaches it in the best mode that the interface takes; the link tells which and why.
+    /// Attaches it in the best mode that the interface takes; the link has the mode and the reason.
     ///
     /// # Errors
     /// When the interface takes it in none.
@@ -203,7 +203,7 @@ impl Classifier {
         }
     }
 
-    /// The program that asks the driver for hidden tags; `None` where kernel or driver have no way.
+    /// The program that reads hidden tags from the driver; `None` where kernel or driver cannot.
     fn asking(&self, ifindex: u32, first: Option<&[Insn]>) -> Option<Program> {
         let code = self.maps.link(Some(btf::vlan_tag_function()?), first);
         Program::load_for("classifier", &code, Some(ifindex)).ok()
@@ -212,7 +212,7 @@ impl Classifier {
     /// Sends the frames of a queue to an AF_XDP socket bound to it. Closing the socket undoes it.
     ///
     /// # Errors
-    /// `Limit` for a queue past the map, else what the kernel says.
+    /// `Limit` for a queue past the map, else the kernel's error.
     pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
         let fd = socket.as_raw_fd().to_ne_bytes();
         self.maps.sockets.update(&queue.to_ne_bytes(), &fd).map_err(|source| {
@@ -231,7 +231,7 @@ impl Classifier {
     /// moment may still redirect one: see [`super::wait_for_programs`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn clear_sockets(&self, queues: u32) -> Result<(), XdpError> {
         let cleared = |source| XdpError::System { call: "bpf(MAP_DELETE_ELEM) of sockets", source };
         (0..queues).try_for_each(|queue| {
@@ -242,7 +242,7 @@ impl Classifier {
     /// Follows a change of the interface's MAC.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), XdpError> {
         let mut told = self.told();
         self.settle(Told { mac, ..*told })?;
@@ -253,7 +253,7 @@ impl Classifier {
     /// Leaves the packets of these families to the kernel, from the next frame on, and takes those of the others.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn leave(&self, left: Families) -> Result<(), XdpError> {
         let mut told = self.told();
         self.settle(Told { left, ..*told })?;
@@ -270,7 +270,7 @@ impl Classifier {
     /// kernel again. While it holds nothing gets past what the graph does to packets, whatever becomes of the process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn hold(&self, held: bool) -> Result<(), XdpError> {
         let mut told = self.told();
         self.settle(Told { held, ..*told })?;
@@ -303,7 +303,7 @@ impl Classifier {
     /// Frames seen so far.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn counts(&self) -> Result<Counts, XdpError> {
         let sum = |index: u32| {
             self.maps.counts.sum(index).map_err(|source| XdpError::System {

@@ -32,6 +32,18 @@ pub struct Rate {
     a_second: u64,
 }
 
+impl Rate {
+    /// Whether bytes are counted, rather than packets.
+    pub fn is_of_bytes(self) -> bool {
+        self.unit == Unit::Bytes
+    }
+
+    /// Packets or bytes a second.
+    pub fn per_second(self) -> u64 {
+        self.a_second
+    }
+}
+
 impl Value for Rate {
     fn read(text: &str) -> Result<Self, String> {
         if let Ok(a_second) = u64::read(text) {

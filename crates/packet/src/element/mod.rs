@@ -50,7 +50,7 @@ mod queue;
 mod rated;
 mod route_lookup;
 mod sched;
-mod set_ip_dscp;
+pub(crate) mod set_ip_dscp;
 mod setting;
 mod setup;
 mod sift;

@@ -44,13 +44,17 @@ impl Element for SetIpDscp {
         let dscp = self.dscp.get().min(MOST) << 2;
         for i in 0..batch.len() {
             let network = usize::from(batch.meta()[i].network);
-            let frame = batch.bytes_mut(i);
-            match frame.get(network).map_or(0, |first| first >> 4) {
-                4 => mark_v4(frame, network, dscp),
-                6 => mark_v6(frame, network, dscp),
-                _ => {}
-            }
+            mark(batch.bytes_mut(i), network, dscp);
         }
+    }
+}
+
+/// Sets the DSCP of a frame's IP packet, whose header begins at `network`; `dscp` lies in the upper six bits.
+pub(crate) fn mark(frame: &mut [u8], network: usize, dscp: u8) {
+    match frame.get(network).map_or(0, |first| first >> 4) {
+        4 => mark_v4(frame, network, dscp),
+        6 => mark_v6(frame, network, dscp),
+        _ => {}
     }
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct Teller<'a> {
     pub(crate) notes: &'a Notes<'a>,
 }
 
-/// Finds what an interface feature does with a frame: class of its element, frame, port.
-pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], u16) -> Vec<String> + 'a;
+/// Finds what an interface feature does with a frame: class of its element, frame, and what is known of it.
+pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], Meta) -> Vec<String> + 'a;
 
 impl Teller<'_> {
     /// A trace in words.
@@ -106,7 +106,7 @@ impl Teller<'_> {
                 .map(|change| FieldChange { field: change.field, from: change.from, to: change.to })
                 .collect(),
             route: if is_lookup { (self.found)(frame, step.meta) } else { None },
-            notes: (self.notes)(spec.name, frame, step.meta.port),
+            notes: (self.notes)(spec.name, frame, step.meta),
             found: self.table_route(step, frame, meta),
             made: step.made.clone(),
         }

@@ -251,9 +251,10 @@ pub trait State: Any + Send + Sync {
         Vec::new()
     }
 
-    /// What it does with a packet that arrives on a port, in a few words, for traces of its elements.
-    fn notes(&self, frame: &[u8], port: u16) -> Vec<String> {
-        let _ = (frame, port);
+    /// What it does with a packet that arrives on a port, or on the arc `Egress` leaves by it, in a few words, for traces
+    /// of its elements.
+    fn notes(&self, arc: FeatureArc, frame: &[u8], port: u16) -> Vec<String> {
+        let _ = (arc, frame, port);
         Vec::new()
     }
 }

@@ -287,7 +287,7 @@ impl State for SourceFilters {
         Self::rows(self).into_iter().map(cells).collect()
     }
 
-    fn notes(&self, frame: &[u8], port: u16) -> Vec<String> {
+    fn notes(&self, _: FeatureArc, frame: &[u8], port: u16) -> Vec<String> {
         let Some(addr) = source(frame) else { return Vec::new() };
         let on = self.of(addr, Some(port)).into_iter();
         on.map(|(name, action)| format!("{name} ({action})")).collect()

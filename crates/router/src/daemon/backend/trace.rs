@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::Routes;
 use fingerpost_packet::Meta;
 use fingerpost_packet::feature::Feature;
+use fingerpost_packet::feature::row::FeatureArc;
 use fingerpost_packet::filter::Filter;
 use fingerpost_packet::flow::{of_ip4, of_ip6};
 use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
@@ -129,17 +130,24 @@ impl Daemon {
     pub(super) fn traced(&self, trace: &Trace, number: u64) -> PacketTrace {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
-        let notes = |class: &str, frame: &[u8], port| self.notes(class, frame, port);
+        let notes = |class: &str, frame: &[u8], meta| self.notes(class, frame, meta);
         let teller = Teller { plan: &self.plan, port: &port, found: &found, notes: &notes };
         teller.told(trace, number)
     }
 
-    /// What the feature whose element is of this class does with a frame of a port.
-    fn notes(&self, class: &str, frame: &[u8], port: u16) -> Vec<String> {
+    /// Decision of the feature whose element is of this class about a frame.
+    fn notes(&self, class: &str, frame: &[u8], meta: Meta) -> Vec<String> {
         let states = &self.features.states;
-        let has = |row: &Feature| row.stages.iter().any(|stage| stage.element.spec.name == class);
-        let found = states.each().find(|(row, _)| has(row));
-        found.map(|(_, state)| state.notes(frame, port)).unwrap_or_default()
+        let stage = |row: &'static Feature| {
+            row.stages.iter().find(|stage| stage.element.spec.name == class)
+        };
+        let found = states.each().find_map(|(row, state)| Some((stage(row)?.arc, state)));
+        let Some((arc, state)) = found else { return Vec::new() };
+        let port = match arc {
+            FeatureArc::Egress => meta.note.egress_port(),
+            FeatureArc::Ingress | FeatureArc::Hairpin => meta.port,
+        };
+        state.notes(arc, frame, port)
     }
 
     /// What a lookup found for a frame.

@@ -1,7 +1,7 @@
 //! Conditions as boxes: a range of each word of a packet's key, for structures that decide by comparisons alone.
 //!
 //! A [`Key`] is what conditions usually look at, in 16 words of 32 bits, a cache line. A condition becomes
-//! boxes, one of which contains the key of each packet that it takes. What no box can say (bytes at an offset,
+//! boxes, one of which contains the key of each packet that it takes. What no box can express (bytes at an offset,
 //! TTL, a condition that would take too many boxes) makes the boxes inexact: they contain the key of each packet
 //! that the condition takes, and of others, which the condition itself has to judge.
 //!
@@ -216,7 +216,7 @@ fn by_offset(part: &Expr<Field>, beside: &[Expr<Field>]) -> Option<Expr<Field>> 
     Some(Expr::Test(Test { load: field, ..*test }, true))
 }
 
-/// Where a test holds, and where it does not; `None` where boxes cannot say it.
+/// Where a test holds, and where it does not; `None` where boxes cannot express it.
 fn tested(test: &Test<Field>, family: Family) -> Option<(Vec<KeyBox>, Vec<KeyBox>)> {
     let (v4, v6) = (family == Family::V4, family == Family::V6);
     let never = || Some((Vec::new(), vec![KeyBox::ALL]));

@@ -1,5 +1,6 @@
 //! The registry of interface features; `row.rs` is the seam.
 
+pub mod acl;
 pub(crate) mod ports;
 mod reader;
 pub mod redirects;
@@ -15,4 +16,5 @@ pub use set::{FeatureSettings, FeatureStates};
 pub use value::Value;
 
 /// Every interface feature.
-pub static FEATURES: &[Feature] = &[source_filter::FEATURE, urpf::FEATURE, redirects::FEATURE];
+pub static FEATURES: &[Feature] =
+    &[source_filter::FEATURE, acl::FEATURE, urpf::FEATURE, redirects::FEATURE];

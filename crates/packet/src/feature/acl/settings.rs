@@ -1,0 +1,182 @@
+//! `[[acl]]`: access lists as the configuration has them.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fingerpost_route::InterfaceSet;
+
+use super::classify::MOST_RULES;
+use super::lists::{AccessLists, Direction, MOST_LISTS};
+use super::rules::{Rule, is_name};
+use crate::feature::reader::{Mistake, TableReader};
+use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
+use crate::feature::value::Value;
+
+/// The access lists of a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Vec<Placed>);
+
+/// A list, and its place.
+#[derive(Clone, Debug)]
+struct Placed {
+    place: String,
+    acl: Acl,
+}
+
+/// An access list as it is configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Acl {
+    /// Its name.
+    pub(super) name: String,
+    /// The interfaces whose packets it is for; `None` for all.
+    pub(super) interfaces: Option<Vec<String>>,
+    /// Whether it is for packets that arrive there, or that leave.
+    pub(super) direction: Direction,
+    /// Its rules, in order.
+    pub(super) rules: Vec<Rule>,
+}
+
+impl Acl {
+    pub(super) fn is_for(&self, interface: &str) -> bool {
+        let named = self.interfaces.as_ref();
+        named.is_none_or(|names| names.iter().any(|known| known == interface))
+    }
+
+    /// An interface that both lists are for, in the same direction.
+    fn meets(&self, other: &Self) -> Option<String> {
+        if self.direction != other.direction {
+            return None;
+        }
+        match (&self.interfaces, &other.interfaces) {
+            (None, None) => Some("every interface".to_owned()),
+            (Some(names), None) | (None, Some(names)) => names.first().cloned(),
+            (Some(names), Some(_)) => names.iter().find(|name| other.is_for(name)).cloned(),
+        }
+    }
+}
+
+const KEYS: [&str; 5] = ["name", "interfaces", "direction", "local", "rules"];
+
+pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
+    let mut settings = Settings::default();
+    for (number, (place, value)) in given.items.iter().enumerate() {
+        if number == MOST_LISTS {
+            let what = format!("limit exceeded: {MOST_LISTS} ACLs");
+            mistakes.push(Mistake::new(format!("{place}.name"), what));
+        }
+        let Some(acl) = read_acl(given, place, value, mistakes) else { continue };
+        for Placed { acl: known, .. } in &settings.0 {
+            if !acl.name.is_empty() && known.name == acl.name {
+                let what = format!("ACL {:?} is named twice", acl.name);
+                mistakes.push(Mistake::new(format!("{place}.name"), what));
+            } else if let Some(interface) = known.meets(&acl) {
+                let what = format!(
+                    "ACL {:?}: {interface} has ACL {:?} with direction \"{}\"",
+                    acl.name, known.name, acl.direction
+                );
+                let mistake = Mistake::new(format!("{place}.name"), what);
+                mistakes.push(mistake.with(format!("{place}.direction")));
+            }
+        }
+        settings.0.push(Placed { place: place.clone(), acl });
+    }
+    Arc::new(settings)
+}
+
+fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Option<Acl> {
+    let mut table = TableReader::new(place, value, &KEYS, mistakes)?;
+    let name = table.required_text("name").unwrap_or_default().to_owned();
+    let about = |what: String| format!("ACL {name:?}: {what}");
+    if table.is_sure("name") && table.value("name").is_some() && !is_name(&name) {
+        table.wrong("name", None, about("a name has letters, digits, `_`, `-` and `.`".into()));
+    }
+    let direction = table.required_word("direction", &Direction::WORDS).unwrap_or(Direction::In);
+    if table.flag("local", false) {
+        let what =
+            "`local = true` is not supported: packets for the router itself are the kernel's";
+        table.wrong("local", None, about(what.into()));
+    }
+    if table.value("rules").is_none() {
+        table.missing("rules");
+    }
+    let mut rules = Vec::new();
+    for (item, text) in table.texts("rules").unwrap_or_default() {
+        match Rule::parse(text) {
+            Ok(rule) => rules.push(rule),
+            Err(error) => table.wrong("rules", Some(item), about(format!("`{text}`: {error}"))),
+        }
+    }
+    if rules.len() >= MOST_RULES {
+        table.wrong("rules", None, about(format!("limit exceeded: {MOST_RULES} rules")));
+    }
+    let interfaces = table.interfaces("interfaces", given);
+    Some(Acl { name, interfaces, direction, rules })
+}
+
+impl Settings {
+    fn acls(&self) -> impl Iterator<Item = &Acl> {
+        self.0.iter().map(|placed| &placed.acl)
+    }
+}
+
+impl FeatureSettings for Settings {
+    fn is_same(&self, other: &dyn FeatureSettings) -> bool {
+        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
+        other.is_some_and(|other| self.acls().eq(other.acls()))
+    }
+
+    fn on(&self, interface: &str) -> Option<Use> {
+        let used: Vec<&Placed> = self.0.iter().filter(|one| one.acl.is_for(interface)).collect();
+        let by_name = used.iter().find(|one| one.acl.interfaces.is_some());
+        let first = by_name.or(used.first())?;
+        let words = used.iter().map(|one| format!("{} ({})", one.acl.name, one.acl.direction));
+        Some(Use {
+            words: words.collect::<Vec<_>>().join(", "),
+            named: by_name.is_some(),
+            place: match by_name {
+                Some(one) => format!("{}.interfaces", one.place),
+                None => format!("{}.name", first.place),
+            },
+        })
+    }
+
+    fn interfaces(&self) -> InterfaceSet {
+        // What leaves by an interface may have arrived on any other.
+        let all = |acl: &Acl| acl.interfaces.is_none() || acl.direction == Direction::Out;
+        if self.acls().any(all) {
+            return InterfaceSet::All;
+        }
+        let names = self.acls().flat_map(|acl| acl.interfaces.iter().flatten());
+        InterfaceSet::Some(names.cloned().collect::<BTreeSet<_>>())
+    }
+
+    fn xdp(&self, _: Option<&str>) -> Support {
+        Support::Graph("the graph alone applies rules")
+    }
+
+    fn items(&self) -> Vec<Item> {
+        let item = |acl: &Acl| {
+            let names = acl.interfaces.as_ref();
+            let names = names.map_or("every interface".to_owned(), |names| names.join(", "));
+            let rules = match acl.rules.len() {
+                1 => "1 rule".to_owned(),
+                many => format!("{many} rules"),
+            };
+            Item {
+                name: format!("acl {}", acl.name),
+                words: format!("{}, {names}, {rules}", acl.direction),
+                lines: ("rule", acl.rules.iter().map(|rule| rule.text.to_string()).collect()),
+            }
+        };
+        self.acls().map(item).collect()
+    }
+
+    fn make(&self, before: Option<&dyn State>) -> Result<Option<Arc<dyn State>>, Vec<String>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let before = before.and_then(|before| (before as &dyn Any).downcast_ref());
+        Ok(Some(Arc::new(AccessLists::new(self.acls().cloned().collect(), before))))
+    }
+}

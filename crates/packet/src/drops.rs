@@ -44,6 +44,7 @@ reasons! {
     Urpf = "urpf", "Its source is not reached by the interface that it arrived on (uRPF, RFC 3704).";
     SourceFilter = "source_filter", "Its source is on a list of prefixes to drop.";
     Acl = "acl", "An access list denied it.";
+    Policer = "policer", "It exceeded the rate of a policer.";
     OwnSource = "own_source", "One of our own addresses as the source: a loop or a forgery.";
     Multicast = "multicast", "Multicast is not routed.";
     Scope = "scope", "A link-local address that would leave its link (RFC 4007).";

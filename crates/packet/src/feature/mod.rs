@@ -1,6 +1,7 @@
 //! The registry of interface features; `row.rs` is the seam.
 
 pub mod acl;
+pub mod policer;
 pub(crate) mod ports;
 mod reader;
 pub mod redirects;
@@ -17,4 +18,4 @@ pub use value::Value;
 
 /// Every interface feature.
 pub static FEATURES: &[Feature] =
-    &[source_filter::FEATURE, acl::FEATURE, urpf::FEATURE, redirects::FEATURE];
+    &[source_filter::FEATURE, acl::FEATURE, urpf::FEATURE, policer::FEATURE, redirects::FEATURE];

@@ -154,11 +154,8 @@ fn packet_cases_cross_veths_in_the_driver() {
         let near = by_port.map(|(_, frame)| diff(want, frame)).min_by_key(String::len);
         format!("{all}{name}, by {}:\n{}\n", built.port_name(*port), near.unwrap_or_default())
     });
-    let (all, forwarded) = (crossings.len(), &report["forwarded_in_drivers"]);
-    println!(
-        "{all} cases crossed, {forwarded} in drivers; left alone: {}",
-        report["left_in_drivers"]
-    );
+    let (all, forwarded) = (crossings.len(), &report["forwarded_xdp"]);
+    println!("{all} cases crossed, {forwarded} in drivers; left alone: {}", report["left_xdp"]);
     assert!(wrong.is_empty(), "{wrong}{report}");
     assert!(forwarded.as_u64() > Some(40), "{report}");
 }

@@ -230,7 +230,7 @@ impl Lab {
         }
         if let Some(router) = router {
             let report = router.stop();
-            let in_drivers = report["forwarded_in_drivers"].as_u64();
+            let in_drivers = report["forwarded_xdp"].as_u64();
             assert_eq!(case.by == By::Xdp, in_drivers > Some(1000), "{report}");
         }
         self.clear();

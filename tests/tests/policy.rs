@@ -318,7 +318,7 @@ fn a_kernel_that_is_told_not_to_forward_stops_packets() {
             &["sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0"],
             &["sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"],
             &["r0", "r1"],
-            "net.ipv4.ip_forward=0 and net.ipv6.conf.all.forwarding=0: the kernel was told not to forward \
+            "net.ipv4.ip_forward=0 and net.ipv6.conf.all.forwarding=0: forwarding is switched off in the kernel \
              (take it over anyway: --ignore forwarding, or takeover.ignore)",
         );
         // One family: the other is still forwarded here.
@@ -393,8 +393,8 @@ fn a_host_that_is_no_router_does_not_become_one() {
     let said = check("");
     for name in ["r0", "r1"] {
         let want = format!(
-            "{name} stays with the kernel: net.ipv4.ip_forward=0 and net.ipv6.conf.all.forwarding=0: the kernel was \
-             told not to forward (take it over anyway: --ignore forwarding, or takeover.ignore)"
+            "{name} stays with the kernel: net.ipv4.ip_forward=0 and net.ipv6.conf.all.forwarding=0: forwarding is \
+             switched off in the kernel (take it over anyway: --ignore forwarding, or takeover.ignore)"
         );
         assert!(said.contains(&want), "{said}");
     }
@@ -447,7 +447,11 @@ fn where_a_warning_is_wanted_interfaces_stay() {
     stage.does("nft delete table inet guard");
     stage.wait("the mark to go", || stage.policy("r0").is_empty() && stage.policy("r1").is_empty());
     assert!(
-        stage.router.said().iter().any(|said| said.contains("r0: nothing is in the way any more"))
+        stage
+            .router
+            .said()
+            .iter()
+            .any(|said| said.contains("r0: the kernel's policy is no obstacle any more"))
     );
     // The same of a family, and of a master.
     stage.does("sysctl -qw net.ipv4.ip_forward=0");

@@ -270,7 +270,7 @@ fn a_check_tells_that_a_run_would_be_refused() {
     let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(seen["interfaces"].as_array().map(Vec::len), Some(2), "{seen}");
     assert!(said.contains("CAP_NET_ADMIN") && said.contains("CAP_IPC_LOCK"), "{said}");
-    assert!(said.contains("cannot tell: "), "it may not see packet filters: {said}");
+    assert!(said.contains("unknown: "), "it may not see packet filters: {said}");
 }
 
 /// What a graph opens decides what it needs: nothing for files, CAP_NET_RAW for a packet socket.

@@ -126,7 +126,7 @@ fn flushes_lose_nothing(words: &str, in_xdp: bool) {
         let dropped = report["dropped"].as_object().expect("drops by reason");
         assert!(dropped.is_empty(), "{report}");
         if in_xdp {
-            let forwarded = report["forwarded_in_drivers"].as_u64();
+            let forwarded = report["forwarded_xdp"].as_u64();
             assert!(forwarded > Some(counts.sent / 2), "{report}");
         }
         if lost <= kernel_lost {
@@ -193,7 +193,7 @@ fn interfaces_count_what_xdp_sent() {
     let report = router.stop();
     conserved(&report);
     let number = |name: &str| report[name].as_u64().expect("a count");
-    assert!(number("forwarded_in_drivers") > 400, "{report}");
+    assert!(number("forwarded_xdp") > 400, "{report}");
     assert_eq!(number("packets_in"), all("rx_packets"), "{rows:#?}");
     assert_eq!(number("packets_out") + number("originated"), all("tx_packets"), "{rows:#?}");
 }
@@ -218,7 +218,7 @@ fn a_veth_that_sends_nothing_in_xdp_says_what_helps() {
         assert!(remedy.contains(helps), "{remedy}");
     }
     let said = |what: &str| router.said().iter().any(|line| line.contains(what));
-    assert!(!said("forwarded in the driver") && said(helps), "{:#?}", router.said());
+    assert!(!said("forwarded in XDP") && said(helps), "{:#?}", router.said());
     let program = fingerpost_tests::program().expect("the line was made with it");
     let top = run(&line.router, &format!("{} top --count 1 --interval 0.2", program.display()));
     assert!(top.contains("r0: nothing leaves by it in XDP") && top.contains(helps), "{top}");
@@ -233,7 +233,7 @@ fn a_veth_that_sends_nothing_in_xdp_says_what_helps() {
     assert!(remedy.contains(helps), "{remedy}");
     let (path, mode, remedy) = shown("r1");
     assert_eq!((&*path, &*remedy), ("xdp", ""));
-    assert!(mode.contains("forwarded in the driver"), "{mode}");
+    assert!(mode.contains("forwarded in XDP"), "{mode}");
     run(&line.destination, "ethtool -K d0 gro off");
     router.wait_for("to see that", |said| {
         said.iter().any(|line| line.contains("r1: nothing leaves by it in XDP"))
@@ -275,7 +275,7 @@ fn packets_to_the_router_do_not_expire() {
     }
     let report = router.stop();
     conserved(&report);
-    let left = &report["left_in_drivers"];
+    let left = &report["left_xdp"];
     assert!(left["address"].as_u64() >= Some(10), "{report}");
     assert_eq!(left["expired"], Value::Null, "{report}");
 }

@@ -126,7 +126,7 @@ fn storm_of_malformed_frames_costs_no_packet() {
         assert!(counts.lost() <= full, "{path:?}: {counts:?}, {full} without room at the receiver");
         assert!(grown <= MOST_GROWTH_KIB, "{grown} KiB more after {sent}");
         let number = |value: &serde_json::Value| value.as_u64().unwrap_or_default();
-        assert_eq!(number(&report["forwarded_in_drivers"]) > RATE, in_drivers, "{report}");
+        assert_eq!(number(&report["forwarded_xdp"]) > RATE, in_drivers, "{report}");
         let dropped: u64 =
             report["dropped"].as_object().expect("by reason").values().map(number).sum();
         assert!(dropped > size.storm * size.seconds / 4, "the storm came: {report}");

@@ -52,7 +52,7 @@ impl Lasting {
     fn start(&self, words: &str) -> Router {
         let router = Router::start_by(command_beside, &self.0.router, words, 2);
         router.wait_for("to forward in drivers", |said| {
-            said.iter().filter(|line| line.contains("forwarded in the driver")).count() == 2
+            said.iter().filter(|line| line.contains("forwarded in XDP")).count() == 2
         });
         router
     }
@@ -144,8 +144,14 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
     assert!(line.has_program("r0") && line.has_program("r1"));
     let router = line.start("--survive 60");
     let said = router.said();
-    assert!(said.iter().any(|line| line.contains("goes on until this one is ready")), "{said:#?}");
-    assert!(said.iter().any(|line| line.contains("2 drivers forward on for 60 s")), "{said:#?}");
+    assert!(
+        said.iter().any(|line| line.contains("continues until this one is ready")),
+        "{said:#?}"
+    );
+    assert!(
+        said.iter().any(|line| line.contains("2 interfaces keep forwarding for 60 s")),
+        "{said:#?}"
+    );
     let (sent, arrived) = traffic.end();
     println!("{arrived} of {sent} arrived");
     assert!(sent > 5 * RATE);
@@ -160,7 +166,7 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(!line.pings("10.9.0.1"));
     let report = router.stop();
-    assert!(report["forwarded_in_drivers"].as_u64() > Some(0), "{report}");
+    assert!(report["forwarded_xdp"].as_u64() > Some(0), "{report}");
 }
 
 #[test]
@@ -310,7 +316,10 @@ fn interfaces_that_are_driven_another_way_are_let_go() {
     let said = router.said();
     let told = |words: &str| said.iter().any(|line| line.contains(words));
     assert!(told("r0: taken over: AF_XDP, generic"), "{said:#?}");
-    assert!(told("r1 stays with the kernel") && told("no driver forwards yet"), "{said:#?}");
+    assert!(
+        told("r1 stays with the kernel") && told("no interface forwards in XDP yet"),
+        "{said:#?}"
+    );
     assert!(!line.has_program("r1"));
     router.kill();
     let until = Instant::now() + Duration::from_secs(5);

@@ -131,8 +131,7 @@ fn drivers_forward_between_vlans() {
     let router = line.start();
     for (name, way) in [("r0.10", "r0, tag 10"), ("r1.20", "r1, tag 20")] {
         let row = shown(&router, name);
-        let mode =
-            format!("IPv4 and IPv6 forwarded in the driver of {way}, the rest by the kernel");
+        let mode = format!("IPv4 and IPv6 forwarded in XDP on {way}, the rest by the kernel");
         assert_eq!((&row["path"], &row["mode"]), (&"xdp".into(), &Value::from(mode)), "{row}");
     }
     // To where, the link it comes by, the one its answers come by.
@@ -170,7 +169,7 @@ fn drivers_forward_between_vlans() {
     let report = router.stop();
     conserved(&report);
     assert_eq!(report["packets_in"], all, "{rows:#?}");
-    assert!(report["forwarded_in_drivers"].as_u64() >= Some(6 * rate() / 2), "{report}");
+    assert!(report["forwarded_xdp"].as_u64() >= Some(6 * rate() / 2), "{report}");
 }
 
 /// What drivers leave alone arrives too: tagged the kernel forwards it, untagged the graph.
@@ -210,7 +209,7 @@ fn what_drivers_leave_is_not_lost() {
     ip(&format!("-n {namespace} link add link r0 name r0.50 type vlan proto 802.1ad id 50"));
     ip(&format!("-n {namespace} link add link r0.10 name deep type vlan id 7"));
     for (name, said) in [
-        ("r0.30", "r0.30: forwarded in the driver of r0, tag 30, else by the kernel"),
+        ("r0.30", "r0.30: forwarded in XDP on r0, tag 30, else by the kernel"),
         ("r0.40", "r0.40 stays with the kernel: it maps priorities"),
         ("r0.50", "r0.50 stays with the kernel: its tags are of type 0x88a8, not 0x8100"),
         ("deep", "deep stays with the kernel: r0.10 stays with the kernel: a vlan has no frames"),
@@ -241,6 +240,6 @@ fn what_drivers_leave_is_not_lost() {
     run(source, "ping -c 2 -i 0.2 -W 2 10.20.0.2");
     let report = router.stop();
     conserved(&report);
-    let left = &report["left_in_drivers"];
+    let left = &report["left_xdp"];
     assert!(left["options"].as_u64() >= Some(6) && left["expired"].as_u64() >= Some(1), "{report}");
 }

@@ -70,7 +70,7 @@ pub enum Exit {
 /// Reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Exit code, and the message to print.
+    /// Exit code, and the messages to print, a line each.
     Failed(Exit, String),
     /// Exit code of a failure whose messages are printed already.
     Reported(Exit),
@@ -138,8 +138,8 @@ pub fn command_line(program: &Program) -> clap::Command {
         .infer_long_args(false)
         .arg(json.help("Print JSON on standard output, and nothing else there"))
         .after_help(
-            "Exit codes: 0 ok, 1 failed or not found, 2 usage, 3 daemon not reachable,\n\
-             4 permission, 5 a check found differences, 130 interrupted.",
+            "Exit codes: 0 ok, 1 failed or not found, 2 usage, 3 daemon not reachable, 4 permission, \
+             5 a check found differences, 130 interrupted.",
         );
     let commands = program.commands.iter().map(|row| {
         let command = clap::Command::new(row.name).after_help(row.examples);
@@ -175,7 +175,7 @@ pub fn main(program: &Program) -> ExitCode {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(Failure::Reported(code)) => ExitCode::from(code as u8),
         Err(Failure::Failed(code, words)) => {
-            message(words);
+            words.lines().for_each(message);
             ExitCode::from(code as u8)
         }
     }
@@ -222,7 +222,7 @@ fn one_line(text: &str, path: &str) -> String {
     }
     let text = parts.join("; ").replace("tip: ", "");
     let words: Vec<&str> = text.split_whitespace().collect();
-    format!("{} ({path} --help says more)", words.join(" "))
+    format!("{} (see {path} --help)", words.join(" "))
 }
 
 #[cfg(test)]
@@ -269,17 +269,17 @@ mod tests {
         assert_eq!(
             message("fingerpost algoritms"),
             "unrecognized subcommand 'algoritms'; a similar subcommand exists: 'algorithms' \
-             (fingerpost --help says more)"
+             (see fingerpost --help)"
         );
         assert_eq!(
             message("fingerpost algorithms --jsn"),
             "unexpected argument '--jsn' found; a similar argument exists: '--json' \
-             (fingerpost algorithms --help says more)"
+             (see fingerpost algorithms --help)"
         );
         assert_eq!(
             message("fingerpost table check x --algorithm bserch"),
             "invalid value 'bserch' for '--algorithm <NAME,..>'; a similar value exists: 'bsearch' \
-             (fingerpost table check --help says more)"
+             (see fingerpost table check --help)"
         );
         assert!(message("fingerpost table check x --algorithm 12345").contains("dxr24"));
         assert!(

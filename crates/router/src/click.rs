@@ -1,4 +1,4 @@
-//! A router that a file in Click's language describes: read, planned, opened, run until it is told to stop.
+//! A router that a file in Click's language describes: read, planned, opened, run until it is stopped.
 //!
 //! Nothing is opened but what the file names. The elements work in one thread or several (`click/workers.rs`), each with
 //! its share of every device (`click/ports.rs`); handlers are called by the threads of the control sockets. Who writes
@@ -43,7 +43,7 @@ const SPARE_FRAMES: usize = 4096;
 /// No more than so many, whatever the elements may hold: 256 MiB.
 const MOST_FRAMES: usize = 1 << 17;
 const FRAME_BYTES: u16 = 2048;
-/// Until the next look at what happened.
+/// Interval of checks of events.
 const TICK: Duration = Duration::from_millis(10);
 /// For what elements hold to leave, once one of them asked for the end.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ pub(crate) fn configuration(
     language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
 }
 
-/// The file that `require(library FILE)` means: beside the one that asks.
+/// File of `require(library FILE)`: beside the one that requires it.
 fn library(wanted: &str, asking: &str, policy: &OpenPolicy) -> Result<(String, String), String> {
     let folder = Path::new(asking).parent().unwrap_or(Path::new(""));
     let name = folder.join(wanted).display().to_string();
@@ -169,20 +169,20 @@ struct Request {
     text: String,
     /// What it may open.
     policy: OpenPolicy,
-    /// Where to say what came of it.
+    /// Where its result goes.
     reply: Sender<Result<(), String>>,
 }
 
-/// A control socket, and what asked for it.
+/// A control socket, and what it is of.
 type Socket = ((Listen, SessionOptions), ControlServer);
 
 /// A router at work.
 pub(crate) struct Running {
-    /// Of the file, for messages and for what it requires.
+    /// Name of the file, for messages and for what it requires.
     name: String,
     plan: Plan,
     stands: Vec<Stand>,
-    /// Control sockets that are there whatever the file says.
+    /// Control sockets that are there whatever the file has.
     always: Vec<(Listen, SessionOptions)>,
     /// How each open port is driven.
     driven: BTreeMap<u16, Driven>,
@@ -299,7 +299,7 @@ impl Running {
                 if replaced.is_ok() {
                     tell("the configuration was replaced".to_owned());
                 }
-                // Who asked may have gone.
+                // The requester may have left.
                 let _ = reply.send(replaced.map_err(|error| error.to_string()));
             }
             if again() {
@@ -319,14 +319,14 @@ impl Running {
 
     fn hear(&mut self, event: Event, tell: &mut dyn FnMut(String)) {
         let Event::PortFailed(number, error, _) = event else { return };
-        // The other workers have ports of it as well, and may have told so.
+        // The other workers have ports of it as well, and may have reported it.
         if self.driven.remove(&number).is_some() {
             tell(format!("{}: {error}", self.plan.devices()[usize::from(number)].name));
             self.remove(number, tell);
         }
     }
 
-    /// Runs what the file says by now, as if it was written to `hotconfig`; one that cannot be run changes nothing.
+    /// Runs the present content of the file, as if it was written to `hotconfig`; one that cannot be run changes nothing.
     fn read_again(&mut self, tell: &mut dyn FnMut(String)) {
         let name = self.name.clone();
         let text = input::read_text(&name)
@@ -395,9 +395,9 @@ impl Running {
         heard.into_iter().for_each(|event| self.hear(event, tell));
     }
 
-    /// Ends it, and says what it did.
+    /// Stops it, and returns its report.
     pub(crate) fn stop(mut self) -> ClickReport {
-        // Who waits for an answer is told that there will be none.
+        // Requesters that wait receive an error.
         drop(self.requests);
         let crashed = self.workers.stop();
         drop((self.sockets, self.closing));
@@ -429,7 +429,7 @@ fn open_ports(
     missing.map(|(number, device)| ports::open(number, device, stands, pools, policy)).collect()
 }
 
-/// The control sockets that a plan and others ask for.
+/// Control sockets of a plan, and others.
 fn wanted_sockets(
     plan: &Plan,
     always: &[(Listen, SessionOptions)],

@@ -50,7 +50,7 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) mode: Mode,
-    /// The route table that its packets ask, and that holds its own prefixes; 0 is the main one.
+    /// Route table of packets that arrive there, and of its own prefixes; 0 is the main one.
     #[serde(default)]
     pub(crate) table: u32,
 }
@@ -59,12 +59,12 @@ pub(crate) struct Interface {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// The fastest that works: forwarding in the driver, then AF_XDP with zero-copy, native copy, generic.
+    /// The fastest that works: the XDP datapath, then AF_XDP with zero-copy, native copy, generic.
     #[default]
     Auto,
-    /// Forwarding in the driver, or not at all; what the driver leaves goes by AF_XDP.
+    /// The XDP datapath or none; packets that it leaves take AF_XDP.
     Xdp,
-    /// AF_XDP in the driver, or not at all.
+    /// AF_XDP in native mode or none.
     Afxdp,
     /// AF_XDP behind the driver, which every device can do.
     Generic,
@@ -73,7 +73,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// As the configuration writes it.
+    /// Its word in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -85,22 +85,22 @@ impl Mode {
     }
 }
 
-/// By which way packets go, of all interfaces.
+/// Packet path of all interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PacketPath {
-    /// Forwarded in the driver where that can be, else by the graph
+    /// The XDP datapath where that is possible, else the graph
     #[default]
     Auto,
-    /// Forwarded in the driver; interfaces that cannot stay with the kernel
+    /// The XDP datapath; interfaces without it stay with the kernel
     Xdp,
-    /// By the graph, over AF_XDP in the driver; interfaces that cannot stay with the kernel
+    /// The graph, over AF_XDP in native mode; interfaces without it stay with the kernel
     Afxdp,
-    /// By the graph
+    /// The graph
     Graph,
 }
 
 impl PacketPath {
-    /// How an interface with this mode is driven: what the path says of it where the mode is `auto`.
+    /// Mode of an interface: that of the path where the mode of the interface is `auto`.
     pub(crate) fn mode(self, of_interface: Mode) -> Mode {
         match (of_interface, self) {
             (Mode::Auto, Self::Xdp) => Mode::Xdp,
@@ -109,7 +109,7 @@ impl PacketPath {
         }
     }
 
-    /// Whether packets may be forwarded in the driver at all.
+    /// Whether packets may be forwarded in XDP at all.
     pub(crate) fn in_driver(self) -> bool {
         matches!(self, Self::Auto | Self::Xdp)
     }
@@ -190,7 +190,7 @@ pub(crate) enum Cores {
     Auto,
     /// `"auto"`, spelled out.
     Word(CoresWord),
-    /// By number.
+    /// Processors, by number.
     List(Vec<usize>),
 }
 
@@ -225,7 +225,7 @@ pub(crate) enum OnChange {
 }
 
 impl OnChange {
-    /// As the configuration writes it.
+    /// Its word in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -243,21 +243,25 @@ pub(crate) struct Takeover {
     pub(crate) ignore: Vec<String>,
     /// What becomes of an interface when such an obstacle appears at run time.
     pub(crate) on_change: OnChange,
-    /// For how many seconds drivers forward on without this process; 0: not at all.
-    pub(crate) survive_s: u32,
+    /// Seconds for which the XDP programs keep forwarding without this process; 0: not at all.
+    #[serde(alias = "survive_s")]
+    pub(crate) nonstop_s: u32,
 }
 
 impl Takeover {
+    /// Kernel subsystems that `ignore` may name.
+    pub(crate) const SUBSYSTEMS: &[&str] =
+        &["forwarding", "rule", "tc", "xfrm", "nftables", "iptables", "master"];
     /// A day: routes of yesterday are none.
-    pub(crate) const LONGEST_SURVIVAL_S: u32 = 86_400;
+    pub(crate) const LONGEST_NONSTOP_S: u32 = 86_400;
 
-    /// For how long drivers forward on without this process, if they are to.
-    pub(crate) fn survive(&self) -> Option<Duration> {
-        (self.survive_s > 0).then(|| Duration::from_secs(self.survive_s.into()))
+    /// Time for which the XDP programs keep forwarding without this process, if they are to.
+    pub(crate) fn nonstop(&self) -> Option<Duration> {
+        (self.nonstop_s > 0).then(|| Duration::from_secs(self.nonstop_s.into()))
     }
 }
 
-/// Forwarding in the drivers.
+/// The XDP datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Xdp {
@@ -317,7 +321,7 @@ impl Config {
         Self::parse(text, links).map_err(|mistakes| mistakes.into_iter().map(error).collect())
     }
 
-    /// All mistakes are found at once: those of keys and values, then what these cannot say. A mistake of
+    /// All errors are found at once: those of keys and values, then those between them. An error of
     /// the grammar ends it.
     fn parse(text: &str, links: Option<&[(String, u32)]>) -> Result<Self, Vec<Mistake>> {
         let (mut config, mut document) = Document::read::<Self>(text)?;
@@ -329,7 +333,7 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What the grammar cannot say: names that must exist, fields that go together.
+    /// Rules beyond the grammar: names that must exist, fields that depend on each other.
     fn check(&self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
         for (i, Interface { name, .. }) in self.interface.iter().enumerate() {
@@ -372,19 +376,19 @@ impl Config {
             wrong.push(Wrong::new(format!("fib.knobs.{}", error.name), error.to_string()));
         }
         for (i, word) in self.takeover.ignore.iter().enumerate() {
-            if !crate::daemon::takeover::SUBSYSTEMS.contains(&word.as_str()) {
-                let words = crate::daemon::takeover::SUBSYSTEMS.iter().copied();
+            if !Takeover::SUBSYSTEMS.contains(&word.as_str()) {
+                let words = Takeover::SUBSYSTEMS.iter().copied();
                 let at = format!("takeover.ignore.{i}");
                 wrong.push(Wrong::new(at, unknown("subsystem", word, words)));
             }
         }
-        let (most, survive_s) = (Takeover::LONGEST_SURVIVAL_S, self.takeover.survive_s);
-        if survive_s > most {
-            let what = format!("survive_s must be from 0 to {most}, not {survive_s}");
-            wrong.push(Wrong::new("takeover.survive_s", what));
+        let (most, nonstop_s) = (Takeover::LONGEST_NONSTOP_S, self.takeover.nonstop_s);
+        if nonstop_s > most {
+            let what = format!("nonstop_s must be from 0 to {most}, not {nonstop_s}");
+            wrong.push(Wrong::new("takeover.nonstop_s", what));
         }
         if self.workers.cores == Cores::List(Vec::new()) {
-            let what = "`cores` is empty: name a processor, or say \"auto\"";
+            let what = "`cores` is empty: name a processor, or use \"auto\"";
             wrong.push(Wrong::new("workers.cores", what));
         }
         wrong
@@ -425,7 +429,7 @@ impl Config {
         wrong
     }
 
-    /// What is said of an interface by its name.
+    /// Section of an interface, by its name.
     pub(crate) fn of(&self, name: &str) -> Option<&Interface> {
         self.interface.iter().find(|interface| interface.name == name)
     }
@@ -508,7 +512,7 @@ mod tests {
             [takeover]
             ignore = ["nftables", "forwarding"]
             on_change = "warn"
-            survive_s = 60
+            nonstop_s = 60
             [xdp]
             memory = "8M"
             "#,
@@ -534,8 +538,8 @@ mod tests {
         assert_eq!(full.workers.cores, Cores::List(vec![1, 2]));
         let on_change = [full.takeover.on_change, Config::default().takeover.on_change];
         assert_eq!(on_change, [OnChange::Warn, OnChange::Release]);
-        assert_eq!(full.takeover.survive(), Some(Duration::from_secs(60)));
-        assert_eq!(Config::default().takeover.survive(), None);
+        assert_eq!(full.takeover.nonstop(), Some(Duration::from_secs(60)));
+        assert_eq!(Config::default().takeover.nonstop(), None);
         assert_eq!(
             (full.xdp.memory, Config::default().xdp.memory),
             (Size(8 << 20), Size(16 << 20))
@@ -587,7 +591,7 @@ mod tests {
             lines,
             [
                 "r.toml:4: `filter` is called `source_filter` now: the next release refuses it",
-                "r.toml:3: `urpf` is called `urpf` now: the next release refuses it",
+                "r.toml:3: `reverse_path` is called `urpf` now: the next release refuses it",
             ]
         );
     }
@@ -642,7 +646,7 @@ mod tests {
                 "[takeover]\non_change = \"releas\"",
                 "2: unknown variant `releas`, expected `release` or `warn`",
             ),
-            ("[takeover]\nsurvive_s = 86401", "2: survive_s must be from 0 to 86400, not 86401"),
+            ("[takeover]\nnonstop_s = 86401", "2: nonstop_s must be from 0 to 86400, not 86401"),
             ("[workers]\ncores = []", "2: `cores` is empty"),
             ("[xdp]\nmemory = \"16MB\"", "2: `16MB` is no size: \"16M\", \"512K\", or a number"),
             ("[xdp]\nmemory = [16]", "2: a size is needed: \"16M\""),

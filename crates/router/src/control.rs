@@ -1,11 +1,11 @@
 //! The server of Click's control socket: clients by TCP or a Unix socket, a thread each.
 //!
-//! What is said is [`fingerpost_packet::control_socket`]'s; here are the sockets, and who may do what. Root and the
-//! router's own user may write, on a Unix socket and over the loopback, where the kernel says who a client is
+//! The protocol is [`fingerpost_packet::control_socket`]; here are the sockets, and who may do what. Root and the
+//! router's own user may write, on a Unix socket and over the loopback, where the kernel reports who a client is
 //! ([`peer`]). All others read over TCP, unless they know the token, and are not served by a Unix socket. What comes over
 //! TCP opens nothing that is not known ([`OpenPolicy::known_only`]), whoever sends it.
 //!
-//! A client that does not read what it asked for stops its own thread alone, which holds one reply at most, and only for
+//! A client that does not read its replies stops its own thread alone, which holds one reply at most, and only for
 //! so long. There is room for so many clients; the next one waits to be accepted. Those that only read have half of the
 //! places, and memory of their own, so that they keep nobody out who may write.
 
@@ -35,7 +35,7 @@ use crate::sys;
 
 /// Clients of a socket at one time.
 const CLIENTS: usize = 16;
-/// Of these, those that only read.
+/// Clients among them that only read.
 const READERS: usize = CLIENTS / 2;
 /// What one of those is answered that finds no place.
 const FULL: &[u8] = b"590 Too many sessions that only read\r\n";
@@ -45,15 +45,15 @@ const LONGEST_WRITE: Duration = Duration::from_secs(30);
 const LONGEST_REPLY: Duration = Duration::from_secs(600);
 /// How long one that may write may be silent: longer than people think, shorter than a connection is forgotten.
 const WRITER_IDLE: Duration = Duration::from_secs(3600);
-/// The same for one that only reads, whose place others may want.
+/// Longest silence of one that only reads, whose place others may want.
 const READER_IDLE: Duration = Duration::from_secs(300);
 /// What the texts of all clients may have that may write, in bytes: four of the longest.
 const WRITERS_MEMORY: usize = 256 << 20;
-/// The same for those that only read.
+/// Memory of those that only read.
 const READERS_MEMORY: usize = 128 << 20;
-/// Before a wrong token is answered.
+/// Delay before a wrong token is answered.
 const REFUSAL: Duration = Duration::from_secs(1);
-/// Until the next look when there are no file descriptors left.
+/// Delay before another attempt when there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The handlers of the configuration that runs: none before the first one, others when it is replaced.
@@ -61,7 +61,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Installed(Arc<RwLock<Option<Arc<Handlers>>>>);
 
 impl Installed {
-    /// From here on these are called.
+    /// Has these called from now on.
     pub(crate) fn install(&self, handlers: Arc<Handlers>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(handlers);
     }
@@ -96,7 +96,7 @@ struct Bounds {
 }
 
 impl Service {
-    /// Of a router that may open this.
+    /// Service of a router that may open this.
     pub(crate) fn new(policy: OpenPolicy, token: Option<Token>) -> Self {
         let bounds = |memory, idle| Bounds { memory: Memory::of(memory), idle };
         Self {
@@ -219,7 +219,7 @@ impl Drop for ControlServer {
             let _ = wake.shutdown(Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
-            // A server that failed has nothing more to say.
+            // A server that failed has printed its error.
             let _ = thread.join();
         }
     }
@@ -268,7 +268,7 @@ impl Listener {
         match self {
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
-                // The mode of the socket's file says the same, unless somebody changed it.
+                // The mode of the socket's file has the same effect, unless somebody changed it.
                 let served = sys::peer_user(&stream).is_ok_and(owns);
                 let client = service.client(Access::Write, service.policy.clone());
                 Ok(served.then_some((stream, client)))
@@ -307,7 +307,7 @@ struct Serving {
 #[derive(Default)]
 struct Places {
     all: AtomicUsize,
-    /// Of these, those that only read, or did at first.
+    /// Clients among them that only read, or did at first.
     readers: AtomicUsize,
 }
 
@@ -327,7 +327,7 @@ impl Serving {
         Self { listener, options, service, wake, places, clients: Vec::new() }
     }
 
-    /// Until the other end of `woken` is shut down.
+    /// Runs until the other end of `woken` is shut down.
     fn run(mut self, woken: &UnixStream) {
         let day = Duration::from_secs(24 * 3600);
         while !told_to_stop(woken) {
@@ -387,7 +387,7 @@ impl Serving {
     }
 }
 
-/// Says of a client, however it ended, that it did.
+/// Reports the end of a client, however it ended.
 struct End {
     stream: Arc<UnixStream>,
     places: Arc<Places>,

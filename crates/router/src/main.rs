@@ -8,6 +8,7 @@ mod click;
 mod config;
 mod control;
 mod daemon;
+mod flow;
 mod packet_path;
 mod privilege;
 mod registry;

@@ -1,7 +1,7 @@
-//! Ways of packets in words: what tracers record becomes what people, files and programs read.
+//! Paths of packets: traces become documents for people, files and programs.
 //!
 //! The same for the daemon and for graphs of files; what only one of them knows, names of ports and what a lookup
-//! found, it says itself.
+//! found, it adds itself.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::api::graph::{
 
 /// The sender of a packet that is made up: a link address that is set by hand.
 pub(crate) const SENDER: Mac = Mac([2, 0, 0x5e, 0, 0, 1]);
-/// Longest frame that may be asked for.
+/// Longest frame in a request, in bytes.
 const LONGEST: usize = 9216;
 
 /// What is known of a graph that packets were traced in.
@@ -145,7 +145,7 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What a trial says, in a word and a sentence. `place` is where it is sent beside an interface, `wait` what a packet
+/// Result of a dry run, in a word and a sentence. `place` is where it is sent beside an interface, `wait` what a packet
 /// waits for.
 pub(crate) fn verdict(
     trial: &PacketTrace,
@@ -165,7 +165,7 @@ pub(crate) fn verdict(
             let why = last.and_then(|step| step.why.as_deref()).unwrap_or_default();
             let told = match &trial.packets[1..] {
                 [] => String::new(),
-                made => format!(" Its sender is told: {}", made[0].summary),
+                made => format!(" Its sender receives: {}", made[0].summary),
             };
             let on = last.map(|step| step.notes.join(", ")).filter(|on| !on.is_empty());
             let on = on.map_or_else(String::new, |on| format!(" It is on: {on}."));

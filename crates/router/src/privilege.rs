@@ -100,7 +100,7 @@ impl std::error::Error for Missing {}
 /// # Errors
 /// All that is missing.
 pub(crate) fn to_forward() -> Result<(), Missing> {
-    // A kernel that does not tell is one that will say no by itself.
+    // A kernel that does not report them refuses by itself.
     let Ok(held) = sys::capabilities() else { return Ok(()) };
     let limit = sys::locked_memory_limit();
     let missing: Vec<_> = FORWARDING.iter().filter(|need| need.is_missing(held, limit)).collect();
@@ -111,7 +111,7 @@ pub(crate) fn to_forward() -> Result<(), Missing> {
 /// `files` that it could not read again otherwise is a reason to keep CAP_DAC_READ_SEARCH.
 ///
 /// # Errors
-/// What the kernel says.
+/// Error of the kernel.
 pub(crate) fn keep_to_forward(files: &[PathBuf]) -> io::Result<()> {
     let held = sys::capabilities()?;
     let keep = FORWARDING.iter().filter_map(|need| need.by(held)).fold(0, |all, bit| all | bit);
@@ -146,7 +146,7 @@ fn denied(files: &[PathBuf]) -> bool {
 }
 
 /// A thread that carries packets between ports that were opened for it, or answers clients, keeps nothing.
-/// What the kernel refuses here it refuses the thread that started this one as well, which tells.
+/// What the kernel refuses here it refuses the thread that started this one as well, which reports it.
 pub(crate) fn keep_nothing() {
     let _ = sys::keep_capabilities(0);
 }
@@ -157,14 +157,14 @@ pub(crate) fn keep_for_files() {
     let _ = sys::keep_capabilities(bit(DAC_READ_SEARCH));
 }
 
-/// A thread that asks the kernel for its filters, rules and policies keeps what it asks for that.
+/// Keeps the capabilities to read filters, rules and policies of the kernel.
 pub(crate) fn keep_to_survey() {
     let held = sys::capabilities().unwrap_or(0);
     // As above.
     let _ = sys::keep_capabilities(held & (bit(NET_ADMIN) | bit(NET_RAW)));
 }
 
-/// A thread that runs programs which are loaded, or writes to their maps, keeps what kernels before 5.19 ask for that.
+/// Keeps the capabilities that kernels before 5.19 require to run loaded programs or write to their maps.
 pub(crate) fn keep_to_run_programs() {
     let bpf = FORWARDING.iter().filter(|need| need.number == BPF);
     let held = sys::capabilities().unwrap_or(0);

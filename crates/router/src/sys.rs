@@ -31,7 +31,7 @@ pub(crate) enum Received {
     Lost,
 }
 
-/// `struct ifreq` of a question for flags.
+/// `struct ifreq` of a request for flags.
 #[repr(C, align(8))]
 struct FlagsRequest {
     name: [u8; libc::IFNAMSIZ],
@@ -40,7 +40,7 @@ struct FlagsRequest {
 }
 
 impl Netlink {
-    /// Of a protocol (NETLINK_ROUTE and so on), joined to multicast groups.
+    /// Socket of a protocol (NETLINK_ROUTE and so on), joined to multicast groups.
     pub(crate) fn open(protocol: libc::c_int, groups: &[u32]) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
@@ -119,7 +119,7 @@ impl Netlink {
         (done >= 0).then_some(request.flags & RUNNING == RUNNING)
     }
 
-    /// For [`poll`].
+    /// Descriptor for [`poll`].
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -145,7 +145,7 @@ impl Tables {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Asks what `question` holds; the answer takes its place. Needs `CAP_NET_ADMIN`.
+    /// Sends the request in `question`; the answer takes its place. Needs `CAP_NET_ADMIN`.
     pub(crate) fn ask(
         &self,
         level: libc::c_int,
@@ -204,13 +204,13 @@ pub(crate) fn catch_hangup() {
     // SAFETY: all zeroes is a valid action.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = on_hangup as extern "C" fn(libc::c_int) as usize;
-    // Reads and writes under way go on; poll(2) returns in any case.
+    // Reads and writes in progress continue; poll(2) returns in any case.
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: invariants 2 and 3.
     unsafe { libc::sigaction(libc::SIGHUP, &raw const action, std::ptr::null_mut()) };
 }
 
-/// Whether SIGHUP came since [`catch_hangup`], or since this was asked last.
+/// Whether SIGHUP arrived since [`catch_hangup`], or since the last call.
 pub(crate) fn reload_asked() -> bool {
     RELOAD.swap(false, Ordering::Relaxed)
 }
@@ -368,7 +368,7 @@ pub(crate) fn pin(core: usize) -> io::Result<()> {
 /// The number of the calling thread's network namespace.
 pub(crate) fn namespace_number() -> u64 {
     use std::os::unix::fs::MetadataExt;
-    // Without /proc there is one namespace as far as anybody can tell.
+    // Without /proc there is one namespace as far as anybody knows.
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |netns| netns.ino())
 }
 

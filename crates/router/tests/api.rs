@@ -213,7 +213,7 @@ fn a_running_router_tells_what_it_does() {
         );
         let flow = "9.9.9.9,198.51.100.7,tcp,7,8";
         let text = lab.text(&format!("route get 198.51.100.7 --explain --flow {flow}"));
-        let told = "in the driver of r0: left to the graph or the kernel (";
+        let told = "in XDP on r0: left to the graph or the kernel (";
         assert!(text.contains(told) && text.contains(&format!("tried there: {flow}, ")), "{text}");
         assert_eq!(lab.json("route get 198.51.100.7")["drivers"], json!([]));
     }
@@ -266,7 +266,7 @@ fn a_running_router_tells_what_it_does() {
     assert_eq!((&r0["up"], &r0["path"]), (&true.into(), &"xdp".into()));
     assert_eq!(r0["table"], 254);
     assert!(r0["addresses"].as_array().unwrap().contains(&"10.0.1.1/24".into()), "{r0}");
-    let feeds = lab.json("feed show");
+    let feeds = lab.json("source show");
     let kernel = feeds.as_array().unwrap().iter().find(|row| row["name"] == "kernel").unwrap();
     assert!(kernel["routes"].as_u64() >= Some(3) && kernel["resyncs"] == 0, "{kernel}");
     ip(&format!("-n {} neigh add 10.0.1.99 lladdr 02:00:00:00:00:99 dev r0", lab.router));
@@ -362,7 +362,7 @@ fn all_routes_are_listed_as_the_kernel_has_them() {
     assert_eq!(shown("").len(), all.len());
 
     for (words, code, want) in [
-        ("--source kernl", 1, "unknown feed `kernl`, did you mean `kernel`?"),
+        ("--source kernl", 1, "unknown source `kernl`, did you mean `kernel`?"),
         ("--longer 10.0.0.1/8", 1, "`10.0.0.1/8` is no prefix: "),
         ("--covering x", 1, "`x` is no prefix: "),
         ("--nexthop x", 1, "`x` is no gateway, no index and no object:ID; unknown interface `x`"),
@@ -406,7 +406,7 @@ fn algorithms_change_while_it_runs() {
         assert!(last.ends_with(&format!(" at most {}", 16 << 20)), "{last}");
         // The turn of IPv6 comes when all of IPv4 was looked at.
         let until = Instant::now() + Duration::from_secs(20);
-        while lab.json("fib show")[0]["audited_in_drivers"] == 0 {
+        while lab.json("fib show")[0]["audited_xdp"] == 0 {
             assert!(Instant::now() < until, "the auditor asks the programs, too");
         }
     }
@@ -427,7 +427,7 @@ fn algorithms_change_while_it_runs() {
     // By a trial on the live table, which may take some turns; it ends as a line of the log.
     lab.text("fib algorithm --family 4 measured");
     assert_eq!(lab.json("fib algorithm")[0]["choice"], "measured");
-    lab.wait_for("fib v4: trial on");
+    lab.wait_for("fib v4: calibration on");
     assert_eq!(lab.json("fib verify")["mismatches"], 0);
     lab.text("fib algorithm auto");
     assert_eq!(lab.json("fib algorithm")[0]["algorithm"], before);

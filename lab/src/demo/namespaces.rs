@@ -44,7 +44,6 @@ struct RunReport {
     bytes_per_prefix_v6: Option<f64>,
     packets_in: u64,
     packets_out: u64,
-    #[serde(alias = "forwarded_in_drivers")]
     forwarded_xdp: u64,
     dropped: BTreeMap<String, u64>,
     held: u64,

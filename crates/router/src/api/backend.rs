@@ -1,8 +1,12 @@
-//! How a request reaches the daemon's thread: a bounded queue of closures, and a bell.
+//! The seam between the control API and the daemon: what a backend can do, and a request for each of it.
 //!
-//! The daemon sleeps in poll(2); a byte in a socket pair wakes it, so that a question waits for the
-//! work under way and not for the next tick. It answers within a budget of time a turn: routes and
-//! packets go first.
+//! The server's thread sends [`Request`]s through [`Requests`]; the backend's thread takes them from its [`Queue`]
+//! between two bursts of work and runs them on its [`Backend`]. The queue is bounded. A byte in a socket pair wakes the
+//! backend from poll(2), so that a request waits for the work in progress and not for the next tick. Requests run within
+//! a budget of time a turn: routes and packets go first.
+//!
+//! What takes longer than a request may take has two forms. A [`Job`] is the long part of a request, which another
+//! thread runs. A [`Session`] numbers the state of a request that takes several turns.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -13,108 +17,276 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::error::ApiError;
-use crate::daemon::Daemon;
+use super::features::{Feature, FeatureRow};
+use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use super::model::{
+    AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
+    NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
+    Source, Status, Verification,
+};
+use super::session::Session;
+use super::source_filters::{FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery};
+use super::streams::RouteFilter;
 
-/// Questions that may wait; who asks more waits for room.
+/// Requests that may wait; further ones wait for room in the queue.
 const WAITING: usize = 64;
-/// Time a turn of the daemon spends on answers before it looks at routes again. A question is never
-/// interrupted, so each must be short by itself.
+/// Time that requests may take in a turn of the backend. A request is never interrupted, so each must be short by
+/// itself.
 const BUDGET: Duration = Duration::from_millis(2);
 
-/// What is to be done on the daemon's thread.
-pub(crate) type Question = Box<dyn FnOnce(&mut Daemon) + Send>;
+/// The part of a request that may take long: it runs outside the backend's thread.
+pub(crate) type Job<T> = Box<dyn FnOnce() -> Result<T, ApiError> + Send>;
 
-/// The asking end.
+/// Job that prepares a change, and the session that holds its result.
+pub(crate) type Preparation = (Session, Job<()>);
+
+/// Nobody else changes features or the configuration while one holds it.
+pub(crate) type WriteGuard = OwnedMutexGuard<()>;
+
+/// What the control API needs of a router. All calls come from the router's own thread, and each is short.
+pub(crate) trait Backend {
+    /// State of the daemon.
+    fn status(&self) -> Status;
+    /// Route of an address, from the live lookup.
+    fn route(&self, query: &RouteQuery) -> Result<RouteAnswer, ApiError>;
+    /// Adds, changes or deletes a route of the source `command`.
+    fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError>;
+    /// Begins a list of the routes of this moment.
+    fn open_routes(&mut self, filter: &RouteFilter) -> Result<Session, ApiError>;
+    /// Next routes of a list as JSON lines, and whether there are more.
+    fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError>;
+    /// Events after a sequence number, and the number to continue from. Without a number: from now on.
+    fn events(&self, since: Option<u64>) -> (Vec<Event>, u64);
+    /// Next hops, without groups.
+    fn next_hops(&self) -> Vec<NextHop>;
+    /// Next-hop groups and their members.
+    fn groups(&self) -> Vec<Group>;
+    /// Lookup tables, the main one first.
+    fn fibs(&self) -> Vec<Fib>;
+    /// Pins an algorithm, or leaves the choice to the FIB again.
+    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<Vec<Fib>, ApiError>;
+    /// Begins to compare the lookups of all tables with their routes.
+    fn open_verification(&mut self) -> Session;
+    /// Compares the next piece; the result once the last piece is compared.
+    fn next_verification(&mut self, session: u64) -> Option<Verification>;
+    /// Interfaces with their counters.
+    fn interfaces(&self) -> Vec<Interface>;
+    /// Neighbors on all links, by address.
+    fn neighbors(&self) -> Vec<Neighbor>;
+    /// Sets or deletes a neighbor.
+    fn change_neighbor(&mut self, change: &NeighborChange) -> Result<NeighborChanged, ApiError>;
+    /// Route sources.
+    fn sources(&self) -> Vec<Source>;
+    /// Times the elements of the graph from now on, for at least this long.
+    fn time_elements(&mut self, time: Duration);
+    /// Packets and clock ticks of all elements so far.
+    fn element_times(&self) -> ElementTimes;
+    /// Counters of the elements, with the clock cycles since `before`.
+    fn graph_stats(&self, before: Option<&ElementTimes>) -> GraphStats;
+    /// Replaces the graph of all workers.
+    fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError>;
+    /// Begins a packet trace; one at a time.
+    fn open_trace(&mut self, query: &TraceQuery) -> Result<Session, ApiError>;
+    /// Packets traced since the last call, and whether there may be more.
+    fn next_traces(&mut self, session: u64) -> (Vec<PacketTrace>, bool);
+    /// Dry run of a packet.
+    fn why(&self, query: &WhyQuery) -> Result<WhyAnswer, ApiError>;
+    /// Interface features of this program.
+    fn features(&self) -> Vec<Feature>;
+    /// Rows that a feature shows.
+    fn feature_rows(&self, name: &str) -> Result<Job<Vec<FeatureRow>>, ApiError>;
+    /// What the source filters do to packets from an address.
+    fn filter_lookup(&self, query: FilterQuery) -> Result<Job<FilterAnswer>, ApiError>;
+    /// Adds prefixes to a filter and deletes others.
+    fn change_filter(&self, change: FilterChange) -> Job<FilterChanged>;
+    /// Replaces the prefixes of a filter by those of a file.
+    fn replace_filter(&self, list: FilterList) -> Job<FilterChanged>;
+    /// Differences of a configuration from the running one.
+    fn compare_config(&self, text: ConfigText) -> Job<Vec<ConfigChange>>;
+    /// Prepares [`Backend::apply_config`] of the same text, where that takes long.
+    fn prepare_config(&mut self, text: &ConfigText) -> Result<Option<Preparation>, ApiError>;
+    /// Applies a configuration as far as that is possible without a restart, with what was prepared in a session.
+    fn apply_config(
+        &mut self,
+        text: &ConfigText,
+        prepared: Option<u64>,
+    ) -> Result<Vec<ConfigChange>, ApiError>;
+}
+
+/// Where the reply of a request goes.
+pub(crate) struct ReplyTo<T>(oneshot::Sender<T>);
+
+impl<T> ReplyTo<T> {
+    /// Replies with what `run` returns. A request whose requester has left is not run.
+    fn with(self, run: impl FnOnce() -> T) {
+        if !self.0.is_closed() {
+            // The requester may have left meanwhile: what was done is done.
+            let _ = self.0.send(run());
+        }
+    }
+}
+
+/// A call of [`Backend`], and where its reply goes.
+pub(crate) enum Request {
+    Status(ReplyTo<Status>),
+    Route(RouteQuery, ReplyTo<Result<RouteAnswer, ApiError>>),
+    ChangeRoute(RouteChange, ReplyTo<Result<RouteChanged, ApiError>>),
+    OpenRoutes(RouteFilter, ReplyTo<Result<Session, ApiError>>),
+    NextRoutes(u64, ReplyTo<Result<(Vec<u8>, bool), ApiError>>),
+    Events(Option<u64>, ReplyTo<(Vec<Event>, u64)>),
+    NextHops(ReplyTo<Vec<NextHop>>),
+    Groups(ReplyTo<Vec<Group>>),
+    Fibs(ReplyTo<Vec<Fib>>),
+    ChooseAlgorithm(AlgorithmChange, ReplyTo<Result<Vec<Fib>, ApiError>>),
+    OpenVerification(ReplyTo<Session>),
+    NextVerification(u64, ReplyTo<Option<Verification>>),
+    Interfaces(ReplyTo<Vec<Interface>>),
+    Neighbors(ReplyTo<Vec<Neighbor>>),
+    ChangeNeighbor(NeighborChange, ReplyTo<Result<NeighborChanged, ApiError>>),
+    Sources(ReplyTo<Vec<Source>>),
+    TimeElements(Duration, ReplyTo<()>),
+    ElementTimes(ReplyTo<ElementTimes>),
+    GraphStats(Option<ElementTimes>, ReplyTo<GraphStats>),
+    SwapGraph(ConfigText, ReplyTo<Result<GraphStats, ApiError>>),
+    OpenTrace(TraceQuery, ReplyTo<Result<Session, ApiError>>),
+    NextTraces(u64, ReplyTo<(Vec<PacketTrace>, bool)>),
+    Why(WhyQuery, ReplyTo<Result<WhyAnswer, ApiError>>),
+    Features(ReplyTo<Vec<Feature>>),
+    FeatureRows(String, ReplyTo<Result<Job<Vec<FeatureRow>>, ApiError>>),
+    FilterLookup(FilterQuery, ReplyTo<Result<Job<FilterAnswer>, ApiError>>),
+    ChangeFilter(FilterChange, ReplyTo<Job<FilterChanged>>),
+    ReplaceFilter(FilterList, ReplyTo<Job<FilterChanged>>),
+    CompareConfig(ConfigText, ReplyTo<Job<Vec<ConfigChange>>>),
+    PrepareConfig(ConfigText, ReplyTo<Result<Option<Preparation>, ApiError>>),
+    ApplyConfig(ConfigText, Option<u64>, WriteGuard, ReplyTo<Result<Vec<ConfigChange>, ApiError>>),
+}
+
+impl Request {
+    /// Runs the request and sends its reply.
+    pub(crate) fn run(self, backend: &mut dyn Backend) {
+        match self {
+            Self::Status(to) => to.with(|| backend.status()),
+            Self::Route(query, to) => to.with(|| backend.route(&query)),
+            Self::ChangeRoute(change, to) => to.with(|| backend.change_route(&change)),
+            Self::OpenRoutes(filter, to) => to.with(|| backend.open_routes(&filter)),
+            Self::NextRoutes(session, to) => to.with(|| backend.next_routes(session)),
+            Self::Events(since, to) => to.with(|| backend.events(since)),
+            Self::NextHops(to) => to.with(|| backend.next_hops()),
+            Self::Groups(to) => to.with(|| backend.groups()),
+            Self::Fibs(to) => to.with(|| backend.fibs()),
+            Self::ChooseAlgorithm(change, to) => to.with(|| backend.choose_algorithm(&change)),
+            Self::OpenVerification(to) => to.with(|| backend.open_verification()),
+            Self::NextVerification(session, to) => to.with(|| backend.next_verification(session)),
+            Self::Interfaces(to) => to.with(|| backend.interfaces()),
+            Self::Neighbors(to) => to.with(|| backend.neighbors()),
+            Self::ChangeNeighbor(change, to) => to.with(|| backend.change_neighbor(&change)),
+            Self::Sources(to) => to.with(|| backend.sources()),
+            Self::TimeElements(time, to) => to.with(|| backend.time_elements(time)),
+            Self::ElementTimes(to) => to.with(|| backend.element_times()),
+            Self::GraphStats(before, to) => to.with(|| backend.graph_stats(before.as_ref())),
+            Self::SwapGraph(text, to) => to.with(|| backend.swap_graph(&text)),
+            Self::OpenTrace(query, to) => to.with(|| backend.open_trace(&query)),
+            Self::NextTraces(session, to) => to.with(|| backend.next_traces(session)),
+            Self::Why(query, to) => to.with(|| backend.why(&query)),
+            Self::Features(to) => to.with(|| backend.features()),
+            Self::FeatureRows(name, to) => to.with(|| backend.feature_rows(&name)),
+            Self::FilterLookup(query, to) => to.with(|| backend.filter_lookup(query)),
+            Self::ChangeFilter(change, to) => to.with(|| backend.change_filter(change)),
+            Self::ReplaceFilter(list, to) => to.with(|| backend.replace_filter(list)),
+            Self::CompareConfig(text, to) => to.with(|| backend.compare_config(text)),
+            Self::PrepareConfig(text, to) => to.with(|| backend.prepare_config(&text)),
+            Self::ApplyConfig(text, prepared, _guard, to) => {
+                to.with(|| backend.apply_config(&text, prepared));
+            }
+        }
+    }
+}
+
+/// The requesters' end of the queue.
 #[derive(Clone)]
-pub(crate) struct Ask {
-    queue: mpsc::Sender<Question>,
+pub(crate) struct Requests {
+    queue: mpsc::Sender<Request>,
     bell: Arc<UnixStream>,
-    news: watch::Receiver<u64>,
-    changes: Arc<Mutex<()>>,
+    sequence: watch::Receiver<u64>,
+    writer: Arc<Mutex<()>>,
 }
 
-/// The daemon's end.
-pub(crate) struct Questions {
-    queue: mpsc::Receiver<Question>,
+/// The backend's end of the queue.
+pub(crate) struct Queue {
+    requests: mpsc::Receiver<Request>,
     bell: UnixStream,
-    news: watch::Sender<u64>,
+    sequence: watch::Sender<u64>,
 }
 
-/// Both ends.
+/// Makes both ends.
 ///
 /// # Errors
 /// When there are no file descriptors left.
-pub(crate) fn channel() -> std::io::Result<(Ask, Questions)> {
+pub(crate) fn channel() -> std::io::Result<(Requests, Queue)> {
     let (ring, bell) = UnixStream::pair()?;
     ring.set_nonblocking(true)?;
     bell.set_nonblocking(true)?;
-    let (to, queue) = mpsc::channel(WAITING);
-    let (tell, news) = watch::channel(0);
-    let ask = Ask { queue: to, bell: Arc::new(ring), news, changes: Arc::default() };
-    Ok((ask, Questions { queue, bell, news: tell }))
+    let (queue, requests) = mpsc::channel(WAITING);
+    let (sender, sequence) = watch::channel(0);
+    let ends = Requests { queue, bell: Arc::new(ring), sequence, writer: Arc::default() };
+    Ok((ends, Queue { requests, bell, sequence: sender }))
 }
 
-impl Ask {
-    /// Number of the latest event, as it grows.
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
-        self.news.clone()
+impl Requests {
+    /// Sequence number of the latest event, as it grows.
+    pub(crate) fn sequence(&self) -> watch::Receiver<u64> {
+        self.sequence.clone()
     }
 
-    /// Waits for the right to change features or their lists, which takes longer than a request may; it lasts until the
-    /// guard is dropped.
-    pub(crate) async fn changes(&self) -> OwnedMutexGuard<()> {
-        self.changes.clone().lock_owned().await
+    /// Waits until nobody else changes features or the configuration, which takes longer than a request may. Nobody else
+    /// does until the guard is dropped.
+    pub(crate) async fn write_lock(&self) -> WriteGuard {
+        self.writer.clone().lock_owned().await
     }
 
-    /// Runs `question` on the daemon's thread. A question whose asker went away is not run.
+    /// Sends a request and waits for its reply.
     ///
     /// # Errors
-    /// When the daemon is ending.
-    pub(crate) async fn ask<T: Send + 'static>(
+    /// When the backend is stopping.
+    pub(crate) async fn call<T>(
         &self,
-        question: impl FnOnce(&mut Daemon) -> T + Send + 'static,
+        request: impl FnOnce(ReplyTo<T>) -> Request,
     ) -> Result<T, ApiError> {
-        let (to, answer) = oneshot::channel();
-        let question: Question = Box::new(move |daemon| {
-            if !to.is_closed() {
-                // Who asked may have gone meanwhile: what was done is done.
-                let _ = to.send(question(daemon));
-            }
-        });
-        self.queue.send(question).await.map_err(|_| ApiError::stopping())?;
+        let (to, reply) = oneshot::channel();
+        self.queue.send(request(ReplyTo(to))).await.map_err(|_| ApiError::stopping())?;
         // A full bell rings already.
         let _ = (&*self.bell).write(&[1]);
-        answer.await.map_err(|_| ApiError::stopping())
+        reply.await.map_err(|_| ApiError::stopping())
     }
 }
 
-impl Questions {
-    /// The latest event has this number.
-    pub(crate) fn tell(&self, number: u64) {
-        self.news.send_if_modified(|known| std::mem::replace(known, number) != number);
+impl Queue {
+    /// Publishes the sequence number of the latest event.
+    pub(crate) fn publish(&self, sequence: u64) {
+        self.sequence.send_if_modified(|known| std::mem::replace(known, sequence) != sequence);
     }
 
-    /// For poll: readable when there is a question.
+    /// Descriptor for poll: readable when a request waits.
     pub(crate) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
 
-    /// Whether there are any.
-    pub(crate) fn waiting(&self) -> bool {
-        !self.queue.is_empty()
+    /// Whether a request waits.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.requests.is_empty()
     }
 
-    /// The next question, while there is one and `started` is not too long ago.
-    pub(crate) fn next(&mut self, started: Instant) -> Option<Question> {
+    /// Next request, while there is one and the turn that began at `started` has time left.
+    pub(crate) fn next(&mut self, started: Instant) -> Option<Request> {
         if started.elapsed() > BUDGET {
             return None;
         }
-        match self.queue.try_recv() {
-            Ok(question) => Some(question),
+        match self.requests.try_recv() {
+            Ok(request) => Some(request),
             Err(_) => {
-                // Silent first, looked again after: a question in between rings again.
+                // The bell is silenced before the second look: a request in between rings again.
                 while matches!((&self.bell).read(&mut [0; 64]), Ok(n) if n > 0) {}
-                self.queue.try_recv().ok()
+                self.requests.try_recv().ok()
             }
         }
     }
@@ -125,27 +297,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_rings_until_all_is_answered_and_a_late_turn_answers_nothing() {
-        let (ask, mut questions) = channel().unwrap();
+    fn the_bell_rings_until_all_requests_are_taken_and_a_late_turn_takes_none() {
+        let (requests, mut queue) = channel().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for _ in 0..3 {
-            runtime.block_on(ask.queue.send(Box::new(|_| {}))).unwrap();
-            (&*ask.bell).write_all(&[1]).unwrap();
+            let (to, _) = oneshot::channel();
+            runtime.block_on(requests.queue.send(Request::Status(ReplyTo(to)))).ok().unwrap();
+            (&*requests.bell).write_all(&[1]).unwrap();
         }
-        let ringing = |questions: &Questions| {
+        let ringing = |queue: &Queue| {
             let before = Instant::now();
-            crate::sys::poll(&[questions.fd()], Duration::from_millis(200));
+            crate::sys::poll(&[queue.fd()], Duration::from_millis(200));
             before.elapsed() < Duration::from_millis(100)
         };
-        assert!(ringing(&questions));
+        assert!(ringing(&queue));
         let late = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        assert!(questions.next(late).is_none() && ringing(&questions));
+        assert!(queue.next(late).is_none() && ringing(&queue));
         for _ in 0..3 {
-            assert!(questions.next(Instant::now()).is_some());
+            assert!(queue.next(Instant::now()).is_some());
         }
-        assert!(questions.next(Instant::now()).is_none() && !ringing(&questions));
-        drop(questions);
-        let gone = runtime.block_on(ask.ask(|_| ()));
+        assert!(queue.next(Instant::now()).is_none() && !ringing(&queue));
+        drop(queue);
+        let gone = runtime.block_on(requests.call(Request::Status));
         assert_eq!(gone, Err(ApiError::stopping()));
+    }
+
+    #[test]
+    fn a_request_whose_requester_left_is_not_run() {
+        let (to, reply) = oneshot::channel::<()>();
+        drop(reply);
+        ReplyTo(to).with(|| unreachable!("nobody waits for it"));
     }
 }

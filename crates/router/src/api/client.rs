@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -15,22 +15,39 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
-use super::error::{Code, ErrorDocument};
+use super::error::{ApiError, ErrorDocument};
 use super::socket;
-use crate::cli::command::{Exit, Failure};
 
-/// Where to find the daemon: the options that every command has which speaks to it.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct At {
-    /// Control socket of the daemon; without it the one of this network namespace
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "FINGERPOST_SOCKET",
-        hide_env_values = true,
-        display_order = 800
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// The runtime of the client cannot be made.
+    #[error("{0}")]
+    Runtime(io::Error),
+    /// This user may not use the socket.
+    #[error("{}: only root and the user that runs the daemon may use it", .0.display())]
+    Forbidden(PathBuf),
+    /// No daemon listens.
+    #[error(
+        "no daemon answers at {}: start one with `fingerpost run`, or name its socket with --socket or \
+         FINGERPOST_SOCKET", .0.display()
     )]
-    pub(crate) socket: Option<PathBuf>,
+    NoDaemon(PathBuf),
+    /// The connection cannot be made.
+    #[error("{}: {error}", path.display())]
+    Connect { path: PathBuf, error: io::Error },
+    /// The connection broke.
+    #[error("{}: the daemon closed the connection before its answer was complete: {error}", path.display())]
+    Broken { path: PathBuf, error: hyper::Error },
+    /// The answer is no document of this version of the API.
+    #[error("{}: the daemon is of another version: {error}", path.display())]
+    Version { path: PathBuf, error: serde_json::Error },
+    /// The answer is an HTTP status without a document.
+    #[error("{}: the daemon answered {status}", path.display())]
+    Status { path: PathBuf, status: StatusCode },
+    /// The daemon refuses the request.
+    #[error("{0}")]
+    Refused(ApiError),
 }
 
 /// A daemon that answers.
@@ -44,62 +61,59 @@ pub(crate) struct Client {
 /// Longest silence after which a connection is used again: the daemon ends it after twice that.
 const KEPT: Duration = Duration::from_secs(5);
 
-impl At {
-    /// For one request or several.
+impl Client {
+    /// Client of the daemon at `socket`, or of the one of this network namespace, for one request or several.
     ///
     /// # Errors
     /// When the system has no room for it; whether there is a daemon shows at the first request.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn new(socket: Option<&Path>) -> Result<Self, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-        let runtime = runtime.map_err(|error| Failure::outside(error.kind(), error))?;
-        let path = socket::path(self.socket.as_deref());
-        Ok(Client { path, runtime, connection: RefCell::default() })
+        let runtime = runtime.map_err(ClientError::Runtime)?;
+        Ok(Self { path: socket::path(socket), runtime, connection: RefCell::default() })
     }
-}
 
-impl Client {
-    /// Asks for a document.
+    /// Requests a document.
     ///
     /// # Errors
-    /// When there is no daemon, or it says no.
+    /// When there is no daemon, or it refuses the request.
     pub(crate) fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ClientError> {
         self.document(Method::GET, &target(path, query), Bytes::new())
     }
 
     /// Sends a document, and is answered with one.
     ///
     /// # Errors
-    /// When there is no daemon, or it says no.
+    /// When there is no daemon, or it refuses the request.
     pub(crate) fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).expect("writing to memory cannot fail");
         self.document(method, path, body.into())
     }
 
-    /// Asks for a stream; `each` gets its lines as they come, several at a time and always whole.
+    /// Requests a stream; `each` gets its lines as they arrive, several at a time and always whole.
     ///
     /// # Errors
-    /// When there is no daemon, it says no, the stream breaks off, or `each` fails.
-    pub(crate) fn lines(
+    /// When there is no daemon, it refuses the request, the stream breaks off, or `each` fails.
+    pub(crate) fn lines<E: From<ClientError>>(
         &self,
         path: &str,
         query: &impl Serialize,
-        each: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.runtime.block_on(async {
-            let response = self.ask(Method::GET, &target(path, query), Bytes::new()).await?;
+            let response = self.request(Method::GET, &target(path, query), Bytes::new()).await?;
             let mut body = response.into_body();
             let mut rest = Vec::new();
             while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| self.broken(&error))?;
+                let frame = frame.map_err(|error| self.broken(error))?;
                 let Ok(data) = frame.into_data() else { continue };
                 rest.extend_from_slice(&data);
                 let whole = rest.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -117,60 +131,57 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ClientError> {
         self.runtime.block_on(async {
-            let response = self.ask(method, path, body).await?;
-            let body = response.into_body().collect().await.map_err(|error| self.broken(&error))?;
-            serde_json::from_slice(&body.to_bytes()).map_err(|error| {
-                let path = self.path.display();
-                let words = format_args!("{path}: the daemon is of another version: {error}");
-                Failure::new(Exit::Failed, words)
-            })
+            let response = self.request(method, path, body).await?;
+            let body = response.into_body().collect().await.map_err(|error| self.broken(error))?;
+            let version = |error| ClientError::Version { path: self.path.clone(), error };
+            serde_json::from_slice(&body.to_bytes()).map_err(version)
         })
     }
 
     /// One request; an answer that is a refusal is a failure.
-    async fn ask(
+    async fn request(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Response<Incoming>, Failure> {
-        let request = || {
+    ) -> Result<Response<Incoming>, ClientError> {
+        let built = || {
             Request::builder()
                 .method(method.clone())
                 .uri(path)
                 .header("host", "localhost")
                 .header("content-type", "application/json")
                 .body(Full::new(body.clone()))
-                .expect("paths are written by us, and what is asked is encoded")
+                .expect("paths are constants, and parameters are encoded")
         };
         let kept = self.connection.take().filter(|(_, used)| used.elapsed() < KEPT);
         let mut sender = match kept {
             Some((sender, _)) => sender,
             None => self.connect().await?,
         };
-        let mut answered = self.send_by(&mut sender, request()).await;
+        let mut answered = self.send_by(&mut sender, built()).await;
         if answered.as_ref().is_err_and(|error| error.is_canceled() || error.is_closed()) {
-            // The daemon has ended the connection, or another one runs now: nothing was asked by it.
+            // The daemon has ended the connection, or another one runs now: the request was not sent.
             sender = self.connect().await?;
-            answered = self.send_by(&mut sender, request()).await;
+            answered = self.send_by(&mut sender, built()).await;
         }
-        let response = answered.map_err(|error| self.broken(&error))?;
+        let response = answered.map_err(|error| self.broken(error))?;
         self.connection.replace(Some((sender, Instant::now())));
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|error| self.broken(&error))?;
+        let body = response.into_body().collect().await.map_err(|error| self.broken(error))?;
         Err(self.refused(status, &body.to_bytes()))
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         let stream = tokio::net::UnixStream::connect(&self.path).await;
-        let stream = stream.map_err(|error| self.unreachable(&error))?;
+        let stream = stream.map_err(|error| self.unreachable(error))?;
         let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = connected.map_err(|error| self.broken(&error))?;
+        let (sender, connection) = connected.map_err(|error| self.broken(error))?;
         self.runtime.spawn(connection);
         Ok(sender)
     }
@@ -184,52 +195,24 @@ impl Client {
         sender.send_request(request).await
     }
 
-    fn refused(&self, status: StatusCode, body: &[u8]) -> Failure {
-        let Ok(ErrorDocument { error }) = serde_json::from_slice(body) else {
-            let words = format_args!("{}: the daemon said {status}", self.path.display());
-            return Failure::new(Exit::Failed, words);
-        };
-        let exit = if error.code == Code::Forbidden { Exit::Permission } else { Exit::Failed };
-        match &error.errors[..] {
-            // A field's name says nothing to who typed a command.
-            [] => Failure::new(exit, error.message),
-            all => {
-                for detail in all {
-                    let place = detail.place.as_ref().map(|place| format!("{place}: "));
-                    crate::cli::output::message(format_args!(
-                        "{}{}",
-                        place.unwrap_or_default(),
-                        detail.message
-                    ));
-                }
-                Failure::Reported(exit)
-            }
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice(body) {
+            Ok(ErrorDocument { error }) => ClientError::Refused(error),
+            Err(_) => ClientError::Status { path: self.path.clone(), status },
         }
     }
 
-    fn unreachable(&self, error: &io::Error) -> Failure {
-        let path = self.path.display();
+    fn unreachable(&self, error: io::Error) -> ClientError {
+        let path = self.path.clone();
         match error.kind() {
-            ErrorKind::PermissionDenied => Failure::new(
-                Exit::Permission,
-                format_args!("{path}: only root, and who runs the daemon, may ask it"),
-            ),
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::new(
-                Exit::Unreachable,
-                format_args!(
-                    "no daemon answers at {path}: start one with `fingerpost run`, or name its \
-                     socket with --socket or FINGERPOST_SOCKET"
-                ),
-            ),
-            _ => Failure::new(Exit::Unreachable, format_args!("{path}: {error}")),
+            ErrorKind::PermissionDenied => ClientError::Forbidden(path),
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoDaemon(path),
+            _ => ClientError::Connect { path, error },
         }
     }
 
-    fn broken(&self, error: &hyper::Error) -> Failure {
-        let path = self.path.display();
-        let words =
-            format_args!("{path}: the daemon went away in the middle of its answer: {error}");
-        Failure::new(Exit::Unreachable, words)
+    fn broken(&self, error: hyper::Error) -> ClientError {
+        ClientError::Broken { path: self.path.clone(), error }
     }
 }
 
@@ -266,7 +249,7 @@ mod tests {
                 }
             }
         });
-        let client = At { socket: Some(path.clone()) }.client().unwrap();
+        let client = Client::new(Some(&path)).unwrap();
         for _ in 0..6 {
             assert_eq!(client.get::<u32>("/v1/number", &()).unwrap(), 7);
         }
@@ -274,6 +257,6 @@ mod tests {
         served.join().unwrap();
         std::fs::remove_file(&path).unwrap();
         let gone = client.get::<u32>("/v1/number", &()).unwrap_err();
-        assert!(matches!(gone, Failure::Failed(Exit::Unreachable, _)), "nobody answers");
+        assert!(matches!(gone, ClientError::NoDaemon(_)), "{gone}");
     }
 }

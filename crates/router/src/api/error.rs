@@ -1,4 +1,4 @@
-//! How the API says no: a code for programs, a message for people, the place where it is known.
+//! Errors of the API: a code for programs, a message for people, and the place of the fault.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -6,27 +6,27 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What kind of refusal; names are a promise, there may be more of them.
+/// Kind of error; names are a promise, and more may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Code {
-    /// The request makes no sense.
+    /// The request is invalid.
     BadRequest,
-    /// Who asks may not.
+    /// The user is not allowed to make the request.
     Forbidden,
     /// There is no such route, table, source, algorithm or path.
     NotFound,
-    /// There is such a path, but not for this method.
+    /// The path exists, but not for this method.
     MethodNotAllowed,
-    /// There is such a route already.
+    /// The route exists already.
     Exists,
-    /// The request is larger than any that makes sense.
+    /// The request is larger than the limit.
     TooLarge,
     /// The request took too long to arrive.
     Timeout,
-    /// Understood, but it cannot be done; nothing was changed.
+    /// The request is valid but cannot be carried out; nothing was changed.
     Refused,
-    /// The daemon is ending.
+    /// The daemon is stopping.
     Stopping,
 }
 
@@ -46,35 +46,36 @@ impl Code {
     }
 }
 
-/// A refusal, as JSON.
+/// Answer to a request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorDocument {
-    /// What was wrong.
+    /// The error.
     pub(crate) error: ApiError,
 }
 
-/// What was wrong.
+/// Error of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{}{message}", place.as_ref().map_or(String::new(), |place| format!("{place}: ")))]
 pub(crate) struct ApiError {
-    /// For programs.
+    /// Code, for programs.
     pub(crate) code: Code,
-    /// For people: what is wrong, and what would be right.
+    /// Message, for people: what is wrong, and what would be right.
     pub(crate) message: String,
-    /// The field, parameter, or file and line that it is about.
+    /// Field, parameter, or file and line of the error.
     #[serde(rename = "where")]
     pub(crate) place: Option<String>,
-    /// All that is wrong, where it is more than one thing.
+    /// All errors, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) errors: Vec<Detail>,
 }
 
-/// One of several things that are wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// One of several errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
+#[error("{}{message}", place.as_ref().map_or(String::new(), |place| format!("{place}: ")))]
 pub(crate) struct Detail {
-    /// What is wrong.
+    /// Message, for people.
     pub(crate) message: String,
-    /// Where: file and line.
+    /// File and line of the error.
     #[serde(rename = "where")]
     pub(crate) place: Option<String>,
 }
@@ -89,7 +90,7 @@ impl ApiError {
     }
 
     pub(crate) fn stopping() -> Self {
-        Self::new(Code::Stopping, "the daemon is ending")
+        Self::new(Code::Stopping, "the daemon is stopping")
     }
 }
 

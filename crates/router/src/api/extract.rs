@@ -1,4 +1,4 @@
-//! Reading requests: every mistake is one refusal that names its place.
+//! Parameters and bodies of requests: every error names its place.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, Code};
 
-/// Largest body: a configuration with thousands of fixed routes fits.
+/// Largest body, in bytes: a configuration with thousands of fixed routes fits.
 pub(super) const LARGEST_BODY: usize = 4 << 20;
-/// How long a body may take to arrive.
+/// Longest time for a body to arrive.
 const LONGEST_BODY: Duration = Duration::from_secs(10);
 
-/// The parameters of a request, from `?a=b&c=d`.
+/// Parameters of a request, from `?a=b&c=d`.
 pub(super) struct Parameters<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
@@ -29,7 +29,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
     }
 }
 
-/// The body of a request, as JSON whatever its content type says.
+/// Body of a request, read as JSON whatever its content type.
 pub(super) struct Document<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
@@ -38,7 +38,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let bytes = body(request.into_body()).await?;
         serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            ApiError::at(Code::BadRequest, "body", format_args!("no such JSON: {error}"))
+            ApiError::at(Code::BadRequest, "body", format_args!("invalid JSON: {error}"))
         })
     }
 }

@@ -1,8 +1,8 @@
-//! What is said of packets: counts of elements, ways of single packets, trials. The types are JSON as those of
-//! `model.rs`; paths are beside them.
+//! Graph and packets over the API: counters of elements, traces of packets, dry runs. The types are JSON, as those of
+//! `model.rs`; the handlers are beside them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
 
-use super::backend::Ask;
+use super::backend::{Request, Requests};
 use super::error::{ApiError, Code, ErrorDocument};
 use super::extract::{Document, Parameters};
 use super::model::{Adjacency, ConfigText, DriverAnswer, RouteAnswer};
@@ -19,183 +19,190 @@ use super::streams::{LINES, lines, streamed};
 
 /// Longest time for which elements are timed on one request, in seconds.
 const LONGEST_TIMING: f64 = 60.0;
-/// Workers take up what they are told within this time.
+/// Time within which workers carry out a command.
 const SETTLING: Duration = Duration::from_millis(20);
-/// Between two looks whether a packet was traced.
+/// Interval of polling for traces.
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait for packets to trace, in seconds.
 const LONGEST_TRACE: f64 = 3600.0;
 
-/// Elements at work, and what became of packets in them.
+/// Counters of the elements of the graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct GraphStats {
-    /// The elements of each worker, and a row `(ports)` for what waits to be sent.
+    /// Elements of each worker, and a row `(ports)` for packets that wait to be sent.
     pub(crate) elements: Vec<ElementStats>,
-    /// For how long the elements were timed, in seconds; null where that was not asked for, or there is no clock
-    /// to do it by.
+    /// Seconds for which the elements were timed; null where they were not, or there is no clock for it.
     pub(crate) timed: Option<f64>,
-    /// What the programs in drivers did with packets that no element saw.
+    /// Packets that the XDP datapath handled without the graph.
     pub(crate) drivers: DriverStats,
 }
 
-/// What one element of one worker counted.
+/// Counters of one element of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ElementStats {
-    /// Its name.
+    /// Name of the element.
     pub(crate) name: String,
-    /// Its class; empty for the queues to ports.
+    /// Class of the element; empty for the queues to ports.
     pub(crate) class: String,
     /// Number of the worker.
     pub(crate) worker: usize,
-    /// Packets that reached it.
+    /// Packets received.
     pub(crate) packets: u64,
-    /// Batches that reached it.
+    /// Batches received.
     pub(crate) batches: u64,
-    /// Packets a batch; null where there was none.
+    /// Packets per batch; null without a batch.
     pub(crate) average_batch: Option<f64>,
-    /// Cycles of the processor's clock a packet, while it was timed; null where it was not, or no packet came.
+    /// Clock cycles per packet, while it was timed; null where it was not, or received no packet.
     pub(crate) cycles: Option<f64>,
-    /// The same, all of them: its share of the worker's work.
+    /// Clock cycles in all, while it was timed: its share of the worker's time.
     pub(crate) ticks: Option<u64>,
-    /// Packets that ended at it.
+    /// Packets dropped.
     pub(crate) dropped: u64,
-    /// The same, by reason.
+    /// Packets dropped, by reason.
     pub(crate) reasons: BTreeMap<String, u64>,
 }
 
-/// What programs in drivers did.
+/// Counters of the XDP datapath.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct DriverStats {
-    /// Interfaces that forward in the driver.
+    /// Interfaces that forward in XDP.
     pub(crate) interfaces: Vec<String>,
-    /// Packets that they forwarded.
+    /// Packets forwarded.
     pub(crate) forwarded: u64,
-    /// Packets that ended there, by reason.
+    /// Packets dropped, by reason.
     pub(crate) dropped: BTreeMap<String, u64>,
-    /// Packets that they left to the graph or the kernel, by reason.
+    /// Packets left to the graph or the kernel, by reason.
     pub(crate) left: BTreeMap<String, u64>,
 }
 
-/// The way of one packet.
+/// Packets and clock ticks of every element at one moment, by worker.
+pub(crate) struct ElementTimes {
+    /// When they were read.
+    pub(crate) at: Instant,
+    /// Packets and ticks of each element, in the order of the graph.
+    pub(crate) workers: Vec<Vec<(u64, u64)>>,
+}
+
+/// Path of one packet through the graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PacketTrace {
-    /// Its number among those that were asked for, from 1.
+    /// Number of the packet in the trace, from 1.
     pub(crate) number: u64,
-    /// When it came, in seconds since 1970.
+    /// Arrival time, in seconds since 1970.
     pub(crate) time: f64,
-    /// By which interface.
+    /// Ingress interface.
     pub(crate) interface: String,
-    /// The packet itself, and those that were made because of it: errors, fragments.
+    /// The packet, and packets made because of it: ICMP errors, fragments.
     pub(crate) packets: Vec<TracedPacket>,
-    /// What happened to them, in order.
+    /// Steps of these packets, in order.
     pub(crate) steps: Vec<TraceStep>,
-    /// There was more than is told.
+    /// Whether steps or packets were left out.
     pub(crate) cut: bool,
 }
 
 /// A packet of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TracedPacket {
-    /// In a line.
+    /// Description of the packet, in a line.
     pub(crate) summary: String,
-    /// What became of it: `sent`, `dropped`, `kept` (it waits still), `written` (to a file).
+    /// Result: `sent`, `dropped`, `kept` (it still waits), `written` (to a file).
     pub(crate) fate: String,
-    /// Why it was dropped.
+    /// Drop reason.
     pub(crate) reason: Option<String>,
-    /// The interface that it left by.
+    /// Egress interface.
     pub(crate) interface: Option<String>,
-    /// The frame as it came or was made, in hexadecimal digits.
+    /// Frame as it arrived or was made, in hexadecimal digits.
     pub(crate) frame: String,
-    /// The frame as it was seen last.
+    /// Frame after the last step.
     pub(crate) last: String,
 }
 
 /// A packet in an element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TraceStep {
-    /// Its number among the packets of the trace, from 0.
+    /// Number of the packet in the trace, from 0.
     pub(crate) packet: u16,
-    /// The element.
+    /// Name of the element.
     pub(crate) element: String,
-    /// Its class.
+    /// Class of the element.
     pub(crate) class: String,
-    /// The input that the packet came by.
+    /// Input of the element.
     pub(crate) input: u16,
     /// `passed`, `sent`, `dropped`, `kept`, `written`.
     pub(crate) does: String,
-    /// The output that it took, by number.
+    /// Output of the element, by number.
     pub(crate) output: Option<u16>,
-    /// The same, by name, where it has one.
+    /// Name of the output, where it has one.
     pub(crate) output_name: Option<String>,
-    /// The interface that it was sent by.
+    /// Egress interface of a sent packet.
     pub(crate) interface: Option<String>,
-    /// Why it was dropped.
+    /// Drop reason.
     pub(crate) reason: Option<String>,
-    /// The same in a line.
+    /// Description of the drop reason.
     pub(crate) why: Option<String>,
     /// Fields that the element rewrote.
     pub(crate) changes: Vec<FieldChange>,
-    /// Of a lookup: what it found.
+    /// Result of a route lookup.
     pub(crate) route: Option<TraceRoute>,
-    /// What an interface feature does with the packet: lists that its source is on, rules that it matches.
+    /// Notes of an interface feature on the packet: lists that match its source, rules that it matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
-    /// Of an element that has a route table of its own: what is found there by now.
+    /// Present route in the element's own route table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) found: Option<TableRoute>,
-    /// Numbers of packets that the element made because of it.
+    /// Numbers of packets that the element made because of this one.
     pub(crate) made: Vec<u16>,
 }
 
-/// A field before and behind an element.
+/// A field that an element rewrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct FieldChange {
-    /// Its name, or its bytes.
+    /// Name of the field, or its offset.
     pub(crate) field: String,
-    /// Before.
+    /// Value before the element.
     pub(crate) from: String,
-    /// Behind.
+    /// Value after the element.
     pub(crate) to: String,
 }
 
-/// What an element's own route table has for a packet.
+/// Route of a packet in an element's own route table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TableRoute {
-    /// The longest prefix that holds the destination; null where there is none.
+    /// Longest matching prefix; null where there is none.
     pub(crate) prefix: Option<String>,
-    /// The gateway of its route, where it has one.
+    /// Gateway of the route, where it has one.
     pub(crate) gateway: Option<String>,
 }
 
-/// What a lookup found for a packet.
+/// Result of a route lookup for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TraceRoute {
-    /// Routing table.
+    /// Route table.
     pub(crate) table: u32,
-    /// The longest prefix that holds the destination by now; null where there is none.
+    /// Longest prefix that matches the destination at present; null where there is none.
     pub(crate) prefix: Option<String>,
-    /// Index of the next hop or group that the lookup answered with; 0 where there is no route.
+    /// Index of the next hop or group that the lookup returned; 0 where there is no route.
     pub(crate) nexthop: u32,
-    /// What packets of this flow meet: as `forwarding action` of a route.
+    /// Forwarding action for packets of this flow, as `action` of `/v1/route`.
     pub(crate) action: String,
-    /// How they leave, where they do.
+    /// Adjacency that packets leave by; null where they do not leave.
     pub(crate) adjacency: Option<Adjacency>,
 }
 
-/// What would become of a packet.
+/// Result of the dry run of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct WhyAnswer {
     /// `forward`, `drop`, `wait` (for a link address), `local` (for the host itself: the kernel takes it).
     pub(crate) does: String,
-    /// The same in a sentence, with the reason.
+    /// Result in a sentence, with its reason.
     pub(crate) verdict: String,
-    /// The interface that it was tried at.
+    /// Ingress interface of the dry run.
     pub(crate) interface: String,
-    /// The route of its destination; null where it has none that could be asked for.
+    /// Route of the destination; null where the packet has no IP destination.
     pub(crate) route: Option<RouteAnswer>,
-    /// What the programs in drivers do with this very packet, untouched by the graph.
+    /// Dry runs of the packet in the XDP datapath.
     pub(crate) drivers: Vec<DriverAnswer>,
-    /// A run of the packet through an instance of the graph that sends nothing.
+    /// Dry run of the packet through the graph.
     pub(crate) trial: PacketTrace,
 }
 
@@ -203,85 +210,84 @@ pub(crate) struct WhyAnswer {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct GraphQuestion {
-    /// Time the elements for so many seconds (at most 60): the answer takes as long.
+pub(crate) struct GraphQuery {
+    /// Seconds for which elements are timed, at most 60; the answer takes as long.
     pub(crate) cycles: Option<f64>,
 }
 
-/// Elements of the workers, what they count, and what they take.
-#[utoipa::path(get, path = "/v1/graph", params(GraphQuestion), responses(
+/// Elements of the workers, with their counters and clock cycles.
+#[utoipa::path(get, path = "/v1/graph", params(GraphQuery), responses(
     (status = 200, body = GraphStats), (status = "default", body = ErrorDocument)))]
 pub(super) async fn graph(
-    State(ask): State<Ask>,
-    Parameters(GraphQuestion { cycles }): Parameters<GraphQuestion>,
+    State(requests): State<Requests>,
+    Parameters(GraphQuery { cycles }): Parameters<GraphQuery>,
 ) -> Result<Json<GraphStats>, ApiError> {
     let Some(seconds) = cycles else {
-        return Ok(Json(ask.ask(|daemon| daemon.graph_stats(None)).await?));
+        return requests.call(|to| Request::GraphStats(None, to)).await.map(Json);
     };
     if !(seconds > 0.0 && seconds <= LONGEST_TIMING) {
         let words = format!("more than 0 and at most {LONGEST_TIMING} seconds");
         return Err(ApiError::at(Code::BadRequest, "cycles", words));
     }
     let time = Duration::from_secs_f64(seconds);
-    ask.ask(move |daemon| daemon.time_elements(time + 10 * SETTLING)).await?;
+    requests.call(|to| Request::TimeElements(time + 10 * SETTLING, to)).await?;
     tokio::time::sleep(SETTLING).await;
-    let before = ask.ask(|daemon| daemon.timing()).await?;
+    let before = requests.call(Request::ElementTimes).await?;
     tokio::time::sleep(time).await;
-    Ok(Json(ask.ask(move |daemon| daemon.graph_stats(Some(&before))).await?))
+    requests.call(|to| Request::GraphStats(Some(before), to)).await.map(Json)
 }
 
-/// Replaces the graph of all workers by another one in Click's language. What the elements of equal name and class
-/// know stays; no packet is lost.
+/// Replaces the graph of all workers by another one in Click's language. Elements of equal name and class keep their
+/// state; no packet is lost.
 #[utoipa::path(put, path = "/v1/graph", request_body = ConfigText, responses(
     (status = 200, body = GraphStats), (status = "default", body = ErrorDocument)))]
 pub(super) async fn swap(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Document(text): Document<ConfigText>,
 ) -> Result<Json<GraphStats>, ApiError> {
-    ask.ask(move |daemon| daemon.swap_graph(&text)).await?.map(Json)
+    requests.call(|to| Request::SwapGraph(text, to)).await?.map(Json)
 }
 
 /// Parameters of `/v1/trace`.
 #[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct TraceQuestion {
-    /// How many packets, at most 1000.
+pub(crate) struct TraceQuery {
+    /// Number of packets to trace, at most 1000.
     pub(crate) packets: u32,
-    /// Which ones, in the language of Click's IPFilter.
+    /// Packets to trace, in the language of Click's IPFilter.
     pub(crate) filter: String,
-    /// For how long to wait for them, in seconds: at most 3600.
+    /// Longest wait for packets, in seconds: at most 3600.
     pub(crate) seconds: f64,
 }
 
-/// The ways of the next packets that a filter takes, a JSON line each, as they come. One trace at a time.
-#[utoipa::path(get, path = "/v1/trace", params(TraceQuestion), responses(
+/// Paths of the next packets that a filter matches, a JSON line each, as they arrive. One trace at a time.
+#[utoipa::path(get, path = "/v1/trace", params(TraceQuery), responses(
     (status = 200, body = PacketTrace, content_type = LINES), (status = "default", body = ErrorDocument)))]
 pub(super) async fn trace(
-    State(ask): State<Ask>,
-    Parameters(question): Parameters<TraceQuestion>,
+    State(requests): State<Requests>,
+    Parameters(query): Parameters<TraceQuery>,
 ) -> Result<Response, ApiError> {
-    if !(question.seconds > 0.0 && question.seconds <= LONGEST_TRACE) {
+    if !(query.seconds > 0.0 && query.seconds <= LONGEST_TRACE) {
         let words = format!("more than 0 and at most {LONGEST_TRACE} seconds");
         return Err(ApiError::at(Code::BadRequest, "seconds", words));
     }
-    let number = ask.ask(move |daemon| daemon.begin_trace(&question)).await??;
+    let session = requests.call(|to| Request::OpenTrace(query, to)).await??;
     let (to, body) = mpsc::channel(2);
     tokio::spawn(async move {
-        while let Ok((traces, more)) = ask.ask(move |daemon| daemon.next_traces(number)).await {
+        let next = |to| Request::NextTraces(session.number(), to);
+        while let Ok((traces, more)) = requests.call(next).await {
             if !traces.is_empty() && to.send(Ok(lines(&traces).into())).await.is_err() {
-                break;
+                return;
             }
             if !more {
                 return;
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
-                () = to.closed() => break,
+                () = to.closed() => return,
             }
         }
-        // Whoever asked is gone, or the daemon is.
-        let _ = ask.ask(move |daemon| daemon.end_trace(number)).await;
     });
     Ok(streamed(body))
 }
@@ -290,24 +296,23 @@ pub(super) async fn trace(
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WhyQuestion {
-    /// To which address; a packet is made up.
+pub(crate) struct WhyQuery {
+    /// Destination address of a packet that is made up.
     pub(crate) addr: Option<String>,
-    /// Of which flow it is then: `SRC,DST,PROTOCOL,SPORT,DPORT`.
+    /// Flow of that packet: `SRC,DST,PROTOCOL,SPORT,DPORT`.
     pub(crate) flow: Option<String>,
-    /// Or this frame, in hexadecimal digits, from its Ethernet header on.
+    /// Frame in hexadecimal digits, from its Ethernet header on, instead of `addr`.
     pub(crate) packet: Option<String>,
-    /// The interface that it comes in by; without it, one that it may come in by.
+    /// Ingress interface; by default one that the packet may arrive on.
     pub(crate) interface: Option<String>,
 }
 
-/// What would become of a packet, and why: its route, the programs in drivers, and a run through the graph that
-/// sends nothing.
-#[utoipa::path(get, path = "/v1/why", params(WhyQuestion), responses(
+/// Dry run of a packet: what the router does with it, and why. Nothing is sent, and no state changes.
+#[utoipa::path(get, path = "/v1/why", params(WhyQuery), responses(
     (status = 200, body = WhyAnswer), (status = "default", body = ErrorDocument)))]
 pub(super) async fn why(
-    State(ask): State<Ask>,
-    Parameters(question): Parameters<WhyQuestion>,
+    State(requests): State<Requests>,
+    Parameters(query): Parameters<WhyQuery>,
 ) -> Result<Json<WhyAnswer>, ApiError> {
-    ask.ask(move |daemon| daemon.why(&question)).await?.map(Json)
+    requests.call(|to| Request::Why(query, to)).await?.map(Json)
 }

@@ -1,18 +1,18 @@
 //! The local control API: HTTP with JSON over a Unix socket, for commands and for programs.
 //!
 //! ```text
-//! a command -- client.rs -- socket -- server.rs -- backend.rs ---- the daemon's thread
-//!                                     own thread   channel + bell  daemon/backend/
+//! a command -- client.rs -- socket -- server.rs -- backend.rs ---- the backend's thread
+//!                                     own thread   channel + bell  trait Backend: daemon/backend/
 //! ```
 //!
-//! The server's thread owns connections and knows HTTP; it never touches routes. A request becomes a
-//! [`backend::Question`], a closure that the daemon's thread runs between two bursts of its own work,
-//! and whose answer comes back through a channel. What is long (a million routes, a check of all of
-//! them) is many small questions, each going on where the one before it ended: nothing is held on
-//! either side while a slow client takes its time.
+//! A leaf of this crate: commands and the daemon use it, it uses neither. The server's thread owns connections and
+//! HTTP; it never touches routes. A request becomes a [`backend::Request`], which the daemon's thread runs between two
+//! bursts of its own work, and whose reply comes back through a channel. What is long (a million routes, a check of all
+//! of them) is many short requests, each continuing where the one before it ended: nothing is held on either side while
+//! a slow client takes its time.
 //!
-//! The types of `model.rs` are the JSON; the description of it all is served at `/openapi.json` and
-//! lies in `docs/openapi.json`.
+//! The types of `model.rs` are the JSON; the description of all of it is served at `/openapi.json` and is kept in
+//! `docs/openapi.json`.
 
 pub(crate) mod backend;
 pub(crate) mod client;
@@ -22,6 +22,7 @@ pub(crate) mod features;
 pub(crate) mod graph;
 pub(crate) mod model;
 pub(crate) mod server;
+pub(crate) mod session;
 pub(crate) mod socket;
 pub(crate) mod source_filters;
 pub(crate) mod streams;

@@ -1,21 +1,21 @@
-//! What is said over the API: every struct is a JSON object, its fields a promise to scripts.
+//! Documents of the API: every struct is a JSON object, its fields a promise to scripts.
 //!
-//! The same types are read back by the command line, so that what a command prints as text is what
-//! a program reads. Addresses and prefixes are strings as people write them.
+//! The command line reads the same types back, so that a command prints as text what a program reads as JSON. Addresses
+//! and prefixes are strings in their usual notation.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// One path of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Path {
-    /// The next router; null where the destination itself is on the link.
+    /// Address of the gateway; null where the destination itself is on the link.
     pub(crate) gateway: Option<String>,
-    /// The interface; null where the route to the gateway decides.
+    /// Egress interface; null where the route to the gateway decides.
     pub(crate) dev: Option<String>,
     /// Share among the paths of the route.
     pub(crate) weight: u32,
-    /// Of a route: it ends by itself in so many seconds; left out where it stays.
+    /// Seconds until the path of a route expires; left out where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
     /// Number of the next-hop object that is this member of a group of objects; left out elsewhere.
@@ -23,30 +23,30 @@ pub(crate) struct Path {
     pub(crate) object: Option<u32>,
 }
 
-/// A route: a prefix, and one source's way to reach it.
+/// A route: a prefix with its paths from one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Route {
-    /// Where it leads.
+    /// Destination prefix.
     pub(crate) prefix: String,
-    /// Routing table; 254 is the main one.
+    /// Route table; 254 is the main one.
     pub(crate) table: u32,
-    /// Who said it: the name of a feed.
+    /// Name of the route source.
     pub(crate) source: String,
-    /// How far that is believed; lower wins.
+    /// Administrative distance; lower wins.
     pub(crate) distance: u8,
-    /// Decides between equal distances; lower wins.
+    /// Metric, which decides between equal distances; lower wins.
     pub(crate) metric: u32,
-    /// Packets take it: it is the best of its prefix.
+    /// Whether it is the best route of its prefix, which packets take.
     pub(crate) best: bool,
-    /// What it does: `via`, `object` (as a next-hop object of its source, one that drops packets excepted),
-    /// `local`, `blackhole`, `unreachable`, `prohibit`.
+    /// Kind of route: `via`, `object` (by a next-hop object of its source, except one that drops packets), `local`,
+    /// `blackhole`, `unreachable`, `prohibit`.
     pub(crate) kind: String,
     /// Number of the next-hop object that it names, of its source; left out where it names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) object: Option<u32>,
     /// Its paths, or those of its next-hop object; empty where it does not forward.
     pub(crate) paths: Vec<Path>,
-    /// Largest IP packet that it states, in bytes; null for what the link carries.
+    /// MTU of the route, in bytes; null for that of the link.
     pub(crate) mtu: Option<u16>,
     /// Index of its next hop or group.
     pub(crate) nexthop: u32,
@@ -55,132 +55,147 @@ pub(crate) struct Route {
     pub(crate) expires: Option<u64>,
 }
 
+/// Parameters of `/v1/route`.
+#[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RouteQuery {
+    /// Destination address.
+    pub(crate) addr: String,
+    /// Whether the answer has the steps of the lookup.
+    #[serde(default)]
+    pub(crate) explain: bool,
+    /// Flow whose member of a group is wanted: `SRC,DST,PROTOCOL,SPORT,DPORT`.
+    pub(crate) flow: Option<String>,
+    /// Route table; the main one by default.
+    pub(crate) table: Option<u32>,
+}
+
 /// The answer to `route get`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RouteAnswer {
-    /// What was asked.
+    /// Address that was looked up.
     pub(crate) addr: String,
-    /// In which table.
+    /// Route table.
     pub(crate) table: u32,
-    /// The longest prefix that holds it, by the RIB; null where there is no route.
+    /// Longest matching prefix in the RIB; null where there is no route.
     pub(crate) prefix: Option<String>,
     /// All routes of that prefix, the best first.
     pub(crate) candidates: Vec<Route>,
-    /// What the live lookup answered: index of a next hop or group; 0 where there is no route.
+    /// Index of the next hop or group that the live lookup returned; 0 where there is no route.
     pub(crate) nexthop: u32,
-    /// Lookup and RIB say the same.
+    /// Whether lookup and RIB agree.
     pub(crate) agrees: bool,
-    /// The algorithm that answered.
+    /// Lookup algorithm.
     pub(crate) algorithm: String,
     /// The group, where the answer is one, with its members.
     pub(crate) group: Option<GroupAnswer>,
-    /// What packets meet in the end: `adjacency`, `glean` (the destination is on the link and must be
-    /// found first), `local`, `blackhole`, `unreachable`, `prohibit`, `none`; null for a group without
-    /// a flow.
+    /// Forwarding action: `adjacency`, `glean` (the destination is on the link, and its link address is resolved first),
+    /// `local`, `blackhole`, `unreachable`, `prohibit`, `none`; null for a group without a flow.
     pub(crate) action: Option<String>,
-    /// How packets leave, where they do.
+    /// Adjacency that packets leave by; null where they do not leave.
     pub(crate) adjacency: Option<Adjacency>,
-    /// Each read of the lookup, if that was asked for.
+    /// Memory reads of the lookup, with `explain`.
     #[serde(default)]
     pub(crate) steps: Vec<Step>,
-    /// What the programs in the drivers do with such a packet, if that was asked for.
+    /// What the XDP datapath does with such a packet, with `explain`.
     #[serde(default)]
     pub(crate) drivers: Vec<DriverAnswer>,
 }
 
-/// What the programs of some interfaces do with a packet, tried on one that goes nowhere.
+/// Dry run of a packet in the XDP datapath of some interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct DriverAnswer {
-    /// By the program of each it goes alike.
+    /// Interfaces whose XDP programs have this result.
     pub(crate) interfaces: Vec<String>,
-    /// The table that these programs read.
+    /// Route table of these programs.
     pub(crate) table: u32,
-    /// The packet: `SRC,DST,PROTOCOL,SPORT,DPORT`; of the flow that was named, else of any.
+    /// Flow of the packet: `SRC,DST,PROTOCOL,SPORT,DPORT`.
     pub(crate) packet: String,
-    /// What the programs' own lookup answers: index of a next hop or group; null where they read no table of
-    /// this family.
+    /// Index of the next hop or group that the programs' own lookup returns; null where they read no table of this
+    /// family.
     pub(crate) nexthop: Option<u32>,
-    /// `forward`, `drop`, `leave` (untouched, to the graph or the kernel), `none` (there is no program).
+    /// `forward`, `drop`, `leave` (unchanged, to the graph or the kernel), `none` (there is no program).
     pub(crate) does: String,
-    /// How it leaves, where it does.
+    /// Adjacency that the packet leaves by; null where it does not leave.
     pub(crate) adjacency: Option<Adjacency>,
-    /// The name of why it is dropped or left.
+    /// Name of the reason of `drop` and `leave`.
     pub(crate) reason: Option<String>,
-    /// The same in a line, or why there is no program.
+    /// Description of that reason, or why there is no program.
     pub(crate) why: Option<String>,
 }
 
-/// A group as a packet meets it.
+/// Next-hop group of a lookup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct GroupAnswer {
-    /// How many slots it has; 0 while one member takes all.
+    /// Number of slots; 0 while one member takes all flows.
     pub(crate) slots: u32,
-    /// Hash of the flow that was named.
+    /// Flow hash of the flow in the request.
     pub(crate) hash: Option<u32>,
     /// Slot of that flow, from 0.
     pub(crate) slot: Option<u32>,
-    /// Its members, as flows are spread at the moment.
+    /// Members, with their present share of flows.
     #[serde(default)]
     pub(crate) members: Vec<Member>,
 }
 
-/// Port and addresses of the link: all that a packet needs to leave.
+/// What a packet needs to leave: interface, MTU and link addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Adjacency {
-    /// Its index.
+    /// Index of the adjacency.
     pub(crate) index: u32,
-    /// The interface.
+    /// Egress interface.
     pub(crate) interface: String,
-    /// The neighbor; null on links without link addresses.
+    /// Address of the neighbor; null on links without link addresses.
     pub(crate) neighbor: Option<String>,
-    /// The neighbor's link address is known.
+    /// Whether the neighbor's link address is known.
     pub(crate) resolved: bool,
-    /// The neighbor did not answer.
+    /// Whether resolution failed: the neighbor did not reply.
     pub(crate) failed: bool,
-    /// The neighbor's link address.
+    /// Link address of the neighbor.
     pub(crate) dst_mac: Option<String>,
-    /// Our own.
+    /// Link address of the interface.
     pub(crate) src_mac: Option<String>,
-    /// Largest IP packet, in bytes.
+    /// MTU, in bytes.
     pub(crate) mtu: Option<u16>,
 }
 
-/// One read on the way of a lookup.
+/// One memory read of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Step {
-    /// Which part of the structure was read.
+    /// Region of the structure.
     pub(crate) region: String,
-    /// Offset of the read, in bytes.
+    /// Offset of the read in the region, in bytes.
     pub(crate) offset: usize,
-    /// What stood there.
+    /// Value that was read.
     pub(crate) value: u64,
-    /// What it meant.
+    /// Meaning of the value.
     pub(crate) note: String,
 }
 
 /// A next hop, after the columns of FreeBSD's `netstat -4onW`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NextHop {
-    /// The index that lookups answer with.
+    /// Index that lookups return.
     pub(crate) index: u32,
     /// `v4/gw`, `v6/gw` (by the gateway's family), `resolve` (the destination is on the link),
     /// `object`, `local`, `blackhole`, `unreachable`, `prohibit`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Number of the next-hop object that it is, of its source; null where it is none.
+    /// ID of the source's next-hop object; null where it is none.
     #[serde(default)]
     pub(crate) object: Option<u32>,
-    /// The interface that packets leave by at the moment; null where there is none, or more than one.
+    /// Present egress interface; null where there is none, or more than one.
     pub(crate) interface: Option<String>,
-    /// The gateway that was named.
+    /// Address of the gateway.
     pub(crate) gateway: Option<String>,
-    /// As netstat has them: `G` gateway, `H` host, `R` reject, `B` blackhole, `D` redirect, `b` broadcast;
+    /// Flags of `netstat`: `G` gateway, `H` host, `R` reject, `B` blackhole, `D` redirect, `b` broadcast;
     /// and `M` group, `d` default route.
     pub(crate) flags: String,
     /// Packets that left by its adjacencies.
     #[serde(rename = "use")]
     pub(crate) used: u64,
-    /// Largest IP packet that can leave by it, in bytes: the least of link and routes.
+    /// MTU, in bytes: the least of the link and the routes.
     pub(crate) mtu: Option<u16>,
     /// Routes and groups that name it.
     pub(crate) references: u32,
@@ -189,58 +204,58 @@ pub(crate) struct NextHop {
 /// A group of weighted next hops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Group {
-    /// The index that lookups answer with.
+    /// Index that lookups return.
     pub(crate) index: u32,
     /// `group`, or `object` for a group of the source's own making.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Number of the next-hop object that it is, of its source; null where it is none.
+    /// ID of the source's next-hop object; null where it is none.
     #[serde(default)]
     pub(crate) object: Option<u32>,
-    /// Slots that flows are spread over; 0 while one member takes all.
+    /// Slots that flows are spread over; 0 while one member takes all flows.
     pub(crate) slots: u32,
     /// Packets that left by its members' adjacencies.
     #[serde(rename = "use")]
     pub(crate) used: u64,
     /// Routes that name it.
     pub(crate) references: u32,
-    /// As flows are spread at the moment: a member that is down has no slots.
+    /// Members, with their present share of flows: a member that is down has no slots.
     pub(crate) members: Vec<Member>,
 }
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Member {
-    /// The gateway.
+    /// Address of the gateway.
     pub(crate) gateway: Option<String>,
-    /// The interface.
+    /// Egress interface.
     pub(crate) interface: Option<String>,
-    /// Its share, as configured.
+    /// Configured weight.
     pub(crate) weight: u32,
-    /// Slots that it has.
+    /// Slots of the member.
     pub(crate) slots: u32,
-    /// Share of the flows that take it, 0 to 1.
+    /// Share of flows that take the member, 0 to 1.
     #[serde(default)]
     pub(crate) share: f64,
-    /// Number of the next-hop object that it is; null where the group is not made of objects.
+    /// ID of the next-hop object; null where the group is not made of objects.
     #[serde(default)]
     pub(crate) object: Option<u32>,
-    /// Largest IP packet that can leave by it, in bytes: the least of link and routes.
+    /// MTU, in bytes: the least of the link and the routes.
     pub(crate) mtu: Option<u16>,
 }
 
-/// One family's lookup table and what is known of it.
+/// Lookup table of one family.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Fib {
     /// 4 or 6.
     pub(crate) family: u8,
-    /// Routing table; 254 is the main one.
+    /// Route table; 254 is the main one.
     pub(crate) table: u32,
-    /// Holds all paths of the routing table, not the best ones alone: for feasible source checks.
+    /// Whether the table holds all paths of the route table, not only the best ones: for feasible uRPF.
     pub(crate) paths: bool,
-    /// The algorithm that answers.
+    /// Lookup algorithm in use.
     pub(crate) algorithm: String,
-    /// `auto`, `measured`, or the name that was asked for.
+    /// `auto`, `measured`, or the name of the algorithm that is pinned.
     pub(crate) choice: String,
     /// Generation that readers see.
     pub(crate) generation: u64,
@@ -250,15 +265,15 @@ pub(crate) struct Fib {
     pub(crate) routes: usize,
     /// Bytes that lookups can touch.
     pub(crate) bytes: usize,
-    /// The same, a prefix; null for fewer than 1,000, which the fixed parts of a structure would be shared among.
+    /// Bytes per prefix; null for fewer than 1,000 prefixes, where the fixed parts of a structure prevail.
     pub(crate) bytes_per_prefix: Option<f64>,
     /// Bytes of all candidates.
     pub(crate) rib_bytes: usize,
-    /// RIB and lookup structure together, a route; null for fewer than 1,000.
+    /// Bytes of RIB and lookup structure per route; null for fewer than 1,000 routes.
     pub(crate) bytes_per_route: Option<f64>,
-    /// Changes of best routes that readers do not see yet.
+    /// Best-path changes that readers do not see yet.
     pub(crate) pending: usize,
-    /// For how long readers have not seen everything, in milliseconds; null while they do.
+    /// Age of the oldest change that readers do not see, in milliseconds; null where there is none.
     pub(crate) behind_ms: Option<f64>,
     /// Changes applied in place so far.
     pub(crate) applied: u64,
@@ -266,87 +281,87 @@ pub(crate) struct Fib {
     pub(crate) builds: u64,
     /// Builds and changes that failed.
     pub(crate) failures: u64,
-    /// Routes that are answered wrongly, as far as the auditor has found.
+    /// Routes with wrong lookup results, as far as the auditor has found.
     pub(crate) mismatch_routes: usize,
-    /// Of these, those that programs in drivers answer wrongly.
+    /// Routes among them with wrong results in the XDP datapath.
     #[serde(default)]
-    pub(crate) mismatch_routes_in_drivers: usize,
-    /// Addresses that the auditor compared so far.
+    pub(crate) mismatch_routes_xdp: usize,
+    /// Addresses that the auditor has compared so far.
     pub(crate) audited: u64,
-    /// Of these, those that programs in drivers were asked for as well.
+    /// Addresses among them that were looked up in the XDP datapath as well.
     #[serde(default)]
-    pub(crate) audited_in_drivers: u64,
-    /// Times that it went through all of them.
+    pub(crate) audited_xdp: u64,
+    /// Complete passes of the auditor.
     pub(crate) audit_passes: u64,
-    /// How long the latest build took, in milliseconds.
+    /// Duration of the latest build, in milliseconds.
     pub(crate) last_build_ms: f64,
     /// Longest time from a change until readers saw it, in milliseconds.
     pub(crate) longest_delay_ms: f64,
-    /// Algorithms that were given up for this table.
+    /// Algorithms that failed for this table and are not tried again.
     pub(crate) banned: Vec<String>,
-    /// What it takes of the memory that drivers' programs read as well; null where none can read it.
+    /// Memory that the XDP datapath reads as well; null where it reads none of the table.
     #[serde(default)]
     pub(crate) shared: Option<SharedMemory>,
 }
 
-/// Kernel memory of a table that drivers' programs read as well.
+/// Memory of a table that the XDP datapath reads as well.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SharedMemory {
     /// Bytes of this table in use.
     pub(crate) used: usize,
-    /// The same, a prefix; null for fewer than 1,000.
+    /// Bytes in use per prefix; null for fewer than 1,000 prefixes.
     pub(crate) used_per_prefix: Option<f64>,
-    /// Bytes reserved for this table, room for growth included.
+    /// Bytes reserved for this table, including room for growth.
     pub(crate) reserved: usize,
-    /// Bytes reserved in all: tables of both families, those being replaced, next hops.
+    /// Bytes reserved in all: tables of both families, tables being replaced, next hops.
     pub(crate) total_reserved: usize,
-    /// How many these may be at most (`[xdp] memory`).
+    /// Limit of all reserved bytes (`[xdp] memory`).
     pub(crate) cap: usize,
 }
 
-/// What `fib algorithm` asks for.
+/// Request of `fib algorithm`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AlgorithmChange {
-    /// 4 or 6; null for both, as far as they have an algorithm of that name.
+    /// 4 or 6; null for the families that have an algorithm of that name.
     #[serde(default)]
     pub(crate) family: Option<u8>,
-    /// `auto`, `measured` (by a trial on the live table), or the name of an algorithm.
+    /// `auto`, `measured` (by calibration on the live table), or the name of an algorithm.
     pub(crate) name: String,
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Interface {
-    /// Its name.
+    /// Interface name.
     pub(crate) name: String,
-    /// The kernel's number.
+    /// Interface index of the kernel.
     pub(crate) index: u32,
-    /// Our number of it.
+    /// Port number of the router.
     pub(crate) port: u16,
-    /// The routing table that its packets ask.
+    /// Route table of packets that arrive there.
     pub(crate) table: u32,
-    /// Up, with carrier.
+    /// Whether it is up, with carrier.
     pub(crate) up: bool,
-    /// Largest IP packet, in bytes.
+    /// MTU, in bytes.
     pub(crate) mtu: u32,
     /// Link address; null where the link has none.
     pub(crate) mac: Option<String>,
-    /// Kind of device (`veth`, `vlan`); empty for hardware.
+    /// Kind of interface (`veth`, `vlan`); empty for hardware.
     pub(crate) kind: String,
-    /// Addresses of the host, with the length of their subnet.
+    /// Addresses of the host, with their prefix length.
     pub(crate) addresses: Vec<String>,
-    /// `xdp`: forwarded in the driver, the rest comes to us; `afxdp`: its frames come to us; `kernel`: it stays
-    /// with the kernel.
+    /// Packet path: `xdp` (the XDP datapath forwards, the rest is for the graph), `afxdp` (the graph forwards), `kernel`
+    /// (the interface stays with the kernel).
     pub(crate) path: String,
-    /// How it is driven, or why it stays with the kernel.
+    /// Description of the path, or why the interface stays with the kernel.
     pub(crate) mode: String,
-    /// What the kernel does to forwarded packets of it, with the override: for that it stays with the kernel, as a whole
-    /// or with the packets of a family, or is taken over in spite of it (`takeover.on_change`); null where nothing is in
-    /// the way.
+    /// Policy of the kernel for forwarded packets, with its override: the interface stays with the kernel because of it,
+    /// entirely or for the packets of a family, or is taken over in spite of it (`takeover.on_change`). Null without
+    /// one.
     pub(crate) policy: Option<String>,
-    /// What would let packets leave by it in XDP, where its driver takes none from programs; left out where it
-    /// does, or nothing is forwarded in XDP.
+    /// Remedy where the driver does not send what XDP programs redirect to it; left out where it does, or where nothing
+    /// is forwarded in XDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
     /// Features that it applies to its packets.
@@ -354,11 +369,11 @@ pub(crate) struct Interface {
     pub(crate) features: Vec<InterfaceFeature>,
     /// Frames received for forwarding, by workers and in XDP.
     pub(crate) rx_packets: u64,
-    /// Bytes of them.
+    /// Bytes received for forwarding.
     pub(crate) rx_bytes: u64,
     /// Frames sent, by workers and in XDP.
     pub(crate) tx_packets: u64,
-    /// Bytes of them.
+    /// Bytes sent.
     pub(crate) tx_bytes: u64,
     /// Frames left to the kernel.
     pub(crate) punted: u64,
@@ -381,28 +396,28 @@ pub(crate) struct InterfaceFeature {
 /// A neighbor on a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Neighbor {
-    /// Its address.
+    /// Address of the neighbor.
     pub(crate) addr: String,
-    /// The interface.
+    /// Interface of the neighbor.
     pub(crate) interface: String,
-    /// Its link address.
+    /// Link address; null while it is not resolved.
     pub(crate) mac: Option<String>,
-    /// `permanent` (set by somebody, neither asked for nor ever confirmed), `suspended` (the same, while its
-    /// interface is down), `reachable`, `stale`, `incomplete`, `failed`.
+    /// `permanent` (set by a command, neither resolved nor confirmed), `suspended` (set by a command, while its interface
+    /// is down), `reachable`, `stale`, `incomplete`, `failed`.
     pub(crate) state: String,
-    /// Who says so: `command`, which holds before what the `kernel` says.
+    /// Source of the entry: `command`, which takes precedence over `kernel`.
     pub(crate) source: String,
 }
 
-/// What is to be done with a neighbor.
+/// Action on a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NeighborAction {
-    /// A new one; refused where a command has set it already.
+    /// Adds a neighbor; refused where a command has set it already.
     Add,
-    /// A new one, or another link address.
+    /// Adds a neighbor, or changes its link address.
     Replace,
-    /// Take back what a command has set.
+    /// Deletes a neighbor that a command has set.
     Delete,
 }
 
@@ -410,69 +425,69 @@ pub(crate) enum NeighborAction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NeighborChange {
-    /// What is to be done.
+    /// Action.
     pub(crate) action: NeighborAction,
-    /// Its address.
+    /// Address of the neighbor.
     pub(crate) addr: String,
-    /// The interface.
+    /// Interface of the neighbor.
     pub(crate) dev: String,
-    /// Its link address; none for deleting.
+    /// Link address; none for `delete`.
     #[serde(default)]
     pub(crate) mac: Option<String>,
 }
 
-/// What a change of a neighbor did.
+/// Result of a change of a neighbor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NeighborChanged {
     /// `added`, `changed`, `deleted`.
     pub(crate) done: String,
-    /// Its address.
+    /// Address of the neighbor.
     pub(crate) addr: String,
-    /// The interface.
+    /// Interface of the neighbor.
     pub(crate) interface: String,
-    /// Number of the notice of it, or of the latest one where nothing changed.
+    /// Sequence number of its event, or of the latest event where nothing changed.
     pub(crate) sequence: u64,
-    /// Readers see it since this generation.
+    /// Generation since which readers see the change.
     pub(crate) generation: u64,
-    /// What holds now; null where nothing is known of it.
+    /// Neighbor after the change; null where there is none.
     pub(crate) now: Option<Neighbor>,
 }
 
-/// A source of routes.
+/// A route source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Feed {
-    /// Its name.
+pub(crate) struct Source {
+    /// Name of the source.
     pub(crate) name: String,
-    /// How far it is believed; lower wins.
+    /// Administrative distance; lower wins.
     pub(crate) distance: u8,
-    /// Routes that it has in the RIB.
+    /// Routes of the source in the RIB.
     pub(crate) routes: u64,
     /// Routes that were refused.
     pub(crate) refused: u64,
-    /// Why the latest was; empty when none was.
+    /// Reason of the latest refusal; empty without one.
     pub(crate) last_refusal: String,
-    /// Messages taken, where it speaks in messages.
+    /// Messages received; null for a source without messages.
     pub(crate) messages: Option<u64>,
-    /// Times that messages were lost and all was said again.
+    /// Resynchronizations after messages were lost.
     pub(crate) resyncs: Option<u64>,
 }
 
-/// The daemon itself.
+/// State of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Status {
-    /// Of the program.
+    /// Version of the program.
     pub(crate) version: String,
-    /// Its process.
+    /// Process ID.
     pub(crate) pid: u32,
-    /// Since it started.
+    /// Seconds since the start.
     pub(crate) seconds: f64,
     /// IPv4 prefixes with a route.
     pub(crate) routes_v4: usize,
     /// IPv6 prefixes with a route.
     pub(crate) routes_v6: usize,
-    /// Interfaces whose frames come to it.
+    /// Interfaces that are taken over.
     pub(crate) interfaces: usize,
-    /// Threads that forward.
+    /// Workers: threads that forward.
     pub(crate) workers: usize,
     /// Workers that have not failed: fewer only while the run ends because of a failure.
     pub(crate) workers_alive: usize,
@@ -480,13 +495,13 @@ pub(crate) struct Status {
     pub(crate) resident_kib: u64,
 }
 
-/// What is to be done with a route of the feed `command`.
+/// Action on a route of the source `command`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Action {
-    /// A new route; refused where there is one.
+    /// Adds a route; refused where there is one.
     Add,
-    /// Another way for a route that is there; of several, the one of that gateway.
+    /// Changes the path of a route; of several paths, the one of that gateway.
     Change,
     /// Adds a route, or paths to one.
     Append,
@@ -500,13 +515,13 @@ pub(crate) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PathChange {
-    /// The next router; none where the destination itself is on the link.
+    /// Address of the gateway; none where the destination itself is on the link.
     #[serde(default)]
     pub(crate) gateway: Option<String>,
-    /// The interface; none where the route to the gateway decides.
+    /// Egress interface; none where the route to the gateway decides.
     #[serde(default)]
     pub(crate) dev: Option<String>,
-    /// Share among the paths of the route; 1 unless named.
+    /// Share among the paths of the route; 1 by default.
     #[serde(default = "usual_weight")]
     pub(crate) weight: u32,
 }
@@ -519,19 +534,18 @@ fn usual_weight() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RouteChange {
-    /// What is to be done.
+    /// Action.
     pub(crate) action: Action,
-    /// Of which prefix; host bits must be zero.
+    /// Destination prefix; host bits must be zero.
     pub(crate) prefix: String,
-    /// In which table, which is made where there is none; the main one unless named.
+    /// Route table, which is created where there is none; the main one by default.
     #[serde(default)]
     pub(crate) table: Option<u32>,
-    /// Routes of other metrics are other routes; 0 unless named.
+    /// Metric, 0 by default. Routes that differ in it are different routes.
     #[serde(default)]
     pub(crate) metric: Option<u32>,
-    /// Largest IP packet along it, in bytes, at least 68 for IPv4 and 1280 for IPv6; 0 for what the link
-    /// carries, which is a limit in any case. Unless named, a route that is changed or appended to keeps
-    /// its own, and one that is added or replaced has none.
+    /// MTU of the route, in bytes, at least 68 for IPv4 and 1280 for IPv6; 0 for that of the link, which is a limit in any
+    /// case. By default `change` and `append` keep the MTU, `add` and `replace` clear it.
     #[serde(default)]
     pub(crate) mtu: Option<u16>,
     /// Paths of the route; for `delete`, the paths to remove.
@@ -543,150 +557,149 @@ pub(crate) struct RouteChange {
     /// Seconds after which the paths of this request, or the action in their place, expire.
     #[serde(default)]
     pub(crate) expires: Option<u64>,
-    /// For `delete`: removes all paths of a route that has several.
+    /// Whether `delete` removes all paths of a route that has several.
     #[serde(default)]
     pub(crate) all: bool,
 }
 
-/// What was done.
+/// Result of a change of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RouteChanged {
     /// `added`, `changed` (also when only some paths were deleted) or `deleted`.
     pub(crate) done: String,
-    /// Of which prefix.
+    /// Destination prefix.
     pub(crate) prefix: String,
-    /// In which table.
+    /// Route table.
     pub(crate) table: u32,
-    /// Number of the notice of it.
+    /// Sequence number of its event.
     pub(crate) sequence: u64,
-    /// Readers see it since this generation.
+    /// Generation since which readers see the change.
     pub(crate) generation: u64,
-    /// All routes of the prefix now, the best first.
+    /// All routes of the prefix after the change, the best first.
     pub(crate) candidates: Vec<Route>,
 }
 
 /// A line of `monitor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Event {
-    /// Its number, one more than that of the event before; to go on behind it, `--since` it.
+    /// Sequence number, one more than that of the event before; `--since` continues after it.
     pub(crate) sequence: u64,
-    /// When it happened, in UTC: RFC 3339 with milliseconds.
+    /// Time of the event in UTC, by RFC 3339 with milliseconds.
     #[serde(default)]
     pub(crate) time: String,
-    /// What it is about.
+    /// Content of the event.
     #[serde(flatten)]
     pub(crate) what: EventKind,
 }
 
-/// What an event is about.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum EventKind {
-    /// The stream begins behind this number.
+    /// The stream begins after this number.
     Start,
-    /// Some events before are lost to who asked: list the routes, and go on from here.
+    /// Older events are lost to this reader, which lists the routes and continues from here.
     Gap {
-        /// The oldest that there still is.
+        /// Sequence number of the oldest event that is left.
         oldest: u64,
     },
     /// A route was added, changed or deleted.
     Route {
         /// `added`, `changed`, `deleted`.
         done: String,
-        /// Of which prefix.
+        /// Destination prefix.
         prefix: String,
-        /// In which table.
+        /// Route table.
         table: u32,
-        /// Of which metric.
+        /// Metric of the route.
         metric: u32,
-        /// Of which feed.
+        /// Name of the route source.
         source: String,
-        /// The best route of the prefix is another one now, or leads elsewhere.
+        /// Whether the best path of the prefix changed.
         best: bool,
-        /// What it did before; null when it was added.
+        /// Route before; null when it was added.
         old: Option<Hop>,
-        /// What it does now; null when it was deleted.
+        /// Route after; null when it was deleted.
         new: Option<Hop>,
     },
-    /// A next-hop object was announced by its source, announced otherwise, or is gone. Routes that name it
-    /// lead elsewhere without events of their own.
+    /// A next-hop object of a source was added, changed or deleted. Routes that refer to it change with it, without events
+    /// of their own.
     Object {
         /// `added`, `changed`, `deleted`.
         done: String,
-        /// Its number.
+        /// ID of the object.
         object: u32,
-        /// Of which feed.
+        /// Name of the route source.
         source: String,
-        /// What it led to before, as `old` of a route; kind `group` for several members.
+        /// Object before, in the form of `old` of a route; kind `group` for several members.
         old: Option<Hop>,
-        /// What it leads to now; null when it was deleted.
+        /// Object after; null when it was deleted.
         new: Option<Hop>,
     },
-    /// A link came, went up or down, has another name, MTU or link address, or went.
+    /// A link was added or deleted, went up or down, or has another name, MTU or link address.
     Link {
         /// `added`, `changed`, `deleted`.
         done: String,
-        /// Its name now, or before it was deleted.
+        /// Interface name, or the last name of a deleted one.
         interface: String,
-        /// The kernel's number.
+        /// Interface index of the kernel.
         index: u32,
-        /// Up, with carrier.
+        /// Whether it is up, with carrier.
         up: bool,
-        /// Largest IP packet, in bytes.
+        /// MTU, in bytes.
         mtu: u32,
         /// Link address; null where the link has none.
         mac: Option<String>,
     },
-    /// An interface was taken over, or given back.
+    /// An interface was taken over, or returned to the kernel.
     Interface {
         /// `taken_over` (also when the path of its packets changes), `kernel` (it stays with the kernel),
         /// `released` (the kernel has it again), `closed` (it was deleted or renamed, or is about to be taken
         /// over again). One that goes down stays taken over: only `link` reports it.
         done: String,
-        /// Its name.
+        /// Interface name.
         interface: String,
-        /// As `path` of `/v1/interfaces`; null when it is closed.
+        /// Packet path, as `path` of `/v1/interfaces`; null when it is closed.
         path: Option<String>,
-        /// How it is driven, or why not.
+        /// Description of the path, or why the interface stays with the kernel.
         mode: String,
     },
-    /// A neighbor that a command has set came, changed, was suspended with its interface or taken up again,
-    /// or went.
+    /// A neighbor that a command has set was added, changed or deleted, or was suspended or resumed with its interface.
     Neighbor {
         /// `added`, `changed`, `deleted`.
         done: String,
-        /// Its address.
+        /// Address of the neighbor.
         addr: String,
-        /// The interface.
+        /// Interface of the neighbor.
         interface: String,
-        /// Its link address; before, where it was deleted.
+        /// Link address, or the last one of a deleted neighbor.
         mac: String,
         /// `permanent`, or `suspended` while its interface is down; null where it was deleted.
         state: Option<String>,
     },
-    /// Readers see everything up to here.
+    /// Readers see all changes up to here.
     Visible {
-        /// As this generation.
+        /// Generation that readers see.
         generation: u64,
     },
-    /// Something was decided about a lookup structure.
+    /// The FIB decided about a lookup structure.
     Decision {
-        /// A line with its numbers.
+        /// Decision with its numbers, in a line.
         text: String,
     },
 }
 
-/// What a route does.
+/// Kind and paths of a route at an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Hop {
-    /// As `kind` of a route.
+    /// Kind, as `kind` of a route.
     pub(crate) kind: String,
-    /// As `object` of a route.
+    /// Next-hop object, as `object` of a route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) object: Option<u32>,
-    /// As `paths` of a route; none of an object that has changed since.
+    /// Paths, as `paths` of a route; empty for an object that has changed since.
     pub(crate) paths: Vec<Path>,
-    /// As `mtu` of a route.
+    /// MTU, as `mtu` of a route.
     pub(crate) mtu: Option<u16>,
 }
 
@@ -694,52 +707,52 @@ pub(crate) struct Hop {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConfigText {
-    /// Its name, for messages.
+    /// File name, for messages.
     pub(crate) file: String,
-    /// What stands in it.
+    /// Content of the file.
     pub(crate) text: String,
 }
 
 /// A difference between the running configuration and another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ConfigChange {
-    /// What differs.
+    /// Item that differs.
     pub(crate) item: String,
-    /// As it runs; null for what is new.
+    /// Running value; null for a new item.
     pub(crate) from: Option<String>,
-    /// As the file says; null for what goes.
+    /// Value in the file; null for an item that is removed.
     pub(crate) to: Option<String>,
-    /// Cannot be changed while running.
+    /// Whether the change needs a restart.
     pub(crate) restart: bool,
-    /// It was done.
+    /// Whether the change was applied.
     pub(crate) applied: bool,
 }
 
 /// A comparison of the live lookups with the RIB.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Verification {
-    /// Addresses compared: the ends of every stretch of one route, and some in between.
+    /// Addresses compared: the ends of every range of one route, and some in between.
     pub(crate) addresses: u64,
-    /// Addresses left out because a change of theirs was about to become visible.
+    /// Addresses left out because a change of their route was not visible yet.
     pub(crate) skipped: u64,
-    /// How many answers differ.
+    /// Number of addresses whose results differ.
     pub(crate) mismatches: u64,
-    /// The first of them.
+    /// First differences.
     pub(crate) differences: Vec<Difference>,
-    /// How long it took.
+    /// Duration of the comparison.
     pub(crate) seconds: f64,
 }
 
 /// An address for which lookup and RIB differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Difference {
-    /// In which table.
+    /// Route table.
     pub(crate) table: u32,
-    /// It is a driver's program that differs, not the lookup of the process itself.
-    pub(crate) in_driver: bool,
-    /// The address.
+    /// Whether the lookup of the XDP datapath differs, and not that of the process.
+    pub(crate) in_xdp: bool,
+    /// Address that was looked up.
     pub(crate) addr: String,
-    /// The longest prefix that holds it, by the RIB.
+    /// Longest matching prefix in the RIB.
     pub(crate) prefix: Option<String>,
     /// Next hop by the RIB; 0 for none.
     pub(crate) rib: u32,

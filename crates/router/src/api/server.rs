@@ -16,28 +16,27 @@ use axum::http::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot};
-use utoipa::{IntoParams, OpenApi};
+use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::backend::Ask;
+use super::backend::{Job, Request, Requests};
 use super::error::{ApiError, Code, ErrorDocument};
 use super::extract::{Document, Parameters};
 use super::model::{
-    AlgorithmChange, ConfigChange, ConfigText, Feed, Fib, Group, Interface, Neighbor,
-    NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, Status,
+    AlgorithmChange, ConfigChange, ConfigText, Fib, Group, Interface, Neighbor, NeighborChange,
+    NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery, Source, Status,
     Verification,
 };
 use super::{features, graph, source_filters, streams};
 use crate::privilege;
 use crate::sys;
 
-/// Clients at one time; the next one waits to be accepted.
+/// Clients at one time; further ones wait to be accepted.
 const CONNECTIONS: usize = 128;
-/// How long a request's head may take, and how long a kept connection may be silent.
+/// Longest time for the head of a request, and longest silence of a connection.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
 
 /// A running server. It ends when this is dropped.
@@ -47,11 +46,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on `listener`, which must not block, by asking through `ask`.
+    /// Serves on `listener`, which must not block, and sends requests to the backend through `requests`.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
-    pub(crate) fn start(listener: UnixListener, ask: Ask) -> io::Result<Self> {
+    pub(crate) fn start(listener: UnixListener, requests: Requests) -> io::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -61,7 +60,7 @@ impl Server {
                 runtime.block_on(async move {
                     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
                     tokio::select! {
-                        () = serve(listener, ask) => {}
+                        () = serve(listener, requests) => {}
                         // Ends when the other end of `stop` is gone.
                         _ = stopped => {}
                     }
@@ -77,15 +76,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A server that failed has nothing more to say.
+            // A server that failed has printed its error.
             let _ = thread.join();
         }
     }
 }
 
-async fn serve(listener: tokio::net::UnixListener, ask: Ask) {
+async fn serve(listener: tokio::net::UnixListener, requests: Requests) {
     let (router, _) = router();
-    let router = router.with_state(ask);
+    let router = router.with_state(requests);
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return };
@@ -94,12 +93,12 @@ async fn serve(listener: tokio::net::UnixListener, ask: Ask) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if !may_ask(&stream) {
+        if !is_allowed(&stream) {
             continue;
         }
         let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
-            // What a client does to its own connection is its own affair.
+            // A client that breaks its own connection harms nobody else.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(LONGEST_HEAD)
@@ -110,8 +109,9 @@ async fn serve(listener: tokio::net::UnixListener, ask: Ask) {
     }
 }
 
-/// The file's mode says the same; this also holds for who came before the mode was set.
-fn may_ask(stream: &UnixStream) -> bool {
+/// Whether the client's user is allowed. The mode of the socket file states as much; this also holds for clients that
+/// connected before the mode was set.
+fn is_allowed(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == sys::user())
 }
 
@@ -120,7 +120,7 @@ fn may_ask(stream: &UnixStream) -> bool {
     info(
         title = "Fingerpost control API",
         description = "HTTP with JSON over the Unix socket of a running `fingerpost run`. Streams \
-                       are JSON lines. Every refusal is an `ErrorDocument`.",
+                       are JSON lines. Every error is an `ErrorDocument`.",
         version = "1",
         license(name = "MIT OR Apache-2.0")
     ),
@@ -129,7 +129,7 @@ fn may_ask(stream: &UnixStream) -> bool {
 struct Description;
 
 /// All paths, and their description.
-fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
+fn router() -> (axum::Router<Requests>, utoipa::openapi::OpenApi) {
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status))
         .routes(routes!(route))
@@ -144,7 +144,7 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
         .routes(routes!(verify))
         .routes(routes!(interfaces))
         .routes(routes!(neighbors, change_neighbor))
-        .routes(routes!(feeds))
+        .routes(routes!(sources))
         .routes(routes!(features::features))
         .routes(routes!(features::feature))
         .routes(routes!(source_filters::change, source_filters::replace))
@@ -157,9 +157,11 @@ fn router() -> (axum::Router<Ask>, utoipa::openapi::OpenApi) {
     let document = move || async move { ([(CONTENT_TYPE, "application/json")], text) };
     let router = router
         .route("/openapi.json", axum::routing::get(document))
+        // The old name of `/v1/sources`, for one release.
+        .route("/v1/feeds", axum::routing::get(sources))
         .fallback(|| async { ApiError::new(Code::NotFound, "no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {
-            ApiError::new(Code::MethodNotAllowed, "not by this method: see /openapi.json")
+            ApiError::new(Code::MethodNotAllowed, "method not allowed: see /openapi.json")
         });
     (router, description)
 }
@@ -173,102 +175,91 @@ fn written(description: &utoipa::openapi::OpenApi) -> String {
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
-/// The daemon itself.
+/// Runs a job of the backend in a thread of its own.
+pub(super) async fn run<T: Send + 'static>(job: Job<T>) -> Result<T, ApiError> {
+    // It fails when the runtime ends, or with a panic, which has printed itself.
+    tokio::task::spawn_blocking(job).await.unwrap_or_else(|_| Err(ApiError::stopping()))
+}
+
+/// State of the daemon.
 #[utoipa::path(get, path = "/v1/status", responses(
     (status = 200, body = Status), (status = "default", body = ErrorDocument)))]
-async fn status(State(ask): State<Ask>) -> Answer<Status> {
-    Ok(Json(ask.ask(|daemon| daemon.status()).await?))
+async fn status(State(requests): State<Requests>) -> Answer<Status> {
+    requests.call(Request::Status).await.map(Json)
 }
 
-/// Parameters of `/v1/route`.
-#[derive(Debug, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct RouteQuestion {
-    /// Of which address.
-    pub(crate) addr: String,
-    /// With the steps of the lookup.
-    #[serde(default)]
-    pub(crate) explain: bool,
-    /// Which member of a group this flow takes: `SRC,DST,PROTOCOL,SPORT,DPORT`.
-    pub(crate) flow: Option<String>,
-    /// In which table; the main one unless named.
-    pub(crate) table: Option<u32>,
-}
-
-/// The route of an address, from the live lookup.
-#[utoipa::path(get, path = "/v1/route", params(RouteQuestion), responses(
+/// Route of an address, from the live lookup.
+#[utoipa::path(get, path = "/v1/route", params(RouteQuery), responses(
     (status = 200, body = RouteAnswer), (status = "default", body = ErrorDocument)))]
 async fn route(
-    State(ask): State<Ask>,
-    Parameters(question): Parameters<RouteQuestion>,
+    State(requests): State<Requests>,
+    Parameters(query): Parameters<RouteQuery>,
 ) -> Answer<RouteAnswer> {
-    ask.ask(move |daemon| daemon.route_answer(&question)).await?.map(Json)
+    requests.call(|to| Request::Route(query, to)).await?.map(Json)
 }
 
-/// Adds, changes or deletes a route of the feed `command`.
+/// Adds, changes or deletes a route of the source `command`.
 #[utoipa::path(post, path = "/v1/routes", request_body = RouteChange, responses(
     (status = 200, body = RouteChanged), (status = "default", body = ErrorDocument)))]
 async fn change_route(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Document(change): Document<RouteChange>,
 ) -> Answer<RouteChanged> {
-    ask.ask(move |daemon| daemon.change_route(&change)).await?.map(Json)
+    requests.call(|to| Request::ChangeRoute(change, to)).await?.map(Json)
 }
 
-/// How a configuration differs from the running one.
+/// Differences of a configuration from the running one.
 #[utoipa::path(post, path = "/v1/config/diff", request_body = ConfigText, responses(
     (status = 200, body = Vec<ConfigChange>), (status = "default", body = ErrorDocument)))]
 async fn config_diff(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Document(text): Document<ConfigText>,
 ) -> Answer<Vec<ConfigChange>> {
-    // A text of a hundred thousand routes takes a while to read, and routes and packets do not wait for that.
-    let running = ask.ask(|daemon| daemon.running()).await?;
-    features::aside(move || running.diff(&text)).await.map(Json)
+    // A text of a hundred thousand routes takes a while to read; routes and packets do not wait for it.
+    run(requests.call(|to| Request::CompareConfig(text, to)).await?).await.map(Json)
 }
 
 /// Next hops, without groups.
 #[utoipa::path(get, path = "/v1/nexthops", responses(
     (status = 200, body = Vec<NextHop>), (status = "default", body = ErrorDocument)))]
-async fn nexthops(State(ask): State<Ask>) -> Answer<Vec<NextHop>> {
-    Ok(Json(ask.ask(|daemon| daemon.nexthops()).await?))
+async fn nexthops(State(requests): State<Requests>) -> Answer<Vec<NextHop>> {
+    requests.call(Request::NextHops).await.map(Json)
 }
 
-/// Groups and their members.
+/// Next-hop groups and their members.
 #[utoipa::path(get, path = "/v1/groups", responses(
     (status = 200, body = Vec<Group>), (status = "default", body = ErrorDocument)))]
-async fn groups(State(ask): State<Ask>) -> Answer<Vec<Group>> {
-    Ok(Json(ask.ask(|daemon| daemon.groups()).await?))
+async fn groups(State(requests): State<Requests>) -> Answer<Vec<Group>> {
+    requests.call(Request::Groups).await.map(Json)
 }
 
 /// Lookup tables.
 #[utoipa::path(get, path = "/v1/fibs", responses(
     (status = 200, body = Vec<Fib>), (status = "default", body = ErrorDocument)))]
-async fn fibs(State(ask): State<Ask>) -> Answer<Vec<Fib>> {
-    Ok(Json(ask.ask(|daemon| daemon.fibs()).await?))
+async fn fibs(State(requests): State<Requests>) -> Answer<Vec<Fib>> {
+    requests.call(Request::Fibs).await.map(Json)
 }
 
-/// Chooses an algorithm, or leaves the choice to the daemon again.
+/// Pins a lookup algorithm, or leaves the choice to the FIB again.
 #[utoipa::path(put, path = "/v1/algorithm", request_body = AlgorithmChange, responses(
     (status = 200, body = Vec<Fib>), (status = "default", body = ErrorDocument)))]
 async fn algorithm(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Document(change): Document<AlgorithmChange>,
 ) -> Answer<Vec<Fib>> {
-    ask.ask(move |daemon| daemon.choose_algorithm(&change)).await?.map(Json)
+    requests.call(|to| Request::ChooseAlgorithm(change, to)).await?.map(Json)
 }
 
-/// Compares the lookups of all tables with their routes. It takes as long as a second or two for a
-/// full table, while routes and packets go on.
+/// Compares the lookups of all tables with their routes. This takes a second or two for a full table; routes and packets
+/// do not wait.
 #[utoipa::path(post, path = "/v1/verify", responses(
     (status = 200, body = Verification), (status = "default", body = ErrorDocument)))]
-async fn verify(State(ask): State<Ask>) -> Answer<Verification> {
-    let mut under_path = ask.ask(|daemon| daemon.begin_verify()).await?;
+async fn verify(State(requests): State<Requests>) -> Answer<Verification> {
+    let session = requests.call(Request::OpenVerification).await?;
     loop {
-        match ask.ask(move |daemon| daemon.verify_on(under_path)).await? {
-            Ok(found) => return Ok(Json(found)),
-            Err(rest) => under_path = *rest,
+        let next = |to| Request::NextVerification(session.number(), to);
+        if let Some(found) = requests.call(next).await? {
+            return Ok(Json(found));
         }
     }
 }
@@ -276,32 +267,32 @@ async fn verify(State(ask): State<Ask>) -> Answer<Verification> {
 /// Interfaces.
 #[utoipa::path(get, path = "/v1/interfaces", responses(
     (status = 200, body = Vec<Interface>), (status = "default", body = ErrorDocument)))]
-async fn interfaces(State(ask): State<Ask>) -> Answer<Vec<Interface>> {
-    Ok(Json(ask.ask(|daemon| daemon.interface_list()).await?))
+async fn interfaces(State(requests): State<Requests>) -> Answer<Vec<Interface>> {
+    requests.call(Request::Interfaces).await.map(Json)
 }
 
 /// Neighbors on the links.
 #[utoipa::path(get, path = "/v1/neighbors", responses(
     (status = 200, body = Vec<Neighbor>), (status = "default", body = ErrorDocument)))]
-async fn neighbors(State(ask): State<Ask>) -> Answer<Vec<Neighbor>> {
-    Ok(Json(ask.ask(|daemon| daemon.neighbor_list()).await?))
+async fn neighbors(State(requests): State<Requests>) -> Answer<Vec<Neighbor>> {
+    requests.call(Request::Neighbors).await.map(Json)
 }
 
-/// Sets the link address of a neighbor, or takes it back.
+/// Sets the link address of a neighbor, or deletes it.
 #[utoipa::path(post, path = "/v1/neighbors", request_body = NeighborChange, responses(
     (status = 200, body = NeighborChanged), (status = "default", body = ErrorDocument)))]
 async fn change_neighbor(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Document(change): Document<NeighborChange>,
 ) -> Answer<NeighborChanged> {
-    ask.ask(move |daemon| daemon.change_neighbor(&change)).await?.map(Json)
+    requests.call(|to| Request::ChangeNeighbor(change, to)).await?.map(Json)
 }
 
-/// Sources of routes.
-#[utoipa::path(get, path = "/v1/feeds", responses(
-    (status = 200, body = Vec<Feed>), (status = "default", body = ErrorDocument)))]
-async fn feeds(State(ask): State<Ask>) -> Answer<Vec<Feed>> {
-    Ok(Json(ask.ask(|daemon| daemon.feeds()).await?))
+/// Route sources.
+#[utoipa::path(get, path = "/v1/sources", responses(
+    (status = 200, body = Vec<Source>), (status = "default", body = ErrorDocument)))]
+async fn sources(State(requests): State<Requests>) -> Answer<Vec<Source>> {
+    requests.call(Request::Sources).await.map(Json)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(crate) fn path(named: Option<&Path>) -> PathBuf {
 pub(crate) struct Claimed {
     listener: UnixListener,
     path: PathBuf,
-    /// Of the file, to remove no other.
+    /// Inode of the file, to remove no other one.
     inode: u64,
 }
 
@@ -122,7 +122,7 @@ impl Claimed {
         Ok(Ok(Self { listener, path: path.to_owned(), inode }))
     }
 
-    /// For the server: the same socket, which does not block.
+    /// The socket for the server: a handle that does not block.
     ///
     /// # Errors
     /// When there are no file descriptors left.

@@ -1,8 +1,8 @@
-//! Answers without an end in sight: JSON lines, made as fast as they are read.
+//! Streams of JSON lines, made as fast as they are read.
 //!
-//! A stream is a task of the server's thread that asks the daemon for one piece after the other and
-//! puts it into a channel of two; while that is full nothing is asked. What a slow client costs is
-//! those two pieces; what one costs that leaves is the piece under way.
+//! A stream is a task of the server's thread that requests one piece after the other and puts it into a channel of two;
+//! while that is full it requests nothing. A slow client costs those two pieces, a client that leaves the piece in
+//! progress.
 
 use std::io;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::backend::Ask;
+use super::backend::{Request, Requests};
 use super::error::{ApiError, ErrorDocument};
 use super::extract::Parameters;
 use super::model::{Event, Route};
 
-/// Pieces that wait for a slow client.
+/// Number of pieces that wait for a slow client.
 const AHEAD: usize = 2;
 /// JSON, a document a line.
 pub(super) const LINES: &str = "application/x-ndjson";
@@ -32,45 +32,46 @@ pub(super) const LINES: &str = "application/x-ndjson";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RouteFilter {
-    /// Of this table, by number; of the main one unless named.
+    /// Route table, by number; the main one by default.
     pub(crate) table: Option<u32>,
-    /// From the feed of this name.
+    /// Name of the route source.
     pub(crate) source: Option<String>,
-    /// Of this prefix and those that it covers.
+    /// Prefix whose routes are listed, with those of the more specific prefixes.
     pub(crate) longer: Option<String>,
-    /// Of the prefixes that cover this one, itself included.
+    /// Prefix whose routes are listed, with those of the less specific prefixes.
     pub(crate) covering: Option<String>,
-    /// Over this gateway (an address), this interface (a name), the next hop or group of this index (a
-    /// number), or next-hop object ID (`object:ID`). Of a route that leaves by what a next-hop object or the
-    /// route to its gateway says, that counts as well. `dev:NAME` is an interface whatever its name.
+    /// Gateway (an address), interface (a name), index of a next hop or group (a number), or ID of a next-hop object
+    /// (`object:ID`) that a route leads over, also through a next-hop object or the route to its gateway. `dev:NAME` is an
+    /// interface whatever its name.
     pub(crate) nexthop: Option<String>,
-    /// Only those that packets take.
+    /// Lists only the best route of each prefix.
     #[serde(default)]
     pub(crate) best: bool,
-    /// At most so many.
+    /// Largest number of routes.
     pub(crate) limit: Option<u64>,
 }
 
-/// Routes, a JSON line each, by prefix, as they are at the moment of the question. However many there
-/// are, and however slowly they are read, neither side holds more than some hundreds.
+/// Routes at the moment of the request, a JSON line each, by prefix. However many there are, and however slowly they are
+/// read, neither side holds more than some hundreds.
 #[utoipa::path(get, path = "/v1/routes", params(RouteFilter), responses(
     (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument)))]
 pub(super) async fn route_list(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
-    let mut listing = Some(ask.ask(move |daemon| daemon.list_routes(&filter)).await??);
+    let session = requests.call(|to| Request::OpenRoutes(filter, to)).await??;
     let (to, body) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
-        while let Some(now) = listing.take() {
-            match ask.ask(move |daemon| daemon.next_routes(now)).await {
-                Ok(Ok((lines, rest))) => {
-                    listing = rest;
-                    if !lines.is_empty() && to.send(Ok(lines.into())).await.is_err() {
+        loop {
+            let next = |to| Request::NextRoutes(session.number(), to);
+            match requests.call(next).await {
+                Ok(Ok((lines, more))) => {
+                    let left = !lines.is_empty() && to.send(Ok(lines.into())).await.is_err();
+                    if left || !more {
                         return;
                     }
                 }
-                // The stream breaks off, which the client can tell from an end.
+                // The stream breaks off, which the client can distinguish from an end.
                 Ok(Err(error)) | Err(error) => {
                     let _ = to.send(Err(io::Error::other(error))).await;
                     return;
@@ -86,23 +87,23 @@ pub(super) async fn route_list(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventFilter {
-    /// Begin behind the event of this number; without it, with those to come.
+    /// Sequence number after which the stream begins; by default it begins with the next event.
     pub(crate) since: Option<u64>,
 }
 
-/// What happens to routes, next-hop objects, links, interfaces, and neighbors that commands have set, a JSON line each, as
-/// it happens. The stream has no end of its own.
+/// Events of routes, next-hop objects, links, interfaces, and neighbors that commands have set, a JSON line each, as they
+/// happen. The stream does not end by itself.
 #[utoipa::path(get, path = "/v1/events", params(EventFilter), responses(
     (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument)))]
 pub(super) async fn events(
-    State(ask): State<Ask>,
+    State(requests): State<Requests>,
     Parameters(EventFilter { mut since }): Parameters<EventFilter>,
 ) -> Result<Response, ApiError> {
     let (to, body) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
-        let mut news = ask.news();
-        // The daemon's end is gone when this fails, and the stream ends with it.
-        while let Ok((events, last)) = ask.ask(move |daemon| daemon.events(since)).await {
+        let mut sequence = requests.sequence();
+        // The backend's end is gone when this fails, and the stream ends with it.
+        while let Ok((events, last)) = requests.call(|to| Request::Events(since, to)).await {
             since = Some(last);
             if !events.is_empty() {
                 if to.send(Ok(lines(&events).into())).await.is_err() {
@@ -111,8 +112,8 @@ pub(super) async fn events(
                 continue;
             }
             tokio::select! {
-                // What came since the question was asked counts as news, too.
-                there = news.wait_for(|&number| number > last) => {
+                // An event since the request was sent counts as well.
+                there = sequence.wait_for(|&number| number > last) => {
                     if there.is_err() {
                         return;
                     }

@@ -11,12 +11,13 @@ use super::output::{Columns, Output, Report};
 
 pub(super) const COMMAND: Command = Command {
     name: "algorithms",
-    summary: "List the lookup algorithms, with where they are from and what they can hold",
+    summary: "List the lookup algorithms with their sources and limits",
     examples: "Examples:
   $ fingerpost algorithms
   $ fingerpost algorithms --json | jq -r '.[] | select(.families | index(6)) | .name'
 
-One that this program was built without has no families, and names the feature that brings it.",
+An algorithm that this program was built without has no families, and names the cargo feature \
+that adds it.",
     arguments: |command| command,
     run: |_, output| run(output),
 };
@@ -37,9 +38,9 @@ struct Row {
     summary: &'static str,
     source: &'static str,
     origin: &'static str,
-    /// By family: `v4`, `v6`.
+    /// Limits by family: `v4`, `v6`.
     limits: BTreeMap<&'static str, RowLimits>,
-    /// Of one that this program was built without: the cargo feature that brings it.
+    /// Cargo feature that adds an algorithm which this program was built without.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs_feature: Option<&'static str>,
 }

@@ -11,7 +11,7 @@ use super::output::{Output, Report};
 
 pub(super) const COMMAND: Command = Command {
     name: "completions",
-    summary: "Print what a shell needs to complete commands and options",
+    summary: "Print the completion script of a shell",
     examples: "Examples:
   $ fingerpost completions bash > /etc/bash_completion.d/fingerpost
   $ fingerpost completions zsh > ~/.zfunc/_fingerpost
@@ -22,7 +22,7 @@ pub(super) const COMMAND: Command = Command {
 
 #[derive(Args)]
 struct Arguments {
-    /// Which shell
+    /// Name of the shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

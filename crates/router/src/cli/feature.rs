@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::command::{Failure, MadeCommands, parsed};
 use super::output::{Columns, Output, Report};
-use crate::api::client::At;
+use crate::cli::at::At;
 
 /// A command for each feature with rows to show, but for those that have a row among the commands.
 pub(super) const COMMANDS: MadeCommands =

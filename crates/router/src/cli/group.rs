@@ -7,7 +7,7 @@ use crate::api::model::{Group, Member};
 
 pub(super) const COMMAND: Command = Command {
     name: "group",
-    summary: "Groups of next hops of the running router",
+    summary: "Next-hop groups of the running router",
     examples: "",
     arguments: list::arguments::<Group>,
     run: list::run::<Group>,
@@ -27,13 +27,14 @@ impl Listed for Group {
         "mtu",
         "references",
     ];
-    const ABOUT: &'static str = "List groups, and how flows are spread over their members";
+    const ABOUT: &'static str =
+        "List next-hop groups with their members and the share of flows of each";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost group show
   $ fingerpost group show --json
 
-Each group is one line, followed by a line for each member. A member that is down has no slots.
-`object` is the number of the group's or the member's next-hop object.";
+Each group is one line, followed by a line for each member. A member that is down has no slots. \
+`object` is the ID of the next-hop object of the group or the member.";
 
     fn cells(&self) -> Vec<String> {
         vec![

@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 
 use super::command::{Failure, parsed};
 use super::output::{Columns, Output, Report};
-use crate::api::client::At;
+use crate::cli::at::At;
 
 /// A thing of which the router has a list.
 pub(super) trait Listed: Serialize + DeserializeOwned {
     /// Where the API has the list.
     const PATH: &'static str;
-    /// Of the columns.
+    /// Headings of the columns.
     const HEADINGS: &'static [&'static str];
     /// Help of `show`, a line.
     const ABOUT: &'static str;
@@ -51,7 +51,7 @@ pub(super) fn run<T: Listed>(matches: &ArgMatches, output: &mut Output) -> Resul
     show::<T>(&parsed(matches)?, output)
 }
 
-/// Asks for the list and prints it.
+/// Requests the list and prints it.
 pub(super) fn show<T: Listed>(at: &At, output: &mut Output) -> Result<(), Failure> {
     let rows: Vec<T> = at.client()?.get(T::PATH, &())?;
     Ok(output.print(&List(rows))?)

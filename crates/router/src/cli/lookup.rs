@@ -1,8 +1,8 @@
 //! `fingerpost lookup`: the route of each address, by any algorithm, from a table in a file.
 //!
-//! The next hop is what the algorithm says, the prefix what the route store says, and both must agree.
+//! The next hop is that of the algorithm, the prefix that of the route store, and both must agree.
 //! Addresses on standard input are answered in order, as they come: what was read is answered before
-//! more is read, so a program may ask and wait. Cost: see `docs/reference/commands.md`.
+//! more is read, so a program may write and wait. Cost: see `docs/reference/commands.md`.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -26,20 +26,18 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost lookup --table v4.txt.xz --table v6.txt.xz --algorithm bsearch 192.0.2.1
   $ zcat addresses.gz | fingerpost lookup --table v4.txt.xz - > answers.tsv
 
-Each answer is ADDR, PREFIX and NEXTHOP with tabs between them, or `-` for the last two where there
-is no route; that is an answer too, and exits with 0.",
+Each answer is ADDR, PREFIX and NEXTHOP, separated by tabs, or `-` for the last two where there \
+is no route. An address without a route is an answer: exit code 0.",
     arguments: Arguments::augment_args,
     run,
 };
 
 #[derive(Args)]
 struct Arguments {
-    /// Where the routes are: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst. Given
-    /// again, the tables are one
+    /// Table file: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst. Several are read as one table
     #[arg(long, value_name = "FILE", required = true)]
     table: Vec<PathBuf>,
-    /// Which algorithm answers (`fingerpost algorithms` lists them); `auto` takes the one that
-    /// fits the table best, for each family
+    /// Lookup algorithm (`fingerpost algorithms` lists them); `auto` takes the fittest one for each family
     #[arg(long, value_name = "NAME", default_value = choice::AUTO)]
     #[arg(value_parser = choice::names(choice::AUTO), hide_possible_values = true)]
     algorithm: String,
@@ -51,7 +49,7 @@ struct Arguments {
 /// What is to be looked up.
 #[derive(Clone)]
 enum Ask {
-    /// As it was typed, and what it means.
+    /// Text of the address, and its value.
     Addr(String, IpAddr),
     Stdin,
 }
@@ -70,7 +68,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Arguments = parsed(matches)?;
     let stdin = arguments.asks.iter().any(|ask| matches!(ask, Ask::Stdin));
     if stdin && arguments.asks.len() > 1 {
-        let words = "either addresses or `-`, not both (fingerpost lookup --help says more)";
+        let words = "either addresses or `-`, not both (see fingerpost lookup --help)";
         return Err(Failure::new(Exit::Usage, words));
     }
     let tables = Tables::load(&arguments.table)?;
@@ -110,25 +108,25 @@ impl Report for Answer<'_> {
     }
 }
 
-/// An address that is asked for.
+/// An address to look up.
 struct Question<'a> {
     text: &'a str,
     /// What it means; or why it means nothing.
     addr: Result<IpAddr, &'static str>,
-    /// On which line of standard input; 0 when it was an argument.
+    /// Line of standard input; 0 for an argument.
     line: u64,
 }
 
-/// Both families of a table, and what was wrong with questions so far.
+/// Both families of a table, and the errors of addresses so far.
 struct Asker<'a> {
     v4: Side<'a, u32>,
     v6: Side<'a, u128>,
     bad: u64,
 }
 
-/// Bad questions that are told one by one; the others are counted.
+/// Errors that are printed one by one; further ones are counted.
 const BAD_TOLD: u64 = 20;
-/// Questions that are looked up together: many times the batch that hides the cache misses, few enough
+/// Addresses that are looked up together: many times the batch that hides the cache misses, few enough
 /// to stay in the first-level cache.
 const BATCH: usize = 512;
 
@@ -184,7 +182,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// How it ends: not well when there were bad questions.
+    /// Result of the command: a failure when addresses had errors.
     fn verdict(&self) -> Result<(), Failure> {
         match self.bad {
             0 => Ok(()),
@@ -198,7 +196,7 @@ impl<'a> Asker<'a> {
 }
 
 enum Trouble {
-    /// Of this question; the others can be answered.
+    /// Error of this address; the others can be answered.
     Question(String),
     Fatal(Failure),
 }
@@ -212,7 +210,7 @@ struct Side<'a, A: Family> {
     addrs: Vec<A>,
     hops: Vec<NextHopId>,
     found: Vec<Option<(Prefix<A>, &'a NextHopId)>>,
-    /// Answers told so far.
+    /// Answers printed so far.
     told: usize,
     /// The texts of `half.hops`.
     names: Vec<String>,
@@ -246,7 +244,7 @@ impl<'a, A: Family> Side<'a, A> {
         self.told = 0;
     }
 
-    /// Asks the algorithm and the route store for the batch.
+    /// Looks the batch up in the algorithm and in the route store.
     fn look_up(&mut self) -> Result<(), Failure> {
         if self.addrs.is_empty() {
             return Ok(());
@@ -288,7 +286,7 @@ impl<'a, A: Family> Side<'a, A> {
             };
             let by = best.map(|(prefix, _)| format!(" by {prefix}")).unwrap_or_default();
             let words = format!(
-                "{text}: {} says {}, the route store {}{by}",
+                "{text}: {} has {}, the route store {}{by}",
                 built.name,
                 said(got),
                 said(want)
@@ -308,7 +306,7 @@ impl<'a, A: Family> Side<'a, A> {
     }
 }
 
-/// Bytes asked of standard input at once, and the longest line.
+/// Bytes read from standard input at once, and the longest line.
 const READ_BYTES: usize = 64 << 10;
 
 /// Answers the lines of `input` as they come.
@@ -319,7 +317,7 @@ fn stream(
 ) -> Result<(), Failure> {
     let mut buf = vec![0; READ_BYTES];
     let (mut held, mut line) = (0, 1);
-    // In a line that does not fit into `buf`: it was told, its rest is passed over.
+    // In a line that does not fit into `buf`: it was reported, its rest is passed over.
     let mut passing = false;
     loop {
         let len = match input.read(&mut buf[held..]) {
@@ -474,8 +472,8 @@ mod tests {
     fn an_algorithm_that_is_wrong_is_caught() {
         let tables = tables("liar", TEXT);
         for (asked, words) in [
-            ("10.1.2.3", "10.1.2.3: liar says 192.0.2.1, the route store 7 by 10.1.0.0/16"),
-            ("11.0.0.1", "11.0.0.1: liar says 192.0.2.1, the route store no route"),
+            ("10.1.2.3", "10.1.2.3: liar has 192.0.2.1, the route store 7 by 10.1.0.0/16"),
+            ("11.0.0.1", "11.0.0.1: liar has 192.0.2.1, the route store no route"),
         ] {
             let mut asker = Asker::new(&tables, "auto");
             let liar = Built { name: "liar", lookup: Arc::new(Liar), took: Duration::ZERO };

@@ -1,10 +1,10 @@
 //! The registry of commands.
 
 mod algorithms;
+mod at;
 mod completions;
 mod config;
 mod feature;
-mod feed;
 mod fib;
 mod graph;
 mod group;
@@ -18,6 +18,7 @@ mod nexthop;
 mod release;
 mod route;
 mod run;
+mod source;
 mod source_filter;
 mod table;
 mod top;
@@ -45,10 +46,10 @@ static COMMANDS: &[Command] = &[
     nexthop::COMMAND,
     group::COMMAND,
     fib::COMMAND,
+    source::COMMAND,
     source_filter::COMMAND,
     interface::COMMAND,
     neighbor::COMMAND,
-    feed::COMMAND,
     monitor::COMMAND,
     config::COMMAND,
     lookup::COMMAND,

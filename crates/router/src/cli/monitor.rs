@@ -7,30 +7,32 @@ use clap::{ArgMatches, Args};
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::Output;
 use super::route::what;
-use crate::api::client::At;
 use crate::api::model::{Event, EventKind, Hop};
 use crate::api::streams::EventFilter;
+use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "monitor",
-    summary: "Report what happens to routes, links and neighbors of the running router, as it happens",
+    summary: "Report changes of routes, links and neighbors of the running router as they happen",
     examples: "Examples:
   $ fingerpost monitor
   $ fingerpost monitor --json --since 1234
 
-Each line has a sequence number and a time (UTC). --since continues after a sequence number; the
-last 65,536 lines are kept. `gap` reports that older lines are lost: list the routes, then go on.
+Each line has a sequence number and a time (UTC). --since continues after a sequence number; the \
+last 65,536 lines are kept. `gap` reports that older lines are lost: list the routes, then \
+continue.
 
-Reported are routes, next-hop objects, links, interfaces that are taken over or given back, and
-neighbors that commands have set. When a next-hop object changes, the routes that name it change
-without lines of their own. `visible` reports that packets see every change before that line.",
+The lines report routes, next-hop objects, links, interfaces that are taken over or returned to \
+the kernel, and neighbors that commands have set. When a next-hop object changes, the routes that \
+refer to it change without lines of their own. `visible` reports that packets see every change \
+before that line.",
     arguments: Arguments::augment_args,
     run,
 };
 
 #[derive(Args)]
 struct Arguments {
-    /// Continue after this sequence number; without it, from now on
+    /// Continue after this sequence number [default: the latest]
     #[arg(long, value_name = "SEQ")]
     since: Option<u64>,
     /// Exit after this many lines

@@ -12,8 +12,8 @@ use hyper::Method;
 use super::command::{Command, Exit, Failure, parsed};
 use super::list::{self, Listed};
 use super::output::{Output, Report, or_dash};
-use crate::api::client::At;
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
+use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "neighbor",
@@ -36,10 +36,10 @@ enum What {
     /// Set the link address of a neighbor
     #[command(after_help = ADD)]
     Add(Change),
-    /// Take back what was set
+    /// Delete a neighbor that a command has set
     #[command(visible_alias = "delete", after_help = DEL)]
     Del(Change),
-    /// Set the link address of a neighbor, whether it was set before or not
+    /// Set or change the link address of a neighbor
     #[command(after_help = REPLACE)]
     Replace(Change),
 }
@@ -48,19 +48,20 @@ const ADD: &str = "Examples:
   $ fingerpost neighbor add 192.0.2.1 lladdr 02:00:5e:10:00:01 dev eth0
   $ fingerpost neighbor add fe80::1 lladdr 02:00:5e:10:00:01 dev eth0
 
-It holds before what the kernel learns, until it is deleted, its interface vanishes or the daemon
-ends. While the interface is down it is suspended. Refused where a command has set it already.";
+The entry takes precedence over the kernel's, until it is deleted, its interface is deleted or \
+the daemon stops. While the interface is down it is suspended. An entry that a command has set \
+already is refused.";
 const DEL: &str = "Examples:
   $ fingerpost neighbor del 192.0.2.1 dev eth0
 
-What the kernel knows of it holds again. Only what commands have set: the kernel's own entries are
-deleted with `ip neighbor del`.";
+The kernel's entry, if any, is used again. Entries of the kernel are deleted with `ip neighbor \
+del`.";
 const REPLACE: &str = "Examples:
   $ fingerpost neighbor replace 192.0.2.1 lladdr 02:00:5e:10:00:02 dev eth0";
 
 #[derive(Args)]
 struct Change {
-    /// Which neighbor
+    /// Address of the neighbor
     #[arg(value_name = "ADDR")]
     addr: String,
     /// lladdr MAC, and dev INTERFACE
@@ -91,8 +92,8 @@ impl Listed for Neighbor {
   $ fingerpost neighbor show
   $ fingerpost neighbor show --json
 
-`permanent` are those that somebody has set, with `fingerpost neighbor add` (source `command`) or in
-the kernel; `suspended` are the same while their interface is down.";
+`permanent` entries were set with `fingerpost neighbor add` (source `command`) or in the kernel; \
+they are `suspended` while their interface is down.";
 
     fn cells(&self) -> Vec<String> {
         let mac = or_dash(self.mac.as_ref());

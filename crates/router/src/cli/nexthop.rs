@@ -23,8 +23,8 @@ impl Listed for NextHop {
   $ fingerpost nexthop show
   $ fingerpost nexthop show --json
 
-Flags: G gateway, H of a host route, d of a default route, R reject, B blackhole, D redirect,
-b broadcast, M group. Object is the number of the next-hop object that it is, of its source.";
+Flags: G gateway, H host route, d default route, R reject, B blackhole, D redirect, b broadcast, \
+M group. `object` is the ID of the next-hop object of the source.";
 
     fn cells(&self) -> Vec<String> {
         vec![

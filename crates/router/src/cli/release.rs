@@ -1,4 +1,4 @@
-//! `fingerpost release`: what a router with `--survive` left in drivers goes.
+//! `fingerpost release`: ends the non-stop forwarding that a router with `--nonstop` left.
 
 use std::io::{self, Write};
 
@@ -12,15 +12,15 @@ use crate::sys;
 
 pub(super) const COMMAND: Command = Command {
     name: "release",
-    summary: "Give interfaces back that forward on without their router",
+    summary: "Return interfaces to the kernel that keep forwarding without their router",
     examples: "Examples:
   $ fingerpost release
   $ fingerpost release --json
 
-Ends the non-stop forwarding of `run --survive` in this network namespace. If no router runs, the
-kernel has the interfaces back at once. If one runs, it keeps them until it ends, and the kernel has
-them back then. Gives back as well what a failed worker has left: interfaces that drop what they
-would forward, because nothing checks its sources.",
+Ends the non-stop forwarding of `run --nonstop` in this network namespace. If no router runs, the \
+kernel has the interfaces back at once. If one runs, it keeps them until it stops, and the kernel \
+has them back then. Interfaces that drop packets because a worker failed that checked their \
+sources are returned as well.",
     arguments: Arguments::augment_args,
     run: |_, output| run(output),
 };

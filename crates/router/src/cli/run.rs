@@ -1,4 +1,4 @@
-//! `fingerpost run`: takes forwarding over from the kernel until it is told to stop, or runs the graph of a file.
+//! `fingerpost run`: takes forwarding over from the kernel until a signal, or runs the graph of a file.
 
 mod click;
 mod reload;
@@ -13,12 +13,12 @@ use fingerpost_packet::control_socket::Listen;
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, begin_log, message};
 use crate::api::backend;
-use crate::api::client::At;
 use crate::api::server::Server;
 use crate::api::socket::{self, Claimed, SocketError};
+use crate::cli::at::At;
 use crate::click::Stand;
 use crate::config::{Config, PacketPath, Takeover};
-use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, Said, takeover};
+use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, Said};
 use crate::{privilege, sys};
 
 use reload::Reload;
@@ -31,24 +31,25 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost run --check
   $ fingerpost run router.toml --only eth0,eth1
   $ fingerpost run --ignore nftables,forwarding --json > report.json
-  $ fingerpost run --survive 60
+  $ fingerpost run --nonstop 60
   $ fingerpost run router.click -p 1234
   $ fingerpost run router.click --workers 2
   $ fingerpost run router.click --device eth0=pcap:in.pcap,out.pcap
 
-Without a file every usable interface is taken over, with the kernel's addresses, neighbors and
-routes, which are followed as they change. SIGINT or SIGTERM gives the interfaces back to the
-kernel and prints a report; so does a crash, without the report. If a worker fails, the run ends in
+Without a file every usable interface is taken over, with the kernel's addresses, neighbors and \
+routes, which are followed as they change. SIGINT or SIGTERM returns the interfaces to the kernel \
+and prints a report; a crash returns them without a report. If a worker fails, the run ends in \
 the same way, with exit code 1. SIGHUP reads the file again and applies it like `config apply`.
 
-An interface stays with the kernel, or goes back to it, while the kernel has rules for its forwarded
-packets or forwarding is switched off. --ignore SUBSYSTEM takes it over in spite of them.
+An interface stays with the kernel, or is returned to it, while the kernel has rules for its \
+forwarded packets or forwarding is switched off. --ignore SUBSYSTEM takes it over in spite of \
+them.
 
-With --survive the XDP programs keep forwarding without this process (non-stop forwarding), until
+With --nonstop the XDP programs keep forwarding without this process (non-stop forwarding), until \
 another daemon takes over, the time is up, or `fingerpost release` is called.
 
-A file in Click's language (.click) is a graph of its own: nothing is opened but the devices and
-control sockets that it names. If the name ends in neither .toml nor .click, the content of the file
+A file in Click's language (.click) is a graph of its own: only the devices and control sockets \
+that it names are opened. If the name ends in neither .toml nor .click, the content of the file \
 decides.",
     arguments: Arguments::augment_args,
     run: |matches, output| run(&parsed(matches)?, output),
@@ -56,42 +57,42 @@ decides.",
 
 #[derive(Args, Debug)]
 struct Arguments {
-    /// Configuration (TOML); without one everything has its default. Or a graph (.click)
+    /// Configuration (TOML), or a graph (.click) [default: an empty configuration]
     file: Option<PathBuf>,
-    /// Say what would be done with each interface, and do nothing
+    /// Print what would be done with each interface, and exit
     #[arg(long)]
     check: bool,
     /// Take over these interfaces and no others
     #[arg(long, value_name = "IF,..", value_delimiter = ',')]
     only: Vec<String>,
-    /// Take interfaces over in spite of what this subsystem would have done to their packets
+    /// Take interfaces over in spite of the policy of these subsystems for forwarded packets
     #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
-          value_parser = takeover::SUBSYSTEMS.to_vec())]
+          value_parser = Takeover::SUBSYSTEMS.to_vec())]
     ignore: Vec<String>,
-    /// Drivers forward on for so long without this process: [takeover] survive_s
-    #[arg(long, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u32).range(..=i64::from(Takeover::LONGEST_SURVIVAL_S)))]
-    survive: Option<u32>,
-    /// By which way packets go
+    /// Seconds for which the XDP programs keep forwarding without this process ([takeover] nonstop_s)
+    #[arg(long, alias = "survive", value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(..=i64::from(Takeover::LONGEST_NONSTOP_S)))]
+    nonstop: Option<u32>,
+    /// Packet path
     #[arg(long, value_name = "PATH", value_enum, default_value_t)]
     path: PacketPath,
-    /// With a graph: open its handlers at this TCP port of this host (1234+: or the next free one)
+    /// Graph only: TCP port of this host that serves its handlers (1234+: or the next free one)
     #[arg(short, long, value_name = "PORT", value_parser = click::port)]
     port: Vec<Listen>,
-    /// With a graph: who sends the token of this file to a TCP port (`AUTH TOKEN`) may write handlers
+    /// Graph only: token file; TCP sessions that send the token (`AUTH TOKEN`) may write handlers
     #[arg(long, value_name = "FILE")]
     write_token: Option<PathBuf>,
-    /// With a graph: configurations that come over TCP may have files below this folder opened
+    /// Graph only: folder whose files configurations received over TCP may open
     #[arg(long, value_name = "DIR")]
     open_below: Vec<PathBuf>,
-    /// With a graph: what a device of the file stands for
+    /// Graph only: driver and argument for a device of the file
     #[arg(long, value_name = "NAME=DRIVER:WHAT")]
     device: Vec<Stand>,
-    /// With a graph: so many workers, each with a queue of every device
+    /// Graph only: number of workers, each with a queue of every device
     #[arg(long, value_name = "N", conflicts_with = "cores",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
-    /// With a graph: a worker on each of these processors, where it stays
+    /// Graph only: processors, each with a worker pinned to it
     #[arg(long, value_name = "CPU,..", value_delimiter = ',', value_parser = click::core)]
     cores: Vec<usize>,
     #[command(flatten)]
@@ -125,7 +126,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     };
     let file = arguments.file.as_deref().unwrap_or(Path::new(""));
     config.former_name_warnings(file).for_each(message);
-    let said = Said { ignore: arguments.ignore.clone(), survive_s: arguments.survive };
+    let said = Said { ignore: arguments.ignore.clone(), nonstop_s: arguments.nonstop };
     said.add_to(&mut config);
     let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path, said };
     if arguments.check {
@@ -159,9 +160,11 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         tell(daemon);
         reload.turn();
     });
-    if let Some(time) = daemon.survives() {
+    if let Some(time) = daemon.nonstop() {
         let seconds = time.as_secs();
-        message(format_args!("drivers forward on for {seconds} s, or until `fingerpost release`"));
+        message(format_args!(
+            "the XDP programs keep forwarding for {seconds} s, or until `fingerpost release`"
+        ));
     }
     tell(&mut daemon);
     let (report, messages) = daemon.stop();
@@ -183,7 +186,7 @@ fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
     arguments.file.iter().cloned().chain(sources).chain(features).collect()
 }
 
-/// Opens the daemon to questions: those of clients, and SIGHUP's.
+/// Serves the control API: for clients, and for SIGHUP.
 fn serve(
     daemon: &mut Daemon,
     socket: &Claimed,
@@ -193,10 +196,10 @@ fn serve(
         let words = format_args!("control socket {}: {error}", socket.path().display());
         Failure::outside(error.kind(), words)
     };
-    let (ask, questions) = backend::channel().map_err(failed)?;
-    let reload = Reload::new(file, ask.clone());
-    let server = Server::start(socket.listener().map_err(failed)?, ask).map_err(failed)?;
-    daemon.answer(questions);
+    let (requests, queue) = backend::channel().map_err(failed)?;
+    let reload = Reload::new(file, requests.clone());
+    let server = Server::start(socket.listener().map_err(failed)?, requests).map_err(failed)?;
+    daemon.serve(queue);
     message(format_args!("control socket {}", socket.path().display()));
     Ok((server, reload))
 }
@@ -228,7 +231,7 @@ fn check(options: &RunOptions, output: &mut Output) -> Result<(), Failure> {
         Err(reason) => PlanRow { name, taken: false, mode: None, reason: Some(reason) },
     });
     output.print(&Plans { interfaces: rows.collect() })?;
-    unanswered.iter().for_each(|what| message(format_args!("cannot tell: {what}")));
+    unanswered.iter().for_each(|what| message(format_args!("unknown: {what}")));
     // What it would do is what was printed, if it could start at all.
     Ok(privilege::to_forward().map_err(DaemonError::from)?)
 }
@@ -305,7 +308,7 @@ impl Print for Report {
     }
 }
 
-/// Behind an algorithm, where there are enough prefixes to say it of.
+/// Bytes per prefix after the name of an algorithm, where there are enough prefixes.
 fn a_prefix(bytes: Option<f64>) -> String {
     bytes.map_or(String::new(), |bytes| format!(", {bytes:.2} bytes a prefix"))
 }

@@ -11,10 +11,10 @@ use hyper::Method;
 use super::command::{Command, Exit, Failure, parsed};
 use super::feature;
 use super::output::{Columns, Output, Report, message, or_dash};
-use crate::api::client::At;
 use crate::api::source_filters::{
-    FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuestion,
+    FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery,
 };
+use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: NAME,
@@ -126,7 +126,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     }
     match parsed::<Arguments>(matches)?.what {
         What::Lookup(Lookup { addr, from, at }) => {
-            let question = FilterQuestion { addr, interface: from };
+            let question = FilterQuery { addr, interface: from };
             let answer: FilterAnswer = at.client()?.get(&format!("{PATH}/lookup"), &question)?;
             Ok(output.print(&answer)?)
         }

@@ -15,25 +15,26 @@ use serde::Serialize;
 
 use super::command::{Command, Failure, parsed};
 use super::output::{Columns, Output, Report, or_dash};
-use crate::api::client::{At, Client};
-use crate::api::graph::{ElementStats, GraphQuestion, GraphStats};
+use crate::api::client::Client;
+use crate::api::graph::{ElementStats, GraphQuery, GraphStats};
 use crate::api::model::{Fib, Interface, Status};
-use crate::control::client::AtGraph;
+use crate::cli::at::At;
+use crate::cli::at::AtGraph;
 
 pub(super) const COMMAND: Command = Command {
     name: "top",
-    summary: "Show the running router at a glance, again and again",
+    summary: "Live view of the running router",
     examples: "Examples:
   $ fingerpost top
   $ fingerpost top --interval 5
   $ fingerpost top --count 1 --json | jq .interfaces
   $ fingerpost top --control 127.0.0.1:1234
 
-Interfaces with packets a second in and out, and what of the kernel's policy is in their way; the
-elements that take the most of the processor, drops by reason a second, and the lookup tables. With
---json a line a picture. Elements are timed while it runs, which costs two looks at the processor's
-clock a batch and element. --control shows the workers, elements and drops of a graph of a file
-(`run FILE.click`).",
+Shows interfaces with packets per second in and out and the kernel's policy for them, the \
+elements with the largest share of the processor, drops per second by reason, and the lookup \
+tables. --json prints a line per interval. Elements are timed meanwhile, which costs two reads of \
+the clock per batch and element. --control shows the workers, elements and drops of a graph of a \
+file (`run FILE.click`).",
     arguments: Arguments::augment_args,
     run,
 };
@@ -45,10 +46,10 @@ const ANEW: &str = "\x1b[2J\x1b[H";
 
 #[derive(Args)]
 struct Arguments {
-    /// Seconds between two pictures
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
-    /// End after so many pictures
+    /// Exit after this many updates
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]
@@ -66,7 +67,7 @@ struct Look {
 
 impl Look {
     fn new(client: &Client, cycles: Option<f64>) -> Result<Self, Failure> {
-        let graph = client.get("/v1/graph", &GraphQuestion { cycles })?;
+        let graph = client.get("/v1/graph", &GraphQuery { cycles })?;
         let at = Instant::now();
         Ok(Self { at, interfaces: client.get("/v1/interfaces", &())?, graph })
     }
@@ -101,12 +102,12 @@ fn drops_between(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Dro
 /// One picture: its fields are its JSON.
 #[derive(Serialize)]
 struct Picture {
-    /// Of the daemon.
+    /// State of the daemon.
     status: Status,
-    /// How long the looks are apart.
+    /// Seconds between two samples.
     seconds: f64,
-    /// Packets a second that drivers forwarded.
-    forwarded_in_drivers: f64,
+    /// Packets per second that the XDP datapath forwarded.
+    forwarded_xdp: f64,
     interfaces: Vec<Rates>,
     elements: Vec<Share>,
     drops: Vec<Drops>,
@@ -118,7 +119,7 @@ struct Rates {
     name: String,
     up: bool,
     path: String,
-    /// What the kernel does to its forwarded packets, where that is in the way.
+    /// Policy of the kernel for its forwarded packets, where that is an obstacle.
     policy: Option<String>,
     /// Packets and bits a second.
     rx_packets: f64,
@@ -206,7 +207,7 @@ impl Picture {
         Self {
             status,
             seconds,
-            forwarded_in_drivers: rate(forwarded(before), forwarded(now)),
+            forwarded_xdp: rate(forwarded(before), forwarded(now)),
             interfaces: now.interfaces.iter().map(of).collect(),
             elements: shares(&before.graph, &now.graph, seconds),
             drops: drops_between(&before.graph, &now.graph, seconds),
@@ -243,7 +244,7 @@ fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
 fn write_elements(elements: &[Share], to: &mut dyn Write) -> io::Result<()> {
     let mut columns =
         Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
-    // An element that is only asked takes something, too.
+    // An element that is only polled takes something, too.
     let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
     for row in elements.iter().filter(busy).take(SHOWN) {
         let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
@@ -285,7 +286,7 @@ impl Report for Picture {
             status.routes_v4,
             status.routes_v6
         )?;
-        writeln!(to, "forwarded in drivers: {:.0} packets/s\n", self.forwarded_in_drivers)?;
+        writeln!(to, "forwarded in XDP: {:.0} packets/s\n", self.forwarded_xdp)?;
         let headings = ["interface", "path", "in/s", "Mbit/s", "out/s", "Mbit/s", "punted/s"];
         let mut columns = Columns::new(&headings);
         for row in &self.interfaces {

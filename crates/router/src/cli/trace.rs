@@ -1,4 +1,4 @@
-//! `fingerpost trace`: the ways of single packets through the running router.
+//! `fingerpost trace`: the paths of single packets through the running router.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,13 +11,15 @@ use fingerpost_packet::trace::{MOST_PACKETS, Pcapng};
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report, message};
-use crate::api::client::{At, Client};
-use crate::api::graph::{GraphQuestion, GraphStats, PacketTrace, TraceQuestion, TraceStep};
-use crate::control::client::{AtGraph, ControlClient};
+use crate::api::client::Client;
+use crate::api::graph::{GraphQuery, GraphStats, PacketTrace, TraceQuery, TraceStep};
+use crate::cli::at::At;
+use crate::cli::at::AtGraph;
+use crate::control::client::ControlClient;
 
 pub(super) const COMMAND: Command = Command {
     name: "trace",
-    summary: "Show the ways of packets through the running router, element by element",
+    summary: "Trace packets through the graph of the running router",
     examples: "",
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
     run,
@@ -29,15 +31,15 @@ const ADD: &str = "Examples:
   $ fingerpost trace add 100 'dst port 53' --pcapng dns.pcapng
   $ fingerpost trace add 10 udp --control 127.0.0.1:1234
 
-The next N packets that FILTER takes are followed from where they come in to where they leave or
-end: each element with its output, what it rewrote, the prefix and next hop of the lookup, the
-reason of a drop, and the errors and fragments that are made on the way. FILTER is in the language
-of Click's IPFilter; `all` takes every IP packet. --pcapng writes the frames as they came and as
-they left, with the same as comments. --control asks a graph of a file (`run FILE.click`).
+Traces the next N packets that match FILTER, from ingress to egress or drop: each element with \
+its output, the fields that it rewrote, the prefix and next hop of the lookup, the drop reason, \
+and the ICMP errors and fragments that are made. FILTER is in the language of Click's IPFilter; \
+`all` matches every IP packet. --pcapng writes the frames as they arrived and as they left, with \
+the path as comments. --control traces in a graph of a file (`run FILE.click`).
 
-Only what the graph sees can be followed: packets that drivers forward pass by it (`run --path
-afxdp` has all of them go through it). Nothing found within --seconds exits with 1. While packets
-are looked for each costs a filter, and nothing before or after.";
+Packets that the XDP datapath forwards do not reach the graph; `run --path afxdp` sends all \
+packets through it. Exit code 1 if no packet matches within --seconds. A trace costs a filter per \
+packet while it runs.";
 
 #[derive(Args)]
 struct Arguments {
@@ -47,23 +49,23 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Follow the next N packets that FILTER takes
+    /// Trace the next N packets that match FILTER
     #[command(after_help = ADD)]
     Add(Add),
 }
 
 #[derive(Args)]
 struct Add {
-    /// How many packets, at most 1000
+    /// Number of packets, at most 1000
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PACKETS)))]
     packets: u32,
-    /// Which ones: an expression, in one word or several
+    /// Filter expression, in one argument or several
     #[arg(value_name = "FILTER", required = true, num_args = 1..)]
     filter: Vec<String>,
-    /// How long to wait for them
+    /// Longest wait for packets
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// Write their frames to this file
+    /// Write the frames to this file
     #[arg(long, value_name = "FILE")]
     pcapng: Option<PathBuf>,
     #[command(flatten)]
@@ -74,7 +76,7 @@ struct Add {
 
 /// Between two looks at a graph of a file.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long its workers may take to tell what they have.
+/// Longest time for its workers to hand out their traces.
 const ENDING: Duration = Duration::from_millis(500);
 /// Longest wait for packets, in seconds: as for the daemon.
 const LONGEST_TRACE: f64 = 3600.0;
@@ -103,7 +105,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         file.map_err(|error| failed(path, &error))
     };
     let mut capture: Option<Capture> = add.pcapng.as_ref().map(create).transpose()?;
-    let question = TraceQuestion { packets: *packets, filter, seconds: *seconds };
+    let question = TraceQuery { packets: *packets, filter, seconds: *seconds };
     let mut found = 0;
     let mut take = |lines: &[u8]| {
         for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
@@ -125,10 +127,10 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     if found == *packets {
         return Ok(());
     }
-    let words = format!("{found} of {packets} packets came within {seconds} s");
+    let words = format!("{found} of {packets} packets matched within {seconds} s");
     let words = match &drivers[..] {
         [] => words,
-        all => format!("{words}; what {} forward in the driver is not seen", all.join(", ")),
+        all => format!("{words}; packets that {} forward in XDP are not traced", all.join(", ")),
     };
     if found == 0 {
         return Err(Failure::new(Exit::Failed, words));
@@ -141,16 +143,16 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
 /// are by then.
 fn follow(
     mut graph: ControlClient,
-    question: &TraceQuestion,
+    question: &TraceQuery,
     take: &mut dyn FnMut(&[u8]) -> Result<u32, Failure>,
 ) -> Result<(), Failure> {
-    let TraceQuestion { packets, filter, seconds } = question;
+    let TraceQuery { packets, filter, seconds } = question;
     let until = Instant::now() + Duration::from_secs_f64(*seconds);
     graph.write("trace", &format!("{packets} {filter}"))?;
     let (mut found, mut last) = (0, None);
     while found < *packets && last.is_none_or(|at: Instant| at.elapsed() < ENDING) {
         if last.is_none() && Instant::now() >= until {
-            // What waits inside is told then.
+            // Packets that wait inside are reported then.
             graph.write("trace", "0")?;
             last = Some(Instant::now());
         }
@@ -162,7 +164,7 @@ fn follow(
 
 /// Interfaces that forward past the graph.
 fn driven(client: &Client) -> Result<Vec<String>, Failure> {
-    let stats: GraphStats = client.get("/v1/graph", &GraphQuestion::default())?;
+    let stats: GraphStats = client.get("/v1/graph", &GraphQuery::default())?;
     Ok(stats.drivers.interfaces)
 }
 
@@ -189,14 +191,14 @@ fn write(capture: &mut Capture, trace: &PacketTrace) -> io::Result<()> {
         };
         let comment = match number {
             0 => format!("trace {}, {ended}", trace.number),
-            _ => format!("trace {}, made on the way, {ended}\n{way}", trace.number),
+            _ => format!("trace {}, made by the router, {ended}\n{way}", trace.number),
         };
         capture.frame(place, time, &bytes(&packet.last), &comment)?;
     }
     Ok(())
 }
 
-/// Of hexadecimal digits, which the daemon wrote.
+/// Bytes of hexadecimal digits, which the daemon wrote.
 fn bytes(digits: &str) -> Vec<u8> {
     let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     (0..digits.len()).step_by(2).map_while(pair).collect()

@@ -12,15 +12,16 @@ use fingerpost_packet::trace::captured;
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report};
 use super::route::drivers;
-use crate::api::client::At;
-use crate::api::graph::{WhyAnswer, WhyQuestion};
+use crate::api::graph::{WhyAnswer, WhyQuery};
 use crate::api::model::RouteAnswer;
-use crate::control::client::{AtGraph, ControlClient};
-use crate::daemon::backend::Flow;
+use crate::cli::at::At;
+use crate::cli::at::AtGraph;
+use crate::control::client::ControlClient;
+use crate::flow::Flow;
 
 pub(super) const COMMAND: Command = Command {
     name: "why",
-    summary: "Tell what the running router would do with a packet, and why",
+    summary: "Explain what the running router does with a packet (dry run)",
     examples: "Examples:
   $ fingerpost why 192.0.2.1
   $ fingerpost why 192.0.2.1 --from eth0 --flow 10.0.1.2,192.0.2.1,udp,1024,53
@@ -28,30 +29,30 @@ pub(super) const COMMAND: Command = Command {
   $ fingerpost why capture.pcap --number 3 --from eth0
   $ fingerpost why 192.0.2.1 --control 127.0.0.1:1234
 
-PACKET is a frame from its Ethernet header on, in hexadecimal digits, or a capture file, of which
-packet --number is taken. For an address a packet is made up, or one of the flow that is named. It
-goes through an instance of the graph that sends nothing, by the routes of this moment; beside it
-stand the route, and what the programs in the drivers do with this packet. A frame comes in by the
-interface that it is addressed to, unless --from says another.
+A dry run: nothing is sent, and no state changes. PACKET is a frame from its Ethernet header on, \
+in hexadecimal digits, or packet --number of a capture file; for an address, a packet of --flow \
+or of any flow is made up. The answer has the path through the graph by the present routes, the \
+route, and the result of the XDP datapath. The ingress interface is the one that the frame is \
+addressed to, unless --from names another.
 
---control asks a graph of a file (`run FILE.click`) what its elements would do, with their tables
-and settings of this moment; --from is a device of the file, without it the first one.",
+--control evaluates the packet in a graph of a file (`run FILE.click`), with its present tables \
+and settings; --from is a device of the file, by default the first one.",
     arguments: Arguments::augment_args,
     run,
 };
 
 #[derive(Args)]
 struct Arguments {
-    /// An address, or a packet: hexadecimal digits or a capture file
+    /// Destination address, or a packet: hexadecimal digits or a capture file
     #[arg(value_name = "ADDR|PACKET")]
     what: String,
-    /// Of which flow, SRC,DST,PROTOCOL,SPORT,DPORT, for an address
+    /// Flow of the packet: SRC,DST,PROTOCOL,SPORT,DPORT
     #[arg(long, value_name = "5-TUPLE")]
     flow: Option<String>,
-    /// The interface that it comes in by
+    /// Ingress interface
     #[arg(long, value_name = "INTERFACE")]
     from: Option<String>,
-    /// Which packet of a capture file, from 1
+    /// Number of the packet in a capture file, from 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     number: usize,
     #[command(flatten)]
@@ -62,7 +63,7 @@ struct Arguments {
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let Arguments { what, flow, from, number, at, graph } = parsed(matches)?;
-    let mut question = WhyQuestion { interface: from, ..WhyQuestion::default() };
+    let mut question = WhyQuery { interface: from, ..WhyQuery::default() };
     if what.parse::<IpAddr>().is_ok() {
         (question.addr, question.flow) = (Some(what), flow);
     } else if flow.is_some() {
@@ -83,15 +84,16 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
 }
 
 /// The answer of a graph of a file.
-fn tried(mut graph: ControlClient, question: WhyQuestion) -> Result<WhyAnswer, Failure> {
-    let WhyQuestion { addr, flow, packet, interface } = question;
+fn tried(mut graph: ControlClient, question: WhyQuery) -> Result<WhyAnswer, Failure> {
+    let WhyQuery { addr, flow, packet, interface } = question;
     if let (Some(addr), Some(flow)) = (addr.as_ref().and_then(|addr| addr.parse().ok()), &flow) {
         Flow::parse(flow, addr).map_err(|words| Failure::new(Exit::Failed, words))?;
     }
     let words = [Some("json".to_owned()), interface, flow.or(addr), packet];
     let words: Vec<String> = words.into_iter().flatten().collect();
     let answer = graph.read("why", &words.join(" "))?;
-    serde_json::from_str(&answer).map_err(|error| graph.strange(&format!("no answer: {error}")))
+    serde_json::from_str(&answer)
+        .map_err(|error| graph.protocol(format_args!("no answer: {error}")).into())
 }
 
 /// A packet of a capture file, in hexadecimal digits.

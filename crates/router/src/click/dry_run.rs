@@ -17,7 +17,7 @@ use super::FRAME_BYTES;
 use super::tracing::{json, tell, words};
 use super::workers::{FLOW_SEED, Workers};
 use crate::api::graph::WhyAnswer;
-use crate::daemon::backend::Flow;
+use crate::flow::Flow;
 use crate::packet_path::{SENDER, bytes, verdict};
 
 /// Where a packet is sent that is made up. Devices of such a router have no link addresses but those that elements

@@ -29,7 +29,7 @@ pub(super) struct Opened {
 pub(super) struct Driven {
     /// Name of its driver.
     driver: &'static str,
-    /// The same in more words.
+    /// Description of how it is driven.
     pub(super) mode: String,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Way<'a> {
                 known: drivers().iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
             });
         };
-        // A device of another kind has one queue, or does not say.
+        // A device of another kind has one queue, or does not report it.
         Ok(Self { driver: row, name, queues: afxdp::queues(name).unwrap_or(1) })
     }
 }

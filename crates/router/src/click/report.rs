@@ -35,7 +35,7 @@ pub(crate) struct Element {
     pub(crate) packets: u64,
     pub(crate) batches: u64,
     pub(crate) dropped: u64,
-    /// The same, by reason.
+    /// Packets dropped, by reason.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
 }
 

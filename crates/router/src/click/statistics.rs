@@ -1,7 +1,7 @@
 //! What the elements and workers of such a router do, as global handlers: `stats`, `workers`, `cycles`.
 //!
 //! Elements are timed only while somebody wants that: two looks at the processor's clock a batch and element. A
-//! replaced configuration goes on being timed, an element of the same name and class from what it had.
+//! replaced configuration continues to be timed, an element of the same name and class from what it had.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

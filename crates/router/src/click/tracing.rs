@@ -1,4 +1,4 @@
-//! The ways of packets through such a router, as the global handler `trace`.
+//! The paths of packets through such a router, as the global handler `trace`.
 //!
 //! `N FILTER` is written, and the next N packets that the filter takes are followed, whichever worker receives them;
 //! what became of them is read, as often as one likes, until something else is written: as text, or for programs with
@@ -19,7 +19,7 @@ use crate::packet_path::Teller;
 
 use super::workers::{Orders, Workers};
 
-/// What is followed, and what was told of it.
+/// The trace in progress, and the traces taken from it.
 #[derive(Clone)]
 pub(super) struct Tracing {
     workers: Arc<[(Orders, Pool)]>,
@@ -92,7 +92,7 @@ impl Tracing {
         };
         let mut state = self.state();
         if count == 0 {
-            // What was told stays to be read, and what is still inside is told as far as it got.
+            // Taken traces stay to be read, and packets still inside are reported as far as they got.
             self.workers.iter().for_each(|(orders, _)| orders.tell(Command::Trace(None)));
             return Ok(());
         }
@@ -120,12 +120,12 @@ pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
     Teller { plan, port: &port, found: &found, notes: &notes }.told(trace, number)
 }
 
-/// The same for programs.
+/// Document of a trace, for programs.
 pub(super) fn json(document: &impl serde::Serialize) -> String {
     serde_json::to_string(document).expect("writing to memory cannot fail")
 }
 
-/// One packet's way: the packet, then a line for each element.
+/// Path of one packet: the packet, then a line for each element.
 pub(super) fn tell(trace: &PacketTrace, text: &mut String) {
     let PacketTrace { number, interface, packets, .. } = trace;
     let summary = |packet: usize| packets.get(packet).map_or("", |packet| &packet.summary);

@@ -27,10 +27,10 @@ use crate::sys;
 const COUNTED_PORTS: usize = 256;
 /// Nothing in such a graph chooses by flow but for itself.
 pub(super) const FLOW_SEED: u64 = 0;
-/// For the workers to end a round and do as they are told.
+/// Longest time for the workers to end a round and carry out commands.
 pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 
-/// Until the next look whether they are all there, while one is waited for.
+/// Interval of checks whether they are all there, while one is waited for.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How many there are, and where.
@@ -64,12 +64,12 @@ struct Member {
     orders: Orders,
     pool: Pool,
     counters: Arc<WorkerCounters>,
-    /// Of the elements of its graph.
+    /// Counters of the elements of its graph.
     nodes: Arc<[NodeCounters]>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The way to tell one of them.
+/// Commands to one of them.
 #[derive(Clone)]
 pub(super) struct Orders {
     commands: Sender<Command>,
@@ -78,7 +78,7 @@ pub(super) struct Orders {
 
 impl Orders {
     pub(super) fn tell(&self, command: Command) {
-        // It may have ended by itself, as one whose thread panicked has: `Workers::stop` tells.
+        // It may have ended by itself, as one whose thread panicked has: `Workers::stop` reports it.
         let _ = self.commands.send(command);
         self.waker.wake();
     }
@@ -170,7 +170,7 @@ impl Workers {
         self.members.iter().map(|member| &member.counters)
     }
 
-    /// The ways to tell each.
+    /// Commands to each.
     pub(super) fn orders(&self) -> Arc<[Orders]> {
         self.members.iter().map(|member| member.orders.clone()).collect()
     }
@@ -192,7 +192,7 @@ impl Workers {
             .any(|member| member.thread.as_ref().is_some_and(JoinHandle::is_finished))
     }
 
-    /// The next thing that one of them tells, if there is one.
+    /// Next event of one of them, if there is one.
     pub(super) fn event(&self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -251,7 +251,7 @@ impl Workers {
         ports.into_iter().for_each(drop);
     }
 
-    /// Until so many answers came.
+    /// Waits until so many answers arrived.
     fn wait_for(
         &self,
         answers: usize,

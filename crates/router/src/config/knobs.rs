@@ -1,6 +1,6 @@
 //! `[fib.knobs]`: when the FIB applies changes and looks for a better algorithm.
 //!
-//! The words are those of [`FibOptions`], which says what they mean and has the defaults of those that
+//! The words are those of [`FibOptions`], which describes them and has the defaults of those that
 //! are left out; this is the list of what a file may hold.
 
 use fingerpost_route::fib::FibOptions;

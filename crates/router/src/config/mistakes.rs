@@ -244,7 +244,7 @@ impl<'a> Document<'a> {
         self.take_out(&place)
     }
 
-    /// Another value for one that is required and was not there: `message` says why the last one would not do.
+    /// Another value for one that is required and was not there: `message` has the reason why the last one is wrong.
     fn other_stand_in(&mut self, at: usize, message: &str) -> bool {
         let (place, tried) = self.stand_ins[at].clone();
         if tried == STAND_INS {

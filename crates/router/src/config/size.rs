@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[serde(try_from = "Written")]
 pub(crate) struct Size(pub(crate) usize);
 
-/// As a file may have it.
+/// Its form in a file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a size is needed: \"16M\", \"512K\", or a number of bytes")]
 enum Written {

@@ -1,4 +1,4 @@
-//! Which user is at the other end of a TCP connection of this host: the kernel is asked for the client's socket.
+//! Which user is at the other end of a TCP connection of this host: the kernel is queried for the client's socket.
 //!
 //! Source: `sock_diag(7)`, `linux/sock_diag.h`, `linux/inet_diag.h`. The answer is the user that made the socket.
 //! Whoever has none any more is nobody: of a socket that was closed the kernel says user 0, and inode 0; where the client
@@ -25,7 +25,7 @@ const CONNECTED: [u8; 4] = [1, 4, 5, 8];
 const ID_BYTES: usize = 48;
 /// `struct inet_diag_msg`: family, state, 2 bytes, the identity, 3 words, user and inode.
 const ANSWER_BYTES: usize = 72;
-/// The kernel answers while it is asked.
+/// The kernel replies within the call.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The user at the other end; `None` of a client of another host, and where the kernel does not know.
@@ -88,7 +88,7 @@ fn ends(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// What a message says of the user; `None` where it is no answer, or not of a connected socket between these.
+/// User in a message; `None` where it is no answer, or not of a connected socket between these.
 fn user_of(message: &Message<'_>, from: SocketAddr, to: SocketAddr) -> Option<u32> {
     let body = message.body.first_chunk::<ANSWER_BYTES>().filter(|_| message.kind == BY_FAMILY)?;
     let (family, state, id) = (body[0], body[1], &body[4..4 + ID_BYTES]);

@@ -12,7 +12,7 @@ use fingerpost_io::af_packet;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::worker::Command;
 
-use super::ports::WorkerHandle;
+use super::workers::WorkerHandle;
 
 /// Longest wait for workers that carry out commands: one that is gone never does.
 const LONGEST_CONFIRMATION: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl StandIns {
         self.0.insert(port);
         // The owners of queues come first and close last (`share_out`).
         for worker in workers.iter().rev() {
-            worker.tell(Command::AddPort(port, Box::new(af_packet::open(name, ifindex)?)));
+            worker.send(Command::AddPort(port, Box::new(af_packet::open(name, ifindex)?)));
             confirm(std::slice::from_ref(worker));
         }
         Ok(())
@@ -48,7 +48,7 @@ impl StandIns {
         workers: &[WorkerHandle],
     ) -> Result<(), DeviceError> {
         for worker in workers {
-            worker.tell(Command::Drain(port));
+            worker.send(Command::Drain(port));
             confirm(std::slice::from_ref(worker));
         }
         self.put(port, at, workers)
@@ -70,11 +70,11 @@ impl StandIns {
     }
 }
 
-/// Waits until all workers have carried out what they were told so far.
+/// Waits until all workers have carried out their commands so far.
 pub(super) fn confirm(workers: &[WorkerHandle]) {
     let (confirmed, confirmation) = channel();
     for worker in workers {
-        worker.tell(Command::Confirm(confirmed.clone()));
+        worker.send(Command::Confirm(confirmed.clone()));
     }
     drop(confirmed);
     let until = Instant::now() + LONGEST_CONFIRMATION;

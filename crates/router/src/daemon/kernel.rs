@@ -1,4 +1,4 @@
-//! The kernel as a feed: a netlink socket for links, one for all else, and one for what we ask of it.
+//! The kernel as a route source: a netlink socket for links, one for all else, and one for requests.
 //!
 //! Links come first. Their socket is read empty before each piece of the other one is handled, so that a link that
 //! fails waits for some hundred messages at most, not for a million; and what follows from it is visible to packets
@@ -27,7 +27,7 @@ const CARRIERS_EVERY: Duration = Duration::from_millis(2);
 const CARRIERS: usize = 256;
 
 /// The kernel's links, addresses, neighbors and, if wanted, routes.
-pub(crate) struct KernelFeed {
+pub(crate) struct KernelSource {
     links: Netlink,
     reader: Reader,
     requests: Netlink,
@@ -38,7 +38,7 @@ pub(crate) struct KernelFeed {
     buffer: Vec<u8>,
     /// A dump has been completed.
     ready: bool,
-    /// Links that ran since they were last told of.
+    /// Links that ran since their last message.
     ran: HashSet<u32>,
     looked_at_carriers: Instant,
     /// Links that were looked at before, of more than can be at one go.
@@ -47,23 +47,23 @@ pub(crate) struct KernelFeed {
     pub(crate) resyncs: u64,
 }
 
-/// Why the feed cannot go on.
+/// Why the source fails.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FeedError {
+pub(crate) enum KernelError {
     #[error("netlink: {0}")]
     Socket(#[from] io::Error),
     #[error(transparent)]
     Source(#[from] SourceError),
 }
 
-impl KernelFeed {
-    /// Opens the feed and asks for everything. `routes`: the kernel's routes are wanted, not just its
+impl KernelSource {
+    /// Opens the source and requests a dump. `routes`: the kernel's routes are wanted, not just its
     /// links, addresses and neighbors.
     pub(crate) fn open(
         control: &mut Control,
         routes: bool,
         distance: Option<u8>,
-    ) -> Result<Self, FeedError> {
+    ) -> Result<Self, KernelError> {
         let kind = find("kernel").expect("the kernel is in the registry of sources");
         let Transport::Netlink { groups, first } = kind.transport else {
             unreachable!("the kernel speaks netlink")
@@ -88,7 +88,7 @@ impl KernelFeed {
         Ok(feed)
     }
 
-    /// For poll: one of them is readable when the kernel has something to say.
+    /// Descriptors for poll: one of them is readable when the kernel has sent messages.
     pub(crate) fn fds(&self) -> [RawFd; 2] {
         [self.links.fd(), self.reader.fd()]
     }
@@ -98,18 +98,18 @@ impl KernelFeed {
         self.routes
     }
 
-    /// Whether everything was said once.
+    /// Whether the first dump is complete.
     pub(crate) fn ready(&self) -> bool {
         self.ready
     }
 
     /// Takes what there is, up to a burst; returns how many datagrams that were.
-    pub(crate) fn turn(&mut self, control: &mut Control) -> Result<usize, FeedError> {
+    pub(crate) fn turn(&mut self, control: &mut Control) -> Result<usize, KernelError> {
         // Answers to our own requests are of no interest, but they must not pile up.
         while let Received::Bytes(_) = self.requests.recv(&mut self.buffer)? {}
         let (began, mut taken) = (Instant::now(), 0);
         loop {
-            // Read before links are, and handled after: then what it says of a link is not older than what they say.
+            // Read before links are, and handled after: then it is not older than the state of a link.
             let piece = self.reader.next()?;
             taken += self.take_links(control)?;
             let Some(piece) = piece else { break };
@@ -132,7 +132,7 @@ impl KernelFeed {
     }
 
     /// Takes what happened to links, and makes visible what follows from it; returns how many datagrams that were.
-    fn take_links(&mut self, control: &mut Control) -> Result<usize, FeedError> {
+    fn take_links(&mut self, control: &mut Control) -> Result<usize, KernelError> {
         let mut taken = 0;
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
@@ -149,7 +149,7 @@ impl KernelFeed {
         if taken > 0 || self.looked_at_carriers.elapsed() >= CARRIERS_EVERY {
             self.look_at_carriers(control);
         }
-        // What there was no room for the commit tries again, and tells of.
+        // Changes without room are tried again by the commit, which reports them.
         let _ = control.fail_over();
         self.flush();
         Ok(taken)
@@ -160,7 +160,7 @@ impl KernelFeed {
         self.source.lost(Instant::now());
     }
 
-    fn input(&mut self, control: &mut Control, datagram: &[u8]) -> Result<(), FeedError> {
+    fn input(&mut self, control: &mut Control, datagram: &[u8]) -> Result<(), KernelError> {
         control.set_time(SystemTime::now());
         let (id, routes) = (self.id, self.routes);
         let (ready, ran) = (&mut self.ready, &mut self.ran);
@@ -197,17 +197,17 @@ impl KernelFeed {
         }
     }
 
-    /// Asks the kernel to find neighbors, or to confirm them.
+    /// Requests the kernel to resolve neighbors, or to confirm them.
     pub(crate) fn ask(&mut self, requests: &[NeighborRequest]) {
         for request in requests {
             self.seq = self.seq.wrapping_add(1);
-            // A request that does not fit now is asked again when packets still wait.
+            // A request that does not fit now is repeated while packets wait.
             let _ =
                 self.requests.send(&neighbor::use_request(self.seq, request.link, request.addr));
         }
     }
 
-    /// Has the kernel forget neighbors that it was asked to find.
+    /// Has the kernel forget neighbors that it was requested to resolve.
     pub(crate) fn forget(&mut self, requests: &[NeighborRequest]) {
         for request in requests {
             self.seq = self.seq.wrapping_add(1);

@@ -1,14 +1,14 @@
-//! Forwarding in drivers goes on without this process: links are kept, and a heartbeat says for how long.
+//! Non-stop forwarding: the XDP datapath forwards without this process. Links are kept, and a heartbeat limits the time.
 //!
 //! The next daemon finds both. While it learns what there is to know, what the last one left forwards on, if
 //! that is not too old; then each interface gets its new program in one step, and what is not taken over is
-//! let go. A daemon that is not to be survived does the same, and keeps nothing after.
+//! released. A daemon without non-stop forwarding does this as well, and keeps nothing after its end.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::Heartbeat;
 use fingerpost_io::xdp::{Link, Mode, Pins, XdpError};
@@ -16,51 +16,53 @@ use fingerpost_io::xdp::{Link, Mode, Pins, XdpError};
 use crate::privilege;
 use crate::sys;
 
-/// Between two beats: far less than the shortest time that can be asked for, so that a thread that is kept
+/// Interval of beats: far less than the shortest time that can be configured, so that a thread that is kept
 /// waiting is no absence.
 const BEAT: Duration = Duration::from_millis(200);
-/// How long what was found forwards on when this daemon learns without a beat: one that is not to be survived.
+/// Time for which found programs keep forwarding while a daemon without non-stop forwarding learns.
 const AT_START: Duration = Duration::from_secs(10);
 
 /// What outlives this process, and what outlived the last one.
 #[derive(Default)]
-pub(super) struct Survival {
+pub(super) struct NonStop {
     pins: Option<Pins>,
     /// Links without an owner yet, by interface.
     found: BTreeMap<u32, Link>,
-    /// That of the programs to come, if they are to survive.
+    /// Heartbeat of the programs to come, with non-stop forwarding.
     heartbeat: Option<Arc<Heartbeat>>,
     beating: Option<Beating>,
     patience: Option<Duration>,
+    /// When a link that was found was released, the last time.
+    pub(super) freed: Option<Instant>,
 }
 
-impl Survival {
+impl NonStop {
     /// Looks for what was left in this network namespace, and keeps it forwarding. `patience`: for how long
-    /// drivers are to forward without this process. `guards`: interfaces have features without which nothing may pass, so they are held where a worker
-    /// fails. What goes wrong is told in `said`; it ends nothing.
+    /// the XDP programs forward without this process. `guards`: interfaces have features without which nothing may pass,
+    /// so they are held where a worker fails. Errors are added to `said`; they end nothing.
     pub(super) fn begin(patience: Option<Duration>, guards: bool, said: &mut Vec<String>) -> Self {
         let name = sys::namespace_number().to_string();
         let pins = Pins::find(&name).unwrap_or_else(|error| {
-            said.push(format!("cannot tell whether a daemon before left anything: {error}"));
+            said.push(format!("looking for links of an earlier daemon: {error}"));
             None
         });
-        let mut survival = Self { pins, patience, ..Self::default() };
-        survival.look(said);
+        let mut nonstop = Self { pins, patience, ..Self::default() };
+        nonstop.look(said);
         if patience.is_some()
-            && let Err(why) = survival.prepare(&name, said)
+            && let Err(why) = nonstop.prepare(&name, said)
         {
             said.push(format!("forwarding will end with this process: {why}"));
-            survival.patience = None;
+            nonstop.patience = None;
         }
         if guards
-            && survival.pins.is_none()
-            && let Err(why) = survival.make_folder()
+            && nonstop.pins.is_none()
+            && let Err(why) = nonstop.make_folder()
         {
             said.push(format!(
                 "where a worker fails the kernel will forward, without the features of interfaces: {why}"
             ));
         }
-        survival
+        nonstop
     }
 
     /// Takes over what is there: links, and a heartbeat of a known kind.
@@ -78,7 +80,7 @@ impl Survival {
         match Heartbeat::found(words, patience) {
             Ok(Ok(heartbeat)) => {
                 let over = heartbeat.is_over().unwrap_or(true);
-                let state = if over { "was given up" } else { "goes on until this one is ready" };
+                let state = if over { "was given up" } else { "continues until this one is ready" };
                 if !self.found.is_empty() {
                     said.push(format!("forwarding of the daemon before {state}"));
                 }
@@ -117,7 +119,7 @@ impl Survival {
                 .map_err(|error| format!("{}: {error}", pins.folder().display()))?;
             heartbeat.beat().map_err(|error| error.to_string())?;
             let heartbeat = Arc::new(heartbeat);
-            // No program that was found asks this one.
+            // No program that was found reads this one.
             self.beating = Some(Beating::start(heartbeat.clone(), true));
             self.heartbeat = Some(heartbeat);
         }
@@ -136,7 +138,7 @@ impl Survival {
         seed
     }
 
-    /// For programs that are to survive.
+    /// Heartbeat for programs that keep forwarding without this process.
     pub(super) fn heartbeat(&self) -> Option<Arc<Heartbeat>> {
         self.patience.and(self.heartbeat.clone())
     }
@@ -167,12 +169,12 @@ impl Survival {
                 let links = self.pins.as_ref().and_then(|pins| Some((pins, pins.links().ok()?)));
                 said.push(match links {
                     Some((pins, links)) if !links.is_empty() => format!(
-                        "{} drivers forward on for {} s without this process ({})",
+                        "{} interfaces keep forwarding for {} s without this process ({})",
                         links.len(),
                         patience.as_secs(),
                         pins.folder().display()
                     ),
-                    _ => "no driver forwards yet, and none without this process".into(),
+                    _ => "no interface forwards in XDP yet, and none without this process".into(),
                 });
             }
             None => {
@@ -220,7 +222,7 @@ impl Survival {
         }
     }
 
-    /// For how long what is kept forwards when this process ends now; `None` when it does not.
+    /// Time for which kept programs forward when this process ends now; `None` when they do not.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let held = self.pins.as_ref().is_some_and(Pins::is_held);
         self.patience.filter(|_| held)
@@ -272,7 +274,7 @@ impl Beating {
         Self { heartbeat, revive, _end: end }
     }
 
-    /// From now on in any case.
+    /// Beats from now on in any case.
     fn go_on(&self) {
         self.revive.store(true, Ordering::Release);
         // The thread does it again if this one fails.
@@ -286,9 +288,9 @@ mod tests {
 
     #[test]
     fn seeds_differ_unless_they_are_configured() {
-        let seeds: Vec<u64> = (0..4).map(|_| Survival::default().flow_seed(None)).collect();
+        let seeds: Vec<u64> = (0..4).map(|_| NonStop::default().flow_seed(None)).collect();
         assert!((1..4).all(|at| !seeds[..at].contains(&seeds[at])), "{seeds:?}");
-        assert_eq!(Survival::default().flow_seed(Some(9)), 9);
+        assert_eq!(NonStop::default().flow_seed(Some(9)), 9);
     }
 
     /// As a restart finds it, without the file system of type bpf between the two.
@@ -299,9 +301,9 @@ mod tests {
             return;
         };
         let heartbeat = Some(Arc::new(left));
-        let survival = || Survival { heartbeat: heartbeat.clone(), ..Survival::default() };
-        let first = survival().flow_seed(None);
-        assert_eq!((survival().flow_seed(None), survival().flow_seed(Some(9))), (first, 9));
-        assert_eq!(survival().flow_seed(None), 9, "a configured one is noted too");
+        let nonstop = || NonStop { heartbeat: heartbeat.clone(), ..NonStop::default() };
+        let first = nonstop().flow_seed(None);
+        assert_eq!((nonstop().flow_seed(None), nonstop().flow_seed(Some(9))), (first, 9));
+        assert_eq!(nonstop().flow_seed(None), 9, "a configured one is noted too");
     }
 }

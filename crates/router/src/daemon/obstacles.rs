@@ -1,5 +1,5 @@
 //! What the kernel's policy means to each interface: which obstacles there are, which families stay with the kernel, and
-//! what is taken over in spite of an obstacle because the configuration says so (`takeover.on_change = "warn"`).
+//! what is taken over in spite of an obstacle because by the configuration (`takeover.on_change = "warn"`).
 //!
 //! An obstacle keeps an interface with the kernel when it is planned ([`Interfaces::plan`]); here is what else follows
 //! from a change: marks for reports, lines for people, and the families of which the classifier takes packets.
@@ -15,7 +15,7 @@ use crate::config::OnChange;
 
 /// What was found for each interface, by the kernel's index.
 #[derive(Default)]
-pub(super) struct Marks(BTreeMap<u32, Mark>);
+struct Marks(BTreeMap<u32, Mark>);
 
 /// What was found for one.
 #[derive(Default)]
@@ -36,14 +36,36 @@ impl Mark {
     }
 }
 
+/// The kernel's policy for forwarded packets, and what it means to each interface.
+pub(super) struct Policy {
+    findings: Findings,
+    /// Whether a survey since the last [`Interfaces::sync`] found something else.
+    surveyed: bool,
+    marks: Marks,
+}
+
+impl Policy {
+    /// Policy as a first survey found it.
+    pub(super) fn new(findings: Findings) -> Self {
+        Self { findings, surveyed: false, marks: Marks::default() }
+    }
+
+    /// Whether a survey found something else since the last call.
+    pub(super) fn take_surveyed(&mut self) -> bool {
+        std::mem::take(&mut self.surveyed)
+    }
+}
+
 impl Interfaces {
     /// What a new survey found holds from the next [`Interfaces::sync`] on.
     pub(super) fn set_findings(&mut self, findings: Findings) {
-        let new =
-            findings.unanswered.iter().filter(|what| !self.findings.unanswered.contains(what));
-        self.notices.extend(new.map(|what| format!("cannot tell: {what}")));
-        self.findings = findings;
-        self.surveyed = true;
+        let new = findings
+            .unanswered
+            .iter()
+            .filter(|what| !self.policy.findings.unanswered.contains(what));
+        self.notices.extend(new.map(|what| format!("unknown: {what}")));
+        self.policy.findings = findings;
+        self.policy.surveyed = true;
         self.vlans.forget();
     }
 
@@ -52,14 +74,14 @@ impl Interfaces {
         let mut links = 0;
         for (link, port, state) in control.links().filter(|(_, _, state)| !state.loopback) {
             links += 1;
-            let known = self.marks.0.get(&link).is_some_and(|mark| mark.is_of(state));
-            if self.surveyed || !known {
+            let known = self.policy.marks.0.get(&link).is_some_and(|mark| mark.is_of(state));
+            if self.policy.surveyed || !known {
                 self.judge(link, port, state);
             }
         }
-        if self.marks.0.len() > links {
+        if self.policy.marks.0.len() > links {
             let there: Vec<u32> = control.links().map(|(link, _, _)| link).collect();
-            self.marks.0.retain(|link, _| there.contains(link));
+            self.policy.marks.0.retain(|link, _| there.contains(link));
         }
     }
 
@@ -67,8 +89,8 @@ impl Interfaces {
         let takeover = &self.options.config.takeover;
         let ours = self.takes(link, port);
         let warn = takeover.on_change == OnChange::Warn;
-        let before = self.marks.0.remove(&link).unwrap_or_default();
-        let verdict = takeover::judge(link, state, &self.findings, &takeover.ignore);
+        let before = self.policy.marks.0.remove(&link).unwrap_or_default();
+        let verdict = takeover::judge(link, state, &self.policy.findings, &takeover.ignore);
         let (mut obstacle, kept, left) = match verdict {
             Err(why) if warn && (ours || before.kept) => (Some(why), true, before.left.clone()),
             Err(why) => (Some(why), false, Left::default()),
@@ -89,7 +111,7 @@ impl Interfaces {
             let what = obstacle.as_deref().unwrap_or_default();
             self.notices.push(format!("{name}: stays taken over in spite of {what}"));
         } else if before.kept && !kept {
-            self.notices.push(format!("{name}: nothing is in the way any more"));
+            self.notices.push(format!("{name}: the kernel's policy is no obstacle any more"));
         }
         if ours && left != before.left {
             self.notices.push(match &left.why {
@@ -101,32 +123,35 @@ impl Interfaces {
             }
         }
         let (name, master) = (state.name.clone(), state.master);
-        self.marks.0.insert(link, Mark { name, master, obstacle, kept, left });
+        self.policy.marks.0.insert(link, Mark { name, master, obstacle, kept, left });
     }
 
     /// Has the classifier and the program of an interface leave the packets of these families to the kernel.
     fn leave(&self, link: u32, families: Families) -> Result<(), XdpError> {
         let Some((port, classifier)) = self.classifier(link) else { return Ok(()) };
         classifier.leave(families)?;
-        self.forwarder.as_ref().map_or(Ok(()), |forwarder| forwarder.families_changed(port))
+        self.datapath
+            .forwarder
+            .as_ref()
+            .map_or(Ok(()), |forwarder| forwarder.families_changed(port))
     }
 
     /// What keeps an interface with the kernel, in words; `None` where nothing does, or it is kept in spite of it.
     pub(super) fn obstacle(&self, link: u32, state: &LinkState) -> Option<String> {
-        if self.marks.0.get(&link).is_some_and(|mark| mark.kept) {
+        if self.policy.marks.0.get(&link).is_some_and(|mark| mark.kept) {
             return None;
         }
         let ignore = &self.options.config.takeover.ignore;
-        takeover::judge(link, state, &self.findings, ignore).err()
+        takeover::judge(link, state, &self.policy.findings, ignore).err()
     }
 
     /// The families whose packets stay with the kernel while an interface is taken over.
     pub(super) fn left(&self, link: u32, state: &LinkState) -> Left {
-        match self.marks.0.get(&link) {
+        match self.policy.marks.0.get(&link) {
             Some(mark) if mark.is_of(state) => mark.left.clone(),
             _ => {
                 let ignore = &self.options.config.takeover.ignore;
-                takeover::judge(link, state, &self.findings, ignore).unwrap_or_default()
+                takeover::judge(link, state, &self.policy.findings, ignore).unwrap_or_default()
             }
         }
     }
@@ -134,6 +159,6 @@ impl Interfaces {
     /// The obstacle of an interface, for reports: it stays with the kernel for that, or in part, or is taken over in
     /// spite of it.
     pub(super) fn mark(&self, link: u32) -> Option<&str> {
-        self.marks.0.get(&link)?.obstacle.as_deref()
+        self.policy.marks.0.get(&link)?.obstacle.as_deref()
     }
 }

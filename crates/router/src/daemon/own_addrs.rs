@@ -27,7 +27,7 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// Inserts addresses of the present network namespace from when they are added, as long as the set is held elsewhere.
 ///
 /// # Errors
-/// What the kernel says of the socket or the thread: then additions are known when the control thread knows them.
+/// Errors of the socket or the thread: then additions are known when the control thread knows them.
 pub(super) fn watch(local: &Arc<LocalAddresses>) -> io::Result<()> {
     let socket = Netlink::open(libc::NETLINK_ROUTE, &GROUPS)?;
     let local = Arc::downgrade(local);
@@ -41,7 +41,7 @@ fn follow(socket: &Netlink, local: &Weak<LocalAddresses>) {
     while let Some(local) = local.upgrade() {
         match socket.recv(&mut buffer) {
             Ok(Received::Bytes(len)) => apply(&buffer[..len], &local),
-            // The control thread asks the kernel for all of them then.
+            // The control thread requests a dump of all of them then.
             Ok(Received::Lost) => {}
             Ok(Received::Empty) => {
                 drop(local);

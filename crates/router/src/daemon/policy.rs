@@ -21,7 +21,7 @@ use fingerpost_route::netlink::obstacle::{GROUPS, Obstacle};
 use super::takeover::{self, Findings, IPTABLES};
 use crate::sys::{Netlink, Received, poll};
 
-/// From the first report of a change to the survey: a transaction has many.
+/// Time from the first report of a change to the survey: a transaction has many.
 const SETTLES: Duration = Duration::from_millis(20);
 /// Between two surveys.
 const APART: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const LOOKS: Duration = Duration::from_millis(250);
 const LONGEST_LOOKS: Duration = Duration::from_millis(700);
 /// A look may take so much of the time between two: one part in so many.
 const SHARE: u32 = 20;
-/// Before a survey that failed is tried again.
+/// Time until a survey that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Reports taken at one go.
 const BURST: usize = 1024;
@@ -46,7 +46,7 @@ enum News {
 /// The thread, seen from the daemon. It ends within a second after this is dropped.
 pub(super) struct Watch {
     news: Receiver<News>,
-    /// The reason of the latest failure, which is said once.
+    /// Reason of the latest failure, which is reported once.
     failed: Option<String>,
     stop: Arc<AtomicBool>,
 }
@@ -62,7 +62,7 @@ impl Watch {
     /// Begins to watch the calling thread's network namespace; returns what was found first.
     ///
     /// # Errors
-    /// What the kernel says to the first survey, or why there is no thread.
+    /// Errors of the first survey or the thread.
     pub(super) fn begin() -> io::Result<(Self, Findings)> {
         // Before the survey, so that no change falls between the two.
         let sockets = Sockets::open()?;
@@ -81,7 +81,7 @@ impl Watch {
         Ok((Self { news, failed: None, stop }, found))
     }
 
-    /// What was found since the last call, if anything changed, and what people are to be told.
+    /// Findings since the last call, if anything changed; adds messages for the log.
     pub(super) fn take(&mut self, messages: &mut Vec<String>) -> Option<Findings> {
         let mut found = None;
         loop {
@@ -126,7 +126,7 @@ impl Sockets {
         self.0.iter().map(Netlink::fd).collect()
     }
 
-    /// Takes the reports that wait; whether there were any. What they say is not looked at: a survey follows.
+    /// Takes the reports that wait; whether there were any. Their content is not read: a survey follows.
     fn drain(&self, buffer: &mut [u8]) -> io::Result<bool> {
         let mut any = false;
         for socket in &self.0 {
@@ -229,7 +229,7 @@ impl Legacy {
         if now < self.next {
             return false;
         }
-        // What cannot be read was said by the survey.
+        // Tables that cannot be read were reported by the survey.
         let found = takeover::legacy_tables(&mut Vec::new());
         self.next = now + (now.elapsed() * SHARE).clamp(LOOKS, LONGEST_LOOKS);
         found != self.known

@@ -76,7 +76,7 @@ impl Reader {
 
     /// Sends a request, soon.
     pub(super) fn send(&self, request: Vec<u8>) {
-        // A thread that has ended has said why.
+        // A thread that has ended has reported why.
         let _ = self.requests.send(request);
         ring(&self.bell);
     }
@@ -96,7 +96,7 @@ impl Reader {
         self.pieces.try_recv().map_or(Ok(None), |piece| piece.map(Some))
     }
 
-    /// For poll: readable when there is a piece.
+    /// Descriptor for poll: readable when there is a piece.
     pub(super) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
@@ -118,7 +118,7 @@ impl Thread {
         }
     }
 
-    /// Until the other end is gone.
+    /// Runs until the other end is gone.
     fn read(&self) -> io::Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {

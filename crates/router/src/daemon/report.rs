@@ -8,7 +8,7 @@ use fingerpost_packet::DropReason;
 use fingerpost_route::SourceReport;
 use serde::Serialize;
 
-use super::Daemon;
+use super::backend::View;
 use super::ports::InterfaceReport;
 
 /// A run so far. Field names are part of the command line's contract.
@@ -30,10 +30,10 @@ pub(crate) struct Report {
     pub(crate) bytes_per_prefix_v6: Option<f64>,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
-    /// Of these, packets that drivers forwarded, which no worker saw.
-    pub(crate) forwarded_in_drivers: u64,
-    /// Packets that the drivers' programs left to the graph or the kernel, by reason.
-    pub(crate) left_in_drivers: BTreeMap<&'static str, u64>,
+    /// Packets among them that the XDP datapath forwarded, which no worker received.
+    pub(crate) forwarded_xdp: u64,
+    /// Packets that the XDP datapath left to the graph or the kernel, by reason.
+    pub(crate) left_xdp: BTreeMap<&'static str, u64>,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     pub(crate) originated: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Report {
     pub(crate) workers: usize,
     /// Workers that have not failed.
     pub(crate) workers_alive: usize,
-    /// Times that the kernel lost messages to us and said everything again.
+    /// Resynchronizations after the kernel lost messages.
     pub(crate) resyncs: u64,
     pub(crate) interfaces: Vec<InterfaceReport>,
     pub(crate) sources: Vec<Source>,
@@ -66,30 +66,30 @@ impl From<SourceReport> for Source {
 }
 
 impl Report {
-    pub(super) fn new(daemon: &Daemon) -> Self {
+    pub(super) fn new(run: View<'_>) -> Self {
         let sum = |of: &dyn Fn(&fingerpost_packet::WorkerCounters) -> u64| -> u64 {
-            daemon.workers.iter().map(|worker| of(&worker.counters)).sum()
+            run.workers.iter().map(|worker| of(&worker.counters)).sum()
         };
         let mut dropped: BTreeMap<&'static str, u64> = DropReason::ALL
             .iter()
             .map(|&reason| (reason.name(), sum(&|c| c.dropped[reason as usize].read())))
             .collect();
-        let forwarded_in_drivers = daemon.forwarded_in_drivers();
-        let mut left_in_drivers = BTreeMap::new();
-        for (why, count) in daemon.interfaces.left_in_drivers() {
+        let forwarded_xdp = run.interfaces.forwarded_packets();
+        let mut left_xdp = BTreeMap::new();
+        for (why, count) in run.interfaces.left_xdp() {
             match why.drop_reason() {
                 Some(reason) => *dropped.entry(reason.name()).or_default() += count,
-                None if count > 0 => drop(left_in_drivers.insert(why.name(), count)),
+                None if count > 0 => drop(left_xdp.insert(why.name(), count)),
                 None => {}
             }
         }
         // Of these no worker knows.
-        let held_back = daemon.interfaces.held_back();
+        let held_back = run.interfaces.held_back();
         *dropped.entry(DropReason::NoWorker.name()).or_default() += held_back;
         dropped.retain(|_, count| *count > 0);
-        let received_in_drivers = daemon.interfaces.received_in_drivers();
+        let received_in_drivers = run.interfaces.received_xdp();
         let ended_in_drivers = received_in_drivers.values().map(|received| received.packets);
-        let control = &daemon.control;
+        let control = run.control;
         let (routes_v4, bytes_v4, each_v4) =
             size(control.rib_v4().len(), control.fib_v4().lookup());
         let (routes_v6, bytes_v6, each_v6) =
@@ -98,8 +98,8 @@ impl Report {
             routes_v4,
             routes_v6,
             next_hops: control.next_hops().len(),
-            load_ms: daemon.load.as_secs_f64() * 1e3,
-            routes_per_second: rate(routes_v4 + routes_v6, daemon.load),
+            load_ms: run.progress.load().as_secs_f64() * 1e3,
+            routes_per_second: rate(routes_v4 + routes_v6, run.progress.load()),
             resident_kib: resident_kib(),
             algorithm_v4: control.fib_v4().algorithm(),
             algorithm_v6: control.fib_v6().algorithm(),
@@ -108,19 +108,19 @@ impl Report {
             bytes_per_prefix_v4: each_v4,
             bytes_per_prefix_v6: each_v6,
             packets_in: sum(&|c| c.packets_in.read()) + ended_in_drivers.sum::<u64>() + held_back,
-            packets_out: sum(&|c| c.packets_out.read()) + forwarded_in_drivers,
-            forwarded_in_drivers,
-            left_in_drivers,
+            packets_out: sum(&|c| c.packets_out.read()) + forwarded_xdp,
+            forwarded_xdp,
+            left_xdp,
             dropped,
             held: sum(&|c| c.held.read()),
             originated: sum(&|c| c.generated_sent.read()),
-            punted: daemon.interfaces.punted(),
-            path_ns: sum(&|c| c.path_ns.read()),
-            seconds: daemon.started.elapsed().as_secs_f64(),
-            workers: daemon.workers.len(),
-            workers_alive: daemon.workers_alive(),
-            resyncs: daemon.kernel.resyncs,
-            interfaces: daemon.interfaces.report(),
+            punted: run.interfaces.punted(),
+            path_ns: run.workers.path_ns(),
+            seconds: run.progress.elapsed().as_secs_f64(),
+            workers: run.workers.len(),
+            workers_alive: run.workers.alive(),
+            resyncs: run.sources.kernel.resyncs,
+            interfaces: run.interfaces.report(),
             sources: control.sources().map(Source::from).collect(),
         }
     }
@@ -136,7 +136,7 @@ fn rate(routes: usize, time: Duration) -> f64 {
     routes as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// As the kernel counts it; 0 where it does not say.
+/// Resident memory, as the kernel counts it; 0 where it does not report it.
 pub(super) fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -151,11 +151,11 @@ fn size<A: Addr>(
     (routes, bytes, each(bytes, routes))
 }
 
-/// Structures have parts of a fixed size, up to a few MiB. Shared out among fewer prefixes than this they say nothing
+/// Structures have parts of a fixed size, up to a few MiB. Divided among fewer prefixes than this they mean nothing
 /// of what a prefix takes.
 pub(crate) const FEWEST: usize = 1000;
 
-/// Bytes for each of so many prefixes or routes; `None` where there are too few to say.
+/// Bytes per prefix or route; `None` where there are too few.
 #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
 pub(crate) fn each(bytes: usize, of: usize) -> Option<f64> {
     (of >= FEWEST).then(|| bytes as f64 / of as f64)

@@ -1,28 +1,38 @@
-//! The configured sources but the kernel: opened, read, and exchanged while the router runs.
+//! Route sources: the kernel, the configured ones, and commands. Configured sources are opened, read, and exchanged while
+//! the router runs.
 
 use std::time::Instant;
 
 use fingerpost_route::source::{SourceError, SourceSpec, file, find};
 use fingerpost_route::{Control, RouteEvent, SourceId};
 
+use super::kernel::KernelSource;
 use crate::config::Source;
 
-/// A source that has said its routes.
+/// A source that was read.
 pub(super) struct Fed {
     pub(super) source: Source,
     pub(super) id: SourceId,
 }
 
-/// Sources that were read, and numbers of those that were taken away.
-#[derive(Default)]
+/// All route sources of a run.
 pub(super) struct Sources {
+    pub(super) kernel: KernelSource,
+    pub(super) configured: Configured,
+    /// Source of routes that commands make.
+    pub(super) command: SourceId,
+}
+
+/// Configured sources that were read, and numbers of those that were removed.
+#[derive(Default)]
+pub(super) struct Configured {
     pub(super) fed: Vec<Fed>,
-    /// By name and distance: a number cannot be given back, but it can be used again.
+    /// Numbers by name and distance: a number cannot be returned, but it can be used again.
     idle: Vec<(String, u8, SourceId)>,
 }
 
-impl Sources {
-    /// Reads a source to its end; returns what people are to be told of it.
+impl Configured {
+    /// Reads a source to its end; returns messages for the log.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then. One that breaks off later is used as far as it
@@ -45,7 +55,7 @@ impl Sources {
         Ok(said)
     }
 
-    /// Reads a source again in the place of `at`: what it does not say any more is gone.
+    /// Reads a source again in the place of `at`: routes that it no longer has are withdrawn.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then.
@@ -86,7 +96,7 @@ fn open(control: &Control, source: &Source) -> Result<Opened, SourceError> {
     (kind.open)(&SourceSpec { name, routes: source.routes.clone(), links })
 }
 
-/// Lets an open source say all its routes.
+/// Reads all routes of an open source.
 fn say(
     control: &mut Control,
     source: &Source,
@@ -99,7 +109,7 @@ fn say(
         None => open.input(&[], Instant::now(), sink).and_then(|_| open.finish(sink)),
     };
     let mut said = Vec::new();
-    // What could be read is used; what could not is said.
+    // What could be read is used; the rest is reported.
     if let Err(error) = ended {
         said.push(format!("source {}: {error}", source.kind));
     }

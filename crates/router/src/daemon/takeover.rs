@@ -1,5 +1,5 @@
 //! Before an interface is taken over, and as long as it is: what would the kernel have done to forwarded packets that we
-//! do not do? Such an interface stays with the kernel, and one line says why and how to insist.
+//! do not do? Such an interface stays with the kernel, and one line has the reason and the override.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,15 +13,12 @@ use fingerpost_route::netlink::obstacle::{Obstacle, Protocol, Survey};
 
 use crate::sys::{Netlink, Received, Tables, poll};
 
-/// Membership in a bridge, bond or VRF is told by the link itself.
+/// Membership in a bridge, bond or VRF, which the link itself has.
 const MASTER: &str = "master";
-/// The kernel was told not to forward.
+/// Forwarding is switched off in the kernel.
 const FORWARDING: &str = "forwarding";
 /// Tables of the old iptables modules.
 pub(super) const IPTABLES: &str = "iptables";
-/// What can be ignored by name.
-pub(crate) const SUBSYSTEMS: &[&str] =
-    &[FORWARDING, "rule", "tc", "xfrm", "nftables", IPTABLES, MASTER];
 /// The kernel answers at once; this is for a kernel that does not answer at all.
 const LONGEST_SURVEY: Duration = Duration::from_secs(5);
 /// How often a table of the old iptables modules is read again that changes while it is read.
@@ -43,11 +40,11 @@ pub(crate) struct Findings {
 pub(crate) struct Left {
     /// Packets of these families stay with the kernel.
     pub(crate) families: Families,
-    /// In words, with the override; `None` for no family.
+    /// Reason, with the override; `None` for no family.
     pub(crate) why: Option<String>,
 }
 
-/// Asks the kernel for everything that could be in the way, in the present network namespace.
+/// Queries the kernel for every obstacle, in the present network namespace.
 pub(crate) fn survey() -> io::Result<Findings> {
     let mut survey = Survey::new();
     let mut sockets: Vec<(Protocol, Netlink)> = Vec::new();
@@ -102,7 +99,7 @@ fn forced() -> BTreeSet<String> {
     names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// What the old iptables modules do to forwarded packets. They report no changes, so this is asked now and then.
+/// What the old iptables modules do to forwarded packets. They report no changes, so they are polled.
 pub(crate) fn legacy_tables(unanswered: &mut Vec<String>) -> Vec<Obstacle> {
     let mut obstacles = Vec::new();
     for tool in legacy::TOOLS {
@@ -123,7 +120,7 @@ fn legacy_table(tool: Tool, table: &str) -> Option<Obstacle> {
     for _ in 0..READS {
         match read_legacy(tool, table) {
             Ok(found) => return found,
-            // It changed between the two questions.
+            // It changed between the two requests.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(error) => return Some(legacy::unknown(tool, table, &error.to_string())),
         }
@@ -200,8 +197,8 @@ pub(crate) fn judge(
             Some(format!("{v6}: IPv6 packets stay with the kernel {}", insist(FORWARDING)))
         }
         [Some(v4), Some(v6)] => {
-            let told = "the kernel was told not to forward";
-            return Err(format!("{v4} and {v6}: {told} {}", insist(FORWARDING)));
+            let why = "forwarding is switched off in the kernel";
+            return Err(format!("{v4} and {v6}: {why} {}", insist(FORWARDING)));
         }
     };
     Ok(Left { families, why })
@@ -213,6 +210,8 @@ mod tests {
 
     #[test]
     fn obstacles_are_judged_by_link_and_by_what_is_ignored() {
+        let known = crate::config::Takeover::SUBSYSTEMS;
+        assert!([FORWARDING, IPTABLES, MASTER].iter().all(|name| known.contains(name)));
         let plain = LinkState { name: "a".into(), ..LinkState::default() };
         let of = |subsystem, link| Obstacle { subsystem, link, what: format!("{subsystem} x") };
         let findings = |obstacles| Findings { obstacles, ..Findings::default() };

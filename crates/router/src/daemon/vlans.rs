@@ -17,20 +17,20 @@ use crate::config::Mode;
 
 /// The kind that the kernel gives to such interfaces.
 pub(super) const KIND: &str = "vlan";
-/// Of 802.1Q.
+/// Tag type of 802.1Q.
 const TAG: u16 = 0x8100;
-/// Ids that a tag can have and still say something.
+/// Valid VLAN IDs.
 const IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 
 /// The VLAN interfaces by port.
 #[derive(Default)]
 pub(super) struct Vlans {
     by_port: BTreeMap<u16, Result<Tagged, String>>,
-    /// Of the time when they were looked at.
+    /// Ports when they were read.
     ports: Option<Arc<PortTable>>,
 }
 
-/// One that a driver's program is told of.
+/// A VLAN interface that an XDP program forwards for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tagged {
     vlan: Vlan,
@@ -39,12 +39,12 @@ pub(super) struct Tagged {
 }
 
 impl Tagged {
-    /// In words, where it is forwarded.
+    /// Description of where it is forwarded.
     pub(super) fn place(&self) -> String {
-        format!("in the driver of {}, tag {}", self.on, self.vlan.id)
+        format!("in XDP on {}, tag {}", self.on, self.vlan.id)
     }
 
-    /// By which path its packets go, and in words how; `forwards` is what its driver's program does.
+    /// Packet path and its description; `forwards` is what the XDP program forwards.
     pub(super) fn ways(
         &self,
         forwards: Option<Result<&'static str, String>>,
@@ -72,9 +72,9 @@ impl Vlans {
 }
 
 impl Interfaces {
-    /// Follows which VLAN interfaces there are, and tells the programs.
+    /// Follows the VLAN interfaces, and updates the programs.
     pub(super) fn sync_vlans(&mut self, control: &Control) {
-        let Some(forwarder) = &self.forwarder else { return };
+        let Some(forwarder) = &self.datapath.forwarder else { return };
         // Any change of a link makes a new one.
         let ports = control.forwarding().ports.clone();
         if self.vlans.ports.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &ports)) {
@@ -99,7 +99,7 @@ impl Interfaces {
         state: &LinkState,
     ) -> Result<Tagged, String> {
         if !matches!(chosen(&self.options, state)?, Mode::Auto | Mode::Xdp) {
-            return Err("the configuration says so".into());
+            return Err("by the configuration".into());
         }
         let config = &self.options.config;
         for (row, used, support) in config.features.on(&state.name) {
@@ -128,7 +128,7 @@ impl Interfaces {
         let (ifindex, parent, on) = on.ok_or("the interface that it is on is not here")?;
         match self.plan(ifindex, on) {
             Ok(Mode::Auto | Mode::Xdp) => {}
-            Ok(_) => return Err(format!("{} is not forwarded in the driver", on.name)),
+            Ok(_) => return Err(format!("{} is not forwarded in XDP", on.name)),
             Err(why) => return Err(format!("{} stays with the kernel: {why}", on.name)),
         }
         // The program of that interface forwards for both.

@@ -158,7 +158,7 @@ fn a_flipped_bit_is_found_told_and_mended() {
     assert_eq!(verify.status.code(), Some(5));
     let text = String::from_utf8(verify.stdout).unwrap();
     let (first, last) = (text.lines().next().unwrap(), text.lines().last().unwrap());
-    assert!(first.starts_with("20.0.99.0 (table 254): the lookup says next hop "), "{text}");
+    assert!(first.starts_with("20.0.99.0 (table 254): the lookup has next hop "), "{text}");
     assert!(first.ends_with(" by 20.0.99.0/24") && last.ends_with(" differ"), "{text}");
     assert!(lab.text("fib verify").ends_with(": 0 differ\n"));
 

@@ -145,7 +145,7 @@ fn a_packet_is_followed_counted_and_tried() {
 
     // Nothing comes, or what is asked for makes no sense.
     let (code, said) = lab.refused("trace add 1 icmp --seconds 0.3");
-    assert!(code == 1 && said.contains("0 of 1 packets came within 0.3 s"), "{said}");
+    assert!(code == 1 && said.contains("0 of 1 packets matched within 0.3 s"), "{said}");
     let (code, said) = lab.refused("trace add 1 icpm");
     assert!(code == 2 && said.contains("at character 1"), "{said}");
     let (status, answer) = lab.http("GET", "/v1/trace?packets=0&filter=udp&seconds=1", "");

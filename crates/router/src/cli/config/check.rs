@@ -15,7 +15,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost config check router.toml
   $ fingerpost config check router.toml --json
 
-Every mistake is named with its line. Fixed routes may name the interfaces that this host has now.";
+Every error is printed with its line. Fixed routes may name the interfaces that this host has at \
+present.";
 
 #[derive(Args)]
 pub(super) struct Arguments {

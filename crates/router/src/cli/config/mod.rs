@@ -26,13 +26,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Name all that is wrong with a file; needs no running router
+    /// List all errors of a file; needs no running router
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
-    /// Tell what differs from the running configuration
+    /// List differences from the running configuration
     #[command(after_help = running::DIFF)]
     Diff(running::Arguments),
-    /// Make the running router what a file says, as far as that can be done while it runs
+    /// Apply a file to the running router, as far as that is possible without a restart
     #[command(after_help = running::APPLY)]
     Apply(running::Arguments),
 }

@@ -10,20 +10,20 @@ use serde::Serialize;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
-use crate::api::client::At;
 use crate::api::model::{ConfigChange, ConfigText};
+use crate::cli::at::At;
 
 pub(super) const DIFF: &str = "Examples:
   $ fingerpost config diff router.toml
   $ fingerpost config diff router.toml --json
 
-Exit code 5 where something differs. `restart` marks what cannot be changed while the router runs.";
+Exit code 5 where something differs. `restart` marks changes that need a restart.";
 pub(super) const APPLY: &str = "Examples:
   $ fingerpost config apply router.toml
 
-Fixed routes, files, distances and algorithms change at once, the new before the old goes; the rest
-is told and waits for a restart. A file with a mistake changes nothing. Paths are looked for where
-the daemon was started.";
+Sources, distances, filters and algorithms change at once; new routes are added before old ones \
+are deleted. Other changes are listed and need a restart. A file with an error changes nothing. \
+Relative paths start at the working directory of the daemon.";
 
 #[derive(Args)]
 pub(super) struct Arguments {

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::super::choice;
 use super::super::command::Failure;
 use super::super::output::{Columns, Output, Report};
-use crate::api::client::At;
 use crate::api::model::{AlgorithmChange, Fib};
+use crate::cli::at::At;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib algorithm
@@ -18,16 +18,16 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib algorithm measured
   $ fingerpost fib algorithm auto
 
-A named algorithm is used as long as it can hold the table, whatever would fit better; `auto`
-gives the choice back; `measured` tries the candidates on the live table and takes the fastest.
-Packets are forwarded all the while.";
+A named algorithm is used as long as it can hold the table, whatever fits better. `auto` leaves \
+the choice to the FIB again; `measured` calibrates the candidates on the live table and takes the \
+fastest. Forwarding is not interrupted.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Use this one, or `auto`, or `measured`; none named: say which is used
+    /// Algorithm, `auto` or `measured`; without a name the algorithm in use is printed
     #[arg(value_name = "NAME", value_parser = choice::names_beside(&[choice::AUTO, "measured"]))]
     name: Option<String>,
-    /// Only for this family
+    /// Address family [default: both]
     #[arg(long, value_name = "4|6", value_parser = ["4", "6"])]
     family: Option<String>,
     #[command(flatten)]

@@ -9,12 +9,12 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::command::{Command, Failure, parsed};
 use super::list::{self, Listed};
 use super::output::Output;
-use crate::api::client::At;
 use crate::api::model::Fib;
+use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "fib",
-    summary: "Lookup tables of the running router: what answers, and whether it is right",
+    summary: "Lookup tables of the running router: algorithms, memory, verification",
     examples: "",
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
     run,
@@ -30,10 +30,10 @@ struct Arguments {
 enum What {
     #[command(about = Fib::ABOUT, after_help = Fib::EXAMPLES)]
     Show(At),
-    /// Tell which algorithm is used, or use another one
+    /// Print the lookup algorithm in use, or use another one
     #[command(after_help = algorithm::EXAMPLES)]
     Algorithm(algorithm::Arguments),
-    /// Compare the lookups with the routes
+    /// Compare the lookups with the RIB
     #[command(after_help = verify::EXAMPLES)]
     Verify(At),
 }

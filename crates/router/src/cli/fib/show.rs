@@ -25,15 +25,14 @@ impl Listed for Fib {
         "last build ms",
         "reserved",
     ];
-    const ABOUT: &'static str =
-        "Tell which algorithm answers, its size, builds and what is pending";
+    const ABOUT: &'static str = "List lookup tables: algorithm, size, builds, pending changes";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost fib show
   $ fingerpost fib show --json
 
-`reserved` is what a table takes of the kernel memory that the programs in the drivers read as well;
-the last line has the sum, next hops included, and its limit: `memory` of `[xdp]`. Bytes per prefix
-and per route are shown for 1,000 or more: for fewer, the fixed size of the structures dominates.";
+`reserved` is the memory of a table that the XDP datapath reads as well; the last line has the \
+sum, including next hops, and its limit: `memory` of `[xdp]`. Bytes per prefix and per route are \
+shown for 1,000 or more: for fewer, the fixed size of the structures dominates.";
 
     fn cells(&self) -> Vec<String> {
         vec![

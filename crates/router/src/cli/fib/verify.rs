@@ -1,4 +1,4 @@
-//! `fingerpost fib verify`: does the lookup say what the routes say?
+//! `fingerpost fib verify`: compares the lookups with the routes.
 
 use std::io::{self, Write};
 
@@ -6,16 +6,16 @@ use hyper::Method;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report, or_dash};
-use crate::api::client::At;
 use crate::api::model::Verification;
+use crate::cli::at::At;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib verify
   $ fingerpost fib verify --json
 
-Asks the lookups of all tables at both ends of every stretch of addresses with one route, and in
-between, and compares with a search in the RIB; where drivers forward, their programs too. Exit code
-5, and the first differences, if any; they are mended by then.";
+Compares the lookups of all tables, and those of the XDP datapath, with a search in the RIB: at \
+both ends of every range of addresses with one route, and in between. Differences are repaired; \
+the first ones are listed, with exit code 5.";
 
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
@@ -28,10 +28,10 @@ impl Report for Verification {
         for difference in &self.differences {
             writeln!(
                 to,
-                "{} (table {}): {} says next hop {}, the RIB {} by {}",
+                "{} (table {}): {} has next hop {}, the RIB {} by {}",
                 difference.addr,
                 difference.table,
-                if difference.in_driver { "the driver" } else { "the lookup" },
+                if difference.in_xdp { "the XDP datapath" } else { "the lookup" },
                 difference.fib,
                 difference.rib,
                 or_dash(difference.prefix.as_ref()),
@@ -54,7 +54,7 @@ mod tests {
     fn differences_are_named() {
         let difference = Difference {
             table: 254,
-            in_driver: false,
+            in_xdp: false,
             addr: "10.0.0.1".into(),
             prefix: Some("10.0.0.0/8".into()),
             rib: 3,
@@ -70,7 +70,7 @@ mod tests {
         output.print(&found).unwrap();
         assert_eq!(
             output.written(),
-            "10.0.0.1 (table 254): the lookup says next hop 7, the RIB 3 by 10.0.0.0/8\n\
+            "10.0.0.1 (table 254): the lookup has next hop 7, the RIB 3 by 10.0.0.0/8\n\
              5 addresses compared in 0.00 s: 1 differ\n"
         );
     }

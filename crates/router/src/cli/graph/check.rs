@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph check router.click
   $ fingerpost graph check router.click --json | jq -r '.errors[] | \"\\(.line): \\(.message)\"'
 
-Exits with 1 when something is wrong.";
+Exit code 1 where the file has an error.";
 
 #[derive(Args)]
 pub(super) struct Arguments {

@@ -18,7 +18,7 @@ use crate::click;
 
 pub(super) const COMMAND: Command = Command {
     name: "graph",
-    summary: "Check a packet graph in Click's language, draw it, or see it at work",
+    summary: "Check or draw a packet graph in Click's language; counters of the running one",
     examples: "",
     // Nothing named is a mistake, in one line, and not a call for help.
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
@@ -33,13 +33,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Tell all that is wrong with a configuration
+    /// List all errors of a configuration
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
     /// Print a configuration with its compounds expanded, or draw it
     #[command(after_help = show::EXAMPLES)]
     Show(show::Arguments),
-    /// What the elements of the running router count: packets, batches, cycles, drops by reason
+    /// Counters of the elements: packets, batches, clock cycles, drops by reason
     #[command(after_help = stats::EXAMPLES)]
     Stats(stats::Arguments),
     /// Run another graph in the running router

@@ -20,10 +20,10 @@ pub(super) const EXAMPLES: &str = "Examples:
 pub(super) struct Arguments {
     /// Configuration in Click's language
     file: PathBuf,
-    /// In the language of Graphviz
+    /// Print the language of Graphviz
     #[arg(long, conflicts_with = "svg")]
     dot: bool,
-    /// As an SVG picture: pushing connections solid, pulling ones dashed, those back up curved
+    /// Print an SVG picture: push connections solid, pull connections dashed, back edges curved
     #[arg(long)]
     svg: bool,
 }
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         for report in &errors.reports {
             message(format_args!("{}: {}", report.place, report.message));
         }
-        message(format_args!("fingerpost graph check {file} says more"));
+        message(format_args!("see fingerpost graph check {file}"));
         Failure::Reported(Exit::Failed)
     })?;
     let text = match (arguments.dot, arguments.svg) {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::api::client::At;
-use crate::api::graph::{ElementStats, GraphQuestion, GraphStats};
+use crate::api::graph::{ElementStats, GraphQuery, GraphStats};
+use crate::cli::at::At;
 use crate::cli::command::Failure;
 use crate::cli::output::{Columns, Output, Report, or_dash};
 
@@ -15,17 +15,17 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph stats --cycles
   $ fingerpost graph stats --json | jq '.elements[] | select(.dropped > 0) | {name, reasons}'
 
-A row for each element of each worker. `(ports)` is what waits to be sent behind the last element,
-with what ended there. With --cycles the elements are timed for a second, or for as long as is
-said: two looks at the processor's clock a batch and element, and none before or after. What
-drivers forward no element sees: it is told below.";
+Each element of each worker is one line. `(ports)` are the queues to the ports, with the packets \
+dropped there. --cycles times the elements for a second, or for SECONDS: two reads of the clock \
+per batch and element, none before or after. Packets that the XDP datapath forwards reach no \
+element: they are counted below the list.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Time the elements for a second, or SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     cycles: Option<f64>,
-    /// Leave out elements that no packet reached
+    /// List only elements that received packets
     #[arg(long)]
     busy: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let question = GraphQuestion { cycles: arguments.cycles };
+    let question = GraphQuery { cycles: arguments.cycles };
     let mut stats: GraphStats = arguments.at.client()?.get("/v1/graph", &question)?;
     if arguments.busy {
         stats.elements.retain(|element| element.packets > 0);
@@ -64,7 +64,7 @@ impl Report for GraphStats {
         if !drivers.interfaces.is_empty() {
             writeln!(to)?;
             let names = drivers.interfaces.join(", ");
-            writeln!(to, "forwarded in the drivers of {names}: {}", drivers.forwarded)?;
+            writeln!(to, "forwarded in XDP on {names}: {}", drivers.forwarded)?;
             reasons(to, "dropped there", &drivers.dropped)?;
             reasons(to, "left to the graph or the kernel", &drivers.left)?;
         }

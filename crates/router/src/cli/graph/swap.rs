@@ -5,21 +5,20 @@ use std::path::PathBuf;
 use clap::Args;
 use hyper::Method;
 
-use crate::api::client::At;
 use crate::api::graph::GraphStats;
 use crate::api::model::ConfigText;
+use crate::cli::at::At;
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, message};
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost graph swap router.click
 
-The built-in router is such a graph (crates/packet/src/router.click in the sources, and a place to
-begin with). Packets come by FromPorts and leave by ToPorts; a graph of the daemon opens nothing
-itself. Elements of equal name and class go on with what they know, and no packet is lost. Refused
-where an interface forwards in its driver, past the graph, and whenever the file has a mistake:
-then the running graph stays. The daemon begins with the built-in graph again. What `run
-FILE.click` runs is replaced by its handler `hotconfig`.";
+Packets enter the graph by FromPorts and leave it by ToPorts; a graph of the daemon opens no \
+device itself. Elements of equal name and class keep their state, and no packet is lost. The swap \
+is refused where an interface forwards in XDP, past the graph, and where the file has an error: \
+then the running graph stays. A restarted daemon begins with the built-in graph. A graph of `run \
+FILE.click` is replaced by its handler `hotconfig`.";
 
 #[derive(Args)]
 pub(super) struct Arguments {

@@ -9,8 +9,8 @@ use hyper::Method;
 use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
 use super::get::what_of;
-use crate::api::client::At;
 use crate::api::model::{Action, PathChange, RouteChange, RouteChanged};
+use crate::cli::at::At;
 
 pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 10.0.0.0/8 via 192.0.2.1
@@ -19,42 +19,42 @@ pub(super) const ADD: &str = "Examples:
   $ fingerpost route add 198.51.100.0/24 via 192.0.2.1 mtu 1400
   $ fingerpost route add 203.0.113.0/24 blackhole metric 5 expires 60
 
-PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX blackhole|unreachable|
-prohibit; then [metric N] [mtu BYTES] [table T] [expires SECONDS]: these paths end by themselves.
-Refused where there is such a route. An MTU is at least 68 for IPv4 and 1280 for IPv6, and 0 for the
-link's, which is a limit in any case.";
+PREFIX via GATEWAY [dev D] [weight W] [via ...], or PREFIX dev D, or PREFIX \
+blackhole|unreachable|prohibit; then [metric N] [mtu BYTES] [table T] [expires SECONDS]. A route \
+that exists already is refused. The MTU is at least 68 for IPv4 and 1280 for IPv6, or 0 for that \
+of the link, which is a limit in any case.";
 pub(super) const DEL: &str = "Examples:
   $ fingerpost route del 10.0.0.0/8
   $ fingerpost route del 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route del 10.0.0.0/8 all
 
-A route with several paths goes with `all`; paths that are named go alone. Only what commands have
-made: the routes of another source go with it.";
+A route with several paths is deleted with `all`; paths that are named are deleted alone. Only \
+routes of commands are deleted: those of another source are deleted with the source.";
 pub(super) const CHANGE: &str = "Examples:
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.9
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 weight 5
   $ fingerpost route change 10.0.0.0/8 via 192.0.2.2 mtu 1400
 
-Refused where there is no such route. Of several paths the one over this gateway is changed. The MTU is
-kept where none is named.";
+A route that does not exist is refused. Of several paths the one over this gateway is changed. \
+Without `mtu` the route keeps its MTU.";
 pub(super) const APPEND: &str = "Examples:
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.3 dev eth1 weight 2
   $ fingerpost route append 10.0.0.0/8 via 192.0.2.4 expires 60
 
-Adds paths to a route, or makes it. Refused where it has such a path already.";
+Adds paths to a route, or adds the route. A path that exists already is refused.";
 pub(super) const REPLACE: &str = "Examples:
   $ fingerpost route replace 10.0.0.0/8 via 192.0.2.2
   $ fingerpost route replace 10.0.0.0/8 prohibit
 
-Makes the route what is said here, whether it is there or not.";
+Adds the route, or replaces all of its paths.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Which prefix
+    /// Destination prefix
     #[arg(value_name = "PREFIX")]
     prefix: String,
-    /// Where to, in words
+    /// Paths and attributes
     #[arg(value_name = "WORD")]
     words: Vec<String>,
     #[command(flatten)]

@@ -8,33 +8,34 @@ use clap::Args;
 
 use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, or_dash};
-use crate::api::client::At;
+use crate::api::model::RouteQuery;
 use crate::api::model::{DriverAnswer, Member, Path, Route, RouteAnswer};
-use crate::api::server::RouteQuestion;
+use crate::cli::at::At;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost route get 192.0.2.1
   $ fingerpost route get 2001:db8::1 --explain
   $ fingerpost route get 10.0.2.2 --flow 10.0.1.2,10.0.2.2,udp,1024,53
 
-The answer is that of the structure which forwards; the routes are those of the RIB. Should the two
-disagree, that is said, and the exit code is 5. An address without a route exits with 1.
-Of a group the members are listed: what share of the flows each has. --flow
-SRC,DST,PROTOCOL,SPORT,DPORT names the one that a flow takes.
-With --explain such a packet, or any other to ADDR, is tried on the programs in the drivers as well.";
+The answer is that of the lookup structure in use; the routes are those of the RIB. If the two \
+disagree, exit code 5; an address without a route, exit code 1.
+
+The members of a group are listed with their share of flows. --flow SRC,DST,PROTOCOL,SPORT,DPORT \
+shows the member that a flow takes. --explain adds the memory reads of the lookup, and a dry run \
+of such a packet in the XDP datapath.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Which address
+    /// Destination address
     #[arg(value_name = "ADDR")]
     addr: IpAddr,
-    /// Tell each read of the lookup, and what the drivers do
+    /// Print the memory reads of the lookup, and a dry run in the XDP datapath
     #[arg(long)]
     explain: bool,
-    /// Of which flow
+    /// Flow whose path is shown
     #[arg(long, value_name = "5-TUPLE")]
     flow: Option<String>,
-    /// In this table, by number
+    /// Route table, by number [default: main]
     #[arg(long, value_name = "N")]
     table: Option<u32>,
     #[command(flatten)]
@@ -42,7 +43,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let question = RouteQuestion {
+    let question = RouteQuery {
         addr: arguments.addr.to_string(),
         explain: arguments.explain,
         flow: arguments.flow.clone(),
@@ -141,7 +142,7 @@ fn members(members: &[Member], to: &mut dyn Write) -> io::Result<()> {
 /// What the drivers do, a line for those that do the same.
 pub(in crate::cli) fn drivers(answers: &[DriverAnswer], to: &mut dyn Write) -> io::Result<()> {
     for driver in answers {
-        write!(to, "in the driver of {}: ", driver.interfaces.join(", "))?;
+        write!(to, "in XDP on {}: ", driver.interfaces.join(", "))?;
         match (&driver.adjacency, &driver.why) {
             (Some(a), _) => {
                 write!(to, "forwarded by adjacency {} by {}", a.index, a.interface)?;
@@ -196,7 +197,7 @@ pub(super) fn what_of(route: &Route) -> String {
     text
 }
 
-/// Kind, ways, MTU and next-hop object of a route: all but the object in the words of `route add`.
+/// Kind, paths, MTU and next-hop object of a route: all but the object in the words of `route add`.
 pub(in crate::cli) fn what(
     kind: &str,
     object: Option<u32>,
@@ -215,7 +216,7 @@ pub(in crate::cli) fn what(
     }
     match text.is_empty() {
         true if !paths.is_empty() => return or_dash(None::<String>),
-        // `object` and its number say it all.
+        // `object` and its ID are complete.
         true if object.is_none() || kind != "object" => text += kind,
         _ => {}
     }

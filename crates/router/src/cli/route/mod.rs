@@ -14,7 +14,7 @@ pub(super) use get::{drivers, what};
 
 pub(super) const COMMAND: Command = Command {
     name: "route",
-    summary: "Routes of the running router: ask, list, add, delete",
+    summary: "Routes of the running router: look up, list, add, delete",
     examples: "",
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
     run,
@@ -28,25 +28,25 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// What happens to packets to an address, asked of the live lookup
+    /// Route of an address, from the live lookup
     #[command(after_help = get::EXAMPLES)]
     Get(get::Arguments),
     /// List routes, a line each
     #[command(after_help = show::EXAMPLES)]
     Show(show::Arguments),
-    /// A new route
+    /// Add a route
     #[command(after_help = change::ADD)]
     Add(change::Arguments),
-    /// No route, or some of its ways fewer
+    /// Delete a route, or some of its paths
     #[command(visible_alias = "delete", after_help = change::DEL)]
     Del(change::Arguments),
-    /// Another way for a route that is there
+    /// Change the path of a route
     #[command(after_help = change::CHANGE)]
     Change(change::Arguments),
-    /// Further ways for a route, or a new one
+    /// Add paths to a route, or add a route
     #[command(after_help = change::APPEND)]
     Append(change::Arguments),
-    /// Another way for a route, or a new one
+    /// Add a route, or replace its paths
     #[command(after_help = change::REPLACE)]
     Replace(change::Arguments),
 }

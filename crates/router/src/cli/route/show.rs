@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::super::command::{Exit, Failure};
 use super::super::output::Output;
 use super::get::what_of;
-use crate::api::client::At;
 use crate::api::model::Route;
 use crate::api::streams::RouteFilter;
+use crate::cli::at::At;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost route show
@@ -23,17 +23,17 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost route show --nexthop object:17
   $ fingerpost route show --json | wc -l
 
-Lists the routes of all sources by prefix, as they are when the command starts. `*` marks
-best routes, the ones that packets take. A route is listed if it matches every filter. A route that
-names a next-hop object shows the number of the object and the paths that the object has now.
+Lists the routes of all sources by prefix, as they are when the command starts. `*` marks best \
+routes, the ones that packets take. A route is listed if it matches every filter. A route that \
+refers to a next-hop object shows the ID of the object and its present paths.
 
 --nexthop takes one of:
   ADDRESS    a gateway
   INTERFACE  an interface (dev:NAME if its name is a number)
   INDEX      a next hop or next-hop group (`nexthop show`, `group show`)
   object:ID  a next-hop object, or a group that has it as a member
-A gateway or an interface matches routes that name it, and routes whose next-hop object or gateway
-leads there now.";
+A gateway or an interface matches routes that name it, and routes whose next-hop object or \
+gateway leads there at present.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     /// Best routes only
     #[arg(long)]
     best: bool,
-    /// At most this many routes
+    /// Largest number of routes
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ const MOST_KNOWN: usize = 16_384;
 /// ends as one before does the same.
 #[derive(Default)]
 struct Printer {
-    /// By how their lines end, from `"kind"` on.
+    /// Routes by the end of their lines, from `"kind"` on.
     known: HashMap<Vec<u8>, String>,
     head: Vec<u8>,
 }

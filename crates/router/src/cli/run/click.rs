@@ -17,7 +17,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
     let daemons = [
         ("--only", !arguments.only.is_empty()),
         ("--ignore", !arguments.ignore.is_empty()),
-        ("--survive", arguments.survive.is_some()),
+        ("--nonstop", arguments.nonstop.is_some()),
         ("--socket", arguments.at.socket.is_some()),
     ];
     if let Some((option, _)) = daemons.iter().find(|(_, given)| *given) {

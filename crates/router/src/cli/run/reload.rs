@@ -1,7 +1,7 @@
 //! SIGHUP: the configuration file is read again, as `config apply` of it would.
 //!
-//! A thread of its own reads and checks the file and its lists, and asks the daemon for the change: routes,
-//! packets and other questions go on. What is refused changes nothing, and the signal never ends the program.
+//! A thread of its own reads and checks the file and its lists, and requests the change from the daemon: routes,
+//! packets and other requests do not wait. A refused file changes nothing, and the signal never ends the program.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use fingerpost_lpm::input;
 
-use crate::api::backend::Ask;
+use crate::api::backend::Requests;
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::features::apply;
 use crate::api::model::{ConfigChange, ConfigText};
@@ -21,17 +21,17 @@ use crate::sys;
 /// What is done at SIGHUP.
 pub(super) struct Reload {
     file: Option<PathBuf>,
-    ask: Ask,
+    requests: Requests,
     under_way: Option<JoinHandle<()>>,
 }
 
 impl Reload {
-    /// Of the file that the run was started with, if it was.
-    pub(super) fn new(file: Option<PathBuf>, ask: Ask) -> Self {
-        Self { file, ask, under_way: None }
+    /// Reload of the file that the run was started with, if any.
+    pub(super) fn new(file: Option<PathBuf>, requests: Requests) -> Self {
+        Self { file, requests, under_way: None }
     }
 
-    /// Begins what the signal asks for. One that comes while a file is read is taken up after it.
+    /// Begins a reload after a signal. A signal during a reload is taken up after it.
     pub(super) fn turn(&mut self) {
         if self.under_way.as_ref().is_some_and(|thread| !thread.is_finished())
             || !sys::reload_asked()
@@ -43,19 +43,19 @@ impl Reload {
                 "SIGHUP: this run was started without a configuration file to read again",
             );
         };
-        let ask = self.ask.clone();
+        let requests = self.requests.clone();
         let thread = std::thread::Builder::new().name("fingerpost-hup".into());
-        match thread.spawn(move || read_again(&file, &ask)) {
+        match thread.spawn(move || read_again(&file, &requests)) {
             Ok(thread) => self.under_way = Some(thread),
             Err(error) => message(format_args!("SIGHUP: {error}: nothing changes")),
         }
     }
 }
 
-fn read_again(file: &Path, ask: &Ask) {
+fn read_again(file: &Path, requests: &Requests) {
     privilege::keep_for_files();
     let name = file.display();
-    match changes(file, ask) {
+    match changes(file, requests) {
         Ok(changes) if changes.is_empty() => message(format_args!("{name} read again: no change")),
         Ok(changes) => {
             message(format_args!("{name} read again:"));
@@ -73,7 +73,7 @@ fn read_again(file: &Path, ask: &Ask) {
     }
 }
 
-fn changes(file: &Path, ask: &Ask) -> Result<Vec<ConfigChange>, ApiError> {
+fn changes(file: &Path, requests: &Requests) -> Result<Vec<ConfigChange>, ApiError> {
     let name = file.display().to_string();
     let failed = |error: io::Error| ApiError {
         place: Some(name.clone()),
@@ -81,5 +81,5 @@ fn changes(file: &Path, ask: &Ask) -> Result<Vec<ConfigChange>, ApiError> {
     };
     let text = input::read_text(file).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    runtime.block_on(apply(ask, ConfigText { file: name.clone(), text }))
+    runtime.block_on(apply(requests, ConfigText { file: name.clone(), text }))
 }

@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Where the routes are: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst
+    /// Table files: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Also the distribution of chunk lengths: of the 2^K parts of the address space, how many hold
@@ -54,9 +54,9 @@ struct Info {
     rejected: u64,
     load_ms: u64,
     routes_per_second: u64,
-    /// Of the two route stores.
+    /// Bytes of the two route stores.
     store_bytes: usize,
-    /// The most this program had resident so far; 0 where the system does not tell.
+    /// Peak resident memory of this program; 0 where the system does not report it.
     peak_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     chunks: Vec<Chunks>,
@@ -125,7 +125,7 @@ struct Chunks {
     longest: u64,
     /// Chunks by ranges: `1`, `2`, `3-4`, `5-8` and so on by powers of two.
     counts: InOrder<String, u64>,
-    /// The same, of all chunks.
+    /// Shares of the counts in all chunks.
     shares: InOrder<String, f64>,
 }
 

@@ -10,7 +10,7 @@ use super::output::Output;
 
 pub(super) const COMMAND: Command = Command {
     name: "table",
-    summary: "Look into a table from a file, or check the algorithms on it",
+    summary: "Statistics of a table file, and checks of the algorithms on it",
     examples: "",
     // Nothing named is a mistake, in one line, and not a call for help.
     arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),

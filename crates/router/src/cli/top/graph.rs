@@ -13,7 +13,7 @@ use crate::cli::output::{Columns, Output, Report};
 use crate::control::client::ControlClient;
 use crate::sys;
 
-/// Until the next look whether it is to end.
+/// Interval of checks whether it is to end.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// What there is to see at one moment.
@@ -26,7 +26,7 @@ struct Look {
 /// One picture: its fields are its JSON.
 #[derive(Serialize)]
 struct Picture {
-    /// How long the looks are apart.
+    /// Seconds between two samples.
     seconds: f64,
     workers: Vec<Worker>,
     elements: Vec<Share>,
@@ -84,7 +84,7 @@ impl Look {
             })
         };
         let elements: Option<Vec<_>> = rows(&stats).map(element).collect();
-        let elements = elements.ok_or_else(|| client.strange("no `stats` as of this version"))?;
+        let elements = elements.ok_or_else(|| client.protocol("no `stats` as of this version"))?;
         let graph = GraphStats { elements, timed, drivers: DriverStats::default() };
         let workers = rows(&workers)
             .map(|row| row.iter().map_while(|cell| cell.parse().ok()).collect())
@@ -111,7 +111,7 @@ pub(super) fn run(
     let shown = show(&mut client, (interval, timed), count, anew, output);
     if timed {
         let ended = client.write("cycles", "false");
-        return shown.and(ended);
+        return shown.and(ended.map_err(Failure::from));
     }
     shown
 }

@@ -11,17 +11,17 @@ use fingerpost_route::{
 
 use super::lookup::RowMaker;
 use super::routes::prefix;
-use super::{Daemon, bad, word};
+use super::{Daemon, View, bad, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
 
 impl Daemon {
     /// Makes a change; workers see it when this returns.
-    pub(crate) fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
+    pub(super) fn set_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
         let prefix = prefix("prefix", &change.prefix)?;
         let table = change.table.unwrap_or(MAIN_TABLE);
         let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
-        let paths = self.paths_of(prefix, &change.paths)?;
+        let paths = self.view().paths_of(prefix, &change.paths)?;
         let delete = change.action == Action::Delete;
         let lifetime = match change.expires {
             Some(0) => return Err(bad("expires", "at least 1 second is needed")),
@@ -41,7 +41,7 @@ impl Daemon {
                 true if change.all => Paths::All,
                 true => Paths::Only,
             };
-            self.control.delete_route(self.command, key, &paths)
+            self.control.delete_route(self.sources.command, key, &paths)
         } else {
             let target = target(change, paths)?;
             let operation = match change.action {
@@ -50,23 +50,32 @@ impl Daemon {
                 Action::Replace => Operation::REPLACE,
                 Action::Change | Action::Delete => Operation::CHANGE,
             };
-            self.control.put_route(self.command, key, operation, &target, change.mtu, lifetime)
+            self.control.put_route(
+                self.sources.command,
+                key,
+                operation,
+                &target,
+                change.mtu,
+                lifetime,
+            )
         };
-        let outcome = done.map_err(|error| self.refused(&key, &error))?;
+        let outcome = done.map_err(|error| self.view().refused(&key, &error))?;
         self.commit_now();
         Ok(RouteChanged {
             done: word(outcome.done).to_owned(),
             prefix: prefix.to_string(),
             table,
             sequence: outcome.sequence,
-            generation: self.generation,
-            candidates: self.candidates(table, prefix),
+            generation: self.progress.generation(),
+            candidates: self.view().candidates(table, prefix),
         })
     }
+}
 
+impl View<'_> {
     /// All routes of a prefix, the best first.
     fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<model::Route> {
-        let (mut maker, view) = (RowMaker::new(self), self.control.hop_view());
+        let (mut maker, view) = (RowMaker::new(*self), self.control.hop_view());
         let ranked = self.control.candidates(table, prefix).into_iter().enumerate();
         ranked.map(|(rank, c)| maker.route(view, table, prefix, &c, rank == 0)).collect()
     }
@@ -93,7 +102,7 @@ impl Daemon {
         ApiError::at(code, place, words)
     }
 
-    /// The ways with the numbers of their links.
+    /// Paths with the numbers of their links.
     fn paths_of(
         &self,
         prefix: AnyPrefix,

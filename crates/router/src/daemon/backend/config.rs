@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use fingerpost_packet::Plan;
 use fingerpost_packet::feature::FeatureSettings;
 use fingerpost_packet::feature::row::Item;
 
-use super::Daemon;
+use super::{Daemon, View};
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
 use crate::config::{Config, Interface, Source};
@@ -20,18 +21,18 @@ enum Step {
     /// Read as a new one, and the one of this index is taken away: another distance.
     Swap(usize, Source),
     New(Source),
-    /// By index; carried out last, the highest first.
+    /// Removes the one of this index; carried out last, the highest first.
     Remove(usize),
 }
 
 /// Reader of another configuration, for any thread, as its text may be long.
-pub(crate) struct ConfigReader {
+struct ConfigReader {
     links: Vec<(String, u32)>,
     said: Said,
 }
 
 /// Copy of the running configuration, for any thread to compare another one with.
-pub(crate) struct Running {
+pub(super) struct Running {
     reader: ConfigReader,
     config: Config,
     /// Sources that feed the control side.
@@ -39,30 +40,37 @@ pub(crate) struct Running {
     kernel_routes: bool,
 }
 
-impl Daemon {
+impl View<'_> {
     /// A copy of the running configuration.
-    pub(crate) fn running(&self) -> Running {
+    pub(super) fn running(&self) -> Running {
         Running {
             reader: self.config_reader(),
-            config: self.config.clone(),
-            fed: self.sources.fed.iter().map(|fed| fed.source.clone()).collect(),
-            kernel_routes: self.kernel.routes(),
+            config: self.settings.config().clone(),
+            fed: self.sources.configured.fed.iter().map(|fed| fed.source.clone()).collect(),
+            kernel_routes: self.sources.kernel.routes(),
         }
     }
 
     fn config_reader(&self) -> ConfigReader {
         let links = self.control.links().map(|(link, _, state)| (state.name.clone(), link));
-        ConfigReader { links: links.collect(), said: self.said.clone() }
+        ConfigReader { links: links.collect(), said: self.settings.said().clone() }
     }
 
+    pub(super) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
+        self.config_reader().read(text)
+    }
+}
+
+impl Daemon {
     /// Applies what can be applied while running, and names the rest. Other features were made before.
-    pub(crate) fn config_apply(
+    pub(super) fn apply(
         &mut self,
         text: &ConfigText,
         features: Option<Prepared>,
     ) -> Result<Vec<ConfigChange>, ApiError> {
-        let new = self.read_config(text);
-        let fits = |new| self.fits(&new, features.as_ref()).map(|()| new);
+        let new = self.view().read_config(text);
+        let running = self.settings.config();
+        let fits = |new| self.graph.features.fits(&new, running, features.as_ref()).map(|()| new);
         let new = match new.and_then(fits) {
             Ok(new) => new,
             Err(error) => {
@@ -70,7 +78,7 @@ impl Daemon {
                 return Err(error);
             }
         };
-        let mut changes = self.running().changes(&new);
+        let mut changes = self.view().running().changes(&new);
         // What can be refused comes first.
         let planned = features.map(|prepared| self.plan_features(prepared)).transpose()?;
         if let Err(error) = self.change_sources(&new) {
@@ -81,22 +89,22 @@ impl Daemon {
             self.put_features(prepared, plan);
         }
         for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
-            let fib = &self.config.fib;
+            let fib = &self.settings.config().fib;
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
                 let change = AlgorithmChange { family: Some(family), name: name.clone() };
                 // One that cannot hold the table stays wanted, as it would at a start.
-                if let Err(error) = self.choose_algorithm(&change) {
-                    self.messages.push(error.to_string());
+                if let Err(error) = self.pin_algorithm(&change) {
+                    self.journal.push(error.to_string());
                 }
             }
         }
         if let Err(error) = self.control.set_group_mode(new.groups.layout.mode()) {
-            self.messages.push(format!("not all groups have their new layout yet: {error}"));
+            self.journal.push(format!("not all groups have their new layout yet: {error}"));
         }
-        self.config.groups.layout = new.groups.layout;
+        self.settings.config_mut().groups.layout = new.groups.layout;
         let knobs = new.fib.knobs;
         self.control.set_fib_options(knobs).expect("checked with the configuration");
-        self.config.fib.knobs = knobs;
+        self.settings.config_mut().fib.knobs = knobs;
         self.commit_now();
         for change in &mut changes {
             change.applied = !change.restart;
@@ -104,37 +112,81 @@ impl Daemon {
         Ok(changes)
     }
 
-    pub(in crate::daemon) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
-        self.config_reader().read(text)
+    /// The running graph with prepared features, for which the control side publishes what they need.
+    fn plan_features(&mut self, prepared: Prepared) -> Result<(Prepared, Plan), ApiError> {
+        let refuse = |prepared: Prepared, error| {
+            prepared.let_go();
+            Err(error)
+        };
+        let plan = match self.graph.planned(prepared.states()) {
+            Ok(plan) => plan,
+            // A graph that was swapped in names something that is no longer there.
+            Err(errors) => {
+                return refuse(prepared, ApiError::at(Code::Refused, "graph", errors));
+            }
+        };
+        let running = &self.settings.config().features;
+        match prepared.settings().bind(Some(running), &mut self.control) {
+            Ok(()) => Ok((prepared, plan)),
+            Err(error) => {
+                self.unbind(prepared.settings());
+                refuse(prepared, ApiError::new(Code::Refused, error))
+            }
+        }
+    }
+
+    /// The control side publishes what the running features need, and nothing for others.
+    fn unbind(&mut self, others: &FeatureSettings) {
+        let running = &self.settings.config().features;
+        if let Err(error) = running.bind(Some(others), &mut self.control) {
+            self.journal.push(format!("features of interfaces: {error}"));
+        }
+    }
+
+    /// Planned features will not be the running ones.
+    fn refuse_features(&mut self, prepared: Prepared) {
+        self.unbind(prepared.settings());
+        prepared.let_go();
+    }
+
+    /// The features from now on, in all workers.
+    fn put_features(&mut self, prepared: Prepared, plan: Plan) {
+        let wanted = self.graph.features.put(prepared, &self.control);
+        self.interfaces.set_features(wanted.clone());
+        self.settings.config_mut().features = wanted;
+        self.replace_graph(plan);
     }
 
     fn change_sources(&mut self, new: &Config) -> Result<(), ApiError> {
         let mut gone = Vec::new();
         let failed =
             |error: fingerpost_route::source::SourceError| ApiError::new(Code::Refused, error);
-        for step in self.running().steps(new) {
-            // The new before the old goes: packets find a way at any moment.
+        for step in self.view().running().steps(new) {
+            // New routes are added before old ones are deleted: packets find a route at any moment.
             let said = match step {
-                Step::New(source) => self.sources.feed(&mut self.control, &source),
-                Step::Again(at, source) => self.sources.feed_again(&mut self.control, at, &source),
+                Step::New(source) => self.sources.configured.feed(&mut self.control, &source),
+                Step::Again(at, source) => {
+                    self.sources.configured.feed_again(&mut self.control, at, &source)
+                }
                 Step::Swap(at, source) => {
                     gone.push(at);
-                    self.sources.feed(&mut self.control, &source)
+                    self.sources.configured.feed(&mut self.control, &source)
                 }
                 Step::Remove(at) => {
                     gone.push(at);
                     continue;
                 }
             };
-            self.messages.extend(said.map_err(failed)?);
+            self.journal.extend(said.map_err(failed)?);
         }
         gone.sort_unstable();
         for at in gone.into_iter().rev() {
-            self.sources.remove(&mut self.control, at);
+            self.sources.configured.remove(&mut self.control, at);
         }
-        let kernel = self.config.source.iter().filter(|source| source.kind == "kernel").cloned();
+        let config = self.settings.config_mut();
+        let kernel = config.source.iter().filter(|source| source.kind == "kernel").cloned();
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
-        self.config.source = kernel.chain(others).collect();
+        config.source = kernel.chain(others).collect();
         Ok(())
     }
 }
@@ -162,7 +214,7 @@ impl ConfigReader {
 
 impl Running {
     /// Differences of another configuration.
-    pub(crate) fn diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
+    pub(super) fn diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
         Ok(self.changes(&self.reader.read(text)?))
     }
 
@@ -217,14 +269,14 @@ impl Running {
         changes.word("takeover.ignore", &ignored(old), &ignored(new), true);
         let on_change = |config: &Config| config.takeover.on_change.name();
         changes.word("takeover.on_change", on_change(old), on_change(new), true);
-        let survive = |config: &Config| config.takeover.survive_s.to_string();
-        changes.word("takeover.survive_s", &survive(old), &survive(new), true);
+        let nonstop = |config: &Config| config.takeover.nonstop_s.to_string();
+        changes.word("takeover.nonstop_s", &nonstop(old), &nonstop(new), true);
         let memory = |config: &Config| config.xdp.memory.to_string();
         changes.word("xdp.memory", &memory(old), &memory(new), true);
         changes.0
     }
 
-    /// From the sources there are to those of `new`.
+    /// Steps from the present sources to those of `new`.
     fn steps(&self, new: &Config) -> Vec<Step> {
         let mut left: Vec<usize> = (0..self.fed.len()).collect();
         let mut steps = Vec::new();

@@ -7,16 +7,16 @@ use fingerpost_route::{Done, Happened, HopView, ObjectView, Takeover};
 
 use super::hops::{Shown, object_paths, stated};
 use super::neighbors::permanent;
-use super::{Daemon, LinkNames, word};
+use super::{LinkNames, View, word};
 use crate::api::model::{Event, EventKind, Hop};
 use fingerpost_command::time::rfc3339;
 
 /// Events a piece.
 const PIECE: usize = 512;
 
-impl Daemon {
+impl View<'_> {
     /// The events behind `since`, a piece of them, and the number to go on behind. `None`: from now on.
-    pub(crate) fn events(&self, since: Option<u64>) -> (Vec<Event>, u64) {
+    pub(super) fn events_since(&self, since: Option<u64>) -> (Vec<Event>, u64) {
         let now = self.control.sequence();
         let Some(since) = since else {
             return (vec![event(now, SystemTime::now(), EventKind::Start)], now);

@@ -9,7 +9,7 @@ use fingerpost_route::rib::Rib;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{MAIN_TABLE, TableId};
 
-use super::Daemon;
+use super::{Daemon, View};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, AlgorithmChange};
 use crate::config::left_out;
@@ -17,12 +17,12 @@ use crate::daemon::report::each;
 
 /// Leaves the choice to the daemon.
 const AUTO: &str = "auto";
-/// Has it decide by a trial on the live table.
+/// Has the FIB calibrate the candidates on the live table.
 const MEASURED: &str = "measured";
 
-impl Daemon {
+impl View<'_> {
     /// The lookups of all tables, the main one first, IPv4 before IPv6.
-    pub(crate) fn fibs(&self) -> Vec<model::Fib> {
+    pub(super) fn fib_list(&self) -> Vec<model::Fib> {
         let mut rows = Vec::new();
         for (at, table) in self.control.tables().into_iter().enumerate() {
             let forwarder = self.interfaces.forwarder();
@@ -60,7 +60,7 @@ impl Daemon {
             paths: matches!(table, TableId::Paths(_)),
             algorithm: report.algorithm.to_owned(),
             choice: report.choice.to_string(),
-            generation: self.generation,
+            generation: self.progress.generation(),
             prefixes: rib.len(),
             routes: rib.candidates(),
             bytes,
@@ -73,9 +73,9 @@ impl Daemon {
             builds: report.counts.builds,
             failures: report.counts.failures,
             mismatch_routes: report.mismatch_routes,
-            mismatch_routes_in_drivers: report.mismatch_routes_kernel,
+            mismatch_routes_xdp: report.mismatch_routes_kernel,
             audited: report.audit.checked,
-            audited_in_drivers: report.audit.kernel_reader,
+            audited_xdp: report.audit.kernel_reader,
             audit_passes: report.audit.passes,
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
@@ -83,9 +83,11 @@ impl Daemon {
             shared,
         }
     }
+}
 
+impl Daemon {
     /// Uses an algorithm and no other, or chooses again; readers have it when this returns.
-    pub(crate) fn choose_algorithm(
+    pub(super) fn pin_algorithm(
         &mut self,
         change: &AlgorithmChange,
     ) -> Result<Vec<model::Fib>, ApiError> {
@@ -112,12 +114,12 @@ impl Daemon {
             pinned.map_err(|known| {
                 ApiError::at(Code::NotFound, "name", unknown("algorithm", name, known))
             })?;
-            let fib = &mut self.config.fib;
+            let fib = &mut self.settings.config_mut().fib;
             let choice = if family == 4 { &mut fib.algorithm_v4 } else { &mut fib.algorithm_v6 };
             name.clone_into(choice);
         }
         self.commit_now();
-        let fibs = self.fibs();
+        let fibs = self.view().fib_list();
         let mut of_change =
             fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
         match of_change.find(|fib| named && fib.algorithm != name) {
@@ -126,7 +128,7 @@ impl Daemon {
                 Code::Refused,
                 "name",
                 format_args!(
-                    "{name} cannot hold this IPv{} table: {} answers (the log says why)",
+                    "{name} cannot hold this IPv{} table: {} is used (the log has the reason)",
                     fib.family, fib.algorithm
                 ),
             )),

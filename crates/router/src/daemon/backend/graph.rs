@@ -1,63 +1,29 @@
 //! `graph stats` and `graph swap`: the elements of the workers, counted, timed and replaced.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_packet::router_graph::plan_of;
-use fingerpost_packet::worker::Command;
-use fingerpost_packet::{DropReason, OpenPolicy};
+use fingerpost_packet::{DropReason, OpenPolicy, Plan};
 
-use super::Daemon;
+use super::View;
 use crate::api::error::{ApiError, Code, Detail};
-use crate::api::graph::{DriverStats, ElementStats, GraphStats};
+use crate::api::graph::{DriverStats, ElementStats, ElementTimes, GraphStats};
 use crate::api::model::ConfigText;
 use crate::click;
-use crate::daemon::SPARE_FRAMES;
-use crate::daemon::ports::WorkerHandle;
+use crate::daemon::workers::WorkerHandle;
 
-/// Packets and ticks of every element so far, by worker, and when that was.
-pub(crate) struct Timing {
-    at: Instant,
-    counted: Vec<Vec<(u64, u64)>>,
-}
-
-impl Daemon {
-    /// Times elements for this long from now on, if not longer.
-    pub(crate) fn time_elements(&mut self, time: Duration) {
-        let until = Instant::now() + time;
-        if self.timed_until.is_none() {
-            self.workers.iter().for_each(|worker| worker.tell(Command::Time(true)));
-        }
-        self.timed_until = Some(self.timed_until.map_or(until, |before| before.max(until)));
-    }
-
-    /// Ends what was asked for until now.
-    pub(in crate::daemon) fn end_timing(&mut self, now: Instant) {
-        if self.timed_until.is_some_and(|until| now >= until) {
-            self.timed_until = None;
-            self.workers.iter().for_each(|worker| worker.tell(Command::Time(false)));
-        }
-    }
-
-    /// What elements counted so far, to be compared with later.
-    pub(crate) fn timing(&self) -> Timing {
-        let of = |worker: &WorkerHandle| {
-            worker.nodes.iter().map(|node| (node.packets.read(), node.ticks.read())).collect()
-        };
-        Timing { at: Instant::now(), counted: self.workers.iter().map(of).collect() }
-    }
-
+impl View<'_> {
     /// What elements counted, with what they took since `before`.
-    pub(crate) fn graph_stats(&self, before: Option<&Timing>) -> GraphStats {
+    pub(super) fn counters(&self, before: Option<&ElementTimes>) -> GraphStats {
         let before = before.filter(|_| Ticks::detect().is_some());
         let mut elements = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
-            let first = before.and_then(|before| before.counted.get(number)).map(Vec::as_slice);
+            let first = before.and_then(|before| before.workers.get(number)).map(Vec::as_slice);
             elements.extend(self.element_stats(number, worker, first));
             elements.push(at_ports(number, worker));
         }
-        let left = self.interfaces.left_in_drivers();
+        let left = self.interfaces.left_xdp();
         let counted = |wanted: bool| {
             let those =
                 left.iter().filter(move |(why, n)| *n > 0 && why.drop_reason().is_some() == wanted);
@@ -70,7 +36,7 @@ impl Daemon {
             timed: before.map(|before| before.at.elapsed().as_secs_f64()),
             drivers: DriverStats {
                 interfaces: self.in_driver(),
-                forwarded: self.forwarded_in_drivers(),
+                forwarded: self.interfaces.forwarded_packets(),
                 dropped,
                 left: counted(false).map(|(name, n)| (name.to_owned(), n)).collect(),
             },
@@ -91,7 +57,7 @@ impl Daemon {
         before: Option<&[(u64, u64)]>,
     ) -> Vec<ElementStats> {
         let ratio = |sum: u64, of: u64| (of > 0).then(|| sum as f64 / of as f64);
-        let rows = self.plan.nodes().iter().zip(worker.nodes.iter()).enumerate();
+        let rows = self.graph.plan().nodes().iter().zip(worker.nodes.iter()).enumerate();
         rows.map(|(at, (node, counts))| {
             let (packets, batches) = (counts.packets.read(), counts.batches.read());
             // Another graph may have taken the place of the one that was looked at first.
@@ -116,8 +82,8 @@ impl Daemon {
         .collect()
     }
 
-    /// Runs another graph from now on.
-    pub(crate) fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError> {
+    /// Plan of another graph that can take the place of the running one.
+    pub(super) fn plan_swap(&self, text: &ConfigText) -> Result<Plan, ApiError> {
         let refuse = |words: String| ApiError::at(Code::Refused, "graph", words);
         let wrong = |errors: fingerpost_packet::graph::Errors| {
             let detail = |report: &fingerpost_packet::graph::Report| Detail {
@@ -131,8 +97,8 @@ impl Daemon {
         // Who sends it is the daemon's user, or root.
         let policy = OpenPolicy::default();
         let configuration = click::configuration(&text.file, &text.text, &policy).map_err(wrong)?;
-        let plan =
-            plan_of(Some(&self.plan), &configuration, &self.features.states).map_err(wrong)?;
+        let states = self.graph.features.states();
+        let plan = plan_of(Some(self.graph.plan()), &configuration, states).map_err(wrong)?;
         if let Some(device) = plan.devices().iter().find(|device| device.used) {
             let words = "its packets come by FromPorts and leave by ToPorts";
             return Err(refuse(format!(
@@ -147,7 +113,7 @@ impl Daemon {
             return Err(refuse("it has no FromPorts, so that no packet would enter it".into()));
         }
         // Elements that keep packets could keep all frames there are.
-        let most = self.built_in_holds + SPARE_FRAMES as usize / 2;
+        let most = self.graph.most_holds();
         if plan.holds() > most {
             let words = format!(
                 "its elements may keep {} packets, and there is room for {most}",
@@ -162,13 +128,11 @@ impl Daemon {
             );
             return Err(refuse(words));
         }
-        self.swapped = Some(text.clone());
-        self.replace_graph(plan);
-        Ok(self.graph_stats(None))
+        Ok(plan)
     }
 }
 
-/// What ended on its way from the last element to a port.
+/// Packets between the last element and a port.
 #[allow(clippy::cast_precision_loss, reason = "averages for people")]
 fn at_ports(number: usize, worker: &WorkerHandle) -> ElementStats {
     let counters = &worker.counters;

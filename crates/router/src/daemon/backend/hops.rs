@@ -7,22 +7,22 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
 use fingerpost_route::{ForwardingAction, HopView, ObjectView, Path};
 
-use super::{Daemon, LinkNames};
+use super::{LinkNames, View};
 use crate::api::model::{self, Adjacency, Group, Member, NextHop};
 
 /// What a next hop does, as people read it.
 #[derive(Clone)]
 pub(super) struct Shown {
-    /// In one word.
+    /// Kind, in one word.
     pub(super) kind: &'static str,
     /// Number of the next-hop object that it is.
     pub(super) object: Option<u32>,
-    /// Its ways, or those of the object.
+    /// Its paths, or those of the object.
     pub(super) paths: Vec<model::Path>,
 }
 
 impl Shown {
-    /// Of an id that is not in use.
+    /// Description of an id that is not in use.
     pub(super) fn none() -> Self {
         Self { kind: "none", object: None, paths: Vec::new() }
     }
@@ -78,12 +78,12 @@ pub(super) fn action_word(action: ForwardingAction) -> &'static str {
     }
 }
 
-/// The ways of a key.
+/// Paths of a key.
 fn paths(key: &HopKey, names: &LinkNames) -> Vec<model::Path> {
     key.paths().iter().map(|path| shown_path(path, None, names)).collect()
 }
 
-/// The ways of a next-hop object; each has its number where it is a member.
+/// Paths of a next-hop object; each has its ID where it is a member.
 pub(super) fn object_paths(object: &ObjectView, names: &LinkNames) -> Vec<model::Path> {
     let member = |number| object.group.then_some(number);
     let paths = object.paths.iter();
@@ -110,9 +110,9 @@ pub(super) fn link_name(link: u32, names: &LinkNames) -> String {
     names.get(&link).cloned().unwrap_or_else(|| format!("link {link}"))
 }
 
-impl Daemon {
+impl View<'_> {
     /// Next hops, without groups.
-    pub(crate) fn nexthops(&self) -> Vec<NextHop> {
+    pub(super) fn next_hop_list(&self) -> Vec<NextHop> {
         let names = self.link_names();
         let view = self.control.hop_view();
         let single = view.hops.rows().filter(|row| !is_group(row, view));
@@ -153,7 +153,7 @@ impl Daemon {
     }
 
     /// Groups and their members.
-    pub(crate) fn groups(&self) -> Vec<Group> {
+    pub(super) fn group_list(&self) -> Vec<Group> {
         let names = self.link_names();
         let view = self.control.hop_view();
         let groups = view.hops.rows().filter(|row| is_group(row, view));
@@ -209,7 +209,7 @@ impl Daemon {
                 mtu: self.mtu_of(row, member),
             });
         }
-        // What is configured and is no way out is down.
+        // A configured path without an adjacency is down.
         for path in paths {
             let known = |m: &Member| m.gateway == path.gateway && m.interface == path.dev;
             if path.dev.is_some() && !members.iter().any(known) {
@@ -231,7 +231,7 @@ impl Daemon {
         let mut indices: Vec<u32> = row.members.iter().filter_map(adjacency).collect();
         indices.sort_unstable();
         indices.dedup();
-        indices.into_iter().map(|index| self.adjacency_used(index, forwarded)).sum()
+        indices.into_iter().map(|index| self.workers.adjacency_packets(index, forwarded)).sum()
     }
 
     fn interface_of(&self, member: &MemberRow, names: &LinkNames) -> Option<String> {
@@ -244,7 +244,7 @@ impl Daemon {
         }
     }
 
-    /// As packets meet it: in an adjacency of the member, or of a station that is still to be found.
+    /// MTU for packets: in an adjacency of the member, or of a host that is still to be resolved.
     fn mtu_of(&self, row: &HopRow<'_>, member: &MemberRow) -> Option<u16> {
         let (link, mtu) = match (member.exit, member.action) {
             (Exit::Adjacency(key), _) => (key.link, key.mtu),

@@ -6,16 +6,16 @@ use fingerpost_packet::feature::Feature;
 use fingerpost_packet::feature::row::{Support, Use};
 use fingerpost_route::MAIN_TABLE;
 
-use super::Daemon;
+use super::View;
 use crate::api::model::{Interface, InterfaceFeature};
 use crate::config::in_kernel;
 
-impl Daemon {
+impl View<'_> {
     /// Interfaces, with what was counted on them.
-    pub(crate) fn interface_list(&self) -> Vec<Interface> {
+    pub(super) fn interface_list(&self) -> Vec<Interface> {
         let driven: HashMap<u16, _> =
             self.interfaces.report().into_iter().map(|row| (row.port, row)).collect();
-        let in_drivers = self.interfaces.received_in_drivers();
+        let in_xdp = self.interfaces.received_xdp();
         let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
             let count = |of: &dyn Fn(&fingerpost_packet::counters::PortCounters) -> u64| -> u64 {
@@ -24,9 +24,9 @@ impl Daemon {
             };
             let addresses = self.control.addresses().filter(|address| address.link == link);
             let drive = driven.get(&port);
-            // What ended in the driver no worker saw; what the driver left to us one did.
-            let in_driver = in_drivers.get(&port).copied().unwrap_or_default();
-            let sent = self.interfaces.sent_in_drivers(port);
+            // Packets that the XDP datapath handled reached no worker; packets that it left to the graph did.
+            let in_xdp_here = in_xdp.get(&port).copied().unwrap_or_default();
+            let sent = self.interfaces.sent_xdp(port);
             Interface {
                 name: state.name.clone(),
                 index: link,
@@ -50,9 +50,9 @@ impl Daemon {
                     .interface_features(&state.name, drive.map_or("kernel", |row| row.path)),
                 remedy: drive.and_then(|row| row.remedy.clone()),
                 rx_packets: count(&|c| c.rx_packets.read())
-                    + in_driver.packets
+                    + in_xdp_here.packets
                     + drive.map_or(0, |row| row.held_back),
-                rx_bytes: count(&|c| c.rx_bytes.read()) + in_driver.bytes,
+                rx_bytes: count(&|c| c.rx_bytes.read()) + in_xdp_here.bytes,
                 tx_packets: count(&|c| c.tx_packets.read()) + sent.packets,
                 tx_bytes: count(&|c| c.tx_bytes.read()) + sent.bytes,
                 punted: drive.map_or(0, |row| row.punted),
@@ -73,6 +73,6 @@ impl Daemon {
             let (name, path) = (row.name.to_owned(), path.to_owned());
             InterfaceFeature { name, settings: used.words, path, why }
         };
-        self.config.features.on(name).into_iter().map(feature).collect()
+        self.settings.config().features.on(name).into_iter().map(feature).collect()
     }
 }

@@ -1,12 +1,13 @@
-//! What the daemon's thread answers to questions of the control API, a file a subject.
+//! The daemon as backend of the control API: `impl Backend`, a file a subject.
 //!
-//! An answer is made between two bursts of work, so it sees routes and lookup in step; each is short,
-//! and what would be long is asked piece by piece.
+//! A request runs between two bursts of work, so it sees routes and lookup in step. Each is short; what would be long is
+//! a job for another thread, or a session of several requests.
 
 mod change;
 mod config;
 mod driver;
 mod events;
+mod features;
 mod fibs;
 mod graph;
 mod hops;
@@ -18,52 +19,318 @@ pub(super) mod trace;
 mod verify;
 mod why;
 
-pub(crate) use lookup::Flow;
-
 use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
 
-use fingerpost_io::xdp::forward::Used;
+use fingerpost_packet::Plan;
 use fingerpost_route::Done;
 use fingerpost_route::source::words::unknown;
 
-use super::{Daemon, report};
+use super::settings::{Progress, Settings};
+use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report};
+use crate::api::backend::{Backend, Job, Preparation, Queue};
 use crate::api::error::{ApiError, Code};
-use crate::api::model::{Feed, Status};
+use crate::api::features::{Feature, FeatureRow};
+use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use crate::api::model::{
+    AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
+    NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
+    Source, Status, Verification,
+};
+use crate::api::session::{Session, Sessions};
+use crate::api::source_filters::{
+    FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery,
+};
+use crate::api::streams::RouteFilter;
+
+/// Requests of the control API, and the state of those that take several turns.
+#[derive(Default)]
+pub(super) struct Inbox {
+    /// The queue, while the API is served.
+    queue: Option<Queue>,
+    /// Whether the last turn had no time for all requests.
+    is_behind: bool,
+    lists: Sessions<routes::Listing>,
+    verifications: Sessions<verify::Verifying>,
+    preparations: Sessions<features::Preparing>,
+    /// The packet trace in progress: at most one.
+    traces: Sessions<trace::Tracing>,
+}
+
+impl Inbox {
+    /// Serves the requests of this queue from now on.
+    pub(super) fn serve(&mut self, queue: Queue) {
+        self.queue = Some(queue);
+    }
+
+    /// Serves no more requests: their requesters are answered that the daemon is stopping.
+    pub(super) fn close(&mut self) {
+        self.queue = None;
+    }
+
+    /// Descriptor for poll: readable when a request waits.
+    pub(super) fn fd(&self) -> Option<std::os::fd::RawFd> {
+        self.queue.as_ref().map(Queue::fd)
+    }
+
+    /// Whether requests wait that the last turn had no time for.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+}
+
+impl Daemon {
+    /// Runs the requests that wait: after the commit, so that they find routes and lookup in step.
+    pub(super) fn run_requests(&mut self) {
+        self.close_dropped();
+        let Some(mut queue) = self.requests.queue.take() else { return };
+        let started = Instant::now();
+        while let Some(request) = queue.next(started) {
+            self.control.set_time(SystemTime::now());
+            request.run(self);
+        }
+        queue.publish(self.control.sequence());
+        self.requests.is_behind = queue.has_waiting();
+        self.requests.queue = Some(queue);
+    }
+
+    /// Closes the sessions whose requesters have finished or left.
+    fn close_dropped(&mut self) {
+        for list in self.requests.lists.close_dropped() {
+            self.close_list(list);
+        }
+        drop(self.requests.verifications.close_dropped());
+        for preparing in self.requests.preparations.close_dropped() {
+            features::prepared(&preparing).into_iter().for_each(super::features::Prepared::let_go);
+        }
+        if !self.requests.traces.close_dropped().is_empty() {
+            trace::disarm(&self.workers);
+        }
+    }
+}
+
+/// The parts of the daemon that requests read.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) progress: &'a Progress,
+    pub(super) control: &'a Control,
+    pub(super) sources: &'a Sources,
+    pub(super) workers: &'a Workers,
+    pub(super) graph: &'a RunningGraph,
+    pub(super) interfaces: &'a Interfaces,
+}
+
+impl Daemon {
+    /// What requests read.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            settings: &self.settings,
+            progress: &self.progress,
+            control: &self.control,
+            sources: &self.sources,
+            workers: &self.workers,
+            graph: &self.graph,
+            interfaces: &self.interfaces,
+        }
+    }
+
+    /// Has all workers run another graph. A trace in progress ends: its steps name elements of the old graph.
+    fn replace_graph(&mut self, plan: Plan) {
+        if !self.requests.traces.close_all().is_empty() {
+            trace::disarm(&self.workers);
+        }
+        let missing = self.graph.replace(plan, &mut self.workers);
+        self.journal.extend(missing);
+    }
+}
+
+impl Backend for Daemon {
+    fn status(&self) -> Status {
+        self.view().state()
+    }
+
+    fn route(&self, query: &RouteQuery) -> Result<RouteAnswer, ApiError> {
+        self.view().route_answer(query)
+    }
+
+    fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
+        self.set_route(change)
+    }
+
+    fn open_routes(&mut self, filter: &RouteFilter) -> Result<Session, ApiError> {
+        self.open_list(filter)
+    }
+
+    fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError> {
+        self.next_of_list(session)
+    }
+
+    fn events(&self, since: Option<u64>) -> (Vec<Event>, u64) {
+        self.view().events_since(since)
+    }
+
+    fn next_hops(&self) -> Vec<NextHop> {
+        self.view().next_hop_list()
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        self.view().group_list()
+    }
+
+    fn fibs(&self) -> Vec<Fib> {
+        self.view().fib_list()
+    }
+
+    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<Vec<Fib>, ApiError> {
+        self.pin_algorithm(change)
+    }
+
+    fn open_verification(&mut self) -> Session {
+        self.open_comparison()
+    }
+
+    fn next_verification(&mut self, session: u64) -> Option<Verification> {
+        self.compare(session)
+    }
+
+    fn interfaces(&self) -> Vec<Interface> {
+        self.view().interface_list()
+    }
+
+    fn neighbors(&self) -> Vec<Neighbor> {
+        self.view().neighbor_list()
+    }
+
+    fn change_neighbor(&mut self, change: &NeighborChange) -> Result<NeighborChanged, ApiError> {
+        self.set_neighbor(change)
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        self.view().source_list()
+    }
+
+    fn time_elements(&mut self, time: Duration) {
+        self.workers.begin_timing(time);
+    }
+
+    fn element_times(&self) -> ElementTimes {
+        self.workers.times()
+    }
+
+    fn graph_stats(&self, before: Option<&ElementTimes>) -> GraphStats {
+        self.view().counters(before)
+    }
+
+    fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError> {
+        let plan = self.view().plan_swap(text)?;
+        self.graph.set_text(text.clone());
+        self.replace_graph(plan);
+        Ok(self.view().counters(None))
+    }
+
+    fn open_trace(&mut self, query: &TraceQuery) -> Result<Session, ApiError> {
+        if let Some(tracing) = self.requests.traces.states().next() {
+            return Err(tracing.busy());
+        }
+        let tracing = trace::Tracing::begin(query, &self.workers)?;
+        Ok(self.requests.traces.open(tracing))
+    }
+
+    fn next_traces(&mut self, session: u64) -> (Vec<PacketTrace>, bool) {
+        let Some(mut tracing) = self.requests.traces.take(session) else {
+            // Another graph has ended it.
+            return (Vec::new(), false);
+        };
+        let (taken, more) = tracing.take(&self.workers);
+        if more {
+            self.requests.traces.put(session, tracing);
+        } else {
+            trace::disarm(&self.workers);
+        }
+        let view = self.view();
+        (taken.iter().map(|(number, trace)| view.traced(trace, *number)).collect(), more)
+    }
+
+    fn why(&self, query: &WhyQuery) -> Result<WhyAnswer, ApiError> {
+        self.view().dry_run(query)
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        self.view().feature_list()
+    }
+
+    fn feature_rows(&self, name: &str) -> Result<Job<Vec<FeatureRow>>, ApiError> {
+        self.view().rows_of(name)
+    }
+
+    fn filter_lookup(&self, query: FilterQuery) -> Result<Job<FilterAnswer>, ApiError> {
+        self.view().look_up_source(query)
+    }
+
+    fn change_filter(&self, change: FilterChange) -> Job<FilterChanged> {
+        self.view().edit_filter(change)
+    }
+
+    fn replace_filter(&self, list: FilterList) -> Job<FilterChanged> {
+        self.view().reload_filter(list)
+    }
+
+    fn compare_config(&self, text: ConfigText) -> Job<Vec<ConfigChange>> {
+        let running = self.view().running();
+        Box::new(move || running.diff(&text))
+    }
+
+    fn prepare_config(&mut self, text: &ConfigText) -> Result<Option<Preparation>, ApiError> {
+        self.prepare_features(text)
+    }
+
+    fn apply_config(
+        &mut self,
+        text: &ConfigText,
+        prepared: Option<u64>,
+    ) -> Result<Vec<ConfigChange>, ApiError> {
+        let preparing = prepared.and_then(|session| self.requests.preparations.take(session));
+        self.apply(text, preparing.as_ref().and_then(features::prepared))
+    }
+}
 
 /// Names of links by their number.
 pub(super) type LinkNames = HashMap<u32, String>;
 
-impl Daemon {
+impl View<'_> {
     /// The daemon itself.
-    pub(crate) fn status(&self) -> Status {
+    fn state(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            seconds: self.started.elapsed().as_secs_f64(),
+            seconds: self.progress.elapsed().as_secs_f64(),
             routes_v4: self.control.rib_v4().len(),
             routes_v6: self.control.rib_v6().len(),
-            interfaces: self.taken_over(),
+            interfaces: self.interfaces.taken_over(),
             workers: self.workers.len(),
-            workers_alive: self.workers_alive(),
+            workers_alive: self.workers.alive(),
             resident_kib: report::resident_kib(),
         }
     }
 
     /// Sources of routes.
-    pub(crate) fn feeds(&self) -> Vec<Feed> {
+    fn source_list(&self) -> Vec<Source> {
         let all = self.control.sources().enumerate();
-        let feeds = all.filter(|(number, _)| !self.sources.is_idle(*number)).map(|(_, source)| {
-            let kernel = source.name == "kernel";
-            Feed {
-                name: source.name,
-                distance: source.distance,
-                routes: source.routes,
-                refused: source.refused,
-                last_refusal: source.last_refusal,
-                messages: kernel.then_some(self.kernel.messages),
-                resyncs: kernel.then_some(self.kernel.resyncs),
-            }
-        });
+        let feeds = all.filter(|(number, _)| !self.sources.configured.is_idle(*number)).map(
+            |(_, source)| {
+                let kernel = source.name == "kernel";
+                Source {
+                    name: source.name,
+                    distance: source.distance,
+                    routes: source.routes,
+                    refused: source.refused,
+                    last_refusal: source.last_refusal,
+                    messages: kernel.then_some(self.sources.kernel.messages),
+                    resyncs: kernel.then_some(self.sources.kernel.resyncs),
+                }
+            },
+        );
         feeds.collect()
     }
 
@@ -72,7 +339,7 @@ impl Daemon {
         let names: Vec<String> = self.control.sources().map(|source| source.name).collect();
         let found = names.iter().position(|known| known == name);
         found.and_then(|at| u16::try_from(at).ok()).ok_or_else(|| {
-            let words = unknown("feed", name, names.iter().map(String::as_str));
+            let words = unknown("source", name, names.iter().map(String::as_str));
             ApiError::at(Code::NotFound, "source", words)
         })
     }
@@ -96,18 +363,9 @@ impl Daemon {
     fn link_names(&self) -> LinkNames {
         self.control.links().map(|(link, _, state)| (link, state.name.clone())).collect()
     }
-
-    /// Packets that left by an adjacency so far, by way of workers and of drivers, which `forwarded`.
-    fn adjacency_used(&self, index: u32, forwarded: &[Used]) -> u64 {
-        let count = |w: &super::WorkerHandle| {
-            w.counters.adjacencies.get(index as usize).map_or(0, |count| count.read())
-        };
-        let in_drivers = forwarded.get(index as usize).map_or(0, |used| used.packets);
-        self.workers.iter().map(count).sum::<u64>() + in_drivers
-    }
 }
 
-/// A request that makes no sense, by the field that says so.
+/// Error of an invalid request, by its field.
 fn bad(place: &str, words: impl ToString) -> ApiError {
     ApiError::at(Code::BadRequest, place, words)
 }

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use fingerpost_route::{Done, Mac, NeighborError, NeighborRow, NeighborState};
 
 use super::hops::link_name;
-use super::{Daemon, LinkNames, bad, word};
+use super::{Daemon, LinkNames, View, bad, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
 
-impl Daemon {
+impl View<'_> {
     /// Neighbors on all links, by address.
-    pub(crate) fn neighbor_list(&self) -> Vec<Neighbor> {
+    pub(super) fn neighbor_list(&self) -> Vec<Neighbor> {
         let names = self.link_names();
         // Where the kernel keeps groups among neighbors, they are none.
         let stations = self.control.neighbors().filter(|row| !row.addr.is_multicast());
@@ -37,9 +37,11 @@ impl Daemon {
             source: if row.by_user { "command" } else { "kernel" }.to_owned(),
         }
     }
+}
 
+impl Daemon {
     /// Makes a change; workers see it when this returns.
-    pub(crate) fn change_neighbor(
+    pub(super) fn set_neighbor(
         &mut self,
         change: &NeighborChange,
     ) -> Result<NeighborChanged, ApiError> {
@@ -48,7 +50,7 @@ impl Daemon {
                 format_args!("`{}` is no address: one of IPv4 or IPv6 is needed", change.addr);
             bad("addr", words)
         })?;
-        let link = self.link_of(&change.dev)?;
+        let link = self.view().link_of(&change.dev)?;
         let done = match change.action {
             NeighborAction::Add => {
                 let mac = link_address(change)?;
@@ -67,15 +69,15 @@ impl Daemon {
         let done = done.map_err(|error| refused(&error))?;
         let sequence = self.control.sequence();
         self.commit_now();
-        let names = self.link_names();
+        let names = self.view().link_names();
         let now = self.control.neighbors().find(|row| (row.link, row.addr) == (link, addr));
         Ok(NeighborChanged {
             done: word(done).to_owned(),
             addr: addr.to_string(),
             interface: link_name(link, &names),
             sequence,
-            generation: self.generation,
-            now: now.map(|row| self.neighbor_row(&row, &names)),
+            generation: self.progress.generation(),
+            now: now.map(|row| self.view().neighbor_row(&row, &names)),
         })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
 
 use fingerpost_lpm::NextHopId;
 use fingerpost_route::nexthop::{AdjacencyKey, Exit, HopKey};
@@ -11,17 +10,18 @@ use fingerpost_route::{
     AnyPrefix, HopView, MAIN_TABLE, Path, RouteFound, RouteRow, SnapshotError, SnapshotId,
 };
 
-use super::Daemon;
 use super::lookup::RowMaker;
+use super::{Daemon, View};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::Route;
+use crate::api::session::Session;
 use crate::api::streams::{RouteFilter, lines};
 
 /// Prefixes a piece: some 100 us of the daemon's thread.
 const PIECE: usize = 512;
 
-/// A list of routes under way. Given up half-way, it leaves its snapshots to be closed.
-pub(crate) struct Listing {
+/// A list of routes in progress.
+pub(in crate::daemon) struct Listing {
     filter: Filter,
     table: u32,
     /// Those still to be read, the next one last.
@@ -30,17 +30,6 @@ pub(crate) struct Listing {
     left: u64,
     /// Found at once, to be given first.
     ready: Vec<Route>,
-    abandoned: Abandoned,
-}
-
-/// Snapshots that nobody reads any more.
-pub(crate) type Abandoned = Arc<Mutex<Vec<SnapshotId>>>;
-
-impl Drop for Listing {
-    fn drop(&mut self) {
-        let mut abandoned = self.abandoned.lock().expect("no panic while holding it");
-        abandoned.append(&mut self.snapshots);
-    }
 }
 
 /// What is wanted, with its names resolved.
@@ -62,7 +51,7 @@ enum Hop {
 }
 
 impl Hop {
-    /// Whether a next hop is, or leads over, what is wanted: by what is said of it, or by what packets leave by now.
+    /// Whether a next hop is, or leads over, what is wanted: by its paths, or by the present adjacencies.
     fn is_on(&self, id: NextHopId, view: HopView<'_>) -> bool {
         let any_path = |is: &dyn Fn(&Path) -> bool| match view.hops.key(id) {
             Some(&HopKey::Object { source, id }) => view
@@ -135,14 +124,14 @@ pub(super) fn prefix(place: &str, text: &str) -> Result<AnyPrefix, ApiError> {
 
 impl Daemon {
     /// Begins a list: what it gives is what there is now.
-    pub(crate) fn list_routes(&mut self, filter: &RouteFilter) -> Result<Listing, ApiError> {
+    pub(super) fn open_list(&mut self, filter: &RouteFilter) -> Result<Session, ApiError> {
         let parsed = |place: &str, text: &Option<String>| {
             text.as_deref().map(|text| prefix(place, text)).transpose()
         };
         let longer = parsed("longer", &filter.longer)?;
         let covering = parsed("covering", &filter.covering)?;
-        let source = filter.source.as_deref().map(|name| self.source(name)).transpose()?;
-        let hop = filter.nexthop.as_deref().map(|text| self.wanted_hop(text)).transpose()?;
+        let source = filter.source.as_deref().map(|name| self.view().source(name)).transpose()?;
+        let hop = filter.nexthop.as_deref().map(|text| self.view().wanted_hop(text)).transpose()?;
         let table = filter.table.unwrap_or(MAIN_TABLE);
         // The last one is read first.
         let families: &[u8] = match longer {
@@ -157,19 +146,25 @@ impl Daemon {
             snapshots: Vec::new(),
             left: filter.limit.unwrap_or(u64::MAX),
             ready: Vec::new(),
-            abandoned: self.abandoned.clone(),
         };
         for &family in families {
-            let opened = self.control.open_snapshot(table, family, longer);
-            listing.snapshots.push(opened.map_err(snapshot_failed)?);
+            match self.control.open_snapshot(table, family, longer) {
+                Ok(snapshot) => listing.snapshots.push(snapshot),
+                Err(error) => {
+                    self.close_list(listing);
+                    return Err(snapshot_failed(error));
+                }
+            }
         }
         if let Some(inner) = covering {
-            listing.ready = self.covering(&listing.filter, table, inner)?;
+            listing.ready = self.view().covering(&listing.filter, table, inner)?;
             listing.ready.truncate(usize::try_from(listing.left).unwrap_or(usize::MAX));
         }
-        Ok(listing)
+        Ok(self.requests.lists.open(listing))
     }
+}
 
+impl View<'_> {
     /// What `--nexthop` means: a number is an index, an address a gateway, any other word an interface, as none of
     /// these has a colon in the place of `object:` and `dev:`.
     fn wanted_hop(&self, text: &str) -> Result<Hop, ApiError> {
@@ -205,7 +200,7 @@ impl Daemon {
         if self.control.ribs(table).is_none() {
             return Err(snapshot_failed(SnapshotError::NoTable(table)));
         }
-        let (mut maker, view) = (RowMaker::new(self), self.control.hop_view());
+        let (mut maker, view) = (RowMaker::new(*self), self.control.hop_view());
         let (mut routes, mut sieve) = (Vec::new(), Sieve::new(filter));
         for RouteFound { prefix, candidates } in self.control.covering(table, inner) {
             for (rank, candidate) in candidates.into_iter().enumerate() {
@@ -216,39 +211,48 @@ impl Daemon {
         }
         Ok(routes)
     }
+}
 
-    /// The next piece of a list as JSON lines, and the list while there is more of it.
+impl Daemon {
+    /// Next piece of a list as JSON lines, and whether there are more.
     ///
     /// # Errors
     /// When more changed than is remembered for a slow reader.
-    pub(crate) fn next_routes(
-        &mut self,
-        mut listing: Listing,
-    ) -> Result<(Vec<u8>, Option<Listing>), ApiError> {
-        let mut text = lines(&std::mem::take(&mut listing.ready));
-        let Some(&snapshot) = listing.snapshots.last() else { return Ok((text, None)) };
-        let (mut maker, mut sieve) = (RowMaker::new(self), Sieve::new(&listing.filter));
-        let (table, left) = (listing.table, &mut listing.left);
+    pub(super) fn next_of_list(&mut self, number: u64) -> Result<(Vec<u8>, bool), ApiError> {
+        let Some(mut list) = self.requests.lists.take(number) else {
+            return Ok((Vec::new(), false));
+        };
+        let mut text = lines(&std::mem::take(&mut list.ready));
+        let Some(&snapshot) = list.snapshots.last() else { return Ok((text, false)) };
+        let (mut maker, mut sieve) = (RowMaker::new(self.view()), Sieve::new(&list.filter));
+        let (table, left) = (list.table, &mut list.left);
         let more = self.control.read_snapshot(snapshot, PIECE, &mut |view, row| {
             if *left > 0 && sieve.holds(view, &row) {
                 *left -= 1;
                 maker.line(view, table, &row, &mut text);
             }
         });
-        let more = more.map_err(snapshot_failed)?;
-        if !more {
+        match more {
+            Ok(true) => {}
             // It closed itself.
-            listing.snapshots.pop();
+            Ok(false) => drop(list.snapshots.pop()),
+            Err(error) => {
+                self.close_list(list);
+                return Err(snapshot_failed(error));
+            }
         }
-        let done = listing.left == 0 || listing.snapshots.is_empty();
-        Ok((text, (!done).then_some(listing)))
+        if list.left == 0 || list.snapshots.is_empty() {
+            self.close_list(list);
+            return Ok((text, false));
+        }
+        self.requests.lists.put(number, list);
+        Ok((text, true))
     }
 
-    /// Closes the snapshots of lists whose readers left.
-    pub(crate) fn close_abandoned(&mut self) {
-        let ids = std::mem::take(&mut *self.abandoned.lock().expect("no panic while holding it"));
-        for id in ids {
-            self.control.close_snapshot(id);
+    /// Closes the snapshots of a list.
+    pub(super) fn close_list(&mut self, list: Listing) {
+        for snapshot in list.snapshots {
+            self.control.close_snapshot(snapshot);
         }
     }
 }

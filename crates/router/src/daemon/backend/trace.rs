@@ -1,4 +1,4 @@
-//! `trace add`: packets that workers follow, in words; what the lookup found is asked again of the RIB.
+//! `trace add`: traces of workers as documents; the prefix of a lookup is looked up again in the RIB.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -15,69 +15,61 @@ use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::worker::Command;
 use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
-use super::Daemon;
+use super::View;
 use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
-use crate::api::graph::{PacketTrace, TraceQuestion, TraceRoute};
+use crate::api::graph::{PacketTrace, TraceQuery, TraceRoute};
+use crate::daemon::workers::Workers;
 use crate::packet_path::{Teller, destination};
 
-/// How long workers may take to hand out what they have, once they were told to stop.
+/// Time that workers have to hand out their traces once they are stopped.
 const ENDING: Duration = Duration::from_millis(500);
-/// A trace that nobody asks for any more ends by itself.
-const ABANDONED: Duration = Duration::from_secs(10);
 
-/// A trace under way.
+/// A trace in progress.
 pub(in crate::daemon) struct Tracing {
-    number: u64,
     traces: Receiver<Trace>,
     until: Instant,
-    /// How many were asked for.
+    /// Packets wanted.
     packets: u64,
-    told: u64,
-    /// Workers were told to stop then.
+    /// Packets taken so far.
+    taken: u64,
+    /// When workers were stopped.
     stopped: Option<Instant>,
 }
 
-impl Daemon {
-    /// Lets workers trace packets; the number of this trace.
-    pub(crate) fn begin_trace(&mut self, question: &TraceQuestion) -> Result<u64, ApiError> {
-        let now = Instant::now();
-        if let Some(tracing) = &self.tracing {
-            let left = tracing.until.saturating_duration_since(now).as_secs() + 1;
-            let words = format!("a trace is under way, for {left} s at most: one at a time");
-            return Err(ApiError::new(Code::Refused, words));
+impl Tracing {
+    /// Has workers trace packets.
+    pub(super) fn begin(query: &TraceQuery, workers: &Workers) -> Result<Self, ApiError> {
+        if !(1..=MOST_PACKETS).contains(&query.packets) {
+            let message = format!("1 to {MOST_PACKETS} packets");
+            return Err(ApiError::at(Code::BadRequest, "packets", message));
         }
-        if !(1..=MOST_PACKETS).contains(&question.packets) {
-            let words = format!("1 to {MOST_PACKETS} packets");
-            return Err(ApiError::at(Code::BadRequest, "packets", words));
-        }
-        let filter = Filter::parse(&question.filter)
+        let filter = Filter::parse(&query.filter)
             .map_err(|error| ApiError::at(Code::BadRequest, "filter", error))?;
-        let (wanted, traces) = Wanted::new(Some(filter), question.packets);
-        for worker in &self.workers {
-            worker.tell(Command::Trace(Some(wanted.tracer(&worker.pool))));
+        let (wanted, traces) = Wanted::new(Some(filter), query.packets);
+        for worker in workers.iter() {
+            worker.send(Command::Trace(Some(wanted.tracer(&worker.pool))));
         }
-        self.traces += 1;
-        let until = now + Duration::from_secs_f64(question.seconds);
-        let number = self.traces;
-        let packets = question.packets.into();
-        self.tracing = Some(Tracing { number, traces, until, packets, told: 0, stopped: None });
-        Ok(number)
+        let until = Instant::now() + Duration::from_secs_f64(query.seconds);
+        Ok(Self { traces, until, packets: query.packets.into(), taken: 0, stopped: None })
     }
 
-    /// What was traced since the last call, and whether there may be more.
-    pub(crate) fn next_traces(&mut self, number: u64) -> (Vec<PacketTrace>, bool) {
+    /// Error of another trace while this one is in progress.
+    pub(super) fn busy(&self) -> ApiError {
+        let left = self.until.saturating_duration_since(Instant::now()).as_secs() + 1;
+        let message = format!("a trace is in progress, for {left} s at most: one at a time");
+        ApiError::new(Code::Refused, message)
+    }
+
+    /// Traces since the last call, each with its number, and whether there may be more.
+    pub(super) fn take(&mut self, workers: &Workers) -> (Vec<(u64, Trace)>, bool) {
         let now = Instant::now();
-        // Another's trace stays where it is.
-        let Some(mut tracing) = self.tracing.take_if(|tracing| tracing.number == number) else {
-            return (Vec::new(), false);
-        };
-        let (mut told, mut more) = (Vec::new(), true);
+        let (mut taken, mut more) = (Vec::new(), true);
         loop {
-            match tracing.traces.try_recv() {
+            match self.traces.try_recv() {
                 Ok(trace) => {
-                    tracing.told += 1;
-                    told.push(self.traced(&trace, tracing.told));
+                    self.taken += 1;
+                    taken.push((self.taken, trace));
                 }
                 Err(TryRecvError::Empty) => break,
                 // All workers are done with it.
@@ -87,57 +79,34 @@ impl Daemon {
                 }
             }
         }
-        if now >= tracing.until && tracing.stopped.is_none() {
-            tracing.stopped = Some(now);
-            self.disarm();
+        if now >= self.until && self.stopped.is_none() {
+            self.stopped = Some(now);
+            disarm(workers);
         }
-        more &= tracing.told < tracing.packets;
-        more &= tracing.stopped.is_none_or(|at| now.duration_since(at) < ENDING);
-        if more {
-            self.tracing = Some(tracing);
-        } else {
-            self.disarm();
-        }
-        (told, more)
+        more &= self.taken < self.packets;
+        more &= self.stopped.is_none_or(|at| now.duration_since(at) < ENDING);
+        (taken, more)
     }
+}
 
-    /// Nobody waits for this trace any more.
-    pub(crate) fn end_trace(&mut self, number: u64) {
-        if self.tracing.as_ref().is_some_and(|tracing| tracing.number == number) {
-            self.stop_tracing();
-        }
-    }
+/// Has workers trace no more packets.
+pub(super) fn disarm(workers: &Workers) {
+    workers.iter().for_each(|worker| worker.send(Command::Trace(None)));
+}
 
-    /// Ends the trace under way; who waits for it gets no more.
-    pub(in crate::daemon) fn stop_tracing(&mut self) {
-        if self.tracing.take().is_some() {
-            self.disarm();
-        }
-    }
-
-    /// Ends a trace that nobody has asked for in a long time.
-    pub(in crate::daemon) fn end_abandoned_trace(&mut self, now: Instant) {
-        if self.tracing.as_ref().is_some_and(|tracing| now >= tracing.until + ABANDONED) {
-            self.stop_tracing();
-        }
-    }
-
-    fn disarm(&self) {
-        self.workers.iter().for_each(|worker| worker.tell(Command::Trace(None)));
-    }
-
-    /// A trace in words.
+impl View<'_> {
+    /// Document of a trace.
     pub(super) fn traced(&self, trace: &Trace, number: u64) -> PacketTrace {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
         let notes = |class: &str, frame: &[u8], meta| self.notes(class, frame, meta);
-        let teller = Teller { plan: &self.plan, port: &port, found: &found, notes: &notes };
+        let teller = Teller { plan: self.graph.plan(), port: &port, found: &found, notes: &notes };
         teller.told(trace, number)
     }
 
     /// Decision of the feature whose element is of this class about a frame.
     fn notes(&self, class: &str, frame: &[u8], meta: Meta) -> Vec<String> {
-        let states = &self.features.states;
+        let states = self.graph.features.states();
         let stage = |row: &'static Feature| {
             row.stages.iter().find(|stage| stage.element.spec.name == class)
         };
@@ -164,7 +133,7 @@ impl Daemon {
                 rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
             }
         };
-        let action = forwarding.hops.action(hop, flow_hash(self.flow_seed, frame));
+        let action = forwarding.hops.action(hop, flow_hash(self.workers.flow_seed(), frame));
         Some(TraceRoute {
             table,
             prefix: prefix.map(|prefix| prefix.to_string()),
@@ -177,7 +146,7 @@ impl Daemon {
         })
     }
 
-    /// The routing table that packets of a port ask.
+    /// Route table of packets that arrive at a port.
     pub(super) fn table_of(&self, port: u16) -> u32 {
         let fib = self.control.forwarding().ports.fib(port);
         self.control.tables().get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number())
@@ -189,7 +158,7 @@ impl Daemon {
     }
 }
 
-/// As workers with this seed hash it.
+/// Flow hash of a frame in workers with this seed.
 fn flow_hash(seed: u64, frame: &[u8]) -> u32 {
     let packet = frame.get(ETHER_BYTES..).unwrap_or_default();
     match Ether::of(frame).map(Ether::kind) {

@@ -9,28 +9,29 @@ use fingerpost_route::TableId;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
 use fingerpost_route::rib::Rib;
 
-use super::Daemon;
+use super::{Daemon, View};
 use crate::api::model::{self, Verification};
+use crate::api::session::Session;
 
 /// A piece: routes and packets go on in between.
 const PIECE: Duration = Duration::from_millis(1);
-/// Differences that are told.
-const TOLD: usize = 100;
+/// Differences that are listed.
+const LISTED: usize = 100;
 
-/// A comparison under way.
-pub(crate) struct Verifying {
+/// A comparison in progress.
+pub(in crate::daemon) struct Verifying {
     tables: Vec<TableId>,
     /// Which table, and which of [`PARTS`] of it.
     at: (usize, usize),
     v4: Auditor<u32>,
     v6: Auditor<u128>,
-    /// What the drivers' programs say, and of which published state.
+    /// Lookup of the XDP datapath, and the generation that it is of.
     driver: Option<(u64, Asked)>,
     found: Verification,
     started: Instant,
 }
 
-/// A family of a table, and who is asked.
+/// A family of a table, and whose lookup is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     LookupV4,
@@ -39,14 +40,14 @@ enum Part {
     DriverV6,
 }
 
-/// In this order: what the lookups answer is mended before the programs, which read the same, are asked.
+/// Parts in order: the lookups are repaired before those of the programs, which read the same tables.
 const PARTS: [Part; 4] = [Part::LookupV4, Part::LookupV6, Part::DriverV4, Part::DriverV6];
 
 impl Daemon {
     /// Begins to compare; all that is known by now is visible first.
-    pub(crate) fn begin_verify(&mut self) -> Verifying {
+    pub(super) fn open_comparison(&mut self) -> Session {
         self.commit_now();
-        Verifying {
+        let verifying = Verifying {
             tables: self.control.tables(),
             at: (0, 0),
             v4: Auditor::default(),
@@ -54,19 +55,18 @@ impl Daemon {
             driver: None,
             found: Verification::default(),
             started: Instant::now(),
-        }
+        };
+        self.requests.verifications.open(verifying)
     }
 
-    /// Compares a piece further; `Ok` with the result when that was the last. What a table answered
-    /// wrongly it answers rightly by then.
-    pub(crate) fn verify_on(
-        &mut self,
-        mut under_path: Verifying,
-    ) -> Result<Verification, Box<Verifying>> {
-        let table = under_path.tables[under_path.at.0];
-        let part = PARTS[under_path.at.1];
-        self.look_at_driver(&mut under_path, part);
-        let Verifying { tables, at, v4, v6, driver, found, started } = &mut under_path;
+    /// Compares the next piece; the result after the last piece. A table that answered wrongly is mended by then.
+    pub(super) fn compare(&mut self, number: u64) -> Option<Verification> {
+        let verifying = self.requests.verifications.take(number);
+        let mut verifying = verifying.expect("its requester holds the session until the result");
+        let table = verifying.tables[verifying.at.0];
+        let part = PARTS[verifying.at.1];
+        self.view().look_at_driver(&mut verifying, part);
+        let Verifying { tables, at, v4, v6, driver, found, started } = &mut verifying;
         let known = self.control.ribs(table).zip(self.control.fibs(table));
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
         let asked = driver.as_ref().map(|(_, asked)| asked);
@@ -96,22 +96,31 @@ impl Daemon {
             *at = if at.1 + 1 < PARTS.len() { (at.0, at.1 + 1) } else { (at.0 + 1, 0) };
         }
         if at.0 < tables.len() {
-            return Err(Box::new(under_path));
+            self.requests.verifications.put(number, verifying);
+            return None;
         }
         found.seconds = started.elapsed().as_secs_f64();
-        Ok(std::mem::take(found))
+        Some(std::mem::take(found))
     }
+}
 
-    /// Makes a program to ask, if one is to be asked and there is none for the present tables.
-    fn look_at_driver(&self, under_path: &mut Verifying, part: Part) {
-        let fib = u16::try_from(under_path.at.0).unwrap_or(u16::MAX);
+impl View<'_> {
+    /// Makes a program for lookups, if the part needs one and there is none for the present tables.
+    fn look_at_driver(&self, verifying: &mut Verifying, part: Part) {
+        let fib = u16::try_from(verifying.at.0).unwrap_or(u16::MAX);
         let asked = match part {
             Part::LookupV4 | Part::LookupV6 => return,
-            _ if under_path.driver.as_ref().is_some_and(|(at, _)| *at == self.generation) => return,
+            _ if verifying
+                .driver
+                .as_ref()
+                .is_some_and(|(at, _)| *at == self.progress.generation()) =>
+            {
+                return;
+            }
             Part::DriverV4 => self.interfaces.asked_v4(fib),
             Part::DriverV6 => self.interfaces.asked_v6(fib),
         };
-        under_path.driver = asked.map(|asked| (self.generation, asked));
+        verifying.driver = asked.map(|asked| (self.progress.generation(), asked));
     }
 }
 
@@ -131,18 +140,18 @@ fn piece<A: Addr>(
     found.addresses += checked;
     found.skipped += skipped;
     found.mismatches += mismatches;
-    let room = TOLD - found.differences.len().min(TOLD);
+    let room = LISTED - found.differences.len().min(LISTED);
     found.differences.extend(
-        auditor.known().take(room).map(|difference| told(table, driver.is_some(), difference)),
+        auditor.known().take(room).map(|difference| row(table, driver.is_some(), difference)),
     );
     true
 }
 
-fn told(table: u32, in_driver: bool, difference: &Difference) -> model::Difference {
+fn row(table: u32, in_xdp: bool, difference: &Difference) -> model::Difference {
     let Difference { addr, prefix, rib, fib, .. } = difference;
     model::Difference {
         table,
-        in_driver,
+        in_xdp,
         addr: addr.to_string(),
         prefix: prefix.map(|prefix| prefix.to_string()),
         rib: rib.0,

@@ -1,27 +1,26 @@
-//! `why`: a packet through an instance of the graph that sends nothing, by the routes of this moment.
+//! `why`: dry run of a packet through an instance of the graph, by the present routes.
 //!
-//! The trial is [`fingerpost_packet::trace::Trial`]: nothing that it does is seen outside, and no neighbor is asked for.
+//! The dry run is [`fingerpost_packet::trace::Trial`]: it has no side effects, and resolves no neighbor.
 
 use std::net::IpAddr;
 
 use fingerpost_packet::trace::{Trace, Trial, TrialError};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, Ports, ether};
+use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_route::{LinkState, Mac, ResolveRequest};
 
-use super::Daemon;
-use super::lookup::Flow;
+use super::View;
 use crate::api::error::{ApiError, Code};
-use crate::api::graph::{PacketTrace, WhyAnswer, WhyQuestion};
-use crate::api::model::{DriverAnswer, RouteAnswer};
-use crate::api::server::RouteQuestion;
+use crate::api::graph::{PacketTrace, WhyAnswer, WhyQuery};
+use crate::api::model::{DriverAnswer, RouteAnswer, RouteQuery};
+use crate::flow::Flow;
 use crate::packet_path::{self, SENDER, bytes, destination};
 
-/// An interface that packets may come in by.
+/// An interface that packets may arrive on.
 type Entry<'a> = (u16, &'a LinkState, Mac);
 
-impl Daemon {
-    /// What would become of a packet.
-    pub(crate) fn why(&self, question: &WhyQuestion) -> Result<WhyAnswer, ApiError> {
+impl View<'_> {
+    /// Dry run of a packet.
+    pub(super) fn dry_run(&self, question: &WhyQuery) -> Result<WhyAnswer, ApiError> {
         let (port, frame, flow) = match (&question.addr, &question.packet) {
             (Some(addr), None) => self.made_up(addr, question)?,
             (None, Some(digits)) => {
@@ -33,12 +32,12 @@ impl Daemon {
         let addr = destination(&frame);
         let table = self.table_of(port);
         let route = addr.map(|addr| {
-            let flow = flow.or_else(|| flow_of(&frame)).map(|flow| flow.to_string());
+            let flow = flow.or_else(|| Flow::of_frame(&frame)).map(|flow| flow.to_string());
             let (addr, table) = (addr.to_string(), Some(table));
-            self.route_answer(&RouteQuestion { addr, explain: true, flow, table })
+            self.route_answer(&RouteQuery { addr, explain: true, flow, table })
         });
         let mut route = route.transpose()?;
-        // What they do with a packet of this kind gives way to what they do with this one.
+        // The result for a packet of this kind is replaced by the result for this packet.
         let drivers =
             route.as_mut().map_or_else(Vec::new, |route| std::mem::take(&mut route.drivers));
         let drivers = match (addr, frame.get(ETHER_BYTES..)) {
@@ -58,7 +57,7 @@ impl Daemon {
     fn made_up(
         &self,
         addr: &str,
-        question: &WhyQuestion,
+        question: &WhyQuery,
     ) -> Result<(u16, Vec<u8>, Option<Flow>), ApiError> {
         let addr: IpAddr =
             addr.parse().map_err(|_| bad("addr", format!("`{addr}` is no address")))?;
@@ -77,8 +76,8 @@ impl Daemon {
         Ok((port, frame, Some(flow)))
     }
 
-    /// The flow of a host on the link of a port with uRPF: for a destination alone the answer is not to be that the source
-    /// is forged.
+    /// Flow of a host on the link of a port that checks sources: a request for a destination alone is not
+    /// answered that the packet was forged.
     fn beside(&self, port: u16, flow: Flow) -> Flow {
         let forwarding = self.control.forwarding();
         let info = forwarding.ports.port(port).filter(|info| info.urpf.is_some());
@@ -98,7 +97,7 @@ impl Daemon {
         Flow { src: beside.unwrap_or(flow.src), ..flow }
     }
 
-    /// Interfaces that packets may come in by.
+    /// Interfaces that packets may arrive on.
     fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let links = self.control.links().filter(|(_, _, state)| !state.loopback && state.up);
         links.filter_map(|(_, port, state)| Some((port, state, state.mac?)))
@@ -113,11 +112,11 @@ impl Daemon {
         })
     }
 
-    /// One that a packet to an address may come in by: taken over, and another than it leaves by, where there
+    /// Interface that a packet to an address may arrive on: taken over, and another than it leaves by, where there
     /// is such a one.
     fn usual_entry(&self, addr: IpAddr) -> Result<Entry<'_>, ApiError> {
         let question =
-            RouteQuestion { addr: addr.to_string(), explain: false, flow: None, table: None };
+            RouteQuery { addr: addr.to_string(), explain: false, flow: None, table: None };
         let out = self.route_answer(&question)?.adjacency.map(|adjacency| adjacency.interface);
         let report = self.interfaces.report();
         let ours = |name: &str| report.iter().any(|row| row.name == name && row.path != "kernel");
@@ -128,13 +127,13 @@ impl Daemon {
             ApiError::at(
                 Code::Refused,
                 "interface",
-                "no interface is up that packets may come in by",
+                "no interface is up that packets may arrive on",
             )
         })
     }
 
     /// The interface that a frame is addressed to.
-    fn entry_of(&self, frame: &[u8], question: &WhyQuestion) -> Result<Entry<'_>, ApiError> {
+    fn entry_of(&self, frame: &[u8], question: &WhyQuery) -> Result<Entry<'_>, ApiError> {
         if let Some(name) = &question.interface {
             return self.named(name);
         }
@@ -149,15 +148,15 @@ impl Daemon {
         })
     }
 
-    /// Runs a frame that comes in by a port.
+    /// Runs a frame that arrives at a port.
     fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), ApiError> {
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
         let trial = Trial {
-            plan: &self.plan,
+            plan: self.graph.plan(),
             port,
             forwarding: &self.control.forwarding(),
-            flow_seed: self.flow_seed,
-            now_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            flow_seed: self.workers.flow_seed(),
+            now_ns: u64::try_from(self.progress.elapsed().as_nanos()).unwrap_or(u64::MAX),
             frame_bytes: size.unwrap_or(2048),
         };
         trial.run(frame).map_err(|error| match error {
@@ -181,7 +180,7 @@ impl Daemon {
         }
         let driver = drivers.iter().find(|driver| driver.interfaces.iter().any(|i| i == interface));
         let place = match driver.map(|driver| driver.does.as_str()) {
-            Some("forward") => " in the driver",
+            Some("forward") => " in XDP",
             _ => "",
         };
         packet_path::verdict(trial, place, || match asks.first() {
@@ -197,48 +196,6 @@ impl Daemon {
     }
 }
 
-/// The flow that a frame is of.
-fn flow_of(frame: &[u8]) -> Option<Flow> {
-    let packet = frame.get(ETHER_BYTES..)?;
-    match Ether::of(frame)?.kind() {
-        ether::TYPE_IP4 => {
-            let ip = Ip4::at(packet, 0)?;
-            let transport = packet.get(ip.header_len()..).unwrap_or_default();
-            let ports = Ports::of(ip.protocol(), transport).filter(|_| !ip.is_fragment());
-            let (src, dst) = (IpAddr::V4(ip.src().into()), IpAddr::V4(ip.dst().into()));
-            Some(Flow { src, dst, protocol: ip.protocol(), ports, label: 0 })
-        }
-        ether::TYPE_IP6 => {
-            let ip = Ip6::at(packet, 0)?;
-            let ports = Ports::of(ip.next_header(), packet.get(40..).unwrap_or_default());
-            let (src, dst) = (IpAddr::V6(ip.src().into()), IpAddr::V6(ip.dst().into()));
-            let (protocol, label) = (ip.next_header(), ip.flow_label());
-            // A label can only be named behind ports.
-            let ports = if label == 0 { ports } else { ports.or(Some(Ports { src: 0, dst: 0 })) };
-            Some(Flow { src, dst, protocol, ports, label })
-        }
-        _ => None,
-    }
-}
-
 fn bad(place: &str, words: String) -> ApiError {
     ApiError::at(Code::BadRequest, place, words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_flow_of_a_frame_is_that_of_its_packet() {
-        for text in
-            ["10.0.1.2,10.0.2.2,udp,1024,53", "fd01::2,fd02::2,tcp,1,2,7", "10.0.1.2,10.0.2.2,icmp"]
-        {
-            let dst = text.split(',').nth(1).unwrap().parse().unwrap();
-            let flow = Flow::parse(text, dst).unwrap();
-            let kind = if dst.is_ipv4() { ether::TYPE_IP4 } else { ether::TYPE_IP6 };
-            let frame = [&[0; 12][..], &kind.to_be_bytes(), &flow.packet()].concat();
-            assert_eq!(flow_of(&frame), Some(flow), "{text}");
-        }
-    }
 }

@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fingerpost_io::afxdp::{self, Waker};
+use fingerpost_io::afxdp;
 use fingerpost_io::frames_held;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_io::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
@@ -18,9 +17,7 @@ use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::feature::{FeatureSettings, urpf};
-use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::worker::Command;
-use fingerpost_packet::{Pool, WorkerCounters};
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
 
@@ -28,65 +25,30 @@ use opening::{Ready, follow, ring_of};
 
 use super::RunOptions;
 use super::egress::{StandIns, confirm};
-use super::nonstop::Survival;
-use super::obstacles::Marks;
+use super::nonstop::NonStop;
+use super::obstacles::Policy;
 use super::own_addrs;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
+use super::workers::WorkerHandle;
 use super::xdp_features::Asker;
 use crate::config::{Mode, in_kernel};
 
 mod opening;
 
-/// A worker thread as the control side knows it.
-pub(super) struct WorkerHandle {
-    pub(super) commands: Sender<Command>,
-    pub(super) waker: Waker,
-    pub(super) pool: Pool,
-    pub(super) counters: Arc<WorkerCounters>,
-    /// Of the elements of its graph.
-    pub(super) nodes: Arc<[NodeCounters]>,
-    pub(super) thread: Option<std::thread::JoinHandle<()>>,
-    /// Whether its thread ended by a panic, or without a command to stop.
-    pub(super) failed: bool,
-}
-
-impl WorkerHandle {
-    pub(super) fn tell(&self, command: Command) {
-        // A worker that is gone was told to stop, or failed and said so.
-        let _ = self.commands.send(command);
-        self.waker.wake();
-    }
-
-    /// Whether its thread has ended, and nobody has noticed yet.
-    pub(super) fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_some_and(std::thread::JoinHandle::is_finished)
-    }
-
-    /// Waits for the end of its thread. Returns the words of a panic, and counts what was inside the worker then.
-    pub(super) fn join(&mut self) -> Option<String> {
-        let panic = self.thread.take()?.join().err()?;
-        self.failed = true;
-        self.counters.fail();
-        let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
-        let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
-        Some(words.unwrap_or_else(|| "it panicked".to_owned()))
-    }
-}
-
-/// For workers to give a port back: one that is gone never will.
+/// Longest wait for workers that return a port: a worker that is gone never does.
 const LONGEST_CLOSING: Duration = Duration::from_secs(2);
 
-/// How often drivers are asked what they take.
+/// Interval of queries whether drivers send what programs redirect.
 const OUTLETS_EVERY: Duration = Duration::from_millis(250);
 
 /// How an interface is driven at the moment.
 struct Open {
     port: u16,
-    /// As it was when that was decided.
+    /// State of the link when that was decided.
     state: LinkState,
     drive: Drive,
-    /// In words, for people.
+    /// Description, for people.
     mode: String,
 }
 
@@ -108,7 +70,7 @@ pub(crate) struct InterfaceReport {
     /// What the kernel does to forwarded packets of it: for that it stays with the kernel, as a whole or with the packets
     /// of a family, or is taken over in spite of it.
     pub(crate) policy: Option<String>,
-    /// What would let packets leave by it in XDP, where that alone is in the way.
+    /// Remedy that lets packets leave by it in XDP, where its driver alone prevents it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
     /// Frames left to the kernel by the classifier.
@@ -125,41 +87,59 @@ pub(crate) type Plan = (String, Result<Mode, String>);
 /// All interfaces.
 pub(crate) struct Interfaces {
     pub(super) options: RunOptions,
-    pub(super) findings: Findings,
-    /// Something changed that decides how interfaces are driven, besides their state.
-    pub(super) surveyed: bool,
-    pub(super) marks: Marks,
-    local: Arc<LocalAddresses>,
-    /// How often the host's addresses had changed when the classifiers were told of them.
-    local_as_of: Option<u64>,
+    pub(super) policy: Policy,
+    local: Local,
+    pub(super) datapath: Datapath,
+    nonstop: NonStop,
+    /// How each interface is driven, by the kernel's index.
+    open: BTreeMap<u32, Open>,
+    egress: Egress,
+    pub(super) vlans: Vlans,
+    history: History,
+    pub(super) notices: Vec<String>,
+}
+
+/// The host's own addresses, as the classifiers have them.
+struct Local {
+    addresses: Arc<LocalAddresses>,
+    /// Number of changes of the host's addresses that the classifiers have.
+    as_of: Option<u64>,
     /// Has the kernel forward at once where this process is killed.
     _watch: Option<Watch>,
-    /// Forwards in the drivers, if that is wanted and can be.
+}
+
+/// The XDP datapath, where it is wanted and a driver can run it.
+#[derive(Default)]
+pub(super) struct Datapath {
     pub(super) forwarder: Option<Forwarder>,
-    /// What goes on without this process.
-    survival: Survival,
-    /// When a link that was found was let go, the last time.
-    freed: Option<Instant>,
-    looked_at_outlets: Option<Instant>,
-    open: BTreeMap<u32, Open>,
+    /// When the drivers were last checked for whether they send what programs redirect.
+    outlets_checked: Option<Instant>,
+}
+
+/// Ports that are packet sockets, and ports that workers return.
+#[derive(Default)]
+struct Egress {
     stand_ins: StandIns,
-    /// Ports that workers were told to give back: how many have yet to do so, and when they were told.
+    /// Ports that workers have yet to return: how many workers, and since when.
     closing: BTreeMap<u16, (usize, Instant)>,
-    pub(super) vlans: Vlans,
-    /// Counts of interfaces that were closed.
+}
+
+/// What is left of interfaces that are no longer driven.
+#[derive(Default)]
+struct History {
+    /// Counters of interfaces that were closed.
     closed: Seen,
-    /// How the interfaces were driven, once all are given back.
+    /// How the interfaces were driven, once all are returned to the kernel.
     last: Vec<InterfaceReport>,
-    pub(super) notices: Vec<String>,
-    /// Why an interface could not be had for want of a privilege, the latest.
-    pub(super) refused: Option<String>,
+    /// Why an interface could not be taken over for want of a privilege, the latest.
+    refused: Option<String>,
 }
 
 impl Interfaces {
     pub(super) fn new(
         options: &RunOptions,
         findings: Findings,
-        survival: Survival,
+        nonstop: NonStop,
     ) -> Result<Self, xdp::XdpError> {
         let local = Arc::new(LocalAddresses::new()?);
         let watched = own_addrs::watch(&local);
@@ -170,30 +150,21 @@ impl Interfaces {
         let notices = watched.into_iter().chain(late).collect();
         Ok(Self {
             options: options.clone(),
-            findings,
-            surveyed: false,
-            marks: Marks::default(),
-            local,
-            local_as_of: None,
-            _watch: watch.ok(),
-            forwarder: None,
-            survival,
-            freed: None,
-            looked_at_outlets: None,
+            policy: Policy::new(findings),
+            local: Local { addresses: local, as_of: None, _watch: watch.ok() },
+            datapath: Datapath::default(),
+            nonstop,
             open: BTreeMap::new(),
-            stand_ins: StandIns::default(),
-            closing: BTreeMap::new(),
+            egress: Egress::default(),
             vlans: Vlans::default(),
-            closed: Seen::default(),
-            last: Vec::new(),
+            history: History::default(),
             notices,
-            refused: None,
         })
     }
 
     /// A heartbeat for each worker, where the kernel can read it: before any interface is opened.
     pub(super) fn pulses(&mut self, workers: usize) -> Vec<Option<Pulse>> {
-        match self.local.pulses(workers) {
+        match self.local.addresses.pulses(workers) {
             Ok(pulses) => pulses.into_iter().map(Some).collect(),
             Err(error) => {
                 let words = "a process that is stopped keeps its frames from the kernel";
@@ -203,7 +174,7 @@ impl Interfaces {
         }
     }
 
-    /// Forwards in the drivers too, if the path allows it and a driver can: from the next commit on the
+    /// Starts the XDP datapath, if the path allows it and a driver can run it: from the next commit on the
     /// tables lie where its programs can read them. These hash flows from `flow_seed`.
     pub(super) fn share(
         &mut self,
@@ -213,24 +184,24 @@ impl Interfaces {
         if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
             return Ok(());
         }
-        let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.survival.heartbeat());
+        let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.nonstop.heartbeat());
         match Forwarder::surviving(flow_seed, cap, heartbeat) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
-                self.forwarder = Some(forwarder);
+                self.datapath.forwarder = Some(forwarder);
             }
-            Err(error) => self.notices.push(format!("no forwarding in drivers: {error}")),
+            Err(error) => self.notices.push(format!("no forwarding in XDP: {error}")),
         }
         Ok(())
     }
 
-    /// The first interfaces, all at once: those that still forward what the last daemon told them have their
-    /// ways out before any of them gets its new program.
+    /// The first interfaces, all at once: those that still forward for the last daemon have their
+    /// egress before any of them gets its new program.
     pub(super) fn begin(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_vlans(control);
-        if let Some(forwarder) = &self.forwarder {
+        if let Some(forwarder) = &self.datapath.forwarder {
             let mut asker = Asker::new().ok();
-            for link in self.survival.found() {
+            for link in self.nonstop.found() {
                 let known = control.links().find(|(l, _, state)| *l == link && state.up);
                 let Some((_, port, state)) = known else { continue };
                 if self.plan(link, state).is_ok() && forwarder.add_device(port, link).is_ok() {
@@ -240,7 +211,7 @@ impl Interfaces {
             }
         }
         self.sync(control, workers);
-        self.survival.settled(&mut self.notices);
+        self.nonstop.settled(&mut self.notices);
     }
 
     /// Whether it is worth a look: some interface may have a program that forwards, and says that its
@@ -254,57 +225,65 @@ impl Interfaces {
         })
     }
 
-    /// What the programs in the drivers left to the graph or the kernel, or dropped, by reason.
-    pub(super) fn left_in_drivers(&self) -> Vec<(LeftAlone, u64)> {
-        let counted = self.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
+    /// Packets that the XDP datapath left to the graph or the kernel, or dropped, by reason.
+    pub(super) fn left_xdp(&self) -> Vec<(LeftAlone, u64)> {
+        let counted =
+            self.datapath.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
         counted.unwrap_or_default()
     }
 
-    /// What the programs in the drivers saw, by the port that it came in by.
-    pub(super) fn received_in_drivers(&self) -> BTreeMap<u16, Received> {
-        self.forwarder.as_ref().map(Forwarder::received).unwrap_or_default()
+    /// Packets that the XDP datapath received, by ingress port.
+    pub(super) fn received_xdp(&self) -> BTreeMap<u16, Received> {
+        self.datapath.forwarder.as_ref().map(Forwarder::received).unwrap_or_default()
     }
 
-    /// Forwarding in the drivers, if any does.
+    /// The XDP datapath, if any interface uses it.
     pub(super) fn forwarder(&self) -> Option<&Forwarder> {
-        self.forwarder.as_ref()
+        self.datapath.forwarder.as_ref()
     }
 
-    /// The same, for auditors to ask.
+    /// The XDP datapath, for auditors.
     pub(super) fn asked(&self) -> Option<&dyn KernelLookup> {
         self.forwarder().map(|forwarder| forwarder as &dyn KernelLookup)
     }
 
-    /// The lookup of IPv4 addresses by the drivers' programs, if any driver forwards.
+    /// Lookup of IPv4 addresses in the XDP datapath, if any interface uses it.
     pub(super) fn asked_v4(&self, fib: u16) -> Option<Asked> {
-        self.forwarder.as_ref()?.asked_v4(fib).ok()?
+        self.datapath.forwarder.as_ref()?.asked_v4(fib).ok()?
     }
 
-    /// The same of IPv6 addresses.
+    /// Lookup of IPv6 addresses in the XDP datapath, if any interface uses it.
     pub(super) fn asked_v6(&self, fib: u16) -> Option<Asked> {
-        self.forwarder.as_ref()?.asked_v6(fib).ok()?
+        self.datapath.forwarder.as_ref()?.asked_v6(fib).ok()?
     }
 
-    /// What the drivers sent by a port.
-    pub(super) fn sent_in_drivers(&self, port: u16) -> Used {
-        self.forwarder.as_ref().map_or_else(Used::default, |forwarder| forwarder.sent(port))
+    /// Packets that the XDP datapath sent by a port.
+    pub(super) fn sent_xdp(&self, port: u16) -> Used {
+        self.datapath
+            .forwarder
+            .as_ref()
+            .map_or_else(Used::default, |forwarder| forwarder.sent(port))
     }
 
-    /// What the drivers forwarded, by adjacency.
+    /// Packets that the XDP datapath forwarded, by adjacency.
     pub(super) fn forwarded(&self) -> Vec<Used> {
-        self.forwarder.as_ref().and_then(|forwarder| forwarder.used().ok()).unwrap_or_default()
+        self.datapath
+            .forwarder
+            .as_ref()
+            .and_then(|forwarder| forwarder.used().ok())
+            .unwrap_or_default()
     }
 
     /// Follows what drivers take from programs, now and then: that of a veth depends on its other end.
     pub(super) fn look_at_outlets(&mut self, now: Instant) {
-        if self.looked_at_outlets.is_none_or(|at| now.duration_since(at) >= OUTLETS_EVERY) {
-            self.looked_at_outlets = Some(now);
+        if self.datapath.outlets_checked.is_none_or(|at| now.duration_since(at) >= OUTLETS_EVERY) {
+            self.datapath.outlets_checked = Some(now);
             self.check_outlets();
         }
     }
 
     fn check_outlets(&mut self) {
-        let Some(forwarder) = &self.forwarder else { return };
+        let Some(forwarder) = &self.datapath.forwarder else { return };
         let mut asker = Asker::new().ok();
         let mut turned = Vec::new();
         for (&link, open) in &self.open {
@@ -328,7 +307,7 @@ impl Interfaces {
     /// What would let packets leave by an interface in XDP, where its driver takes none; `None` where it takes
     /// them, or nothing leaves in XDP at all.
     fn remedy(&self, open: &Open) -> Option<String> {
-        let forwarder = self.forwarder.as_ref()?;
+        let forwarder = self.datapath.forwarder.as_ref()?;
         let driven = matches!(open.drive, Drive::Afxdp { .. });
         if !driven || forwarder.is_open(open.port) || forwarder.reads(open.port)?.is_err() {
             return None;
@@ -399,26 +378,26 @@ impl Interfaces {
             .links()
             .filter(|(link, port, state)| {
                 let open = self.open.get(link).is_some_and(|open| open.port == *port);
-                !state.loopback && state.up && !open && !self.stand_ins.has(*port)
+                !state.loopback && state.up && !open && !self.egress.stand_ins.has(*port)
             })
             .map(|(link, port, state)| (link, port, state.name.clone()))
             .collect();
         for (link, port, name) in &without {
-            let put = self.stand_ins.put(*port, (name, *link), workers);
+            let put = self.egress.stand_ins.put(*port, (name, *link), workers);
             self.notices.extend(put.err().map(|error| error.to_string()));
         }
     }
 
     /// Takes AF_XDP sockets out of use that receive nothing more. Until workers gave them back the queues are taken.
     fn retire(&mut self, link: u32, port: u16, name: &str, workers: &[WorkerHandle]) {
-        self.closing.insert(port, (workers.len(), Instant::now()));
-        let replaced = self.stand_ins.replace(port, (name, link), workers);
+        self.egress.closing.insert(port, (workers.len(), Instant::now()));
+        let replaced = self.egress.stand_ins.replace(port, (name, link), workers);
         self.notices.extend(replaced.err().map(|error| error.to_string()));
     }
 
-    /// Opens what is new, closes what is gone, follows what changed, and tells the classifiers what is local.
+    /// Opens new interfaces, closes deleted ones, follows changes, and updates the local addresses of the classifiers.
     ///
-    /// Of all that is new every interface can send before the first one receives: nothing that comes in by one finds
+    /// All new interfaces can send before the first one receives: no packet that arrives on one finds
     /// its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_local(control);
@@ -438,7 +417,7 @@ impl Interfaces {
         if new.is_empty() {
             return;
         }
-        self.looked_at_outlets = None;
+        self.datapath.outlets_checked = None;
         let ready: Vec<Ready> = new.iter().filter_map(|new| self.prepare(new, workers)).collect();
         if !ready.is_empty() {
             confirm(workers);
@@ -461,8 +440,12 @@ impl Interfaces {
         for link in gone {
             self.close(link, workers);
         }
-        let left: Vec<u16> =
-            self.stand_ins.ports().filter(|port| !there.iter().any(|(_, p)| p == port)).collect();
+        let left: Vec<u16> = self
+            .egress
+            .stand_ins
+            .ports()
+            .filter(|port| !there.iter().any(|(_, p)| p == port))
+            .collect();
         for port in left {
             self.remove(port, workers);
         }
@@ -471,7 +454,7 @@ impl Interfaces {
     /// Interfaces that changed: what a socket or a program was made for is brought up to date in place; where that
     /// cannot be, or the interface is to be driven otherwise, it is given back to the kernel.
     fn follow_changed(&mut self, control: &Control, workers: &[WorkerHandle]) {
-        let surveyed = std::mem::take(&mut self.surveyed);
+        let surveyed = self.policy.take_surveyed();
         let changed: Vec<(u32, LinkState)> = control
             .links()
             .filter(|(link, _, state)| {
@@ -521,14 +504,14 @@ impl Interfaces {
             };
             reason.clone_into(&mut open.mode);
             let (port, name) = (open.port, open.state.name.clone());
-            if let Some(forwarder) = &self.forwarder {
+            if let Some(forwarder) = &self.datapath.forwarder {
                 forwarder.remove_port(port);
             }
             // Where it fails the frames of its queues are lost with its sockets.
             if let Err(error) = leave_all(&classifier, queues) {
                 self.notices.push(format!("{name}: {error}"));
             }
-            self.closed += seen;
+            self.history.closed += seen;
             self.notices.push(format!("{name}: given back to the kernel: {reason}"));
             links.push((*link, port, name, _link));
         }
@@ -538,7 +521,7 @@ impl Interfaces {
         xdp::wait_for_programs();
         for (link, port, name, attached) in links {
             self.retire(link, port, &name, workers);
-            self.survival.let_go(link, &mut self.notices);
+            self.nonstop.let_go(link, &mut self.notices);
             // The program goes with it.
             drop(attached);
         }
@@ -549,9 +532,9 @@ impl Interfaces {
         let found = self.open.iter().find(|(_, open)| open.port == port);
         match found.map(|(&link, open)| (link, matches!(open.drive, Drive::Afxdp { .. }))) {
             Some((link, true)) => self.release(&[(link, error.to_string())], workers),
-            // The next link message says what became of it.
+            // The next link message has its state.
             Some((_, false)) => {}
-            None => self.stand_ins.forget(port),
+            None => self.egress.stand_ins.forget(port),
         }
     }
 
@@ -563,7 +546,7 @@ impl Interfaces {
         }
     }
 
-    /// Whether frames of an interface come to us, or are forwarded in the driver of the one that it is on.
+    /// Whether the workers receive the frames of an interface, or the XDP program of its parent forwards them.
     pub(super) fn takes(&self, link: u32, port: u16) -> bool {
         self.classifier(link).is_some() || matches!(self.vlans.get(port), Some(Ok(_)))
     }
@@ -614,53 +597,53 @@ impl Interfaces {
     /// Follows which addresses are the host's own.
     pub(super) fn sync_local(&mut self, control: &Control) {
         let now = Some(control.address_changes());
-        if self.local_as_of == now && !self.local.has_early() {
+        if self.local.as_of == now && !self.local.addresses.has_early() {
             return;
         }
-        self.local_as_of = now;
-        if let Err(error) = self.local.set(control.local_addresses()) {
+        self.local.as_of = now;
+        if let Err(error) = self.local.addresses.set(control.local_addresses()) {
             self.notices.push(format!("local addresses: {error}"));
         }
     }
 
     fn close(&mut self, link: u32, workers: &[WorkerHandle]) {
         let Some(open) = self.open.remove(&link) else { return };
-        if let Some(forwarder) = &self.forwarder {
+        if let Some(forwarder) = &self.datapath.forwarder {
             forwarder.remove_port(open.port);
         }
-        self.survival.let_go(link, &mut self.notices);
-        self.closed += open.counts();
+        self.nonstop.let_go(link, &mut self.notices);
+        self.history.closed += open.counts();
         self.notices.push(format!("{}: closed", open.state.name));
         self.remove(open.port, workers);
     }
 
     /// Workers give a port back; until they did its queues are taken.
     fn remove(&mut self, port: u16, workers: &[WorkerHandle]) {
-        self.stand_ins.forget(port);
+        self.egress.stand_ins.forget(port);
         for worker in workers {
-            worker.tell(Command::RemovePort(port));
+            worker.send(Command::RemovePort(port));
         }
-        self.closing.insert(port, (workers.len(), Instant::now()));
+        self.egress.closing.insert(port, (workers.len(), Instant::now()));
     }
 
     /// A worker has given a port back.
     pub(super) fn closed(&mut self, port: u16) {
-        if let Some((left, _)) = self.closing.get_mut(&port) {
+        if let Some((left, _)) = self.egress.closing.get_mut(&port) {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                self.closing.remove(&port);
+                self.egress.closing.remove(&port);
             }
         }
     }
 
     fn is_closing(&self, port: u16) -> bool {
-        let told = self.closing.get(&port);
+        let told = self.egress.closing.get(&port);
         told.is_some_and(|(_, told)| told.elapsed() < LONGEST_CLOSING)
     }
 
-    /// What is forwarded in the driver of a port, or why nothing is; `None` where that was not tried.
+    /// What is forwarded in XDP of a port, or why nothing is; `None` where that was not tried.
     fn forwards(&self, port: u16) -> Option<Result<&'static str, String>> {
-        Some(match self.forwarder.as_ref()?.reads(port)? {
+        Some(match self.datapath.forwarder.as_ref()?.reads(port)? {
             Ok(Reads { v4: true, v6: true }) => Ok("IPv4 and IPv6"),
             Ok(Reads { v4: true, v6: false }) => Ok("IPv4"),
             Ok(Reads { v4: false, v6: true }) => Ok("IPv6"),
@@ -669,7 +652,7 @@ impl Interfaces {
         })
     }
 
-    /// By which path an interface's packets go, and in words how.
+    /// Packet path of an interface, and its description.
     fn ways(&self, open: &Open) -> (&'static str, String) {
         let forwards = self.forwards(open.port);
         if let (Drive::Kernel, Some(tagged)) = (&open.drive, self.vlans.get(open.port)) {
@@ -681,15 +664,15 @@ impl Interfaces {
             (Drive::Kernel, _) => ("kernel", open.mode.clone()),
             (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
             (Drive::Afxdp { .. }, Some(Ok(what))) => {
-                let is_open =
-                    |open: &Open| self.forwarder.as_ref().is_some_and(|f| f.is_open(open.port));
+                let is_open = |open: &Open| {
+                    self.datapath.forwarder.as_ref().is_some_and(|f| f.is_open(open.port))
+                };
                 match self.remedy(open) {
                     None => {
-                        let how =
-                            format!("{what} forwarded in the driver, the rest by {}", open.mode);
+                        let how = format!("{what} forwarded in XDP, the rest by {}", open.mode);
                         ("xdp", how)
                     }
-                    // What comes in by it may leave by others.
+                    // Packets that arrive on it may leave by others.
                     Some(remedy) if self.open.values().any(is_open) => {
                         let how = format!(
                             "{what} received in XDP, the rest by {}; nothing leaves by it in XDP: {remedy}",
@@ -703,9 +686,24 @@ impl Interfaces {
                 }
             }
             (Drive::Afxdp { .. }, Some(Err(why))) => {
-                ("afxdp", format!("{}; the driver does not forward: {why}", open.mode))
+                ("afxdp", format!("{}; its driver does not forward: {why}", open.mode))
             }
         }
+    }
+
+    /// Packets that the XDP datapath forwarded.
+    pub(super) fn forwarded_packets(&self) -> u64 {
+        self.forwarded().iter().map(|used| used.packets).sum()
+    }
+
+    /// Interfaces whose frames the workers receive.
+    pub(super) fn taken_over(&self) -> usize {
+        self.report().iter().filter(|interface| interface.path != "kernel").count()
+    }
+
+    /// Why an interface could not be taken over for want of a privilege, the latest.
+    pub(super) fn take_refused(&mut self) -> Option<String> {
+        self.history.refused.take()
     }
 
     /// What happened since the last call, a line each.
@@ -716,7 +714,7 @@ impl Interfaces {
     /// How each interface is driven.
     pub(crate) fn report(&self) -> Vec<InterfaceReport> {
         if self.open.is_empty() {
-            return self.last.clone();
+            return self.history.last.clone();
         }
         self.open
             .iter()
@@ -744,12 +742,14 @@ impl Interfaces {
 
     /// Frames that the classifiers left to the kernel, on interfaces past and present.
     pub(crate) fn punted(&self) -> u64 {
-        self.closed.punted + self.open.values().map(|open| open.counts().punted).sum::<u64>()
+        self.history.closed.punted
+            + self.open.values().map(|open| open.counts().punted).sum::<u64>()
     }
 
     /// Frames that the classifiers dropped for want of a worker, on interfaces past and present.
     pub(super) fn held_back(&self) -> u64 {
-        self.closed.held_back + self.open.values().map(|open| open.counts().held_back).sum::<u64>()
+        self.history.closed.held_back
+            + self.open.values().map(|open| open.counts().held_back).sum::<u64>()
     }
 
     /// Whether the kernel must not forward what an interface receives, since it does not apply the interface's features.
@@ -757,9 +757,9 @@ impl Interfaces {
         self.options.config.features.guards(name)
     }
 
-    /// For how long drivers forward on when this process ends now; `None` when they do not.
-    pub(super) fn survives(&self) -> Option<Duration> {
-        self.forwarder.as_ref().and(self.survival.lasts())
+    /// Time for which the XDP programs keep forwarding when this process ends now; `None` when they do not.
+    pub(super) fn nonstop(&self) -> Option<Duration> {
+        self.datapath.forwarder.as_ref().and(self.nonstop.lasts())
     }
 
     /// Leaves the frames of all interfaces to the kernel: what lies in the rings afterwards is all that will. After a failure
@@ -772,7 +772,7 @@ impl Interfaces {
             };
             let name = &open.state.name;
             let left = if failed && classifier.holds() {
-                notices.push(match self.survival.hold(link, attached) {
+                notices.push(match self.nonstop.hold(link, attached) {
                     Ok(()) => format!(
                         "{name}: drops what it would forward until a daemon takes it over, or `fingerpost release`: features of it must apply"
                     ),
@@ -790,16 +790,16 @@ impl Interfaces {
         xdp::wait_for_programs();
     }
 
-    /// Takes all programs off, so that the kernel has its frames back; those that are to survive stay.
+    /// Detaches all programs, so that the kernel has its frames back; with non-stop forwarding they stay.
     pub(crate) fn detach(&mut self) {
-        self.last = self.report();
+        self.history.last = self.report();
         for open in self.open.values() {
-            self.closed += open.counts();
+            self.history.closed += open.counts();
         }
-        let survives = self.survives().is_some();
+        let nonstop = self.nonstop().is_some();
         for open in std::mem::take(&mut self.open).into_values() {
-            if let Some(forwarder) = &self.forwarder
-                && !survives
+            if let Some(forwarder) = &self.datapath.forwarder
+                && !nonstop
             {
                 forwarder.remove_port(open.port);
             }
@@ -811,7 +811,7 @@ impl Interfaces {
 fn takes(asker: &mut Option<Asker>, link: u32, hardware: bool) -> bool {
     match asker {
         Some(asker) => asker.of(link).is_ok_and(|features| features.take),
-        // The kernel cannot say. Hardware that runs programs takes what they send.
+        // The kernel does not report it. Hardware that runs programs sends what they redirect.
         None => hardware,
     }
 }
@@ -838,14 +838,14 @@ fn plan(
     }
 }
 
-/// What options and configuration say of a link: how it is to be driven, or why it stays with the kernel.
+/// Mode of a link by options and configuration, or why it stays with the kernel.
 pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, String> {
     let RunOptions { config, only, path, .. } = options;
     if !only.is_empty() && !only.contains(&state.name) {
         return Err("not named by --only".into());
     }
     match config.mode(&state.name).ok_or("not named in the configuration")? {
-        Mode::Kernel => Err("the configuration says so".into()),
+        Mode::Kernel => Err("by the configuration".into()),
         // The XDP datapath has not all its features: such an interface is the graph's, whatever the path.
         Mode::Auto if config.features.graph_only().has(&state.name) => {
             Ok(if path.in_driver() { Mode::Auto } else { path.mode(Mode::Auto) })

@@ -13,8 +13,9 @@ use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::worker::Command;
 use fingerpost_route::LinkState;
 
-use super::{Drive, Interfaces, Open, WorkerHandle, leave_all, takes};
+use super::{Drive, Interfaces, Open, leave_all, takes};
 use crate::config::Mode;
+use crate::daemon::workers::WorkerHandle;
 use crate::daemon::xdp_features::Asker;
 
 /// Entries of a receive ring that are worth a queue.
@@ -50,7 +51,7 @@ impl Interfaces {
     ) -> Option<Ready> {
         let (link, port) = (*link, *port);
         let planned = self.plan(link, state);
-        let mut found = self.survival.take(link).map(Arc::new);
+        let mut found = self.nonstop.take(link).map(Arc::new);
         if found.is_some() && !matches!(planned, Ok(Mode::Auto | Mode::Xdp | Mode::Afxdp)) {
             self.let_go_of_found(link);
             found = None;
@@ -60,7 +61,7 @@ impl Interfaces {
             self.open_afxdp((link, port), state, (mode, found), workers).map_err(|error| {
                 let why = error.to_string();
                 if error.is_permission() {
-                    self.refused = Some(format!("{}: {why}", state.name));
+                    self.history.refused = Some(format!("{}: {why}", state.name));
                 }
                 why
             })
@@ -89,7 +90,7 @@ impl Interfaces {
                 .push(format!("{}: what was found there is taken off: {reason}", state.name));
             return self.let_go_of_found(link);
         }
-        if let Some(forwarder) = &self.forwarder {
+        if let Some(forwarder) = &self.datapath.forwarder {
             forwarder.remove_port(port);
         }
         self.notices.push(match self.vlans.get(port) {
@@ -113,7 +114,7 @@ impl Interfaces {
         let frame = frame_len(workers);
         fits(state.mtu, frame)?;
         let mac = state.mac.expect("planned only with an address");
-        let classifier = Arc::new(Classifier::load(mac.0, &self.local, frame)?);
+        let classifier = Arc::new(Classifier::load(mac.0, &self.local.addresses, frame)?);
         classifier.leave(self.left(link, state).families)?;
         let adopted = found.is_some();
         let attached = match found {
@@ -147,9 +148,9 @@ impl Interfaces {
             said += &format!(" for {} workers, by flow", workers.len());
         }
         let pools: Vec<Pool> = workers.iter().map(|worker| worker.pool.clone()).collect();
-        self.stand_ins.forget(port);
+        self.egress.stand_ins.forget(port);
         for (worker, end) in workers.iter().zip(share_out(&state.name, sockets, &pools)?) {
-            worker.tell(Command::AddPort(port, end));
+            worker.send(Command::AddPort(port, end));
         }
         let (state, how) = (state.clone(), format!("AF_XDP, {said}"));
         Ok(Ready { link, port, state, mode, classifier, attached, adopted, sockets: handles, how })
@@ -169,7 +170,7 @@ impl Interfaces {
         let queues = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
         let drive = Drive::Afxdp { classifier, queues, _link: attached };
         let open = Open { port, state, drive, mode: how };
-        if let Some(forwarder) = &self.forwarder
+        if let Some(forwarder) = &self.datapath.forwarder
             && forwarder.reads(port).is_some()
         {
             let hardware = open.state.kind.is_empty();
@@ -185,11 +186,11 @@ impl Interfaces {
             classifier.set_socket(queue, socket.as_fd())?;
         }
         classifier.hold(self.holds(&ready.state.name))?;
-        if let Some(forwarder) = &self.forwarder
+        if let Some(forwarder) = &self.datapath.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)
         {
             forwarder.add_port(*port, *link, classifier.clone(), attached.clone())?;
-            self.survival.keep(*link, attached)?;
+            self.nonstop.keep(*link, attached)?;
         } else if ready.adopted {
             classifier.put_first(*link, attached, None)?;
         }
@@ -202,8 +203,8 @@ impl Interfaces {
 
     /// The link that was found at an interface ends.
     fn let_go_of_found(&mut self, link: u32) {
-        self.survival.let_go(link, &mut self.notices);
-        self.freed = Some(Instant::now());
+        self.nonstop.let_go(link, &mut self.notices);
+        self.nonstop.freed = Some(Instant::now());
     }
 
     /// Attaches a program to an interface, which one that was just let go may hold for a moment.
@@ -221,7 +222,7 @@ impl Interfaces {
             };
             let held = matches!(&attached, Err(xdp::XdpError::Attach { source, .. })
                 if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)));
-            if !held || self.freed.is_none_or(|at| at.elapsed() > LONGEST_FREEING) {
+            if !held || self.nonstop.freed.is_none_or(|at| at.elapsed() > LONGEST_FREEING) {
                 return attached;
             }
             std::thread::sleep(FREEING);

@@ -1,23 +1,56 @@
-//! What is noted of interfaces for who follows: taken over, given back, closed.
+//! Messages for the log, and notices of interfaces for followers of events: taken over, returned, closed.
 //!
-//! It is found by comparing what drives each interface with what did before, whenever something happened to one.
+//! A notice is found by comparing the path of each interface with the path before, whenever something happened to one.
 
 use std::collections::BTreeMap;
 
 use fingerpost_route::{Control, Takeover};
 
-use super::ports::InterfaceReport;
+use super::ports::{InterfaceReport, Interfaces};
 
-/// How each interface was driven when it was looked at last, by name: the path of its packets, and in words.
+/// Path of each interface at the last comparison, by name, with its description.
 #[derive(Default)]
-pub(super) struct Driven(BTreeMap<String, (&'static str, String)>);
+struct Driven(BTreeMap<String, (&'static str, String)>);
+
+/// Messages of a run, and the paths of interfaces that followers know.
+#[derive(Default)]
+pub(super) struct Journal {
+    messages: Vec<String>,
+    driven: Driven,
+}
+
+impl Journal {
+    /// Adds a message.
+    pub(super) fn push(&mut self, message: String) {
+        self.messages.push(message);
+    }
+
+    /// Adds messages.
+    pub(super) fn extend(&mut self, messages: impl IntoIterator<Item = String>) {
+        self.messages.extend(messages);
+    }
+
+    /// Messages since the last call.
+    pub(super) fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.messages)
+    }
+
+    /// Adds what happened to interfaces, for the log and for followers of events.
+    pub(super) fn note(&mut self, control: &mut Control, interfaces: &mut Interfaces) {
+        let notices = interfaces.take_notices();
+        if !notices.is_empty() {
+            self.driven.note(control, interfaces.report());
+        }
+        self.messages.extend(notices);
+    }
+}
 
 /// Path of an interface that stays with the kernel.
 const KERNEL: &str = "kernel";
 
 impl Driven {
-    /// Notes what is another way now.
-    pub(super) fn note(&mut self, control: &mut Control, now: Vec<InterfaceReport>) {
+    /// Notes the interfaces whose path has changed.
+    fn note(&mut self, control: &mut Control, now: Vec<InterfaceReport>) {
         let mut before = std::mem::take(&mut self.0);
         for InterfaceReport { name, path, mode, .. } in now {
             let old = before.remove(&name);

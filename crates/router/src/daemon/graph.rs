@@ -1,0 +1,86 @@
+//! The graph that workers run: the built-in one or another one, with the interface features of the configuration.
+
+use fingerpost_packet::feature::FeatureStates;
+use fingerpost_packet::graph::Errors;
+use fingerpost_packet::{OpenPolicy, Plan, router_graph};
+use fingerpost_route::Control;
+
+use super::features::Features;
+use super::workers::{SPARE_FRAMES, Workers};
+use crate::api::model::ConfigText;
+use crate::click;
+
+/// The graph at present.
+pub(super) struct RunningGraph {
+    plan: Plan,
+    /// Its text, where it is not the built-in one.
+    swapped: Option<ConfigText>,
+    /// Packets that elements of the built-in graph may hold.
+    built_in_holds: usize,
+    pub(super) features: Features,
+}
+
+impl RunningGraph {
+    /// The built-in graph with these features.
+    pub(super) fn built_in(features: Features) -> Self {
+        let plan = router_graph::plan_with(None, features.states());
+        let plan = plan.expect("the built-in graph is whole: a test builds it");
+        Self { built_in_holds: plan.holds(), plan, swapped: None, features }
+    }
+
+    /// The plan that workers run.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Most packets that the elements of a graph may hold: elements that hold more could hold all frames there are.
+    pub(super) fn most_holds(&self) -> usize {
+        self.built_in_holds + SPARE_FRAMES as usize / 2
+    }
+
+    /// Gives features the names of new ports, before packets arrive there.
+    pub(super) fn follow_ports(&mut self, control: &Control) {
+        self.features.follow_ports(control);
+    }
+
+    /// Plans the running graph anew.
+    pub(super) fn planned(&self, states: &FeatureStates) -> Result<Plan, Errors> {
+        match &self.swapped {
+            None => router_graph::plan_with(Some(&self.plan), states),
+            Some(ConfigText { file, text }) => {
+                let configuration = click::configuration(file, text, &OpenPolicy::default())?;
+                router_graph::plan_of(Some(&self.plan), &configuration, states)
+            }
+        }
+    }
+
+    /// The graph of this text takes the place of the built-in one with the next [`RunningGraph::replace`].
+    pub(super) fn set_text(&mut self, text: ConfigText) {
+        self.swapped = Some(text);
+    }
+
+    /// Has all workers run this plan from now on. Returns messages about features of the configuration for which the graph
+    /// has no element.
+    pub(super) fn replace(&mut self, plan: Plan, workers: &mut Workers) -> Vec<String> {
+        workers.replace_graph(&self.plan, &plan);
+        self.plan = plan;
+        self.missing()
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let Some(ConfigText { file, .. }) = &self.swapped else { return Vec::new() };
+        let has = |class| self.plan.nodes().iter().any(|node| node.class.spec.name == class);
+        let mut missing = Vec::new();
+        for (row, state) in self.features.states().each() {
+            for stage in row.stages.iter().filter(|stage| state.runs(stage.arc)) {
+                let (class, name) = (stage.element.spec.name, row.name);
+                if !has(class) {
+                    missing.push(format!(
+                        "{file} has no {class}: {name} of the configuration does not hold"
+                    ));
+                }
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,77 @@
+//! The start of a run: the control side takes the first dump of every source before any interface is taken over.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::registry;
+use fingerpost_route::{Control, ControlOptions};
+
+use super::kernel::KernelSource;
+use super::ports::{Interfaces, Plan};
+use super::sources::{Configured, Sources};
+use super::{DaemonError, RunOptions, TICK, takeover};
+use crate::config::Config;
+use crate::sys;
+
+/// Source of routes that commands make, preferred as much as those of the configuration.
+const COMMAND_SOURCE: &str = "command";
+const COMMAND_DISTANCE: u8 = 1;
+/// Longest time of the kernel's first dump.
+pub(super) const LONGEST_DUMP: Duration = Duration::from_secs(120);
+
+/// The control side with all routes of the first dumps.
+pub(super) struct Learned {
+    pub(super) control: Control,
+    pub(super) sources: Sources,
+    pub(super) messages: Vec<String>,
+}
+
+pub(super) fn learn(config: &Config) -> Result<Learned, DaemonError> {
+    let mut control = Control::new(ControlOptions {
+        v4: registry::v4().collect(),
+        v6: registry::v6().collect(),
+        connected_from_addresses: !config.kernel_routes(),
+    })?;
+    control.set_group_mode(config.groups.layout.mode())?;
+    control.set_fib_options(config.fib.knobs).expect("checked with the configuration");
+    for (family, name) in [(4, &config.fib.algorithm_v4), (6, &config.fib.algorithm_v6)] {
+        if name != "auto" {
+            control.pin_algorithm(family, Some(name)).expect("checked with the configuration");
+        }
+    }
+    for interface in config.interface.iter().filter(|interface| interface.table != 0) {
+        control.bind_interface(&interface.name, interface.table)?;
+    }
+    config.features.bind(None, &mut control)?;
+    let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
+    let distance = kernel_source.and_then(|source| source.distance);
+    let mut kernel = KernelSource::open(&mut control, config.kernel_routes(), distance)?;
+    let until = Instant::now() + LONGEST_DUMP;
+    while !kernel.ready() {
+        if Instant::now() > until {
+            return Err(DaemonError::Dump);
+        }
+        if kernel.turn(&mut control)? == 0 {
+            sys::poll(&kernel.fds(), TICK);
+        }
+    }
+    let mut messages = Vec::new();
+    let mut configured = Configured::default();
+    for source in config.source.iter().filter(|source| source.kind != "kernel") {
+        let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
+        messages.extend(configured.feed(&mut control, source).map_err(failed)?);
+    }
+    if let Err(error) = control.commit(Instant::now()) {
+        messages.push(format!("routes are not all visible: {error}"));
+    }
+    messages.extend(control.take_decisions());
+    let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
+    let sources = Sources { kernel, configured, command };
+    Ok(Learned { control, sources, messages })
+}
+
+/// Result of `run --check`: each interface with its plan, and what could not be found out.
+pub(crate) fn check(options: &RunOptions) -> Result<(Vec<Plan>, Vec<String>), DaemonError> {
+    let Learned { control, .. } = learn(&options.config)?;
+    let findings = takeover::survey().map_err(DaemonError::Survey)?;
+    Ok((Interfaces::preview(&control, options, &findings), findings.unanswered))
+}

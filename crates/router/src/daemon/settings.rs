@@ -1,0 +1,108 @@
+//! Settings of a run: the configuration, and what the command line adds to it.
+
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, PacketPath};
+
+/// What a run is started with besides the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunOptions {
+    pub(crate) config: Config,
+    /// Interfaces to take over; none named: every usable one.
+    pub(crate) only: Vec<String>,
+    /// Packet path.
+    pub(crate) path: PacketPath,
+    /// Settings of the command line, which the configuration has already.
+    pub(crate) said: Said,
+}
+
+/// Settings of the command line beside a configuration file: they hold however often the file is read again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// Subsystems that are no obstacle.
+    pub(crate) ignore: Vec<String>,
+    /// Seconds for which the XDP programs keep forwarding without this process.
+    pub(crate) nonstop_s: Option<u32>,
+}
+
+impl Said {
+    /// Adds them to those of a file.
+    pub(crate) fn add_to(&self, config: &mut Config) {
+        config.takeover.ignore.extend(self.ignore.iter().cloned());
+        config.takeover.nonstop_s = self.nonstop_s.unwrap_or(config.takeover.nonstop_s);
+    }
+}
+
+/// The settings at present: those of the start, and changes since.
+pub(super) struct Settings {
+    config: Config,
+    said: Said,
+}
+
+impl Settings {
+    pub(super) fn new(options: &RunOptions) -> Self {
+        Self { config: options.config.clone(), said: options.said.clone() }
+    }
+
+    /// The running configuration.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The running configuration, to be changed with the router.
+    pub(super) fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// Settings of the command line, which hold over any file.
+    pub(super) fn said(&self) -> &Said {
+        &self.said
+    }
+}
+
+/// Times of a run, and the generation that readers see.
+pub(super) struct Progress {
+    started: Instant,
+    load: Duration,
+    generation: u64,
+    /// Most routes since memory was last returned to the system.
+    most_routes: usize,
+}
+
+/// A table of so many routes is worth returning its memory when most of it goes.
+const LARGE_TABLE: usize = 65_536;
+
+impl Progress {
+    /// Progress of a run that began at `started` and has learned all routes.
+    pub(super) fn new(started: Instant) -> Self {
+        Self { started, load: started.elapsed(), generation: 0, most_routes: 0 }
+    }
+
+    /// Time since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Time from the start until all routes were learned.
+    pub(super) fn load(&self) -> Duration {
+        self.load
+    }
+
+    /// Generation that readers see.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn set_generation(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
+    /// Returns the allocator's memory of a large table to the system once three quarters of its routes are gone.
+    pub(super) fn follow_routes(&mut self, routes: usize) {
+        if self.most_routes >= LARGE_TABLE && routes <= self.most_routes / 4 {
+            crate::sys::trim_memory();
+            self.most_routes = routes;
+        }
+        self.most_routes = self.most_routes.max(routes);
+    }
+}

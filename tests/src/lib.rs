@@ -6,6 +6,7 @@
 pub mod bird;
 pub mod click;
 pub mod frr;
+pub mod modules;
 pub mod netns;
 pub mod source;
 pub mod tables;

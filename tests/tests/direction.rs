@@ -1,10 +1,12 @@
-//! Which crate may use which: `router -> cluster -> io -> packet -> route -> lpm`, and no arrow back.
+//! Which crate may use which: `router -> cluster -> io -> packet -> route -> lpm`, and no arrow back, neither between
+//! crates nor between the folders of a crate.
 //!
 //! Read from the manifests and from the crate names in the sources, so that a dependency fails here
 //! before it is leaned on. A new crate needs a row in [`ROOMS`].
 
 use std::collections::BTreeSet;
 
+use fingerpost_tests::modules::{self, Uses};
 use fingerpost_tests::source::{self, File};
 
 /// A crate, its folder, and the crates of this repository that it may use.
@@ -150,6 +152,43 @@ fn check_sockets(file: &File) -> Vec<String> {
     wrong
 }
 
+/// Arrows between modules of a crate that nothing may have, besides those that close a circle.
+const NEVER: &[(&str, &str, &str)] = &[
+    ("fingerpost", "api", "cli"),
+    ("fingerpost", "api", "config"),
+    ("fingerpost", "api", "daemon"),
+    ("fingerpost", "daemon", "cli"),
+    (ROUTE, "rib", "fib"),
+    (ROUTE, "event", "source"),
+    (PACKET, "graph", "element"),
+];
+
+/// Crates whose modules still use each other in circles, with the reason.
+const NOT_YET: &[(&str, &str)] = &[
+    (LPM, "lookup, toolkit and intervals share types; registry, algorithms and testing as well"),
+    (PACKET, "elements, the graph, traces and ports are not layered yet"),
+    (IO, "AF_XDP and the XDP programs use each other"),
+    (COMMAND, "dispatch and interrupts use each other"),
+    (LAB, "measurements of lookups and their tables, and wire and xdp, use each other"),
+];
+
+/// What is wrong between the modules of a crate.
+fn check_modules(package: &str, uses: &Uses) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let circle = modules::circle(uses);
+    if !circle.is_empty() {
+        let places = circle.windows(2).map(|pair| uses[&pair[0]][&pair[1]].as_str());
+        let places: Vec<&str> = places.collect();
+        wrong.push(format!("{package}: {} ({})", circle.join(" -> "), places.join(", ")));
+    }
+    for (_, from, to) in NEVER.iter().filter(|(of, _, _)| *of == package) {
+        if let Some(place) = uses.get(*from).and_then(|uses| uses.get(*to)) {
+            wrong.push(format!("{place}: {from} must not use {to}"));
+        }
+    }
+    wrong
+}
+
 fn room(package: &str) -> &'static Room {
     ROOMS.iter().find(|room| room.package == package).expect("a room of the table")
 }
@@ -216,6 +255,42 @@ fn route_and_packet_open_no_socket() {
     assert_eq!(check(packet, "use std::net::IpAddr; // no TcpListener"), 0);
     assert_eq!(check(packet, "enum Listen { Tcp(u16), Unix(String) }"), 0);
     assert_eq!(check("crates/io/src/x.rs", "use std::os::unix::net::UnixStream;"), 0);
+}
+
+#[test]
+fn no_module_points_back() {
+    let root = fingerpost_tests::root();
+    let mut wrong = Vec::new();
+    for room in ROOMS {
+        let src = format!("{}/src", room.dir);
+        if !root.join(&src).is_dir() {
+            continue;
+        }
+        let found = check_modules(room.package, &modules::uses(&src));
+        match NOT_YET.iter().find(|(package, _)| *package == room.package) {
+            Some((package, _)) if found.is_empty() => {
+                wrong
+                    .push(format!("{package}: no circle any more, so it is held: delete its line"));
+            }
+            Some(_) => {}
+            None => wrong.extend(found),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_module_that_points_back_is_found() {
+    let uses = |files: &[(&str, &str)]| {
+        let file = |&(path, text): &(&str, &str)| File { path: path.into(), text: text.into() };
+        modules::uses_of("src", &files.iter().map(file).collect::<Vec<_>>())
+    };
+    let circle = uses(&[("src/a.rs", "use crate::b::X;"), ("src/b.rs", "use super::a::Y;")]);
+    assert_eq!(check_modules("xtask", &circle), ["xtask: a -> b -> a (src/a.rs:1, src/b.rs:1)"]);
+    let back = uses(&[("src/api/mod.rs", "use crate::daemon::Daemon;"), ("src/daemon.rs", "")]);
+    assert_eq!(check_modules("fingerpost", &back), ["src/api/mod.rs:1: api must not use daemon"]);
+    let right = uses(&[("src/daemon.rs", "use crate::api::Backend;"), ("src/api/mod.rs", "")]);
+    assert_eq!(check_modules("fingerpost", &right), [""; 0]);
 }
 
 #[test]

@@ -64,6 +64,17 @@ const SWEPT: &[&str] = &[
     "tests/tests/reference.rs",
 ];
 
+/// Structs that coordinate, with their files, and the most fields that one may have: each field is a part with private
+/// state.
+const COORDINATORS: &[(&str, &str)] = &[
+    ("crates/route/src/control/mod.rs", "Control"),
+    ("crates/route/src/fib/mod.rs", "Fib"),
+    ("crates/router/src/daemon/mod.rs", "Daemon"),
+    ("crates/router/src/daemon/ports/mod.rs", "Interfaces"),
+    ("crates/router/src/daemon/workers.rs", "Workers"),
+];
+const FIELDS: usize = 10;
+
 /// Longest subject of a commit, and the last commit that may break it.
 const SUBJECT: usize = 72;
 const SUBJECTS_SINCE: &str = "42662fb9";
@@ -350,6 +361,38 @@ fn every_exception_has_a_reason() {
     assert_eq!(reasons(&file("x.rs", "#[allow(\n    dead_code,\n    reason = \"x\"\n)]")), [""; 0]);
     assert_eq!(reasons(&file("x.rs", "#[allow(dead_code)]\nfn f(reason: u8) {}")).len(), 1);
     assert_eq!(reasons(&file("x.rs", "#![expect(dead_code)]")).len(), 1);
+}
+
+/// Number of fields of a struct; `None` where the text has no such struct.
+fn fields(text: &str, name: &str) -> Option<usize> {
+    let code = source::code(text);
+    let found = code.match_indices(&format!("struct {name}")).find(|(at, found)| {
+        let next = code[at + found.len()..].chars().next().unwrap_or(' ');
+        !next.is_alphanumeric() && next != '_'
+    });
+    let body = code[found?.0..].split_once("{\n")?.1.split_once("\n}")?.0;
+    let field =
+        |line: &&str| line.starts_with("    ") && !line.starts_with("     ") && line.contains(": ");
+    Some(body.lines().filter(field).count())
+}
+
+#[test]
+fn coordinators_have_few_fields() {
+    let mut wrong = Vec::new();
+    for (path, name) in COORDINATORS {
+        let text = std::fs::read_to_string(fingerpost_tests::root().join(path)).unwrap();
+        match fields(&text, name) {
+            Some(1..=FIELDS) => {}
+            count => wrong.push(format!("{path}: {name} has {count:?} fields, at most {FIELDS}")),
+        }
+    }
+    none(&wrong);
+    let text = "struct Ab {\n    x: u8,\n}\n/// struct A {\npub(crate) struct A<'a> {\n    /// One: 1.\n    \
+                pub(super) x: &'a u8,\n    #[allow(dead_code)]\n    y: [u8; 2],\n}\n";
+    assert_eq!(
+        [fields(text, "A"), fields(text, "Ab"), fields(text, "B")],
+        [Some(2), Some(1), None]
+    );
 }
 
 #[test]

@@ -135,14 +135,14 @@ impl Traffic<'_> {
 #[test]
 fn nothing_is_lost_when_it_is_killed_and_comes_back() {
     let Some(line) = Lasting::new() else { return };
-    let router = line.start("--survive 60");
+    let router = line.start("--nonstop 60");
     line.warm_up();
     let traffic = line.traffic(6);
     std::thread::sleep(Duration::from_millis(1000));
     router.kill();
     std::thread::sleep(Duration::from_millis(1500));
     assert!(line.has_program("r0") && line.has_program("r1"));
-    let router = line.start("--survive 60");
+    let router = line.start("--nonstop 60");
     let said = router.said();
     assert!(
         said.iter().any(|line| line.contains("continues until this one is ready")),
@@ -173,7 +173,7 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
 fn after_its_time_the_kernel_has_the_packets() {
     let Some(line) = Lasting::new() else { return };
     line.0.kernel_forwards(true);
-    let router = line.start("--survive 2");
+    let router = line.start("--nonstop 2");
     line.warm_up();
     // Longer than it may be away: it never is.
     std::thread::sleep(Duration::from_millis(2200));
@@ -196,7 +196,7 @@ fn after_its_time_the_kernel_has_the_packets() {
     ip(&format!("-n {} route replace 10.9.0.0/16 via 10.0.2.2", line.0.router));
     assert!(line.pings("10.9.0.1"), "by the kernel");
     // A daemon that comes later does not bring the old tables back, but its own.
-    let router = line.start("--survive 2");
+    let router = line.start("--nonstop 2");
     let said = router.said();
     assert!(said.iter().any(|line| line.contains("was given up")), "{said:#?}");
     line.0.kernel_forwards(false);
@@ -233,13 +233,13 @@ fn flows_stay_on_their_paths_over_a_restart() {
         router.kill();
         hash
     };
-    let first = of_a_start("--survive 60");
-    assert_eq!(of_a_start("--survive 60"), first, "drivers forwarded on by the same seed");
+    let first = of_a_start("--nonstop 60");
+    assert_eq!(of_a_start("--nonstop 60"), first, "drivers forwarded on by the same seed");
     line.release();
-    assert_ne!(of_a_start("--survive 60"), first, "nothing was left, and chance chose");
+    assert_ne!(of_a_start("--nonstop 60"), first, "nothing was left, and chance chose");
     let file = std::env::temp_dir().join(format!("seed-{}.toml", line.name()));
     std::fs::write(&file, "[groups]\nflow_seed = 7\n").expect("a file");
-    let configured = of_a_start(&format!("{} --survive 60", file.display()));
+    let configured = of_a_start(&format!("{} --nonstop 60", file.display()));
     let _ = std::fs::remove_file(&file);
     let ports = Some(Ports { src: 1024, dst: 53 });
     assert_eq!(configured, hash_v4(7, 0xc000_0209, 0x0a08_0001, protocol::UDP, ports));
@@ -248,7 +248,7 @@ fn flows_stay_on_their_paths_over_a_restart() {
 #[test]
 fn what_another_version_left_is_replaced_and_told() {
     let Some(line) = Lasting::new() else { return };
-    let router = line.start("--survive 60");
+    let router = line.start("--nonstop 60");
     line.warm_up();
     router.kill();
     let stamp = || {
@@ -259,7 +259,7 @@ fn what_another_version_left_is_replaced_and_told() {
     stamp().u64s()[0].store(STAMP + 1, Ordering::Relaxed);
     let traffic = line.traffic(3);
     std::thread::sleep(Duration::from_millis(500));
-    let router = line.start("--survive 60");
+    let router = line.start("--nonstop 60");
     let (sent, arrived) = traffic.end();
     println!("{arrived} of {sent} arrived");
     assert_eq!(sent, arrived);
@@ -272,7 +272,7 @@ fn what_another_version_left_is_replaced_and_told() {
 #[test]
 fn it_can_be_ended_for_good() {
     let Some(line) = Lasting::new() else { return };
-    let router = line.start("--survive 60");
+    let router = line.start("--nonstop 60");
     line.warm_up();
     router.stop();
     assert!(line.pings("10.9.0.1"), "an orderly end, and another start may follow");
@@ -287,7 +287,7 @@ fn it_can_be_ended_for_good() {
     assert!(!line.pings("10.9.0.1"), "nobody forwards");
     assert_eq!(line.release(), "", "nothing is left");
     // One that is not to be survived takes over what it finds, and keeps nothing.
-    line.start("--survive 60").kill();
+    line.start("--nonstop 60").kill();
     assert!(line.pings("10.9.0.1"));
     let traffic = line.traffic(3);
     std::thread::sleep(Duration::from_millis(500));
@@ -305,12 +305,12 @@ fn it_can_be_ended_for_good() {
 #[test]
 fn interfaces_that_are_driven_another_way_are_let_go() {
     let Some(line) = Lasting::new() else { return };
-    line.start("--survive 60").kill();
+    line.start("--nonstop 60").kill();
     assert!(line.has_program("r0") && line.has_program("r1"));
     let file = std::env::temp_dir().join(format!("survival-{}.toml", line.name()));
     let (r0, r1) = ("name = \"r0\"\nmode = \"generic\"", "name = \"r1\"\nmode = \"kernel\"");
     std::fs::write(&file, format!("[[interface]]\n{r0}\n[[interface]]\n{r1}\n")).expect("a file");
-    let words = format!("{} --survive 60", file.display());
+    let words = format!("{} --nonstop 60", file.display());
     let router = Router::start_by(command_beside, &line.0.router, &words, 1);
     let _ = std::fs::remove_file(&file);
     let said = router.said();

@@ -220,12 +220,12 @@ fn another_address_of_an_interface_is_followed_in_place() {
 #[test]
 fn restarts_with_non_stop_forwarding_lose_nothing() {
     let Some(lab) = Lab::new() else { return };
-    let mut router = Some(lab.start("--survive 60"));
+    let mut router = Some(lab.start("--nonstop 60"));
     lab.warm_up();
     lab.compare("SIGTERM and start, non-stop forwarding", || {
         undropped(router.take().expect("started before"));
         thread::sleep(Duration::from_millis(300));
-        router = Some(lab.start("--survive 60"));
+        router = Some(lab.start("--nonstop 60"));
     });
     // What lay in the rings of a process that is killed is lost with it: some milliseconds of the packets that XDP
     // leaves, on a busy machine.
@@ -233,7 +233,7 @@ fn restarts_with_non_stop_forwarding_lose_nothing() {
     lab.compare_but("`kill -9` and start, non-stop forwarding", held, || {
         router.take().expect("started before").kill();
         thread::sleep(Duration::from_millis(300));
-        router = Some(lab.start("--survive 60"));
+        router = Some(lab.start("--nonstop 60"));
     });
     whole(router.take().expect("started before"));
     let release = format!("{} release", fingerpost_tests::program().expect("it runs").display());

@@ -279,7 +279,7 @@ fn tour(frr: bool) {
     println!(
         "| event | sent | lost | lost without it | routes that differ |\n|---|---|---|---|---|"
     );
-    let nonstop = "--survive 60";
+    let nonstop = "--nonstop 60";
     tour.event("start", Cost::Nothing, &mut |tour| tour.start(nonstop));
     tour.event("kill -9, and start", Cost::Nothing, &mut |tour| {
         tour.router.take().expect("it runs").kill();

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use fingerpost_packet::feature::row::{Given, GivenInterface};
+use fingerpost_packet::feature::{FEATURES, Feature, Value};
 use fingerpost_packet::{DropReason, ELEMENTS};
 use fingerpost_tests::source::{self, File};
 
@@ -197,7 +199,7 @@ fn elements() {
     // Arguments are described where they are read.
     let mut described = 0;
     for file in source::files("crates", ".rs") {
-        if !file.path.contains("/element/") {
+        if !file.path.contains("/element/") && !file.path.contains("/feature/") {
             continue;
         }
         let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -341,6 +343,45 @@ fn section(
     }
 }
 
+/// What a feature refuses when it reads `given`: the words behind `expected`, which list what is valid.
+fn expected(row: &Feature, given: &Given) -> String {
+    let mut mistakes = Vec::new();
+    (row.read)(given, &mut mistakes);
+    let first = mistakes.first().expect("what no feature has is refused");
+    let (_, valid) = first.what.split_once("expected ").expect("a refusal lists what is valid");
+    let valid = valid.split(": did you mean").next().unwrap_or(valid);
+    valid.trim_start_matches("one of ").to_owned()
+}
+
+/// Keys and sections of interface features, from the registry and from what their readers refuse.
+fn features(page: &mut String, keys: &mut BTreeMap<String, Vec<String>>) {
+    page.push_str(
+        "\n## Interface features\n\nKeys of `[[interface]]`:\n\n| key | value | meaning |\n|---|---|---|\n",
+    );
+    for row in FEATURES {
+        let Some(key) = row.key else { continue };
+        let value = Some(Value::Text("?".to_owned()));
+        let interface = GivenInterface { name: "a".into(), place: "interface.0".into(), value };
+        let given = Given { interfaces: vec![interface], items: Vec::new() };
+        let _ = writeln!(page, "| `{}` | {} | {} |", key.name, expected(row, &given), row.summary);
+        keys.entry("interface".to_owned()).or_default().push(key.name.to_owned());
+    }
+    for row in FEATURES {
+        let Some(section) = row.section else { continue };
+        let item = Value::Table(vec![("?".to_owned(), Value::Boolean(true))]);
+        let given =
+            Given { interfaces: Vec::new(), items: vec![(format!("{}.0", section.name), item)] };
+        let valid = expected(row, &given);
+        let _ = writeln!(
+            page,
+            "\n## `[[{}]]`\n\n{}: {}.\n\nKeys: {valid}.",
+            section.name, row.name, row.summary
+        );
+        let names = valid.split('`').skip(1).step_by(2).map(str::to_owned);
+        keys.entry(section.name.to_owned()).or_default().extend(names);
+    }
+}
+
 #[test]
 fn configuration() {
     let mut all = BTreeMap::new();
@@ -359,6 +400,7 @@ fn configuration() {
     );
     let mut keys = BTreeMap::new();
     section(&mut page, ("", false), root, &all, &mut keys);
+    features(&mut page, &mut keys);
     compare("docs/reference/configuration.md", &page);
 
     // The program knows each of them, and no others: it lists them where it refuses a key.

@@ -36,10 +36,10 @@ const INGRESS: [(&str, &str); 5] = [
     ("ip6_input", "error"),
 ];
 
-/// Of the arc `Hairpin`: the elements whose output `turn` leads back to their last input, by slot.
+/// Elements of the arc `Hairpin`, whose output `turn` leads back to their last input, by slot.
 const HAIRPIN: [(&str, u32); 2] = [("ip4_next_hop", 2), ("ip6_next_hop", 1)];
 
-/// Of the arc `Egress`: the only element that sends IPv4 packets; all else that leaves is IPv6.
+/// The only element that sends IPv4 packets to the arc `Egress`; all others send IPv6.
 const EGRESS4: &str = "ip4_next_hop";
 
 fn numbered(configuration: &Configuration, name: &str) -> u32 {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 pub(crate) struct PortWords(Box<[AtomicU16]>);
 
 impl PortWords {
-    /// The same word for all ports.
+    /// Words with one value for all ports.
     pub(crate) fn all(word: u16) -> Self {
         Self((0..=u16::MAX).map(|_| AtomicU16::new(word)).collect())
     }

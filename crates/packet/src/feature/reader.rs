@@ -182,7 +182,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// The same for a key that must be given.
+    /// What one of these words stands for, at a key that must be given.
     pub fn required_word<T: Copy>(&mut self, key: &'a str, words: &[(&str, T)]) -> Option<T> {
         if self.value(key).is_none() {
             self.missing(key);

@@ -229,13 +229,13 @@ const AGAIN_NS: u64 = 1_000_000_000;
 
 /// The whole of one is at most this long (RFC 1812 4.3.2.3).
 const MAX_V4: usize = 576;
-/// For the host, not the network (RFC 1812 5.2.7.2).
+/// Code of a redirect for the host, not for the network (RFC 1812 5.2.7.2).
 const FOR_HOST: u8 = 1;
 /// What shows that it comes from the link itself (RFC 4861 8.1).
 const HOP_LIMIT: u8 = 255;
 /// Type, code, checksum, four bytes of nothing, target, destination.
 const V6_HEADER: usize = 40;
-/// Of an option with an Ethernet address, its two bytes of header included.
+/// Length of an option with an Ethernet address, its two bytes of header included.
 const LINK_BYTES: usize = 8;
 /// Options: the target's link address, and the packet (RFC 4861 4.6.1, 4.6.3).
 const TARGET_LINK: u8 = 2;
@@ -254,7 +254,7 @@ struct Redirects {
     bucket: Bucket,
     /// Hash of sender and destination, and until when no other redirect is due.
     recent: Box<[(u64, u64); REMEMBERED]>,
-    /// Identification of the next one.
+    /// Identification of the next redirect.
     id: u16,
     sent: u64,
     suppressed: u64,
@@ -398,7 +398,7 @@ fn of_ours(meta: Meta) -> Meta {
     }
 }
 
-/// Of sender and destination; never 0, which no place of the table has to begin with.
+/// Hash of sender and destination; never 0, the mark of an empty place of the table.
 #[allow(clippy::cast_possible_truncation, reason = "takes the halves")]
 fn hash(addrs: [u128; 2]) -> u64 {
     let words = addrs.into_iter().flat_map(|addr| [(addr >> 64) as u64, addr as u64]);

@@ -18,7 +18,7 @@
 //! (`router_graph::plan_with`): only stages that a state asks for ([`State::runs`]) stand in it, so that a router without
 //! a feature executes nothing of it. `config apply` makes new states from new settings with the old ones at hand
 //! ([`Settings::make`] gets `before`, to keep what is unchanged), plans the graph anew, and all workers take over the
-//! whole of it between two batches; counts go on by [`State::go_on_with`].
+//! whole of it between two batches; counts continue by [`State::go_on_with`].
 //!
 //! Elements of a stage. An element has one input a [slot](FeatureArc) of its arc, and as many outputs, in the same order;
 //! packets that pass leave by the output of the number of the input that they came by. A packet that is not to pass is

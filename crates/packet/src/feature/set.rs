@@ -169,7 +169,7 @@ impl FeatureStates {
         self.each().for_each(|(_, state)| state.follow(ports));
     }
 
-    /// Counts go on from those of others, by feature; no worker has these yet.
+    /// Continues the counts of others, by feature; no worker has these yet.
     pub fn go_on_with(&self, before: &Self) {
         for (row, state) in self.each() {
             if let Some(known) = before.find(row.name).filter(|known| !Arc::ptr_eq(known, state)) {

@@ -219,7 +219,7 @@ impl Control {
     /// (`None`) no longer.
     ///
     /// # Errors
-    /// [`RouteError::TooManyTables`], where a feasible check needs one.
+    /// [`RouteError::TooManyTables`], where feasible uRPF needs one.
     pub fn check_sources(&mut self, name: &str, check: Option<UrpfMode>) -> Result<(), RouteError> {
         if check == Some(UrpfMode::Feasible) {
             self.keep_paths(self.links.settings().table(name))?;
@@ -229,7 +229,8 @@ impl Control {
         Ok(())
     }
 
-    /// Has the sources of packets of these interfaces, and no others, looked up in lists from the next commit on.
+    /// Leaves the packets of these interfaces, and of no others, to the graph from the next commit on: the XDP datapath
+    /// does not forward them.
     pub fn leave_to_graph(&mut self, interfaces: InterfaceSet) {
         if self.links.settings_mut().set_graph_only(interfaces) {
             self.output.outdate();

@@ -28,7 +28,7 @@ pub(super) const COMMAND: Command = Command {
     run,
 };
 
-/// Of the feature, and of the command.
+/// Name of the feature and of the command.
 const NAME: &str = "source-filter";
 /// Accepted for one release.
 const FORMER_NAME: &str = "filter";

@@ -28,9 +28,9 @@ pub(super) const MOST_FILTERS: usize = crate::prefix_sets::MOST_SETS;
 /// A filter as it is configured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// What becomes of packets from there.
+    /// Action on packets from there.
     pub action: Action,
     /// A file of prefixes, one a line, plain or compressed.
     pub file: Option<String>,
@@ -56,12 +56,12 @@ impl Default for SourceFilters {
     }
 }
 
-/// What is known of a filter.
+/// Report on a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// What becomes of packets from there.
+    /// Action on packets from there.
     pub action: Action,
     /// The interfaces that it is for; `None` for all.
     pub interfaces: Option<Vec<String>>,
@@ -73,16 +73,16 @@ pub struct Row {
     pub packets: u64,
     /// Their bytes, Ethernet headers included.
     pub bytes: u64,
-    /// Of these, those that were dropped, by this filter or another one.
+    /// Packets of these that were dropped, by this filter or another one.
     pub dropped: u64,
 }
 
-/// A filter that an address is on.
+/// A filter whose list has an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Covering {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// What becomes of packets from there.
+    /// Action on packets from there.
     pub action: Action,
     /// The longest of its prefixes that covers the address; `None` if it went just now.
     pub prefix: Option<AnyPrefix>,
@@ -92,7 +92,7 @@ pub struct Covering {
 
 impl SourceFilters {
     /// These filters. Their lists are read; one that `before` has of the same name, given in the same way, is taken from
-    /// there as it is now, and counts go on by name. No port is followed yet.
+    /// there as it is now, and counts continue by name. No port is followed yet.
     ///
     /// # Errors
     /// All that is wrong with files, by line, or that there is no memory.
@@ -125,7 +125,7 @@ impl SourceFilters {
         })
     }
 
-    /// Counts go on from those of others as they are by now, where none of the workers has these yet.
+    /// Continues the counts of others as they are by now; no worker has these filters yet.
     pub fn go_on_with(&self, before: &Self) {
         if !Arc::ptr_eq(&self.sets, &before.sets) {
             self.sets.go_on_with(&before.sets);
@@ -148,7 +148,7 @@ impl SourceFilters {
         }
     }
 
-    /// All there is to know, by filter.
+    /// Reports, by filter.
     pub fn rows(&self) -> Vec<Row> {
         let row = |(set, name): (usize, &str)| {
             let ([v4, v6], total) = (self.sets.sets.count(set), self.sets.total(set));

@@ -141,22 +141,7 @@ impl<A: Addr> LpmTable<A> {
         rows: Vec<&'static Algorithm<A>>,
         routes: RouteStore<A>,
     ) -> Result<Self, UpdateError> {
-        Self::build_in(MemoryMaker::new(|| Box::new(memory())), rows, routes)
-    }
-
-    /// [`LpmTable::build_with`], with what readers touch in memory of this maker, now and whenever the structure is
-    /// built anew.
-    ///
-    /// # Errors
-    /// As [`LpmTable::build`].
-    ///
-    /// # Panics
-    /// If there are no rows.
-    pub fn build_in(
-        memory: MemoryMaker,
-        rows: Vec<&'static Algorithm<A>>,
-        routes: RouteStore<A>,
-    ) -> Result<Self, UpdateError> {
+        let memory = MemoryMaker::new(|| Box::new(memory()));
         let (algorithm, mut table) = fittest(&rows, &routes, &memory)?;
         let lookup = table.publish();
         let settled = settled(routes.len());
@@ -282,6 +267,27 @@ impl<A: Addr> LpmTable<A> {
     #[cfg(feature = "std")]
     pub fn reader(&self) -> LpmReader<A> {
         self.readers.reader()
+    }
+
+    /// Builds anew by the fittest of `rows`, in memory of this maker; so does each build that follows.
+    ///
+    /// # Errors
+    /// As [`LpmTable::build`]; the table is as it was then.
+    ///
+    /// # Panics
+    /// If there are no rows.
+    pub fn share(
+        &mut self,
+        memory: MemoryMaker,
+        rows: Vec<&'static Algorithm<A>>,
+    ) -> Result<(), UpdateError> {
+        let before = (self.memory.clone(), core::mem::replace(&mut self.rows, rows));
+        self.memory = memory;
+        let done = self.rebuild();
+        if done.is_err() {
+            (self.memory, self.rows) = before;
+        }
+        done
     }
 
     /// Brings a reader in the kernel to the present structure and to each that follows; memory is reused only after it.

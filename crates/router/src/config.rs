@@ -626,8 +626,8 @@ mod tests {
                 "4: interface \"a\": no `redirects` with mode \"kernel\": the kernel sends them",
             ),
             (
-                "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nurpf = \"loose\"",
-                "no `urpf` with mode \"xdp\": the graph alone looks up sources in routes: take another mode",
+                "[[interface]]\nname = \"a\"\nmode = \"xdp\"\nurpf = \"feasible\"",
+                "no `urpf` with mode \"xdp\": the graph alone has the table of all paths: take another mode",
             ),
             (
                 "[[source]]\nkind = \"kernal\"",

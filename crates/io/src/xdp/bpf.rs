@@ -550,8 +550,9 @@ impl Program {
             Err(_) => {
                 let mut log = vec![0; 1 << 20];
                 Self::load_with_log(kind, name, code, ifindex, &mut log).map_err(|source| {
-                    let log = String::from_utf8_lossy(&log);
-                    let log = log.trim_end_matches('\0').trim_end();
+                    // Behind its end the kernel may leave bytes of earlier lines.
+                    let log = log.split(|&byte| byte == 0).next().unwrap_or_default();
+                    let log = String::from_utf8_lossy(log);
                     let lines: Vec<_> = log.lines().collect();
                     let log = lines[lines.len().saturating_sub(12)..].join("; ");
                     XdpError::Rejected { program: name, source, log }

@@ -7,8 +7,10 @@
 //! Cost: for packets on a list two counts; the counts of a worker take 24 bytes a mask.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use fingerpost_lpm::{MemoryMaker, Region, UpdateError};
 use fingerpost_route::AnyPrefix;
 
 use super::Exit;
@@ -17,7 +19,7 @@ use super::questions::Questions;
 use crate::buf::{BATCH, Batch};
 use crate::counters::{Count, PerWorker};
 use crate::open_policy::OpenPolicy;
-use crate::prefix_sets::{List, Mask, PrefixSets, mask, read_file};
+use crate::prefix_sets::{List, MOST_SETS, Mask, PrefixSets, mask, read_file};
 use crate::route_table::Family;
 
 /// What becomes of packets whose source is in a set.
@@ -77,9 +79,15 @@ pub(crate) struct SourceSets {
     pub(crate) sets: PrefixSets,
     given: Vec<Vec<Given>>,
     hits: PerWorker<Hits>,
+    /// Counts of the XDP datapath, as [`HIT_WORDS`] has them.
+    kernel_hits: OnceLock<Region>,
     /// What sets of other numbers had counted before.
     before: Mutex<Vec<Totals>>,
 }
+
+/// Words of 8 bytes that the XDP datapath counts in, by CPU and set: packets, bytes, dropped packets. There is room for
+/// one set more than there can be, so that a CPU has a power of two.
+const HIT_WORDS: usize = 4;
 
 /// Counts of one worker, by mask.
 #[derive(Default)]
@@ -144,7 +152,8 @@ impl SourceSets {
             return Err(wrong);
         }
         let sets = PrefixSets::new(made).map_err(|error| vec![error.to_string()])?;
-        Ok(Self { sets, given, hits: PerWorker::default(), before: Mutex::new(before) })
+        let (hits, kernel_hits) = (PerWorker::default(), OnceLock::new());
+        Ok(Self { sets, given, hits, kernel_hits, before: Mutex::new(before) })
     }
 
     /// Takes the counts of others over by name as they are by now; nothing was counted here yet.
@@ -185,11 +194,39 @@ impl SourceSets {
             })
         };
         let before = self.before()[set];
+        let [packets, bytes, dropped] = self.kernel_total(set);
         Totals {
-            packets: before.packets.wrapping_add(sum(|hit| &hit.packets)),
-            bytes: before.bytes.wrapping_add(sum(|hit| &hit.bytes)),
-            dropped: before.dropped.wrapping_add(sum(|hit| &hit.dropped)),
+            packets: before.packets.wrapping_add(sum(|hit| &hit.packets)).wrapping_add(packets),
+            bytes: before.bytes.wrapping_add(sum(|hit| &hit.bytes)).wrapping_add(bytes),
+            dropped: before.dropped.wrapping_add(sum(|hit| &hit.dropped)).wrapping_add(dropped),
         }
+    }
+
+    /// Packets, bytes and dropped packets that the XDP datapath counted on a set.
+    fn kernel_total(&self, set: usize) -> [u64; 3] {
+        let words = self.kernel_hits.get().map_or(&[][..], Region::u64s);
+        let lines = words.chunks_exact(HIT_WORDS).skip(set).step_by(MOST_SETS + 1);
+        // Relaxed: numbers of a program that may be running, read for people.
+        lines.fold([0; 3], |sum, line| std::array::from_fn(|i| sum[i] + line[i].load(Relaxed)))
+    }
+
+    /// Makes the counts of the XDP datapath, for so many CPUs, unless they are there.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn share_hits(&self, memory: &MemoryMaker, cpus: usize) -> Result<(), UpdateError> {
+        if self.kernel_hits.get().is_none() {
+            let bytes = cpus * (MOST_SETS + 1) * HIT_WORDS * 8;
+            let hits = memory.make().region("hits", bytes)?;
+            // Of two that make them at once the first one's are taken.
+            let _ = self.kernel_hits.set(hits);
+        }
+        Ok(())
+    }
+
+    /// The counts of the XDP datapath, if it has any.
+    pub(crate) fn kernel_hits(&self) -> Option<&Region> {
+        self.kernel_hits.get()
     }
 
     /// Packets dropped.

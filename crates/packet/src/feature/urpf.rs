@@ -124,8 +124,13 @@ impl FeatureSettings for Settings {
         InterfaceSet::Some(used.map(|known| known.name.clone()).collect())
     }
 
-    fn xdp(&self, _: Option<&str>) -> Support {
-        Support::Graph("the graph alone looks up sources in routes")
+    fn xdp(&self, interface: Option<&str>) -> Support {
+        match interface.and_then(|interface| self.mode(interface)) {
+            Some(UrpfMode::Feasible) => {
+                Support::Graph("the graph alone has the table of all paths")
+            }
+            _ => Support::Xdp,
+        }
     }
 
     fn items(&self) -> Vec<Item> {

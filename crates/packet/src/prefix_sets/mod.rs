@@ -20,10 +20,11 @@ mod text;
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fingerpost_lpm::{
-    Addr, LpmReader, LpmTable, NextHopId, Prefix, PrefixMap, RouteStore, UpdateError,
+    Addr, KernelReader, Lookup, LpmReader, LpmTable, MemoryMaker, NextHopId, Prefix, PrefixMap,
+    RouteStore, UpdateError,
 };
 use fingerpost_route::AnyPrefix;
 
@@ -77,6 +78,8 @@ pub(crate) struct PrefixSets {
 struct Writer {
     v4: Half<u32>,
     v6: Half<u128>,
+    /// The structures lie where the XDP datapath reads.
+    shared: bool,
 }
 
 /// One family.
@@ -117,9 +120,41 @@ impl PrefixSets {
         assert!(sets.len() <= MOST_SETS, "a mask has a bit a set");
         let (names, lists): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
         let (v4, v6) = lists.into_iter().map(|list| (list.v4, list.v6)).unzip();
-        let writer = Writer { v4: Half::new(v4)?, v6: Half::new(v6)? };
+        let writer = Writer { v4: Half::new(v4)?, v6: Half::new(v6)?, shared: false };
         let present = SetsReader { v4: writer.v4.table.reader(), v6: writer.v6.table.reader() };
         Ok(Self { names: names.into(), present: present.into(), writer: writer.into() })
+    }
+
+    /// Puts the structures into memory of this maker, by algorithms that `reads` names: once, for the XDP datapath,
+    /// which reads the same memory.
+    ///
+    /// # Errors
+    /// No memory for a structure, or no such algorithm; all is as it was then, or the structure of one family moved.
+    pub(crate) fn share(
+        &self,
+        memory: &MemoryMaker,
+        reads: fn(&str) -> bool,
+    ) -> Result<(), UpdateError> {
+        let mut writer = self.writer();
+        if !writer.shared {
+            writer.v4.share(memory, reads)?;
+            writer.v6.share(memory, reads)?;
+            writer.shared = true;
+        }
+        drop(writer);
+        self.follow();
+        Ok(())
+    }
+
+    /// Brings readers in the kernel to the present structures, and to each that follows.
+    pub(crate) fn set_kernel_readers(
+        &self,
+        v4: Box<dyn KernelReader<Arc<dyn Lookup<u32>>>>,
+        v6: Box<dyn KernelReader<Arc<dyn Lookup<u128>>>>,
+    ) {
+        let mut writer = self.writer();
+        writer.v4.table.set_kernel_reader(v4);
+        writer.v6.table.set_kernel_reader(v6);
     }
 
     /// Names, by number.
@@ -275,6 +310,10 @@ impl<A: Family> Half<A> {
         });
         let table = LpmTable::build_with(A::rows().collect(), covered)?;
         Ok(Self { listed, counts, table })
+    }
+
+    fn share(&mut self, memory: &MemoryMaker, reads: fn(&str) -> bool) -> Result<(), UpdateError> {
+        self.table.share(memory.clone(), A::rows().filter(|row| reads(row.name)).collect())
     }
 
     /// Carries out edits, all or none. What the prefixes had that were changed.

@@ -122,7 +122,11 @@ mod tests {
         .unwrap();
         let names =
             |names: &[&str]| InterfaceSet::Some(names.iter().map(ToString::to_string).collect());
-        assert_eq!(config.features.graph_only(), names(&["wan0", "wan1"]));
+        assert_eq!(
+            config.features.graph_only(),
+            names(&[]),
+            "XDP has their actions, or leaves packets one by one"
+        );
         assert_eq!(Config::default().features.graph_only(), names(&[]));
         let items = |config: &Config| -> Vec<(String, String)> {
             let items = config.features.of::<source_filter::Settings>().items().into_iter();
@@ -138,7 +142,7 @@ mod tests {
         );
         let all = "[[source_filter]]\nname = \"a\"\naction = \"limit\"\nrate = \"8Mbps\"\n";
         let config = Config::parse(all, None).unwrap();
-        assert_eq!(config.features.graph_only(), InterfaceSet::All);
+        assert_eq!(config.features.graph_only(), names(&[]));
         let want = [item("source-filter a", "limit 1000000Bps, every interface")];
         assert_eq!(items(&config), want);
         // Forwarded here are the others.
@@ -184,10 +188,6 @@ mod tests {
             (
                 format!("{interface}{}", filter("interfaces = [\"wan1\"]")),
                 "6: unknown interface `wan1`, did you mean `wan0`?",
-            ),
-            (
-                format!("{interface}mode = \"xdp\"\n{}", filter("")),
-                "5: interface \"wan0\": no source-filter with mode \"xdp\": the graph alone looks up sources",
             ),
             (
                 format!("{interface}mode = \"kernel\"\n{}", filter("interfaces = [\"wan0\"]")),

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fingerpost_io::xdp::forward::Forwarder;
+use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::feature::{FeatureSettings, FeatureStates};
 use fingerpost_route::{Control, PortTable};
 
@@ -21,6 +23,8 @@ pub(super) struct Features {
     states: FeatureStates,
     /// Ports whose names the states have.
     ports: Option<Arc<PortTable>>,
+    /// XDP datapath, which reads the lists of source filters.
+    forwarder: Option<Forwarder>,
 }
 
 /// Features of a configuration that is not yet the running one, and those that they were made beside.
@@ -35,14 +39,19 @@ pub(super) struct Wanted {
     wanted: FeatureSettings,
     settings: FeatureSettings,
     before: FeatureStates,
+    forwarder: Option<Forwarder>,
 }
 
 impl Wanted {
     /// Makes the states; files are read here.
     pub(super) fn prepare(self) -> Result<Prepared, ApiError> {
-        let Self { wanted, settings, before } = self;
+        let Self { wanted, settings, before, forwarder } = self;
         let made = FeatureStates::make(&wanted, Some((&settings, &before)));
         let made = made.map_err(|wrong| ApiError::new(Code::Refused, wrong.join("; ")))?;
+        if let (Some(filters), Some(forwarder)) = (made.of::<SourceFilters>(), &forwarder) {
+            // Without memory for them their interfaces are the graph's, and say so.
+            let _ = forwarder.share(&filters);
+        }
         Ok(Prepared { wanted, before, made })
     }
 }
@@ -72,7 +81,12 @@ impl Features {
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
         let states = FeatureStates::make(&config.features, None);
         let states = states.map_err(|wrong| DaemonError::Feature(wrong.join("; ")))?;
-        Ok(Self { states, ports: None })
+        Ok(Self { states, ports: None, forwarder: None })
+    }
+
+    /// The XDP datapath reads source filters from now on; called before interfaces are taken over.
+    pub(super) fn set_forwarder(&mut self, forwarder: Option<&Forwarder>) {
+        self.forwarder = forwarder.cloned();
     }
 
     /// States of the features in use: any thread may read them and change their lists.
@@ -89,6 +103,9 @@ impl Features {
                 control.links().map(|(_, port, state)| (port, &*state.name)).collect();
             self.states.follow(&names);
             self.ports = Some(ports);
+            if let Some(forwarder) = &self.forwarder {
+                forwarder.set_source_filters(self.states.of());
+            }
         }
     }
 
@@ -99,6 +116,7 @@ impl Features {
             wanted: config.features,
             settings: running.features.clone(),
             before: self.states.clone(),
+            forwarder: self.forwarder.clone(),
         })
     }
 

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
 use fingerpost_route::fib::KernelLookup;
 
+use super::features::HIT_BYTES;
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
-    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, add_uses, unlinked,
-    vlans,
+    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, Vlan, add_uses,
+    unlinked, vlans,
 };
-use crate::xdp::bpf::{Map, MapKind, Program};
+use crate::xdp::bpf::{Map, MapKind, Program, SharedMemory};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
 
 /// Addresses that a program answers at a time (`forward.c`).
@@ -44,9 +45,12 @@ pub enum Fate {
 /// Which programs are kept to be asked: of a fib IPv4 and IPv6, as long as they read the present tables.
 pub(super) type Kept = BTreeMap<u16, [Option<Arc<Asked>>; 2]>;
 
-/// What programs have in common that do the same: whether checksums may be unfilled there, and what they forward; or why
-/// there is none.
-type Kind<'a> = Result<(bool, Reads), &'a str>;
+/// What programs have in common that do the same: whether checksums may be unfilled there, what they forward, and the
+/// features of the interface; or why there is none.
+type Kind<'a> = Result<(bool, Reads, u64), &'a str>;
+
+/// How a packet arrives: by a port with a program, tagged for a VLAN interface on it or not.
+type Arrival = (u16, Option<Vlan>);
 
 impl Forwarder {
     /// The program that answers for a table, made once for its present state.
@@ -68,9 +72,9 @@ impl Forwarder {
     /// When the kernel refuses a program.
     pub fn tried(&self, fib: u16, packet: &[u8]) -> Result<Vec<Tried>, XdpError> {
         let state = self.state();
-        // Programs differ by the port's own address and by what senders behind it may leave open; what they
-        // do with a packet to the port differs by the latter alone, and by the families that they forward.
-        let mut alike: Vec<(Kind<'_>, Vec<u16>)> = Vec::new();
+        // Programs differ by the port's own address, by what senders behind it may leave open and by features; what
+        // they do with a packet to the port differs by the latter two alone, and by the families that they forward.
+        let mut alike: Vec<(Kind<'_>, Arrival, Vec<u16>)> = Vec::new();
         for (&port, attached) in &state.ports {
             let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
                 continue;
@@ -79,18 +83,19 @@ impl Forwarder {
                 continue;
             }
             let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-            let kind = attached.state.as_ref().map(|reads| (fill, *reads)).map_err(String::as_str);
-            // What comes tagged goes alike.
-            let all =
-                std::iter::once(port).chain(vlans::read_by(&state, port).map(|vlan| vlan.port));
-            match alike.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, ports)) => ports.extend(all),
-                None => alike.push((kind, all.collect())),
+            let tagged = vlans::read_by(&state, port).map(|vlan| (vlan.port, Some(vlan)));
+            for (arriving, vlan) in std::iter::once((port, None)).chain(tagged) {
+                let kind = attached.state.as_ref().map_err(String::as_str);
+                let kind = kind.map(|reads| (fill, *reads, state.features_alike(arriving)));
+                match alike.iter_mut().find(|(known, _, _)| *known == kind) {
+                    Some((_, _, ports)) => ports.push(arriving),
+                    None => alike.push((kind, (port, vlan), vec![arriving])),
+                }
             }
         }
-        let one = |(kind, ports): (Kind<'_>, Vec<u16>)| {
+        let one = |(kind, arrival, ports): (Kind<'_>, Arrival, Vec<u16>)| {
             let fate = match kind {
-                Ok(_) => Ok(self.fate(&state, ports[0], packet)?),
+                Ok(_) => Ok(self.fate(&state, arrival, packet)?),
                 Err(why) => Err(why.to_owned()),
             };
             Ok(Tried { ports, fate })
@@ -99,23 +104,28 @@ impl Forwarder {
     }
 
     /// By a program with counters of its own.
-    fn fate(&self, state: &State, port: u16, packet: &[u8]) -> Result<Fate, XdpError> {
+    fn fate(&self, state: &State, (port, vlan): Arrival, packet: &[u8]) -> Result<Fate, XdpError> {
         let no_tables = || unlinked(NO_TABLES.into());
         let (attached, forwarding) =
             state.ports.get(&port).zip(state.forwarding.as_ref()).ok_or_else(no_tables)?;
         let uses = state.uses.as_ref().ok_or_else(no_tables)?;
+        let cpus = self.0.epochs.cpus();
         let counters = Counters {
+            hits: SharedMemory::new("hits", cpus * HIT_BYTES)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             uses: Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
-            sent: Sent::new(self.0.epochs.cpus())?,
-            seen: Seen::new(port, self.0.epochs.cpus())?,
+            sent: Sent::new(cpus)?,
+            seen: Seen::like(&attached.seen)?,
         };
         let code = self.code_of(state, port, attached, Some(&counters)).map_err(unlinked)?;
         let program = Program::load("forward", &code)?;
         let mac = forwarding.ports.port(port).and_then(|info| info.mac).unwrap_or_default();
+        let mac = vlan.map_or(mac, |vlan| vlan.mac);
+        let tag = vlan.map(|vlan| [&[0x81, 0][..], &vlan.id.to_be_bytes()].concat());
         let kind: [u8; 2] =
             if packet.first().is_some_and(|b| b >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
-        let frame = [&mac.0[..], &[2, 0, 0, 0, 0, 0], &kind, packet].concat();
+        let tag = tag.unwrap_or_default();
+        let frame = [&mac.0[..], &[2, 0, 0, 0, 0, 0], &tag, &kind, packet].concat();
         let answer = program.test(&frame)?;
         let mut used = Vec::new();
         add_uses(&counters.uses, &mut used)?;

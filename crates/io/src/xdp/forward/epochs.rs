@@ -27,8 +27,13 @@ const MOST_WAITING: usize = 256;
 pub(super) struct Epochs {
     memory: Arc<SharedMemory>,
     counts: Region,
-    begun: Mutex<Begun>,
+    /// Of the tables of routes.
+    marks: Marks,
 }
+
+/// What one writer has marked.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Mutex<Begun>);
 
 #[derive(Debug, Default)]
 struct Begun {
@@ -49,7 +54,7 @@ impl Epochs {
         let bytes = cpus.next_power_of_two() * STRIDE * 8;
         let memory = SharedMemory::new("epochs", bytes)?;
         let counts = memory.region("epochs", bytes);
-        Ok(Self { memory, counts, begun: Mutex::default() })
+        Ok(Self { memory, counts, marks: Marks::default() })
     }
 
     /// The memory, for programs.
@@ -67,9 +72,19 @@ impl Epochs {
         self.counts.bytes() / (STRIDE * 8)
     }
 
-    /// Notes what runs now.
+    /// Notes what runs now, for the writer of the tables.
     pub(super) fn mark(&self, epoch: Epoch) {
-        let mut begun = self.begun.lock().expect("no panic while it is held");
+        self.mark_in(&self.marks, epoch);
+    }
+
+    /// Whether all that ran when the writer of the tables marked `epoch` has ended.
+    pub(super) fn passed(&self, epoch: Epoch) -> bool {
+        self.passed_in(&self.marks, epoch)
+    }
+
+    /// Notes what runs now.
+    pub(super) fn mark_in(&self, marks: &Marks, epoch: Epoch) {
+        let mut begun = marks.0.lock().expect("no panic while it is held");
         // Orders the unlinking stores before the reads; it pairs with the exchange of the programs: we see
         // their count odd, or they see what was unlinked.
         fence(SeqCst);
@@ -85,8 +100,8 @@ impl Epochs {
     }
 
     /// Whether all that ran when `epoch` was marked has ended.
-    pub(super) fn passed(&self, epoch: Epoch) -> bool {
-        let mut begun = self.begun.lock().expect("no panic while it is held");
+    pub(super) fn passed_in(&self, marks: &Marks, epoch: Epoch) -> bool {
+        let mut begun = marks.0.lock().expect("no panic while it is held");
         begun.passed >= epoch.0 || {
             self.advance(&mut begun);
             begun.passed >= epoch.0
@@ -132,7 +147,7 @@ mod tests {
             epochs.mark(Epoch(epoch));
         }
         assert!(!epochs.passed(Epoch(7)));
-        assert!(epochs.begun.lock().unwrap().waiting.len() <= MOST_WAITING);
+        assert!(epochs.marks.0.lock().unwrap().waiting.len() <= MOST_WAITING);
         count(4);
         assert!(epochs.passed(Epoch(1999)));
     }

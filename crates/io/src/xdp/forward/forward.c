@@ -68,6 +68,17 @@ extern u64 v4_heap[];
 extern u64 v4_tails[];
 extern u32 v6_direct[];   /* bitmap_trie.rs */
 extern u64 v6_heap[];
+extern u16 s4_direct16[]; /* the same of the lists of sources, whose answers are masks of lists */
+extern u32 s4_direct32[];
+extern u32 s4_bases[];
+extern u64 s4_heap[];
+extern u64 s4_tails[];
+extern u32 s6_direct[];
+extern u64 s6_heap[];
+extern u64 ingress[];     /* by place in `seen`: the features of the interface (features.rs) */
+extern u64 defaults[];    /* how many, then the next hops of default routes, at most DEFAULTS */
+extern u8 verdicts[];     /* by mask of lists */
+extern u64 hits[];        /* 4 words by CPU and list, LISTS of them: packets, bytes, dropped packets */
 extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
 extern u64 sent[];        /* frames and bytes by egress port, PORTS of them a CPU (sent.rs) */
@@ -76,7 +87,7 @@ extern char left;         /* per CPU: packets left alone, by reason */
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
-	QUOTED, UNFILLED, DAMAGED, AWAY, TAG, HEADROOM, BLACKHOLE, REFUSED,
+	QUOTED, UNFILLED, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
 };
 
 /* What a step answers for a packet that it does not send. */
@@ -110,68 +121,76 @@ INLINE u32 ones(u64 x)
 /* Forms of an IPv4 table: entries and results of 16 or 32 bits; 0 is none that can be read. */
 enum { NONE4, NEAR, FAR, WIDE };
 
-INLINE u32 lookup4(u32 d)
-{
-	u64 form = CONSTANT(v4_form), place, at, before;
-	u32 rank, result;
-
-	if (form == NEAR) {
-		place = v4_direct16[d >> 14];
-		if (place >= CONSTANT(v4_sink_end))
-			place += v4_bases[d >> 26];
-	} else {
-		place = v4_direct32[d >> 14];
-	}
-	if (UNLIKELY(place > CONSTANT(v4_heap_last)))
-		return 0;
-	rank = ones(v4_heap[place] << (63 - ((d >> 8) & 63)));
-	if (form == WIDE) {
-		result = ((u32 *)&v4_heap[place])[1 + rank];
-		if (LIKELY(!(result >> 31)))
-			return result;
-		at = (u64)(result & 0x7fffffff) * 8;
-	} else {
-		result = ((u16 *)&v4_heap[place])[3 + rank];
-		if (LIKELY(!(result >> 15)))
-			return result;
-		at = (u64)(result & 0x7fff) * 8;
-	}
-	/* A /24 with longer prefixes: which of the four words, and how many runs begin before it. */
-	if (UNLIKELY(at > CONSTANT(v4_tails_last)))
-		return 0;
-	before = (v4_tails[at + 4] >> ((d >> 6 & 3) * 16)) & 0x1ff;
-	rank = ones(v4_tails[at + (d >> 6 & 3)] << (63 - (d & 63))) + before;
-	if (form == WIDE)
-		return ((u32 *)&v4_tails[at])[9 + rank];
-	return ((u16 *)&v4_tails[at])[19 + rank];
+#define LOOKUP4(name, t) \
+INLINE u32 name(u32 d) \
+{ \
+	u64 form = CONSTANT(t##_form), place, at, before; \
+	u32 rank, result; \
+\
+	if (form == NEAR) { \
+		place = t##_direct16[d >> 14]; \
+		if (place >= CONSTANT(t##_sink_end)) \
+			place += t##_bases[d >> 26]; \
+	} else { \
+		place = t##_direct32[d >> 14]; \
+	} \
+	if (UNLIKELY(place > CONSTANT(t##_heap_last))) \
+		return 0; \
+	rank = ones(t##_heap[place] << (63 - ((d >> 8) & 63))); \
+	if (form == WIDE) { \
+		result = ((u32 *)&t##_heap[place])[1 + rank]; \
+		if (LIKELY(!(result >> 31))) \
+			return result; \
+		at = (u64)(result & 0x7fffffff) * 8; \
+	} else { \
+		result = ((u16 *)&t##_heap[place])[3 + rank]; \
+		if (LIKELY(!(result >> 15))) \
+			return result; \
+		at = (u64)(result & 0x7fff) * 8; \
+	} \
+	/* A /24 with longer prefixes: which of the four words, and how many runs begin before it. */ \
+	if (UNLIKELY(at > CONSTANT(t##_tails_last))) \
+		return 0; \
+	before = (t##_tails[at + 4] >> ((d >> 6 & 3) * 16)) & 0x1ff; \
+	rank = ones(t##_tails[at + (d >> 6 & 3)] << (63 - (d & 63))) + before; \
+	if (form == WIDE) \
+		return ((u32 *)&t##_tails[at])[9 + rank]; \
+	return ((u16 *)&t##_tails[at])[19 + rank]; \
 }
+
+LOOKUP4(lookup4, v4)
+LOOKUP4(lists4, s4)
 
 /* Entries of the direct table for 2000::/3; the others of eighths of all addresses come behind them. */
 #define GLOBAL6 (1 << 18)
 
-INLINE u32 lookup6(u64 high, u64 low)
-{
-	u32 entry, top = high >> 61, first = top == 1 ? 21 : 3;
-	u64 at;
-
-	entry = top == 1 ? v6_direct[high >> 43 & (GLOBAL6 - 1)] : v6_direct[GLOBAL6 + top];
-	high = high << first | low >> (64 - first);
-	low <<= first;
-	/* 6 bits a chunk: at most 21 from bit 3 on. */
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < 21; i++) {
-		if (!(entry >> 31))
-			break;
-		at = entry & 0x7fffffff;
-		if (UNLIKELY(at > CONSTANT(v6_heap_last)))
-			return 0;
-		entry = ((u32 *)&v6_heap[at])[1 + ones(v6_heap[at] << (63 - (high >> 58)))];
-		high = high << 6 | low >> 58;
-		low <<= 6;
-	}
-	/* Nothing longer: what ::/0 says, which stands where 2000::/3 would among the eighths. */
-	return entry ? entry : v6_direct[GLOBAL6 + 1];
+#define LOOKUP6(name, t) \
+INLINE u32 name(u64 high, u64 low) \
+{ \
+	u32 entry, top = high >> 61, first = top == 1 ? 21 : 3; \
+	u64 at; \
+\
+	entry = top == 1 ? t##_direct[high >> 43 & (GLOBAL6 - 1)] : t##_direct[GLOBAL6 + top]; \
+	high = high << first | low >> (64 - first); \
+	low <<= first; \
+	/* 6 bits a chunk: at most 21 from bit 3 on. */ \
+	_Pragma("clang loop unroll(disable)") \
+	for (int i = 0; i < 21; i++) { \
+		if (!(entry >> 31)) \
+			break; \
+		at = entry & 0x7fffffff; \
+		if (UNLIKELY(at > CONSTANT(t##_heap_last))) \
+			return 0; \
+		entry = ((u32 *)&t##_heap[at])[1 + ones(t##_heap[at] << (63 - (high >> 58)))]; \
+		high = high << 6 | low >> 58; \
+		low <<= 6; \
+	} \
+	/* Nothing longer: what ::/0 says, which stands where 2000::/3 would among the eighths. */ \
+	return entry ? entry : t##_direct[GLOBAL6 + 1]; \
 }
+
+LOOKUP6(lookup6, v6)
+LOOKUP6(lists6, s6)
 
 /* ---- flows: as in flow.rs ---- */
 
@@ -207,6 +226,8 @@ INLINE u64 transport_word(u32 protocol, u8 *transport, u32 len, u8 *end)
 
 /* ---- the way out ---- */
 
+enum { ADJACENCY = 1, GLEAN = 2, DROP = 4 };
+
 struct use {
 	u64 packets, bytes;
 };
@@ -217,8 +238,6 @@ struct way {
 	u64 *sent; /* counts of the egress port on this CPU: frames, bytes */
 	u32 tag; /* to write, as the upper half of a word; 0 is none */
 };
-
-enum { ADJACENCY = 1, DROP = 4 };
 
 /*
  * Where the leg in the low half of `word` takes a packet of `len` bytes. Answers 0 and fills `way`, or
@@ -350,7 +369,136 @@ INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 	return protocol != 1 && protocol != 58 && protocol != 50 && protocol != 59 && protocol != 89;
 }
 
-INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
+/* ---- interface features: what a packet passes before the lookup of its destination ---- */
+
+/* Lists of sources, and next hops of default routes, at most. */
+enum { LISTS = 16, DEFAULTS = 64 };
+
+/* Slots of a group that are looked at; a packet whose source has a larger group is the graph's. */
+enum { SLOTS = 32 };
+
+/* Checks of a source by routes (RFC 3704). */
+enum { NOT_CHECKED, STRICT, LOOSE };
+
+/* What becomes of packets by the lists that their source is on. */
+enum { PASS_LISTED, DROP_LISTED, LIMIT_LISTED };
+
+/* Features of the interface that a packet arrived on, and what they found. */
+struct features {
+	u64 word; /* bits 0-15 the port, 16-17 the check of sources, 32-47 the lists */
+	u32 listed; /* the lists that the source is on and that hold there */
+};
+
+/* The lists of a source: their action, once for all. Counted when the packet's end is known. */
+INLINE int filter_source(u32 lists, struct features *features)
+{
+	u32 mask = lists & features->word >> 32;
+
+	if (LIKELY(!mask))
+		return 0;
+	if (mask > CONSTANT(verdicts_last))
+		return LEFT(DAMAGED);
+	/* A rate is kept in one place. */
+	if (verdicts[mask] == LIMIT_LISTED)
+		return LEFT(FEATURE);
+	features->listed = mask;
+	return verdicts[mask] == DROP_LISTED ? LEFT(SOURCE_FILTER) : 0;
+}
+
+INLINE void count_listed(u32 mask, u64 cpu, u32 frame, int dropped)
+{
+	u64 *hit = &hits[cpu * LISTS * 4];
+
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < LISTS && mask; i++, hit += 4, mask >>= 1) {
+		if (!(mask & 1))
+			continue;
+		hit[0] += 1;
+		hit[1] += frame;
+		hit[2] += dropped;
+	}
+}
+
+/* Whether packets with this action leave by the port, or by any where `port` is above all. */
+INLINE int leaves(u32 action, u32 port)
+{
+	u64 at = (u64)(action & 0x0fffffff) * 2;
+	u32 by = action & 0xffff;
+
+	if (action >> 28 != GLEAN) {
+		if (action >> 28 != ADJACENCY || at > CONSTANT(adjacencies_last))
+			return 0;
+		by = *(volatile u64 *)&adjacencies[at + 1] >> 32 & 0xffff;
+	}
+	return by == port || port > 0xffff;
+}
+
+/* uRPF, as feature/urpf.rs has it: whether a source with this next hop may arrive there. */
+INLINE int check_source(u64 hop, struct features *features)
+{
+	u32 check = features->word >> 16 & 3, port = features->word & 0xffff, count;
+	u64 word, first, slot;
+
+	if (hop > CONSTANT(hops_last))
+		return LEFT(DAMAGED);
+	if (check == LOOSE) {
+		/* A default route does not count (RFC 3704 2.5). */
+#pragma clang loop unroll(disable)
+		for (u64 i = 0; i < DEFAULTS && i < defaults[0]; i++)
+			if (defaults[1 + i] == hop)
+				return LEFT(URPF);
+		port = 0x10000;
+	}
+	word = *(volatile u64 *)&hops[hop];
+	count = word >> 32;
+	if (LIKELY(!count))
+		return leaves(word, port) ? 0 : LEFT(URPF);
+	if (count > SLOTS)
+		return LEFT(FEATURE);
+	first = word & 0x0fffffff;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < SLOTS && i < count; i++) {
+		slot = first + i;
+		/* As a number, not as a place that moves: so the verifier sees its bounds. */
+		asm volatile("" : "+r"(slot));
+		if (slot > CONSTANT(slots_last))
+			return LEFT(DAMAGED);
+		if (leaves(*(volatile u32 *)&slots[slot], port))
+			return 0;
+	}
+	return LEFT(URPF);
+}
+
+INLINE int features4(u32 src, struct features *features)
+{
+	int left_out;
+
+	if (CONSTANT(lists) && features->word >> 32) {
+		left_out = filter_source(lists4(src), features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
+	if (CONSTANT(urpf) && features->word >> 16 & 3)
+		return check_source(lookup4(src), features);
+	return 0;
+}
+
+INLINE int features6(u64 src, u64 src_low, struct features *features)
+{
+	int left_out;
+
+	if (CONSTANT(lists) && features->word >> 32) {
+		left_out = filter_source(lists6(src, src_low), features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
+	if (CONSTANT(urpf) && features->word >> 16 & 3)
+		return check_source(lookup6(src, src_low), features);
+	return 0;
+}
+
+/* `features` is 0 in a program for interfaces without any. */
+INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, struct features *features)
 {
 	u32 room = end - ip, total, src, dst, fragment, hash;
 	u64 word, sum, state;
@@ -390,6 +538,11 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
 			return LEFT(UNFILLED);
 	}
 
+	if (features) {
+		left_out = features4(src, features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
 	word = lookup4(dst);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
 		return LEFT(DAMAGED);
@@ -425,7 +578,7 @@ INLINE int is_martian6(u64 high, u64 low)
 	return !high && (!(low >> 32) || low >> 32 == 0xffff);
 }
 
-INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
+INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, struct features *features)
 {
 	u32 room = end - ip, payload, first, hash, protocol;
 	u64 src, src_low, dst, dst_low, word, sum, state;
@@ -462,6 +615,11 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
 			return LEFT(UNFILLED);
 	}
 
+	if (features) {
+		left_out = features6(src, src_low, features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
 	word = lookup6(dst, dst_low);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
 		return LEFT(DAMAGED);
@@ -488,7 +646,7 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu)
 }
 
 /* Whom a frame is for and what is in it. `count` becomes the place in `seen` of who received it. */
-INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count)
+INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count, struct features *features)
 {
 	u8 *ip = data + 14;
 	u64 mac, vlan, place;
@@ -522,39 +680,59 @@ INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count
 		if (type != IP4 && type != IP6)
 			return LEFT(TYPE);
 		tagged = 1;
+		if (features)
+			features->word = ingress[place];
+	} else if (features) {
+		features->word = ingress[0];
 	}
 	if (type == IP4)
-		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged, cpu) : LEFT(NO_TABLE);
-	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged, cpu) : LEFT(NO_TABLE);
+		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged, cpu, features) : LEFT(NO_TABLE);
+	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged, cpu, features) : LEFT(NO_TABLE);
 }
 
 /* The count of a CPU is odd while it is in here: a writer that unlinked something waits for that. */
-int forward(struct xdp_md *context)
+INLINE int run(struct xdp_md *context, struct features *features)
 {
 	u64 cpu = processor() & CONSTANT(processors);
 	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * 8];
 	u64 now = *epoch + 1;
 	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
 	u32 frame = end - data;
-	int action;
+	int action, filtered;
 
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
 	__sync_lock_test_and_set(epoch, now);
 	if (CONSTANT(survives) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
 		action = LEFT(AWAY);
 	else
-		action = route(context, data, end, cpu, &count);
+		action = route(context, data, end, cpu, &count, features);
+	filtered = action == LEFT(SOURCE_FILTER);
 	if (UNLIKELY(action < 0))
 		action = give_up(action);
 	if (LIKELY(action == XDP_REDIRECT || action == XDP_DROP)) {
 		count[0] += 1;
 		count[1] += frame;
+		if (features && features->listed)
+			count_listed(features->listed, cpu, frame, filtered);
 	} else {
 		count[2] += 1;
 	}
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;
 	return action;
+}
+
+int forward(struct xdp_md *context)
+{
+	return run(context, 0);
+}
+
+/* For an interface that has features, or VLAN interfaces that do. */
+int forward_with_features(struct xdp_md *context)
+{
+	struct features features = { 0 };
+
+	return run(context, &features);
 }
 
 /*

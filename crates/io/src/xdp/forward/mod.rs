@@ -14,6 +14,7 @@
 
 mod ask;
 mod epochs;
+mod features;
 pub mod heartbeat;
 mod memory;
 pub mod reasons;
@@ -38,6 +39,7 @@ use super::object::{self, Bound};
 use super::{Classifier, Families, Link, Mode, XdpError};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
+use features::{LISTS_CAP_BYTES, Lists, PortFeatures};
 pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
@@ -62,6 +64,8 @@ pub struct Forwarder(Arc<Inner>);
 struct Inner {
     epochs: Epochs,
     maps: Arc<Maps>,
+    /// Of lists of source filters.
+    lists: Arc<Maps>,
     sent: Sent,
     outlets: Arc<SharedMemory>,
     devices: Map,
@@ -89,6 +93,8 @@ struct State {
     gone: Gone,
     /// Interfaces whose frames come and go, tagged, by the device of another one.
     vlans: Vec<Vlan>,
+    /// The source filters, if there are any.
+    lists: Option<Lists>,
     /// For auditors.
     asked: ask::Kept,
 }
@@ -105,12 +111,6 @@ impl State {
         let sends = ports.and_then(|ports| ports.port(port)).is_some_and(|port| port.redirects);
         sends && !self.vlans.iter().any(|vlan| vlan.parent == port)
     }
-
-    /// Whether what comes in by a port may go on only after a look at its source.
-    fn checks_sources(&self, port: u16) -> bool {
-        let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
-        ports.and_then(|ports| ports.port(port)).is_some_and(looks_at_sources)
-    }
 }
 
 /// An interface whose frames pass through a program.
@@ -125,6 +125,8 @@ struct Attached {
     /// By which ports packets leave that come in here: all that are open, but for this one where senders of packets
     /// that turn back are told so, which is the graph's.
     outlets: Arc<SharedMemory>,
+    /// Of its program, or why the graph alone has them.
+    features: Result<Option<PortFeatures>, String>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
 }
@@ -172,6 +174,7 @@ impl Forwarder {
             sent: Sent::new(epochs.cpus())?,
             epochs,
             maps: Maps::new(cap),
+            lists: Maps::new(LISTS_CAP_BYTES),
             outlets: SharedMemory::new("outlets", PORTS as usize * 4)?,
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
@@ -206,8 +209,9 @@ impl Forwarder {
         let mut state = self.state();
         let first = Err("no tables yet".into());
         let outlets = SharedMemory::new("outlets", PORTS as usize * 4)?;
+        let (vlans, features) = (None, Ok(None));
         let attached =
-            Attached { ifindex, classifier, link, seen, vlans: None, outlets, state: first };
+            Attached { ifindex, classifier, link, seen, vlans, outlets, features, state: first };
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
@@ -400,6 +404,9 @@ impl Forwarder {
     /// error leaves the one that was there.
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
         let told = self.tell_vlans(state, port);
+        let features = state.port_features(port);
+        let Some(attached) = state.ports.get_mut(&port) else { return Ok(()) };
+        attached.features = features;
         let Some(attached) = state.ports.get(&port) else { return Ok(()) };
         self.copy_outlets(state, port, attached);
         let linked =
@@ -446,12 +453,14 @@ impl Forwarder {
         attached: &Attached,
         counters: Option<&Counters>,
     ) -> Result<Vec<Insn>, String> {
-        if state.checks_sources(port) {
-            return Err(CHECKS.into());
-        }
+        let function = match &attached.features {
+            Err(why) => return Err(why.clone()),
+            Ok(None) => "forward",
+            Ok(Some(_)) => "forward_with_features",
+        };
         let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
         let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-        self.code(state, ports.fib(port), Some((attached, fill)), "forward", counters)
+        self.code(state, ports.fib(port), Some((attached, fill)), function, counters)
     }
 
     /// A function of the object, linked for a port (and whether checksums may be unfilled there), and for
@@ -479,8 +488,8 @@ impl Forwarder {
             let ([own4, own6], [local4, local6]) = (classifier.filters(), classifier.local());
             names.memory("own4", own4);
             names.memory("own6", own6);
-            names.bound.insert("local4", Bound::Map(local4));
-            names.bound.insert("local6", Bound::Map(local6));
+            names.bound.insert("local4".into(), Bound::Map(local4));
+            names.bound.insert("local6".into(), Bound::Map(local6));
         }
         names.memory("outlets", port.map_or(&inner.outlets, |(attached, _)| &attached.outlets));
         names.number("outlets_last", u64::from(PORTS) - 1);
@@ -495,7 +504,9 @@ impl Forwarder {
         names.number("tagged", tags.is_some().into());
         names.number("tags", (!state.vlans.is_empty()).into());
         let settings = port.map(|(attached, _)| attached.classifier.settings().as_fd());
-        names.bound.insert("settings", Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));
+        names
+            .bound
+            .insert("settings".into(), Bound::Memory(settings.unwrap_or(names.any.map().as_fd())));
         names.number("seed", inner.flow_seed);
         names.number("fill", port.is_some_and(|(_, fill)| fill).into());
 
@@ -509,8 +520,13 @@ impl Forwarder {
         // By words of 8 bytes, of which an adjacency is two.
         names.number("adjacencies_last", last(adjacencies, 16) * 2);
         let left = port.map_or(Families::NONE, |(attached, _)| attached.classifier.left());
-        names.table(forwarding.v4_of(fib), left.v4);
-        names.table(forwarding.v6_of(fib), left.v6);
+        names.table(ROUTES, Some(forwarding.v4_of(fib)).filter(|_| !left.v4));
+        names.table(ROUTES, Some(forwarding.v6_of(fib)).filter(|_| !left.v6));
+        let features = port.and_then(|(attached, _)| attached.features.as_ref().ok()?.as_ref());
+        names.features(features, state.lists.as_ref());
+        if let Some(counters) = counters {
+            names.memory("hits", &counters.hits);
+        }
         object::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
@@ -518,6 +534,7 @@ impl Forwarder {
 
 /// Counters of one program alone.
 struct Counters {
+    hits: Arc<SharedMemory>,
     left: Map,
     uses: Map,
     sent: Sent,
@@ -534,58 +551,58 @@ fn words(memory: &Arc<SharedMemory>) -> Region {
     memory.region("outlets", PORTS as usize * 4)
 }
 
-/// Why packets that arrive there are not for programs.
-const CHECKS: &str = "a feature of the interface runs only in the graph: see `interface show`";
-
-fn looks_at_sources(port: &PortInfo) -> bool {
-    port.urpf.is_some() || port.graph_only
-}
+/// Beginnings of the names that tables have in the program: tables of routes, as their layouts name them, and lists of
+/// sources.
+const ROUTES: &str = "v";
+const LISTS: &str = "s";
 
 /// What the names in the program stand for.
 struct Names<'a> {
     /// Stands for what the program does not come to: any memory will do.
     any: &'a SharedMemory,
-    bound: BTreeMap<&'static str, Bound<'a>>,
+    bound: BTreeMap<String, Bound<'a>>,
 }
 
 impl<'a> Names<'a> {
-    fn memory(&mut self, name: &'static str, memory: &'a SharedMemory) {
-        self.bound.insert(name, Bound::Memory(memory.map().as_fd()));
+    fn memory(&mut self, name: impl Into<String>, memory: &'a SharedMemory) {
+        self.bound.insert(name.into(), Bound::Memory(memory.map().as_fd()));
     }
 
-    fn map(&mut self, name: &'static str, map: &'a Map) {
-        self.bound.insert(name, Bound::Map(map.as_fd()));
+    fn map(&mut self, name: impl Into<String>, map: &'a Map) {
+        self.bound.insert(name.into(), Bound::Map(map.as_fd()));
     }
 
-    fn number(&mut self, name: &'static str, number: u64) {
-        self.bound.insert(name, Bound::Number(number));
+    fn number(&mut self, name: impl Into<String>, number: u64) {
+        self.bound.insert(name.into(), Bound::Number(number));
     }
 
     /// `false` when the region lies in other memory.
-    fn region(&mut self, name: &'static str, region: &'a Region) -> bool {
+    fn region(&mut self, name: impl Into<String>, region: &'a Region) -> bool {
         let shared = SharedMemory::of(region);
         self.memory(name, shared.unwrap_or(self.any));
         shared.is_some()
     }
 
     /// Binds what the program reads of a family's table: all to nothing where it has no reader for it, or where
-    /// packets of the family are left to the kernel.
-    fn table<A: Rows>(&mut self, lookup: &'a dyn Lookup<A>, left: bool) {
+    /// there is none to read. `kind` begins the names of the table in the program.
+    fn table<A: Rows>(&mut self, kind: &str, lookup: Option<&'a dyn Lookup<A>>) {
+        let name = |name: &str| format!("{kind}{}", name.strip_prefix(ROUTES).unwrap_or(name));
         for layout in KernelLayout::all::<A>() {
-            layout.names.iter().for_each(|name| self.number(name, 0));
+            layout.names.iter().for_each(|part| self.number(name(part), 0));
             for region in layout.regions {
-                region.arrays.iter().for_each(|name| self.memory(name, self.any));
-                region.last.iter().for_each(|name| self.number(name, 0));
+                region.arrays.iter().for_each(|part| self.memory(name(part), self.any));
+                region.last.iter().for_each(|part| self.number(name(part), 0));
             }
         }
-        let Some((layout, constants)) = readable(lookup).filter(|_| !left) else { return };
-        layout.names.iter().zip(constants).for_each(|(name, value)| self.number(name, value));
+        let Some(lookup) = lookup else { return };
+        let Some((layout, constants)) = readable(lookup) else { return };
+        layout.names.iter().zip(constants).for_each(|(part, value)| self.number(name(part), value));
         for KernelRegion { region, arrays, last: last_word } in layout.regions {
             let Some(region) = region_of(lookup, region) else { continue };
-            arrays.iter().for_each(|name| {
-                self.region(name, region);
+            arrays.iter().for_each(|part| {
+                self.region(name(part), region);
             });
-            last_word.iter().for_each(|name| self.number(name, last(region, 8)));
+            last_word.iter().for_each(|part| self.number(name(part), last(region, 8)));
         }
     }
 }
@@ -613,8 +630,10 @@ impl KernelReader<Forwarding> for Forwarder {
     fn follow(&mut self, value: &Forwarding) {
         let mut state = self.state();
         let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));
+        let defaults = state.forwarding.as_ref().map(|old| old.defaults.clone());
         state.forwarding = Some(value.clone());
-        if same {
+        let same_defaults = defaults.is_some_and(|defaults| defaults == value.defaults);
+        if same && (same_defaults || !state.reads_defaults()) {
             return;
         }
         state.asked.clear();
@@ -647,8 +666,8 @@ impl KernelReader<Forwarding> for Forwarder {
 
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
-    let ports = |of: &PortTable| -> Vec<Option<(u16, bool, bool, bool)>> {
-        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, looks_at_sources(p), p.redirects);
+    let ports = |of: &PortTable| -> Vec<Option<_>> {
+        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
         let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };
@@ -684,5 +703,7 @@ fn add_uses(uses: &Map, to: &mut Vec<Used>) -> Result<(), XdpError> {
     uses.each(add).map_err(read)
 }
 
+#[cfg(test)]
+mod feature_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use fingerpost_packet::drops::DropReason;
 use fingerpost_packet::reasons;
 
 reasons! {
-    /// Why a packet was left alone, or for the last two dropped.
+    /// Why a packet was left alone, or for the last four dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     LeftAlone;
@@ -26,8 +26,11 @@ reasons! {
     Away = "away", "The router has been away for too long: the packet is the kernel's.";
     Tag = "tag", "Tagged for no VLAN interface that is forwarded here.";
     Headroom = "headroom", "The driver leaves no room for a tag.";
+    Feature = "feature", "A feature of the interface needs the graph for it: a rate, or uRPF by a large group.";
     Blackhole = "blackhole", "Dropped: the route says so.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
+    SourceFilter = "source_filter", "Dropped: its source is on a list.";
+    Urpf = "urpf", "Dropped: its source is not reached by the interface that it arrived on.";
 }
 
 /// How many reasons there are.
@@ -40,6 +43,8 @@ impl LeftAlone {
         match self {
             Self::Blackhole => Some(DropReason::Blackhole),
             Self::Refused => Some(DropReason::TransmitError),
+            Self::SourceFilter => Some(DropReason::SourceFilter),
+            Self::Urpf => Some(DropReason::Urpf),
             _ => None,
         }
     }

@@ -63,6 +63,14 @@ impl Seen {
         Ok(Self { ports, cpus, memory, counts })
     }
 
+    /// With the same places, and nothing counted yet.
+    ///
+    /// # Errors
+    /// When the kernel makes no map.
+    pub(super) fn like(other: &Self) -> Result<Self, XdpError> {
+        Self::of(other.ports.clone(), other.cpus)
+    }
+
     /// Gives these VLAN interfaces places. Where there are too few, this is another memory from here on and the
     /// one before comes back.
     ///

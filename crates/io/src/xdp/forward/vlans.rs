@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use fingerpost_lpm::Region;
 use fingerpost_route::Mac;
 
-use super::{CHECKS, Forwarder, Reads, State};
+use super::{Forwarder, Reads, State};
 use crate::xdp::XdpError;
 use crate::xdp::bpf::SharedMemory;
 
@@ -167,18 +167,18 @@ pub(super) fn reads(state: &State, port: u16) -> Option<Result<Reads, String>> {
     if read_by(state, vlan.parent).any(|read| read.port == port) {
         return Some(parent.state.clone());
     }
-    if state.checks_sources(port) {
-        return Some(Err(CHECKS.into()));
+    if let Err(why) = state.features_of(port) {
+        return Some(Err(why.into()));
     }
     Some(Err("it asks another routing table than the interface that it is on".into()))
 }
 
-/// The VLAN interfaces whose frames the program of a port forwards: those that ask the table that it asks, and have no
-/// sources checked.
+/// The VLAN interfaces whose frames the program of a port forwards: those that use the table that it uses, and no feature
+/// that the graph alone has.
 pub(super) fn read_by(state: &State, port: u16) -> impl Iterator<Item = Vlan> {
     let fib = |port| state.forwarding.as_ref().map_or(0, |forwarding| forwarding.ports.fib(port));
     let of_port = state.vlans.iter().filter(move |vlan| vlan.parent == port);
     of_port
-        .filter(move |vlan| fib(vlan.port) == fib(port) && !state.checks_sources(vlan.port))
+        .filter(move |vlan| fib(vlan.port) == fib(port) && state.features_of(vlan.port).is_ok())
         .copied()
 }

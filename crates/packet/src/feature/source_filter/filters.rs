@@ -12,7 +12,8 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fingerpost_route::AnyPrefix;
+use fingerpost_lpm::{KernelReader, Lookup, Region};
+use fingerpost_route::{AnyPrefix, Shared};
 
 use super::Action;
 use crate::element::source_sets::{Argued, Given, Hits, Rules, SourceSets};
@@ -228,6 +229,48 @@ impl SourceFilters {
     /// Prefixes of a filter, of IPv4 and of IPv6.
     pub fn count(&self, filter: usize) -> [usize; 2] {
         self.sets.sets.count(filter)
+    }
+
+    /// Puts lists and counts into memory that the XDP datapath reads too, for so many CPUs: `shared` names the
+    /// algorithms that it reads. Once; a list of a million prefixes takes a fraction of a second.
+    ///
+    /// # Errors
+    /// No memory, in words.
+    pub fn share(&self, shared: &Shared, cpus: usize) -> Result<(), String> {
+        let sets = &self.sets;
+        let moved = sets.sets.share(&shared.memory, shared.reads);
+        let counted = moved.and_then(|()| sets.share_hits(&shared.memory, cpus));
+        counted.map_err(|error| error.to_string())
+    }
+
+    /// Brings readers in the kernel to the lists of each family, and to what replaces them.
+    pub fn set_kernel_readers(
+        &self,
+        v4: Box<dyn KernelReader<Arc<dyn Lookup<u32>>>>,
+        v6: Box<dyn KernelReader<Arc<dyn Lookup<u128>>>>,
+    ) {
+        self.sets.sets.set_kernel_readers(v4, v6);
+    }
+
+    /// What the XDP datapath counts in: by CPU and list 4 words, of which three are packets, bytes and dropped packets.
+    /// `None` before [`SourceFilters::share`].
+    pub fn kernel_hits(&self) -> Option<&Region> {
+        self.sets.kernel_hits()
+    }
+
+    /// The action by mask of lists.
+    pub fn verdicts(&self) -> impl Iterator<Item = &'static str> + use<'_> {
+        (0..1_u16 << self.interfaces.len()).map(|mask| self.rules.verdict(mask).name())
+    }
+
+    /// A number for the lists and their counts, which later filters may go on with, as long as there are any.
+    pub fn lists_id(&self) -> usize {
+        Arc::as_ptr(&self.sets).addr()
+    }
+
+    /// The lists that hold for packets of a port, a bit each.
+    pub fn lists(&self, port: u16) -> u16 {
+        self.ports.word(port)
     }
 
     pub(crate) fn for_worker(&self) -> (SetsReader, Arc<Hits>) {

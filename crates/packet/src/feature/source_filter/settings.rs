@@ -192,7 +192,8 @@ impl FeatureSettings for Settings {
     }
 
     fn xdp(&self, _: Option<&str>) -> Support {
-        Support::Graph("the graph alone looks up sources in lists")
+        // Packets that a rate decides are left to the graph one by one.
+        Support::Xdp
     }
 
     fn items(&self) -> Vec<Item> {

@@ -1,0 +1,312 @@
+//! Interface features of the XDP datapath: uRPF strict and loose, and source filters that pass, drop or count.
+//!
+//! Source: what each feature does with a packet is documented at its element; the program does the same from the same
+//!         memory, the tables of routes for uRPF and the lists for source filters.
+//! Shape:  ports [u64; places]: of a port and of the VLAN interfaces on it, by their place in [`super::seen`]: the port
+//!         number, the check of sources from bit 16 on, the lists from bit 32 on. defaults [u64]: how many, then the next
+//!         hops of default routes. verdicts [u8; masks]: what becomes of packets by the lists that hold for them.
+//! Cost:   a port without features runs a program without them. With them a lookup more for uRPF, for the lists another
+//!         one. A change of what a port has means a new program for it; a change inside a list is seen at once, and one
+//!         that is exchanged means new programs, each taken over at once.
+//!
+//! What the program leaves to the graph: uRPF feasible, packets that a rate limits, and sources whose next hop is a group
+//! of more slots than it looks at. A packet is counted on its lists where it ends.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use fingerpost_lpm::{Epoch, KernelReader, Lookup, is_kernel_readable};
+use fingerpost_route::{PortInfo, Shared, UrpfMode};
+
+use super::epochs::Marks;
+use fingerpost_packet::feature::source_filter::SourceFilters;
+
+use super::{Forwarder, Inner, LISTS, Names, State, readable, vlans};
+use crate::xdp::XdpError;
+use crate::xdp::bpf::SharedMemory;
+
+/// Next hops of default routes at most (`forward.c`).
+const DEFAULTS: usize = 64;
+
+/// What lists may take of kernel memory: a million prefixes twice, since the old ones live until the new ones are built.
+pub(super) const LISTS_CAP_BYTES: usize = 64 << 20;
+
+/// What a CPU counts of lists in (`forward.c`).
+pub(super) const HIT_BYTES: usize = 16 * 4 * 8;
+
+/// Checks of sources and verdicts, as `forward.c` numbers them.
+const STRICT: u64 = 1;
+const LOOSE: u64 = 2;
+const VERDICTS: [&str; 3] = ["pass", "drop", "limit"];
+
+/// The features of a program.
+#[derive(Clone, Debug)]
+pub(super) struct PortFeatures {
+    words: Vec<u64>,
+    ports: Arc<SharedMemory>,
+    defaults: Arc<SharedMemory>,
+    urpf: bool,
+    lists: bool,
+}
+
+/// The source filters that programs read.
+pub(super) struct Lists {
+    filters: Arc<SourceFilters>,
+    verdicts: Arc<SharedMemory>,
+    masks: u64,
+    v4: Option<Arc<dyn Lookup<u32>>>,
+    v6: Option<Arc<dyn Lookup<u128>>>,
+}
+
+impl std::fmt::Debug for Lists {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.filters.fmt(f)
+    }
+}
+
+impl Lists {
+    /// Why programs do without them, if they do.
+    fn unreadable(&self) -> Option<&'static str> {
+        let (v4, v6) = (self.v4.as_deref(), self.v6.as_deref());
+        let tables = v4.and_then(readable).is_some() && v6.and_then(readable).is_some();
+        let counts =
+            self.filters.kernel_hits().is_some_and(|hits| SharedMemory::of(hits).is_some());
+        (!(tables && counts)).then_some("no kernel memory for the lists of its source filters")
+    }
+}
+
+impl State {
+    /// The features of packets that arrive on a port, as a word for its program, or why the graph alone has them.
+    pub(super) fn features_of(&self, port: u16) -> Result<u64, &'static str> {
+        let known = self.forwarding.as_ref();
+        let info = known.and_then(|known| known.ports.port(port));
+        if info.is_some_and(|info| info.graph_only) {
+            return Err(GRAPH_ONLY);
+        }
+        let urpf = match info.and_then(|info| info.urpf) {
+            None => 0,
+            Some(UrpfMode::Strict) => STRICT,
+            Some(UrpfMode::Loose) => LOOSE,
+            Some(UrpfMode::Feasible) => return Err(FEASIBLE),
+        };
+        if urpf == LOOSE && known.is_some_and(|known| known.defaults.len() > DEFAULTS) {
+            return Err("there are more default routes than programs look at (urpf loose)");
+        }
+        let lists = self.lists.as_ref().map_or(0, |lists| lists.filters.lists(port));
+        if let Some(why) = self.lists.as_ref().filter(|_| lists != 0).and_then(Lists::unreadable) {
+            return Err(why);
+        }
+        Ok(u64::from(port) | urpf << 16 | u64::from(lists) << 32)
+    }
+
+    /// What packets to different ports have to have in common to be treated alike there.
+    pub(super) fn features_alike(&self, port: u16) -> u64 {
+        let word = self.features_of(port).unwrap_or(0);
+        if word >> 16 & 3 == STRICT { word } else { word & !0xffff }
+    }
+
+    /// What a port's program knows of features; `None` where neither it nor a VLAN interface on it has any.
+    pub(super) fn port_features(&self, port: u16) -> Result<Option<PortFeatures>, String> {
+        let words = self.feature_words(port)?;
+        let any = |bits: u64| words.iter().any(|word| word & bits != 0);
+        let (urpf, lists) = (any(3 << 16), any(0xffff << 32));
+        if !urpf && !lists {
+            return Ok(None);
+        }
+        let defaults = self.forwarding.as_ref().map_or(&[][..], |known| &known.defaults);
+        let defaults: Vec<u64> = defaults.iter().map(|hop| hop.0.into()).collect();
+        let count = defaults.len() as u64;
+        let made = |name, words: &[u64], least: usize| {
+            let memory = SharedMemory::new(name, words.len().max(least) * 8)?;
+            let cells = memory.region(name, words.len() * 8);
+            cells.u64s().iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
+            Ok::<_, XdpError>(memory)
+        };
+        let error = |error: XdpError| error.to_string();
+        Ok(Some(PortFeatures {
+            ports: made("ingress", &words, 1).map_err(error)?,
+            defaults: made("defaults", &[&[count][..], &defaults].concat(), 1 + DEFAULTS)
+                .map_err(error)?,
+            urpf,
+            lists,
+            words,
+        }))
+    }
+
+    /// By place in `seen`.
+    fn feature_words(&self, port: u16) -> Result<Vec<u64>, &'static str> {
+        let own = self.features_of(port)?;
+        let Some(attached) = self.ports.get(&port) else { return Ok(Vec::new()) };
+        let mut words = vec![0; attached.seen.places()];
+        words[0] = own;
+        for vlan in vlans::read_by(self, port) {
+            let place = usize::try_from(attached.seen.place(vlan.port)).unwrap_or(0);
+            words[place] = self.features_of(vlan.port)?;
+        }
+        Ok(words)
+    }
+
+    /// Whether the program of a port is no longer the one for its features; `other_lists`: those that it reads were
+    /// exchanged.
+    fn is_outdated(&self, port: u16, other_lists: bool) -> bool {
+        let Some(attached) = self.ports.get(&port) else { return false };
+        let plain = |words: &[u64]| words.iter().all(|word| word >> 16 == 0);
+        match (&attached.features, self.feature_words(port)) {
+            (Err(had), Err(has)) => had != has,
+            (Ok(None), Ok(words)) => !plain(&words),
+            (Ok(Some(had)), Ok(words)) => had.words != words || had.lists && other_lists,
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => true,
+        }
+    }
+
+    /// Whether a change of default routes is one for programs.
+    pub(super) fn reads_defaults(&self) -> bool {
+        let loose = |info: &PortInfo| info.urpf == Some(UrpfMode::Loose);
+        let ports = self.forwarding.as_ref().map(|known| &known.ports);
+        ports.is_some_and(|ports| ports.ports.iter().flatten().any(loose))
+    }
+}
+
+impl<'a> Names<'a> {
+    /// What a program with features reads; without, none of it is looked at.
+    pub(super) fn features(
+        &mut self,
+        features: Option<&'a PortFeatures>,
+        lists: Option<&'a Lists>,
+    ) {
+        let lists = lists.filter(|_| features.is_some_and(|features| features.lists));
+        self.memory("ingress", features.map_or(self.any, |features| &features.ports));
+        self.memory("defaults", features.map_or(self.any, |features| &features.defaults));
+        self.number("urpf", features.is_some_and(|features| features.urpf).into());
+        self.number("lists", lists.is_some().into());
+        self.memory("verdicts", lists.map_or(self.any, |lists| &lists.verdicts));
+        self.number("verdicts_last", lists.map_or(0, |lists| lists.masks - 1));
+        let hits = lists.and_then(|lists| SharedMemory::of(lists.filters.kernel_hits()?));
+        self.memory("hits", hits.unwrap_or(self.any));
+        self.table(LISTS, lists.and_then(|lists| lists.v4.as_deref()));
+        self.table(LISTS, lists.and_then(|lists| lists.v6.as_deref()));
+    }
+}
+
+impl Forwarder {
+    /// What the lists of source filters share with programs, for so many CPUs: [`SourceFilters::share`]. To be called
+    /// before [`Forwarder::set_source_filters`], by a thread that may take its time; else that one does it.
+    ///
+    /// # Errors
+    /// No memory, in words.
+    pub fn share(&self, filters: &SourceFilters) -> Result<(), String> {
+        let shared = Shared { memory: self.0.lists.maker(), reads: is_kernel_readable };
+        filters.share(&shared, self.0.epochs.cpus())
+    }
+
+    /// The source filters from now on, by the ports that they are [for](SourceFilters::follow) by now: to be called when
+    /// either has changed, before packets of a new port arrive. Ports whose lists programs cannot read are the graph's.
+    pub fn set_source_filters(&self, filters: Option<Arc<SourceFilters>>) {
+        let Some(filters) = filters.filter(|filters| !filters.is_empty()) else {
+            let mut state = self.state();
+            state.lists = None;
+            return self.relink_outdated(&mut state, true);
+        };
+        // Without shared memory the state of ports says so.
+        let _ = self.share(&filters);
+        let mut state = self.state();
+        let known = state.lists.as_ref();
+        let id = filters.lists_id();
+        let same_lists = known.is_some_and(|known| known.filters.lists_id() == id);
+        let same = known.is_some_and(|known| Arc::ptr_eq(&known.filters, &filters));
+        if !same {
+            let verdicts: Vec<&str> = filters.verdicts().collect();
+            let Ok(memory) = SharedMemory::new("verdicts", verdicts.len()) else {
+                state.lists = None;
+                return self.relink_outdated(&mut state, true);
+            };
+            let cells = memory.region("verdicts", verdicts.len());
+            for (cell, verdict) in cells.u8s().iter().zip(&verdicts) {
+                let number = (0..).zip(VERDICTS).find(|(_, name)| name == verdict);
+                cell.store(number.map_or(2, |(number, _)| number), Relaxed);
+            }
+            let before = state.lists.take().filter(|_| same_lists);
+            let (v4, v6) = before.map_or((None, None), |before| (before.v4, before.v6));
+            let masks = verdicts.len() as u64;
+            let lists = Lists { filters: filters.clone(), verdicts: memory, masks, v4, v6 };
+            state.lists = Some(lists);
+        }
+        if !same_lists {
+            // They follow at once, each for its family, which takes the state.
+            drop(state);
+            let forwarder = || Arc::downgrade(&self.0);
+            let reader = || ListReader { forwarder: forwarder(), id, marks: Marks::default() };
+            filters.set_kernel_readers(Box::new(reader()), Box::new(reader()));
+            state = self.state();
+        }
+        self.relink_outdated(&mut state, !same);
+    }
+
+    /// Exchanges the programs of ports that have other features, or other lists.
+    fn relink_outdated(&self, state: &mut State, other_lists: bool) {
+        let ports = state.ports.keys().copied();
+        let outdated = ports.filter(|port| state.is_outdated(*port, other_lists));
+        for port in outdated.collect::<Vec<_>>() {
+            let put = self.relink(state, port);
+            self.note_stuck(state, port, put);
+        }
+    }
+}
+
+/// The programs as readers of the lists of a family.
+struct ListReader {
+    /// Who is gone has no programs.
+    forwarder: Weak<Inner>,
+    /// Of the lists, which keep this.
+    id: usize,
+    marks: Marks,
+}
+
+impl ListReader {
+    /// `take` answers whether there was another structure before.
+    fn follow(&self, take: impl FnOnce(&mut Lists) -> bool) {
+        let Some(inner) = self.forwarder.upgrade() else { return };
+        let forwarder = Forwarder(inner);
+        let mut state = forwarder.state();
+        let here = |lists: &&mut Lists| lists.filters.lists_id() == self.id;
+        if state.lists.as_mut().filter(here).is_some_and(take) {
+            forwarder.relink_outdated(&mut state, true);
+        }
+    }
+
+    fn mark(&self, epoch: Epoch) {
+        if let Some(inner) = self.forwarder.upgrade() {
+            inner.epochs.mark_in(&self.marks, epoch);
+        }
+    }
+
+    fn passed(&self, epoch: Epoch) -> bool {
+        let passed = |inner: Arc<Inner>| {
+            inner.epochs.passed_in(&self.marks, epoch) && !inner.stuck.load(Relaxed)
+        };
+        self.forwarder.upgrade().is_none_or(passed)
+    }
+}
+
+macro_rules! list_reader {
+    ($addr:ty, $family:ident) => {
+        impl KernelReader<Arc<dyn Lookup<$addr>>> for ListReader {
+            fn follow(&mut self, lookup: &Arc<dyn Lookup<$addr>>) {
+                ListReader::follow(self, |lists| lists.$family.replace(lookup.clone()).is_some());
+            }
+            fn mark(&mut self, epoch: Epoch) {
+                ListReader::mark(self, epoch);
+            }
+            fn passed(&self, epoch: Epoch) -> bool {
+                ListReader::passed(self, epoch)
+            }
+        }
+    };
+}
+list_reader!(u32, v4);
+list_reader!(u128, v6);
+
+/// Why packets whose sources are looked up in all paths are not for programs.
+const FEASIBLE: &str = "the graph alone looks sources up in all paths (urpf feasible)";
+/// Why packets that arrive there are not for programs.
+const GRAPH_ONLY: &str = "a feature of the interface runs only in the graph: see `interface show`";

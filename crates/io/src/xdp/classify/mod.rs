@@ -1,6 +1,6 @@
 //! The program on each interface: forwardable unicast to the router's sockets, the rest to the kernel.
 //!
-//! The program is `classify.c`. Its rules stand in [`classify`](super::classify); a test compares the two frame by frame.
+//! The program is `classify.c`. Its rules stand in [`classify`](super::classify()); a test compares the two frame by frame.
 //! Shape: about 100 instructions, no loops; four maps: settings (MAC, longest frame, families that are
 //!        the kernel's), sockets by queue, counters by CPU, and the local addresses that all interfaces share.
 //! Cost:  one hash lookup and one counter a packet to be forwarded, one counter for any other.

@@ -69,7 +69,7 @@ struct Arguments {
     #[arg(long, value_name = "SUBSYSTEM,..", value_delimiter = ',',
           value_parser = Takeover::SUBSYSTEMS.to_vec())]
     ignore: Vec<String>,
-    /// Seconds for which the XDP programs keep forwarding without this process ([takeover] nonstop_s)
+    /// Seconds for which the XDP programs keep forwarding without this process (takeover.nonstop_s)
     #[arg(long, alias = "survive", value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(..=i64::from(Takeover::LONGEST_NONSTOP_S)))]
     nonstop: Option<u32>,

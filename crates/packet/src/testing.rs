@@ -14,10 +14,11 @@ use fingerpost_route::{
 };
 
 use crate::buf::{BATCH, Batch, Meta, Packet, Pool};
+use crate::classes::ELEMENTS;
 use crate::counters::WorkerCounters;
 use crate::drops::DropReason;
 use crate::element::{
-    Around, Context, Devices, ELEMENTS, Element, ElementClass, Inputs, Made, Setup, Transmit,
+    Around, Context, Devices, Element, ElementClass, Inputs, Made, Setup, Transmit,
 };
 use crate::graph::{Args, Errors, Graph, Language, Plan, Problems, Round, Sources, Span, Text};
 use crate::handler::Handlers;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use fingerpost_lpm::{Algorithm, LpmReader, NextHopId};
+use fingerpost_route::source::words::nearest;
 
 use super::ether_input::AHEAD;
 use super::{Context, Element, ElementClass, Made, Setup};
@@ -174,9 +175,11 @@ fn rows<A: Family>(
             Some(arg) => {
                 let name: String = setup.args.read(&arg, "ALGORITHM")?;
                 if let Err(unknown) = A::row(&name) {
-                    return Err(setup
-                        .args
-                        .refuse(&arg, &format!("ALGORITHM: `{name}`: {unknown}")));
+                    let near = nearest(&name, A::rows().map(|row| row.name));
+                    let near = near.map(|near| format!("; did you mean `{near}`?"));
+                    let words =
+                        format!("ALGORITHM: `{name}`: {unknown}{}", near.unwrap_or_default());
+                    return Err(setup.args.refuse(&arg, &words));
                 }
                 Some(name)
             }

@@ -806,7 +806,7 @@ fn traces_of_a_graph_become_a_capture() {
     let none = ["trace", "add", "1", "tcp", "--seconds", "0.3", "--control", &place];
     let output = ran(&none);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && said.contains("0 of 1 packets came"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("0 of 1 packets matched"), "{said}");
     let (wrong, words) = (["trace", "add", "1", "udp", "--control", "nowhere"], "no place: a port");
     let output = ran(&wrong);
     assert!(String::from_utf8(output.stderr).unwrap().contains(words));

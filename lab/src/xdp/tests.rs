@@ -71,7 +71,7 @@ fn engines_are_found_by_name() {
     assert_eq!(names("lpm-trie-map,bare-redirect"), ["bare-redirect", "lpm-trie-map"]);
     assert!(names("all").len() > 4);
     let error = find("kernel,none").unwrap_err().to_string();
-    assert!(error.contains("no engine none") && error.contains("bare-redirect"), "{error}");
+    assert!(error.contains("no forwarder none") && error.contains("bare-redirect"), "{error}");
     let kinds: Vec<_> = find("all").unwrap().iter().map(|row| row.kind).collect();
     assert!(kinds.contains(&Kind::Ceiling) && kinds.contains(&Kind::Peer));
 }

@@ -207,7 +207,7 @@ fn processes_of_other_users_are_refused() {
     for (mode, said) in [(MODE, "refused: Permission denied"), (0o666, "came: Ok(0)")] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let mut tries = Command::new(&program);
-        tries.args(["--exact", "device::ring::tests::a_stranger", "--nocapture"]);
+        tries.args(["--exact", "ring::tests::a_stranger", "--nocapture"]);
         tries.env(TRIED, &path).uid(65534).gid(65534).stdout(Stdio::piped());
         let (child, begun) = (tries.spawn().unwrap(), Instant::now());
         while !is_socket(&listens) {

@@ -62,12 +62,12 @@ fn routes_of_next_hop_objects_are_readable() {
     }
     let all = rows(&line, "route show --longer 192.0.2.0/24");
     assert_eq!((&all[0]["kind"], &all[0]["object"]), (&json!("object"), &json!(17)));
-    assert_eq!(all[0]["ways"], json!([{"gateway": "10.0.2.2", "dev": "r1", "weight": 1}]));
+    assert_eq!(all[0]["paths"], json!([{"gateway": "10.0.2.2", "dev": "r1", "weight": 1}]));
     let group = rows(&line, "route show --longer 198.51.100.0/24").remove(0);
     assert_eq!(group["object"], 24);
     let member = |id: u32, gateway: &str, dev: &str, weight: u32| json!({"gateway": gateway, "dev": dev, "weight": weight, "object": id});
     let members = [member(17, "10.0.2.2", "r1", 3), member(18, "10.0.1.2", "r0", 1)];
-    assert_eq!(group["ways"], json!(members));
+    assert_eq!(group["paths"], json!(members));
 
     // They are found by gateway, interface, index and object.
     let found = |words: &str| {
@@ -125,7 +125,7 @@ fn routes_of_next_hop_objects_are_readable() {
     let change = &objects[0];
     assert_eq!((&change["done"], &change["object"]), (&json!("changed"), &json!(17)));
     assert_eq!(change["source"], "kernel");
-    let led = |row: &Value, word: &str| row[word]["ways"][0]["gateway"].clone();
+    let led = |row: &Value, word: &str| row[word]["paths"][0]["gateway"].clone();
     assert_eq!([led(change, "old"), led(change, "new")], [json!("10.0.2.2"), json!("10.0.2.9")]);
     assert_eq!((&objects[1]["done"], &objects[1]["object"]), (&json!("deleted"), &json!(30)));
 

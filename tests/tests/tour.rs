@@ -177,10 +177,10 @@ impl Tour {
             if !matches!(AnyPrefix::parse(&prefix), Ok(AnyPrefix::V4(_))) {
                 continue;
             }
-            let ways = row["ways"].as_array().expect("a list");
-            let set: BTreeSet<_> = ways
+            let paths = row["paths"].as_array().expect("a list");
+            let set: BTreeSet<_> = paths
                 .iter()
-                .map(|way| (text(&way["gateway"]), text(&way["dev"])))
+                .map(|path| (text(&path["gateway"]), text(&path["dev"])))
                 .filter(|(gateway, _)| !gateway.is_empty())
                 .collect();
             if !set.is_empty() {

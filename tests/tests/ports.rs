@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use fingerpost_io::DRIVERS;
 use fingerpost_packet::device::DeviceSpec;
 use fingerpost_packet::{Batch, Pool, Port};
-use fingerpost_tests::{lab, quick, skip, soak};
+use fingerpost_tests::{lab, program, quick, skip, soak};
 
 const PATHS: [&str; 4] = ["afxdp", "af_packet", "tap", "ring"];
 /// At half the capacity the best sample may lose one packet of so many: a pause of half a millisecond.
@@ -174,7 +174,7 @@ fn rings_between_two_processes_lose_nothing() {
     if quick() {
         return skip("time (FINGERPOST_QUICK is set)");
     }
-    let Some(program) = lab() else { return skip("a release build of fingerpost-lab") };
+    let Some(program) = program() else { return skip("a release build") };
     let folder = Folder::new("rings");
     let graph = "FromDevice(eth0) -> Queue(1000) -> ToDevice(eth1);\n\
                  FromDevice(eth1) -> Queue(1000) -> ToDevice(eth0);\n";

@@ -146,6 +146,12 @@ fn a_storm_of_signals_ends_nothing() {
         router.signal("HUP");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // The kernel reports the carrier of a new veth up to a second late: an interface may come after the start.
+    router.wait_for("to take both interfaces over", |said| {
+        ["r0: taken over", "r1: taken over"]
+            .iter()
+            .all(|what| said.iter().any(|l| l.contains(what)))
+    });
     // What came while it started is carried out once.
     router.wait_for("to read its file again", |said| {
         said.iter().any(|line| line.contains("router.toml read again: no change"))

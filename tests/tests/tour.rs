@@ -177,8 +177,8 @@ impl Tour {
             if !matches!(AnyPrefix::parse(&prefix), Ok(AnyPrefix::V4(_))) {
                 continue;
             }
-            let paths = row["paths"].as_array().expect("a list");
-            let set: BTreeSet<_> = paths
+            let listed = row["paths"].as_array().expect("a list");
+            let set: BTreeSet<_> = listed
                 .iter()
                 .map(|path| (text(&path["gateway"]), text(&path["dev"])))
                 .filter(|(gateway, _)| !gateway.is_empty())

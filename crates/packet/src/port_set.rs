@@ -154,7 +154,7 @@ impl PortSet {
 impl Places for PortSet {
     #[inline(always)]
     fn place(&mut self, meta: &Meta) -> Result<&mut Batch, DropReason> {
-        let at = usize::from(meta.note.egress_port());
+        let at = meta.note.egress_index();
         let room = matches!(self.slots.get(at), Some(Some(slot)) if slot.queue.room() > 0);
         if !room || meta.flags & FLAG_GENERATED != 0 {
             self.admit(at, meta)?;

@@ -143,12 +143,18 @@ impl Note {
         Self(MTU << NOTE_SHIFT | u32::from(mtu))
     }
 
-    /// The port that the packet leaves by, for an element that transmits.
+    /// The port that the packet leaves by, for an element behind its next hop; of another note the low 16 bits.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the field of a port")]
     pub fn egress_port(self) -> u16 {
-        debug_assert!(self.0 >> NOTE_SHIFT == 0, "{self:?} is no egress port");
         self.0 as u16
+    }
+
+    /// Index of the egress port, for who transmits: past all ports where the note is something else, since a graph may
+    /// lead any packet there.
+    #[inline(always)]
+    pub fn egress_index(self) -> usize {
+        self.0 as usize
     }
 
     /// The cause; `None` when it is not one.
@@ -187,6 +193,7 @@ mod tests {
         let notes = [Note::egress(1400), Note::of_mtu(1400), Note::of_cause(Cause::TooBig(1400))];
         assert_eq!(notes.map(Note::mtu), [None, Some(1400), None]);
         assert_eq!(notes.map(Note::cause), [None, None, Some(Cause::TooBig(1400))]);
-        assert_eq!(notes[0].egress_port(), 1400);
+        assert_eq!((notes[0].egress_port(), notes[0].egress_index()), (1400, 1400));
+        assert!(notes[1..].iter().all(|note| note.egress_index() > usize::from(u16::MAX)));
     }
 }

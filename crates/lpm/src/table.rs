@@ -182,7 +182,7 @@ impl<A: Addr> LpmTable<A> {
         self.carry_out(&changes, many)
     }
 
-    /// [`LpmTable::update`] as one step for readers too: a structure is built aside, whatever could be changed in place, and
+    /// [`LpmTable::apply`] as one step for readers too: a structure is built aside, whatever could be changed in place, and
     /// takes the other's place, so that no reader finds some of the changes without the rest.
     ///
     /// # Errors

@@ -181,7 +181,15 @@ fn routes_of_frr_are_readable() {
     let Some(frr) = Frr::start(&line.router, "", &[("staticd", routes, &[])]) else { return };
     frr.wait_for_routes("static", 2, Duration::from_secs(20));
     let router = Router::start(&line.router, "--path graph", 2);
-    let text = fingerpost(&line, "route show --source kernel");
+    // zebra installs a route by its first next hop, and by both a moment later.
+    let until = Instant::now() + Duration::from_secs(10);
+    let text = loop {
+        let text = fingerpost(&line, "route show --source kernel");
+        if text.contains(" weight 1 ") || Instant::now() > until {
+            break text;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
     let says = |text: &str, prefix: &str, words: &str| {
         let row = text.lines().find(|row| row.starts_with(&format!("* {prefix} ")));
         let row = row.unwrap_or_else(|| panic!("no {prefix}: {text}")).to_owned();

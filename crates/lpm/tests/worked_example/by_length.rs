@@ -22,7 +22,7 @@ use fingerpost_lpm::{
 pub(super) const MODULE: Module = Module {
     v4: &[Algorithm {
         name: "by_length",
-        summary: "a sorted list for each length, asked from the longest on",
+        summary: "a sorted list for each length, searched from the longest on",
         source: "Waldvogel et al., SIGCOMM 1997, without its hashing",
         origin: Origin::Published,
         limits: Limits { next_hop: u32::MAX, prefix_len: 32, note: "" },

@@ -1,8 +1,8 @@
 //! What drivers can do with XDP, as the kernel says (Linux 6.3 and later).
 //!
 //! Source: the generic netlink family `netdev`, the kernel's `Documentation/netlink/specs/netdev.yaml`.
-//! A driver that does not take what programs send drops it without a word, so it is asked before. A veth
-//! takes it only while its peer has a program or GRO, so it is asked again now and then.
+//! A driver that does not take what programs send drops it silently, so its features are queried before. A veth
+//! takes it only while its peer has a program or GRO, so it is queried again now and then.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ pub(super) struct Features {
     pub(super) take: bool,
 }
 
-/// The kernel has no such family, and is not asked again: it looks for a module each time.
+/// The kernel has no such family, and is not queried again: it looks for a module each time.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Asks the kernel of the present network namespace.

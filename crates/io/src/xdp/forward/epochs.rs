@@ -27,7 +27,7 @@ const MOST_WAITING: usize = 256;
 pub(super) struct Epochs {
     memory: Arc<SharedMemory>,
     counts: Region,
-    /// Of the tables of routes.
+    /// Marks of the route tables.
     marks: Marks,
 }
 

@@ -162,7 +162,7 @@ fn counted(filters: &SourceFilters) -> Vec<(String, u64, u64, u64)> {
     filters.rows().into_iter().map(of).filter(|row| row.0 != "some").collect()
 }
 
-/// By routes and by lists: the program does what the graph does, and counts it on the same lists.
+/// Program and graph decide alike by routes and by lists, and count on the same lists.
 fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
     let (here, there) = (made(lab, filters()), made(lab, filters()));
     compare(lab, None, None);

@@ -133,7 +133,7 @@ impl State {
         }))
     }
 
-    /// By place in `seen`.
+    /// Words for the features of a port, by place in `seen`.
     fn feature_words(&self, port: u16) -> Result<Vec<u64>, &'static str> {
         let own = self.features_of(port)?;
         let Some(attached) = self.ports.get(&port) else { return Ok(Vec::new()) };
@@ -257,7 +257,7 @@ impl Forwarder {
 struct ListReader {
     /// Who is gone has no programs.
     forwarder: Weak<Inner>,
-    /// Of the lists, which keep this.
+    /// Identity of the lists, which keep this reader.
     id: usize,
     marks: Marks,
 }

@@ -64,7 +64,7 @@ pub struct Forwarder(Arc<Inner>);
 struct Inner {
     epochs: Epochs,
     maps: Arc<Maps>,
-    /// Of lists of source filters.
+    /// Maps of the lists of source filters.
     lists: Arc<Maps>,
     sent: Sent,
     outlets: Arc<SharedMemory>,
@@ -125,7 +125,7 @@ struct Attached {
     /// By which ports packets leave that come in here: all that are open, but for this one where senders of packets
     /// that turn back are told so, which is the graph's.
     outlets: Arc<SharedMemory>,
-    /// Of its program, or why the graph alone has them.
+    /// Features of its program, or why the graph alone has them.
     features: Result<Option<PortFeatures>, String>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,

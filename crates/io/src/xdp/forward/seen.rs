@@ -63,7 +63,7 @@ impl Seen {
         Ok(Self { ports, cpus, memory, counts })
     }
 
-    /// With the same places, and nothing counted yet.
+    /// Counters with the same places, and nothing counted yet.
     ///
     /// # Errors
     /// When the kernel makes no map.

@@ -99,7 +99,10 @@ fn depth(path: &str) -> usize {
 
 /// Code up to the test module that ends a file.
 fn without_tests(code: &str) -> &str {
-    code.find("#[cfg(test)]\nmod tests").map_or(code, |end| &code[..end])
+    let ends =
+        ["mod tests", "pub(super) mod tests"].map(|module| format!("#[cfg(test)]\n{module}"));
+    let end = ends.iter().filter_map(|end| code.find(end)).min();
+    &code[..end.unwrap_or(code.len())]
 }
 
 /// First names behind `crate::`, and behind so many `super::` as lead to the root; each with its place.
@@ -184,7 +187,7 @@ mod tests {
                 "// crate::a\nuse super::d::Y;\n#[cfg(test)]\nmod tests { use crate::a::Z; }",
             ),
             ("b/inner.rs", "use super::own;\nuse super::super::c;"),
-            ("c.rs", "struct X;"),
+            ("c.rs", "struct X;\n#[cfg(test)]\npub(super) mod tests { use crate::a::Z; }"),
             ("d.rs", "use crate::Thing;"),
         ]);
         let of = |name: &str| uses[name].keys().map(String::as_str).collect::<Vec<_>>();

@@ -165,7 +165,6 @@ const NEVER: &[(&str, &str, &str)] = &[
 
 /// Crates whose modules still use each other in circles, with the reason.
 const NOT_YET: &[(&str, &str)] = &[
-    (LPM, "lookup, toolkit and intervals share types; registry, algorithms and testing as well"),
     (PACKET, "elements, the graph, traces and ports are not layered yet"),
     (IO, "AF_XDP and the XDP programs use each other"),
     (COMMAND, "dispatch and interrupts use each other"),

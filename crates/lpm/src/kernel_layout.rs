@@ -5,9 +5,7 @@
 
 use alloc::vec::Vec;
 
-use crate::addr::Addr;
 use crate::mem::Region;
-use crate::registry::Rows;
 
 /// Layout of a structure as a program in the kernel reads it, plain data.
 #[derive(Debug)]
@@ -30,53 +28,4 @@ pub struct KernelRegion {
     pub arrays: &'static [&'static str],
     /// Constant that holds the number of the last 64-bit word, where the program bounds its indices by it.
     pub last: Option<&'static str>,
-}
-
-impl KernelLayout {
-    /// Layouts of a family's algorithms.
-    pub fn all<A: Rows>() -> impl Iterator<Item = &'static Self> {
-        A::rows().filter_map(|row| row.kernel_layout)
-    }
-
-    /// Layout of the structure with these regions and its constants; `None` when the program has no reader for it.
-    pub fn of<A: Addr + Rows>(regions: &[Region]) -> Option<(&'static Self, Vec<u64>)> {
-        Self::all::<A>().find_map(|layout| Some((layout, (layout.constants)(regions)?)))
-    }
-}
-
-/// Whether the XDP datapath can read tables of the algorithm called `name`.
-pub fn is_kernel_readable(name: &str) -> bool {
-    fn of<A: Rows>(name: &str) -> bool {
-        A::rows().any(|row| row.name == name && row.kernel_layout.is_some())
-    }
-    of::<u32>(name) || of::<u128>(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mem::Heap;
-    use crate::routes::RouteStore;
-
-    fn check<A: Rows>() {
-        let routes = RouteStore::<A>::new();
-        for row in A::rows() {
-            let table = row.build(&routes, &mut Heap).map(|mut table| table.publish());
-            let table = table.expect("an empty table fits all");
-            let found = KernelLayout::of::<A>(table.regions());
-            assert_eq!(found.is_some(), is_kernel_readable(row.name), "{}", row.name);
-            let Some((layout, constants)) = found else { continue };
-            assert!(constants.len() == layout.names.len() && constants[0] > 0, "{}", row.name);
-            for region in layout.regions {
-                assert!(table.regions().iter().any(|r| r.name() == region.region), "{region:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_layout_is_found_by_the_regions_of_its_tables() {
-        check::<u32>();
-        check::<u128>();
-        assert!(!is_kernel_readable("no such algorithm"));
-    }
 }

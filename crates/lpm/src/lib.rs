@@ -98,6 +98,7 @@ pub mod lookup;
 #[allow(unsafe_code, reason = "regions shared by atomics; its invariants are numbered there")]
 pub mod mem;
 pub mod next_hop_id;
+mod one_by_one;
 #[cfg(feature = "std")]
 pub mod oracle;
 #[cfg(feature = "std")]
@@ -115,7 +116,7 @@ mod toolkit;
 
 pub use addr::{Addr, Prefix, PrefixError};
 pub use error::{FormatError, UpdateError};
-pub use kernel_layout::{KernelLayout, KernelRegion, is_kernel_readable};
+pub use kernel_layout::{KernelLayout, KernelRegion};
 pub use lookup::{
     Algorithm, Change, Epoch, Grace, KernelReader, Limits, Lookup, Module, NoReaders, Origin,
     Routes, Step, Table, TableStats,
@@ -126,7 +127,7 @@ pub use mem::{Heap, Memory, MemoryMaker, Region};
 pub use next_hop_id::NextHopId;
 #[cfg(feature = "std")]
 pub use readers::{LpmReader, Pinned};
-pub use registry::{Rows, Unknown, find_v4, find_v6, v4, v6};
+pub use registry::{Rows, Unknown, find_v4, find_v6, is_kernel_readable, v4, v6};
 pub use rng::Rng;
 pub use routes::{Hop, PrefixMap, RouteStore};
 pub use simd::Simd;

@@ -13,8 +13,8 @@ use crate::error::{FormatError, UpdateError};
 use crate::kernel_layout::KernelLayout;
 use crate::mem::{Memory, Region};
 use crate::next_hop_id::NextHopId;
+use crate::one_by_one::{Chain, Each};
 use crate::simd::Job;
-use crate::toolkit::one_by_one::{Chain, Each};
 
 /// Grace periods: when a writer may reuse what it unlinked.
 pub trait Grace {

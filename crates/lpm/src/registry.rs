@@ -1,10 +1,13 @@
 //! Finding a row of the registry: by family, and by name.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::addr::Addr;
 use crate::algo::modules;
+use crate::kernel_layout::KernelLayout;
 use crate::lookup::Algorithm;
+use crate::mem::Region;
 
 /// The IPv4 algorithms, in registry order.
 pub fn v4() -> impl Iterator<Item = &'static Algorithm<u32>> + Clone {
@@ -56,6 +59,26 @@ pub fn find_v4(name: &str) -> Result<&'static Algorithm<u32>, Unknown> {
 /// [`Unknown`], with the cargo feature that the algorithm needs, if there is one.
 pub fn find_v6(name: &str) -> Result<&'static Algorithm<u128>, Unknown> {
     u128::row(name)
+}
+
+impl KernelLayout {
+    /// Layouts of a family's algorithms.
+    pub fn all<A: Rows>() -> impl Iterator<Item = &'static Self> {
+        A::rows().filter_map(|row| row.kernel_layout)
+    }
+
+    /// Layout of the structure with these regions and its constants; `None` when the program has no reader for it.
+    pub fn of<A: Addr + Rows>(regions: &[Region]) -> Option<(&'static Self, Vec<u64>)> {
+        Self::all::<A>().find_map(|layout| Some((layout, (layout.constants)(regions)?)))
+    }
+}
+
+/// Whether the XDP datapath can read tables of the algorithm called `name`.
+pub fn is_kernel_readable(name: &str) -> bool {
+    fn of<A: Rows>(name: &str) -> bool {
+        A::rows().any(|row| row.name == name && row.kernel_layout.is_some())
+    }
+    of::<u32>(name) || of::<u128>(name)
 }
 
 fn find<A: Addr>(
@@ -128,8 +151,9 @@ impl core::error::Error for Unknown {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::Heap;
+    use crate::routes::RouteStore;
     use alloc::string::{String, ToString};
-    use alloc::vec::Vec;
 
     #[test]
     fn names_are_found() {
@@ -179,5 +203,27 @@ mod tests {
         }
         check(v4());
         check(v6());
+    }
+
+    fn check_layouts<A: Rows>() {
+        let routes = RouteStore::<A>::new();
+        for row in A::rows() {
+            let table = row.build(&routes, &mut Heap).map(|mut table| table.publish());
+            let table = table.expect("an empty table fits all");
+            let found = KernelLayout::of::<A>(table.regions());
+            assert_eq!(found.is_some(), is_kernel_readable(row.name), "{}", row.name);
+            let Some((layout, constants)) = found else { continue };
+            assert!(constants.len() == layout.names.len() && constants[0] > 0, "{}", row.name);
+            for region in layout.regions {
+                assert!(table.regions().iter().any(|r| r.name() == region.region), "{region:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_is_found_by_the_regions_of_its_tables() {
+        check_layouts::<u32>();
+        check_layouts::<u128>();
+        assert!(!is_kernel_readable("no such algorithm"));
     }
 }

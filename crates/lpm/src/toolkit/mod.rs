@@ -3,7 +3,6 @@
 pub(crate) mod buddy;
 pub(crate) mod extents;
 pub(crate) mod line_space;
-pub(crate) mod one_by_one;
 pub(crate) mod retired;
 pub(crate) mod runs;
 pub(crate) mod strides;

@@ -44,9 +44,9 @@ use crate::head::{HEAD, Head, stamp};
 use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cell, Cells, Region};
 use crate::next_hop_id::NextHopId;
+use crate::one_by_one::{Chain, Each};
 use crate::simd::{BitOps, Job, each};
 use crate::toolkit::line_space::LINE_WORDS;
-use crate::toolkit::one_by_one::{Chain, Each};
 use chunks_fast::{Chunks, Heap, Staged, entry};
 
 /// The rows of this file.

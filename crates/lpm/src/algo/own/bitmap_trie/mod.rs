@@ -40,8 +40,8 @@ use crate::head::{HEAD, Head, stamp};
 use crate::lookup::{Algorithm, Limits, Lookup, Module, Origin, Step, TableStats, check_out};
 use crate::mem::{Cells, Masked, Region, prefetch};
 use crate::next_hop_id::NextHopId;
+use crate::one_by_one::{Chain, Each};
 use crate::simd::{BitOps, Job};
-use crate::toolkit::one_by_one::{Chain, Each};
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module {

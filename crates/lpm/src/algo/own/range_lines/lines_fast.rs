@@ -306,7 +306,7 @@ mod x86 {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
+    use crate::rng::Rng;
     use core::array;
 
     fn twin(level: impl Below) {

@@ -10,11 +10,12 @@
 
 use std::sync::Arc;
 
-use fingerpost_packet::buf::Batch;
-use fingerpost_packet::counters::{Count, PerWorker};
-use fingerpost_packet::element::{Context, ELEMENTS, Element, ElementClass, Made};
-use fingerpost_packet::graph::ClassSpec;
+use fingerpost_packet::ELEMENTS;
+use fingerpost_packet::frame::Batch;
+use fingerpost_packet::frame::counters::{Count, PerWorker};
+use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::handler::Handler;
+use fingerpost_packet::language::ClassSpec;
 use fingerpost_packet::testing::{Rig, World, frame_v4};
 
 const BANKS: usize = 32;

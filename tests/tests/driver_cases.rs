@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fingerpost_packet::cases::{Built, Case, cases, diff};
-use fingerpost_packet::wire::checksum::checksum;
-use fingerpost_packet::wire::{ETHER_BYTES, IP6_BYTES};
+use fingerpost_packet::frame::wire::checksum::checksum;
+use fingerpost_packet::frame::wire::{ETHER_BYTES, IP6_BYTES};
 use fingerpost_tests::netns::{Line, Router, conserved, run};
 use fingerpost_tests::world::{self, Listener, MACS};
 

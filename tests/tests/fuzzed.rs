@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
 
-use fingerpost_packet::{control_socket, graph, testing};
+use fingerpost_packet::handler::control_socket;
+use fingerpost_packet::{language, testing};
 use fingerpost_route::{netlink, source};
 
 /// A target, and what it does with an input.
@@ -18,7 +19,7 @@ const TARGETS: [Target; 7] = [
     ("frame", testing::frames::check),
     ("graph", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {
-            graph::testing::check(text);
+            language::testing::check(text);
         }
     }),
     ("lookup", fingerpost_lpm::testing::drive),

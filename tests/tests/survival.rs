@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::Pins;
 use fingerpost_io::xdp::forward::heartbeat::STAMP;
-use fingerpost_packet::flow::hash_v4;
-use fingerpost_packet::wire::{Ports, protocol};
+use fingerpost_packet::frame::flow::hash_v4;
+use fingerpost_packet::frame::wire::{Ports, protocol};
 use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, run};
 use fingerpost_tests::{program, skip};
 

@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use block_ring::BlockRing;
 
 use super::afxdp::index_of;
-use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "af_packet",
@@ -379,8 +379,8 @@ mod tests {
 
     use super::*;
     use crate::xdp::lab;
-    use fingerpost_packet::buf::Pool;
     use fingerpost_packet::device::DeviceSpec;
+    use fingerpost_packet::frame::Pool;
 
     /// The far end of a device of our own making: what it is given to send can be read.
     fn tunnel(name: &str, kind: libc::c_int) -> File {

@@ -13,10 +13,11 @@
 use std::os::fd::RawFd;
 
 use super::ring::{self, Ring};
-use fingerpost_packet::buf::{BATCH, Batch, Pool};
 use fingerpost_packet::device::{DeviceError, Port, Ports, QueueSet};
-use fingerpost_packet::flow;
-use fingerpost_packet::wire::ether::{TAG_BYTES, TYPE_IP4, TYPE_IP6, TYPE_SERVICE_VLAN, TYPE_VLAN};
+use fingerpost_packet::frame::wire::ether::{
+    TAG_BYTES, TYPE_IP4, TYPE_IP6, TYPE_SERVICE_VLAN, TYPE_VLAN,
+};
+use fingerpost_packet::frame::{BATCH, Batch, Pool, flow};
 
 /// Unlike that of graphs, whose choice between equal paths would else follow from the choice of the worker.
 const SEED: u64 = 0x7370_7265_6164;

@@ -15,8 +15,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "tap",
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
     use crate::xdp::lab;
-    use fingerpost_packet::buf::Pool;
+    use fingerpost_packet::frame::Pool;
     use fingerpost_packet::testing::frame_v4;
 
     /// What comes, until there is a frame that begins so from its 12th byte on.

@@ -1,13 +1,14 @@
 //! All classes of elements: those of the registry, and those of the stages of interface features.
 
-use crate::element::{self, ElementClass};
+use crate::element;
 use crate::feature::FEATURES;
+use crate::graph::ElementClass;
 
 /// Every class of elements.
 pub static ELEMENTS: &[ElementClass] = &JOINED;
 
 /// How many classes the registry has.
-const OWN: usize = element::ELEMENTS.len();
+const OWN: usize = element::ELEMENTS[0].len() + element::ELEMENTS[1].len();
 /// Both registries; joined where the program is compiled, so that a slice of classes can be a static.
 const JOINED: [ElementClass; OWN + feature_classes()] = joined();
 
@@ -47,10 +48,11 @@ const fn feature_classes() -> usize {
 }
 
 const fn joined() -> [ElementClass; OWN + feature_classes()] {
-    let mut all = [element::ELEMENTS[0]; OWN + feature_classes()];
+    let [first, second] = element::ELEMENTS;
+    let mut all = [first[0]; OWN + feature_classes()];
     let mut at = 0;
     while at < OWN {
-        all[at] = element::ELEMENTS[at];
+        all[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
         at += 1;
     }
     let mut feature = 0;

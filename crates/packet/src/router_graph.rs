@@ -4,11 +4,11 @@
 //! configuration, so that a router without a feature has no element of it.
 
 use crate::ELEMENTS;
-use crate::element::Kept;
 use crate::feature::row::{FeatureArc, Stage};
 use crate::feature::{FEATURES, FeatureSettings, FeatureStates};
-use crate::graph::splice::Point;
-use crate::graph::{ClassSpec, Configuration, Errors, Language, Plan};
+use crate::graph::{Kept, Plan};
+use crate::language::splice::Point;
+use crate::language::{ClassSpec, Configuration, Errors, Language};
 
 /// Its text, in Click's language, without the elements of features.
 pub const TEXT: &str = include_str!("router.click");
@@ -78,7 +78,7 @@ fn points(configuration: &mut Configuration, arc: FeatureArc) -> Vec<Point> {
             let (transmit, v4) =
                 (numbered(configuration, TRANSMIT), numbered(configuration, EGRESS4));
             let leaves = configuration.connections().iter().filter(|wire| wire.to == transmit);
-            let point = |wire: &crate::graph::Connection| Point {
+            let point = |wire: &crate::language::Connection| Point {
                 from: wire.from,
                 output: wire.output,
                 input: u32::from(wire.from != v4),
@@ -163,10 +163,9 @@ pub fn plan_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Meta;
-    use crate::drops::DropReason;
     use crate::feature::Value;
     use crate::feature::row::{Given, GivenInterface};
+    use crate::frame::{DropReason, Meta};
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
     use fingerpost_route::{ForwardingAction, ResolveRequest};

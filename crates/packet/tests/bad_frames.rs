@@ -267,7 +267,7 @@ fn run(bench: &mut Bench, graph: &mut Graph, frames: &[&[u8]]) -> (Vec<DropReaso
     for ((&reason, after), before) in DropReason::ALL.iter().zip(reasons(bench)).zip(before) {
         dropped.extend((before..after).map(|_| reason));
     }
-    let generated = |flags: u8| flags & fingerpost_packet::buf::FLAG_GENERATED != 0;
+    let generated = |flags: u8| flags & fingerpost_packet::frame::FLAG_GENERATED != 0;
     let sent = bench.sent.frames.iter().filter(|f| !generated(f.2.flags)).count();
     assert_eq!(
         dropped.len() + sent + graph.held().received,

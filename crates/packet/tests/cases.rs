@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use fingerpost_packet::buf::BATCH;
 use fingerpost_packet::cases::{Built, Case, cases, diff};
-use fingerpost_packet::counters::WorkerCounters;
 use fingerpost_packet::feature::{FeatureStates, redirects, urpf};
-use fingerpost_packet::worker::{Worker, WorkerOptions};
+use fingerpost_packet::frame::BATCH;
+use fingerpost_packet::frame::counters::WorkerCounters;
+use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Batch, DeviceError, DropReason, Pool, Port, router_graph};
 use fingerpost_route::Publisher;
 

@@ -5,11 +5,12 @@
 use std::fs;
 use std::path::Path;
 
+use fingerpost_packet::DropReason;
+use fingerpost_packet::frame::wire;
+use fingerpost_packet::frame::wire::arp::{ARP_BYTES, Arp, End, REPLY, REQUEST, write_arp};
+use fingerpost_packet::frame::wire::ip4::sum_is_valid;
+use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, EtherMut, Ip4, ether};
 use fingerpost_packet::testing::{Rig, World, fill_ip4_checksum, frame_v4};
-use fingerpost_packet::wire::arp::{ARP_BYTES, Arp, End, REPLY, REQUEST, write_arp};
-use fingerpost_packet::wire::ip4::sum_is_valid;
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, EtherMut, Ip4, ether};
-use fingerpost_packet::{DropReason, wire};
 use fingerpost_route::Mac;
 
 /// The router's ports, and a host behind each.

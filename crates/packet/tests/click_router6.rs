@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use fingerpost_packet::DropReason;
-use fingerpost_packet::testing::{Rig, World, frame_v6};
-use fingerpost_packet::wire::checksum::pseudo_v6;
-use fingerpost_packet::wire::nd::{
+use fingerpost_packet::frame::wire::checksum::pseudo_v6;
+use fingerpost_packet::frame::wire::nd::{
     ADVERTISEMENT, ND_BYTES, Nd, OVERRIDE, ROUTER, SOLICITATION, SOLICITED, multicast_mac,
     solicited_node,
 };
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, EtherMut, Ip6, ether};
+use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, EtherMut, Ip6, ether};
+use fingerpost_packet::testing::{Rig, World, frame_v6};
 use fingerpost_route::Mac;
 
 const DEVICES: [&str; 2] = ["eth0", "eth1"];

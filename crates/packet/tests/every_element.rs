@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use fingerpost_packet::buf::FLAG_GENERATED;
+use fingerpost_packet::frame::FLAG_GENERATED;
+use fingerpost_packet::frame::wire::nd::Nd;
 use fingerpost_packet::graph::Graph;
 use fingerpost_packet::testing::{Rig, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
-use fingerpost_packet::wire::nd::Nd;
 use fingerpost_packet::{DropReason, ELEMENTS, router_graph};
 use fingerpost_route::{ForwardingAction, Mac, UrpfMode};
 use proptest::prelude::*;

@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fingerpost_packet::buf::{Decision, PacketQueue, Places};
+use fingerpost_packet::frame::{Decision, PacketQueue, Places};
 use fingerpost_packet::testing::batch;
 use fingerpost_packet::{Batch, DropReason, Meta, Packet, Pool};
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fingerpost_packet::ELEMENTS;
-use fingerpost_packet::graph::testing::{check, same_again};
-use fingerpost_packet::graph::{Configuration, Errors, Language};
+use fingerpost_packet::language::testing::{check, same_again};
+use fingerpost_packet::language::{Configuration, Errors, Language};
 use proptest::prelude::*;
 
 fn root() -> PathBuf {

@@ -5,10 +5,10 @@
 
 use std::time::Instant;
 
+use fingerpost_packet::frame::wire::{Ip4, Ip6};
 use fingerpost_packet::testing::{
     Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6, port_mac,
 };
-use fingerpost_packet::wire::{Ip4, Ip6};
 use fingerpost_packet::{Graph, router_graph};
 use fingerpost_route::event::{
     AddressUpdate, LinkState, LinkUpdate, NeighborState, NeighborUpdate, RouteEvent,

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use fingerpost_packet::control_socket::{Session, SessionOptions};
-use fingerpost_packet::graph::Language;
+use fingerpost_packet::handler::control_socket::{Session, SessionOptions};
+use fingerpost_packet::language::Language;
 use fingerpost_packet::{ELEMENTS, Handlers, Plan};
 
 fn planned(text: &str) -> (Plan, Handlers) {

@@ -20,12 +20,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::input;
-use fingerpost_packet::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::device::DeviceError;
-use fingerpost_packet::element::Device;
-use fingerpost_packet::graph::{Configuration, Errors, Language};
+use fingerpost_packet::graph::Device;
+use fingerpost_packet::graph::worker::Event;
+use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::handler::{Handler, Handlers};
-use fingerpost_packet::worker::Event;
+use fingerpost_packet::language::{Configuration, Errors, Language};
 use fingerpost_packet::{OpenPolicy, Plan, Pool};
 
 use crate::control::{ControlServer, ListenError, Service};

@@ -1,6 +1,6 @@
 //! The server of Click's control socket: clients by TCP or a Unix socket, a thread each.
 //!
-//! The protocol is [`fingerpost_packet::control_socket`]; here are the sockets, and who may do what. Root and the
+//! The protocol is [`fingerpost_packet::handler::control_socket`]; here are the sockets, and who may do what. Root and the
 //! router's own user may write, on a Unix socket and over the loopback, where the kernel reports who a client is
 //! ([`peer`]). All others read over TCP, unless they know the token, and are not served by a Unix socket. What comes over
 //! TCP opens nothing that is not known ([`OpenPolicy::known_only`]), whoever sends it.
@@ -24,14 +24,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::input;
-use fingerpost_packet::control_socket::{
-    self, Access, Listen, Memory, Session, SessionOptions, Token,
+use fingerpost_packet::handler::control_socket;
+use fingerpost_packet::handler::control_socket::{
+    Access, Listen, Memory, Session, SessionOptions, Token,
 };
 use fingerpost_packet::{Handlers, OpenPolicy};
 
 use crate::api::socket::{Claimed, SocketError};
-use crate::privilege;
-use crate::sys;
+use crate::{privilege, sys};
 
 /// Clients of a socket at one time.
 const CLIENTS: usize = 16;
@@ -470,7 +470,7 @@ mod tests {
     use std::sync::mpsc;
 
     use fingerpost_packet::Handler;
-    use fingerpost_packet::graph::{ClassSpec, Language};
+    use fingerpost_packet::language::{ClassSpec, Language};
 
     use super::*;
 

@@ -5,9 +5,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fingerpost_packet::flow::{hash_v4, hash_v6};
-use fingerpost_packet::wire::checksum::checksum;
-use fingerpost_packet::wire::{
+use fingerpost_packet::frame::flow::{hash_v4, hash_v6};
+use fingerpost_packet::frame::wire::checksum::checksum;
+use fingerpost_packet::frame::wire::{
     ETHER_BYTES, Ether, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, Ports, ether, protocol,
 };
 
@@ -187,7 +187,7 @@ impl fmt::Display for Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fingerpost_packet::flow::{of_ip4, of_ip6};
+    use fingerpost_packet::frame::flow::{of_ip4, of_ip6};
 
     fn parse(text: &str) -> Result<Flow, String> {
         let addr = text.split(',').nth(1).unwrap_or("::").trim().parse();

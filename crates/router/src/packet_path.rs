@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::time::UNIX_EPOCH;
 
 use fingerpost_lpm::Addr;
-use fingerpost_packet::trace::{Fate, Step, Trace, Traced, changes, summary};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
+use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
+use fingerpost_packet::graph::trace::{Fate, Step, Trace, Traced, changes, summary};
 use fingerpost_packet::{Meta, Plan};
 use fingerpost_route::Mac;
 

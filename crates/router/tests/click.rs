@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use fingerpost_io::DRIVERS;
 use fingerpost_packet::device::DeviceSpec;
-use fingerpost_packet::trace::captured as read_captured;
+use fingerpost_packet::graph::trace::captured as read_captured;
 use fingerpost_packet::{Batch, Pool, Port};
 use serde_json::Value;
 

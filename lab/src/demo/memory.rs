@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use fingerpost_io::xdp::generator::Tail;
 use fingerpost_lpm::registry;
-use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
-use fingerpost_packet::worker::{Worker, WorkerOptions};
+use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
+use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{DeviceError, Pool, Port, WorkerCounters, router_graph};
 use fingerpost_route::{
     Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, NeighborState, NeighborUpdate,

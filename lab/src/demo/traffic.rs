@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fingerpost_io::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
-use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle as Lpm;
-use fingerpost_lpm::{Addr, NextHopId, Prefix};
-use fingerpost_packet::wire::checksum;
+use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
+use fingerpost_packet::frame::wire::checksum;
 use fingerpost_route::source::table::{FileHop, TableReader};
 use fingerpost_route::{AnyPrefix, Mac};
 
@@ -208,7 +207,7 @@ impl<'a> Checker<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fingerpost_packet::wire::checksum::checksum as sum;
+    use fingerpost_packet::frame::wire::checksum::checksum as sum;
 
     fn flow(number: u32) -> (Flow, Vec<u8>) {
         let macs = [port_mac(0).0, SOURCE_MAC.0];

@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use fingerpost_lpm::simd::Ticks;
-use fingerpost_packet::counters::Count;
+use fingerpost_packet::frame::counters::Count;
 
 use super::Path;
 use crate::document::{Kind, Run, Unit};

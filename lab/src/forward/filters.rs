@@ -18,14 +18,13 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
-use fingerpost_lpm::{Addr, NextHopId, Prefix};
+use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
 use fingerpost_packet::device::memory::HEADER_BYTES;
-use fingerpost_packet::graph::Language;
+use fingerpost_packet::frame::wire::checksum::checksum;
+use fingerpost_packet::frame::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut, Ip6Mut};
 use fingerpost_packet::handler::Handlers;
-use fingerpost_packet::wire::checksum::checksum;
-use fingerpost_packet::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut, Ip6Mut};
+use fingerpost_packet::language::Language;
 use fingerpost_packet::{ELEMENTS, Plan, router_graph};
 use fingerpost_route::Control;
 
@@ -211,7 +210,7 @@ fn graph<A: Addr>(lists: &[Vec<Prefix<A>>], merged: bool) -> Result<(Plan, Handl
     }
     let text = router_graph::TEXT.replacen(&entry, &chain, 1);
     ensure!(text != router_graph::TEXT, "the built-in router's graph has another form");
-    let told = |errors: fingerpost_packet::graph::Errors| anyhow!("{errors}");
+    let told = |errors: fingerpost_packet::language::Errors| anyhow!("{errors}");
     let configuration = Language::new(ELEMENTS).read("filters", &text).map_err(told)?;
     let plan = Plan::of(&configuration, ELEMENTS).map_err(told)?;
     let handlers = plan.handlers(configuration);

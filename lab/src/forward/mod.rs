@@ -19,15 +19,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
-use fingerpost_lpm::{Addr, NextHopId};
-use fingerpost_packet::buf::{Batch, Pool};
-use fingerpost_packet::counters::WorkerCounters;
+use fingerpost_lpm::{Addr, NextHopId, Rng};
 use fingerpost_packet::device::BURST;
 use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
+use fingerpost_packet::frame::counters::WorkerCounters;
+use fingerpost_packet::frame::{Batch, Pool};
 use fingerpost_packet::graph::Plan as GraphPlan;
-use fingerpost_packet::worker::{Worker, WorkerOptions};
+use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Port, router_graph};
 use fingerpost_route::{Control, Forwarding, Reader};
 

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, anyhow};
 use fingerpost_io::xdp::forward::Forwarder;
 use fingerpost_lpm::Addr;
 use fingerpost_packet::device::memory::HEADER_BYTES;
-use fingerpost_packet::wire::checksum::checksum;
-use fingerpost_packet::wire::ether::{TYPE_IP4, TYPE_IP6};
-use fingerpost_packet::wire::{
+use fingerpost_packet::frame::wire::checksum::checksum;
+use fingerpost_packet::frame::wire::ether::{TYPE_IP4, TYPE_IP6};
+use fingerpost_packet::frame::wire::{
     ETHER_BYTES, Ether, EtherMut, IP4_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
 };
 use fingerpost_route::{

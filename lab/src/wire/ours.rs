@@ -5,8 +5,8 @@ use fingerpost_io::DRIVERS;
 use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Mode};
 use fingerpost_packet::Port;
-use fingerpost_packet::buf::{BATCH, Pool};
 use fingerpost_packet::device::DeviceSpec;
+use fingerpost_packet::frame::{BATCH, Pool};
 
 use super::packets::Does;
 use super::ring::RingEnds;
@@ -73,7 +73,7 @@ fn afxdp<'a>(stand: &'a Stand, workers: usize) -> Result<Scene<'a>> {
         let local = LocalAddresses::new()?;
         let mut attached = Attached::new();
         for link in LINKS {
-            let longest = FRAME_BYTES - fingerpost_packet::buf::HEADROOM;
+            let longest = FRAME_BYTES - fingerpost_packet::frame::HEADROOM;
             let classifier = Classifier::load(world::link_mac(link).0, &local, longest)?;
             let program = classifier.attach(link, Mode::Native)?;
             attached.push((classifier, program));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fingerpost_packet::Port;
-use fingerpost_packet::buf::{Batch, Pool};
+use fingerpost_packet::frame::{Batch, Pool};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ends::{Ends, Load, Outcome};

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use fingerpost_io::afxdp::{PollWait, Waker};
-use fingerpost_packet::buf::Pool;
-use fingerpost_packet::counters::WorkerCounters;
-use fingerpost_packet::worker::{Event, Worker, WorkerOptions};
+use fingerpost_packet::frame::Pool;
+use fingerpost_packet::frame::counters::WorkerCounters;
+use fingerpost_packet::graph::worker::{Event, Worker, WorkerOptions};
 use fingerpost_packet::{Command, Port, router_graph};
 use fingerpost_route::{Forwarding, Reader};
 

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use super::set_option;
 use crate::shared_ring::Mapping;
-use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
+use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
 
 const BLOCK_BYTES: usize = 1 << 18;
 const BLOCKS: usize = 8;

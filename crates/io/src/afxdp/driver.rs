@@ -11,8 +11,8 @@ use super::{AfxdpPort, RING, Spec, frames_needed, index_of};
 use crate::xdp::bpf::{Link, Map, MapKind, Program};
 use crate::xdp::object::Bound;
 use crate::xdp::{XdpError, classify};
-use fingerpost_packet::buf::Batch;
 use fingerpost_packet::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
+use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "afxdp",
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::afxdp::frames_needed;
     use crate::xdp::lab;
-    use fingerpost_packet::buf::Pool;
+    use fingerpost_packet::frame::Pool;
 
     #[test]
     fn a_named_device_gives_every_frame() {

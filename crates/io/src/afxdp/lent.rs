@@ -10,7 +10,7 @@
 //! 1. A bit is set exactly while this book has forgotten the frame's `RawFrame`: `lend` sets it,
 //!    `reclaim` clears it and mints the frame again, once.
 
-use fingerpost_packet::buf::{Pool, RawFrame};
+use fingerpost_packet::frame::{Pool, RawFrame};
 
 #[derive(Debug)]
 pub(super) struct Lent {

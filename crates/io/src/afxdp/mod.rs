@@ -38,8 +38,8 @@ use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};
 
 use crate::xdp::{Link, Mode};
-use fingerpost_packet::buf::{Batch, HEADROOM, Meta, Pool, RawFrame};
 use fingerpost_packet::device::{DeviceError, Port};
+use fingerpost_packet::frame::{Batch, HEADROOM, Meta, Pool, RawFrame};
 
 /// Entries of a receive ring that suit most uses: a worker that has to wait 4 ms for its core loses nothing at 1 Mpps.
 pub const RING: u32 = 4096;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::transmit_ring;
 use crate::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
-use fingerpost_packet::buf::Pool;
+use fingerpost_packet::frame::Pool;
 
 /// Since Linux 6.18; `libc` does not know it yet.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;

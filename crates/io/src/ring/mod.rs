@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::shared_ring::{Consumer, Mapping, Offsets, Producer};
 use crate::user;
-use fingerpost_packet::buf::{Batch, HEADROOM, Meta};
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "ring",

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
-use fingerpost_packet::buf::Pool;
+use fingerpost_packet::frame::Pool;
 
 /// A path of its own for each test.
 fn path(name: &str) -> String {

@@ -1,7 +1,7 @@
 //! What the classifiers of a router share: the addresses that they leave to the kernel, and whether the router is there.
 //!
 //! Shape: a hash map a family, keyed by the address in network order, and before it a filter of 4,096 bits
-//!        ([`fingerpost_packet::own_addrs`]), which forwarding programs read for each packet: only what it does not exclude
+//!        ([`fingerpost_packet::element::support::own_addrs`]), which forwarding programs read for each packet: only what it does not exclude
 //!        is looked up in the map, so that the answer is exact.
 //! Cost:  40 to 60 bytes of kernel memory an address, taken as they come, and a page a filter. The filter costs a
 //!        read a packet; the map about 15 ns, for packets of a classifier and one foreign address in thousands.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::XdpError;
 use super::bpf::{Map, MapKind, SharedMemory};
 use super::presence::{Presence, Pulse, Watch};
-use fingerpost_packet::own_addrs::{Filter, filter_of};
+use fingerpost_packet::element::support::own_addrs::{Filter, filter_of};
 
 /// Addresses at most, a family: far more than a router's own, few enough to read in one go.
 const MOST: u32 = 65_536;

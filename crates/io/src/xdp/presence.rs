@@ -21,13 +21,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::Region;
-use fingerpost_packet::worker::Heartbeat;
+use fingerpost_packet::graph::worker::Heartbeat;
 
-use super::XdpError;
 use super::asm::Insn;
 use super::bpf::{Map, Program, SharedMemory};
-use super::classify;
 use super::object::Bound;
+use super::{XdpError, classify};
 
 /// Offset in bytes of the time in the words (`classify.c`).
 const NOW: usize = 16;

@@ -14,8 +14,8 @@ use super::bpf::{Link, Map, MapKind, Program};
 use super::generator::MOST_BYTES;
 use super::{Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError};
 use crate::afxdp::{self, AfxdpPort, Spec};
-use fingerpost_packet::buf::{Batch, Pool};
 use fingerpost_packet::device::{DeviceError, Port};
+use fingerpost_packet::frame::{Batch, Pool};
 
 /// Default share of the packets that is checked: 1 in 32.
 pub const SAMPLE: u32 = 32;
@@ -65,7 +65,7 @@ impl Sink {
         let link = program.attach_best(ifindex)?;
         let ring = (RINGS / queues).max(512).next_power_of_two();
         let frames = queues * afxdp::frames_needed(ring)
-            + u32::try_from(fingerpost_packet::buf::BATCH).expect("256");
+            + u32::try_from(fingerpost_packet::frame::BATCH).expect("256");
         let pool = Pool::new(frames, 2048);
         let mut ports: Vec<AfxdpPort> = Vec::new();
         for queue in 0..queues {

@@ -10,10 +10,9 @@ use std::path::Path;
 use fingerpost_route::ResolveRequest;
 use serde::Deserialize;
 
-use crate::buf::{Batch, FLAG_GENERATED, Meta, Note, Packet, Pool};
-use crate::counters::WorkerCounters;
-use crate::drops::{DropReason, REASONS};
-use crate::element::{Context, Element, Transmit};
+use crate::frame::counters::WorkerCounters;
+use crate::frame::{Batch, DropReason, FLAG_GENERATED, Meta, Note, Packet, Pool, REASONS};
+use crate::graph::{Context, Element, Transmit};
 
 pub use topology::Built;
 

@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::{DeviceError, DeviceSpec, Driver, Port, Ports};
-use crate::buf::{Batch, Meta, Pool};
-use crate::counters::Count;
+use crate::frame::counters::Count;
+use crate::frame::{Batch, Meta, Pool};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "memory",

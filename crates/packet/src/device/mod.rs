@@ -7,7 +7,7 @@ mod queue_set;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::buf::{Batch, Pool};
+use crate::frame::{Batch, Pool};
 
 pub use queue_set::QueueSet;
 

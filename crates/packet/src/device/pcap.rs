@@ -15,7 +15,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::{DeviceError, Driver, Port};
-use crate::buf::Batch;
+use crate::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "pcap",
@@ -184,7 +184,7 @@ impl Port for Pcap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Pool;
+    use crate::frame::Pool;
 
     #[test]
     fn what_is_written_is_read_again() {

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use super::{DeviceError, Port};
-use crate::buf::Batch;
+use crate::frame::Batch;
 
 /// Receives from all of its ports by turns, and sends by the first, so that a flow keeps its order.
 #[derive(Debug)]

@@ -26,17 +26,17 @@ use super::row::{
     Feature, FeatureArc, Given, Item, Key, Settings as FeatureSettings, Stage, State, Support, Use,
 };
 use super::value::Value;
-use crate::buf::{Batch, FLAG_GENERATED, Meta, Note, Packet};
-use crate::element::icmp4_error::{compose_v4, may_answer_v4, sign_v4};
-use crate::element::icmp6_error::{MIN_MTU, address_back, may_answer_v6, sign_v6};
-use crate::element::{Context, Element, ElementClass, Made};
-use crate::graph::ClassSpec;
-use crate::rate_limit::{Bucket, Limit};
-use crate::source_addr::source_v4;
-use crate::wire::ether::{ETHER_BYTES, TYPE_IP4, TYPE_IP6};
-use crate::wire::icmp::{PROTOCOL_ICMPV6, V4_REDIRECT, V6_REDIRECT};
-use crate::wire::ip6::is_link_local;
-use crate::wire::{EtherMut, IP6_BYTES, Ip4, Ip6, Ip6Mut};
+use crate::element::router::icmp4_error::{compose_v4, may_answer_v4, sign_v4};
+use crate::element::router::icmp6_error::{MIN_MTU, address_back, may_answer_v6, sign_v6};
+use crate::element::support::rate_limit::{Bucket, Limit};
+use crate::element::support::source_addr::source_v4;
+use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP4, TYPE_IP6};
+use crate::frame::wire::icmp::{PROTOCOL_ICMPV6, V4_REDIRECT, V6_REDIRECT};
+use crate::frame::wire::ip6::is_link_local;
+use crate::frame::wire::{EtherMut, IP6_BYTES, Ip4, Ip6, Ip6Mut};
+use crate::frame::{Batch, FLAG_GENERATED, Meta, Note, Packet};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
 
 /// The row.
 pub(super) const FEATURE: Feature = Feature {
@@ -450,7 +450,7 @@ mod tests {
         world.neighbor(7, 0);
         world.hops.set_neighbor(7, Some([10, 0, 0, 254].into()));
         let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 100]);
-        let hop = crate::buf::Hop::of_action(ForwardingAction::Adjacency(7));
+        let hop = crate::frame::Hop::of_action(ForwardingAction::Adjacency(7));
         for redirects in [false, true] {
             world.ports.ports[0].as_mut().unwrap().redirects = redirects;
             let mut bench = Bench::new(&world);
@@ -460,7 +460,7 @@ mod tests {
                 let meta = &mut batch.meta_mut()[0];
                 (meta.network, meta.hop) = (14, hop);
                 element.process(0, &mut batch, &mut bench.context());
-                assert_eq!(batch.decision(0), crate::buf::Decision::Output(0), "it passes");
+                assert_eq!(batch.decision(0), crate::frame::Decision::Output(0), "it passes");
                 assert_eq!(batch.bytes(0), frame);
             }
             let outputs: Vec<u16> = bench.emitted.iter().map(|(output, _)| *output).collect();

@@ -9,7 +9,7 @@
 //!   the feature ([`Settings::on`]), what has changed ([`Settings::items`]), and what the XDP datapath does with it
 //!   ([`Settings::xdp`]). [`Settings::make`] makes the state.
 //! - [`State`]: what the feature has at run time, shared by all workers: compiled lists, counts. It is exchanged as a
-//!   whole, and reaches the elements by [`Setup::state`](crate::element::Setup::state). Control threads read it
+//!   whole, and reaches the elements by [`Setup::state`](crate::graph::Setup::state). Control threads read it
 //!   ([`State::rows`]) and follow interfaces for it ([`State::follow`]).
 //!
 //! Life of a feature. The daemon reads the configuration ([`FeatureSettings::read`](super::FeatureSettings::read)), makes
@@ -38,8 +38,8 @@ use fingerpost_route::{Control, InterfaceSet, RouteError};
 
 use super::reader::Mistake;
 use super::value::Value;
-use crate::drops::DropReason;
-use crate::element::ElementClass;
+use crate::frame::DropReason;
+use crate::graph::ElementClass;
 
 /// Registry row of an interface feature, plain data.
 #[derive(Clone, Copy)]

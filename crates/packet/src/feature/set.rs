@@ -215,7 +215,7 @@ impl fmt::Debug for FeatureStates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Classes;
+    use crate::language::Classes;
 
     #[test]
     fn rows_are_whole() {

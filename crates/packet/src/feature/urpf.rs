@@ -25,13 +25,12 @@ use super::row::{
     Feature, FeatureArc, Given, Item, Key, Settings as FeatureSettings, Stage, State, Support, Use,
 };
 use super::value::Value;
-use crate::buf::Batch;
-use crate::drops::DropReason;
-use crate::element::ether_input::AHEAD;
-use crate::element::questions::Questions;
-use crate::element::urpf_check::Sourced;
-use crate::element::{Context, Element, ElementClass, Made};
-use crate::graph::ClassSpec;
+use crate::element::click::urpf_check::Sourced;
+use crate::element::router::ether_input::AHEAD;
+use crate::element::support::questions::Questions;
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
 
 /// The row.
 pub(super) const FEATURE: Feature = Feature {
@@ -282,7 +281,7 @@ mod tests {
     use fingerpost_route::{FibLookup, ForwardingAction, PortTable};
 
     use super::*;
-    use crate::buf::Decision;
+    use crate::frame::Decision;
     use crate::testing::{Bench, World, element, frame_v4, frame_v6};
 
     /// Which packets from these sources pass that arrived on port 1, as one batch with those of port 0, which has no

@@ -11,8 +11,8 @@
 use super::field::{Field, Layer};
 use super::program::{Expr, Test};
 use super::{Condition, Family};
-use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
-use crate::wire::protocol;
+use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::frame::wire::protocol;
 
 /// Words of a key.
 pub const WORDS: usize = 16;

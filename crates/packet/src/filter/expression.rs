@@ -47,9 +47,9 @@ use super::names::{
 };
 use super::program::{Expr, Test};
 use super::{FilterError, offset_in};
-use crate::graph::Value;
-use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
-use crate::wire::protocol;
+use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::frame::wire::protocol;
+use crate::language::Value;
 
 /// How deep parentheses may be.
 const DEPTH: usize = 64;

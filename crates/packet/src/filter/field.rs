@@ -7,9 +7,9 @@
 use super::Family;
 use super::boxes::{Key, WORDS, word};
 use super::program::Loaded;
-use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, upper_layer};
-use crate::wire::ip4::FRAGMENT_OFFSET;
-use crate::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6, Ports, protocol};
+use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, upper_layer};
+use crate::frame::wire::ip4::FRAGMENT_OFFSET;
+use crate::frame::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6, Ports, protocol};
 
 /// A field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

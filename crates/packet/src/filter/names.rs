@@ -3,8 +3,8 @@
 //! Source: the name tables of Click (ICMP types and codes, its documentation of `IPFilter` and
 //! `ICMPError`), and IANA's registries for protocols and well-known ports.
 
-use crate::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
-use crate::wire::protocol;
+use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::frame::wire::protocol;
 
 /// Names, and what they stand for.
 pub(crate) type Names = [(&'static str, u16)];

@@ -4,8 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use std::net::IpAddr;
 
+use crate::frame::wire::ETHER_BYTES;
 use crate::testing::{frame_v4, frame_v6};
-use crate::wire::ETHER_BYTES;
 
 fn v4(src: &str, dst: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame_v4(src, dst, 64, protocol, payload)[ETHER_BYTES..].to_vec()

@@ -1,38 +1,17 @@
-//! The wiring of elements: a text in Click's language is read into a configuration; a plan is made once
-//! and shared; a graph runs it, one a worker.
+//! The wiring of elements: what an element is; a plan is made once of a configuration and shared; a graph runs it, one a
+//! worker, and records the traces that are requested.
 
-mod args;
-mod check;
-mod class;
-mod draw;
-mod expand;
-mod flat;
-mod language;
-mod lex;
-mod parse;
+mod element;
 pub mod plan;
+mod port_set;
 pub mod run;
-mod scope;
-mod source;
-pub(crate) mod splice;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
-#[cfg(test)]
-mod tests;
-mod text;
-mod value;
-mod vars;
+mod setup;
+pub mod trace;
+pub mod worker;
 
-pub use crate::counters::NodeCounters;
-pub use args::{Arg, Args, ConfigError};
-pub use class::{ClassSpec, Classes, Processing};
-pub use draw::TooLarge;
-pub use flat::{Configuration, Connection, Declared};
-pub use language::Language;
+pub use crate::frame::counters::NodeCounters;
+pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use plan::Plan;
 pub use run::{Graph, Round};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use source::Sources;
-pub use source::{Errors, Place, Problems, Report, Span};
-pub use text::Text;
-pub use value::{Around, Bandwidth, Value};
+pub(crate) use setup::{Around, Devices, Kept, Shown};
+pub use setup::{Device, ElementClass, Exit, Made, Receives, Registry, Setup};

@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fingerpost_lpm::NextHopId;
 
-use super::class::{Codes, Processing};
-use super::flat::{Configuration, Connection, Declared};
-use super::language::Language;
-use super::source::{Errors, Problems, Report, short};
-use crate::control_socket::{Listen, SessionOptions};
-use crate::element::{
+use super::{
     Around, Device, Devices, Element, ElementClass, Kept, Made, Receives, Registry, Setup, Shown,
 };
-use crate::gateways::Gateways;
 use crate::handler::Handlers;
+use crate::handler::control_socket::{Listen, SessionOptions};
+use crate::language::{
+    Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
+    closing, short,
+};
 use crate::route_table::FoundRoute;
+use crate::route_table::gateways::Gateways;
 
 /// A node's number in its plan.
 pub type NodeId = u16;
@@ -439,42 +439,4 @@ fn mark_back_edges(nodes: &mut [Node]) {
             edge.back = true;
         }
     }
-}
-
-/// The edges that close cycles, as node and number of the edge: those which a walk, depth first, finds to lead
-/// to a node that is still being walked. `next` gives where an edge leads, and `None` past the last.
-pub(super) fn closing(
-    nodes: usize,
-    next: impl Fn(usize, usize) -> Option<Option<usize>>,
-) -> Vec<(usize, usize)> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Mark {
-        New,
-        Open,
-        Done,
-    }
-    let mut marks = vec![Mark::New; nodes];
-    let mut found = Vec::new();
-    for root in 0..nodes {
-        let mut path = vec![(root, 0)];
-        while let Some((node, edge)) = path.pop() {
-            if edge == 0 {
-                if marks[node] != Mark::New {
-                    continue;
-                }
-                marks[node] = Mark::Open;
-            }
-            let Some(leads) = next(node, edge) else {
-                marks[node] = Mark::Done;
-                continue;
-            };
-            path.push((node, edge + 1));
-            match leads.map(|to| (to, marks[to])) {
-                Some((to, Mark::New)) => path.push((to, 0)),
-                Some((_, Mark::Open)) => found.push((node, edge)),
-                Some((_, Mark::Done)) | None => {}
-            }
-        }
-    }
-    found
 }

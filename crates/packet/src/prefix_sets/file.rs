@@ -9,7 +9,7 @@
 use fingerpost_route::source::table::decompress::Decoded;
 
 use super::{List, read_prefix};
-use crate::open_policy::OpenPolicy;
+use crate::language::open_policy::OpenPolicy;
 
 /// Prefixes of a file at most: bounds the memory, and the time of the control thread.
 const MOST_PREFIXES: usize = 1 << 24;

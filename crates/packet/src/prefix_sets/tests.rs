@@ -10,7 +10,7 @@ use fingerpost_route::AnyPrefix;
 use proptest::prelude::*;
 
 use super::{Edit, List, Mask, PrefixSets, mask, read_prefix};
-use crate::open_policy::OpenPolicy;
+use crate::language::open_policy::OpenPolicy;
 
 const SETS: usize = 3;
 

@@ -7,7 +7,7 @@ use fingerpost_route::AnyPrefix;
 
 use super::{Edit, List, Mask, PrefixSets, read_file};
 use crate::handler::Warnings;
-use crate::open_policy::OpenPolicy;
+use crate::language::open_policy::OpenPolicy;
 use crate::route_table::Family;
 
 /// A prefix, or an address, of either family. Host bits are cleared.

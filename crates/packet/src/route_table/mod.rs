@@ -8,6 +8,8 @@
 //! Cost: a change is one of the store and one of the structure; many at once are built anew, so a full table loads in
 //! the time that reading it takes.
 
+mod blocks;
+pub mod gateways;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -24,10 +26,10 @@ use fingerpost_lpm::{
     Algorithm, LpmReader, LpmTable, NextHopId, Prefix, RouteStore, Rows, UpdateError,
 };
 
-use crate::blocks::Blocks;
-use crate::gateways::{Gateways, TooMany};
-use crate::graph::{Around, Value};
-use crate::wire::{Ip4, Ip6};
+use crate::frame::wire::{Ip4, Ip6};
+use crate::language::{Around, Value};
+use blocks::Blocks;
+use gateways::{Gateways, TooMany};
 
 pub(crate) use report::Test;
 pub(crate) use text::{Removal, Route};

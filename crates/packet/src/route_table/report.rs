@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{LpmTable, NextHopId, Prefix, intervals};
 
 use super::{Family, RouteTable};
-use crate::buf::BATCH;
-use crate::graph::Value;
+use crate::frame::BATCH;
+use crate::language::Value;
 
 /// Lookups of a test at most: those of the DXR elements.
 const MOST_LOOKUPS: u64 = 1 << 28;

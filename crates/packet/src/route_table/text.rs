@@ -5,7 +5,7 @@ use std::fmt;
 use fingerpost_lpm::Prefix;
 
 use super::{Change, Family, RouteTable};
-use crate::graph::Value;
+use crate::language::Value;
 
 /// Route as configured and listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

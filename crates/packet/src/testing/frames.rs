@@ -10,11 +10,10 @@
 use fingerpost_route::ForwardingAction;
 
 use super::{Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6, port_mac};
-use crate::buf::FLAG_GENERATED;
-use crate::drops::DropReason;
+use crate::frame::wire::{ETHER_BYTES, IP4_BYTES};
+use crate::frame::{DropReason, FLAG_GENERATED};
 use crate::graph::Graph;
 use crate::router_graph;
-use crate::wire::{ETHER_BYTES, IP4_BYTES};
 
 /// Where a good packet of IPv4 comes from and goes to.
 pub const V4: [&str; 2] = ["10.0.0.9", "192.0.2.1"];

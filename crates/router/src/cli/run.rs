@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fingerpost_lpm::input;
-use fingerpost_packet::control_socket::Listen;
+use fingerpost_packet::handler::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, begin_log, message};

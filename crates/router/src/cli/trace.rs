@@ -7,14 +7,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::{ArgMatches, Args, Subcommand};
 use fingerpost_packet::filter::Filter;
-use fingerpost_packet::trace::{MOST_PACKETS, Pcapng};
+use fingerpost_packet::graph::trace::{MOST_PACKETS, Pcapng};
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report, message};
 use crate::api::client::Client;
 use crate::api::graph::{GraphQuery, GraphStats, PacketTrace, TraceQuery, TraceStep};
-use crate::cli::at::At;
-use crate::cli::at::AtGraph;
+use crate::cli::at::{At, AtGraph};
 use crate::control::client::ControlClient;
 
 pub(super) const COMMAND: Command = Command {

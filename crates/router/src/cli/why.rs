@@ -7,15 +7,14 @@ use std::path::Path;
 
 use clap::{ArgMatches, Args};
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
-use fingerpost_packet::trace::captured;
+use fingerpost_packet::graph::trace::captured;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report};
 use super::route::drivers;
 use crate::api::graph::{WhyAnswer, WhyQuery};
 use crate::api::model::RouteAnswer;
-use crate::cli::at::At;
-use crate::cli::at::AtGraph;
+use crate::cli::at::{At, AtGraph};
 use crate::control::client::ControlClient;
 use crate::flow::Flow;
 

@@ -4,12 +4,10 @@
 //! than there are workers is spread over them in software (`fingerpost_io::share_out`), so that every worker
 //! receives from every device and sends by it, whatever drives it.
 
-use fingerpost_io::afxdp;
-use fingerpost_io::{frames_held, share_out};
-use fingerpost_packet::OpenPolicy;
-use fingerpost_packet::Pool;
+use fingerpost_io::{afxdp, frames_held, share_out};
 use fingerpost_packet::device::{DeviceSpec, Driver, Port};
-use fingerpost_packet::element::Device;
+use fingerpost_packet::graph::Device;
+use fingerpost_packet::{OpenPolicy, Pool};
 
 use super::{ClickError, Stand};
 use crate::registry::drivers;

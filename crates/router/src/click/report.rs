@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fingerpost_packet::graph::{NodeCounters, Report};
+use fingerpost_packet::graph::NodeCounters;
+use fingerpost_packet::language::Report;
 use fingerpost_packet::{DropReason, Plan, WorkerCounters};
 use serde::Serialize;
 

@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fingerpost_lpm::simd::Ticks;
-use fingerpost_packet::graph::{NodeCounters, Value};
+use fingerpost_packet::graph::NodeCounters;
+use fingerpost_packet::graph::worker::Command;
 use fingerpost_packet::handler::Handler;
-use fingerpost_packet::worker::Command;
+use fingerpost_packet::language::Value;
 use fingerpost_packet::{Plan, WorkerCounters};
 
 use super::report;

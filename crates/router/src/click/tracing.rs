@@ -9,9 +9,9 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fingerpost_packet::filter::Filter;
+use fingerpost_packet::graph::trace::{MOST_PACKETS, Trace, Wanted};
+use fingerpost_packet::graph::worker::Command;
 use fingerpost_packet::handler::Handler;
-use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
-use fingerpost_packet::worker::Command;
 use fingerpost_packet::{Plan, Pool};
 
 use crate::api::graph::{PacketTrace, TraceStep};

@@ -11,17 +11,16 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::afxdp::{PollWait, Waker};
 use fingerpost_lpm::registry;
-use fingerpost_packet::counters::Count;
 use fingerpost_packet::device::Port;
+use fingerpost_packet::frame::counters::Count;
+use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::graph::{Graph, NodeCounters};
-use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{DropReason, Plan, Pool, WorkerCounters};
 use fingerpost_route::{Control, ControlOptions, Forwarding};
 
 use super::ClickError;
 use super::ports::Opened;
-use crate::privilege;
-use crate::sys;
+use crate::{privilege, sys};
 
 /// Ports that are counted, whatever the first configuration has.
 const COUNTED_PORTS: usize = 256;

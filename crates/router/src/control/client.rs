@@ -1,6 +1,6 @@
 //! The commands' side of Click's control socket: handlers of a graph of a file, read and written.
 //!
-//! Its protocol is that of [`fingerpost_packet::control_socket`]; any Click that speaks 1.0 or later is understood. Lines
+//! Its protocol is that of [`fingerpost_packet::handler::control_socket`]; any Click that speaks 1.0 or later is understood. Lines
 //! and texts of the other side are bounded, and so is how long it may take.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::af_packet;
 use fingerpost_packet::device::DeviceError;
-use fingerpost_packet::worker::Command;
+use fingerpost_packet::graph::worker::Command;
 
 use super::workers::WorkerHandle;
 

@@ -1,7 +1,7 @@
 //! The graph that workers run: the built-in one or another one, with the interface features of the configuration.
 
 use fingerpost_packet::feature::FeatureStates;
-use fingerpost_packet::graph::Errors;
+use fingerpost_packet::language::Errors;
 use fingerpost_packet::{OpenPolicy, Plan, router_graph};
 use fingerpost_route::Control;
 

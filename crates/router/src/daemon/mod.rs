@@ -6,12 +6,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_lpm::UpdateError;
-use fingerpost_packet::worker::Event;
+use fingerpost_packet::graph::worker::Event;
 use fingerpost_route::{Committed, Control};
 
 use crate::api::backend::Queue;
-use crate::privilege;
-use crate::sys;
+use crate::{privilege, sys};
 
 mod backend;
 mod egress;

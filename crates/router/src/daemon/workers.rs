@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fingerpost_io::afxdp::{self, PollWait, Waker};
 use fingerpost_io::xdp::forward::Used;
 use fingerpost_packet::graph::NodeCounters;
-use fingerpost_packet::worker::{Command, Event, Worker, WorkerOptions};
+use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Graph, Plan, Pool, WorkerCounters};
 use fingerpost_route::{Control, ResolveRequest};
 

@@ -6,15 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::{Context, Result, ensure};
 use fingerpost_io::DRIVERS;
-use fingerpost_lpm::NextHopId;
-use fingerpost_lpm::Rng;
 use fingerpost_lpm::oracle::Oracle;
-use fingerpost_packet::buf::{BATCH, Batch, Pool};
-use fingerpost_packet::device::BURST;
-use fingerpost_packet::device::DeviceSpec;
+use fingerpost_lpm::{NextHopId, Rng};
 use fingerpost_packet::device::memory::{Check, Generator, HEADER_BYTES, Sink};
-use fingerpost_packet::wire::checksum::checksum;
-use fingerpost_packet::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut};
+use fingerpost_packet::device::{BURST, DeviceSpec};
+use fingerpost_packet::frame::wire::checksum::checksum;
+use fingerpost_packet::frame::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut};
+use fingerpost_packet::frame::{BATCH, Batch, Pool};
 use fingerpost_packet::{
     Command, DeviceError, ELEMENTS, Plan as Graph, Port, Worker, WorkerCounters, router_graph,
 };

@@ -10,7 +10,7 @@ use anyhow::Result;
 use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Meter, Mode};
 use fingerpost_packet::Port;
-use fingerpost_packet::buf::{BATCH, Pool};
+use fingerpost_packet::frame::{BATCH, Pool};
 use fingerpost_route::Control;
 
 use super::{Engine, Row};

@@ -9,9 +9,9 @@ use super::tests::{Lab, conserved};
 use super::*;
 use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
 use fingerpost_packet::Graph;
-use fingerpost_packet::drops::DropReason;
 use fingerpost_packet::feature::source_filter::{Action, Filter, Row, SourceFilters, prefix, rate};
 use fingerpost_packet::feature::{FeatureStates, urpf};
+use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::router_graph::plan_with;
 use fingerpost_packet::testing::{Bench, World, batch, frame_v4, frame_v6};
 

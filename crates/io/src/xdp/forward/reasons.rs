@@ -1,6 +1,6 @@
 //! Why the program in the kernel did not forward a packet: counters, in the order that `forward.c` has.
 
-use fingerpost_packet::drops::DropReason;
+use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::reasons;
 
 reasons! {

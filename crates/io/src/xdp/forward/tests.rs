@@ -11,7 +11,7 @@ use fingerpost_route::{ForwardingAction, Mac};
 use super::*;
 use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
 use fingerpost_packet::cases::{Built, cases, diff};
-use fingerpost_packet::flow;
+use fingerpost_packet::frame::flow;
 
 const LONGEST: u16 = 4000;
 /// That of the packet cases.
@@ -695,7 +695,8 @@ fn only_the_hosts_own_packets_are_left_as_such() {
                         frame[26..30].copy_from_slice(&pair[0].to_be_bytes());
                         frame[30..34].copy_from_slice(&pair[1].to_be_bytes());
                         frame[24..26].fill(0);
-                        let sum = fingerpost_packet::wire::checksum::checksum(&frame[14..34]);
+                        let sum =
+                            fingerpost_packet::frame::wire::checksum::checksum(&frame[14..34]);
                         frame[24..26].copy_from_slice(&sum.to_be_bytes());
                     }
                     IpAddr::V6(_) => {

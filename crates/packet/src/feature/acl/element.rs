@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use super::lists::{AccessLists, Counted, Direction, Hits};
 use super::rules::Classified;
-use crate::buf::{BATCH, Batch};
-use crate::drops::DropReason;
-use crate::element::ether_input::AHEAD;
-use crate::element::{Context, Element, ElementClass, Made};
+use crate::element::router::ether_input::AHEAD;
 use crate::feature::ports::PortWords;
 use crate::filter::{Family, Key, WORDS, key_of};
-use crate::graph::ClassSpec;
+use crate::frame::{BATCH, Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
     spec: ClassSpec {

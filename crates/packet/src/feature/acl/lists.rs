@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::rules::{Rule, Rules, Verdict};
 use super::settings::Acl;
-use crate::buf::Meta;
-use crate::counters::{Count, PerWorker};
 use crate::feature::ports::PortWords;
 use crate::feature::row::{Cell, FeatureArc, State};
-use crate::wire::ETHER_BYTES;
+use crate::frame::Meta;
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::wire::ETHER_BYTES;
 
 /// Access lists of a router at most: a port has the number of one in a word.
 pub(super) const MOST_LISTS: usize = 1_000;

@@ -16,7 +16,7 @@ pub use rules::{Rule, Verdict};
 pub use settings::Settings;
 
 use super::row::{Column, Feature, FeatureArc, Key, Stage};
-use crate::drops::DropReason;
+use crate::frame::DropReason;
 
 /// The row.
 pub(super) const FEATURE: Feature = Feature {

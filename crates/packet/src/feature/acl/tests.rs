@@ -11,15 +11,15 @@ use fingerpost_route::ForwardingAction;
 use super::FEATURE;
 use super::classify::{Classifier, NONE, RuleBox};
 use super::rules::{Rule, Rules, Verdict};
-use crate::drops::DropReason;
 use crate::feature::FeatureStates;
 use crate::feature::row::{Cell, FeatureArc, Given, GivenInterface, State};
 use crate::feature::value::Value;
 use crate::filter::{Family, Filter, Key, KeyBox, WORDS, key_of, word};
+use crate::frame::DropReason;
+use crate::frame::wire::ETHER_BYTES;
 use crate::graph::Graph;
 use crate::router_graph::plan_with;
 use crate::testing::{Bench, World, batch, frame_v4, frame_v6};
-use crate::wire::ETHER_BYTES;
 
 /// Rule after rule, up to the first that decides.
 pub(super) fn expected(rules: &[Rule], filters: &[Filter], packet: &[u8]) -> Vec<u32> {

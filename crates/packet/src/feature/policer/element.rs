@@ -5,13 +5,12 @@
 use std::sync::Arc;
 
 use super::{Exceed, Hits, Policers, Running};
-use crate::buf::{BATCH, Batch};
-use crate::drops::DropReason;
-use crate::element::set_ip_dscp::mark;
-use crate::element::{Context, Element, ElementClass, Made};
+use crate::element::click::set_ip_dscp::mark;
 use crate::feature::acl::Direction;
 use crate::feature::ports::PortWords;
-use crate::graph::ClassSpec;
+use crate::frame::{BATCH, Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
     spec: ClassSpec {

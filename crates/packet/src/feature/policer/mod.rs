@@ -21,10 +21,10 @@ use settings::Policer;
 use super::acl::Direction;
 use super::ports::PortWords;
 use super::row::{Cell, Column, Feature, FeatureArc, Key, Stage, State};
-use crate::counters::{Count, PerWorker};
-use crate::drops::DropReason;
+use crate::element::support::rate_limit::SharedBucket;
 use crate::filter::Filter;
-use crate::rate_limit::SharedBucket;
+use crate::frame::DropReason;
+use crate::frame::counters::{Count, PerWorker};
 
 /// The row.
 pub(super) const FEATURE: Feature = Feature {

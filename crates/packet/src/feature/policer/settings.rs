@@ -7,13 +7,13 @@ use std::sync::Arc;
 use fingerpost_route::InterfaceSet;
 
 use super::{Exceed, Policers};
-use crate::element::allowance::Rate;
+use crate::element::support::allowance::Rate;
 use crate::feature::acl::Direction;
 use crate::feature::reader::{Mistake, TableReader};
 use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::Condition;
-use crate::graph::Value as _;
+use crate::language::Value as _;
 
 /// The policers of a configuration.
 #[derive(Clone, Debug, Default)]

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use fingerpost_route::ForwardingAction;
 
 use super::{FEATURE, Policers, State};
-use crate::drops::DropReason;
 use crate::feature::FeatureStates;
 use crate::feature::row::{Cell, Given, GivenInterface};
 use crate::feature::value::Value;
+use crate::frame::DropReason;
+use crate::frame::wire::ip4::sum_is_valid;
+use crate::frame::wire::{Ip4, Ip6};
 use crate::graph::Graph;
 use crate::router_graph::plan_with;
 use crate::testing::{Bench, World, batch, frame_v4, frame_v6};
-use crate::wire::ip4::sum_is_valid;
-use crate::wire::{Ip4, Ip6};
 
 fn item(entries: &[(&str, &str)]) -> (String, Value) {
     let value = |text: &str| text.parse().map_or(Value::Text(text.into()), Value::Integer);

@@ -12,17 +12,16 @@
 use std::sync::Arc;
 
 use super::filters::SourceFilters;
-use crate::buf::Batch;
-use crate::drops::DropReason;
-use crate::element::ether_input::AHEAD;
-use crate::element::questions::Questions;
-use crate::element::source_sets::Judge;
-use crate::element::{Context, Element, ElementClass, Made};
+use crate::element::router::ether_input::AHEAD;
+use crate::element::support::questions::Questions;
+use crate::element::support::source_sets::Judge;
 use crate::feature::ports::PortWords;
-use crate::graph::ClassSpec;
+use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
 use crate::prefix_sets::SetsReader;
 use crate::route_table::Family;
-use crate::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
 
 pub(super) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {

@@ -16,12 +16,12 @@ use fingerpost_lpm::{KernelReader, Lookup, Region};
 use fingerpost_route::{AnyPrefix, Shared};
 
 use super::Action;
-use crate::element::source_sets::{Argued, Given, Hits, Rules, SourceSets};
+use crate::element::support::source_sets::{Argued, Given, Hits, Rules, SourceSets};
 use crate::feature::ports::PortWords;
 use crate::feature::row::{Cell, FeatureArc, State};
-use crate::open_policy::OpenPolicy;
+use crate::frame::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
+use crate::language::open_policy::OpenPolicy;
 use crate::prefix_sets::{Edit, List, Mask, SetsReader, read_file};
-use crate::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
 
 /// Filters of a router at most.
 pub(super) const MOST_FILTERS: usize = crate::prefix_sets::MOST_SETS;
@@ -346,9 +346,9 @@ impl std::fmt::Debug for SourceFilters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drops::DropReason;
     use crate::feature::FeatureStates;
     use crate::feature::source_filter::{prefix, rate};
+    use crate::frame::DropReason;
     use crate::graph::Graph;
     use crate::router_graph::plan_with;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, port_mac};

@@ -6,13 +6,13 @@ mod element;
 mod filters;
 mod settings;
 
-pub use crate::element::allowance::Rate;
-pub use crate::element::source_sets::Action;
+pub use crate::element::support::allowance::Rate;
+pub use crate::element::support::source_sets::Action;
 pub use filters::{Covering, Filter, Row, SourceFilters};
 pub use settings::{Settings, prefix, rate};
 
 use super::row::{Column, Feature, FeatureArc, Key, Stage};
-use crate::drops::DropReason;
+use crate::frame::DropReason;
 
 /// The row.
 pub(super) const FEATURE: Feature = Feature {

@@ -11,8 +11,8 @@ use super::{Action, Rate};
 use crate::feature::reader::{Mistake, TableReader};
 use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
-use crate::graph::Value as _;
-use crate::open_policy::OpenPolicy;
+use crate::language::Value as _;
+use crate::language::open_policy::OpenPolicy;
 use crate::prefix_sets::{read_file, read_prefix};
 
 /// The filters of a configuration.

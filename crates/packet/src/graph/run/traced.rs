@@ -1,4 +1,4 @@
-//! Running while packets are followed: the same as in `run.rs`, with a look at what each element did.
+//! Running while packets are followed: the same as in `run/mod.rs`, with a look at what each element did.
 //!
 //! A packet that is followed is alone in its batch, so that what the element drops, sends and makes meanwhile is
 //! this packet's doing. Packets that an element kept are recognized when it lets them go. Where packets are pulled,
@@ -7,12 +7,11 @@
 use std::cell::RefCell;
 
 use super::{Away, Edge, Graph, MAX_ROUNDS, Node, Round, Task, Watch, Work, context};
-use crate::buf::{BATCH, Batch, Decision, Meta, Packet, ROUNDS_SHIFT};
-use crate::counters::NodeCounters;
-use crate::drops::DropReason;
-use crate::element::{Context, Element, Inputs};
+use crate::frame::counters::NodeCounters;
+use crate::frame::{BATCH, Batch, Decision, DropReason, Meta, Packet, ROUNDS_SHIFT};
 use crate::graph::plan::NodeId;
-use crate::trace::{At, Fate, Followed, Left, Tracer, Watched};
+use crate::graph::trace::{At, Fate, Followed, Left, Tracer, Watched};
+use crate::graph::{Context, Element, Inputs};
 
 /// The tracer, for elements that work inside each other: one pulls, another answers.
 type Shared<'t> = RefCell<&'t mut Tracer>;

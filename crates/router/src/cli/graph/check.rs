@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use fingerpost_packet::Plan;
-use fingerpost_packet::graph::{self, Errors, Place};
+use fingerpost_packet::language::{Errors, Place};
+use fingerpost_packet::{Plan, language};
 use serde::Serialize;
 
 use crate::cli::command::{Exit, Failure};
@@ -66,7 +66,7 @@ struct Right {
     file: String,
     elements: usize,
     connections: usize,
-    warned: Vec<graph::Report>,
+    warned: Vec<language::Report>,
 }
 
 #[derive(Serialize)]
@@ -100,7 +100,7 @@ impl Found {
 }
 
 impl Wrong {
-    fn of(report: &graph::Report) -> Self {
+    fn of(report: &language::Report) -> Self {
         let note = |(place, words): &(Place, String)| Note {
             file: place.file.to_string(),
             line: place.line,

@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::{ArgMatches, Args, Subcommand};
 use fingerpost_lpm::input;
 use fingerpost_packet::OpenPolicy;
-use fingerpost_packet::graph::{Configuration, Errors};
+use fingerpost_packet::language::{Configuration, Errors};
 
 use super::command::{Command, Failure, parsed};
 use super::output::Output;

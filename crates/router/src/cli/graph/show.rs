@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use fingerpost_packet::graph::{Configuration, Processing};
+use fingerpost_packet::language::{Configuration, Processing};
 use serde::Serialize;
 
 use crate::cli::command::{Exit, Failure};

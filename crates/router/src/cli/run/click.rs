@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use fingerpost_packet::control_socket::{Listen, Token};
+use fingerpost_packet::handler::control_socket::{Listen, Token};
 use fingerpost_packet::{Folder, OpenPolicy};
 
 use super::Arguments;

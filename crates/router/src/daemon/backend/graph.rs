@@ -85,8 +85,8 @@ impl View<'_> {
     /// Plan of another graph that can take the place of the running one.
     pub(super) fn plan_swap(&self, text: &ConfigText) -> Result<Plan, ApiError> {
         let refuse = |words: String| ApiError::at(Code::Refused, "graph", words);
-        let wrong = |errors: fingerpost_packet::graph::Errors| {
-            let detail = |report: &fingerpost_packet::graph::Report| Detail {
+        let wrong = |errors: fingerpost_packet::language::Errors| {
+            let detail = |report: &fingerpost_packet::language::Report| Detail {
                 message: report.message.clone(),
                 place: Some(report.place.to_string()),
             };

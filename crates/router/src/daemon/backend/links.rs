@@ -18,10 +18,11 @@ impl View<'_> {
         let in_xdp = self.interfaces.received_xdp();
         let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
-            let count = |of: &dyn Fn(&fingerpost_packet::counters::PortCounters) -> u64| -> u64 {
-                let ports = self.workers.iter().map(|worker| &worker.counters.ports);
-                ports.filter_map(|ports| ports.get(usize::from(port))).map(of).sum()
-            };
+            let count =
+                |of: &dyn Fn(&fingerpost_packet::frame::counters::PortCounters) -> u64| -> u64 {
+                    let ports = self.workers.iter().map(|worker| &worker.counters.ports);
+                    ports.filter_map(|ports| ports.get(usize::from(port))).map(of).sum()
+                };
             let addresses = self.control.addresses().filter(|address| address.link == link);
             let drive = driven.get(&port);
             // Packets that the XDP datapath handled reached no worker; packets that it left to the graph did.

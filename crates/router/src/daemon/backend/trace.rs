@@ -9,10 +9,10 @@ use fingerpost_packet::Meta;
 use fingerpost_packet::feature::Feature;
 use fingerpost_packet::feature::row::FeatureArc;
 use fingerpost_packet::filter::Filter;
-use fingerpost_packet::flow::{of_ip4, of_ip6};
-use fingerpost_packet::trace::{MOST_PACKETS, Trace, Wanted};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
-use fingerpost_packet::worker::Command;
+use fingerpost_packet::frame::flow::{of_ip4, of_ip6};
+use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
+use fingerpost_packet::graph::trace::{MOST_PACKETS, Trace, Wanted};
+use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
 use super::View;

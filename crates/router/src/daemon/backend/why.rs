@@ -1,11 +1,11 @@
 //! `why`: dry run of a packet through an instance of the graph, by the present routes.
 //!
-//! The dry run is [`fingerpost_packet::trace::Trial`]: it has no side effects, and resolves no neighbor.
+//! The dry run is [`fingerpost_packet::graph::trace::Trial`]: it has no side effects, and resolves no neighbor.
 
 use std::net::IpAddr;
 
-use fingerpost_packet::trace::{Trace, Trial, TrialError};
-use fingerpost_packet::wire::{ETHER_BYTES, Ether, ether};
+use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
+use fingerpost_packet::graph::trace::{Trace, Trial, TrialError};
 use fingerpost_route::{LinkState, Mac, ResolveRequest};
 
 use super::View;

@@ -8,30 +8,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_io::afxdp;
-use fingerpost_io::frames_held;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_io::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
 use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
+use fingerpost_io::{afxdp, frames_held};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::feature::{FeatureSettings, urpf};
-use fingerpost_packet::worker::Command;
+use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
 
-use super::RunOptions;
 use super::egress::{StandIns, confirm};
 use super::nonstop::NonStop;
 use super::obstacles::Policy;
-use super::own_addrs;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
 use super::workers::WorkerHandle;
 use super::xdp_features::Asker;
+use super::{RunOptions, own_addrs};
 use crate::config::{Mode, in_kernel};
 
 mod opening;

@@ -2,15 +2,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fingerpost_io::afxdp::{self, AfxdpPort};
 use fingerpost_io::share_out;
 use fingerpost_io::xdp::{self, Classifier};
 use fingerpost_packet::Pool;
 use fingerpost_packet::device::{DeviceError, Port};
-use fingerpost_packet::worker::Command;
+use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::LinkState;
 
 use super::{Drive, Interfaces, Open, leave_all, takes};

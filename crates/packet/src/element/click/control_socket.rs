@@ -1,0 +1,58 @@
+//! Requests a control socket: whoever runs the graph opens it, on a thread of its own.
+//!
+//! Source: Click's `ControlSocket`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to
+//! all; whoever runs the graph decides which clients may change the router.
+
+use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::handler::control_socket::{Listen, SessionOptions};
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "ControlSocket",
+        ports: "0/0",
+        processing: "a/a",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "opens the handlers of all elements to programs, by TCP or a Unix socket",
+    configure: |setup| {
+        let (listen, read_only) = read(setup)?;
+        let options = SessionOptions { read_only, ..SessionOptions::default() };
+        Ok(Made::new(|| Nothing).control_socket(listen, options))
+    },
+};
+
+fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
+    let args = &mut setup.args;
+    let kind = args.positional::<String>("TYPE");
+    let place = args.optional_arg("PORT")?;
+    let read_only = args.keyword("READONLY");
+    let localhost = args.keyword("LOCALHOST");
+    // Of Click's, and without a meaning here: the first try tells all that can be told.
+    let ignored = [args.keyword::<bool>("VERBOSE"), args.keyword::<bool>("RETRY_WARNINGS")];
+    let retries = args.keyword::<u32>("RETRIES");
+    args.finish()?;
+    ignored.into_iter().try_for_each(|given| given.map(drop))?;
+    retries?;
+    let Some(place) = place else { return Err(args.refuse_all("argument PORT is missing")) };
+    let text: String = args.read(&place, "PORT")?;
+    let read_only = read_only?.unwrap_or(false);
+    match (kind?.to_ascii_uppercase().as_str(), localhost?) {
+        ("TCP", localhost) => match Listen::tcp(&text) {
+            Ok(Listen::Tcp { port, or_next, .. }) => {
+                let everywhere = localhost == Some(false);
+                Ok((Listen::Tcp { port, or_next, everywhere }, read_only))
+            }
+            Ok(listen) => Ok((listen, read_only)),
+            Err(words) => Err(args.refuse(&place, &words)),
+        },
+        ("UNIX", None) => Ok((Listen::Unix(text), read_only)),
+        ("UNIX", Some(_)) => Err(args.refuse_all("LOCALHOST is for TCP")),
+        (other, _) => Err(args.refuse_all(&format!("TYPE: `{other}` is neither TCP nor UNIX"))),
+    }
+}
+
+struct Nothing;
+
+impl Element for Nothing {}

@@ -1,0 +1,208 @@
+//! Delays packets: `DelayUnqueue(20ms)` keeps each for this time and hands it on, `DelayShaper` until it is
+//! pulled.
+//!
+//! Source: Click's elements of these names. Differs: packets carry no time here, so the delay counts from when this
+//! element took them, which is at once while it has room (`CAPACITY`, 1,000 packets); then they wait before it.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
+use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const UNQUEUE: ElementClass = ElementClass {
+    spec: spec("DelayUnqueue", "l/h"),
+    summary: "pulls packets and hands them on after a time",
+    configure: |setup| configure(setup, true),
+};
+
+pub(crate) const SHAPER: ElementClass = ElementClass {
+    spec: spec("DelayShaper", "l/l"),
+    summary: "gives packets on pull after a time",
+    configure: |setup| Ok(configure(setup, false)?.polled()),
+};
+
+const fn spec(name: &'static str, processing: &'static str) -> ClassSpec {
+    ClassSpec { name, ports: "1/1", processing, flow: "x/y", output_names: &[] }
+}
+
+fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError> {
+    let delay = setup.args.positional::<Duration>("DELAY");
+    let capacity = setup.args.keyword("CAPACITY");
+    setup.args.finish()?;
+    let delay_ns = u64::try_from(delay?.as_nanos()).unwrap_or(u64::MAX);
+    // As a queue.
+    let capacity: u16 = capacity?.unwrap_or(1000);
+    let lengths = setup.keep::<PerWorker<Count>>();
+    let each = lengths.clone();
+    let made = Made::new(move || Delay {
+        delay_ns,
+        capacity: capacity.into(),
+        hands_on,
+        kept: Kept {
+            packets: PacketQueue::with_room(capacity.into()),
+            since: VecDeque::with_capacity(capacity.into()),
+            held: Held::default(),
+        },
+        length: each.add(),
+    });
+    Ok(made
+        .holds(capacity.into())
+        .handler(Handler::read("length", move || lengths.sum(Count::read).to_string())))
+}
+
+struct Delay {
+    delay_ns: u64,
+    capacity: usize,
+    /// Whether it pushes without a pull.
+    hands_on: bool,
+    kept: Kept,
+    length: Arc<Count>,
+}
+
+/// Packets, and when each came.
+struct Kept {
+    packets: PacketQueue,
+    since: VecDeque<u64>,
+    held: Held,
+}
+
+impl Delay {
+    /// Takes what waits at the input, as far as there is room; `batch` is empty before and after.
+    fn take(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        batch.set_limit(self.capacity.saturating_sub(self.kept.packets.len()));
+        inputs.pull(0, batch, cx);
+        batch.set_limit(crate::frame::BATCH);
+        for i in 0..batch.len() {
+            self.kept.held.add(batch.meta()[i].flags & FLAG_GENERATED != 0);
+            self.kept.packets.take(batch, i);
+            self.kept.since.push_back(cx.now_ns);
+        }
+        batch.clear();
+    }
+
+    /// Gives what has waited long enough.
+    fn give(&mut self, into: &mut Batch, now_ns: u64) {
+        let ripe = |&&since: &&u64| now_ns.saturating_sub(since) >= self.delay_ns;
+        let count = self.kept.since.iter().take(into.room()).take_while(ripe).count();
+        let (before, wanted) = (into.len(), into.len() + into.room());
+        into.set_limit(before + count);
+        self.kept.packets.give(into);
+        into.set_limit(wanted);
+        self.kept.since.drain(..count);
+        for meta in &into.meta()[before..] {
+            self.kept.held.remove(meta.flags & FLAG_GENERATED != 0);
+        }
+    }
+
+    fn count_length(&self) {
+        self.length.set(self.kept.packets.len() as u64);
+    }
+}
+
+impl Element for Delay {
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.take(batch, inputs, cx);
+        if self.hands_on {
+            self.give(batch, cx.now_ns);
+        }
+        self.count_length();
+    }
+
+    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.give(into, cx.now_ns);
+        self.count_length();
+    }
+
+    fn held(&self) -> Held {
+        self.kept.held
+    }
+
+    fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
+        let none = Kept {
+            packets: PacketQueue::with_room(0),
+            since: VecDeque::new(),
+            held: Held::default(),
+        };
+        let kept = std::mem::replace(&mut self.kept, none);
+        self.count_length();
+        Some(Box::new(kept))
+    }
+
+    fn take_over(&mut self, state: Box<dyn Any + Send>) {
+        if let Ok(kept) = state.downcast::<Kept>() {
+            self.kept = *kept;
+            self.count_length();
+        }
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        while let Some(packet) = self.kept.packets.pop() {
+            cx.drop_packet(packet, DropReason::Shutdown);
+        }
+        self.kept.since.clear();
+        self.kept.held = Held::default();
+        self.count_length();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    fn delays(each: impl Fn(&str)) {
+        for class in ["DelayUnqueue", "DelayShaper"] {
+            each(class);
+        }
+    }
+
+    #[test]
+    fn packets_go_on_after_the_time() {
+        delays(|class| {
+            let text = format!("FromDevice(a) -> Queue -> d :: {class}(20ms) -> ToDevice(b)");
+            let mut rig = Rig::new(&World::new(), &text);
+            let mut sent = Vec::new();
+            for ms in 0..50_u8 {
+                rig.bench.now_ns += 1_000_000;
+                if ms % 10 == 0 {
+                    rig.receive("a", &[&[ms], &[ms + 1]]);
+                }
+                sent.extend(rig.poll().into_iter().map(|(_, frame)| (ms, frame[0])));
+            }
+            let want = [(20, 0), (20, 1), (30, 10), (30, 11), (40, 20), (40, 21)];
+            assert_eq!((&sent[..], rig.read("d.length")), (&want[..], "4".into()), "{class}");
+        });
+    }
+
+    #[test]
+    fn room_is_bounded_and_what_waits_is_handed_over() {
+        delays(|class| {
+            let text = format!(
+                "FromDevice(a) -> q :: Queue(9) -> d :: {class}(1s, CAPACITY 3) -> ToDevice(b)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            rig.receive("a", &[&[1], &[2], &[3], &[4], &[5]]);
+            assert!(rig.poll().is_empty());
+            assert_eq!((rig.read("d.length"), rig.read("q.length")), ("3".into(), "2".into()));
+            rig.replace(&text.replace("1s", "2s")).unwrap();
+            rig.bench.now_ns += 1_500_000_000;
+            assert!(rig.poll().is_empty());
+            rig.bench.now_ns += 500_000_000;
+            let sent: Vec<_> = rig.poll().into_iter().map(|sent| sent.1[0]).collect();
+            assert_eq!(sent, [1, 2, 3], "{class}");
+            // What came after waits its own time.
+            rig.poll();
+            assert_eq!(rig.read("d.length"), "2");
+            rig.graph.stop(&mut rig.bench.round());
+            assert_eq!(rig.dropped(DropReason::Shutdown), 2);
+        });
+        assert!(refused(&UNQUEUE, "").contains("argument DELAY is missing"));
+        assert!(refused(&SHAPER, "soon").contains("`soon` is no time"));
+    }
+}

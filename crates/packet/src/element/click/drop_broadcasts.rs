@@ -1,0 +1,49 @@
+//! Drops packets that arrived in a broadcast or multicast frame: what no router may forward (RFC 1812, 5.3.4).
+//!
+//! Source: Click's `DropBroadcasts`. Stands behind the route lookup, so that the router itself still gets them.
+
+use crate::frame::{Batch, DropReason, FLAG_LINK_MULTICAST};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "DropBroadcasts",
+        ports: "1/1",
+        processing: "a/a",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "drops packets that arrived in broadcast or multicast frames",
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| DropBroadcasts))
+    },
+};
+
+struct DropBroadcasts;
+
+impl Element for DropBroadcasts {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            if batch.meta()[i].flags & FLAG_LINK_MULTICAST != 0 {
+                batch.discard(i, DropReason::LinkBroadcast);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn what_came_for_one_station_passes() {
+        let mut rig =
+            Rig::new(&World::new(), "FromDevice(a) -> Strip(14) -> DropBroadcasts -> ToDevice(b)");
+        let frame = |first: u8| [&[first][..], &[0; 14]].concat();
+        let sent = rig.receive("a", &[&frame(2), &frame(0xff), &frame(0x33), &frame(0)]);
+        assert_eq!((sent.len(), rig.dropped(DropReason::LinkBroadcast)), (2, 2));
+    }
+}

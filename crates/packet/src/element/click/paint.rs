@@ -1,0 +1,148 @@
+//! Colors: `Paint` marks packets, `PaintTee` copies those of a color, `PaintSwitch` sorts by it.
+//!
+//! Source: Click's elements of these names. A router paints packets by their ingress port, and so
+//! finds those that leave by the same one.
+
+use std::sync::Arc;
+
+use crate::element::support::setting::Setting;
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+
+pub(crate) const PAINT: ElementClass = ElementClass {
+    spec: spec("Paint", "1/1", "a/a"),
+    summary: "marks packets with a color",
+    configure: |setup| {
+        let color = setup.args.positional("COLOR");
+        setup.args.finish()?;
+        let color = Setting::<u8>::new(color?);
+        let each = color.clone();
+        Ok(color.handled(Made::new(move || Paint { color: each.clone() }), "color"))
+    },
+};
+
+pub(crate) const TEE: ElementClass = ElementClass {
+    spec: spec("PaintTee", "1/2", "a/ah"),
+    summary: "sends a copy of packets of a color to its second output",
+    configure: |setup| {
+        let color = setup.args.positional("COLOR");
+        setup.args.finish()?;
+        let color = Setting::<u8>::new(color?);
+        let each = color.clone();
+        let failed = setup.keep::<PerWorker<Count>>();
+        let counts = failed.clone();
+        let made = Made::new(move || PaintTee { color: each.clone(), failed: counts.add() });
+        let made =
+            made.handler(Handler::read("failed", move || failed.sum(Count::read).to_string()));
+        Ok(color.handled(made, "color"))
+    },
+};
+
+pub(crate) const SWITCH: ElementClass = ElementClass {
+    spec: spec("PaintSwitch", "1/-", "h/h"),
+    summary: "sends packets to the output of their color",
+    configure: |setup| {
+        setup.args.finish()?;
+        let outputs = setup.outputs;
+        Ok(Made::new(move || PaintSwitch { outputs }))
+    },
+};
+
+const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
+    ClassSpec { name, ports, processing, flow: "x/x", output_names: &[] }
+}
+
+struct Paint {
+    color: Setting<u8>,
+}
+
+impl Element for Paint {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let color = self.color.get();
+        for meta in batch.meta_mut() {
+            meta.paint = color;
+        }
+    }
+}
+
+struct PaintTee {
+    color: Setting<u8>,
+    /// Copies for which there was no frame.
+    failed: Arc<Count>,
+}
+
+impl Element for PaintTee {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let color = self.color.get();
+        for i in 0..batch.len() {
+            if batch.meta()[i].paint == color {
+                match batch.copy(i) {
+                    Some(packet) => cx.originate(1, packet),
+                    None => self.failed.add(1),
+                }
+            }
+        }
+    }
+}
+
+struct PaintSwitch {
+    outputs: u32,
+}
+
+impl Element for PaintSwitch {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let color = batch.meta()[i].paint;
+            if u32::from(color) < self.outputs {
+                batch.output(i, color.into());
+            } else {
+                batch.discard(i, DropReason::Unmatched);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Decision, FLAG_COPY, FLAG_GENERATED};
+    use crate::testing::{Bench, Rig, World, batch, element, refused, run};
+
+    #[test]
+    fn colors_are_marked_and_sorted_by() {
+        let mut rig = Rig::new(
+            &World::new(),
+            "FromDevice(a) -> p :: Paint(1) -> s :: PaintSwitch; FromDevice(b) -> s; FromDevice(c) -> Paint(9) -> s;
+             s => ToDevice(x), ToDevice(y)",
+        );
+        assert_eq!(rig.receive("a", &[&[5]])[0].0, "y");
+        assert_eq!(rig.receive("b", &[&[5]])[0].0, "x");
+        assert!(rig.receive("c", &[&[5]]).is_empty());
+        assert_eq!(rig.dropped(DropReason::Unmatched), 1);
+        rig.write("p.color", "0");
+        assert_eq!(
+            (rig.receive("a", &[&[5]])[0].0.as_str(), rig.read("p.color")),
+            ("x", "0".into())
+        );
+        assert!(refused(&PAINT, "256").contains("0 to 255 are possible"));
+        assert_eq!(run(&PAINT, "7", 0, &[&[1]]).meta()[0].paint, 7);
+    }
+
+    #[test]
+    fn a_color_is_copied_and_copies_are_known_as_such() {
+        let bench = &mut Bench::new(&World::new());
+        let mut batch = batch(&bench.pool, 3, [&[1_u8][..], &[2], &[3]]);
+        batch.meta_mut()[1].paint = 4;
+        batch.meta_mut()[2].paint = 4;
+        batch.meta_mut()[2].flags = FLAG_GENERATED;
+        element(&TEE, "4").process(0, &mut batch, &mut bench.context());
+        assert!((0..3).all(|i| batch.decision(i) == Decision::Output(0)));
+        let copies: Vec<_> =
+            bench.emitted.iter().map(|(output, p)| (*output, p.bytes()[0], p.meta.flags)).collect();
+        assert_eq!(copies, [(1, 2, FLAG_GENERATED | FLAG_COPY), (1, 3, FLAG_GENERATED)]);
+        assert_eq!(bench.emitted[0].1.meta.port, 3);
+    }
+}

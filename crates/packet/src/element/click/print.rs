@@ -1,0 +1,95 @@
+//! Writes packets to the standard error, a line each: for who builds a graph and wants to see.
+//!
+//! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal. One of the few elements that do
+//! more than a router should do for a packet; it is not for graphs that carry load.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use crate::apart;
+use crate::element::support::setting::Setting;
+use crate::frame::Batch;
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "Print",
+        ports: "1/1",
+        processing: "a/a",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "writes packets to the standard error",
+    configure: |setup| {
+        let label = setup.args.optional::<String>("LABEL");
+        let most = setup.args.optional::<i64>("MAXLENGTH");
+        let active = setup.args.keyword("ACTIVE");
+        setup.args.finish()?;
+        let label = label?.unwrap_or_default();
+        // Below 0 means all of them; 24 are Click's.
+        let most = usize::try_from(most?.unwrap_or(24)).unwrap_or(usize::MAX);
+        let active = Setting::<bool>::new(active?.unwrap_or(true));
+        let each = active.clone();
+        let made = Made::new(move || Print {
+            label: label.clone(),
+            most,
+            // A trial is not to be seen there.
+            active: if apart::is_made() { Setting::new(false) } else { each.clone() },
+        });
+        Ok(active.handled(made, "active"))
+    },
+};
+
+struct Print {
+    label: String,
+    /// Bytes that are shown.
+    most: usize,
+    active: Setting<bool>,
+}
+
+/// Line as Click's: the length right-aligned, bytes in groups of four.
+fn line(label: &str, frame: &[u8], most: usize) -> String {
+    let mut line =
+        format!("{label}{}{:4} | ", if label.is_empty() { "" } else { ": " }, frame.len());
+    for (at, byte) in frame.iter().take(most).enumerate() {
+        let space = if at > 0 && at % 4 == 0 { " " } else { "" };
+        write!(line, "{space}{byte:02x}").expect("a text takes all");
+    }
+    line
+}
+
+impl Element for Print {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        if self.active.get() {
+            for i in 0..batch.len() {
+                let line = line(&self.label, batch.bytes(i), self.most);
+                // Where nobody reads it there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn a_line_shows_the_first_bytes() {
+        assert_eq!(line("in", &[1, 2, 3, 4, 0xff, 6], 5), "in:    6 | 01020304 ff");
+        assert_eq!(line("", &[0; 60], 0), "  60 | ");
+        assert_eq!(line("x", &[], usize::MAX), "x:    0 | ");
+    }
+
+    #[test]
+    fn packets_pass_whether_they_are_shown_or_not() {
+        let text = "FromDevice(a) -> p :: Print(ok, -1, ACTIVE false) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(rig.receive("a", &[&[1, 2]])[0].1, [1, 2]);
+        rig.write("p.active", "true");
+        assert_eq!(rig.receive("a", &[&[3]])[0].1, [3]);
+        assert!(refused(&CLASS, "a, b").contains("`b` is no whole number"));
+    }
+}

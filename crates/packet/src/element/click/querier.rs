@@ -1,0 +1,518 @@
+//! Finds the link address of the next hop of packets, and puts the Ethernet header before them: what `ARPQuerier` and
+//! `NDSolicitor` have in common.
+//!
+//! Packets come at input 0, without their Ethernet header, and leave by output 0. The next hop is their gateway, where
+//! the route lookup noted one, or their destination; broadcasts and groups need no resolution. Replies of hosts come
+//! at input 1, each with its Ethernet header, and are consumed. Queries leave by output 1, where it is used, else by
+//! output 0.
+//!
+//! While an address is unknown it is queried once a second, and its packets wait, as [`crate::element::support::waiting`] bounds
+//! them. After 3 seconds they leave by output 2, where it is used, with the note that an ICMP error is made of, or
+//! end here; for some seconds then others do so at once, while the query is repeated.
+//!
+//! Addresses are kept for `TIMEOUT`, and confirmed after `POLL_TIMEOUT` by querying the host itself. All workers learn
+//! what one does ([`super::neighbors`]).
+
+use std::any::Any;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fingerpost_route::Mac;
+
+use super::front::{HEADER, grow};
+use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
+use crate::apart;
+use crate::element::support::setting::value;
+use crate::element::support::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::wire::EtherMut;
+use crate::frame::{Batch, Cause, DropReason, Packet};
+use crate::graph::{Context, Element, Exit, Held, Inputs, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{ClassSpec, ConfigError, Value};
+use crate::route_table::gateways::Gateways;
+
+/// Queries and replies of one family.
+pub(super) trait Protocol: Clone + Send + Sync + 'static {
+    /// Address of a host.
+    type Addr: Station;
+    /// The same, as text.
+    type Text: Value + Display + From<Self::Addr> + Into<Self::Addr>;
+    /// Type of the packets.
+    const ETHERTYPE: u16;
+    /// Time after which a host is probed.
+    const POLL_NS: u64;
+    /// How long an address is kept that nobody confirms.
+    const LIFE_NS: u64;
+    /// Name of its queries.
+    const QUERIES: &'static str;
+
+    /// Link address that queries come from.
+    fn mac(&self) -> Mac;
+    /// Destination of the packet at an offset of a frame.
+    fn destination(frame: &[u8], network: usize) -> Option<Self::Addr>;
+    /// A gateway, if it is of this family.
+    fn gateway(addr: IpAddr) -> Option<Self::Addr>;
+    /// Link address of what needs no resolution.
+    fn known(&self, addr: Self::Addr) -> Option<Result<Mac, DropReason>>;
+    /// Writes a query for an address, to all or to the host that had it. Returns whether there was room.
+    fn ask(&self, addr: Self::Addr, known: Option<Mac>, packet: &mut Packet) -> bool;
+    /// Reply in a frame, if it is valid.
+    fn hear(&self, frame: &[u8]) -> Option<Heard<Self::Addr>>;
+}
+
+/// Reply of a host.
+pub(super) struct Heard<A> {
+    pub(super) addr: A,
+    pub(super) mac: Mac,
+    /// It is for us: who is not known yet becomes so.
+    pub(super) new: bool,
+    /// Another link address than the known one is true.
+    pub(super) moves: bool,
+    /// Whether the host is confirmed reachable; else it is probed when next needed.
+    pub(super) confirms: bool,
+}
+
+/// What classes declare of their ports.
+pub(super) const fn spec(name: &'static str) -> ClassSpec {
+    ClassSpec {
+        name,
+        ports: "2/1-3",
+        processing: "h/h",
+        flow: "xy/x",
+        output_names: &["out", "queries", "failed"],
+    }
+}
+
+/// The arguments that all have, behind those of the protocol.
+pub(super) struct Given {
+    capacity: Option<u16>,
+    entries: Option<usize>,
+    timeout: Option<Duration>,
+    poll: Option<Duration>,
+}
+
+impl Given {
+    pub(super) fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let capacity = setup.args.keyword("CAPACITY");
+        let entries = setup.args.keyword("ENTRY_CAPACITY");
+        let timeout = setup.args.keyword("TIMEOUT");
+        let poll = setup.args.keyword("POLL_TIMEOUT");
+        Ok(Self { capacity: capacity?, entries: entries?, timeout: timeout?, poll: poll? })
+    }
+
+    /// The element.
+    pub(super) fn made<P: Protocol>(self, protocol: P, setup: &mut Setup<'_>) -> Made {
+        let capacity = self.capacity.unwrap_or(PACKETS);
+        let ns = |time: Option<Duration>, usual: u64| match time {
+            // Click's: never.
+            Some(Duration::ZERO) => FOREVER,
+            Some(time) => u64::try_from(time.as_nanos()).unwrap_or(FOREVER),
+            None => usual,
+        };
+        let settings = Settings {
+            protocol,
+            life_ns: ns(self.timeout, P::LIFE_NS),
+            poll_ns: ns(self.poll, P::POLL_NS),
+            queries: u16::from(setup.outputs > 1),
+            failed: setup.exit(FAILED, DropReason::HostUnreachable),
+            gateways: setup.gateways.clone(),
+        };
+        // What was learned stays known to a configuration that follows.
+        let kept = setup.keep::<Shared<P::Addr>>();
+        let entries = self.entries.unwrap_or(ENTRIES);
+        let shown = kept.clone();
+        let made = Made::new(move || {
+            let table = if apart::is_made() {
+                Arc::new(kept.1.copy())
+            } else {
+                // Only now the configuration is taken.
+                kept.1.set_capacity(entries);
+                kept.1.clone()
+            };
+            Querier::new(settings.clone(), table, capacity, kept.0.add())
+        });
+        handled::<P>(made.polled().holds(capacity.into()), &shown)
+    }
+}
+
+/// Packets that a worker keeps.
+const PACKETS: u16 = 1024;
+/// Addresses that are kept.
+const ENTRIES: usize = 16 * 1024;
+/// How long packets are not kept for a host that did not answer.
+const HOLD_DOWN_NS: u64 = 5_000_000_000;
+/// Keys looked at in a round.
+const TURNS: usize = 16;
+
+/// Input of replies.
+const REPLIES: u16 = 1;
+pub(super) const FAILED: u16 = 2;
+
+#[derive(Default)]
+pub(super) struct Counts {
+    queries: Count,
+    responses: Count,
+    drops: Count,
+    /// Packets that wait.
+    length: Count,
+}
+
+/// What workers and handlers share.
+type Shared<A> = (PerWorker<Counts>, Arc<Neighbors<A>>);
+
+fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>) -> Made {
+    let read = |name, value: fn(&Counts) -> u64| {
+        let shared = shared.clone();
+        Handler::read(name, move || shared.0.sum(value).to_string())
+    };
+    let stats = shared.clone();
+    let [shown, count, insert, delete, clear] = [(); 5].map(|()| shared.1.clone());
+    made.handler(read("queries", |counts| counts.queries.read()))
+        .handler(read("responses", |counts| counts.responses.read()))
+        .handler(read("drops", |counts| counts.drops.read()))
+        .handler(read("length", |counts| counts.length.read()))
+        .handler(Handler::read("stats", move || {
+            let drops = stats.0.sum(|counts| counts.drops.read());
+            let queries = stats.0.sum(|counts| counts.queries.read());
+            format!("{drops} packets killed\n{queries} {} sent\n", P::QUERIES)
+        }))
+        .handler(Handler::read("count", move || count.all().len().to_string()))
+        .handler(Handler::read("table", move || {
+            let line = |(addr, entry): (P::Addr, Neighbor)| {
+                format!("{} {}\n", P::Text::from(addr), entry.mac)
+            };
+            shown.all().into_iter().map(line).collect()
+        }))
+        .handler(Handler::write("insert", move |text| {
+            let (addr, mac) = text.trim().split_once(' ').unwrap_or((text, ""));
+            let entry = Neighbor { mac: value(mac)?, heard_ns: FOREVER };
+            let known = insert.learn(value::<P::Text>(addr)?.into(), entry, 0, FOREVER);
+            known.then_some(()).ok_or_else(|| "no room for another entry".into())
+        }))
+        .handler(Handler::write("delete", move |text| {
+            let addr = value::<P::Text>(text)?.into();
+            let known = delete.forget(addr);
+            known.then_some(()).ok_or_else(|| format!("no entry for {}", P::Text::from(addr)))
+        }))
+        .handler(Handler::write("clear", move |_| {
+            clear.clear();
+            Ok(())
+        }))
+}
+
+#[derive(Clone)]
+pub(super) struct Settings<P> {
+    pub(super) protocol: P,
+    pub(super) life_ns: u64,
+    pub(super) poll_ns: u64,
+    /// Output of queries.
+    pub(super) queries: u16,
+    pub(super) failed: Exit,
+    pub(super) gateways: Arc<Gateways>,
+}
+
+/// The element.
+pub(super) struct Querier<P: Protocol> {
+    settings: Settings<P>,
+    view: View<P::Addr>,
+    waiting: Waiting<P::Addr>,
+    /// Hosts being probed. Apart, so that a sweep through addresses that nobody has
+    /// takes no room from them (RFC 6583).
+    confirming: Waiting<P::Addr>,
+    counts: Arc<Counts>,
+    /// What was learned just now, kept for its memory.
+    learned: Vec<P::Addr>,
+    /// The same, of packets that waited.
+    released: Vec<Packet>,
+}
+
+/// Where a packet goes.
+enum Way<A> {
+    To(Mac),
+    /// Sent to this neighbor, which is to be probed.
+    Confirm(A, Mac),
+    Ask(A, Share),
+    Drop(DropReason),
+}
+
+impl<P: Protocol> Querier<P> {
+    pub(super) fn new(
+        settings: Settings<P>,
+        table: Arc<Neighbors<P::Addr>>,
+        capacity: u16,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self {
+            settings,
+            view: View::new(table),
+            waiting: Waiting::new(capacity),
+            confirming: Waiting::new(0),
+            counts,
+            learned: Vec::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// Next hop of the packet at an offset of a frame.
+    fn way(&self, batch: &Batch, i: usize, now_ns: u64) -> Way<P::Addr> {
+        let meta = batch.meta()[i];
+        let Some(dst) = P::destination(batch.bytes(i), meta.network.into()) else {
+            return Way::Drop(DropReason::TooShort);
+        };
+        let (addr, share) = match self.settings.gateways.get(meta.hop.gateway()).map(P::gateway) {
+            None => (dst, Share::Host(meta.port)),
+            Some(Some(gateway)) => (gateway, Share::Gateway),
+            // Of the other family, of which this protocol knows nothing.
+            Some(None) => return Way::Drop(DropReason::Unresolved),
+        };
+        if let Some(entry) = self.view.get(addr) {
+            let age = entry.age_ns(now_ns);
+            if age < self.settings.poll_ns {
+                return Way::To(entry.mac);
+            }
+            if age < self.settings.life_ns {
+                return Way::Confirm(addr, entry.mac);
+            }
+        }
+        match self.settings.protocol.known(addr) {
+            None => Way::Ask(addr, share),
+            Some(Ok(mac)) => Way::To(mac),
+            Some(Err(reason)) => Way::Drop(reason),
+        }
+    }
+
+    /// Queries an address: by broadcast, or at the host that had it.
+    fn ask(&self, addr: P::Addr, known: Option<Mac>, cx: &mut Context<'_>) {
+        // Without a free frame it is asked again a second later.
+        let Some(mut packet) = cx.pool.alloc() else { return };
+        if self.settings.protocol.ask(addr, known, &mut packet) {
+            self.counts.queries.add(1);
+            cx.originate(self.settings.queries, packet);
+        }
+    }
+
+    /// Puts the Ethernet header before a packet that was taken out, and sends it.
+    fn send(&self, mut packet: Packet, to: Mac, cx: &mut Context<'_>) {
+        let network = packet.meta.network.checked_add(HEADER);
+        let Some(network) = network.filter(|_| packet.push_front(HEADER.into())) else {
+            cx.drop_packet(packet, DropReason::NoBuffer);
+            return;
+        };
+        packet.meta.network = network;
+        self.write_header(packet.bytes_mut(), to);
+        cx.emit(0, packet);
+    }
+
+    /// Takes over what all workers have learned, and lets go what waited for it; whether anything did.
+    fn follow(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut learned = std::mem::take(&mut self.learned);
+        self.view.follow(&mut |addr| learned.push(addr));
+        let mut any = false;
+        for addr in learned.drain(..) {
+            any |= self.release(addr, cx);
+        }
+        self.learned = learned;
+        any
+    }
+
+    /// Sends what waited for an address, if it is known; whether anything did.
+    fn release(&mut self, addr: P::Addr, cx: &mut Context<'_>) -> bool {
+        let Some(entry) = self.view.get(addr) else { return false };
+        let mut packets = std::mem::take(&mut self.released);
+        self.waiting.release(addr, |packet| packets.push(packet));
+        let any = !packets.is_empty();
+        packets.drain(..).for_each(|packet| self.send(packet, entry.mac, cx));
+        self.released = packets;
+        any
+    }
+
+    /// Handles a packet whose next hop has to be resolved.
+    fn wait(
+        &mut self,
+        (addr, share): (P::Addr, Share),
+        batch: &mut Batch,
+        i: usize,
+        cx: &mut Context<'_>,
+    ) {
+        let (now_ns, counts) = (cx.now_ns, &self.counts);
+        let drop = &mut |packet| {
+            counts.drops.add(1);
+            cx.drop_packet(packet, DropReason::HoldFull);
+        };
+        let Some((wait, ask)) = self.waiting.wait(addr, share, now_ns, drop) else {
+            self.counts.drops.add(1);
+            return batch.discard(i, DropReason::HoldFull);
+        };
+        let down = wait.failed_ns.is_some_and(|at| now_ns.saturating_sub(at) < HOLD_DOWN_NS);
+        if ask {
+            self.ask(addr, None, cx);
+        }
+        if down {
+            self.counts.drops.add(1);
+            batch.meta_mut()[i].note = Cause::HostUnreachable.note();
+            self.settings.failed.take(batch, i);
+        } else if self.has_room(addr, cx) {
+            let packet = batch.take(i);
+            self.waiting.keep(addr, packet);
+        } else {
+            self.counts.drops.add(1);
+            batch.discard(i, DropReason::HoldFull);
+        }
+    }
+
+    fn has_room(&mut self, addr: P::Addr, cx: &mut Context<'_>) -> bool {
+        let counts = &self.counts;
+        self.waiting.has_room(addr, &mut |packet| {
+            counts.drops.add(1);
+            cx.drop_packet(packet, DropReason::HoldFull);
+        })
+    }
+
+    fn packets(&mut self, batch: &mut Batch, cx: &mut Context<'_>) {
+        // What has waited is emitted, behind the batch; so that none overtakes it, all are then.
+        let emitting = self.follow(cx);
+        for i in 0..batch.len() {
+            let to = match self.way(batch, i, cx.now_ns) {
+                Way::To(mac) => mac,
+                Way::Confirm(addr, mac) => {
+                    // None of them has packets, nor makes room.
+                    let waits = self.confirming.wait(addr, Share::Gateway, cx.now_ns, &mut |_| ());
+                    let ask = waits.is_some_and(|(_, ask)| ask);
+                    if ask {
+                        self.ask(addr, Some(mac), cx);
+                    }
+                    mac
+                }
+                Way::Ask(addr, share) => {
+                    self.wait((addr, share), batch, i, cx);
+                    continue;
+                }
+                Way::Drop(reason) => {
+                    self.counts.drops.add(1);
+                    batch.discard(i, reason);
+                    continue;
+                }
+            };
+            if emitting {
+                let packet = batch.take(i);
+                self.send(packet, to, cx);
+            } else if grow(batch, i, HEADER) {
+                self.write_header(batch.bytes_mut(i), to);
+            }
+        }
+    }
+
+    /// Learns from a host's reply.
+    fn hear(&mut self, frame: &[u8], now_ns: u64) {
+        let Some(heard) = self.settings.protocol.hear(frame) else { return };
+        let Heard { addr, mac, new, moves, confirms } = heard;
+        let station = mac.0[0] & 1 == 0 && mac != Mac([0; 6]);
+        if !station {
+            return;
+        }
+        self.counts.responses.add(1);
+        let table = self.view.table();
+        if !new && !table.knows(addr) {
+            return;
+        }
+        // An entry by hand stays what it is; and what was heard just now is no news to all workers.
+        let settled = |entry: Neighbor| {
+            entry.heard_ns == FOREVER
+                || entry.mac == mac && (!confirms || entry.age_ns(now_ns) < ASK_NS)
+                || entry.mac != mac && !moves
+        };
+        if self.view.get(addr).is_some_and(settled) {
+            return;
+        }
+        // What nobody confirmed is as old as what has to be.
+        let heard_ns = if confirms { now_ns } else { now_ns.saturating_sub(self.settings.poll_ns) };
+        let entry = Neighbor { mac, heard_ns };
+        if !table.learn(addr, entry, now_ns, self.settings.life_ns) {
+            self.counts.drops.add(1);
+        }
+    }
+
+    fn write_header(&self, frame: &mut [u8], dst: Mac) {
+        if let Some(mut ether) = EtherMut::of(frame) {
+            ether.set_addrs(dst, self.settings.protocol.mac());
+            ether.set_kind(P::ETHERTYPE);
+        }
+    }
+
+    fn count_length(&self) {
+        self.counts.length.set(self.waiting.held().total() as u64);
+    }
+}
+
+impl<P: Protocol> Element for Querier<P> {
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        if input == REPLIES {
+            self.follow(cx);
+            for i in 0..batch.len() {
+                self.hear(batch.bytes(i), cx.now_ns);
+                batch.discard(i, DropReason::Consumed);
+            }
+            self.follow(cx);
+        } else {
+            self.packets(batch, cx);
+        }
+        self.count_length();
+    }
+
+    fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.follow(cx);
+        let now_ns = cx.now_ns;
+        for _ in 0..self.waiting.keys().min(TURNS) {
+            let Some((addr, wait)) = self.waiting.turn() else { break };
+            if wait.is_empty() {
+                let after = if wait.failed_ns.is_some() { HOLD_DOWN_NS } else { ASK_NS };
+                let since = wait.failed_ns.unwrap_or(wait.asked_ns);
+                if now_ns.saturating_sub(since) >= after {
+                    self.waiting.forget();
+                }
+            } else if now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
+                wait.failed_ns = Some(now_ns);
+                let (counts, failed) = (&self.counts, self.settings.failed);
+                self.waiting.release(addr, |mut packet| {
+                    counts.drops.add(1);
+                    packet.meta.note = Cause::HostUnreachable.note();
+                    failed.emit(packet, cx);
+                });
+            } else if wait.asks(now_ns) {
+                self.ask(addr, None, cx);
+            }
+        }
+        for _ in 0..self.confirming.keys().min(TURNS) {
+            let asked = self.confirming.turn().map_or(now_ns, |(_, wait)| wait.asked_ns);
+            if now_ns.saturating_sub(asked) >= ASK_NS {
+                self.confirming.forget();
+            }
+        }
+        self.count_length();
+    }
+
+    fn held(&self) -> Held {
+        self.waiting.held()
+    }
+
+    fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
+        let waiting = std::mem::replace(&mut self.waiting, Waiting::new(0));
+        self.count_length();
+        Some(Box::new(waiting))
+    }
+
+    fn take_over(&mut self, state: Box<dyn Any + Send>) {
+        if let Ok(waiting) = state.downcast::<Waiting<P::Addr>>() {
+            self.waiting = *waiting;
+            self.count_length();
+        }
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        self.waiting.stop(|packet| cx.drop_packet(packet, DropReason::Shutdown));
+        self.count_length();
+    }
+}

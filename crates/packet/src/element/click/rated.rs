@@ -1,0 +1,235 @@
+//! Elements that keep to a rate: `RatedSplitter` sends the excess to its second output, `Shaper` and `RatedUnqueue` let
+//! it wait. `Bandwidth...` is the same in bytes.
+//!
+//! Source: Click's elements of these names; the arguments are those of [`crate::element::support::allowance`]. Differs: packets are
+//! counted as they are, with the headers that they have at this place of the graph, in a burst of 20 ms for splitters
+//! and shapers too.
+
+use crate::element::support::allowance::{Allowance, Budget, Unit};
+use crate::frame::Batch;
+use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const SPLITTER: ElementClass = ElementClass {
+    spec: splitter("RatedSplitter"),
+    summary: "passes so many packets a second, and sends the rest to its second output",
+    configure: |setup| made(setup, Unit::Packets, |budget| Splitter { budget }),
+};
+
+pub(crate) const BYTE_SPLITTER: ElementClass = ElementClass {
+    spec: splitter("BandwidthRatedSplitter"),
+    summary: "passes so many bytes a second, and sends the rest to its second output",
+    configure: |setup| made(setup, Unit::Bytes, |budget| Splitter { budget }),
+};
+
+pub(crate) const SHAPER: ElementClass = ElementClass {
+    spec: asked("Shaper", "l/l", "x/x"),
+    summary: "gives so many packets a second on pull",
+    configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
+};
+
+pub(crate) const BYTE_SHAPER: ElementClass = ElementClass {
+    spec: asked("BandwidthShaper", "l/l", "x/x"),
+    summary: "gives so many bytes a second on pull",
+    configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
+};
+
+pub(crate) const UNQUEUE: ElementClass = ElementClass {
+    spec: asked("RatedUnqueue", "l/h", "x/y"),
+    summary: "pulls so many packets a second and hands them on",
+    configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
+};
+
+pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
+    spec: asked("BandwidthRatedUnqueue", "l/h", "x/y"),
+    summary: "pulls so many bytes a second and hands them on",
+    configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
+};
+
+const fn splitter(name: &'static str) -> ClassSpec {
+    let output_names = &["within", "beyond"];
+    ClassSpec { name, ports: "1/2", processing: "h/h", flow: "x/x", output_names }
+}
+
+const fn asked(name: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
+    ClassSpec { name, ports: "1/1", processing, flow, output_names: &[] }
+}
+
+fn made<E: Element + 'static>(
+    setup: &mut Setup<'_>,
+    unit: Unit,
+    with: fn(Budget) -> E,
+) -> Result<Made, ConfigError> {
+    let allowance = Allowance::read(setup, unit, None);
+    setup.args.finish()?;
+    let allowance = allowance?;
+    let each = allowance.clone();
+    Ok(allowance.handled(Made::new(move || with(each.budget()))))
+}
+
+struct Splitter {
+    budget: Budget,
+}
+
+impl Element for Splitter {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.budget.refresh(cx.now_ns);
+        for i in 0..batch.len() {
+            if !self.budget.spend(batch.frame_len(i), cx.now_ns) {
+                batch.output(i, 1);
+            }
+        }
+    }
+}
+
+/// Pulls no more than may pass, whether it is pulled itself or pushes.
+struct Asked {
+    budget: Budget,
+}
+
+impl Element for Asked {
+    fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.budget.pull(into, inputs, cx);
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.budget.pull(batch, inputs, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    const MS: u64 = 1_000_000;
+
+    /// So many packets of 100 bytes received in the middle of each millisecond of a second, and pulled; what came
+    /// out, by device, in all and until half of the time.
+    fn sent(rig: &mut Rig, a_ms: usize) -> [(usize, usize); 2] {
+        let frame = [7; 100];
+        let frames = vec![&frame[..]; a_ms];
+        let mut seen = [(0, 0); 2];
+        for ms in 0..1000 {
+            rig.bench.now_ns += MS;
+            let mut now = rig.receive("in", &frames);
+            now.extend(rig.poll());
+            for (device, _) in now {
+                let (all, half) = &mut seen[usize::from(device == "more")];
+                *all += 1;
+                *half += usize::from(ms < 500);
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn what_is_too_much_goes_another_way() {
+        let split = |class: &str| {
+            let text =
+                format!("FromDevice(in) -> s :: {class} -> ToDevice(out); s [1] -> ToDevice(more)");
+            Rig::new(&World::new(), &text)
+        };
+        // A burst of 20 ms, then the rate: 400 and 20 less at the start, where the bucket is full.
+        for class in [
+            "RatedSplitter(400)",
+            "BandwidthRatedSplitter(40kBps)",
+            "BandwidthRatedSplitter(320 kbps)",
+        ] {
+            let rig = &mut split(class);
+            let [(within, half), (beyond, _)] = sent(rig, 2);
+            assert_eq!(within + beyond, 2000, "{class}");
+            assert!(
+                (406..=409).contains(&within) && (206..=209).contains(&half),
+                "{class}: {within} {half}"
+            );
+            // Less than the rate goes whole, and after a pause no more than a burst at once.
+            rig.bench.now_ns += 1000 * MS;
+            let frames = [&[7; 100][..]; 40];
+            let within = rig.receive("in", &frames).iter().filter(|sent| sent.0 == "out").count();
+            assert!((8..=9).contains(&within), "{class}: {within}");
+        }
+        let rig = &mut split("RatedSplitter(400, BURST_SIZE 50)");
+        assert_eq!(sent(rig, 1)[0].0, 449);
+        rig.write("s.rate", "100");
+        assert!((99..=101).contains(&sent(rig, 1)[0].0));
+        assert_eq!(rig.read("s.rate"), "100");
+        let rig = &mut split("BandwidthRatedSplitter(1MBps, BURST_DURATION 1s)");
+        rig.write("s.rate", "80kbps");
+        assert_eq!(rig.read("s.rate"), "10000Bps");
+        assert!(
+            (200..=201).contains(&sent(rig, 1)[0].0),
+            "what comes in a second, and a burst of that"
+        );
+        rig.write("s.rate", "0");
+        assert_eq!(sent(rig, 1)[0].0, 0);
+    }
+
+    #[test]
+    fn what_is_too_much_waits() {
+        for (class, text) in [
+            ("RatedUnqueue(400)", "-> s -> ToDevice(out)"),
+            ("BandwidthRatedUnqueue(40kBps)", "-> s -> ToDevice(out)"),
+            ("Shaper(400)", "-> s -> Unqueue(1) -> ToDevice(out)"),
+            ("BandwidthShaper(320kbps)", "-> s -> ToDevice(out)"),
+        ] {
+            let text = format!("FromDevice(in) -> q :: Queue(600) {text}; s :: {class}");
+            let rig = &mut Rig::new(&World::new(), &text);
+            let [(out, half), _] = sent(rig, 1);
+            assert!(
+                (400..=409).contains(&out) && (200..=209).contains(&half),
+                "{class}: {out} {half}"
+            );
+            let waits: usize = rig.read("q.length").parse().unwrap();
+            let full: usize = rig.read("q.drops").parse().unwrap();
+            assert_eq!((out + waits, full), (1000, 0), "{class}");
+        }
+    }
+
+    #[test]
+    fn the_guide_has_it_so() {
+        let guide = include_str!("../../../../../docs/guide/build-a-graph.md");
+        let lines = guide.lines().skip_while(|line| !line.contains("RatedSplitter(1000)"));
+        let lines = lines.skip_while(|line| !line.starts_with("    "));
+        let text: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
+        let mut rig = Rig::new(&World::new(), &text.join("\n"));
+        let frames = [&[0; 1000][..]; 30];
+        assert_eq!(rig.receive("eth0", &frames).len(), 20);
+        // 25,000 bytes, and the packet with which they are used up.
+        rig.receive("eth1", &frames);
+        assert_eq!(rig.poll().len(), 26);
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_packets() {
+        let text = "FromDevice(in) -> s :: BandwidthRatedSplitter(1000Bps, BURST_BYTES 0) -> ToDevice(out);
+                    s [1] -> Discard";
+        let rig = &mut Rig::new(&World::new(), text);
+        let mut goes = |bytes: usize| !rig.receive("in", &[&vec![0; bytes]]).is_empty();
+        // The first one takes a second and a half of what comes.
+        assert_eq!([goes(1500), goes(60)], [true, false]);
+        rig.bench.now_ns += 1499 * MS;
+        assert!(rig.receive("in", &[&[0; 60]]).is_empty());
+        rig.bench.now_ns += MS;
+        assert_eq!(rig.receive("in", &[&[0; 60], &[0; 60]]).len(), 1);
+    }
+
+    #[test]
+    fn wrong_rates_are_told() {
+        for (class, config, words) in [
+            (&SPLITTER, "", "argument RATE is missing"),
+            (&SHAPER, "many", "RATE: `many` is no whole number"),
+            (&BYTE_UNQUEUE, "1Mb", "RATE: `1Mb` is no bandwidth"),
+            (
+                &UNQUEUE,
+                "1, BURST_SIZE 1, BURST_DURATION 1s",
+                "give one of BURST_DURATION and BURST_SIZE",
+            ),
+            (&BYTE_SHAPER, "1, BURST_SIZE 1", "unknown keyword `BURST_SIZE`"),
+            (&BYTE_SPLITTER, "1, BURST_DURATION x", "`x` is no time"),
+        ] {
+            let told = refused(class, config);
+            assert!(told.contains(words), "{config}: {told}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Makes packets of nothing: for tests and measurements. `InfiniteSource` as many as it can, `RatedSource` so many a
+//! second, `RandomSource` of random bytes (xorshift64, the same ones from the same `SEED`).
+//!
+//! Source: Click's elements of these names. Their packets count as packets of our own making. Of several workers the
+//! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::element::support::allowance::{Allowance, Budget, Unit};
+use crate::element::support::setting::Setting;
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
+use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{Arg, ClassSpec, ConfigError};
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: spec("InfiniteSource"),
+    summary: "makes packets of the same bytes, a burst a round",
+    configure: |setup| {
+        let data = setup.args.optional_arg("DATA")?;
+        let limit = setup.args.optional("LIMIT");
+        let burst = setup.args.optional("BURST");
+        let active = setup.args.optional("ACTIVE");
+        let length = setup.args.keyword("LENGTH");
+        let stop = setup.args.keyword("STOP");
+        setup.args.finish()?;
+        let (limit, active, length) = (limit?, active?, length?);
+        let given =
+            Given { data, limit, active, length, stop: stop?.unwrap_or(false), random: None };
+        let burst = burst?.unwrap_or(1);
+        configure(setup, given, move || Pace::Round(burst))
+    },
+};
+
+pub(crate) const RANDOM: ElementClass = ElementClass {
+    spec: spec("RandomSource"),
+    summary: "makes packets of random bytes, a burst a round",
+    configure: |setup| {
+        let length = setup.args.positional("LENGTH");
+        let limit = setup.args.optional("LIMIT");
+        let burst = setup.args.optional("BURST");
+        let active = setup.args.optional("ACTIVE");
+        let stop = setup.args.keyword("STOP");
+        let seed = setup.args.keyword("SEED");
+        setup.args.finish()?;
+        let (limit, active, length) = (limit?, active?, Some(length?));
+        // A state of zeros would stay one.
+        let random = Some(seed?.unwrap_or(1_u64).max(1));
+        let given =
+            Given { data: None, limit, active, length, stop: stop?.unwrap_or(false), random };
+        let burst = burst?.unwrap_or(1);
+        configure(setup, given, move || Pace::Round(burst))
+    },
+};
+
+pub(crate) const RATED: ElementClass = ElementClass {
+    spec: spec("RatedSource"),
+    summary: "makes packets of the same bytes, so many a second",
+    configure: |setup| {
+        let data = setup.args.optional_arg("DATA")?;
+        let allowance = Allowance::read(setup, Unit::Packets, Some(RATE));
+        let limit = setup.args.optional("LIMIT");
+        let active = setup.args.optional("ACTIVE");
+        let length = setup.args.keyword("LENGTH");
+        let least = setup.args.keyword::<usize>("DATASIZE");
+        let stop = setup.args.keyword("STOP");
+        setup.args.finish()?;
+        let bytes = data.as_ref().map_or(USUAL.len(), |data: &Arg<'_>| data.bytes().len());
+        // What is there is not cut for it.
+        let length = length?.or(least?.map(|least| least.max(bytes)));
+        let (limit, active, stop) = (limit?, active?, stop?.unwrap_or(false));
+        let allowance = allowance?;
+        let each = allowance.clone();
+        let given = Given { data, limit, active, length, stop, random: None };
+        Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
+    },
+};
+
+const fn spec(name: &'static str) -> ClassSpec {
+    ClassSpec { name, ports: "0/1", processing: "h/h", flow: "x/y", output_names: &[] }
+}
+
+/// What both take.
+struct Given<'a> {
+    data: Option<Arg<'a>>,
+    limit: Option<i64>,
+    active: Option<bool>,
+    length: Option<usize>,
+    /// The router ends when the last packet is made.
+    stop: bool,
+    /// Random bytes, from this state on.
+    random: Option<u64>,
+}
+
+fn configure(
+    setup: &mut Setup<'_>,
+    given: Given<'_>,
+    pace: impl Fn() -> Pace + Send + Sync + 'static,
+) -> Result<Made, ConfigError> {
+    let Given { data, limit, active, length, stop, random } = given;
+    // Negative is none.
+    let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(u64::MAX));
+    let active = Setting::new(active.unwrap_or(true));
+    let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
+    let longest = usize::from(LONGEST);
+    if length.unwrap_or(data.len()) > longest {
+        let words = format!("packets have at most {longest} bytes");
+        return Err(setup.args.refuse_all(&words));
+    }
+    let data = padded(&data, length);
+    let counts = setup.keep::<PerWorker<Count>>();
+    let resets = Setting::<u32>::new(0);
+    let stop = stop.then(|| setup.stop.clone());
+    let made_one = AtomicBool::new(false);
+    let made = Made::new({
+        let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
+        move || Source {
+            data: data.clone(),
+            // Relaxed: instances are made by one thread, that of the first worker first.
+            first: !made_one.swap(true, Relaxed),
+            limit,
+            left: limit,
+            pace: pace(),
+            active: active.clone(),
+            count: counts.add(),
+            seen: resets.get(),
+            resets: resets.clone(),
+            stop: stop.clone(),
+            random,
+        }
+    });
+    let made = made
+        .polled()
+        .handler(Handler::read("count", move || counts.sum(Count::read).to_string()))
+        .handler(Handler::write("reset", move |_| {
+            resets.change(|resets| resets.wrapping_add(1));
+            Ok(())
+        }));
+    Ok(active.handled(made, "active"))
+}
+
+/// Packets a second of `RatedSource`: Click's.
+const RATE: u64 = 10;
+
+/// What the smallest frames hold behind their headroom.
+const LONGEST: u16 = 2048 - HEADROOM;
+
+/// Default payload of a packet; Click's is a sentence of this length.
+const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";
+
+/// `data`, cut or repeated to that length.
+fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {
+    match length {
+        Some(length) if !data.is_empty() => data.iter().copied().cycle().take(length).collect(),
+        _ => data.into(),
+    }
+}
+
+/// How many are made.
+enum Pace {
+    /// Number in each round.
+    Round(usize),
+    Rated(Budget),
+}
+
+struct Source {
+    data: Arc<[u8]>,
+    /// Whether this is the first worker: others make none.
+    first: bool,
+    limit: u64,
+    /// Packets left of these.
+    left: u64,
+    pace: Pace,
+    active: Setting<bool>,
+    count: Arc<Count>,
+    /// Number of requests to begin again, and of those carried out.
+    resets: Setting<u32>,
+    seen: u32,
+    stop: Option<Arc<AtomicBool>>,
+    random: Option<u64>,
+}
+
+/// Fills bytes from a generator, continuing a state that is not 0.
+fn scatter(bytes: &mut [u8], state: &mut u64) {
+    for word in bytes.chunks_mut(8) {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+impl Element for Source {
+    fn keeps_time(&self) -> bool {
+        self.first && self.left > 0 && self.active.get() && matches!(self.pace, Pace::Rated(_))
+    }
+
+    fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        if !self.first {
+            return;
+        }
+        let resets = self.resets.get();
+        if resets != self.seen {
+            self.seen = resets;
+            self.left = self.limit;
+            self.count.set(0);
+        }
+        if self.left == 0 || !self.active.get() {
+            return;
+        }
+        let most = BATCH.min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let wanted = match &mut self.pace {
+            Pace::Round(burst) => most.min(*burst),
+            Pace::Rated(budget) => budget.grant(most, cx.now_ns),
+        };
+        for _ in 0..wanted {
+            let Some(mut packet) = cx.pool.alloc() else { break };
+            if !packet.set_len(self.data.len()) {
+                break;
+            }
+            match &mut self.random {
+                None => packet.bytes_mut().copy_from_slice(&self.data),
+                Some(state) => scatter(packet.bytes_mut(), state),
+            }
+            packet.meta.flags |= FLAG_GENERATED;
+            batch.push(packet).expect("a batch holds a burst");
+        }
+        let made = batch.len() as u64;
+        cx.counters.generated.add(made);
+        self.count.add(made);
+        self.left -= made;
+        if self.left == 0
+            && let Some(stop) = &self.stop
+        {
+            // Relaxed: whoever looks acts on it a round later.
+            stop.store(true, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn packets_are_made_at_a_rate() {
+        let text = "s :: RatedSource(\\<07 08>, 1000, 1500, DATASIZE 5) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let after = |rig: &mut Rig, ms: u64| {
+            let mut all = Vec::new();
+            for _ in 0..ms {
+                rig.bench.now_ns += 1_000_000;
+                all.extend(rig.poll());
+            }
+            all.len()
+        };
+        rig.write("s.active", "false");
+        assert_eq!(after(&mut rig, 5), 0);
+        rig.write("s.active", "true");
+        let first = rig.poll();
+        assert_eq!((first.len(), &first[0].1[..]), (20, &[7, 8, 7, 8, 7][..]), "a burst of 20 ms");
+        assert_eq!(after(&mut rig, 1000), 1000);
+        rig.write("s.rate", "500");
+        assert_eq!(after(&mut rig, 100), 49, "the burst was used up");
+        assert_eq!((after(&mut rig, 2000), rig.read("s.count")), (431, "1500".into()), "the limit");
+        rig.write("s.reset", "");
+        rig.write("s.rate", "100000");
+        assert_eq!((after(&mut rig, 9), rig.read("s.count")), (1500, "1500".into()));
+    }
+
+    #[test]
+    fn of_several_workers_the_first_makes_all() {
+        let text = "s :: InfiniteSource(LIMIT 5, BURST 3) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut others = [(); 2].map(|()| Graph::new(&rig.plan, &rig.bench.pool));
+        for left in [3, 2, 0] {
+            for other in &mut others {
+                other.poll(&mut rig.bench.round());
+            }
+            assert_eq!((rig.bench.sent.frames.len(), rig.poll().len()), (0, left));
+        }
+        assert_eq!(rig.read("s.count"), "5");
+    }
+
+    #[test]
+    fn bytes_are_random() {
+        let make = |config: &str| {
+            let text = format!("s :: RandomSource({config}, 300, 256) -> ToDevice(a)");
+            let mut rig = Rig::new(&World::new(), &text);
+            let mut all = rig.poll();
+            all.extend(rig.poll());
+            all.into_iter().map(|(_, frame)| frame).collect::<Vec<_>>()
+        };
+        let made = make("61");
+        assert!(made.len() == 300 && made.iter().all(|frame| frame.len() == 61));
+        // Of 18,300 bytes each of 256 comes some 71 times: ten standard deviations are a wide margin.
+        let mut counts = [0_usize; 256];
+        made.iter().flatten().for_each(|&byte| counts[usize::from(byte)] += 1);
+        assert!(counts.iter().all(|count| (1..160).contains(count)), "{counts:?}");
+        assert!((1..made.len()).all(|i| made[i] != made[i - 1]));
+        assert!(made == make("61, SEED 1") && made != make("61, SEED 2"));
+        assert_eq!(make("0, SEED 0"), vec![Vec::<u8>::new(); 300]);
+        assert!(refused(&RANDOM, "1793").contains("packets have at most 1792 bytes"));
+    }
+
+    #[test]
+    fn the_last_packet_may_end_the_router() {
+        let mut rig =
+            Rig::new(&World::new(), "s :: RatedSource(LIMIT 2, STOP true) -> ToDevice(a)");
+        assert_eq!(rig.poll().len(), 1, "ten a second, unless told otherwise");
+        assert!(!rig.plan.is_stopped());
+        rig.bench.now_ns += 100_000_000;
+        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, true));
+        let told = refused(&RATED, "x, y, LENGTH 3000");
+        assert!(told.contains("RATE: `y` is no whole number"), "{told}");
+        assert!(refused(&RATED, "x, DATASIZE 2000").contains("packets have at most 1792 bytes"));
+    }
+}

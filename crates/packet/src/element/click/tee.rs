@@ -1,0 +1,58 @@
+//! A copy of each packet for each output.
+//!
+//! Source: Click's `Tee`. The last output gets the packet itself; copies count as packets of our own making.
+
+use crate::frame::Batch;
+use crate::frame::counters::{Count, PerWorker};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+use std::sync::Arc;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "Tee",
+        ports: "1/1-",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "sends a copy of each packet to each output",
+    configure: |setup| {
+        let outputs = setup.args.optional::<u32>("N")?;
+        if let Some(outputs) = outputs
+            && outputs != setup.outputs
+        {
+            let words = format!("{outputs} outputs announced, {} connected", setup.outputs);
+            setup.args.refuse_all(&words);
+        }
+        setup.args.finish()?;
+        let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
+        let failed = setup.keep::<PerWorker<Count>>();
+        let each = failed.clone();
+        Ok(Made::new(move || Tee { outputs, failed: each.add() })
+            .handler(Handler::read("failed", move || failed.sum(Count::read).to_string())))
+    },
+};
+
+struct Tee {
+    outputs: u16,
+    /// Copies for which there was no frame.
+    failed: Arc<Count>,
+}
+
+impl Element for Tee {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for output in 0..self.outputs - 1 {
+            for i in 0..batch.len() {
+                match batch.copy(i) {
+                    Some(packet) => cx.originate(output, packet),
+                    None => self.failed.add(1),
+                }
+            }
+        }
+        for i in 0..batch.len() {
+            batch.output(i, self.outputs - 1);
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! VLAN tags of Ethernet frames: `VLANEncap` puts one in, `VLANDecap` takes it out, `EtherVLANEncap` and
+//! `StripEtherVLANHeader` do it with the whole header, `SetVLANAnno` notes in a packet what its tag is to be.
+//!
+//! Source: Click's elements of these names; IEEE 802.1Q. A tag is its type, 0x8100, and 16 bits: priority (3), drop
+//! eligible (1) and the number of the VLAN (12). What is taken out is noted in the packet, and `ANNO` in place of
+//! a tag means what is noted. Differs: 0x88a8, a provider's outer tag, is a tag as well to those that take one out.
+
+use fingerpost_route::Mac;
+
+use super::front::{HEADER, cut, grow};
+use crate::element::support::setting::{Setting, value};
+use crate::frame::wire::ether::{TAG_BYTES, TYPE_SERVICE_VLAN, TYPE_VLAN};
+use crate::frame::wire::{ETHER_BYTES, Ether, EtherMut};
+use crate::frame::{Batch, DropReason, Meta};
+use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{ClassSpec, ConfigError, Value};
+
+pub(crate) const ENCAP: ElementClass = ElementClass {
+    spec: spec("VLANEncap", "1/1", "a/a", &[]),
+    summary: "puts a VLAN tag into Ethernet frames",
+    configure: |setup| {
+        let kind = setup.args.keyword("ETHERTYPE");
+        let tag = Tag::read(setup);
+        setup.args.finish()?;
+        let (tag, kind) = (tag?, kind?.unwrap_or(TYPE_VLAN));
+        let each = tag.clone();
+        Ok(tag.handled(Made::new(move || Encap { tag: each.clone(), kind })))
+    },
+};
+
+pub(crate) const DECAP: ElementClass = ElementClass {
+    spec: spec("VLANDecap", "1/1", "a/a", &[]),
+    summary: "takes the VLAN tag out of Ethernet frames",
+    configure: |setup| {
+        let note = setup.args.optional("ANNO");
+        setup.args.finish()?;
+        let note = note?.unwrap_or(true);
+        Ok(Made::new(move || Decap { note }))
+    },
+};
+
+pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
+    spec: spec("EtherVLANEncap", "1/1", "a/a", &[]),
+    summary: "puts an Ethernet header with a VLAN tag before packets",
+    configure: |setup| {
+        let kind = setup.args.positional("ETHERTYPE");
+        let src = setup.args.positional::<Mac>("SRC");
+        let dst = setup.args.positional::<Mac>("DST");
+        let tag = Tag::read(setup);
+        setup.args.finish()?;
+        let mut header = [0; ETHER_BYTES];
+        if let Some(mut ether) = EtherMut::of(&mut header) {
+            ether.set_addrs(dst?, src?);
+            ether.set_kind(kind?);
+        }
+        let tag = tag?;
+        let each = tag.clone();
+        Ok(tag.handled(Made::new(move || EtherEncap { header, tag: each.clone() })))
+    },
+};
+
+pub(crate) const STRIP: ElementClass = ElementClass {
+    spec: spec("StripEtherVLANHeader", "1/1-2", "a/ah", &["tagged", "untagged"]),
+    summary: "cuts the Ethernet header with its VLAN tag off frames",
+    configure: |setup| {
+        let native = setup.args.optional::<Id>("NATIVE_VLAN_ID");
+        setup.args.finish()?;
+        let native = native?.map(|id| id.0);
+        let untagged = setup.exit(1, DropReason::Unmatched);
+        Ok(Made::new(move || Strip { native, untagged }))
+    },
+};
+
+pub(crate) const SET: ElementClass = ElementClass {
+    spec: spec("SetVLANAnno", "1/1", "a/a", &[]),
+    summary: "notes in packets what their VLAN tag is to be",
+    configure: |setup| {
+        let tci = tci(setup);
+        setup.args.finish()?;
+        let Some(tci) = tci? else {
+            return Err(setup.args.refuse_all("ANNO is what it sets"));
+        };
+        let each = tci.clone();
+        Ok(handled(&tci, Made::new(move || Set { tci: each.clone() })))
+    },
+};
+
+const fn spec(
+    name: &'static str,
+    ports: &'static str,
+    processing: &'static str,
+    output_names: &'static [&'static str],
+) -> ClassSpec {
+    ClassSpec { name, ports, processing, flow: "x/x", output_names }
+}
+
+/// The bits of a tag's second word that number the VLAN.
+const ID: u16 = 0xfff;
+/// Where the priority begins in it.
+const PCP: u32 = 13;
+
+/// Number of a VLAN.
+struct Id(u16);
+
+impl Value for Id {
+    fn read(text: &str) -> Result<Self, String> {
+        let words = || "out of range: 0 to 4095 are possible".to_owned();
+        let id = u16::read(text).map_err(|_| "no number of a VLAN: 0 to 4095".to_owned())?;
+        if id > ID { Err(words()) } else { Ok(Self(id)) }
+    }
+}
+
+/// Priority code point.
+struct Pcp(u8);
+
+impl Value for Pcp {
+    fn read(text: &str) -> Result<Self, String> {
+        let pcp = u8::read(text).ok().filter(|&pcp| pcp < 8);
+        pcp.map(Self).ok_or_else(|| "no priority: 0 to 7".into())
+    }
+}
+
+/// Value of a tag: a word, or what is noted in the packet.
+enum Tci {
+    Word(u16),
+    Noted,
+}
+
+impl Value for Tci {
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "ANNO" {
+            return Ok(Self::Noted);
+        }
+        u16::read(text).map(Self::Word).map_err(|words| format!("not ANNO, and {words}"))
+    }
+}
+
+/// Reads the arguments of a tag: the word, or number and priority. `None` for what is noted.
+fn tci(setup: &mut Setup<'_>) -> Result<Option<Setting<u16>>, ConfigError> {
+    let word = setup.args.optional::<Tci>("VLAN_TCI");
+    let pcp = setup.args.optional::<Pcp>("VLAN_PCP");
+    let id = setup.args.keyword::<Id>("VLAN_ID");
+    let (word, id) = (word?, id?);
+    let pcp = pcp?.map(|pcp| u16::from(pcp.0) << PCP);
+    match (word, id) {
+        (Some(Tci::Word(word)), None) => {
+            // The priority is in the word already, unless it is given.
+            let bits = pcp.map_or(word, |pcp| word & !(7 << PCP) | pcp);
+            Ok(Some(Setting::new(bits)))
+        }
+        (None, Some(Id(id))) => Ok(Some(Setting::new(id | pcp.unwrap_or(0)))),
+        (Some(Tci::Noted), None) if pcp.is_none() => Ok(None),
+        (Some(Tci::Noted), None) => {
+            Err(setup.args.refuse_all("with ANNO the priority is that of the annotation"))
+        }
+        _ => Err(setup.args.refuse_all("give one of VLAN_TCI and VLAN_ID")),
+    }
+}
+
+/// Adds the handlers of a tag's word: the whole, number and priority.
+fn handled(tci: &Setting<u16>, made: Made) -> Made {
+    let [id, set_id, pcp, set_pcp] = [(); 4].map(|()| tci.clone());
+    tci.handled(made, "vlan_tci")
+        .handler(Handler::read("vlan_id", move || (id.get() & ID).to_string()))
+        .handler(Handler::write("vlan_id", move |text| {
+            let Id(id) = value(text)?;
+            set_id.change(|word| word & !ID | id);
+            Ok(())
+        }))
+        .handler(Handler::read("vlan_pcp", move || (pcp.get() >> PCP).to_string()))
+        .handler(Handler::write("vlan_pcp", move |text| {
+            let Pcp(pcp) = value(text)?;
+            set_pcp.change(|word| word & !(7 << PCP) | u16::from(pcp) << PCP);
+            Ok(())
+        }))
+}
+
+/// The tag that packets get.
+#[derive(Clone)]
+struct Tag {
+    /// `None`: what is noted.
+    tci: Option<Setting<u16>>,
+    /// The VLAN whose packets have none.
+    native: Option<u16>,
+}
+
+impl Tag {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let tci = tci(setup);
+        let native = match setup.args.keyword_arg("NATIVE_VLAN")? {
+            None => Some(0),
+            // Click's: no VLAN goes without.
+            Some(arg) if arg.raw() == "-1" => None,
+            Some(arg) => Some(setup.args.read::<Id>(&arg, "NATIVE_VLAN")?.0),
+        };
+        Ok(Self { tci: tci?, native })
+    }
+
+    /// That of one packet, if it gets one.
+    fn of(&self, meta: &Meta) -> Option<u16> {
+        let word = self.tci.as_ref().map_or(meta.vlan, Setting::get);
+        Some(word).filter(|word| self.native != Some(word & ID))
+    }
+
+    fn handled(&self, made: Made) -> Made {
+        match &self.tci {
+            Some(tci) => handled(tci, made),
+            None => made,
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "4")]
+const TAG: u8 = TAG_BYTES as u8;
+/// Where the tag stands: behind the addresses.
+const AT: usize = 12;
+
+/// Makes room for a tag in a frame, and writes it. The frame holds an Ethernet header.
+fn put(batch: &mut Batch, i: usize, kind: u16, tci: u16) {
+    if grow(batch, i, TAG) {
+        let frame = batch.bytes_mut(i);
+        frame.copy_within(TAG_BYTES..TAG_BYTES + AT, 0);
+        frame[AT..AT + 2].copy_from_slice(&kind.to_be_bytes());
+        frame[AT + 2..AT + 4].copy_from_slice(&tci.to_be_bytes());
+    }
+}
+
+/// Tag of a frame.
+enum Tagged {
+    Yes(u16),
+    No,
+    /// Shorter than its headers.
+    Short,
+}
+
+fn tagged(frame: &[u8]) -> Tagged {
+    match Ether::of(frame).map(Ether::kind) {
+        None => Tagged::Short,
+        Some(TYPE_VLAN | TYPE_SERVICE_VLAN) => {
+            match frame.get(AT + 2..).and_then(|rest| rest.first_chunk::<4>()) {
+                // The packet's type stands behind it.
+                Some(&[high, low, ..]) => Tagged::Yes(u16::from_be_bytes([high, low])),
+                None => Tagged::Short,
+            }
+        }
+        Some(_) => Tagged::No,
+    }
+}
+
+struct Encap {
+    tag: Tag,
+    kind: u16,
+}
+
+impl Element for Encap {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            if batch.frame_len(i) < ETHER_BYTES {
+                batch.discard(i, DropReason::TooShort);
+            } else if let Some(tci) = self.tag.of(&batch.meta()[i]) {
+                put(batch, i, self.kind, tci);
+            }
+        }
+    }
+}
+
+struct EtherEncap {
+    header: [u8; ETHER_BYTES],
+    tag: Tag,
+}
+
+impl Element for EtherEncap {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            if !grow(batch, i, HEADER) {
+                continue;
+            }
+            batch.bytes_mut(i)[..ETHER_BYTES].copy_from_slice(&self.header);
+            if let Some(tci) = self.tag.of(&batch.meta()[i]) {
+                put(batch, i, TYPE_VLAN, tci);
+            }
+        }
+    }
+}
+
+struct Decap {
+    note: bool,
+}
+
+impl Element for Decap {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let tci = match tagged(batch.bytes(i)) {
+                Tagged::Yes(tci) => {
+                    batch.bytes_mut(i).copy_within(..AT, TAG_BYTES);
+                    cut(batch, i, TAG);
+                    tci
+                }
+                Tagged::No => 0,
+                Tagged::Short => {
+                    batch.discard(i, DropReason::TooShort);
+                    continue;
+                }
+            };
+            if self.note {
+                batch.meta_mut()[i].vlan = tci;
+            }
+        }
+    }
+}
+
+struct Strip {
+    /// The VLAN that frames without tag are in.
+    native: Option<u16>,
+    untagged: Exit,
+}
+
+impl Element for Strip {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let (tci, header) = match (tagged(batch.bytes(i)), self.native) {
+                (Tagged::Yes(tci), _) => (tci, HEADER + TAG),
+                (Tagged::No, Some(native)) => (native, HEADER),
+                (Tagged::No, None) => {
+                    self.untagged.take(batch, i);
+                    continue;
+                }
+                (Tagged::Short, _) => {
+                    batch.discard(i, DropReason::TooShort);
+                    continue;
+                }
+            };
+            batch.meta_mut()[i].vlan = tci;
+            cut(batch, i, header);
+        }
+    }
+}
+
+struct Set {
+    tci: Setting<u16>,
+}
+
+impl Element for Set {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let tci = self.tci.get();
+        for meta in batch.meta_mut() {
+            meta.vlan = tci;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Decision;
+    use crate::testing::{Bench, Rig, World, batch, element, refused, run};
+
+    /// To 02:00:00:00:00:02 from 02:00:00:00:00:01, IPv4.
+    const PLAIN: [u8; 16] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 9, 9];
+
+    fn with_tag(frame: &[u8], kind: u16, tci: u16) -> Vec<u8> {
+        let tag = [kind.to_be_bytes(), tci.to_be_bytes()].concat();
+        [&frame[..12], &tag, &frame[12..]].concat()
+    }
+
+    #[test]
+    fn a_tag_is_put_in_behind_the_addresses() {
+        for (config, kind, tci) in [
+            ("5", 0x8100, 5),
+            ("0x6005, ETHERTYPE 0x88a8", 0x88a8, 0x6005),
+            ("VLAN_ID 5, VLAN_PCP 3", 0x8100, 0x6005),
+            ("0x6005, 1", 0x8100, 0x2005),
+            ("VLAN_ID 0, NATIVE_VLAN -1", 0x8100, 0),
+            ("VLAN_ID 4095, NATIVE_VLAN 5", 0x8100, 4095),
+        ] {
+            let batch = run(&ENCAP, config, 14, &[&PLAIN, &PLAIN[..14], &PLAIN[..13]]);
+            assert_eq!(batch.bytes(0), with_tag(&PLAIN, kind, tci), "{config}");
+            assert_eq!(batch.bytes(1), with_tag(&PLAIN[..14], kind, tci), "{config}");
+            assert_eq!(batch.meta()[0].network, 18);
+            assert_eq!(batch.decision(2), Decision::Drop(DropReason::TooShort));
+        }
+        for config in ["0", "VLAN_ID 7, VLAN_PCP 2, NATIVE_VLAN 7", "ANNO"] {
+            let batch = run(&ENCAP, config, 14, &[&PLAIN]);
+            assert_eq!((batch.bytes(0), batch.meta()[0].network), (&PLAIN[..], 14), "{config}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_taken_out_and_noted() {
+        let one = with_tag(&PLAIN, 0x8100, 0xa007);
+        let two = with_tag(&one, 0x88a8, 9);
+        let (short, other) = (&one[..17], with_tag(&PLAIN, 0x9100, 1));
+        let batch = run(&DECAP, "", 18, &[&one, &two, &PLAIN, short, &other, &PLAIN[..5]]);
+        assert_eq!((batch.bytes(0), batch.bytes(1)), (&PLAIN[..], &one[..]));
+        assert_eq!((batch.bytes(2), batch.bytes(4)), (&PLAIN[..], &other[..]));
+        assert_eq!(batch.meta()[0].network, 14);
+        assert_eq!([0, 1, 2, 4].map(|i| batch.meta()[i].vlan), [0xa007, 9, 0, 0]);
+        for i in [3, 5] {
+            assert_eq!(batch.decision(i), Decision::Drop(DropReason::TooShort));
+        }
+        let batch = run(&DECAP, "false", 18, &[&one]);
+        assert_eq!((batch.bytes(0), batch.meta()[0].vlan), (&PLAIN[..], 0));
+    }
+
+    #[test]
+    fn the_whole_header_goes_and_comes() {
+        let one = with_tag(&PLAIN, 0x8100, 0xa007);
+        let batch = run(&STRIP, "", 18, &[&one, &PLAIN, &one[..17]]);
+        assert_eq!((batch.bytes(0), batch.meta()[0]), (&PLAIN[14..], noted(0xa007)));
+        assert_eq!((batch.bytes(1), batch.decision(1)), (&PLAIN[..], Decision::Output(1)));
+        assert_eq!(batch.decision(2), Decision::Drop(DropReason::TooShort));
+        let batch = run(&STRIP, "12", 14, &[&PLAIN]);
+        assert_eq!((batch.bytes(0), batch.meta()[0]), (&PLAIN[14..], noted(12)));
+        let ends = "0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2";
+        let header = |config: &str| {
+            run(&ETHER_ENCAP, &format!("{ends}, {config}"), 0, &[&[9, 9]]).bytes(0).to_vec()
+        };
+        assert_eq!(header("7, 5"), one);
+        assert_eq!(header("VLAN_ID 7, NATIVE_VLAN 7"), PLAIN);
+    }
+
+    fn noted(vlan: u16) -> Meta {
+        Meta { vlan, ..Meta::default() }
+    }
+
+    #[test]
+    fn what_is_noted_becomes_the_tag() {
+        let text = "FromDevice(a) -> d :: VLANDecap -> s :: Classifier(14/77, -);
+            s [0] -> a :: SetVLANAnno(VLAN_ID 3) -> e :: VLANEncap(ANNO) -> ToDevice(b); s [1] -> e";
+        let mut rig = Rig::new(&World::new(), text);
+        let [same, other] =
+            [9, 0x77].map(|byte| with_tag(&[&PLAIN[..14], &[byte]].concat(), 0x8100, 0xa007));
+        let tags = |rig: &mut Rig| {
+            let sent = rig.receive("a", &[&same, &other]);
+            sent.iter()
+                .map(|(_, frame)| u16::from_be_bytes([frame[14], frame[15]]))
+                .collect::<Vec<_>>()
+        };
+        let mut seen = tags(&mut rig);
+        seen.sort_unstable();
+        assert_eq!(seen, [3, 0xa007]);
+        rig.write("a.vlan_pcp", "7");
+        rig.write("a.vlan_id", "4094");
+        assert!(tags(&mut rig).contains(&0xeffe));
+        assert_eq!(
+            ["vlan_tci", "vlan_id", "vlan_pcp"].map(|name| rig.read(&format!("a.{name}"))),
+            ["61438", "4094", "7"]
+        );
+        rig.write("a.vlan_tci", "1");
+        assert!(tags(&mut rig).contains(&1));
+        for (handler, text) in [("vlan_id", "4096"), ("vlan_pcp", "8"), ("vlan_tci", "x")] {
+            assert!(rig.handlers.write(&format!("a.{handler}"), text).is_err());
+        }
+        assert!(rig.handlers.read("e.vlan_id", "").is_err(), "it has none of its own");
+    }
+
+    #[test]
+    fn a_trunk_is_divided_as_the_guide_has_it() {
+        let guide = include_str!("../../../../../docs/guide/build-a-graph.md");
+        let lines = guide.lines().skip_while(|line| !line.contains("FromDevice(trunk)"));
+        let text: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
+        let mut rig = Rig::new(&World::new(), &text.join("\n"));
+        for (vlan, lan) in [(7, "lan7"), (8, "lan8")] {
+            let tagged = with_tag(&PLAIN, 0x8100, vlan);
+            assert_eq!(rig.receive("trunk", &[&tagged]), [(lan.to_owned(), PLAIN.to_vec())]);
+            rig.receive(lan, &[&PLAIN]);
+            assert_eq!(rig.poll(), [("trunk".to_owned(), tagged)]);
+        }
+        assert!(rig.receive("trunk", &[&with_tag(&PLAIN, 0x8100, 9), &PLAIN]).is_empty());
+        assert_eq!(rig.dropped(DropReason::Unmatched), 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_before_the_frame_ends() {
+        let bench = &mut Bench::new(&World::new());
+        let mut batch = batch(&bench.pool, 0, [&PLAIN[..]]);
+        assert!(batch.push_front(0, crate::frame::HEADROOM - 3));
+        element(&ENCAP, "5").process(0, &mut batch, &mut bench.context());
+        assert_eq!(batch.decision(0), Decision::Drop(DropReason::NoBuffer));
+    }
+
+    #[test]
+    fn wrong_tags_are_told() {
+        for (class, config, words) in [
+            (&ENCAP, "", "give one of VLAN_TCI and VLAN_ID"),
+            (&ENCAP, "5, VLAN_ID 5", "give one of"),
+            (&ENCAP, "65536", "VLAN_TCI: `65536` is not ANNO, and out of range"),
+            (&ENCAP, "VLAN_ID 4096", "VLAN_ID: `4096` is out of range: 0 to 4095"),
+            (&ENCAP, "5, 8", "VLAN_PCP: `8` is no priority"),
+            (&ENCAP, "ANNO, 3", "that of the annotation"),
+            (&ENCAP, "5, NATIVE_VLAN -2", "NATIVE_VLAN: `-2` is no number of a VLAN"),
+            (&SET, "ANNO", "ANNO is what it sets"),
+            (&DECAP, "maybe", "neither `true` nor `false`"),
+            (&STRIP, "x", "no number of a VLAN"),
+            (&ETHER_ENCAP, "0x0800, 5, 6, 7", "SRC: `5` is no Ethernet address"),
+        ] {
+            let told = refused(class, config);
+            assert!(told.contains(words), "{config}: {told}");
+        }
+    }
+}

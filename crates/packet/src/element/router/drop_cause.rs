@@ -1,0 +1,32 @@
+//! Drops packets with the reason of the cause that their note holds, and sends no error: stands where
+//! an error element would, in a router that sends no ICMP.
+
+use crate::frame::{Batch, Cause, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec {
+        name: "DropCause",
+        ports: "1/0",
+        processing: "h/h",
+        flow: "x/x",
+        output_names: &[],
+    },
+    summary: "drops packets with the reason of their cause, without an ICMP error",
+    configure: |setup| {
+        setup.args.finish()?;
+        Ok(Made::new(|| DropCause))
+    },
+};
+
+struct DropCause;
+
+impl Element for DropCause {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let cause = batch.meta()[i].note.cause();
+            batch.discard(i, cause.map_or(DropReason::Discarded, Cause::reason));
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What several elements share: state, rates, and how batches are sorted.
+
+pub(crate) mod allowance;
+pub mod own_addrs;
+pub(crate) mod questions;
+pub mod rate_limit;
+pub(crate) mod setting;
+pub(crate) mod sift;
+pub(crate) mod source_addr;
+pub(crate) mod source_sets;
+pub(crate) mod waiting;

@@ -1,0 +1,111 @@
+//! A number or switch of an element that its workers read and its handlers change; how values are read that handlers
+//! are given.
+
+use std::marker::PhantomData;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::graph::Made;
+use crate::handler::Handler;
+use crate::language::Value;
+
+/// Reads what was written to a handler.
+pub(crate) fn value<T: Value>(text: &str) -> Result<T, String> {
+    T::read(text.trim()).map_err(|words| format!("`{}` is {words}", text.trim()))
+}
+
+/// What fits a word of 32 bits.
+pub(crate) trait Word: Value + ToString + Copy + 'static {
+    fn to_word(self) -> u32;
+    /// Value of a word that [`Word::to_word`] made.
+    fn of_word(word: u32) -> Self;
+}
+
+impl Word for bool {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        word != 0
+    }
+}
+
+impl Word for u8 {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        word.to_le_bytes()[0]
+    }
+}
+
+impl Word for u16 {
+    fn to_word(self) -> u32 {
+        self.into()
+    }
+    fn of_word(word: u32) -> Self {
+        let [low, high, ..] = word.to_le_bytes();
+        Self::from_le_bytes([low, high])
+    }
+}
+
+impl Word for u32 {
+    fn to_word(self) -> u32 {
+        self
+    }
+    fn of_word(word: u32) -> Self {
+        word
+    }
+}
+
+impl Word for Ipv4Addr {
+    fn to_word(self) -> u32 {
+        self.to_bits()
+    }
+    fn of_word(word: u32) -> Self {
+        Self::from_bits(word)
+    }
+}
+
+/// The setting. Clones share it.
+pub(crate) struct Setting<T>(Arc<AtomicU32>, PhantomData<fn() -> T>);
+
+impl<T> Clone for Setting<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+impl<T: Word> Setting<T> {
+    /// Begins with this value.
+    pub(crate) fn new(value: T) -> Self {
+        Self(Arc::new(AtomicU32::new(value.to_word())), PhantomData)
+    }
+
+    /// The present value.
+    #[inline]
+    pub(crate) fn get(&self) -> T {
+        // Relaxed: no other memory depends on it.
+        T::of_word(self.0.load(Relaxed))
+    }
+
+    /// Makes another value of the present one, whoever else changes it meanwhile.
+    pub(crate) fn change(&self, with: impl Fn(T) -> T) {
+        let change = |word| Some(with(T::of_word(word)).to_word());
+        // It always gives a value, so this cannot fail.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, change);
+    }
+
+    /// Adds the handlers that read and write it.
+    pub(crate) fn handled(&self, made: Made, name: &'static str) -> Made {
+        let (shown, set) = (self.clone(), self.clone());
+        made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
+            name,
+            move |text| {
+                set.0.store(value::<T>(text)?.to_word(), Relaxed);
+                Ok(())
+            },
+        ))
+    }
+}

@@ -1,0 +1,443 @@
+//! The arguments of an element: read by name and type, with errors that name their place.
+//!
+//! An element's `configure` reads each argument, then finishes, then makes the element;
+//! so everything wrong with its arguments is reported at once:
+//!
+//! ```
+//! # use fingerpost_packet::language::{Args, ConfigError};
+//! fn configure(args: &mut Args<'_>) -> Result<(u32, bool), ConfigError> {
+//!     let capacity = args.optional("CAPACITY");
+//!     let verbose = args.keyword("VERBOSE");
+//!     args.finish()?;
+//!     Ok((capacity?.unwrap_or(1000), verbose?.unwrap_or(false)))
+//! }
+//! ```
+//!
+//! Source: Click's `Args`. Differs: an argument whose first word is in capitals, with something behind
+//! it, is a keyword argument, known or not, so that a misspelled keyword is never taken for a value.
+//! Who means such a text itself quotes it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::source::{Problems, Span, short};
+use super::text::Text;
+use super::value::{Value, unquote};
+
+/// The arguments were wrong, which was reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("wrong arguments, reported before")]
+pub struct ConfigError;
+
+/// One argument, or one word of it.
+#[derive(Clone, Debug)]
+pub struct Arg<'a> {
+    text: &'a Text,
+    range: Range<usize>,
+}
+
+impl<'a> Arg<'a> {
+    /// Text as written, with its quotes.
+    pub fn raw(&self) -> &'a str {
+        &self.text.as_str()[self.range.clone()]
+    }
+
+    /// The bytes that it stands for.
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
+        unquote(self.raw())
+    }
+
+    /// Its parts between white space.
+    pub fn words(&self) -> impl Iterator<Item = Self> + use<'a> {
+        let text = self.text;
+        text.words(self.range.clone()).map(move |range| Self { text, range })
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.text.span(self.range.clone())
+    }
+
+    /// Value of the argument.
+    ///
+    /// # Errors
+    /// In words, with the text: "`x` is no whole number".
+    pub fn value<T: Value>(&self) -> Result<T, String> {
+        let bytes = self.bytes();
+        let text = std::str::from_utf8(&bytes);
+        let value = text.map_err(|_| "no text".to_owned()).and_then(T::read);
+        value.map_err(|words| format!("`{}` is {words}", short(self.raw())))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    range: Range<usize>,
+    /// Length of its keyword, where it has one.
+    keyword: usize,
+    /// Where its value starts.
+    value: usize,
+    used: bool,
+}
+
+/// The arguments that one element was given.
+#[derive(Debug)]
+pub struct Args<'a> {
+    element: &'a str,
+    class: &'a str,
+    text: &'a Text,
+    given: Vec<Given>,
+    /// All positional ones before this are used.
+    next: usize,
+    /// Those with keywords.
+    keyed: Vec<usize>,
+    /// Names that the class read, for hints.
+    known: Vec<&'static str>,
+    positions: usize,
+    problems: &'a mut Problems,
+    wrong: bool,
+}
+
+impl<'a> Args<'a> {
+    /// The arguments in `text` for `element` of `class`; errors go to `problems`.
+    pub fn new(
+        element: &'a str,
+        class: &'a str,
+        text: &'a Text,
+        problems: &'a mut Problems,
+    ) -> Self {
+        let of = |range: Range<usize>| {
+            let (keyword, value) = keyword_of(text, range.clone());
+            Given { range, keyword, value, used: false }
+        };
+        let given: Vec<Given> = text.arguments().into_iter().map(of).collect();
+        let keyed = (0..given.len()).filter(|&at| given[at].keyword > 0).collect();
+        let (next, known, positions) = (0, Vec::new(), 0);
+        Self { element, class, text, given, next, keyed, known, positions, problems, wrong: false }
+    }
+
+    /// The next argument, which must be there. It may also be given by its name as a keyword.
+    ///
+    /// # Errors
+    /// It is missing or of another type.
+    pub fn positional<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
+        match self.optional(name)? {
+            Some(value) => Ok(value),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    /// The next argument, if there is one. It may also be given by its name as a keyword.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn optional<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
+        self.optional_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
+    }
+
+    /// The same, unread: for lists and data.
+    ///
+    /// # Errors
+    /// It is given twice.
+    pub fn optional_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        self.positions = self.positions.saturating_add(1);
+        Ok(match self.by_keyword(name)? {
+            Some(arg) => Some(arg),
+            None => self.advance(),
+        })
+    }
+
+    /// The argument `NAME value`, if it is given.
+    ///
+    /// # Errors
+    /// It is of another type, or is given twice.
+    pub fn keyword<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
+        self.keyword_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
+    }
+
+    /// The same, unread.
+    ///
+    /// # Errors
+    /// It is given twice.
+    pub fn keyword_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        self.by_keyword(name)
+    }
+
+    /// The argument `NAME value`, which must be there.
+    ///
+    /// # Errors
+    /// It is missing, of another type, or given twice.
+    pub fn mandatory<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
+        match self.keyword(name)? {
+            Some(value) => Ok(value),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    /// All further arguments without keyword, in order: patterns, routes.
+    pub fn rest(&mut self) -> impl Iterator<Item = Arg<'a>> + use<'a> {
+        self.positions = usize::MAX;
+        let text = self.text;
+        let mut ranges = Vec::with_capacity(self.given.len() - self.next);
+        for given in self.given[self.next..].iter_mut().filter(|g| !g.used && g.keyword == 0) {
+            given.used = true;
+            ranges.push(given.range.clone());
+        }
+        ranges.into_iter().map(move |range| Arg { text, range })
+    }
+
+    /// Value of an argument, or of a word of one; messages call it `name`.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn read<T: Value>(&mut self, arg: &Arg<'_>, name: &str) -> Result<T, ConfigError> {
+        arg.value().map_err(|words| self.refuse(arg, &format!("{name}: {words}")))
+    }
+
+    /// Reports an error of an argument.
+    pub fn refuse(&mut self, arg: &Arg<'_>, words: &str) -> ConfigError {
+        self.tell(arg.span(), words, None)
+    }
+
+    /// Reports an error of the arguments as a whole.
+    pub fn refuse_all(&mut self, words: &str) -> ConfigError {
+        self.tell(self.text.whole_span(), words, None)
+    }
+
+    /// Warns about the arguments as a whole.
+    pub fn warn_all(&mut self, words: &str) {
+        let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
+        self.problems.warn(self.text.whole_span(), message);
+    }
+
+    /// Finishes the reading: arguments that were not read are errors.
+    ///
+    /// # Errors
+    /// An argument was not read, or was wrong before.
+    pub fn finish(&mut self) -> Result<(), ConfigError> {
+        let unused = |given: &Given| !given.used;
+        let of = |given: &Given| (given.range.clone(), given.keyword);
+        let left: Vec<_> = self.given.iter().filter(|given| unused(given)).map(of).collect();
+        let mut told = false;
+        for (range, keyword) in left {
+            if keyword == 0 {
+                if !told {
+                    let words = format!("too many arguments: at most {}", self.positions);
+                    self.tell(self.text.span(range), &words, None);
+                    told = true;
+                }
+                continue;
+            }
+            let word = &self.text.as_str()[range.start..range.start + keyword];
+            let near = self.problems.near(word, self.known.iter().copied());
+            let hint = near.unwrap_or_else(|| match self.known.len() {
+                0 => "there are none here; quote it to mean the text itself".into(),
+                _ => format!("known here: {}", self.known.join(", ")),
+            });
+            let span = self.text.span(range.start..range.start + keyword);
+            self.tell(span, &format!("unknown keyword `{}`", short(word)), Some(hint));
+        }
+        if self.wrong { Err(ConfigError) } else { Ok(()) }
+    }
+
+    fn missing(&mut self, name: &str) -> ConfigError {
+        self.tell(self.text.whole_span(), &format!("argument {name} is missing"), None)
+    }
+
+    fn tell(&mut self, at: Span, words: &str, hint: Option<String>) -> ConfigError {
+        self.wrong = true;
+        let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
+        self.problems.add(at, message).maybe(hint);
+        ConfigError
+    }
+
+    fn advance(&mut self) -> Option<Arg<'a>> {
+        let free = |given: &Given| !given.used && given.keyword == 0;
+        let at = self.next + self.given[self.next..].iter().position(free)?;
+        self.next = at + 1;
+        self.given[at].used = true;
+        Some(Arg { text: self.text, range: self.given[at].range.clone() })
+    }
+
+    fn by_keyword(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        self.known.push(name);
+        let (mut found, mut again) = (None, None);
+        for n in 0..self.keyed.len() {
+            let given = &mut self.given[self.keyed[n]];
+            let (range, past) = (given.range.clone(), given.range.start + given.keyword);
+            if given.used || &self.text.as_str()[range.start..past] != name {
+                continue;
+            }
+            given.used = true;
+            let arg = Arg { text: self.text, range: given.value..range.end };
+            match &found {
+                None => found = Some(arg),
+                Some(_) => again = again.or(Some(arg)),
+            }
+        }
+        match again {
+            Some(arg) => Err(self.refuse(&arg, &format!("{name} is given twice"))),
+            None => Ok(found),
+        }
+    }
+}
+
+/// Length of the keyword that an argument begins with, 0 where it has none, and where its value starts.
+fn keyword_of(text: &Text, argument: Range<usize>) -> (usize, usize) {
+    let none = (0, argument.start);
+    if !text.as_str()[argument.clone()].starts_with(|first: char| first.is_ascii_uppercase()) {
+        return none;
+    }
+    let (word, value) = text.split_word(argument);
+    let part = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    let keyword = word.len() > 1 && text.as_str()[word.clone()].bytes().all(part);
+    if keyword && !value.is_empty() { (word.len(), value.start) } else { none }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::source::Sources;
+    use fingerpost_lpm::Prefix;
+
+    /// Result of `configure` for arguments, and its errors.
+    fn run<T>(
+        config: &str,
+        configure: impl FnOnce(&mut Args<'_>) -> Result<T, ConfigError>,
+    ) -> (Option<T>, Vec<String>) {
+        let mut sources = Sources::default();
+        sources.add("f", config).unwrap();
+        let end = u32::try_from(config.len()).unwrap();
+        let text = Text::of(&sources, Span { source: 0, start: 0, end });
+        let mut problems = Problems::default();
+        let made = configure(&mut Args::new("q", "Queue", &text, &mut problems)).ok();
+        let errors = problems.errors(&sources);
+        let words = errors.reports.into_iter().map(|report| {
+            let hint = report.hint.map_or(String::new(), |hint| format!(" ({hint})"));
+            format!("{} {}{hint}", report.place.column, report.message)
+        });
+        (made, words.collect())
+    }
+
+    type Queue = (u32, Option<bool>, Option<u16>);
+
+    fn queue(args: &mut Args<'_>) -> Result<Queue, ConfigError> {
+        let capacity = args.positional("CAPACITY");
+        let verbose = args.optional("VERBOSE");
+        let burst = args.keyword("BURST");
+        args.finish()?;
+        Ok((capacity?, verbose?, burst?))
+    }
+
+    fn good(config: &str) -> Queue {
+        let (made, told) = run(config, queue);
+        assert!(told.is_empty(), "{told:?}");
+        made.unwrap()
+    }
+
+    fn told(config: &str) -> String {
+        let (made, told) = run(config, queue);
+        assert_eq!((made, told.is_empty()), (None, false), "{config}");
+        told.join("; ")
+    }
+
+    #[test]
+    fn positions_and_keywords() {
+        assert_eq!(good("5"), (5, None, None));
+        assert_eq!(good("5, true"), (5, Some(true), None));
+        assert_eq!(good("BURST 7, 5"), (5, None, Some(7)), "keywords stand anywhere");
+        assert_eq!(good("VERBOSE no, CAPACITY 0x10"), (16, Some(false), None));
+        assert_eq!(good("VERBOSE no, 5, BURST\t7,"), (5, Some(false), Some(7)));
+        assert_eq!(good("\"5\", /* yes */ 'true'"), (5, Some(true), None));
+        assert_eq!(good("5, BURST /* packets */ 7"), (5, None, Some(7)));
+        assert_eq!(good("5, BURST/**/7"), (5, None, Some(7)));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told() {
+        assert_eq!(told(""), "1 `q` (Queue): argument CAPACITY is missing");
+        assert_eq!(
+            told("x, maybe, BRUST 3, 4"),
+            "1 `q` (Queue): CAPACITY: `x` is no whole number; \
+             4 `q` (Queue): VERBOSE: `maybe` is neither `true` nor `false`; \
+             11 `q` (Queue): unknown keyword `BRUST` (did you mean `BURST`?); \
+             20 `q` (Queue): too many arguments: at most 2"
+        );
+        assert_eq!(
+            told("5, BURST 70000"),
+            "10 `q` (Queue): BURST: `70000` is out of range: 0 to 65535 are possible"
+        );
+        assert_eq!(told("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
+        assert_eq!(told("5, BURST 1, BURST 2, BURST 3"), "19 `q` (Queue): BURST is given twice");
+        assert_eq!(told("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
+        assert_eq!(
+            told("5, SOMETHING x"),
+            "4 `q` (Queue): unknown keyword `SOMETHING` (known here: CAPACITY, VERBOSE, BURST)"
+        );
+        assert_eq!(told("\\<ff>"), "1 `q` (Queue): CAPACITY: `\\<ff>` is no text");
+    }
+
+    #[test]
+    fn what_is_in_capitals_is_a_keyword_unless_quoted() {
+        let text = |args: &mut Args<'_>| {
+            let text = args.positional::<String>("TEXT");
+            args.finish()?;
+            text
+        };
+        assert_eq!(run("OK", text).0.unwrap(), "OK");
+        assert_eq!(run("'OK done'", text).0.unwrap(), "OK done");
+        assert_eq!(run("Ok done", text).0.unwrap(), "Ok done");
+        let unknown = "1 `q` (Queue): unknown keyword `OK` (known here: TEXT)";
+        assert_eq!(run("OK done", text).1[0], "1 `q` (Queue): argument TEXT is missing");
+        assert_eq!(run("x, OK done", text).1, [unknown.replace('1', "4")]);
+    }
+
+    #[test]
+    fn lists_and_data_are_read_by_their_words_and_bytes() {
+        let source = |args: &mut Args<'_>| {
+            let data = args.optional_arg("DATA");
+            let ports = args.keyword_arg("PORTS");
+            args.finish()?;
+            let ports = ports?.into_iter().flat_map(|list| list.words().collect::<Vec<_>>());
+            let ports: Result<Vec<u16>, _> = ports.map(|port| args.read(&port, "PORTS")).collect();
+            Ok((data?.map(|data| data.bytes().into_owned()), ports?))
+        };
+        let good = |config| run(config, source).0.unwrap();
+        assert_eq!(good("\\<ff 00>"), (Some(vec![255, 0]), vec![]));
+        assert_eq!(good("PORTS 1 0x2 '3', DATA \"a b\""), (Some(b"a b".to_vec()), vec![1, 2, 3]));
+        assert_eq!(run("PORTS 1 x", source).1, ["9 `q` (Queue): PORTS: `x` is no whole number"]);
+    }
+
+    #[test]
+    fn a_route_table_reads_its_routes() {
+        fn routes(args: &mut Args<'_>) -> Result<Vec<(Prefix<u32>, u16)>, ConfigError> {
+            let mut routes = Vec::new();
+            for route in args.rest() {
+                let words: Vec<Arg<'_>> = route.words().collect();
+                let [prefix, port] = &words[..] else {
+                    args.refuse(&route, "a route is PREFIX OUTPUT");
+                    continue;
+                };
+                if let (Ok(prefix), Ok(port)) =
+                    (args.read(prefix, "PREFIX"), args.read(port, "OUTPUT"))
+                {
+                    routes.push((prefix, port));
+                }
+            }
+            args.finish()?;
+            Ok(routes)
+        }
+        let (made, _) = run("1.0.0.0/24 5, 10/8 /* all */ 6", routes);
+        assert_eq!(made.unwrap().len(), 2);
+        let (_, told) = run("1.0.0.0/33 5, 10/8, 1.2.3.4 x", routes);
+        assert_eq!(told.len(), 3);
+        assert!(told[0].starts_with("1 `q` (Queue): PREFIX: `1.0.0.0/33` is no IPv4 prefix"));
+        assert_eq!(told[1], "15 `q` (Queue): a route is PREFIX OUTPUT");
+        assert_eq!(told[2], "29 `q` (Queue): OUTPUT: `x` is no whole number");
+        let many = "1.0.0.0/24 5, ".repeat(200_000);
+        let (made, _) = run(&many, routes);
+        let made = made.unwrap();
+        assert_eq!(made.len(), 200_000);
+        assert!(made.iter().all(|route| *route == made[0] && route.1 == 5));
+    }
+}

@@ -1,0 +1,153 @@
+//! A checked configuration: elements with their arguments, and the connections between them.
+//!
+//! This is what a plan is made of. Names are whole (`compound/element`), ports are numbers, each
+//! connection pushes or pulls. Its text, [`Configuration::flatconfig`], reads as the same again.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::args::Args;
+use super::class::{ClassSpec, Processing};
+use super::lex::{PieceKind, Pieces, is_blank};
+use super::open_policy::OpenPolicy;
+use super::source::{Errors, Place, Problems, Report, Sources, Span};
+use super::text::Text;
+
+/// An element of a configuration.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Its whole name.
+    pub name: Arc<str>,
+    /// Its class.
+    pub class: ClassSpec,
+    /// Its arguments, as written.
+    pub config: Text,
+    /// Where it is declared.
+    pub place: Span,
+    /// How many inputs it has.
+    pub inputs: u32,
+    /// How many outputs it has.
+    pub outputs: u32,
+}
+
+/// A connection of two elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Number of the element that packets leave.
+    pub from: u32,
+    /// Output of the connection.
+    pub output: u32,
+    /// Number of the element that they reach.
+    pub to: u32,
+    /// Input of the connection.
+    pub input: u32,
+    /// Push or pull; agnostic only before it was checked.
+    pub kind: Processing,
+    /// Where it stands.
+    pub place: Span,
+}
+
+/// A configuration without compounds, known to be right but for the arguments of its elements.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    pub(super) sources: Sources,
+    pub(super) elements: Vec<Declared>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) names: HashMap<Arc<str>, u32>,
+    /// What its elements may open.
+    pub(super) policy: OpenPolicy,
+}
+
+impl Configuration {
+    /// Its text as it was given, without libraries.
+    pub fn text(&self) -> &str {
+        self.sources.whole(0)
+    }
+
+    /// Its elements, by number.
+    pub fn elements(&self) -> &[Declared] {
+        &self.elements
+    }
+
+    /// Its connections.
+    pub fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// The element of a whole name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.names.get(name).map(|&number| number as usize)
+    }
+
+    /// The element that `name` means to element `from`: of its own compound, or of one around that.
+    pub fn find_from(&self, from: usize, name: &str) -> Option<usize> {
+        let mut around: &str = &self.elements[from].name;
+        while let Some((compound, _)) = around.rsplit_once('/') {
+            if let Some(found) = self.find(&format!("{compound}/{name}")) {
+                return Some(found);
+            }
+            around = compound;
+        }
+        self.find(name)
+    }
+
+    /// Arguments of an element, to be read; errors go to `problems`.
+    pub fn args<'a>(&'a self, element: usize, problems: &'a mut Problems) -> Args<'a> {
+        let element = &self.elements[element];
+        Args::new(&element.name, element.class.name, &element.config, problems)
+    }
+
+    /// What its elements may open.
+    pub fn policy(&self) -> &OpenPolicy {
+        &self.policy
+    }
+
+    /// Where something stands, as people count.
+    pub fn place(&self, span: Span) -> Place {
+        self.sources.place(span)
+    }
+
+    /// In words, what was warned of since.
+    pub fn warnings(&self, problems: &Problems) -> Vec<Report> {
+        problems.warnings(&self.sources)
+    }
+
+    /// Errors reported since, in words.
+    pub fn errors(&self, problems: Problems) -> Errors {
+        problems.errors(&self.sources)
+    }
+
+    /// Its text: declarations first, then connections.
+    pub fn flatconfig(&self) -> String {
+        let mut text = String::new();
+        let name = |number: u32| &self.elements[number as usize].name;
+        for element in &self.elements {
+            let config = uncommented(element.config.as_str());
+            let config = config.trim_matches(|c: char| u8::try_from(c).is_ok_and(is_blank));
+            let (open, close) = if config.is_empty() { ("", "") } else { ("(", ")") };
+            let class = element.class.name;
+            let _ = writeln!(text, "{} :: {class}{open}{config}{close};", element.name);
+        }
+        for wire in &self.connections {
+            let port = |port: u32| if port == 0 { String::new() } else { format!(" [{port}]") };
+            let (output, input) = (port(wire.output), port(wire.input));
+            let _ = writeln!(text, "{}{output} ->{input} {};", name(wire.from), name(wire.to));
+        }
+        text
+    }
+}
+
+/// A configuration string with a space for each comment.
+fn uncommented(config: &str) -> Cow<'_, str> {
+    if !Pieces::new(config, 0).any(|piece| piece.kind == PieceKind::Comment) {
+        return Cow::Borrowed(config);
+    }
+    let mut text = String::with_capacity(config.len());
+    for piece in Pieces::new(config, 0) {
+        text +=
+            if piece.kind == PieceKind::Comment { " " } else { &config[piece.start..piece.end] };
+    }
+    Cow::Owned(text)
+}

@@ -1,0 +1,37 @@
+//! Click's language: from a text to a checked configuration, and typed arguments of elements.
+
+mod args;
+mod check;
+mod class;
+mod cycles;
+mod draw;
+mod expand;
+mod flat;
+mod lex;
+pub mod open_policy;
+mod parse;
+mod read;
+mod scope;
+mod source;
+pub(crate) mod splice;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+mod vars;
+
+pub use args::{Arg, Args, ConfigError};
+pub(crate) use class::Codes;
+pub use class::{ClassSpec, Classes, Processing};
+pub(crate) use cycles::closing;
+pub use draw::TooLarge;
+pub use flat::{Configuration, Connection, Declared};
+pub use read::Language;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use source::Sources;
+pub(crate) use source::short;
+pub use source::{Errors, Place, Problems, Report, Span};
+pub use text::Text;
+pub use value::{Around, Bandwidth, Value};

@@ -1,0 +1,822 @@
+//! From tokens to statements: what stands where, before anything is known of names.
+//!
+//! Source: the grammar of click(5), without overloading, groups and implicit `input` and `output`.
+//! What cannot be read is reported, and reading continues at the next statement. A `require(library FILE)`
+//! is replaced by the statements of the file, once a file. Cost: each token is looked at once, or
+//! twice where something is wrong.
+
+use std::collections::HashSet;
+
+use super::lex::{Kind, Token, lex};
+use super::source::{Problems, Sources, Span, short};
+use super::text::Text;
+use crate::frame::MOST_OUTPUT;
+
+/// How deep `{ }` may stand in each other, and libraries require each other.
+pub(super) const MOST_DEPTH: usize = 64;
+
+/// Highest number of a port.
+pub(super) const MOST_PORT: u32 = MOST_OUTPUT as u32;
+
+/// Finds a library: gets what `require` names and the name of the requiring file; gives the name that
+/// identifies the file and its text, or in words why not.
+pub(super) type Library<'a> = dyn FnMut(&str, &str) -> Result<(String, String), String> + 'a;
+
+/// One statement.
+#[derive(Debug)]
+pub(super) enum Statement {
+    /// Elements, joined by arrows or alone.
+    Chain(Chain),
+    /// `elementclass NAME class`
+    Class {
+        /// Where its name is.
+        name: Span,
+        /// What it stands for.
+        class: Class,
+    },
+    /// `define(..)`: what is between the parentheses.
+    Define(Span),
+}
+
+/// What an element is made of.
+#[derive(Debug)]
+pub(super) enum Class {
+    /// A class by its name.
+    Named(Span),
+    /// `{ .. }`
+    Compound(Box<Body>),
+}
+
+/// The inside of a compound.
+#[derive(Debug)]
+pub(super) struct Body {
+    /// Span with its braces.
+    pub span: Span,
+    /// Its parameters.
+    pub formals: Vec<Formal>,
+    /// What is in it.
+    pub statements: Vec<Statement>,
+    /// All of it could be read.
+    pub whole: bool,
+}
+
+/// A parameter of a compound.
+#[derive(Debug)]
+pub(super) struct Formal {
+    /// The keyword it is given by; by its position where there is none.
+    pub keyword: Option<Span>,
+    /// `$name`
+    pub variable: Span,
+}
+
+/// Groups of elements with arrows between them.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// One more than arrows.
+    pub groups: Vec<Vec<Item>>,
+    /// Where each is, and whether it is `=>`.
+    pub arrows: Vec<(Span, bool)>,
+}
+
+/// An element in a chain.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// `[..]` before it.
+    pub inputs: Option<Ports>,
+    /// What it is called, or made of.
+    pub what: What,
+    /// `[..]` behind it.
+    pub outputs: Option<Ports>,
+    /// Span without its ports.
+    pub span: Span,
+}
+
+/// How an element is named.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A name alone: of an element, or of a class.
+    Named(Span),
+    /// `name :: class(config)`, or without name.
+    Made {
+        /// Its name.
+        name: Option<Span>,
+        /// Its class.
+        class: Class,
+        /// Configuration between the parentheses.
+        config: Option<Span>,
+    },
+}
+
+/// `[..]`
+#[derive(Debug)]
+pub(super) struct Ports {
+    /// Span with its brackets.
+    pub span: Span,
+    /// Ports and ranges of them.
+    pub list: Vec<PortItem>,
+    /// A trailing comma: more may follow.
+    pub more: bool,
+}
+
+/// One port, or a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PortItem {
+    /// First and last.
+    Numbers(u32, u32, Span),
+    /// An output by its name.
+    Named(Span),
+}
+
+/// Reads text number `source` of `sources`; libraries that it requires are added to them.
+pub(super) fn parse(
+    sources: &mut Sources,
+    source: u16,
+    library: &mut Library<'_>,
+    problems: &mut Problems,
+) -> Vec<Statement> {
+    let loaded = HashSet::from([sources.name(source).to_owned()]);
+    let mut files = Files { sources, library, loaded, depth: 0 };
+    files.parse(source, problems)
+}
+
+struct Files<'a, 'l> {
+    sources: &'a mut Sources,
+    library: &'a mut Library<'l>,
+    loaded: HashSet<String>,
+    depth: usize,
+}
+
+impl Files<'_, '_> {
+    fn parse(&mut self, source: u16, problems: &mut Problems) -> Vec<Statement> {
+        let text = std::sync::Arc::clone(self.sources.whole(source));
+        let (tokens, directives) = lex(source, &text, problems);
+        self.sources.direct(source, directives);
+        let end = u32::try_from(text.len()).expect("texts are below 4 GiB");
+        let end = Span { source, start: end, end };
+        let mut parser =
+            Parser { files: self, text: &text, tokens: &tokens, at: 0, end, depth: 0, problems };
+        parser.statements(true)
+    }
+
+    /// The statements of `require(what)`; none where it is already there.
+    fn require(&mut self, what: Span, problems: &mut Problems) -> Vec<Statement> {
+        let text = Text::of(self.sources, what);
+        let mut statements = Vec::new();
+        for argument in text.arguments() {
+            let at = text.span(argument.clone());
+            let words: Vec<_> = text.words(argument).map(|word| &text.as_str()[word]).collect();
+            match words[..] {
+                ["library", file] => statements.extend(self.library(file, at, problems)),
+                ["package", ..] => {
+                    problems
+                        .add(at, "packages cannot be required: no foreign code is loaded")
+                        .hint("all elements are built in; leave this out");
+                }
+                _ => {
+                    let words = format!("`{}` cannot be required", short(&words.join(" ")));
+                    problems.add(at, words).hint("write `require(library FILE)`");
+                }
+            }
+        }
+        statements
+    }
+
+    fn library(&mut self, file: &str, at: Span, problems: &mut Problems) -> Vec<Statement> {
+        let wanted = super::value::unquote(file);
+        let wanted = String::from_utf8_lossy(&wanted);
+        let (name, text) = match (self.library)(&wanted, self.sources.name(at.source)) {
+            Ok(found) => found,
+            Err(words) => {
+                problems.add(at, format!("no library `{}`: {words}", short(&wanted)));
+                return Vec::new();
+            }
+        };
+        if !self.loaded.insert(name.clone()) {
+            return Vec::new();
+        }
+        if self.depth == MOST_DEPTH {
+            let words = format!("libraries require each other more than {MOST_DEPTH} deep");
+            problems.add(at, words);
+            return Vec::new();
+        }
+        let Some(source) = self.sources.add(&name, &text) else {
+            problems.add(at, format!("library `{}` is too large, or one too many", short(&name)));
+            return Vec::new();
+        };
+        self.depth += 1;
+        let statements = self.parse(source, problems);
+        self.depth -= 1;
+        statements
+    }
+}
+
+/// A statement could not be read, which was reported.
+struct Broken;
+
+type Read<T> = Result<T, Broken>;
+
+struct Parser<'p, 'a, 'l> {
+    files: &'p mut Files<'a, 'l>,
+    text: &'p str,
+    tokens: &'p [Token],
+    at: usize,
+    /// The end of the text.
+    end: Span,
+    /// Braces that are open.
+    depth: usize,
+    problems: &'p mut Problems,
+}
+
+impl Parser<'_, '_, '_> {
+    fn kind(&self, ahead: usize) -> Option<Kind> {
+        self.tokens.get(self.at + ahead).map(|token| token.kind)
+    }
+
+    /// The text of the next token, empty at the end.
+    fn word(&self) -> &str {
+        self.tokens.get(self.at).map_or("", |token| self.of(token.span))
+    }
+
+    fn of(&self, span: Span) -> &str {
+        &self.text[span.start as usize..span.end as usize]
+    }
+
+    /// Where the next token is.
+    fn here(&self) -> Span {
+        self.tokens.get(self.at).map_or(self.end, |token| token.span)
+    }
+
+    /// Takes the next token if it is of `kind`.
+    fn take(&mut self, kind: Kind) -> Option<Span> {
+        let found = (self.kind(0) == Some(kind)).then(|| self.here());
+        self.at += usize::from(found.is_some());
+        found
+    }
+
+    /// Reports what was expected instead of the next token.
+    fn expected(&mut self, what: &str) -> Broken {
+        let at = self.here();
+        match self.kind(0) {
+            // The lexer has told.
+            Some(Kind::Bad) => {}
+            Some(_) => {
+                let found = short(self.word());
+                self.problems.add(at, format!("expected {what}, found `{found}`"));
+            }
+            None => {
+                self.problems.add(at, format!("expected {what}, found the end of the file"));
+            }
+        }
+        Broken
+    }
+
+    fn wrong(&mut self, at: Span, words: impl Into<String>, hint: &str) -> Broken {
+        self.problems.add(at, words).hint(hint);
+        Broken
+    }
+
+    /// Statements up to the end of the text or the `}` of this body.
+    fn statements(&mut self, top: bool) -> Vec<Statement> {
+        let mut list = Vec::new();
+        while let Some(kind) = self.kind(0) {
+            if kind == Kind::CloseBody {
+                if !top {
+                    break;
+                }
+                let at = self.here();
+                self.wrong(at, "`}` means nothing here", "there is no `{` that it would close");
+                self.at += 1;
+                continue;
+            }
+            let before = self.at;
+            if self.statement(top, &mut list).is_err() {
+                self.recover(before);
+            }
+        }
+        list
+    }
+
+    fn statement(&mut self, top: bool, list: &mut Vec<Statement>) -> Read<()> {
+        if self.take(Kind::Semicolon).is_some() {
+            return Ok(());
+        }
+        let at = self.here();
+        match (self.kind(0), self.word()) {
+            (Some(Kind::Word), "elementclass") => {
+                let class = self.class_statement()?;
+                list.push(class);
+            }
+            (Some(Kind::Word), "define") => {
+                self.at += 1;
+                let Some(config) = self.take(Kind::Config) else {
+                    return Err(self.expected("`(` after `define`"));
+                };
+                list.push(Statement::Define(config.inside()));
+            }
+            (Some(Kind::Word), "require") => {
+                self.at += 1;
+                let Some(config) = self.take(Kind::Config) else {
+                    return Err(self.expected("`(` after `require`"));
+                };
+                if !top {
+                    let hint = "put it before all classes";
+                    return Err(self.wrong(at, "`require` stands outside of `{ }` only", hint));
+                }
+                let statements = self.files.require(config.inside(), self.problems);
+                list.extend(statements);
+            }
+            (Some(Kind::Word), "provide") => {
+                let hint = "a library is required by the name of its file";
+                return Err(self.wrong(at, "`provide` is not supported", hint));
+            }
+            _ => {
+                let chain = self.chain()?;
+                self.ends()?;
+                list.push(Statement::Chain(chain));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing follows that cannot begin a statement: what stands before it was meant otherwise.
+    fn ends(&mut self) -> Read<()> {
+        match self.kind(0) {
+            Some(Kind::Dash) => {
+                let at = self.here();
+                let hint = "names are of letters, digits and `_`; arrows are `->`";
+                Err(self.wrong(at, "`-` means nothing here", hint))
+            }
+            Some(
+                Kind::Bad
+                | Kind::Declares
+                | Kind::Bar
+                | Kind::Bars
+                | Kind::Dots
+                | Kind::Number
+                | Kind::ClosePorts,
+            ) => Err(self.expected("an arrow or `;`")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes to where the next statement may begin, past `before`.
+    fn recover(&mut self, before: usize) {
+        self.at = self.at.max(before + 1).min(self.tokens.len());
+        let mut open = 0_usize;
+        while let Some(kind) = self.kind(0) {
+            match kind {
+                Kind::OpenBody => open += 1,
+                Kind::CloseBody if open == 0 => return,
+                Kind::CloseBody => open -= 1,
+                Kind::Semicolon if open == 0 => return,
+                Kind::Word if open == 0 && self.begins_line() => return,
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Goes past the `}` of a body that is not read, however deep it goes.
+    fn skip_body(&mut self) {
+        let mut open = 1_usize;
+        while let (Some(kind), true) = (self.kind(0), open > 0) {
+            match kind {
+                Kind::OpenBody => open += 1,
+                Kind::CloseBody => open -= 1,
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    /// The next token is the first of its line and does not continue what stands before.
+    fn begins_line(&self) -> bool {
+        let Some(last) = self.at.checked_sub(1) else { return true };
+        let last = self.tokens[last];
+        let goes_on = [Kind::Arrow, Kind::Pairs, Kind::Declares, Kind::Comma, Kind::ClosePorts];
+        let between = &self.text[last.span.end as usize..self.here().start as usize];
+        between.contains('\n') && !goes_on.contains(&last.kind)
+    }
+
+    fn class_statement(&mut self) -> Read<Statement> {
+        self.at += 1;
+        let name = self.name("a name for the class")?;
+        if self.kind(0) == Some(Kind::OpenBody) {
+            let body = self.body()?;
+            if let Some(bars) = self.take(Kind::Bars) {
+                return Err(self.overloading(bars));
+            }
+            return Ok(Statement::Class { name, class: Class::Compound(Box::new(body)) });
+        }
+        let class = self.name("a class or `{`")?;
+        Ok(Statement::Class { name, class: Class::Named(class) })
+    }
+
+    fn overloading(&mut self, at: Span) -> Broken {
+        let hint = "give each form a class of its own";
+        self.wrong(at, "a class has one body: overloading is not supported", hint)
+    }
+
+    /// A name that may be given.
+    fn name(&mut self, what: &str) -> Read<Span> {
+        if self.kind(0) != Some(Kind::Word) {
+            return Err(self.expected(what));
+        }
+        if matches!(self.word(), "elementclass" | "define" | "require" | "provide") {
+            let (at, word) = (self.here(), self.word().to_owned());
+            let words = format!("expected {what}: `{word}` is a word of the language");
+            return Err(self.wrong(at, words, "choose another name"));
+        }
+        Ok(self.take(Kind::Word).expect("seen above"))
+    }
+
+    fn body(&mut self) -> Read<Body> {
+        let open = self.take(Kind::OpenBody).expect("the caller saw it");
+        if self.depth == MOST_DEPTH {
+            let words = format!("more than {MOST_DEPTH} `{{` are open");
+            let broken = self.wrong(open, words, "give inner compounds a class outside");
+            self.skip_body();
+            return Err(broken);
+        }
+        self.depth += 1;
+        let told = self.problems.count();
+        let formals = self.formals();
+        let statements = self.statements(false);
+        self.depth -= 1;
+        let Some(close) = self.take(Kind::CloseBody) else {
+            return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
+        };
+        let whole = self.problems.count() == told;
+        Ok(Body { span: open.to(close), formals, statements, whole })
+    }
+
+    /// `$a, KEY $b |`, if there are any. What cannot be read is reported and left out.
+    fn formals(&mut self) -> Vec<Formal> {
+        let mut list = Vec::new();
+        let keyed = self.kind(0) == Some(Kind::Word) && self.kind(1) == Some(Kind::Variable);
+        match self.kind(0) {
+            Some(Kind::Bar) => {
+                self.at += 1;
+                return list;
+            }
+            Some(Kind::Variable) => {}
+            Some(Kind::Dots) => {
+                let at = self.here();
+                self.wrong(at, "a class cannot be extended", "give the form a class of its own");
+                self.at += 1;
+                self.take(Kind::Bars);
+                return list;
+            }
+            _ if keyed => {}
+            _ => return list,
+        }
+        loop {
+            let keyword = self.take(Kind::Word);
+            if let Some(rest) = keyword.filter(|&span| self.of(span) == "__REST__") {
+                let hint = "give each argument a parameter";
+                self.wrong(rest, "`__REST__` is not supported", hint);
+            }
+            match self.take(Kind::Variable) {
+                Some(variable) => list.push(Formal { keyword, variable }),
+                None => {
+                    self.expected("a parameter, as `$name`");
+                    break;
+                }
+            }
+            if self.take(Kind::Comma).is_none() {
+                break;
+            }
+        }
+        if self.take(Kind::Bar).is_none() {
+            self.expected("`|` after the parameters");
+        }
+        list
+    }
+
+    fn chain(&mut self) -> Read<Chain> {
+        let mut chain = Chain { groups: Vec::new(), arrows: Vec::new() };
+        loop {
+            let before = chain.arrows.is_empty();
+            if matches!(self.kind(0), Some(Kind::Arrow | Kind::Pairs)) && before {
+                let at = self.here();
+                let hint = "inside of a class write `input` where packets come in";
+                return Err(self.wrong(at, "no element before this arrow", hint));
+            }
+            let ends = matches!(self.kind(0), None | Some(Kind::Semicolon | Kind::CloseBody));
+            if let (true, Some(&(arrow, _))) = (ends, chain.arrows.last()) {
+                let hint = "inside of a class write `output` where packets leave";
+                return Err(self.wrong(arrow, "no element behind this arrow", hint));
+            }
+            let group = self.group()?;
+            chain.groups.push(group);
+            let at = self.here();
+            let pairs = match self.kind(0) {
+                Some(Kind::Arrow) => false,
+                Some(Kind::Pairs) => true,
+                _ => return Ok(chain),
+            };
+            self.at += 1;
+            chain.arrows.push((at, pairs));
+        }
+    }
+
+    fn group(&mut self) -> Read<Vec<Item>> {
+        let mut items = vec![self.item()?];
+        while self.take(Kind::Comma).is_some() {
+            items.push(self.item()?);
+        }
+        Ok(items)
+    }
+
+    fn item(&mut self) -> Read<Item> {
+        let inputs = self.ports()?;
+        let start = self.here();
+        let what = self.what()?;
+        let last = self.tokens[self.at - 1].span;
+        let outputs = self.ports()?;
+        Ok(Item { inputs, what, outputs, span: start.to(last) })
+    }
+
+    fn what(&mut self) -> Read<What> {
+        match self.kind(0) {
+            Some(Kind::Word | Kind::OpenBody) => {}
+            Some(Kind::Config) => {
+                let at = self.here();
+                let hint = "write `{ }` with `input` and `output` instead";
+                return Err(self.wrong(at, "groups in parentheses are not supported", hint));
+            }
+            Some(Kind::Variable) => {
+                let at = self.here();
+                let hint = "variables stand in arguments, between parentheses";
+                return Err(self.wrong(at, "a variable cannot be an element", hint));
+            }
+            _ => return Err(self.expected("an element")),
+        }
+        if self.kind(0) == Some(Kind::Word) && self.kind(1) == Some(Kind::Declares) {
+            let name = self.name("a name for the element")?;
+            self.at += 1;
+            let class = self.class()?;
+            return Ok(What::Made { name: Some(name), class, config: self.config() });
+        }
+        let class = self.class()?;
+        let config = self.config();
+        Ok(match (class, config) {
+            (Class::Named(name), None) => What::Named(name),
+            (class, config) => What::Made { name: None, class, config },
+        })
+    }
+
+    fn config(&mut self) -> Option<Span> {
+        self.take(Kind::Config).map(Span::inside)
+    }
+
+    fn class(&mut self) -> Read<Class> {
+        if self.kind(0) != Some(Kind::OpenBody) {
+            return Ok(Class::Named(self.name("a class")?));
+        }
+        let body = self.body()?;
+        if let Some(bars) = self.take(Kind::Bars) {
+            return Err(self.overloading(bars));
+        }
+        Ok(Class::Compound(Box::new(body)))
+    }
+
+    fn ports(&mut self) -> Read<Option<Ports>> {
+        let Some(open) = self.take(Kind::OpenPorts) else { return Ok(None) };
+        let (mut list, mut more) = (Vec::new(), false);
+        let close = loop {
+            if let Some(close) = self.take(Kind::ClosePorts) {
+                more = !list.is_empty();
+                break close;
+            }
+            let item = self.port()?;
+            list.push(item);
+            if let Some(close) = self.take(Kind::ClosePorts) {
+                break close;
+            }
+            if self.take(Kind::Comma).is_none() {
+                return Err(self.expected("`]`"));
+            }
+        };
+        if list.is_empty() {
+            list.push(PortItem::Numbers(0, 0, open.to(close)));
+        }
+        Ok(Some(Ports { span: open.to(close), list, more }))
+    }
+
+    fn port(&mut self) -> Read<PortItem> {
+        if let Some(name) = self.take(Kind::Word) {
+            return Ok(PortItem::Named(name));
+        }
+        let start = self.here();
+        let first = self.number()?;
+        if self.take(Kind::Dash).is_none() {
+            return Ok(PortItem::Numbers(first, first, start));
+        }
+        let end = self.here();
+        let last = self.number()?;
+        let span = start.to(end);
+        if last < first {
+            let words = format!("ports {first} to {last} go backwards");
+            return Err(self.wrong(span, words, "write the lower number first"));
+        }
+        Ok(PortItem::Numbers(first, last, span))
+    }
+
+    fn number(&mut self) -> Read<u32> {
+        let Some(at) = self.take(Kind::Number) else {
+            return Err(self.expected("the number of a port"));
+        };
+        match self.of(at).parse().ok().filter(|&port| port <= MOST_PORT) {
+            Some(port) => Ok(port),
+            None => {
+                let words = format!("no port {}: at most {MOST_PORT}", short(self.of(at)));
+                Err(self.wrong(at, words, "ports are counted from 0"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statements in a notation without choices, and the messages.
+    fn parsed(text: &str) -> (String, String) {
+        let mut sources = Sources::default();
+        sources.add("a.click", text).unwrap();
+        let mut problems = Problems::default();
+        let mut library = |file: &str, from: &str| match file {
+            "b" => Ok(("b".to_owned(), "require(library c) b1".to_owned())),
+            "c" => Ok(("c".to_owned(), format!("c1; require(library b) c2; // {from}"))),
+            "d" => Ok(("d".to_owned(), "d1 ->".to_owned())),
+            _ => Err("it is not there".to_owned()),
+        };
+        let statements = parse(&mut sources, 0, &mut library, &mut problems);
+        let shown: Vec<_> = statements.iter().map(|s| statement(s, &sources)).collect();
+        let reports = problems.errors(&sources).reports;
+        let told: Vec<_> = reports
+            .iter()
+            .map(|r| format!("{}:{} {}", r.place.line, r.place.column, r.message))
+            .collect();
+        (shown.join("; "), told.join("; "))
+    }
+
+    fn statement(statement: &Statement, sources: &Sources) -> String {
+        match statement {
+            Statement::Chain(chain) => {
+                let mut shown = group(&chain.groups[0], sources);
+                for (items, (_, pairs)) in chain.groups[1..].iter().zip(&chain.arrows) {
+                    shown += if *pairs { " => " } else { " -> " };
+                    shown += &group(items, sources);
+                }
+                shown
+            }
+            Statement::Class { name, class: of } => {
+                format!("class {} = {}", sources.text(*name), class(of, sources))
+            }
+            Statement::Define(config) => format!("define<{}>", sources.text(*config)),
+        }
+    }
+
+    fn group(items: &[Item], sources: &Sources) -> String {
+        items.iter().map(|i| item(i, sources)).collect::<Vec<_>>().join(" & ")
+    }
+
+    fn item(item: &Item, sources: &Sources) -> String {
+        let ports = |ports: &Option<Ports>| {
+            let Some(ports) = ports else { return String::new() };
+            let list = ports.list.iter().map(|port| match port {
+                PortItem::Numbers(first, last, _) => format!("{first}-{last}"),
+                PortItem::Named(name) => sources.text(*name).to_owned(),
+            });
+            let list = list.collect::<Vec<_>>().join(",");
+            format!("[{list}{}]", if ports.more { ",.." } else { "" })
+        };
+        let what = match &item.what {
+            What::Named(name) => sources.text(*name).to_owned(),
+            What::Made { name, class: of, config } => {
+                let name = name.map_or(String::new(), |name| format!("{}=", sources.text(name)));
+                let config = config.map_or(String::new(), |c| format!("<{}>", sources.text(c)));
+                format!("{name}{}{config}", class(of, sources))
+            }
+        };
+        format!("{}{what}{}", ports(&item.inputs), ports(&item.outputs))
+    }
+
+    fn class(class: &Class, sources: &Sources) -> String {
+        match class {
+            Class::Named(name) => sources.text(*name).to_owned(),
+            Class::Compound(body) => {
+                let formals = body.formals.iter().map(|f| {
+                    let keyword =
+                        f.keyword.map_or(String::new(), |k| format!("{}:", sources.text(k)));
+                    format!("{keyword}{} ", sources.text(f.variable))
+                });
+                let inside: Vec<_> =
+                    body.statements.iter().map(|s| statement(s, sources)).collect();
+                format!("{{{}{}}}", formals.collect::<String>(), inside.join("; "))
+            }
+        }
+    }
+
+    fn good(text: &str) -> String {
+        let (shown, told) = parsed(text);
+        assert_eq!(told, "", "{text}");
+        shown
+    }
+
+    #[test]
+    fn chains() {
+        assert_eq!(good("a -> b => c"), "a -> b => c");
+        assert_eq!(good("a [1] -> [2] x [3] -> b"), "a[1-1] -> [2-2]x[3-3] -> b");
+        assert_eq!(good("a, b -> c, d"), "a & b -> c & d");
+        assert_eq!(good("a -> b c -> d"), "a -> b; c -> d", "no semicolon is needed");
+        assert_eq!(good("a :: X b :: Y(1) ; ; c"), "a=X; b=Y<1>; c");
+        assert_eq!(good("a [0, 2-4,7] => [0,] b"), "a[0-0,2-4,7-7] => [0-0,..]b");
+        assert_eq!(good("t[expired] -> b[] -> c"), "t[expired] -> b[0-0] -> c");
+        assert_eq!(
+            good("a -> Q(2) -> {input -> output} -> b :: {}"),
+            "a -> Q<2> -> {input -> output} -> b={}"
+        );
+        assert_eq!(good("a, b, c :: X( 1 )"), "a & b & c=X< 1 >");
+        assert_eq!(good("{ $x | Y($x) }(5)"), "{$x Y<$x>}<5>");
+        assert_eq!(good(""), "");
+    }
+
+    #[test]
+    fn classes_and_definitions() {
+        assert_eq!(good("elementclass A B elementclass C { }"), "class A = B; class C = {}");
+        assert_eq!(
+            good("elementclass C { $a, KEY $b | input -> X($a) -> output; } c :: C(1)"),
+            "class C = {$a KEY:$b input -> X<$a> -> output}; c=C<1>"
+        );
+        assert_eq!(good("elementclass C { | x }"), "class C = {x}");
+        assert_eq!(good("define($x 5, $y 6) a"), "define<$x 5, $y 6>; a");
+        assert_eq!(
+            good("elementclass A { define($x 5) elementclass B { } B }"),
+            "class A = {define<$x 5>; class B = {}; B}"
+        );
+    }
+
+    #[test]
+    fn libraries_are_read_once() {
+        assert_eq!(good("require(library b) a; require(library b, library c)"), "c1; c2; b1; a");
+        assert_eq!(parsed("require(library z)").1, "1:9 no library `z`: it is not there");
+        assert_eq!(parsed("\n a require(library d)").1, "1:4 no element behind this arrow");
+        assert_eq!(
+            parsed("require(package fast, x y)").1,
+            "1:9 packages cannot be required: no foreign code is loaded; 1:23 `x y` cannot be required"
+        );
+        assert!(parsed("A :: { require(library b) }").1.contains("outside of `{ }` only"));
+    }
+
+    #[test]
+    fn after_an_error_reading_goes_on() {
+        let (shown, told) =
+            parsed("a -> ; b [x; c\nd -> e\nelementclass 5 {}\nf; g [0-] h; i ) ->");
+        assert_eq!(shown, "c; d -> e; f", "what stands before the `)` may be meant otherwise");
+        assert_eq!(
+            told,
+            "1:3 no element behind this arrow; 1:12 expected `]`, found `;`; \
+             3:14 expected a name for the class, found `5`; \
+             4:9 expected the number of a port, found `]`; 4:16 `)` means nothing here"
+        );
+        let (shown, told) = parsed("A :: { x -> ; y } B :: { z ");
+        assert_eq!(shown, "A={y}");
+        assert_eq!(told, "1:10 no element behind this arrow; 1:24 this `{` has no `}`");
+        assert_eq!(parsed("} a").0, "a");
+        let (shown, _) = parsed("% { a; b }; c");
+        assert_eq!(shown, "c", "a body that belongs to what is broken is skipped");
+    }
+
+    #[test]
+    fn what_is_left_out_says_why() {
+        for (text, words) in [
+            ("elementclass A { } || { }", "overloading"),
+            ("elementclass A { ... || x }", "cannot be extended"),
+            ("a -> ( b -> c ) -> d", "groups in parentheses are not supported"),
+            ("provide x", "`provide` is not supported"),
+            ("$x -> a", "a variable cannot be an element"),
+            ("-> a", "no element before this arrow"),
+            ("define :: A", "expected `(` after `define`"),
+            ("a :: define", "`define` is a word of the language"),
+            ("A :: { __REST__ $x | }", "`__REST__` is not supported"),
+            ("a [65536] -> b", "no port 65536: at most 65279"),
+            ("a [3-1] -> b", "ports 3 to 1 go backwards"),
+            ("A :: { $x b }", "expected `|` after the parameters, found `b`"),
+            ("a ::", "expected a class, found the end of the file"),
+        ] {
+            let told = parsed(text).1;
+            assert!(told.contains(words), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = |n: usize| format!("{}{}", "{".repeat(n), "}".repeat(n));
+        assert_eq!(parsed(&deep(MOST_DEPTH)).1, "");
+        let (_, told) = parsed(&deep(100_000));
+        assert_eq!(told, "1:65 more than 64 `{` are open");
+    }
+}

@@ -1,0 +1,107 @@
+//! A configuration in Click's language, from text to what can be planned: the steps in order.
+//!
+//! Tokens ([`super::lex`]), statements ([`super::parse`]), names ([`super::scope`]), compounds and
+//! variables expanded ([`super::expand`], [`super::vars`]), ports and kinds checked ([`super::check`]).
+//! Each step continues where the one before found an error, as far as it makes sense, so that one
+//! run reports all; none of them runs without end, whatever the text.
+
+use super::check::check;
+use super::class::Classes;
+use super::expand::expand;
+use super::flat::Configuration;
+use super::open_policy::OpenPolicy;
+use super::parse::{Library, parse};
+use super::scope::resolve;
+use super::source::{Errors, Problems, Sources, Span};
+use super::text::Text;
+
+/// What a configuration is read with.
+///
+/// ```
+/// use fingerpost_packet::language::{ClassSpec, Language};
+/// let class = |name, ports, processing| ClassSpec {
+///     name, ports, processing, flow: "x/x", output_names: &[],
+/// };
+/// let classes = [class("Idle", "0/1", "a/a"), class("Discard", "1/0", "a/a")];
+/// let read = Language::new(&classes[..]).read("a.click", "i :: Idle -> Discard;").unwrap();
+/// assert_eq!(read.flatconfig(), "i :: Idle;\nDiscard@2 :: Discard;\ni -> Discard@2;\n");
+/// let errors = Language::new(&classes[..]).read("a.click", "Idle -> Discrad").unwrap_err();
+/// assert_eq!(errors.reports[0].hint.as_deref(), Some("did you mean `Discard`?"));
+/// ```
+pub struct Language<'a, C: Classes + ?Sized> {
+    classes: &'a C,
+    variables: Vec<(&'a str, &'a str)>,
+    library: Box<Library<'a>>,
+    policy: OpenPolicy,
+}
+
+impl<'a, C: Classes + ?Sized> Language<'a, C> {
+    /// Language with these classes, and nothing else.
+    pub fn new(classes: &'a C) -> Self {
+        let library = Box::new(|_: &str, _: &str| Err("libraries are not read here".to_owned()));
+        Self { classes, variables: Vec::new(), library, policy: OpenPolicy::default() }
+    }
+
+    /// Gives `$name` a value, whatever the file defines it as.
+    #[must_use]
+    pub fn define(mut self, name: &'a str, value: &'a str) -> Self {
+        self.variables.push((name, value));
+        self
+    }
+
+    /// Finds the file of `require(library FILE)`: gets `FILE` and the name of the requiring file;
+    /// gives the name that identifies the file, and its text.
+    #[must_use]
+    pub fn library(
+        mut self,
+        find: impl FnMut(&str, &str) -> Result<(String, String), String> + 'a,
+    ) -> Self {
+        self.library = Box::new(find);
+        self
+    }
+
+    /// Lets elements open what `policy` allows. Where it shows no text of files, neither do errors: of a library there is
+    /// the place then, and nothing else.
+    #[must_use]
+    pub fn opening(mut self, policy: OpenPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Reads a configuration; `name` is what messages call it, and by which a library that requires it knows it.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn read(mut self, name: &str, text: &str) -> Result<Configuration, Errors> {
+        let mut sources = Sources::shown(self.policy.shows_text());
+        let mut problems = Problems::default();
+        let Some(source) = sources.add(name, text) else {
+            sources.add(name, "");
+            problems.add(Span::default(), "a text of 4 GiB or more");
+            return Err(problems.errors(&sources));
+        };
+        let statements = parse(&mut sources, source, &mut self.library, &mut problems);
+        let mut overrides = Vec::new();
+        for (name, value) in self.variables {
+            let Some(source) = sources.add(&format!("value of ${name}"), value) else {
+                problems.add(Span::default(), format!("the value of `${name}` is too large"));
+                continue;
+            };
+            let end = u32::try_from(value.len()).expect("it was added");
+            overrides.push((name, Text::of(&sources, Span { source, start: 0, end })));
+        }
+        let templates = resolve(&sources, statements, &self.classes, &mut problems);
+        let mut flat = match templates {
+            None => return Err(problems.errors(&sources)),
+            Some(templates) => expand(&sources, &templates, &overrides, &mut problems),
+        };
+        // What is missing because it could not be read must not be told as missing.
+        let whole = problems.is_empty();
+        check(&mut flat, whole, &mut problems);
+        if !problems.is_empty() {
+            return Err(problems.errors(&sources));
+        }
+        let (elements, connections, names) = (flat.elements, flat.connections, flat.names);
+        Ok(Configuration { sources, elements, connections, names, policy: self.policy })
+    }
+}

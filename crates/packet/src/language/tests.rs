@@ -1,0 +1,466 @@
+//! The language as a whole: what configurations become, and the errors of wrong ones.
+
+use super::Configuration;
+use super::class::Processing;
+use super::read::Language;
+use super::source::Errors;
+use super::testing::CLASSES;
+
+fn read(text: &str) -> Result<Configuration, Errors> {
+    Language::new(CLASSES).read("a.click", text)
+}
+
+/// The flat form of a good configuration, in one line.
+fn flat(text: &str) -> String {
+    let read = read(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    let flat = read.flatconfig();
+    let again = self::read(&flat).unwrap_or_else(|errors| panic!("{flat}\n{errors}"));
+    assert_eq!(again.flatconfig(), flat, "it reads as the same again");
+    flat.replace(";\n", "; ").trim_end_matches("; ").to_owned()
+}
+
+/// The messages of a wrong one, with line and column.
+fn told(text: &str) -> String {
+    let Err(errors) = read(text) else { panic!("{text}: it is right") };
+    let words = errors.reports.iter();
+    let words = words.map(|r| format!("{}:{} {}", r.place.line, r.place.column, r.message));
+    words.collect::<Vec<_>>().join("; ")
+}
+
+fn hint(text: &str) -> String {
+    let errors = read(text).expect_err(text);
+    errors.reports[0].hint.clone().unwrap_or_default()
+}
+
+#[test]
+fn anonymous_elements_are_numbered_by_those_before() {
+    assert_eq!(
+        flat("Idle -> Discard; q :: Queue; Idle -> q -> ToDevice(eth0)"),
+        "Idle@1 :: Idle; Discard@2 :: Discard; q :: Queue; Idle@4 :: Idle; \
+         ToDevice@5 :: ToDevice(eth0); Idle@1 -> Discard@2; Idle@4 -> q; q -> ToDevice@5"
+    );
+    // A name that is taken is passed over, without going through all of them again.
+    assert_eq!(
+        flat("Idle@2, Idle@3 :: Idle; Idle; Idle; Idle@6 :: Idle"),
+        "Idle@2 :: Idle; Idle@3 :: Idle; Idle@4 :: Idle; Idle@5 :: Idle; Idle@6 :: Idle"
+    );
+    assert_eq!(
+        flat("Idle -> {input -> output} -> Discard"),
+        "Idle@1 :: Idle; Discard@3 :: Discard; Idle@1 -> Discard@3"
+    );
+}
+
+#[test]
+fn declarations_and_chains() {
+    assert_eq!(flat("a, b, c :: Idle(1)"), "a :: Idle(1); b :: Idle(1); c :: Idle(1)");
+    assert_eq!(
+        flat("a :: Idle; a, b :: Idle -> d :: Discard"),
+        "a :: Idle; b :: Idle; d :: Discard; a -> d; b -> d"
+    );
+    assert_eq!(
+        flat("i -> d; i :: Idle d :: Discard"),
+        "i :: Idle; d :: Discard; i -> d",
+        "used before it is declared"
+    );
+    assert_eq!(
+        flat(
+            "i :: Idle; i [0] -> c :: Classifier(-, -, -) [2] -> d :: Discard; c -> d; c [1] -> d"
+        ),
+        "i :: Idle; c :: Classifier(-, -, -); d :: Discard; i -> c; c [2] -> d; c -> d; c [1] -> d"
+    );
+    assert_eq!(
+        flat("Idle -> d :: Discard; Idle@1 -> d"),
+        "Idle@1 :: Idle; d :: Discard; Idle@1 -> d"
+    );
+}
+
+#[test]
+fn arrows_of_many() {
+    let ends = |chain: &str| match read(&format!("i, j, t, u, d, e, f, s :: Idle; {chain}")) {
+        Ok(read) => {
+            let flat = read.flatconfig();
+            flat.lines().filter(|line| line.contains("->")).collect::<Vec<_>>().join(" ")
+        }
+        Err(errors) => errors.reports[0].message.clone(),
+    };
+    assert_eq!(ends("t => d, e, f"), "t -> d; t [1] -> e; t [2] -> f;");
+    assert_eq!(ends("t [0,] => d, e"), "t -> d; t [1] -> e;");
+    assert_eq!(ends("u [0-1,2] => d, e, f"), "u -> d; u [1] -> e; u [2] -> f;");
+    assert_eq!(ends("i, u [0,], j => d, e, f, d"), "i -> d; u -> e; u [1] -> f; j -> d;");
+    assert_eq!(ends("i, j => d, e"), "i -> d; j -> e;");
+    assert_eq!(ends("i, j -> d"), "i -> d; j -> d;");
+    assert_eq!(ends("i => d"), "i -> d;");
+    assert_eq!(ends("i, j, t => s"), "i -> s; j -> [1] s; t -> [2] s;");
+    assert_eq!(ends("i, j => d, e, f"), "`=>` joins 2 outputs to 3 inputs");
+    assert_eq!(ends("i, j -> d, e"), "2 outputs to 2 inputs: which to which?");
+    assert_eq!(ends("t [0,], u [0,] => d, e, f"), "two lists of ports without end");
+}
+
+#[test]
+fn compounds_vanish() {
+    assert_eq!(
+        flat("elementclass C { input -> x :: Counter -> output } Idle -> c :: C -> Discard"),
+        "Idle@1 :: Idle; c/x :: Counter; Discard@3 :: Discard; c/x -> Discard@3; Idle@1 -> c/x"
+    );
+    // Ports, compounds in compounds, and one that only passes on.
+    assert_eq!(
+        flat(
+            "elementclass In { input [0], input [1] -> output }
+             elementclass Out { input -> i :: In -> output; Idle -> [1] i }
+             Idle -> o :: Out -> Discard;"
+        ),
+        "Idle@1 :: Idle; o/Idle@2 :: Idle; Discard@3 :: Discard; o/Idle@2 -> Discard@3; Idle@1 -> Discard@3"
+    );
+    assert_eq!(
+        flat("Idle -> { t :: Tee; input -> t; t [0,1] => [0,1] output } => Discard, Discard"),
+        "Idle@1 :: Idle; @2/t :: Tee; Discard@3 :: Discard; Discard@4 :: Discard; @2/t -> Discard@3; \
+         @2/t [1] -> Discard@4; Idle@1 -> @2/t"
+    );
+    // An output of a compound that goes nowhere leaves nothing behind.
+    assert_eq!(
+        flat(
+            "Idle -> { t :: DecIPTTL; input -> t -> output; t [expired] -> [1] output } -> Discard"
+        ),
+        "Idle@1 :: Idle; @2/t :: DecIPTTL; Discard@3 :: Discard; @2/t -> Discard@3; Idle@1 -> @2/t"
+    );
+}
+
+#[test]
+fn classes_are_visible_where_they_are_declared() {
+    // Inside its own body the name is still the outer class.
+    assert_eq!(
+        flat("elementclass Counter { input -> Counter -> output } Idle -> Counter -> Discard"),
+        "Idle@1 :: Idle; Counter@2/Counter@1 :: Counter; Discard@3 :: Discard; \
+         Counter@2/Counter@1 -> Discard@3; Idle@1 -> Counter@2/Counter@1"
+    );
+    assert_eq!(flat("elementclass X Idle; elementclass Y X; y :: Y"), "y :: Idle");
+    assert_eq!(
+        told("a :: { elementclass X Idle; X } \n x :: X"),
+        "2:7 unknown element class `X`",
+        "not behind the body it is declared in"
+    );
+    assert_eq!(told("X -> Discard; elementclass X Idle"), "1:1 no element is called `X`");
+    assert_eq!(
+        hint("X -> Discard; elementclass X Idle"),
+        "a class is visible behind its declaration, in the same `{ }` and those inside"
+    );
+    assert_eq!(
+        told("elementclass X Idle; elementclass X Idle"),
+        "1:35 class `X` is declared twice"
+    );
+    assert_eq!(told("elementclass X X"), "1:16 unknown element class `X`");
+}
+
+#[test]
+fn variables() {
+    let compound = "elementclass C { $a, KEY $b | Idle($a, ${b-9}) }";
+    assert_eq!(flat(&format!("{compound} c :: C(1)")), "c/Idle@1 :: Idle(1, 9)");
+    assert_eq!(flat(&format!("{compound} c :: C(KEY 2, 1)")), "c/Idle@1 :: Idle(1, 2)");
+    assert_eq!(flat(&format!("{compound} c :: C(\"KEY 2\")")), "c/Idle@1 :: Idle(\"KEY 2\", 9)");
+    assert_eq!(flat("Idle($x); define($x $y, $y 5)"), "Idle@1 :: Idle(5)");
+    // The text around a body decides, not who uses it.
+    assert_eq!(
+        flat(
+            "define($x 1) elementclass A { Idle($x) }
+             elementclass B { $x | a :: A; elementclass D { Idle($x) } d :: D; e :: { define($x 3) f :: D } } b :: B(2)"
+        ),
+        "b/a/Idle@1 :: Idle(1); b/d/Idle@1 :: Idle(2); b/e/f/Idle@1 :: Idle(2)"
+    );
+    let language = Language::new(CLASSES).define("x", "7, 8").define("z", "$x");
+    let read = language.read("a", "define($x 5) Idle($x, '$x', $z)").unwrap();
+    assert_eq!(read.flatconfig(), "Idle@1 :: Idle(7, 8, '$x', 7, 8);\n");
+    assert_eq!(told("define($x 1) define($x 2)"), "1:21 `$x` is defined twice");
+    assert_eq!(told("{ $x | define($x 2) }(1)"), "1:15 `$x` is defined twice");
+    assert_eq!(told("define(x 1, $y)"), "1:8 expected `$NAME VALUE`, found `x`");
+    assert_eq!(told("Idle($speed) define($spead 1)"), "1:6 no variable is called `$speed`");
+    assert_eq!(told(&format!("{compound} c :: C")), "1:50 compound `c`: argument `$a` is missing");
+    assert_eq!(
+        told(&format!("{compound} C(1, 2, 3)")),
+        "1:55 compound `C@1`: too many arguments: at most 1"
+    );
+    assert_eq!(
+        told(&format!("{compound} C(1, KEY 2, KEY 3)")),
+        "1:62 compound `C@1`: this keyword is given twice"
+    );
+    assert_eq!(
+        told("elementclass C { A $a | Idle($a) } C"),
+        "1:30 `$a` has no value here: it was not given"
+    );
+}
+
+#[test]
+fn names_that_cannot_be() {
+    assert_eq!(told("a :: Idle; a :: Idle"), "1:12 `a` is declared twice");
+    assert_eq!(told("Queue :: Queue"), "1:1 `Queue` is a class, no name for an element");
+    assert_eq!(told("input :: Idle"), "1:1 `input` is where packets enter or leave a compound");
+    assert_eq!(told("a/b :: Idle; a :: { b :: Idle }"), "1:21 `a/b` is declared twice");
+    assert_eq!(told("a :: Cuonter"), "1:6 unknown element class `Cuonter`");
+    assert_eq!(hint("a :: Cuonter"), "did you mean `Counter`?");
+    assert_eq!(
+        told("idle :: Idle -> Discard; idel -> Discard"),
+        "1:26 no element is called `idel`"
+    );
+    assert_eq!(hint("idle :: Idle -> Discard; idel -> Discard"), "did you mean `idle`?");
+    assert_eq!(told("input -> Discard"), "1:1 `input` outside of a compound");
+    assert_eq!(
+        told("{ Idle -> input }"),
+        "1:11 packets cannot go to `input`: they come from there"
+    );
+    assert_eq!(
+        told("{ output -> Discard }"),
+        "1:3 packets cannot come from `output`: they go there"
+    );
+    assert_eq!(told("x"), "1:1 no element is called `x`");
+    let deep = "elementclass A { $x | input -> output } ".to_owned()
+        + &(0..5).map(|n| format!("{}{n} :: {{ ", "n".repeat(250))).collect::<String>()
+        + "Idle"
+        + &"}".repeat(5);
+    assert!(
+        told(&deep).contains("a name of 1007 bytes in its compounds, at most 1000"),
+        "{}",
+        told(&deep)
+    );
+}
+
+#[test]
+fn ports_that_are_not_there() {
+    assert_eq!(
+        told("[1] Idle -> Discard [2]"),
+        "1:1 ports before the first element of a chain; 1:21 ports behind the last element of a chain"
+    );
+    assert_eq!(
+        told("c :: { input -> output } Idle -> c [1] -> Discard"),
+        "1:36 compound `c` has no output 1: its last one is 0"
+    );
+    assert_eq!(
+        told("c :: { Idle -> output } Idle -> c -> Discard"),
+        "1:33 compound `c` has no input 0: it has no inputs"
+    );
+    assert_eq!(told("{ input [1] -> Discard }"), "1:1 compound skips input 0, and uses input 1");
+    assert_eq!(
+        told("{ input -> Quue -> output; input [1] -> Discard }"),
+        "1:12 no element is called `Quue`",
+        "which may have been what takes input 0"
+    );
+    assert_eq!(told("{ KEY $a, KEY $b | Idle }"), "1:11 keyword `KEY` is declared twice");
+    assert_eq!(
+        told("{ Idle -> output; Idle -> [2] output }"),
+        "1:1 compound skips output 1, and uses output 2"
+    );
+    assert_eq!(
+        told("Idle -> t :: DecIPTTL -> Discard; t [expird] -> Discard"),
+        "1:38 `DecIPTTL` has no output `expird`"
+    );
+    assert_eq!(
+        hint("Idle -> t :: DecIPTTL -> Discard; t [expird] -> Discard"),
+        "did you mean `expired`?"
+    );
+    assert_eq!(
+        told("Idle -> [one] Discard"),
+        "1:10 no input `one`: ports of inputs have numbers only"
+    );
+}
+
+#[test]
+fn numbers_of_ports_are_what_classes_declare() {
+    assert_eq!(
+        told("Idle -> c :: Counter; c -> Discard; c [1] -> Discard"),
+        "1:37 `c` (Counter) has no output 1: it has output 0 only"
+    );
+    assert_eq!(told("Idle -> Counter"), "1:9 output 0 of `Counter@2` (Counter) is not connected");
+    assert_eq!(hint("Idle -> Counter"), "connect what is not wanted to `Discard`");
+    assert_eq!(told("q :: Queue -> ToDevice"), "1:1 input 0 of `q` (Queue) is not connected");
+    assert_eq!(
+        told("Idle -> [1] Discard"),
+        "1:1 `Discard@2` (Discard) has no input 1: it has input 0 only; 1:13 input 0 of `Discard@2` (Discard) is not connected"
+    );
+    assert_eq!(
+        told("Idle -> t :: Tee [3] -> Discard; t [1] -> Discard; t -> Discard; t [7] -> Discard"),
+        "1:9 output 2 of `t` (Tee) is not connected; 1:9 outputs 4 to 6 of `t` (Tee) are not connected"
+    );
+    assert_eq!(
+        told("Idle -> d :: FromDevice -> Discard"),
+        "1:1 `d` (FromDevice) has no input 0: it has no inputs"
+    );
+    assert_eq!(told("Wrong -> Discard"), "1:1 class `Wrong`: `1/one` is no number of ports");
+    // As many outputs as inputs.
+    assert_eq!(
+        told("Idle -> s :: Suppressor -> Discard; Idle -> [1] s"),
+        "1:9 output 1 of `s` (Suppressor) is not connected"
+    );
+    assert_eq!(
+        told("Idle -> t :: Tee [65279] -> Discard"),
+        "1:9 outputs 0 to 65278 of `t` (Tee) are not connected"
+    );
+}
+
+fn kinds(text: &str) -> String {
+    let read = read(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    let letter = |kind| if kind == Processing::Pull { 'l' } else { 'h' };
+    read.connections().iter().map(|wire| letter(wire.kind)).collect()
+}
+
+#[test]
+fn kinds_spread_through_agnostic_elements() {
+    assert_eq!(kinds("FromDevice -> Counter -> Print -> Queue -> Counter -> ToDevice"), "hhhll");
+    assert_eq!(kinds("Idle -> Counter -> Discard"), "hh", "what is agnostic in the end pushes");
+    assert_eq!(kinds("Idle -> Counter -> ToDevice"), "ll");
+    // The second output of DecIPTTL pushes whatever the first one does.
+    assert_eq!(kinds("FromDevice -> Queue -> t :: DecIPTTL -> ToDevice; t [1] -> Discard"), "hllh");
+    // Each of its ways by itself.
+    assert_eq!(
+        kinds(
+            "s :: Suppressor; FromDevice -> s -> Discard; q :: Queue; Idle -> q -> [1] s [1] -> ToDevice"
+        ),
+        "hhhll"
+    );
+    assert_eq!(
+        kinds("q, r :: Queue; Idle -> q -> s :: RoundRobinSched -> ToDevice; Idle -> r -> [1] s"),
+        "hllhl"
+    );
+}
+
+#[test]
+fn kinds_that_clash() {
+    assert_eq!(
+        told("FromDevice(eth0) -> ToDevice(eth1)"),
+        "1:1 output 0 of `FromDevice@1` (FromDevice) (push) is connected to input 0 of `ToDevice@2` (ToDevice) (pull)"
+    );
+    assert_eq!(hint("FromDevice -> ToDevice"), "put a `Queue` between them");
+    assert_eq!(
+        told("i :: Idle -> q :: Queue -> f :: ToHost"),
+        "1:14 output 0 of `q` (Queue) (pull) is connected to input 0 of `f` (ToHost) (push)"
+    );
+    assert!(hint("Idle -> Queue -> ToHost").starts_with("put an `Unqueue` between them"));
+    assert_eq!(
+        told("FromDevice -> c :: Counter -> ToDevice"),
+        "1:15 agnostic element `c` (Counter) in mixed context: input 0 is push, output 0 is pull"
+    );
+    let chain = told("FromDevice -> c :: Counter -> d :: Counter -> ToDevice");
+    assert_eq!(
+        chain,
+        "1:15 output 0 of `c` (Counter) (push, by what it is joined to) is connected to \
+         input 0 of `d` (Counter) (pull, by what it is joined to)"
+    );
+    assert_eq!(
+        told("s :: EtherSwitch; FromDevice => s; Idle -> [1] s; s -> Discard; s [1] -> ToDevice"),
+        "1:1 agnostic element `s` (EtherSwitch) in mixed context: input 0 is push, output 1 is pull"
+    );
+    // With two ports, what enters at 0 leaves at 1 only.
+    let crossed = "s :: EtherSwitch; FromDevice -> s -> ToDevice; Idle -> [1] s [1] -> Discard";
+    assert_eq!(kinds(crossed), "hllh");
+}
+
+#[test]
+fn what_takes_one_connection_gets_one() {
+    assert_eq!(
+        told("f :: FromDevice -> Discard; f -> Discard"),
+        "1:29 push output 0 of `f` (FromDevice) has 2 connections"
+    );
+    assert!(hint("f :: FromDevice -> Discard; f -> Discard").contains("`Tee`"));
+    assert_eq!(
+        told("t :: ToDevice; Idle -> Queue -> t; Idle -> Queue -> t"),
+        "1:44 pull input 0 of `t` (ToDevice) has 2 connections"
+    );
+    assert_eq!(kinds("FromDevice, FromDevice -> q :: Queue -> ToDevice; q -> ToDevice"), "hhll");
+}
+
+#[test]
+fn one_run_tells_all() {
+    assert_eq!(
+        told(
+            "a :: Queu;\nb -> Discard [;\nIdle -> $x;\nelementclass A { Quue }\nIdle -> C -> (d);\n%"
+        ),
+        "1:6 unknown element class `Queu`; 2:15 expected the number of a port, found `;`; \
+         3:9 a variable cannot be an element; 4:18 no element is called `Quue`; \
+         5:14 groups in parentheses are not supported; 6:1 `%` means nothing here"
+    );
+    let read = Language::new(CLASSES).library(|file, from| {
+        assert_eq!((file, from), ("b", "a.click"));
+        Ok(("lib/b".to_owned(), "\nx -> Discard".to_owned()))
+    });
+    let errors = read.read("a.click", "require(library b)\ny -> Discard").unwrap_err();
+    let places: Vec<_> = errors.reports.iter().map(|r| r.place.to_string()).collect();
+    assert_eq!(places, ["a.click:2:1", "lib/b:2:1"]);
+}
+
+#[test]
+fn sizes_are_bounded_before_anything_grows() {
+    let doubling = |depth: usize, body: &str| {
+        let mut text = format!("elementclass C0 {{ {body} }}\n");
+        for n in 1..depth {
+            text += &format!("elementclass C{n} {{ input -> C{0} -> C{0} -> output }}\n", n - 1);
+        }
+        text + &format!("Idle -> C{} -> Discard", depth - 1)
+    };
+    assert!(read(&doubling(10, "input -> Counter -> output")).is_ok());
+    for body in ["input -> Counter -> output", "input -> output"] {
+        let words = told(&doubling(60, body));
+        assert!(
+            words.contains("this expands to") && words.contains("elements, at most 32768"),
+            "{words}"
+        );
+    }
+    let mut levels = "elementclass C0 { Idle }".to_owned();
+    for n in 1..70 {
+        levels += &format!(" elementclass C{n} {{ C{} }}", n - 1);
+    }
+    assert!(told(&levels).contains("65 levels of compounds, at most 64"), "{}", told(&levels));
+    let wide = "Idle [0-65279] -> Tee; ".repeat(100);
+    assert!(told(&wide).contains("more than 262144 connections"));
+    assert!(
+        told("a :: Idle; a [0-65279,0-65279,0-65279,0-65279,0-65279] -> Discard")
+            .contains("more than 262144 ports")
+    );
+    // Many to many through one port.
+    let sources = "Idle -> c; ".repeat(2000) + &"c -> Discard; ".repeat(2000);
+    let words = told(&("c :: { input -> output } ".to_owned() + &sources));
+    assert!(words.contains("more than 262144 connections, or"), "{words}");
+}
+
+#[test]
+fn a_route_table_of_200_000_arguments_is_one_string() {
+    let routes: String = (0..200_000_u32)
+        .map(|n| format!("{}.{}.{}.0/24 {}, ", 1 + n / 65_536, n / 256 % 256, n % 256, n % 200))
+        .collect();
+    let outputs: String = (0..200).map(|n| format!("rt[{n}] -> Discard;\n")).collect();
+    let text =
+        format!("ControlSocket(TCP, 1234); rt :: DXRIPLookup({routes}); Idle -> rt;\n{outputs}");
+    let read = read(&text).unwrap();
+    let rt = read.find("rt").unwrap();
+    assert_eq!((read.elements()[rt].inputs, read.elements()[rt].outputs), (1, 200));
+    let mut problems = super::Problems::default();
+    let mut args = read.args(rt, &mut problems);
+    let mut sum = 0;
+    for route in args.rest() {
+        let words: Vec<_> = route.words().collect();
+        let prefix: fingerpost_lpm::Prefix<u32> = words[0].value().unwrap();
+        assert_eq!(prefix.len(), 24);
+        sum += words[1].value::<u64>().unwrap();
+    }
+    args.finish().unwrap();
+    assert_eq!(sum, 1000 * (199 * 200 / 2));
+    let again = self::read(&read.flatconfig()).unwrap();
+    assert_eq!(again.elements()[rt].config.arguments().len(), 200_000);
+}
+
+#[test]
+fn arguments_know_their_places_and_elements_their_names() {
+    let text = "elementclass C { $x | a :: Idle($x, b); b :: Idle(1) }\nb :: Idle; c :: C(five)";
+    let read = read(text).unwrap();
+    let (a, inner, outer) =
+        (read.find("c/a").unwrap(), read.find("c/b").unwrap(), read.find("b").unwrap());
+    assert_eq!(read.find_from(a, "b"), Some(inner));
+    assert_eq!(read.find_from(outer, "c/a"), Some(a));
+    assert_eq!((read.find_from(a, "z"), read.find("z")), (None, None));
+    let mut problems = super::Problems::default();
+    let mut args = read.args(a, &mut problems);
+    assert!(args.positional::<u32>("N").is_err());
+    assert_eq!(args.positional::<String>("OF").unwrap(), "b");
+    let errors = read.errors(problems);
+    assert_eq!(
+        errors.to_string(),
+        "a.click:1:33: `c/a` (Idle): N: `five` is no whole number\n    \
+         elementclass C { $x | a :: Idle($x, b); b :: Idle(1) }\n                                    ^^"
+    );
+}

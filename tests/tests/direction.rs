@@ -167,7 +167,6 @@ const NEVER: &[(&str, &str, &str)] = &[
 const NOT_YET: &[(&str, &str)] = &[
     (PACKET, "elements, the graph, traces and ports are not layered yet"),
     (IO, "AF_XDP and the XDP programs use each other"),
-    (COMMAND, "dispatch and interrupts use each other"),
     (LAB, "measurements of lookups and their tables, and wire and xdp, use each other"),
 ];
 

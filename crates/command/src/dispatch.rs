@@ -64,7 +64,7 @@ pub enum Exit {
     /// A check found differences.
     Differences = 5,
     /// The user interrupted it.
-    Interrupted = 130,
+    Interrupted = interrupt::EXIT as isize,
 }
 
 /// Reason why a command failed.

@@ -6,14 +6,15 @@
 
 use std::mem::zeroed;
 
-use crate::dispatch::Exit;
+/// Exit code of an interrupted program, as shells have it: 128 and the number of the signal.
+pub(crate) const EXIT: libc::c_int = 128 + libc::SIGINT;
 
 extern "C" fn on_interrupt(_: libc::c_int) {
     // SAFETY: invariant 2.
-    unsafe { libc::_exit(Exit::Interrupted as libc::c_int) }
+    unsafe { libc::_exit(EXIT) }
 }
 
-/// Makes SIGINT end the program with exit code 130, until another handler takes its place. Where the parent process
+/// Makes SIGINT end the program with [`EXIT`], until another handler takes its place. Where the parent process
 /// ignores that signal (a background job), it stays ignored.
 pub(crate) fn exit_on_interrupt() {
     // SAFETY: all zeroes is a valid action.

@@ -38,9 +38,9 @@ const NEEDS: &[Need] = &[
     need("libcap2-bin", "capsh", "fewer capabilities than root has"),
     need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),
     need("bird2", "bird", "routes of another one, and its other end of BGP"),
-    // The version that the shipped object was made with; its bytes are compared.
-    need("clang-14", "clang-14", "the XDP program from its source"),
-    need("llvm-14", "llvm-strip-14", "the XDP program, as small as it is shipped"),
+    // The version that the shipped objects were made with; their bytes are compared.
+    need("clang-14", "clang-14", "XDP programs from their sources"),
+    need("llvm-14", "llvm-strip-14", "XDP programs, as small as they are shipped"),
     need("dpdk-dev", "dpdk-testpmd", "DPDK forwarding over AF_XDP"),
     need("qemu-system-x86", "qemu-system-x86_64", "a machine with all modules: cargo xtask vm"),
     need("kmod", "depmod", "modules of that machine's kernel"),

@@ -7,15 +7,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fingerpost_io::xdp::asm::{Asm, Reg::R0};
-use fingerpost_io::xdp::bpf::{Link, Program};
-use fingerpost_io::xdp::{Mode, XDP_PASS};
+use fingerpost_io::xdp::Link;
 use rustix::thread::Pid;
 
 use super::packets::Does;
 use super::{Forwarder, Row, Scene, Stand, cores};
 use crate::document::Kind;
-use crate::forward::world::LINKS;
+use crate::xdp::engine::let_in;
 use crate::xdp::lab::{Lab, set_forwarding};
 
 pub(super) const KERNEL: Row = Row {
@@ -29,17 +27,6 @@ pub(super) const KERNEL: Row = Row {
 
 /// How long its thread may take to be there.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A frame that is redirected into a veth arrives only where a program or GRO is: the shortest program there is hands
-/// all to the kernel.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn let_in() -> Result<Link> {
-    let mut a = Asm::new();
-    a.set(R0, XDP_PASS).exit();
-    Ok(Program::load("pass", &a.finish())?.attach(LINKS[0], Mode::Native)?)
-}
 
 struct Kernel<'a> {
     lab: &'a Lab,

@@ -11,9 +11,10 @@ use fingerpost_packet::frame::{BATCH, Pool};
 use super::packets::Does;
 use super::ring::RingEnds;
 use super::router::{Running, Told, on};
-use super::{Forwarder, Row, Scene, Stand, kernel};
+use super::{Forwarder, Row, Scene, Stand};
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS};
+use crate::xdp::engine::let_in;
 
 pub(super) const AFXDP: Row = Row {
     name: "afxdp",
@@ -135,7 +136,7 @@ fn open(stand: &Stand, driver: &str, names: &[String]) -> Result<(Pool, Numbered
 fn af_packet<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
     let lab = stand.lab(1)?;
     let forwarder = lab.router.inside(|| {
-        let attached = kernel::let_in()?;
+        let attached = let_in()?;
         let (pool, ports) = open(stand, "af_packet", &LINKS.map(afxdp::name_of))?;
         let running = Running::start(pool, stand.control.reader(), ports, on(stand.last_core()))?;
         Ok(Ours { running: vec![running], _attached: attached })

@@ -11,21 +11,15 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use fingerpost_io::xdp::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
-use fingerpost_io::xdp::asm::Width::{Double, Half, Word};
-use fingerpost_io::xdp::asm::{Asm, Helper, Insn, When, be16};
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
 use fingerpost_io::xdp::generator::STAMP_BYTES;
 use fingerpost_io::xdp::meter::Reading;
-use fingerpost_io::xdp::{Meter, Mode, XDP_PASS};
+use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::{Meter, Mode};
 
 use super::latency::{BUCKET_SHIFT, BUCKETS, Latency};
 
-/// Offsets in the state of an end.
-const LATE: i16 = 0;
-const MAX: i16 = 8;
-/// The last number of each of four streams, and one more.
-const LAST: i16 = 16;
+/// Bytes of the state of an end (`watch.c`), which begins with the number of late packets and the longest time.
 const STATE_BYTES: usize = 48;
 
 /// All ends of a run.
@@ -108,12 +102,9 @@ impl Watch {
         for end in &self.ends {
             let mut state = [0; STATE_BYTES];
             end.state.lookup(&0u32.to_ne_bytes(), &mut state)?;
-            let number = |at: i16| {
-                let at = usize::try_from(at).expect("an offset");
-                u64::from_ne_bytes(state[at..at + 8].try_into().expect("a slice of 8 bytes"))
-            };
-            late += number(LATE);
-            max_ns = max_ns.max(number(MAX));
+            let words = state.as_chunks().0;
+            late += u64::from_ne_bytes(words[0]);
+            max_ns = max_ns.max(u64::from_ne_bytes(words[1]));
         }
         let counts =
             self.counts()?.iter().zip(&self.before).map(|(now, then)| now - then).collect();
@@ -130,39 +121,19 @@ impl Watch {
         Ok(counts)
     }
 
-    /// The program. R6 is the context, R7 the frame, R8 the state and R9 the place of its stream in it.
+    /// The program: `watch.c`.
     fn program(&self, state: &Map, next: &Map) -> Vec<Insn> {
-        let len = i32::try_from(self.len).expect("a frame is short");
-        let stamp = i16::try_from(self.len - STAMP_BYTES).expect("a frame is short");
-        let last = i32::try_from(BUCKETS - 1).expect("few buckets");
-        let shift = i32::try_from(BUCKET_SHIFT).expect("a few bits");
-        let mut a = Asm::new();
-        let (go_on, positive, counted, inside, late) =
-            (a.label(), a.label(), a.label(), a.label(), a.label());
-        a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
-        // The router's kernel speaks as well: only packets of IPv4 in a frame of this very length are ours.
-        a.set(R1, R7).add(R1, len).branch(R1, When::Gt, R8, go_on).branch(R1, When::Lt, R8, go_on);
-        a.load(Half, R1, R7, 12).branch(R1, When::Ne, be16(0x0800), go_on);
-        a.set_map_value(R8, state.as_fd(), 0).set(R9, R8);
-
-        // How long it was on its way. Clocks of two CPUs may differ by nanoseconds.
-        a.call(Helper::TimeNs).load(Double, R1, R7, stamp).set(R2, 0);
-        a.branch(R1, When::Gt, R0, positive).set(R2, R0).sub(R2, R1);
-        a.bind(positive).load(Double, R3, R8, MAX).branch(R2, When::Le, R3, counted);
-        a.store(Double, R8, MAX, R2);
-        a.bind(counted).shr(R2, shift).branch(R2, When::Lt, last, inside).set(R2, last);
-        a.bind(inside).store(Word, R10, -4, R2);
-        a.set_map(R1, self.histogram.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-        a.branch(R0, When::Eq, 0, go_on).set(R1, 1).fetch_add(R0, 0, R1);
-
-        // Whether it is late.
-        a.load(Word, R1, R7, stamp + 8).set(R3, R1).shr(R3, 30).mul(R3, 8).add(R9, R3).add(R1, 1);
-        a.load(Double, R2, R9, LAST).branch(R1, When::Le, R2, late);
-        a.store(Double, R9, LAST, R1).jump(go_on);
-        a.bind(late).set(R1, 1).fetch_add(R8, LATE, R1);
-
-        a.bind(go_on).set(R1, R6).set_map(R2, next.as_fd()).set(R3, 0).call(Helper::TailCall);
-        a.set(R0, XDP_PASS).exit();
-        a.finish()
+        object::link(include_bytes!("watch.o"), "watch", |name| {
+            Some(match name {
+                "state" => Bound::Memory(state.as_fd()),
+                "histogram" => Bound::Map(self.histogram.as_fd()),
+                "meter" => Bound::Map(next.as_fd()),
+                "len" => Bound::Number(self.len as u64),
+                "stamp" => Bound::Number((self.len - STAMP_BYTES) as u64),
+                "shift" => Bound::Number(BUCKET_SHIFT.into()),
+                "buckets" => Bound::Number(BUCKETS as u64),
+                _ => return None,
+            })
+        })
     }
 }

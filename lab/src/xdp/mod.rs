@@ -7,7 +7,7 @@
 //! kernel's table and ours are the same. Each turn is at least 2^18 packets, after one pass over all
 //! destinations that does not count. What a program costs by itself is a run of its own (`program:`).
 
-mod engine;
+pub(crate) mod engine;
 pub(crate) mod lab;
 mod updates;
 

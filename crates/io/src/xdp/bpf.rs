@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use fingerpost_lpm::Region;
 
-use super::asm::Insn;
+use super::object::Insn;
 use super::{Mode, XdpError};
 
 /// Kinds of map (numbers of `enum bpf_map_type`).
@@ -737,12 +737,9 @@ impl AsFd for Program {
 /// this kernel may have none.
 #[cfg(test)]
 pub(crate) fn tag_on_egress(ifindex: u32) -> OwnedFd {
-    use super::asm::{Asm, Helper, Reg, be16};
     const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
     const BPF_TCX_EGRESS: u32 = 47;
-    let mut a = Asm::new();
-    a.set(Reg::R2, be16(0x8100)).set(Reg::R3, 5).call(Helper::VlanPush).set(Reg::R0, 0).exit();
-    let code = a.finish();
+    let code = super::lab::program("push_tag");
     let count = u32::try_from(code.len()).unwrap();
     let mut attr = Attr::new()
         .u32(0, BPF_PROG_TYPE_SCHED_CLS)
@@ -817,7 +814,6 @@ impl AsFd for Link {
 
 #[cfg(test)]
 mod tests {
-    use super::super::asm::{Asm, Helper, Reg::*, When, Width};
     use super::super::lab;
     use super::*;
 
@@ -882,42 +878,16 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_maps_and_change_frames() {
-        if !lab::can_bpf() {
-            return;
-        }
-        let map = Map::new(MapKind::Array, "array", 4, 8, 2).unwrap();
-        map.update(&1u32.to_ne_bytes(), &0x0807_0605_0403_0201u64.to_le_bytes()).unwrap();
-        let mut a = Asm::new();
-        let (short, none) = (a.label(), a.label());
-        a.load(Width::Word, R6, R1, 0).load(Width::Word, R2, R1, 4);
-        a.set(R1, R6).add(R1, 14).branch(R1, When::Gt, R2, short);
-        a.store(Width::Word, R10, -4, 1).set(R2, R10).add(R2, -4);
-        a.set_map(R1, map.as_fd()).call(Helper::MapLookup).branch(R0, When::Eq, 0, none);
-        a.load(Width::Word, R1, R0, 0).store(Width::Word, R6, 0, R1);
-        a.bind(none);
-        a.bind(short).set(R0, 2).exit();
-        let program = Program::load("test", &a.finish()).unwrap();
-        let answer = program.test(&[7; 20]).unwrap();
-        assert_eq!((answer.action, answer.frame.len()), (2, 20));
-        assert_eq!(answer.frame[..6], [1, 2, 3, 4, 7, 7]);
-    }
-
-    #[test]
     fn a_rejected_program_comes_with_the_verifiers_reason() {
         if !lab::can_bpf() {
             return;
         }
-        let mut a = Asm::new();
-        a.load(Width::Word, R0, R2, 0).exit();
-        let error = Program::load("wild", &a.finish()).unwrap_err().to_string();
-        assert!(error.contains("wild") && error.contains("R2 !read_ok"), "{error}");
+        let error = Program::load("wild", &lab::program("wild")).unwrap_err().to_string();
+        assert!(error.contains("wild") && error.contains("invalid access to packet"), "{error}");
     }
 
     fn pass_all() -> Program {
-        let mut a = Asm::new();
-        a.set(R0, 2).exit();
-        Program::load("pass", &a.finish()).unwrap()
+        Program::load("pass", &lab::program("pass")).unwrap()
     }
 
     fn shown(name: &str) -> String {

@@ -21,11 +21,12 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
-use super::asm::Width::{Double, Half, Word};
-use super::asm::{Asm, Helper, Insn, When};
+use super::XdpError;
 use super::bpf::{Map, MapKind, Program};
-use super::{XDP_ABORTED, XDP_DROP, XdpError};
+use super::object::{self, Bound};
+
+/// The compiled `generator.c`.
+static OBJECT: &[u8] = include_bytes!("generator.o");
 
 /// Longest packet: the program copies it word by word.
 pub const MOST_BYTES: usize = 96;
@@ -46,19 +47,13 @@ const BATCH: u32 = 64;
 /// one waits for the last.
 const STAMPED_BATCH: u32 = 16;
 
-/// How much of what was due is sent late, after the generator had no CPU: more at once than a ring holds would be
-/// lost through no fault of who receives it.
-const CATCH_UP_NS: i32 = 100_000;
-
-/// Offsets in the program's state.
-const NEXT: i16 = 0;
-const SEQUENCE: i16 = 4;
-const OFFERED: i16 = 8;
-const INTERVAL: i16 = 16;
-const DUE: i16 = 24;
-const FIRST: i16 = 32;
-const LAST: i16 = 40;
+/// Bytes of the program's state, and words of 8 bytes in it (`generator.c`).
 const STATE_BYTES: u32 = 48;
+const OFFERED: usize = 1;
+const INTERVAL: usize = 2;
+const DUE: usize = 3;
+const FIRST: usize = 4;
+const LAST: usize = 5;
 
 /// Last 16 bytes of each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,8 +177,7 @@ impl Generator {
         })?;
         let store = Templates::new(templates)?;
         let state = Map::new(MapKind::Array, "generator", 4, STATE_BYTES, 1)?;
-        let code = program(&store, &state, ending, &End::Device(&device));
-        let program = Program::load("generator", &code)?;
+        let program = store.load("generate", &state, ending, &device)?;
         let batch = if ending == Ending::Stamp { STAMPED_BATCH } else { BATCH };
         Ok(Self { program, state, frame: templates[0].clone(), batch })
     }
@@ -205,7 +199,7 @@ impl Generator {
     /// # Errors
     /// The kernel's error.
     pub fn offered(&self) -> Result<u64, XdpError> {
-        Ok(number_at(&self.read()?, OFFERED))
+        Ok(self.read()?[OFFERED])
     }
 
     /// Of a stamped generator: from now on a packet every `interval_ns` at most, and in [`Generator::run`] fewer than
@@ -217,11 +211,10 @@ impl Generator {
         let mut state = self.read()?;
         for (at, value) in [(OFFERED, 0), (INTERVAL, interval_ns), (DUE, 0), (FIRST, 0), (LAST, 0)]
         {
-            let at = usize::try_from(at).expect("an offset");
-            state[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            state[at] = value;
         }
         self.state
-            .update(&0u32.to_ne_bytes(), &state)
+            .update(&0u32.to_ne_bytes(), state.map(u64::to_ne_bytes).as_flattened())
             .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a pace", source })
     }
 
@@ -231,22 +224,16 @@ impl Generator {
     /// The kernel's error.
     pub fn sent(&self) -> Result<Sent, XdpError> {
         let state = self.read()?;
-        let ns = number_at(&state, LAST) - number_at(&state, FIRST);
-        Ok(Sent { packets: number_at(&state, OFFERED), ns })
+        Ok(Sent { packets: state[OFFERED], ns: state[LAST] - state[FIRST] })
     }
 
-    fn read(&self) -> Result<[u8; STATE_BYTES as usize], XdpError> {
-        let mut state = [0; STATE_BYTES as usize];
+    fn read(&self) -> Result<[u64; 6], XdpError> {
+        let mut state = [[0; 8]; 6];
         self.state
-            .lookup(&0u32.to_ne_bytes(), &mut state)
+            .lookup(&0u32.to_ne_bytes(), state.as_flattened_mut())
             .map_err(|source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM)", source })?;
-        Ok(state)
+        Ok(state.map(u64::from_ne_bytes))
     }
-}
-
-fn number_at(state: &[u8; STATE_BYTES as usize], at: i16) -> u64 {
-    let at = usize::try_from(at).expect("an offset");
-    u64::from_ne_bytes(state[at..at + 8].try_into().expect("a slice of 8 bytes"))
 }
 
 /// A program on all templates in turn, without a device on either side: what it costs by itself.
@@ -267,9 +254,7 @@ impl Feeder {
     /// When there are no templates, or they are not of one even length.
     pub fn new(templates: &[Vec<u8>], program: &Program) -> Result<Self, XdpError> {
         let store = Templates::new(templates)?;
-        let mut a = Asm::new();
-        a.set(R0, XDP_ABORTED).exit();
-        let nothing = Program::load("nothing", &a.finish())?;
+        let nothing = Program::load("nothing", &object::link(OBJECT, "nothing", |_| None))?;
         let feed = |target: &Program| {
             let targets = Map::new(MapKind::ProgArray, "target", 4, 4, 1)?;
             let fd = target.as_fd().as_raw_fd();
@@ -277,9 +262,8 @@ impl Feeder {
                 XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a program", source }
             })?;
             let state = Map::new(MapKind::Array, "generator", 4, STATE_BYTES, 1)?;
-            let code = self::program(&store, &state, Ending::Template, &End::Program(&targets));
             // The kernel empties a map of programs when its last descriptor outside programs closes.
-            Ok::<_, XdpError>((Program::load("feeder", &code)?, targets))
+            Ok::<_, XdpError>((store.load("feed", &state, Ending::Template, &targets)?, targets))
         };
         let feeds = [feed(program)?, feed(&nothing)?];
         Ok(Self { feeds, frame: templates[0].clone() })
@@ -299,48 +283,7 @@ impl Feeder {
     }
 }
 
-/// The templates, as the program reads them.
-struct Templates {
-    store: Map,
-    pieces: Vec<Piece>,
-    len: usize,
-}
-
-impl Templates {
-    fn new(templates: &[Vec<u8>]) -> Result<Self, XdpError> {
-        let len = templates.first().expect("at least one template").len();
-        assert!(len.is_multiple_of(2) && (14..=MOST_BYTES).contains(&len));
-        let count = u32::try_from(templates.len()).expect("templates are counted in 32 bits");
-        let (pieces, stride) = pieces(templates);
-        let store = Map::new(MapKind::Array, "templates", 4, stride, count)?;
-        let mut value = vec![0; stride as usize];
-        for (number, template) in (0..count).zip(templates) {
-            for piece in &pieces {
-                if let Bytes::Stored(at) = piece.bytes {
-                    value[at..at + piece.len].copy_from_slice(piece.of(template));
-                }
-            }
-            store.update(&number.to_ne_bytes(), &value).map_err(|source| XdpError::System {
-                call: "bpf(MAP_UPDATE_ELEM) of templates",
-                source,
-            })?;
-        }
-        Ok(Self { store, pieces, len })
-    }
-}
-
-/// Where a frame goes when it is made.
-enum End<'a> {
-    /// Into the only interface of this map.
-    Device(&'a Map),
-    /// Through the only program of this map.
-    Program(&'a Map),
-}
-
-/// On the program's stack: the time.
-const NOW: i16 = -16;
-
-/// What a packet ends in.
+/// What a packet ends in (`generator.c`).
 #[derive(Clone, Copy, PartialEq)]
 enum Ending {
     /// What its template ends in.
@@ -349,131 +292,78 @@ enum Ending {
     Stamp,
 }
 
-/// One store of the program: `len` (8, 4 or 2) bytes of the frame.
-struct Piece {
-    from: usize,
+/// The templates, as the program reads them: words of 8 bytes.
+struct Templates {
+    /// Words that not all templates share, by template.
+    store: Map,
+    /// A bit for each of these.
+    stored: u64,
+    /// Words of the first template.
+    first: Vec<u64>,
     len: usize,
-    bytes: Bytes,
 }
 
-/// Where the bytes of a piece are.
-enum Bytes {
-    /// Bytes that are equal in all templates.
-    Constant(u64),
-    /// In the template's value of the map, from this offset.
-    Stored(usize),
-}
-
-impl Piece {
-    fn of<'a>(&self, template: &'a [u8]) -> &'a [u8] {
-        &template[self.from..self.from + self.len]
-    }
-}
-
-/// All pieces of a frame, the longest first, and the bytes of a value of the map.
-fn pieces(templates: &[Vec<u8>]) -> (Vec<Piece>, u32) {
-    let first = &templates[0];
-    for (number, template) in templates.iter().enumerate() {
-        assert!(template.len() == first.len(), "template {number} has another length");
-    }
-    let (mut pieces, mut from, mut stride) = (Vec::new(), 0, 0);
-    for len in [8, 4, 2] {
-        while first.len() - from >= len {
-            let mut piece = Piece { from, len, bytes: Bytes::Stored(stride) };
-            if templates.iter().all(|template| piece.of(template) == piece.of(first)) {
-                piece.bytes = Bytes::Constant(number(piece.of(first)));
-            } else {
-                stride += len;
-            }
-            pieces.push(piece);
-            from += len;
+impl Templates {
+    fn new(templates: &[Vec<u8>]) -> Result<Self, XdpError> {
+        let len = templates.first().expect("at least one template").len();
+        assert!(len.is_multiple_of(2) && (14..=MOST_BYTES).contains(&len));
+        let count = u32::try_from(templates.len()).expect("templates are counted in 32 bits");
+        let all: Vec<Vec<u64>> = templates.iter().map(|template| words(template)).collect();
+        let same = templates.iter().all(|template| template.len() == len);
+        assert!(same, "templates of several lengths");
+        let first = all[0].clone();
+        let differs = |&at: &usize| all.iter().any(|words| words[at] != first[at]);
+        let stored: Vec<usize> = (0..first.len()).filter(differs).collect();
+        let stride = u32::try_from(stored.len().max(1) * 8).expect("at most 96");
+        let store = Map::new(MapKind::Array, "templates", 4, stride, count)?;
+        for (number, words) in (0..count).zip(&all) {
+            let mut value: Vec<u8> =
+                stored.iter().flat_map(|&at| words[at].to_ne_bytes()).collect();
+            value.resize(stride as usize, 0);
+            store.update(&number.to_ne_bytes(), &value).map_err(|source| XdpError::System {
+                call: "bpf(MAP_UPDATE_ELEM) of templates",
+                source,
+            })?;
         }
+        let stored = stored.iter().fold(0, |stored, at| stored | 1 << at);
+        Ok(Self { store, stored, first, len })
     }
-    let stride = u32::try_from(stride.next_multiple_of(8).max(8)).expect("at most 96");
-    (pieces, stride)
+
+    /// A function of `generator.c` that makes packets of them, for the only entry of `to`.
+    fn load(
+        &self,
+        function: &'static str,
+        state: &Map,
+        ending: Ending,
+        to: &Map,
+    ) -> Result<Program, XdpError> {
+        let code = object::link(OBJECT, function, |name| {
+            Some(match name {
+                "state" => Bound::Memory(state.as_fd()),
+                "templates" => Bound::Map(self.store.as_fd()),
+                "device" | "target" => Bound::Map(to.as_fd()),
+                "ending" => Bound::Number(ending as u64),
+                "len" => Bound::Number(self.len as u64),
+                "count" => Bound::Number(self.store.entries().into()),
+                "stored" => Bound::Number(self.stored),
+                word => {
+                    let at: usize = word.strip_prefix("word")?.parse().ok()?;
+                    Bound::Number(self.first.get(at).copied().unwrap_or_default())
+                }
+            })
+        });
+        Program::load(function, &code)
+    }
 }
 
-/// What a load of these 8, 4 or 2 bytes gives.
-fn number(bytes: &[u8]) -> u64 {
-    match *bytes {
-        [a, b] => u16::from_ne_bytes([a, b]).into(),
-        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
-        _ => u64::from_ne_bytes(bytes.try_into().expect("8, 4 or 2 bytes")),
-    }
-}
-
-/// The program. R6 is the context, R7 the frame, R8 its end, later the template; R9 the state. One CPU
-/// at a time runs it, so its counters need no atomic additions.
-fn program(templates: &Templates, state: &Map, ending: Ending, end: &End<'_>) -> Vec<Insn> {
-    let at = |n: usize| i16::try_from(n).expect("at most 96");
-    let (store, len) = (&templates.store, templates.len);
-    let mut a = Asm::new();
-    let (abort, more) = (a.label(), a.label());
-    let (idle, caught_up, begun) = (a.label(), a.label(), a.label());
-    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
-    a.set(R1, R7).add(R1, i32::from(at(len))).branch(R1, When::Gt, R8, abort);
-    a.set_map_value(R9, state.as_fd(), 0);
-
-    // Whether one is due, and when the next one is.
-    if ending == Ending::Stamp {
-        a.call(Helper::TimeNs).load(Double, R2, R9, DUE).branch(R2, When::Gt, R0, idle);
-        a.set(R3, R0).sub(R3, CATCH_UP_NS).branch(R2, When::Ge, R3, caught_up).set(R2, R3);
-        a.bind(caught_up).load(Double, R1, R9, INTERVAL).add(R2, R1).store(Double, R9, DUE, R2);
-        a.store(Double, R9, LAST, R0).store(Double, R10, NOW, R0);
-        a.load(Double, R1, R9, FIRST).branch(R1, When::Ne, 0, begun).store(Double, R9, FIRST, R0);
-        a.bind(begun);
-    }
-
-    // The next template, the first again after the last.
-    a.load(Word, R1, R9, NEXT).store(Word, R10, -4, R1).add(R1, 1);
-    a.branch32(R1, When::Lt, store.entries().cast_signed(), more).set(R1, 0);
-    a.bind(more).store(Word, R9, NEXT, R1);
-    a.set_map(R1, store.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-    a.branch(R0, When::Eq, 0, abort).set(R8, R0);
-
-    // Its bytes: all of them, see the head of this file.
-    for piece in &templates.pieces {
-        let width = match piece.len {
-            8 => Double,
-            4 => Word,
-            _ => Half,
-        };
-        match piece.bytes {
-            Bytes::Stored(offset) => a.load(width, R1, R8, at(offset)),
-            Bytes::Constant(number) => a.set64(R1, number),
-        };
-        a.store(width, R7, at(piece.from), R1);
-    }
-
-    if ending == Ending::Stamp {
-        let stamp = at(len - STAMP_BYTES);
-        a.load(Double, R1, R10, NOW).store(Double, R7, stamp, R1);
-        a.load(Word, R1, R9, SEQUENCE).store(Word, R7, stamp + 8, R1);
-        a.add(R1, 1).store(Word, R9, SEQUENCE, R1);
-    }
-    // The sequence number and its complement.
-    if ending == Ending::Tail {
-        let tail = at(len - TAIL_BYTES);
-        a.load(Word, R1, R9, SEQUENCE).set(R2, R1).add(R2, 1).store(Word, R9, SEQUENCE, R2);
-        a.to_be32(R1).store(Word, R7, tail, R1).xor32(R1, -1).store(Word, R7, tail + 4, R1);
-    }
-
-    a.load(Double, R1, R9, OFFERED).add(R1, 1).store(Double, R9, OFFERED, R1);
-    match end {
-        End::Device(device) => {
-            a.set_map(R1, device.as_fd()).set(R2, 0).set(R3, XDP_ABORTED);
-            a.call(Helper::RedirectMap).exit();
-        }
-        End::Program(target) => {
-            a.set(R1, R6).set_map(R2, target.as_fd()).set(R3, 0).call(Helper::TailCall);
-        }
-    }
-    a.bind(abort).set(R0, XDP_ABORTED).exit();
-    if ending == Ending::Stamp {
-        // The page goes back; XDP_ABORTED would be traced each time.
-        a.bind(idle).set(R0, XDP_DROP).exit();
-    }
-    a.finish()
+/// A frame in words, the last one filled up with zeros.
+fn words(frame: &[u8]) -> Vec<u64> {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    };
+    frame.chunks(8).map(word).collect()
 }
 
 /// A frame with a UDP packet, right checksums and a tail of zeros, as a template.
@@ -592,13 +482,10 @@ mod tests {
             assert_eq!(generator.offered().unwrap(), 7);
             assert_eq!(generator.program.test(&[0; 81]).unwrap().action, 0, "too short a page");
 
-            let mut a = Asm::new();
-            a.load(Word, R2, R1, 0).load(Word, R3, R1, 4).sub(R3, R2);
-            a.set(R0, R3).exit();
-            let target = Program::load("length", &a.finish()).unwrap();
+            let target = Program::load("pass", &lab::program("pass")).unwrap();
             let feeder = Feeder::new(&templates, &target).unwrap();
             let (feed, _) = &feeder.feeds[0];
-            assert_eq!(feed.test(&[0xee; 82]).unwrap().action, 82, "it goes on in the program");
+            assert_eq!(feed.test(&[0xee; 82]).unwrap().action, 2, "it goes on in the program");
             let answer = feed.test(&[0xee; 82]).unwrap();
             assert_eq!(answer.frame[..66], templates[1][..66], "on the next template");
             let ns = feeder.time(10_000).unwrap();

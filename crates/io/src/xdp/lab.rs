@@ -6,6 +6,12 @@
 use std::process::Command;
 
 use super::bpf::{Map, MapKind};
+use super::object::{self, Insn};
+
+/// A function of `lab.c`.
+pub(crate) fn program(function: &str) -> Vec<Insn> {
+    object::link(include_bytes!("lab.o"), function, |_| None)
+}
 
 /// Whether bpf(2) may be used; prints the skip when not.
 pub(crate) fn can_bpf() -> bool {

@@ -13,23 +13,12 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
-use super::asm::Width::{Double, Half, Word};
-use super::asm::{Asm, Helper, Insn, When, be16};
 use super::bpf::{Link, Map, MapKind, Program};
-use super::{Mode, XDP_DROP, XDP_PASS, XdpError};
+use super::object::{self, Bound, Insn};
+use super::{Mode, XdpError};
 
-/// Packets between two readings of the clock.
-const STRIDE: i32 = 4096;
-
-/// Offsets in the state.
-const ARRIVED: i16 = 0;
-const WRONG: i16 = 8;
-const FIRST: i16 = 16;
-const FIRST_AT: i16 = 24;
-const LAST: i16 = 32;
-const LAST_AT: i16 = 40;
-const STATE_BYTES: usize = 48;
+/// Bytes of the state: words of 8 bytes (`meter.c`).
+const STATE_BYTES: u32 = 48;
 
 /// How a packet must arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +90,7 @@ impl Meter {
                 source,
             })?;
         }
-        let state = Map::new(MapKind::Array, "meter", 4, 48, 1)?;
+        let state = Map::new(MapKind::Array, "meter", 4, STATE_BYTES, 1)?;
         Ok(Self { expected: rows, state, v6, len, ttl })
     }
 
@@ -128,7 +117,7 @@ impl Meter {
     /// The kernel's error.
     pub fn reset(&self) -> Result<(), XdpError> {
         self.state
-            .update(&0u32.to_ne_bytes(), &[0; STATE_BYTES])
+            .update(&0u32.to_ne_bytes(), &[0; STATE_BYTES as usize])
             .map_err(|source| XdpError::System { call: "bpf(MAP_UPDATE_ELEM) of a meter", source })
     }
 
@@ -137,84 +126,41 @@ impl Meter {
     /// # Errors
     /// The kernel's error.
     pub fn read(&self) -> Result<Reading, XdpError> {
-        let mut state = [0; STATE_BYTES];
+        let mut state = [0; STATE_BYTES as usize];
         self.state.lookup(&0u32.to_ne_bytes(), &mut state).map_err(|source| XdpError::System {
             call: "bpf(MAP_LOOKUP_ELEM) of a meter",
             source,
         })?;
-        let number = |at: i16| {
-            let at = usize::try_from(at).expect("an offset");
-            u64::from_ne_bytes(state[at..at + 8].try_into().expect("a slice of 8 bytes"))
-        };
-        Ok(Reading {
-            arrived: number(ARRIVED),
-            wrong: number(WRONG),
-            timed: number(LAST_AT) - number(FIRST_AT),
-            ns: number(LAST) - number(FIRST),
-        })
+        let word = |word: &[u8; 8]| u64::from_ne_bytes(*word);
+        let mut words = state.as_chunks().0.iter().map(word);
+        let [arrived, wrong, first, first_at, last, last_at] =
+            std::array::from_fn(|_| words.next().unwrap_or_default());
+        Ok(Reading { arrived, wrong, timed: last_at - first_at, ns: last - first })
     }
 
-    /// The program. R6 is the row, R7 the frame, R8 its end and later all differences, R9 the state.
+    /// The program: `meter.c`.
     fn program(&self, output: [u8; 6]) -> Vec<Insn> {
-        let len = i32::try_from(self.len).expect("a frame is short");
-        let (kind, udp, ip) = if self.v6 { (0x86dd, 54, 20) } else { (0x0800, 34, 22) };
         // TTL and protocol, or next header and hop limit: neighbors in either order.
         let fate = if self.v6 { [17, self.ttl] } else { [self.ttl, 17] };
-        let mut a = Asm::new();
-        let (pass, wrong, right, done) = (a.label(), a.label(), a.label(), a.label());
-        a.load(Word, R7, R1, 0).load(Word, R8, R1, 4).set_map_value(R9, self.state.as_fd(), 0);
-
-        // Of the family, in a frame of this very length.
-        a.set(R1, R7).add(R1, len).branch(R1, When::Gt, R8, pass).branch(R1, When::Lt, R8, pass);
-        a.load(Half, R1, R7, 12).branch(R1, When::Ne, be16(kind), pass);
-
-        a.load(Half, R1, R7, udp).to_be16(R1).store(Word, R10, -4, R1);
-        a.set_map(R1, self.expected.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-        a.branch(R0, When::Eq, 0, wrong).set(R6, R0);
-
-        // Each comparison leaves its bits in R8.
-        let macs = [(Double, 0, 0), (Word, 8, 8)];
-        let v4 = [(Word, 30, 12)];
-        let v6 = [(Double, 38, 16), (Double, 46, 24)];
-        a.set(R8, 0);
-        for (width, at, row) in macs.iter().chain(if self.v6 { &v6[..] } else { &v4 }) {
-            a.load(*width, R1, R7, *at).load(*width, R2, R6, *row).xor(R1, R2).or(R8, R1);
-        }
-        // Its output is the one that leads here.
         let own = u32::from_ne_bytes([output[2], output[3], output[4], output[5]]);
-        a.load(Word, R1, R7, 8).set64(R2, own.into()).xor(R1, R2).or(R8, R1);
-        let fate = u16::from_ne_bytes(fate);
-        a.load(Half, R1, R7, ip).set(R2, fate).xor(R1, R2).or(R8, R1);
-        if !self.v6 {
-            // The ten half words of the header add up to 0xffff; folding words does as well.
-            a.set(R1, 0);
-            for at in [14, 18, 22, 26, 30] {
-                a.load(Word, R2, R7, at).add(R1, R2);
-            }
-            for (bits, mask) in [(32, 0xffff_ffff), (16, 0xffff), (16, 0xffff)] {
-                a.set(R3, R1).shr(R3, bits).set64(R2, mask).and(R1, R2).add(R1, R3);
-            }
-            a.set64(R2, 0xffff).xor(R1, R2).or(R8, R1);
-        }
-        a.branch(R8, When::Eq, 0, right);
-        a.bind(wrong).set(R1, 1).fetch_add(R9, WRONG, R1);
-        a.bind(right);
-
-        a.set(R6, 1).fetch_add(R9, ARRIVED, R6).add(R6, 1);
-        a.set(R1, R6).and(R1, STRIDE - 1).branch(R1, When::Ne, 0, done);
-        a.call(Helper::TimeNs).store(Double, R9, LAST, R0).store(Double, R9, LAST_AT, R6);
-        a.load(Double, R1, R9, FIRST).branch(R1, When::Ne, 0, done);
-        a.store(Double, R9, FIRST, R0).store(Double, R9, FIRST_AT, R6);
-        a.bind(done).set(R0, XDP_DROP).exit();
-        a.bind(pass).set(R0, XDP_PASS).exit();
-        a.finish()
+        object::link(include_bytes!("meter.o"), "meter", |name| {
+            Some(match name {
+                "state" => Bound::Memory(self.state.as_fd()),
+                "expected" => Bound::Map(self.expected.as_fd()),
+                "v6" => Bound::Number(self.v6.into()),
+                "len" => Bound::Number(self.len as u64),
+                "output" => Bound::Number(own.into()),
+                "fate" => Bound::Number(u16::from_ne_bytes(fate).into()),
+                _ => return None,
+            })
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::generator::{Generator, udp_frame};
-    use super::super::lab;
+    use super::super::{XDP_DROP, XDP_PASS, lab};
     use super::*;
 
     const OUTPUTS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4]];

@@ -1,15 +1,13 @@
 //! Programs that run in the kernel, and the calls to load them.
 //!
 //! A [`Classifier`] on each interface hands forwardable unicast to AF_XDP sockets, behind the forwarding program
-//! ([`forward`]) where there is one; all else stays with the kernel. Both are C, compiled beforehand and checked in, and
-//! linked by [`object`]: neither a compiler nor libbpf is needed. A [`Generator`] and a [`Sink`] make and count traffic for
-//! the demo and the tests; a [`Meter`] checks all of it and takes the time for the benches. These are written with
-//! [`asm`]. [`bpf`] wraps bpf(2).
+//! ([`forward`]) where there is one; all else stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic
+//! for the demo and the tests; a [`Meter`] checks all of it and takes the time for the benches. All are C, compiled
+//! beforehand and checked in, and linked by [`object`]: neither a compiler nor libbpf is needed. [`bpf`] wraps bpf(2).
 //!
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
 //! one closes: nothing outlives the process but what is pinned ([`pins`]).
 
-pub mod asm;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod bpf;
 mod btf;

@@ -7,7 +7,48 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::asm::Insn;
+/// One instruction (RFC 9669), as the kernel reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Insn {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    imm: i32,
+}
+
+impl Insn {
+    /// `R0 = 0`, in place of a call that is never reached.
+    const NOTHING: Self = Self { code: 0xb7, registers: 0, offset: 0, imm: 0 };
+    /// What a wide load takes: a number as it is, a map, or the memory of a map's only value.
+    const NUMBER: u8 = 0;
+    const MAP: u8 = 1;
+    const MAP_VALUE: u8 = 2;
+
+    /// Decodes an instruction of an object file of this machine's byte order.
+    fn from_bytes([code, registers, o0, o1, i0, i1, i2, i3]: [u8; 8]) -> Self {
+        let (offset, imm) = ([o0, o1], [i0, i1, i2, i3]);
+        Self { code, registers, offset: i16::from_ne_bytes(offset), imm: i32::from_ne_bytes(imm) }
+    }
+
+    /// A call. The `source` register is 1 for a function by its distance from the next instruction, and 2 for a function
+    /// of the kernel by its number in the kernel's BTF.
+    fn call(source: u8, imm: i32) -> Self {
+        Self { code: 0x85, registers: nibbles(0, source), offset: 0, imm }
+    }
+
+    /// Makes a wide load, which keeps its register, one of such a `kind`.
+    fn set_wide(load: &mut [Self; 2], kind: u8, low: i32, high: i32) {
+        let keep = if cfg!(target_endian = "big") { 0xf0 } else { 0x0f };
+        load[0].registers = load[0].registers & keep | nibbles(0, kind);
+        (load[0].imm, load[1].imm) = (low, high);
+    }
+}
+
+/// The two register fields are bit fields of C: their order follows the byte order.
+const fn nibbles(dst: u8, src: u8) -> u8 {
+    if cfg!(target_endian = "big") { dst << 4 | src } else { src << 4 | dst }
+}
 
 /// What a name in a program stands for.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +97,19 @@ const RELOCATION: usize = 16;
 const SYMBOLS: usize = 2;
 const RELOCATIONS: usize = 9;
 
+/// The instructions of `function` in an object of ours, with what it names put in.
+///
+/// # Panics
+/// When the object is not that of its source, or `bind` lacks a name: tests link each function.
+pub fn link<'a>(
+    object: &[u8],
+    function: &str,
+    bind: impl Fn(&str) -> Option<Bound<'a>>,
+) -> Vec<Insn> {
+    self::function(object, function, bind)
+        .unwrap_or_else(|error| panic!("the object is that of its source: {error}"))
+}
+
 /// The instructions of `function` in `object`, with what it names put in.
 ///
 /// # Errors
@@ -65,11 +119,11 @@ pub fn function<'a>(
     function: &str,
     bind: impl Fn(&str) -> Option<Bound<'a>>,
 ) -> Result<Vec<Insn>, ObjectError> {
-    link(object, function, bind).ok_or(ObjectError::Damaged)?
+    linked(object, function, bind).ok_or(ObjectError::Damaged)?
 }
 
 /// `None` where the object makes no sense.
-fn link<'a>(
+fn linked<'a>(
     object: &[u8],
     wanted: &str,
     bind: impl Fn(&str) -> Option<Bound<'a>>,
@@ -132,11 +186,11 @@ fn link<'a>(
             match bound {
                 Bound::Function(function) => {
                     // Counted from the instruction after the call.
-                    code[at / 8] = Insn::call_function(i32::try_from(end - at / 8 - 1).ok()?);
+                    code[at / 8] = Insn::call(1, i32::try_from(end - at / 8 - 1).ok()?);
                     code.extend_from_slice(function);
                     continue;
                 }
-                Bound::Kernel(number) => code[at / 8] = Insn::call_kernel(number),
+                Bound::Kernel(number) => code[at / 8] = Insn::call(2, number),
                 Bound::Uncalled => code[at / 8] = Insn::NOTHING,
                 Bound::Map(_) | Bound::Memory(_) | Bound::Number(_) => {}
             }
@@ -145,11 +199,12 @@ fn link<'a>(
                 Bound::Map(map) => Insn::set_wide(load, Insn::MAP, map.as_raw_fd(), 0),
                 // The compiler left the offset from the name where the number would be.
                 Bound::Memory(map) => {
-                    let offset = load[0].imm();
+                    let offset = load[0].imm;
                     Insn::set_wide(load, Insn::MAP_VALUE, map.as_raw_fd(), offset);
                 }
                 Bound::Number(number) => {
-                    let [low, high] = super::asm::halves(number);
+                    #[allow(clippy::cast_possible_truncation, reason = "the halves of a word")]
+                    let [low, high] = [number as i32, (number >> 32) as i32];
                     Insn::set_wide(load, Insn::NUMBER, low, high);
                 }
                 Bound::Function(_) | Bound::Kernel(_) | Bound::Uncalled => {}
@@ -174,75 +229,9 @@ fn half(bytes: &[u8], at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
-    use std::process::Command;
 
-    use super::super::{classify, forward, lab};
+    use super::super::classify;
     use super::*;
-
-    /// Each object with its source, below this folder and without the ending.
-    const OBJECTS: &[(&str, &[u8])] =
-        &[("forward/forward", forward::OBJECT), ("classify/classify", classify::OBJECT)];
-
-    /// Each shipped object is what the pinned compiler makes of its source, where that compiler is installed.
-    #[test]
-    fn each_object_is_that_of_its_source() {
-        let folder = std::env::temp_dir().join(format!("fingerpost-object-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        for (name, shipped) in OBJECTS {
-            let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src/xdp");
-            let (source, object) = (format!("{here}/{name}.c"), format!("{here}/{name}.o"));
-            let made = folder.join("made.o");
-            let options = ["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];
-            let compiled = Command::new(COMPILER)
-                .args(options)
-                .args(["-Wno-unused-function", "-c", &source, "-o"])
-                .arg(&made)
-                .status();
-            let Ok(compiled) = compiled else { return not_compared(COMPILER, "clang-14") };
-            assert!(compiled.success(), "{source} compiles");
-            let stripped = Command::new(STRIP).arg("--strip-unneeded").arg(&made).status();
-            let Ok(stripped) = stripped else { return not_compared(STRIP, "llvm-14") };
-            assert!(stripped.success());
-            let new = std::fs::read(&made).unwrap();
-            if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
-                std::fs::write(object, &new).unwrap();
-            } else {
-                let accept = "FINGERPOST_ACCEPT=1 cargo test -p fingerpost-io object";
-                assert!(new == *shipped, "{object} is not that of its source; to accept: {accept}");
-            }
-        }
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
-
-    /// The version that the shipped objects were made with; another makes other bytes.
-    const COMPILER: &str = "clang-14";
-    const STRIP: &str = "llvm-strip-14";
-
-    /// A program of a package of Debian is missing. A run of CI that could have had it fails: else an object could be
-    /// shipped that is not that of its source.
-    fn not_compared(program: &str, package: &str) {
-        let policy = Command::new("apt-cache").args(["policy", package]).output();
-        let policy = policy.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        assert!(
-            std::env::var_os("CI").is_none() || !can_be_installed(&policy.unwrap_or_default()),
-            "{program} is missing and no object was compared with its source: apt-get install {package}"
-        );
-        lab::skipped(program);
-    }
-
-    /// Whether `apt-cache policy` names a version that can be installed.
-    fn can_be_installed(policy: &str) -> bool {
-        let candidate = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
-        candidate.is_some_and(|version| version != "(none)")
-    }
-
-    #[test]
-    fn a_compiler_that_could_be_had_is_known() {
-        let policy = |candidate: &str| format!("clang-14:\n  Installed: (none)\n{candidate}");
-        assert!(can_be_installed(&policy("  Candidate: 1:14.0.6-12\n  Version table:\n")));
-        assert!(!can_be_installed(&policy("  Candidate: (none)\n")));
-        assert!(!can_be_installed(""), "no such package, or no Debian");
-    }
 
     #[test]
     fn functions_are_linked_behind_the_program() {
@@ -263,7 +252,7 @@ mod tests {
         let calls: Vec<_> = (0..alone.len()).filter(|&at| alone[at] != longer[at]).collect();
         assert_eq!(calls.len(), 1, "one call");
         let distance = i32::try_from(alone.len() - calls[0] - 1).unwrap();
-        assert_eq!(longer[calls[0]], Insn::call_function(distance));
+        assert_eq!(longer[calls[0]], Insn::call(1, distance));
         assert_eq!(alone[calls[0]], Insn::NOTHING);
         assert_eq!(linked(None), Err(ObjectError::Unbound("forward".into())));
         assert_eq!(linked(Some(Bound::Number(1))), Err(ObjectError::Damaged), "a call of a number");

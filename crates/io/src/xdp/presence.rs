@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::Region;
 use fingerpost_packet::graph::worker::Heartbeat;
 
-use super::asm::Insn;
 use super::bpf::{Map, Program, SharedMemory};
-use super::object::Bound;
+use super::object::{self, Bound, Insn};
 use super::{XdpError, classify};
 
 /// Offset in bytes of the time in the words (`classify.c`).
@@ -105,7 +104,9 @@ impl Presence {
     /// A function of `classify.c` that has to do with these words alone.
     fn link(&self, function: &str) -> Vec<Insn> {
         let memory = self.map().as_fd();
-        classify::link(function, |name| (name == "presence").then_some(Bound::Memory(memory)))
+        object::link(classify::OBJECT, function, |name| {
+            (name == "presence").then_some(Bound::Memory(memory))
+        })
     }
 
     fn words(&self) -> Region {

@@ -7,12 +7,10 @@
 
 use std::os::fd::AsFd;
 
-use super::asm::Reg::{R0, R1, R2, R3, R6, R7, R8, R10};
-use super::asm::Width::{Byte, Double, Half, Word};
-use super::asm::{Asm, Helper, Insn, When, be16};
 use super::bpf::{Link, Map, MapKind, Program};
 use super::generator::MOST_BYTES;
-use super::{Mode, XDP_DROP, XDP_PASS, XDP_REDIRECT, XdpError};
+use super::object::{self, Bound, Insn};
+use super::{Mode, XdpError};
 use crate::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::frame::{Batch, Pool};
@@ -25,9 +23,9 @@ pub const SAMPLE: u32 = 32;
 const RINGS: u32 = 4096;
 const QUEUES: u32 = 1024;
 
-/// Counter numbers.
-const ARRIVED: i32 = 0;
-const SAMPLED: i32 = 1;
+/// Counter numbers (`sink.c`).
+const ARRIVED: u32 = 0;
+const SAMPLED: u32 = 1;
 
 /// A sink on one interface, until it is dropped.
 #[derive(Debug)]
@@ -126,48 +124,24 @@ impl Sink {
         Ok(count)
     }
 
-    fn count(&self, index: i32) -> Result<u64, XdpError> {
+    fn count(&self, index: u32) -> Result<u64, XdpError> {
         self.counts
-            .sum(index.cast_unsigned())
+            .sum(index)
             .map_err(|source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of counts", source })
     }
 }
 
-/// Adds 1 to a counter; goes to `fail` if it cannot be found, which cannot be.
-fn count(a: &mut Asm, counts: &Map, index: i32, fail: super::asm::Label) {
-    a.store(Word, R10, -4, index);
-    a.set_map(R1, counts.as_fd()).set(R2, R10).add(R2, -4).call(Helper::MapLookup);
-    a.branch(R0, When::Eq, 0, fail);
-    a.load(Double, R1, R0, 0).add(R1, 1).store(Double, R0, 0, R1);
-}
-
-/// The program. R6 is the context, R7 the frame.
+/// The program: `sink.c`.
 fn program(counts: &Map, sockets: &Map, frame_len: usize, sample: u32) -> Vec<Insn> {
-    let mut a = Asm::new();
-    let (v6, ours, pass, drop, sampled) = (a.label(), a.label(), a.label(), a.label(), a.label());
-    let len = i32::try_from(frame_len).expect("at most 96");
-    a.set(R6, R1).load(Word, R7, R6, 0).load(Word, R8, R6, 4);
-
-    // UDP in a frame of this very length.
-    a.set(R1, R7).add(R1, len).branch(R1, When::Gt, R8, pass).branch(R1, When::Lt, R8, pass);
-    a.load(Half, R1, R7, 12).branch(R1, When::Eq, be16(0x86dd), v6);
-    a.branch(R1, When::Ne, be16(0x0800), pass);
-    a.load(Byte, R1, R7, 23).branch(R1, When::Eq, 17, ours).jump(pass);
-    a.bind(v6).load(Byte, R1, R7, 20).branch(R1, When::Ne, 17, pass);
-
-    a.bind(ours);
-    count(&mut a, counts, ARRIVED, drop);
-    a.call(Helper::Random).and(R0, sample.cast_signed() - 1).branch(R0, When::Ne, 0, drop);
-    a.set_map(R1, sockets.as_fd()).load(Word, R2, R6, 16).set(R3, XDP_DROP);
-    a.call(Helper::RedirectMap).branch(R0, When::Eq, XDP_REDIRECT, sampled);
-    a.bind(drop).set(R0, XDP_DROP).exit();
-
-    let done = a.label();
-    a.bind(sampled);
-    count(&mut a, counts, SAMPLED, done);
-    a.bind(done).set(R0, XDP_REDIRECT).exit();
-    a.bind(pass).set(R0, XDP_PASS).exit();
-    a.finish()
+    object::link(include_bytes!("sink.o"), "sink", |name| {
+        Some(match name {
+            "counts" => Bound::Map(counts.as_fd()),
+            "sockets" => Bound::Map(sockets.as_fd()),
+            "len" => Bound::Number(frame_len as u64),
+            "others" => Bound::Number(u64::from(sample) - 1),
+            _ => return None,
+        })
+    })
 }
 
 #[cfg(test)]
@@ -175,7 +149,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::super::generator::{Generator, Tail, udp_frame};
-    use super::super::lab;
+    use super::super::{XDP_DROP, XDP_PASS, lab};
     use super::*;
 
     fn templates(to: [u8; 6], count: u16) -> Vec<Vec<u8>> {

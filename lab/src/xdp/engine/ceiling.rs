@@ -4,7 +4,6 @@ use std::any::Any;
 
 use anyhow::Result;
 use fingerpost_io::xdp::Meter;
-use fingerpost_io::xdp::asm::{Asm, Reg::R1};
 use fingerpost_io::xdp::bpf::{Map, Program};
 
 use super::{Engine, Row, code};
@@ -51,10 +50,7 @@ struct Bare {
 impl Bare {
     fn new() -> Result<Self> {
         let ports = code::ports()?;
-        let mut a = Asm::new();
-        a.set(R1, LINKS[1].cast_signed());
-        code::redirect(&mut a, R1, &ports);
-        Ok(Self { program: Program::load("bare", &a.finish())?, _ports: ports })
+        Ok(Self { program: code::load("bare", false, &[("ports", &ports)])?, _ports: ports })
     }
 }
 

@@ -16,6 +16,7 @@ use fingerpost_io::xdp::bpf::Program;
 use crate::document::Kind;
 use crate::table::Tables;
 
+pub(crate) use code::let_in;
 pub(super) use ours::{OURS, Ours};
 
 /// Something that forwards, of one family. What it needs was made before: only attaching is left.

@@ -4,14 +4,10 @@
 //! that a packet needs, the MACs and the egress, so that nothing is read after it.
 
 use std::any::Any;
-use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
-use fingerpost_io::xdp::asm::Reg::{R0, R1, R2, R6, R7, R10};
-use fingerpost_io::xdp::asm::Width::{Double, Word};
-use fingerpost_io::xdp::asm::{Asm, Helper, When};
+use fingerpost_io::xdp::Meter;
 use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
-use fingerpost_io::xdp::{Meter, XDP_PASS};
 use fingerpost_lpm::Addr;
 
 use super::{Engine, Row, code};
@@ -40,7 +36,6 @@ pub(super) const TRIE: Row = Row {
 
 /// MACs, and the number of the link out.
 const VALUE_BYTES: u32 = 16;
-const LINK: i16 = 12;
 
 struct Trie {
     program: Program,
@@ -49,7 +44,7 @@ struct Trie {
 
 impl Trie {
     fn new<A: Addr>(table: &Table<A>) -> Result<Self> {
-        let (addr_bytes, from) = if A::FAMILY == 4 { (4, 30) } else { (16, 38) };
+        let addr_bytes = u32::from(A::BITS) / 8;
         let count = u32::try_from(table.routes.len()).context("routes are counted in 32 bits")?;
         let routes = Map::new(MapKind::LpmTrie, "routes", 4 + addr_bytes, VALUE_BYTES, count)?;
         for &(prefix, hop) in &table.routes {
@@ -62,29 +57,8 @@ impl Trie {
             routes.update(&key, &value)?;
         }
         let ports = code::ports()?;
-        let mut a = Asm::new();
-        let pass = a.label();
-        code::begin(&mut a, A::FAMILY, pass);
-        // The key: its length before the address.
-        let key = if A::FAMILY == 4 {
-            a.load(Word, R1, R7, from).store(Word, R10, -4, R1);
-            -8
-        } else {
-            for half in [0, 8] {
-                a.load(Double, R1, R7, from + half).store(Double, R10, -16 + half, R1);
-            }
-            -20
-        };
-        a.store(Word, R10, key, i32::from(A::BITS));
-        a.set_map(R1, routes.as_fd()).set(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
-        a.branch(R0, When::Eq, 0, pass).set(R6, R0);
-        code::age(&mut a, A::FAMILY);
-        a.load(Double, R1, R6, 0).store(Double, R7, 0, R1);
-        a.load(Word, R1, R6, 8).store(Word, R7, 8, R1);
-        a.load(Word, R1, R6, LINK);
-        code::redirect(&mut a, R1, &ports);
-        a.bind(pass).set(R0, XDP_PASS).exit();
-        Ok(Self { program: Program::load("lpm_trie", &a.finish())?, _maps: [routes, ports] })
+        let maps = [("routes", &routes), ("ports", &ports)];
+        Ok(Self { program: code::load("trie", A::FAMILY == 6, &maps)?, _maps: [routes, ports] })
     }
 }
 

@@ -3,30 +3,11 @@
  * The classifier: forwardable unicast goes to the AF_XDP socket of its queue, all else to the kernel. The rules stand
  * in reference.rs; a test compares the two frame by frame. Beside it, what notes the end of the process and reads the
  * time (presence.rs).
- *
- * Compiled as forward.c is, and linked by object.rs: `extern` names are bound to maps, memory and functions, each
- * CONSTANT to a number that the verifier knows, so that a branch on it costs nothing.
  */
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "program.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define CONSTANT(name) ({ u64 number; asm("%0 = " #name " ll" : "=r"(number)); number; })
-
-struct xdp_md {
-	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
-};
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
-static u64 (*process)(void) = (void *)14;
-static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
-static u64 (*coarse_time_ns)(void) = (void *)160;
-
-enum { IP4 = 0x0008, IP6 = 0xdd86 };
-enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4, LEAVE = -1 };
+enum { LEAVE = -1 };
 
 /* Counters (classify/mod.rs). */
 enum { PASSED, REDIRECTED, NO_SOCKET, HELD_BACK };

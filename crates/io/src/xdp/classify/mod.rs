@@ -18,9 +18,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::asm::Insn;
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
-use super::object::{self, Bound};
+use super::object::{self, Bound, Insn};
 use super::{Families, LocalAddresses, Mode, XdpError, btf};
 use crate::afxdp;
 
@@ -28,7 +27,7 @@ use crate::afxdp;
 const QUEUES: u32 = 1024;
 
 /// The compiled `classify.c`.
-pub(super) static OBJECT: &[u8] = include_bytes!("classify.o");
+pub(crate) static OBJECT: &[u8] = include_bytes!("classify.o");
 
 /// Counter numbers (`classify.c`).
 const PASSED: u32 = 0;
@@ -82,7 +81,7 @@ impl Maps {
     /// The program. `vlan_tag` is the number of the function that reads a hidden tag, `forward` a function that sees
     /// untagged frames before the rules do.
     fn link(&self, vlan_tag: Option<i32>, forward: Option<&[Insn]>) -> Vec<Insn> {
-        link("classify", |name| {
+        object::link(OBJECT, "classify", |name| {
             Some(match name {
                 "settings" => Bound::Memory(self.settings.as_fd()),
                 "presence" => Bound::Memory(self.presence.as_fd()),
@@ -99,15 +98,6 @@ impl Maps {
             })
         })
     }
-}
-
-/// The instructions of a function of `classify.c`.
-///
-/// # Panics
-/// When the object is not that of the source, or `bind` lacks a name: a test links each function.
-pub(crate) fn link<'a>(function: &str, bind: impl Fn(&str) -> Option<Bound<'a>>) -> Vec<Insn> {
-    let linked = object::function(OBJECT, function, bind);
-    linked.unwrap_or_else(|error| panic!("classify.o is that of its source: {error}"))
 }
 
 /// Settings of the program besides the longest frame.

@@ -4,42 +4,18 @@
  * sides read, and sends it on. What it cannot do whole it leaves untouched, and answers LEAVE: then the
  * packet goes the way that it would go without this program (crates/packet/src/xdp/classifier.rs).
  *
- * Compiled with `clang -O2 -target bpf -mcpu=v3 -c` to forward.o, which is what is shipped; a test compares
- * the two where clang is. Everything that is declared `extern`, and every CONSTANT, is put in by the loader
- * (object.rs) from what it binds to the name: part of a map, a map, or a number. The verifier knows these
- * numbers, so a branch on a form that a table does not have costs nothing.
+ * A branch on a form that a table does not have costs nothing: forms are numbers that the loader puts in (program.h).
  *
  * Loads are as wide as the fields; a packet's header begins 2 bytes off a word, which the machines that
  * we serve do not mind. Numbers of the network stay in its order where they are only compared.
  */
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "program.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* A number that the loader puts in: nothing that the compiler can reason about. */
-#define CONSTANT(name) ({ u64 number; asm("%0 = " #name " ll" : "=r"(number)); number; })
-
-struct xdp_md {
-	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
-};
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
-static u32 (*processor)(void) = (void *)8;
-static long (*adjust_head)(struct xdp_md *context, int delta) = (void *)44;
-static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
-static long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
-static u64 (*ticks)(void) = (void *)118;
-
-/* What stands behind the MACs, as read from the frame. */
-enum { IP4 = 0x0008, IP6 = 0xdd86, TAGGED = 0x0081 };
-
-enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4, LEAVE = -1 };
+enum { TAGGED = 0x0081, LEAVE = -1 };
 
 /* Addresses that a program for proofs answers at a time (ask.rs). */
 enum { ASKED = 64 };

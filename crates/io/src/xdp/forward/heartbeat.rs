@@ -5,7 +5,7 @@
 //!        programs forward, the tick at which the daemon last looked, and for the next daemon the seed of the flow hash.
 //! Cost:  a comparison a packet, in programs that are linked to ask; a beat is one system call.
 //!
-//! The kernel's ticks cannot be read by a process, so a program of two calls reads them for it. How long one
+//! The kernel's ticks cannot be read by a process, so a program reads them for it (`heartbeat.c`). How long one
 //! lasts the resolution of the coarse clock tells.
 
 use std::os::fd::AsFd;
@@ -15,20 +15,20 @@ use std::time::Duration;
 
 use fingerpost_lpm::Region;
 
-use crate::xdp::asm::{Asm, Helper, Reg, Width};
+use crate::xdp::XdpError;
 use crate::xdp::bpf::{Program, SharedMemory, tick};
-use crate::xdp::{XDP_DROP, XdpError};
+use crate::xdp::object::{self, Bound};
+
+static OBJECT: &[u8] = include_bytes!("heartbeat.o");
 
 /// Says what the words behind it mean, and that programs that this daemon finds are of a kind that it knows:
 /// "post" and a version, to be raised whenever what a program and a later daemon share changes.
 pub const STAMP: u64 = 0x706f_7374_0000_0001;
 
-/// What the words are (`forward.c` has the second).
+/// What the words are (`forward.c` has the second, `heartbeat.c` the third).
 const STAMPED: usize = 0;
 const UNTIL: usize = 1;
 const NOW: usize = 2;
-/// Its offset in bytes.
-const NOW_AT: i32 = 16;
 /// 0: not known. Programs have it linked in.
 const SEED: usize = 3;
 /// All of them, in a page.
@@ -74,10 +74,9 @@ impl Heartbeat {
     }
 
     fn of(memory: Arc<SharedMemory>, patience: Duration) -> Result<Self, XdpError> {
-        let mut a = Asm::new();
-        a.call(Helper::Ticks).set_map_value(Reg::R1, memory.map().as_fd(), NOW_AT);
-        a.store(Width::Double, Reg::R1, 0, Reg::R0).set(Reg::R0, XDP_DROP).exit();
-        let clock = Program::load("clock", &a.finish())?;
+        let alive = Bound::Memory(memory.map().as_fd());
+        let code = object::link(OBJECT, "read_ticks", |name| (name == "alive").then_some(alive));
+        let clock = Program::load("clock", &code)?;
         let words = memory.region("alive", BYTES);
         let ahead = patience.as_nanos() / tick().as_nanos().max(1);
         Ok(Self { memory, words, clock, ahead: u64::try_from(ahead).unwrap_or(u64::MAX) })

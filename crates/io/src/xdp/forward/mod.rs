@@ -33,9 +33,8 @@ use fingerpost_lpm::{
 };
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
-use super::asm::Insn;
 use super::bpf::{Map, MapKind, Program, SharedMemory};
-use super::object::{self, Bound};
+use super::object::{self, Bound, Insn};
 use super::{Classifier, Families, Link, Mode, XdpError};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;

@@ -20,9 +20,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, ensure};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
-use fingerpost_packet::device::memory::HEADER_BYTES;
-use fingerpost_packet::frame::wire::checksum::checksum;
-use fingerpost_packet::frame::wire::{ETHER_BYTES, IP4_BYTES, Ip4Mut, Ip6Mut};
 use fingerpost_packet::handler::Handlers;
 use fingerpost_packet::language::Language;
 use fingerpost_packet::{ELEMENTS, Plan, router_graph};
@@ -75,7 +72,7 @@ pub(super) fn prepare<A: Addr>(
             for (destination, &source) in found.iter().zip(&sources) {
                 let [.., a, b] = flows.word().to_be_bytes();
                 let mut header = world::header(destination.0, u16::from_be_bytes([a, b]));
-                set_source(&mut header, source);
+                world::set_source(&mut header, source);
                 headers.push(header);
                 if listed.lookup(source).is_none() {
                     arriving.push(*destination);
@@ -116,14 +113,14 @@ fn longer_than<A: Addr>() -> u8 {
 }
 
 /// Where a table has routes.
-struct Space<'a, A: Addr> {
+pub(super) struct Space<'a, A: Addr> {
     table: &'a Table<A>,
     /// Up to each route, how much of the address space all before it and itself have.
     sums: Vec<f64>,
 }
 
 impl<'a, A: Addr> Space<'a, A> {
-    fn new(table: &'a Table<A>) -> Self {
+    pub(super) fn new(table: &'a Table<A>) -> Self {
         let mut sum = 0.0;
         let share = |(prefix, _): &(Prefix<A>, u32)| {
             sum += (-f64::from(prefix.len())).exp2();
@@ -140,7 +137,7 @@ impl<'a, A: Addr> Space<'a, A> {
     }
 
     /// Draws up to `count` distinct prefixes.
-    fn list(&self, count: usize, seed: u64) -> Vec<Prefix<A>> {
+    pub(super) fn list(&self, count: usize, seed: u64) -> Vec<Prefix<A>> {
         let long = self.table.routes.iter().map(|(prefix, _)| prefix.len());
         let long: Vec<u8> = long.filter(|&len| len > longer_than::<A>()).collect();
         // Not the numbers that destinations are drawn by.
@@ -200,7 +197,7 @@ fn graph<A: Addr>(lists: &[Vec<Prefix<A>>], merged: bool) -> Result<(Plan, Handl
         .collect::<Result<_>>()?;
     let sets = files.iter().enumerate();
     let sets: Vec<String> =
-        sets.map(|(at, file)| format!("list{at} drop FILE \"{}\"", file.0.display())).collect();
+        sets.map(|(at, file)| format!("list{at} drop FILE \"{}\"", file.path())).collect();
     let sets = if merged { vec![sets.join(", ")] } else { sets };
     let names: Vec<String> = (0..sets.len()).map(|at| format!("filter{at}")).collect();
     let entry = format!("ip{}_input [forward] -> ", A::FAMILY);
@@ -229,10 +226,10 @@ fn dropped(handlers: &Handlers, elements: &[String]) -> Result<u64> {
 }
 
 /// A list in a file, which goes with it.
-struct ListFile(PathBuf);
+pub(super) struct ListFile(PathBuf);
 
 impl ListFile {
-    fn write<A: Addr>(at: usize, list: &[Prefix<A>]) -> Result<Self> {
+    pub(super) fn write<A: Addr>(at: usize, list: &[Prefix<A>]) -> Result<Self> {
         let name = format!("fingerpost-list-{}-v{}-{at}", std::process::id(), A::FAMILY);
         let file = Self(std::env::temp_dir().join(name));
         let mut out = std::io::BufWriter::new(std::fs::File::create(&file.0)?);
@@ -241,6 +238,11 @@ impl ListFile {
         }
         out.flush()?;
         Ok(file)
+    }
+
+    /// The path, for configurations.
+    pub(super) fn path(&self) -> String {
+        self.0.display().to_string()
     }
 }
 
@@ -251,24 +253,12 @@ impl Drop for ListFile {
     }
 }
 
-fn set_source<A: Addr>(frame: &mut [u8; HEADER_BYTES], source: A) {
-    let room = "a header has 64 bytes";
-    if A::FAMILY == 4 {
-        let mut ip = Ip4Mut::at(frame, ETHER_BYTES).expect(room);
-        ip.set_src(u32::try_from(source.to_u128()).expect("an IPv4 address"));
-        ip.set_checksum(0);
-        let sum = checksum(&frame[ETHER_BYTES..ETHER_BYTES + IP4_BYTES]);
-        Ip4Mut::at(frame, ETHER_BYTES).expect(room).set_checksum(sum);
-    } else {
-        Ip6Mut::at(frame, ETHER_BYTES).expect(room).set_src(source.to_u128());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::document::Answers;
     use crate::forward::{Stream, forward, tests::tables};
+    use fingerpost_packet::device::memory::HEADER_BYTES;
 
     fn options() -> ForwardOptions {
         ForwardOptions {
@@ -333,7 +323,7 @@ mod tests {
         assert_eq!(dropped(&handlers, &elements).unwrap(), 100);
         // As if the lists had one source less.
         let mut headers = headers;
-        set_source(&mut headers[7], 0xc633_6309_u32);
+        world::set_source(&mut headers[7], 0xc633_6309_u32);
         assert_eq!(path(&headers).check_of(&found[..0], 100), (1, 1));
         assert_eq!(path(&headers).check_of(&found[7..8], 100), (1, 0));
     }

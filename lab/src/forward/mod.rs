@@ -7,6 +7,7 @@
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
 mod elements;
+pub(crate) mod features;
 mod filters;
 mod outside;
 pub(crate) mod stream;
@@ -30,12 +31,15 @@ use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Port, router_graph};
 use fingerpost_route::{Control, Forwarding, Reader};
 
+pub use features::{Feature, find as find_features};
 pub use stream::Stream;
 
 use crate::document::{BenchDocument, Kind, Run, Unit};
 use crate::measure::{Clock, Measured, Plan, Turn, alternate_told, sample};
 use crate::peer::{LOAD_LIMIT, Row};
 use crate::table::{Table, Tables};
+
+use features::{Crossing, Running};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -68,6 +72,8 @@ pub struct ForwardOptions {
     pub filters: usize,
     /// Prefixes of each.
     pub listed: usize,
+    /// Interface features, each in runs of its own beside those without.
+    pub features: Vec<&'static Feature>,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
     pub instructions: Option<u64>,
@@ -90,6 +96,7 @@ impl Default for ForwardOptions {
             load_limit: LOAD_LIMIT,
             filters: 0,
             listed: 1_000_000,
+            features: Vec::new(),
             instructions: None,
         }
     }
@@ -287,20 +294,8 @@ fn prepare<A: Addr>(
         }
         return Ok(());
     }
-    let mut oracle = Oracle::new();
-    for &(prefix, hop) in &table.routes {
-        oracle.set(prefix, NextHopId(hop));
-    }
     for &stream in &options.streams {
-        let found =
-            stream::destinations(table, &oracle, stream, options.destinations, options.seed);
-        ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
-        let mut flows = Rng::new(options.seed);
-        let headers = found.iter().map(|d| {
-            let [.., a, b] = flows.word().to_be_bytes();
-            world::header(d.0, u16::from_be_bytes([a, b]))
-        });
-        let headers: Arc<[_]> = headers.collect();
+        let (found, headers) = packets(table, options, stream)?;
         let (plan, reader) = (router_graph::plan()?, control.reader());
         let mut path = Path::new(plan, reader, ports, A::FAMILY, headers.clone(), options.burst);
         let (checked, wrong) = path.check(&found);
@@ -319,11 +314,88 @@ fn prepare<A: Addr>(
     Ok(())
 }
 
+/// Headers of packets that the generator sends in turn.
+type Headers = Arc<[[u8; HEADER_BYTES]]>;
+
+/// Destinations of a stream, and packets to them; with features they come from customers.
+fn packets<A: Addr>(
+    table: &Table<A>,
+    options: &ForwardOptions,
+    stream: Stream,
+) -> Result<(Vec<(A, NextHopId)>, Headers)> {
+    let mut flows = Rng::new(options.seed);
+    let mut flow = || {
+        let [.., a, b] = flows.word().to_be_bytes();
+        u16::from_be_bytes([a, b])
+    };
+    if !options.features.is_empty() {
+        let crossing = Crossing::draw(table, stream, options.destinations, options.seed)?;
+        let headers = crossing.headers(|_| flow()).into();
+        return Ok((crossing.destinations, headers));
+    }
+    let mut oracle = Oracle::new();
+    for &(prefix, hop) in &table.routes {
+        oracle.set(prefix, NextHopId(hop));
+    }
+    let found = stream::destinations(table, &oracle, stream, options.destinations, options.seed);
+    ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+    let headers = found.iter().map(|found| world::header(found.0, flow())).collect();
+    Ok((found, headers))
+}
+
+/// The path with each feature on its ingress, a run for each stream.
+fn prepare_features<A: Addr>(
+    table: &Table<A>,
+    options: &ForwardOptions,
+    prepared: &mut Prepared,
+) -> Result<()> {
+    for feature in &options.features {
+        for &stream in &options.streams {
+            let crossing = Crossing::draw(table, stream, options.destinations, options.seed)?;
+            let (mut control, ports) = world::build(
+                &options.tables.only(A::FAMILY),
+                options.algorithm_v4.as_deref(),
+                options.algorithm_v6.as_deref(),
+                None,
+            )?;
+            let running =
+                Running::start(feature, table, &crossing, options.listed, &mut control, ports)?;
+            let (found, headers) = packets(table, options, stream)?;
+            let plan = router_graph::plan_with(None, &running.states)
+                .map_err(|errors| anyhow::anyhow!("{errors}"))?;
+            let path = |headers| {
+                let (plan, reader) = (plan.clone(), control.reader());
+                Path::new(plan, reader, ports, A::FAMILY, headers, options.burst)
+            };
+            let refused = path([running.refused].into()).check_of::<A>(&[], 1);
+            ensure!(refused == (0, 0), "{}: a packet that it drops arrived", feature.name);
+            let mut path = path(headers);
+            let (checked, wrong) = path.check(&found);
+            let name = format!("graph-v{}-{}", A::FAMILY, feature.name);
+            let mut run = Run::new(&name, Kind::Ours, stream.name(), Unit::NsPerPacket);
+            run.family = Some(A::FAMILY);
+            run.set_answers(checked, wrong);
+            run.note = format!("{} destinations, {}", found.len(), running.words);
+            path.free_run();
+            prepared.paths.push((run, path));
+        }
+    }
+    Ok(())
+}
+
 /// Measures the path over memory ports.
 ///
 /// # Errors
 /// When there is no table, or no algorithm that holds it.
 pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
+    let with_customers;
+    let options = if options.features.is_empty() {
+        options
+    } else {
+        let tables = features::with_customers(&options.tables);
+        with_customers = ForwardOptions { tables, ..options.clone() };
+        &with_customers
+    };
     let tables = &options.tables;
     let (v4, v6) = (options.algorithm_v4.as_deref(), options.algorithm_v6.as_deref());
     let (control, ports) = world::build(tables, v4, v6, None)?;
@@ -343,11 +415,13 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         };
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut loops)?;
         filters::prepare(table, options, &control, ports, &mut prepared)?;
+        prepare_features(table, options, &mut prepared)?;
     }
     if let Some(table) = &tables.v6 {
         let algorithm = (control.fib_v6().algorithm(), v6);
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut |_, _, _, _| ())?;
         filters::prepare(table, options, &control, ports, &mut prepared)?;
+        prepare_features(table, options, &mut prepared)?;
     }
     if prepared.paths.is_empty() {
         return tables.document(prepared.left_out);
@@ -377,8 +451,9 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     let plan = Plan { clock: Clock::Thread, ..Plan::new(options.seconds, options.samples) };
     let paths: Vec<(Run, RefCell<Path>)> =
         prepared.paths.drain(..).map(|(run, path)| (run, RefCell::new(path))).collect();
-    // Filters are elements of their own graphs, beside which the others are the same again.
-    let graphs = || paths.iter().filter(|(run, _)| run.name.starts_with("graph-"));
+    // Filters and features are elements of their own graphs, beside which the others are the same again.
+    let plain = |run: &Run| run.family.is_some_and(|family| run.name == format!("graph-v{family}"));
+    let graphs = || paths.iter().filter(|(run, _)| plain(run));
     let elements: Vec<_> = graphs()
         .map(|(run, path)| RefCell::new(elements::Elements::new(&path.borrow(), &run.stream)))
         .collect();

@@ -2,6 +2,7 @@
 //! of them on each egress. Built through the control side, as the daemon does it; what it must do is
 //! written here once more, from the numbers alone, for the check.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use fingerpost_packet::device::memory::HEADER_BYTES;
 use fingerpost_packet::frame::wire::checksum::checksum;
 use fingerpost_packet::frame::wire::ether::{TYPE_IP4, TYPE_IP6};
 use fingerpost_packet::frame::wire::{
-    ETHER_BYTES, Ether, EtherMut, IP4_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
+    ETHER_BYTES, Ether, EtherMut, IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut, protocol,
 };
 use fingerpost_route::{
     AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
@@ -43,8 +44,15 @@ pub(crate) fn hop_mac(family: u8, hop: u32) -> Mac {
     Mac([2, family, a, b, c, d])
 }
 
+/// Bit of the next hops behind the ingress.
+pub(crate) const BEHIND_INGRESS: u32 = 1 << 20;
+
 pub(crate) fn hop_link(hop: u32) -> u32 {
-    LINKS[1 + (hop & 1) as usize]
+    if hop & BEHIND_INGRESS != 0 { LINKS[0] } else { LINKS[1 + (hop & 1) as usize] }
+}
+
+pub(crate) fn link_name(link: u32) -> String {
+    format!("bench{link}")
 }
 
 pub(crate) fn hop_addr(family: u8, hop: u32) -> IpAddr {
@@ -99,7 +107,7 @@ pub(crate) fn build(
     let source = control.add_source("bench", 20);
     for link in LINKS {
         let state = LinkState {
-            name: format!("bench{link}"),
+            name: link_name(link),
             up: true,
             mtu: 1500,
             mac: Some(link_mac(link)),
@@ -128,7 +136,9 @@ fn fill<A: Addr>(
     table: &Table<A>,
     any: impl Fn(fingerpost_lpm::Prefix<A>) -> AnyPrefix,
 ) {
-    for hop in 1..=table.nexthops {
+    let hops: BTreeSet<u32> =
+        (1..=table.nexthops).chain(table.routes.iter().map(|r| r.1)).collect();
+    for hop in hops {
         let (link, addr) = (hop_link(hop), hop_addr(A::FAMILY, hop));
         let state = NeighborState::Reachable(hop_mac(A::FAMILY, hop));
         control.handle(source, RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
@@ -176,6 +186,26 @@ pub(crate) fn header<A: Addr>(dst: A, flow: u16) -> [u8; HEADER_BYTES] {
     frame[transport..transport + 2].copy_from_slice(&flow.to_be_bytes());
     frame[transport + 2..transport + 4].copy_from_slice(&9u16.to_be_bytes());
     frame
+}
+
+/// Sets the UDP destination port of a header.
+pub(crate) fn set_port(header: &mut [u8; HEADER_BYTES], family: u8, port: u16) {
+    let at = ETHER_BYTES + if family == 4 { IP4_BYTES } else { IP6_BYTES } + 2;
+    header[at..at + 2].copy_from_slice(&port.to_be_bytes());
+}
+
+/// Sets the source address of a header, with its checksum.
+pub(crate) fn set_source<A: Addr>(frame: &mut [u8; HEADER_BYTES], source: A) {
+    let room = "a header has 64 bytes";
+    if A::FAMILY == 4 {
+        let mut ip = Ip4Mut::at(frame, ETHER_BYTES).expect(room);
+        ip.set_src(u32::try_from(source.to_u128()).expect("an IPv4 address"));
+        ip.set_checksum(0);
+        let sum = checksum(&frame[ETHER_BYTES..ETHER_BYTES + IP4_BYTES]);
+        Ip4Mut::at(frame, ETHER_BYTES).expect(room).set_checksum(sum);
+    } else {
+        Ip6Mut::at(frame, ETHER_BYTES).expect(room).set_src(source.to_u128());
+    }
 }
 
 /// Where a frame that left goes, if it is as it must be when its next hop is `hop`.

@@ -22,21 +22,24 @@ use fingerpost_io::xdp::meter::{Expected, Reading};
 use fingerpost_io::xdp::{Generator, Link, Meter};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_packet::device::memory::HEADER_BYTES;
 
 use crate::cores::pin;
 use crate::document::{BenchDocument, Run, Unit};
+use crate::forward::features::{self, Crossing, Feature};
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
 use crate::measure::{Turn, alternate_told};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
 
-use engine::{Engine, Row};
+use engine::{Engine, Ours, Row};
 use lab::Lab;
 
 pub use engine::{Names, find};
 
 /// What to measure.
+#[derive(Clone)]
 pub struct XdpOptions {
     /// Route tables.
     pub tables: Tables,
@@ -51,6 +54,10 @@ pub struct XdpOptions {
     pub samples: usize,
     /// Seed of the destinations.
     pub seed: u64,
+    /// Interface features, each in a row of its own.
+    pub features: Vec<&'static Feature>,
+    /// Prefixes of the list of source filters.
+    pub listed: usize,
 }
 
 /// Least packets: below that the fixed cost of a call shows.
@@ -75,7 +82,18 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new<A: Addr>(lab: &Lab, table: &Table<A>, count: usize, seed: u64) -> Result<Self> {
+    fn new<A: Addr>(
+        lab: &Lab,
+        table: &Table<A>,
+        count: usize,
+        options: &XdpOptions,
+    ) -> Result<Self> {
+        let seed = options.seed;
+        if !options.features.is_empty() {
+            let crossing = Crossing::draw(table, Stream::Prefix, count, seed)?;
+            let number = |at| u16::try_from(at).expect("destinations are bounded");
+            return Self::of(lab, &crossing.destinations, &crossing.headers(number));
+        }
         let mut oracle = Oracle::new();
         for &(prefix, hop) in &table.routes {
             oracle.set(prefix, NextHopId(hop));
@@ -87,10 +105,20 @@ impl Traffic {
     /// To these destinations, each with its next hop.
     fn to<A: Addr>(lab: &Lab, table: &Table<A>, found: &[(A, NextHopId)]) -> Result<Self> {
         ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
+        let headers =
+            (0..=u16::MAX).zip(found).map(|(number, found)| world::header(found.0, number));
+        Self::of(lab, found, &headers.collect::<Vec<_>>())
+    }
+
+    fn of<A: Addr>(
+        lab: &Lab,
+        found: &[(A, NextHopId)],
+        headers: &[[u8; HEADER_BYTES]],
+    ) -> Result<Self> {
         let len = usize::from(world::frame_len(A::FAMILY));
-        let (mut templates, mut expected) = (Vec::new(), Vec::new());
-        for (number, &(addr, hop)) in (0..=u16::MAX).zip(found) {
-            templates.push(world::header(addr, number)[..len].to_vec());
+        let templates: Vec<_> = headers.iter().map(|header| header[..len].to_vec()).collect();
+        let mut expected = Vec::new();
+        for &(addr, hop) in found {
             expected.push(Expected {
                 to: world::hop_mac(A::FAMILY, hop.0).0,
                 from: world::link_mac(world::hop_link(hop.0)).0,
@@ -176,6 +204,14 @@ fn settled(meter: &Meter, sent: u64) -> Result<Reading> {
 /// # Errors
 /// When there is no table, or a number of destinations that cannot be.
 pub fn xdp(options: &XdpOptions, progress: &mut (dyn Progress + Send)) -> Result<BenchDocument> {
+    let with_customers;
+    let options = if options.features.is_empty() {
+        options
+    } else {
+        let tables = features::with_customers(&options.tables);
+        with_customers = XdpOptions { tables, ..options.clone() };
+        &with_customers
+    };
     let tables = &options.tables;
     if tables.v4.is_none() && tables.v6.is_none() {
         bail!("no table");
@@ -207,13 +243,23 @@ struct Wanted {
     family: u8,
     destinations: usize,
     row: &'static Row,
+    /// What ours has on the ingress.
+    feature: Option<&'static Feature>,
     /// Whether its program is timed by itself.
     alone: bool,
 }
 
 impl Wanted {
+    /// What runs with the same one have in common.
+    fn engine(&self) -> (&'static str, &'static str, u8) {
+        (self.row.name, self.feature.map_or("", |feature| feature.name), self.family)
+    }
+
     fn name(&self) -> String {
-        let name = self.row.name(self.family);
+        let mut name = self.row.name(self.family);
+        if let Some(feature) = self.feature {
+            name += &format!("-{}", feature.name);
+        }
         if self.alone { format!("program:{name}") } else { name }
     }
 
@@ -232,10 +278,15 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
     let families = [(4, options.tables.v4.is_some()), (6, options.tables.v6.is_some())];
     for (family, _) in families.into_iter().filter(|family| family.1) {
         for &destinations in &options.destinations {
-            let whole = options.engines.iter().map(|&row| (row, false));
-            let programs = options.engines.iter().filter(|row| row.program);
-            for (row, alone) in whole.chain(programs.map(|&row| (row, true))) {
-                all.push(Wanted { family, destinations, row, alone });
+            let plain = options.engines.iter().map(|&row| (row, None));
+            let features = options.features.iter().map(|&feature| (&engine::OURS, Some(feature)));
+            let rows: Vec<_> = plain.chain(features).collect();
+            for (alone, &(row, feature)) in
+                [false, true].iter().flat_map(|alone| rows.iter().map(move |row| (*alone, row)))
+            {
+                if row.program || !alone {
+                    all.push(Wanted { family, destinations, row, feature, alone });
+                }
             }
         }
     }
@@ -249,10 +300,10 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     let mut traffics = Vec::new();
     for &count in &options.destinations {
         if let Some(table) = &tables.v4 {
-            traffics.push((4, count, Traffic::new(&lab, table, count, options.seed)?));
+            traffics.push((4, count, Traffic::new(&lab, table, count, options)?));
         }
         if let Some(table) = &tables.v6 {
-            traffics.push((6, count, Traffic::new(&lab, table, count, options.seed)?));
+            traffics.push((6, count, Traffic::new(&lab, table, count, options)?));
         }
     }
     if options.engines.iter().any(|row| row.kernel_table) {
@@ -260,10 +311,16 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
         lab.fill(tables)?;
     }
     let mut engines = BTreeMap::new();
-    for Wanted { family, row, .. } in &wanted {
-        if let Entry::Vacant(place) = engines.entry((row.name, *family)) {
-            progress.tell(&row.name(*family));
-            place.insert(lab.router.inside(|| (row.make)(tables, *family)));
+    for want in &wanted {
+        if let Entry::Vacant(place) = engines.entry(want.engine()) {
+            progress.tell(&want.name());
+            place.insert(lab.router.inside(|| {
+                match want.feature {
+                    None => (want.row.make)(tables, want.family),
+                    Some(feature) => Ours::with_feature(options, want.family, feature)
+                        .map(|ours| Box::new(ours) as Box<dyn Engine>),
+                }
+            }));
         }
     }
 
@@ -272,7 +329,7 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     for (number, want) in wanted.iter().enumerate() {
         let mut found = traffics.iter().filter(|t| (t.0, t.1) == (want.family, want.destinations));
         let traffic = &found.next().context("traffic of each kind")?.2;
-        match &engines[&(want.row.name, want.family)] {
+        match &engines[&want.engine()] {
             Err(error) => runs[number].note = format!("skipped: {error:#}"),
             Ok(engine) => {
                 let (lab, engine, Wanted { row, alone, .. }) = (&lab, engine.as_ref(), *want);
@@ -299,7 +356,8 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     for ((number, subject), samples) in subjects.iter().zip(samples) {
         finish(&mut runs[*number], subject, samples);
     }
-    if options.engines.iter().any(|row| row.name == engine::OURS.name) {
+    let ours = options.engines.iter().any(|row| row.name == engine::OURS.name);
+    if ours && options.features.is_empty() {
         progress.tell("updates beside packets");
         runs.extend(updates::measure(&lab, options, two_cores));
     }

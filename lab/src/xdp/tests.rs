@@ -21,6 +21,8 @@ fn options() -> XdpOptions {
         packets: 20_000,
         samples: 1,
         seed: 1,
+        features: Vec::new(),
+        listed: 2000,
     }
 }
 
@@ -63,6 +65,30 @@ fn every_engine_forwards_as_the_oracle_says() {
     }
     assert_eq!(updates.len(), if measured > 0 { 2 } else { 0 });
     println!("{measured} of {} runs", document.runs.len());
+}
+
+#[test]
+fn features_let_the_packets_pass_that_they_must() {
+    let features = features::find("urpf,source-filter").unwrap();
+    let options = XdpOptions { engines: find("xdp").unwrap(), features, ..options() };
+    let document = xdp(&options, &mut Silent).unwrap();
+    let names: Vec<_> = document.runs.iter().map(|run| &run.name[..]).collect();
+    let of = |family: u8| {
+        let names = ["", "-urpf", "-source-filter"].map(|end| format!("xdp-v{family}{end}"));
+        let programs = names.clone().map(|name| format!("program:{name}"));
+        names.into_iter().chain(programs)
+    };
+    assert_eq!(names, of(4).chain(of(6)).collect::<Vec<_>>());
+    for run in &document.runs {
+        if run.note.starts_with("skipped: needs") {
+            println!("{}", run.note);
+            continue;
+        }
+        let whole = run.unit == Unit::Mpps;
+        let answers = if whole { Answers::Ok } else { Answers::Unchecked };
+        assert_eq!((run.answers, run.wrong, run.samples.len()), (answers, 0, 1), "{run:?}");
+        assert!(run.median.is_some(), "{run:?}");
+    }
 }
 
 #[test]

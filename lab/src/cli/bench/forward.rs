@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
-use fingerpost_lab::forward::Stream;
+use fingerpost_lab::forward::{Feature, Stream, find_features};
 use fingerpost_lab::peer::find_loops;
 use fingerpost_lab::progress::Bar;
 use fingerpost_lab::table::Tables;
@@ -29,6 +29,7 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost-lab bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
   $ fingerpost-lab bench forward --table v4.txt.xz --peers dpdk
   $ fingerpost-lab bench forward --table v4.txt.xz --filters 3
+  $ fingerpost-lab bench forward --table v4.txt.xz --path xdp --features urpf,source-filter,acl
   $ fingerpost-lab bench forward --table v4.txt.xz --path afxdp,tap,ring --peers testpmd,kernel
 
 64-byte packets from a generator through the built-in router's graph to two sinks. Every destination
@@ -92,9 +93,13 @@ struct Forward {
     /// Measure the path with so many lists of source prefixes in it as well
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     filters: u8,
-    /// Prefixes of each list
+    /// Prefixes of each list of sources
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive)]
     listed: usize,
+    /// Measure with each of these interface features on the ingress as well, on the paths `graph` and `xdp`:
+    /// urpf (strict), source-filter, acl (10, 1,000 and 10,000 rules) or acl10, acl1000, acl10000
+    #[arg(long, value_name = "NAMES", default_value = "none", value_parser = found_by(features))]
+    features: String,
     /// Seed of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
@@ -130,6 +135,11 @@ fn burst(text: &str) -> Result<usize, String> {
     positive(text).ok().filter(|n| *n <= 256).ok_or_else(|| "not a number from 1 to 256".into())
 }
 
+/// Features by their names.
+fn features(names: &str) -> anyhow::Result<Vec<&'static Feature>> {
+    if names == "none" { Ok(Vec::new()) } else { find_features(names) }
+}
+
 /// Loops by their names, and who stands at ports.
 fn peers(names: &str) -> anyhow::Result<(String, Rows)> {
     match names {
@@ -162,6 +172,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     let v4 = known(fingerpost_lpm::v4().map(|row| row.name), &name(arguments.algorithm_v4));
     let v6 = known(fingerpost_lpm::v6().map(|row| row.name), &name(arguments.algorithm_v6));
     let tables = Tables::load(&arguments.table)?;
+    let features = self::features(&arguments.features)?;
     let (loops, mut others) = peers(&arguments.peers)?;
     let mut rows = Rows::new();
     for name in arguments.path.iter().filter(|name| !["graph", "xdp"].contains(&name.as_str())) {
@@ -179,11 +190,14 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
     };
     let in_kernel = XdpOptions {
         tables: tables.clone(),
-        engines: fingerpost_lab::xdp::find("all")?,
+        // Features are compared with ours alone.
+        engines: fingerpost_lab::xdp::find(if features.is_empty() { "all" } else { "xdp" })?,
         destinations: vec![arguments.destinations],
         packets: 2 * LEAST_PACKETS,
         samples: arguments.repeat,
         seed: arguments.seed,
+        features: features.clone(),
+        listed: arguments.listed,
     };
     let options = ForwardOptions {
         tables,
@@ -200,6 +214,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         load_limit: Duration::from_secs_f64(arguments.peer_seconds),
         filters: arguments.filters.into(),
         listed: arguments.listed,
+        features,
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));

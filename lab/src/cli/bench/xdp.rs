@@ -73,6 +73,8 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         packets: arguments.packets,
         samples: arguments.repeat,
         seed: arguments.seed,
+        features: Vec::new(),
+        listed: 0,
     };
     let document = measured(&options)?;
     if let Some(folder) = &arguments.out {

@@ -7,16 +7,20 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use fingerpost_io::xdp::bpf::Program;
 use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder};
-use fingerpost_io::xdp::{Classifier, LocalAddresses, Meter, Mode};
+use fingerpost_io::xdp::{Classifier, LocalAddresses, Meter, Mode, XDP_DROP};
+use fingerpost_lpm::Addr;
 use fingerpost_route::Control;
 
 use super::{Engine, Row};
 use crate::document::Kind;
+use crate::forward::features::{Crossing, Feature, Running};
+use crate::forward::stream::Stream;
 use crate::forward::world::{self, LINKS, Ports};
-use crate::table::Tables;
+use crate::table::{Table, Tables};
+use crate::xdp::XdpOptions;
 
 pub(in crate::xdp) const OURS: Row = Row {
     name: "xdp",
@@ -39,16 +43,56 @@ pub(in crate::xdp) struct Ours {
     family: u8,
     /// Keeps the tables.
     pub(in crate::xdp) control: Control,
+    /// Keeps the feature.
+    feature: Option<Running>,
 }
 
 impl Ours {
     pub(in crate::xdp) fn new(tables: &Tables, family: u8) -> Result<Self> {
         let forwarder = Forwarder::new(0, CAP_BYTES)?;
         let (control, ports) = world::build(&tables.only(family), None, None, Some(&forwarder))?;
-        let ours = Self { forwarder, ports, family, control };
+        let ours = Self { forwarder, ports, family, control, feature: None };
         // Says so now if it cannot.
         drop(ours.hold()?);
         Ok(ours)
+    }
+
+    /// With a feature on its ingress.
+    pub(in crate::xdp) fn with_feature(
+        options: &XdpOptions,
+        family: u8,
+        feature: &Feature,
+    ) -> Result<Self> {
+        let mut ours = Self::new(&options.tables, family)?;
+        match (&options.tables.v4, &options.tables.v6) {
+            (Some(table), _) if family == 4 => ours.start(options, table, feature)?,
+            (_, Some(table)) if family == 6 => ours.start(options, table, feature)?,
+            _ => bail!("no table of IPv{family}"),
+        }
+        Ok(ours)
+    }
+
+    fn start<A: Addr>(
+        &mut self,
+        options: &XdpOptions,
+        table: &Table<A>,
+        feature: &Feature,
+    ) -> Result<()> {
+        let most = options.destinations.iter().copied().max().unwrap_or(1);
+        let crossing = Crossing::draw(table, Stream::Prefix, most, options.seed)?;
+        let (control, ports) = (&mut self.control, self.ports);
+        let running = Running::start(feature, table, &crossing, options.listed, control, ports)?;
+        self.forwarder.set_source_filters(running.states.of());
+        let _held = self.hold()?;
+        let frame = &running.refused[..usize::from(world::frame_len(A::FAMILY))];
+        let answer = self.forwarder.tester(ports.input)?.test(frame)?;
+        ensure!(
+            answer.action == XDP_DROP.cast_unsigned(),
+            "{}: the program passes it",
+            feature.name
+        );
+        self.feature = Some(running);
+        Ok(())
     }
 
     pub(in crate::xdp) fn hold(&self) -> Result<Held> {

@@ -45,7 +45,7 @@ const MOST_FRAMES: usize = 1 << 17;
 const FRAME_BYTES: u16 = 2048;
 /// Interval of checks of events.
 const TICK: Duration = Duration::from_millis(10);
-/// For what elements hold to leave, once one of them asked for the end.
+/// Time for packets that elements hold to leave, once one of them has ended the run.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// A device of the file, and what it stands for here.
@@ -142,7 +142,7 @@ fn planned(
     Ok(Planned { configuration, plan })
 }
 
-/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that asks, where
+/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that requires it, where
 /// the policy allows it.
 ///
 /// # Errors
@@ -187,7 +187,7 @@ pub(crate) struct Running {
     /// How each open port is driven.
     driven: BTreeMap<u16, Driven>,
     sockets: Vec<Socket>,
-    /// Nobody needs these any more, but who asked for that may be their client.
+    /// Sockets that nobody needs any more; their clients may have requested that.
     closing: Vec<Socket>,
     service: Service,
     ask: Sender<Request>,
@@ -275,8 +275,8 @@ impl Running {
         devices.chain(sockets)
     }
 
-    /// Works until `stop` says so, or an element of the file; reads the file again where `again` says so. What
-    /// happens is told to `tell`.
+    /// Runs until `stop` returns true or an element of the file ends it; reads the file again where `again` returns true.
+    /// Events go to `tell`.
     pub(crate) fn run(
         &mut self,
         stop: &mut dyn FnMut() -> bool,
@@ -481,7 +481,7 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
         .map_or_else(String::new, |error| format!("line {}: {}", error.place.line, error.message));
     Err(format!(
         "{name}: neither a configuration in TOML (line {line}: {as_toml}) nor a graph in Click's language \
-         ({as_graph}): a name that ends in .toml or .click says which is meant"
+         ({as_graph}): a name that ends in .toml or .click selects one"
     ))
 }
 

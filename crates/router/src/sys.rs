@@ -182,7 +182,7 @@ extern "C" fn on_hangup(_: libc::c_int) {
     RELOAD.store(true, Ordering::Relaxed);
 }
 
-/// From here on SIGINT and SIGTERM only ask to stop; see [`stop_asked`].
+/// Catches SIGINT and SIGTERM: from here on they only request a stop; see [`stop_asked`].
 pub(crate) fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: all zeroes is a valid action.
@@ -198,7 +198,7 @@ pub(crate) fn stop_asked() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// From here on SIGHUP only asks to read the configuration again, see [`reload_asked`]: also where whoever
+/// Catches SIGHUP: from here on it only requests that the configuration is read again, see [`reload_asked`]: also where whoever
 /// started the program ignores that signal.
 pub(crate) fn catch_hangup() {
     // SAFETY: all zeroes is a valid action.

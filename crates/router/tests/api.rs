@@ -1,4 +1,4 @@
-//! A daemon in a network namespace of its own, asked and told by commands and over its bare socket.
+//! A daemon in a network namespace of its own, controlled by commands and over its bare socket.
 //!
 //! ```text
 //! host (h0 10.0.1.2) -- (r0 10.0.1.1) router
@@ -43,7 +43,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// With these words behind `run`.
+    /// A lab whose daemon has these words behind `run`.
     fn new(name: &str, words: &[&str]) -> Option<Self> {
         possible()?;
         let of = |role: &str| format!("fpapi{role}{name}{}", std::process::id());
@@ -110,7 +110,7 @@ impl Lab {
         (output.status.code().unwrap(), said)
     }
 
-    /// The daemon's socket, as it says itself.
+    /// The daemon's socket, as it reports it.
     fn socket(&self) -> PathBuf {
         let said = self.said();
         let line = said.iter().find_map(|line| line.split_once("control socket ")).unwrap();

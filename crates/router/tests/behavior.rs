@@ -291,7 +291,7 @@ fn nonsense_is_told_and_never_a_panic() {
     }
 }
 
-/// Asks the program for `count` addresses of `table` and compares each line with the oracle.
+/// Looks up `count` addresses of `table` by the program and compares each line with the oracle.
 fn agrees<A: Addr>(
     table: &Path,
     count: usize,

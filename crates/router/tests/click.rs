@@ -209,7 +209,7 @@ fn handlers_are_reached_by_the_port_asked_for() {
     assert_eq!(report["originated_dropped"], serde_json::json!({"discarded": 7}));
 }
 
-/// What the control socket says to commands.
+/// The replies of the control socket to commands.
 fn asked(place: &str, commands: &[u8]) -> String {
     let mut client = TcpStream::connect(place).unwrap();
     client.write_all(commands).unwrap();

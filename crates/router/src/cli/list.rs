@@ -1,6 +1,6 @@
 //! `NAME show`: the lists that a running router has, a row for each thing.
 //!
-//! A list is a type of the API and what people see of it ([`Listed`]); asking, printing and the command
+//! A list is a type of the API and what people see of it ([`Listed`]); requests, printing and the command
 //! line are the same for all.
 
 use std::io::{self, Write};

@@ -73,7 +73,7 @@ struct Add {
     graph: AtGraph,
 }
 
-/// Between two looks at a graph of a file.
+/// Interval between two looks at a graph of a file.
 const LOOK: Duration = Duration::from_millis(50);
 /// Longest time for its workers to hand out their traces.
 const ENDING: Duration = Duration::from_millis(500);
@@ -138,7 +138,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Traces packets of a graph of a file, as its daemon would. `take` is given what was traced, and says how many there
+/// Traces packets of a graph of a file, as its daemon would. `take` is given what was traced, and returns how many there
 /// are by then.
 fn follow(
     mut graph: ControlClient,

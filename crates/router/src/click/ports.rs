@@ -39,7 +39,7 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// By what stands for it, or the interface of its name.
+    /// The file or device that stands for it, or the interface of its name.
     fn of(device: &'a Device, stands: &'a [Stand]) -> Result<Self, ClickError> {
         let stand = stands.iter().find(|stand| stand.name == device.name);
         let (driver, name) = match (stand, &device.driver) {

@@ -1,6 +1,6 @@
 //! The threads that run a graph: each has its own instance of every element, its own frames and counts.
 //!
-//! What all of them have to do is told to each of them. Where order matters it is from the last to the first: of a
+//! A command for all of them goes to each of them. Where order matters it is from the last to the first: of a
 //! device whose queue several share the first of them has it, and closes last.
 
 use std::ops::Deref;
@@ -203,8 +203,8 @@ impl Workers {
         }
     }
 
-    /// Has all of them run another graph between two rounds of each, and returns when all do. What else happens is
-    /// told to `hear`.
+    /// Has all of them run another graph between two rounds of each, and returns when all do. Other events
+    /// go to `hear`.
     pub(super) fn replace(
         &mut self,
         before: &Plan,

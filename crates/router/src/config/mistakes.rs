@@ -2,7 +2,7 @@
 //!
 //! A file is parsed into tables that know where they stand, and these become the configuration. A key or a value that
 //! cannot is reported, taken out, and the rest is tried again; in the place of a required one comes a stand-in, so that
-//! what stands beside it is looked at as well. What is noted as *doubtful* on the way keeps rules that depend on it from
+//! what stands beside it is looked at as well. What is noted as *doubtful* meanwhile keeps rules that depend on it from
 //! reporting a mistake that only follows from another one.
 //!
 //! Cost: one more pass over the tables for each mistake, [`MOST`] at most

@@ -1,9 +1,9 @@
 //! Which user is at the other end of a TCP connection of this host: the kernel is queried for the client's socket.
 //!
 //! Source: `sock_diag(7)`, `linux/sock_diag.h`, `linux/inet_diag.h`. The answer is the user that made the socket.
-//! Whoever has none any more is nobody: of a socket that was closed the kernel says user 0, and inode 0; where the client
+//! Whoever has none any more is nobody: of a socket that was closed the kernel reports user 0, and inode 0; where the client
 //! is gone, a listening socket at its address would be found. So an answer counts only of a socket that a process has, in
-//! a connected state, with both ends as asked for, while our own end of the connection is still there: then no other
+//! a connected state, with both ends as requested, while our own end of the connection is still there: then no other
 //! client can have had these addresses and ports meanwhile.
 //!
 //! Cost: a netlink socket and a request, some 20 us a client.

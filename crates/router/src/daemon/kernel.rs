@@ -176,7 +176,7 @@ impl KernelSource {
         Ok(())
     }
 
-    /// Looks whether links that ran have carrier still. Of one that never ran since it was told of, what was told holds:
+    /// Looks whether links that ran have carrier still. For one that has never run, the reported state holds:
     /// there are such that are up and do not run (dormant ones).
     fn look_at_carriers(&mut self, control: &mut Control) {
         self.looked_at_carriers = Instant::now();

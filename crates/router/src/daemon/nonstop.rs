@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(NonStop::default().flow_seed(Some(9)), 9);
     }
 
-    /// As a restart finds it, without the file system of type bpf between the two.
+    /// The state that a restart finds, without the file system of type bpf between the two.
     #[test]
     fn the_seed_of_the_daemon_before_is_kept() {
         let Ok(left) = Heartbeat::new(Duration::from_secs(1)) else {

@@ -19,7 +19,7 @@ use crate::sys::{Netlink, Received, poll};
 
 /// Changes of addresses (`RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`).
 const GROUPS: [u32; 2] = [5, 9];
-/// Between two looks whether anybody still wants to know.
+/// Interval between two looks whether anybody still wants to know.
 const LOOK: Duration = Duration::from_secs(1);
 /// A notification is a few hundred bytes.
 const BUFFER_BYTES: usize = 16 << 10;

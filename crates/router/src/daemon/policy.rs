@@ -23,9 +23,9 @@ use crate::sys::{Netlink, Received, poll};
 
 /// Time from the first report of a change to the survey: a transaction has many.
 const SETTLES: Duration = Duration::from_millis(20);
-/// Between two surveys.
+/// Interval between two surveys.
 const APART: Duration = Duration::from_millis(100);
-/// Between two looks at the tables of iptables-legacy.
+/// Interval between two looks at the tables of iptables-legacy.
 const LOOKS: Duration = Duration::from_millis(250);
 /// The longest time between two of them, where tables are so large that a look takes long.
 const LONGEST_LOOKS: Duration = Duration::from_millis(700);

@@ -1,6 +1,6 @@
 //! A netlink socket that is read by a thread of its own.
 //!
-//! A dump of the kernel waits for the kernel's lock on the configuration, in the call that asks for it and in those that
+//! A dump of the kernel waits for the kernel's lock on the configuration, in the call that requests it and in those that
 //! read on; and the kernel holds that lock for as long as it flushes a million routes. The daemon's thread must not wait
 //! for that: it has links to look at. So a thread sends the requests and reads, and what it read waits here in pieces.
 

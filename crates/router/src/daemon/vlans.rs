@@ -2,7 +2,7 @@
 //!
 //! Their frames come and go, tagged, by the device of another interface, so the program there forwards for them.
 //! What it leaves of what comes tagged is the kernel's, which has the VLAN interface: neither AF_XDP sockets nor
-//! the graph take tags. What is to leave by a VLAN interface and does not leave in the driver goes out through a
+//! the graph take tags. What is to leave by a VLAN interface and does not leave by XDP goes out through a
 //! packet socket, as by any interface that stays with the kernel.
 
 use std::collections::BTreeMap;

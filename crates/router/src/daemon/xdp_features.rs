@@ -1,4 +1,4 @@
-//! What drivers can do with XDP, as the kernel says (Linux 6.3 and later).
+//! What drivers can do with XDP, as the kernel reports (Linux 6.3 and later).
 //!
 //! Source: the generic netlink family `netdev`, the kernel's `Documentation/netlink/specs/netdev.yaml`.
 //! A driver that does not take what programs send drops it silently, so its features are queried before. A veth
@@ -33,7 +33,7 @@ pub(super) struct Features {
 /// The kernel has no such family, and is not queried again: it looks for a module each time.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Asks the kernel of the present network namespace.
+/// Client of the generic netlink family `netdev`, in the present network namespace.
 pub(super) struct Asker {
     socket: Netlink,
     family: u16,
@@ -46,7 +46,7 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// Of the family `netdev`.
+/// Command of the family `netdev`.
 const GET_DEVICE: u8 = 1;
 const INDEX: u16 = 1;
 const XDP_FEATURES: u16 = 3;
@@ -73,14 +73,14 @@ impl Asker {
         Ok(asker)
     }
 
-    /// Of the interface of this number.
+    /// The features of the interface of this number.
     pub(super) fn of(&mut self, ifindex: u32) -> io::Result<Features> {
         let bits = self.ask(GET_DEVICE, INDEX, &ifindex.to_ne_bytes(), XDP_FEATURES)?;
         let bits = bits.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Ok(Features { forward: bits & FORWARD == FORWARD, take: bits & TAKE != 0 })
     }
 
-    /// The attribute `wanted` of the answer to a question about one thing.
+    /// The attribute `wanted` of the reply to a request about one object.
     fn ask(&mut self, command: u8, kind: u16, data: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
         let request = Request::query(self.family, 0, 1).fixed(&[command, 1, 0, 0]);
         self.socket.send(&request.attr(kind, data).finish())?;

@@ -1,4 +1,4 @@
-//! Long questions beside short ones: who asks about a long configuration keeps nobody waiting.
+//! Long requests beside short ones: a request about a long configuration keeps nobody waiting.
 
 use std::fmt::Write as _;
 use std::thread;

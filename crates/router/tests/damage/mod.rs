@@ -1,7 +1,7 @@
-//! A bit flips in the memory of a running router: `fib verify` finds it, says so and has it mended.
+//! A bit flips in the memory of a running router: `fib verify` finds it, reports it and has it mended.
 //!
 //! The daemon has no door for that. As a failing memory cell would, the test writes into the process from
-//! outside (proc_pid_mem(5)): what `route get --explain` says of a few lookups tells where the structure
+//! outside (proc_pid_mem(5)): what `route get --explain` reports for a few lookups shows where the structure
 //! lies.
 
 use std::collections::HashSet;
@@ -15,9 +15,9 @@ use super::Lab;
 
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
-/// Routes 20.0.N.0/24; of a few it is asked what lookups read.
+/// Routes 20.0.N.0/24; for a few of them the test requests what a lookup reads.
 const ROUTES: u32 = 200;
-/// A lookup of a /24 reads one cell of 16 bits, whose lowest says that there is a block below.
+/// A lookup of a /24 reads one cell of 16 bits, whose lowest is set where there is a block below.
 const ALGORITHM: &str = "dir24_8";
 const BIT: u64 = 1 << 1;
 
@@ -68,7 +68,7 @@ fn find(memory: &File, maps: &[(u64, u64)], cells: &[(u64, u16)]) -> u64 {
     found.into_iter().next().unwrap()
 }
 
-/// Flips a bit of what a lookup of `addr` reads last. `None`, after saying so, where another process
+/// Flips a bit of what a lookup of `addr` reads last. `None`, after a message, where another process
 /// cannot be written to.
 fn flip(lab: &Lab, addr: &str) -> Option<()> {
     let pid = lab.daemon.id();

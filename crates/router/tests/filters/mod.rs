@@ -66,7 +66,7 @@ impl Filtered {
         self.lab.json(&format!("config apply {file}"))
     }
 
-    /// Sends datagrams on each way.
+    /// Sends datagrams by each path.
     fn send(&self, each: u32) {
         for (to, _) in WAYS {
             for _ in 0..each {

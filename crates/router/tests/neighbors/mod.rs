@@ -1,4 +1,4 @@
-//! Neighbors that commands set, change and take back, and what those who listen are told.
+//! Neighbors that commands set, change and take back, and the notices that listeners get.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Lab, ip, rows};
 
-/// FreeBSD's test_rtsock_lladdr.c from outside: entries of users come, change and go, and are told.
+/// FreeBSD's test_rtsock_lladdr.c from outside: entries of users come, change and go, with notices.
 #[test]
 fn neighbors_are_set_and_taken_back() {
     let Some(lab) = Lab::new("neigh", &[]) else { return };

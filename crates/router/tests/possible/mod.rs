@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Mutex;
 
-/// `None`, after saying so, where no daemon can run.
+/// `None`, after a message, where no daemon can run.
 pub(crate) fn possible() -> Option<()> {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {
         println!("skipped: needs time (FINGERPOST_QUICK is set)");

@@ -15,7 +15,7 @@ use fingerpost_command::time::rfc3339;
 const PIECE: usize = 512;
 
 impl View<'_> {
-    /// The events behind `since`, a piece of them, and the number to go on behind. `None`: from now on.
+    /// The events behind `since`, a piece of them, and the number to continue behind. `None`: from now on.
     pub(super) fn events_since(&self, since: Option<u64>) -> (Vec<Event>, u64) {
         let now = self.control.sequence();
         let Some(since) = since else {

@@ -123,7 +123,7 @@ impl View<'_> {
         }
         if let [first, ..] = &self.in_driver()[..] {
             let words = format!(
-                "{first} forwards in the driver, past the graph: what the graph does would hold for \
+                "{first} forwards in XDP, past the graph: what the graph does would hold for \
                  some packets only; start the daemon with --path afxdp"
             );
             return Err(refuse(words));

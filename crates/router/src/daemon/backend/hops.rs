@@ -39,7 +39,7 @@ impl Shown {
         Self { kind, object: Some(id), paths }
     }
 
-    /// As it was when the notice of number `sequence` was made: of an object that has changed since nothing but its
+    /// The object when the notice of number `sequence` was made: of one that has changed since nothing but its
     /// number is known.
     pub(super) fn at(key: &HopKey, view: HopView<'_>, names: &LinkNames, sequence: u64) -> Self {
         match *key {

@@ -13,7 +13,7 @@ use super::{Daemon, View};
 use crate::api::model::{self, Verification};
 use crate::api::session::Session;
 
-/// A piece: routes and packets go on in between.
+/// Longest piece of work: routes and packets continue between two of them.
 const PIECE: Duration = Duration::from_millis(1);
 /// Differences that are listed.
 const LISTED: usize = 100;

@@ -212,7 +212,7 @@ impl Interfaces {
         self.nonstop.settled(&mut self.notices);
     }
 
-    /// Whether it is worth a look: some interface may have a program that forwards, and says that its
+    /// Whether it is worth a look: some interface may have a program that forwards, and reports that its
     /// driver lets it.
     fn any_driver_forwards(&self, control: &Control) -> bool {
         let Ok(mut asker) = Asker::new() else { return true };

@@ -22,7 +22,7 @@ const SHORTEST_RING: u32 = 256;
 
 /// The kernel takes its time to end a link that has no name and no owner any more.
 const LONGEST_FREEING: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// Interval between two looks.
 const FREEING: Duration = Duration::from_millis(20);
 
 /// An interface that can send, and receives nothing yet: its program leaves all frames to the kernel.

@@ -1,17 +1,31 @@
 //! Which core a thread works on.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// Cores that this thread may use, in order.
+pub(crate) fn allowed() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
 
 /// Keeps this thread on the n-th of the cores that it may use; where the system refuses, it stays free.
 pub(crate) fn pin(n: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
-    let count = allowed.count().max(1) as usize;
-    if let Some(core) = cores.nth(n % count) {
-        let mut one = CpuSet::new();
-        one.set(core);
-        let _ = sched_setaffinity(None, &one);
+    let allowed = allowed();
+    if let Some(&core) = allowed.get(n % allowed.len().max(1)) {
+        keep_on(core);
     }
+}
+
+/// Keeps this thread on a core. Where the system refuses, it stays free.
+pub(crate) fn keep_on(core: usize) {
+    keep(None, core);
+}
+
+/// Keeps another thread on a core; whether that was done.
+pub(crate) fn keep(thread: Option<Pid>, core: usize) -> bool {
+    let mut one = CpuSet::new();
+    one.set(core);
+    sched_setaffinity(thread, &one).is_ok()
 }
 
 /// Keeps this thread off the core that it is on; where there is no other, it stays.

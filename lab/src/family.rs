@@ -2,7 +2,7 @@
 
 use fingerpost_lpm::{Addr, Algorithm};
 
-use crate::lookup::trace::Trace;
+use crate::trace::Trace;
 
 /// IPv4 or IPv6, with its rows of the registry.
 pub trait Family: Addr {

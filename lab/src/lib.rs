@@ -22,8 +22,11 @@ pub mod program;
 pub mod progress;
 pub mod syn;
 pub mod table;
+pub mod trace;
+pub mod traffic;
 pub mod update;
 pub mod wire;
+mod worker;
 pub mod xdp;
 
 pub use build::{BuildOptions, build};

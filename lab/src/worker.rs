@@ -14,7 +14,7 @@ use fingerpost_packet::graph::worker::{Event, Worker, WorkerOptions};
 use fingerpost_packet::{Command, Port, router_graph};
 use fingerpost_route::{Forwarding, Reader};
 
-use super::cores;
+use crate::cores;
 use crate::forward::counters;
 
 /// A worker until it is dropped.
@@ -127,7 +127,7 @@ impl Told {
 
     /// Shares of a packet's time, as text of a note.
     #[allow(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let each = |ns: u64, packets: u64| ns as f64 / packets.max(1) as f64;
         let mut text = format!(
             "graph {:.0} ns, sending {:.0} ns a packet",
@@ -145,6 +145,6 @@ impl Told {
 }
 
 /// In the thread of a worker: on that core from now on.
-pub(super) fn on(core: usize) -> impl FnOnce() + Send + 'static {
+pub(crate) fn on(core: usize) -> impl FnOnce() + Send + 'static {
     move || cores::keep_on(core)
 }

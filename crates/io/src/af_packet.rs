@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use block_ring::BlockRing;
 
-use super::afxdp::index_of;
+use super::interface::index_of;
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
@@ -378,7 +378,7 @@ mod tests {
     use std::os::fd::IntoRawFd;
 
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
     use fingerpost_packet::device::DeviceSpec;
     use fingerpost_packet::frame::Pool;
 
@@ -397,7 +397,7 @@ mod tests {
         let fd = fd.into_raw_fd();
         // SAFETY: an open descriptor of ours.
         unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
-        lab::ip(&format!("link set {name} up mtu 1280"));
+        testing::ip(&format!("link set {name} up mtu 1280"));
         // SAFETY: invariant 2: it was given up above.
         unsafe { File::from_raw_fd(fd) }
     }
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_row_of_the_registry_opens_it() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let _far = tunnel("t0", libc::IFF_TUN);
             let pool = Pool::new(8, 2048);
             let spec =
@@ -455,10 +455,10 @@ mod tests {
     /// our own ones.
     #[test]
     fn whole_frames_come_from_the_ring() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let mut far = tunnel("e0", libc::IFF_TAP);
             let pool = Pool::new(512, 2048);
-            let mut port = open_as("e0", lab::ifindex("e0"), Wants::Frames).unwrap();
+            let mut port = open_as("e0", testing::ifindex("e0"), Wants::Frames).unwrap();
             assert_eq!(port.mode(), "packet socket, frames from a ring");
             let frame = |len: usize, number: u8| {
                 let mut frame = vec![number; len];
@@ -496,10 +496,10 @@ mod tests {
     /// Many times what the ring holds: blocks are used again and again, and what finds none is counted.
     #[test]
     fn blocks_go_round_and_losses_are_counted() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let mut far = tunnel("e0", libc::IFF_TAP);
             let pool = Pool::new(16, 2048);
-            let mut port = open_as("e0", lab::ifindex("e0"), Wants::Frames).unwrap();
+            let mut port = open_as("e0", testing::ifindex("e0"), Wants::Frames).unwrap();
             let mut batch = Batch::new(&pool);
             let (mut came, mut next) = (0_u64, 0_u64);
             let mut frame = [0x11; 1500];
@@ -533,9 +533,9 @@ mod tests {
 
     #[test]
     fn bare_devices_get_the_packet_alone() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let mut far = tunnel("t0", libc::IFF_TUN);
-            let mut port = open("t0", lab::ifindex("t0")).unwrap();
+            let mut port = open("t0", testing::ifindex("t0")).unwrap();
             assert_eq!(port.mode(), "packet socket, bare IP; sends only");
             let pool = Pool::new(256, 2048);
             let mut batch = Batch::new(&pool);
@@ -561,10 +561,10 @@ mod tests {
 
     #[test]
     fn ethernet_devices_get_a_header_of_their_own() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let mut far = tunnel("e0", libc::IFF_TAP);
-            let own = lab::mac("e0");
-            let mut port = open("e0", lab::ifindex("e0")).unwrap();
+            let own = testing::mac("e0");
+            let mut port = open("e0", testing::ifindex("e0")).unwrap();
             assert_eq!(port.mode(), "packet socket, Ethernet; sends only");
             let pool = Pool::new(8, 2048);
             let mut batch = Batch::new(&pool);
@@ -577,16 +577,16 @@ mod tests {
 
     #[test]
     fn what_cannot_go_now_stays_and_a_lost_device_is_told() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let far = tunnel("t0", libc::IFF_TUN);
-            let mut port = open("t0", lab::ifindex("t0")).unwrap();
+            let mut port = open("t0", testing::ifindex("t0")).unwrap();
             let pool = Pool::new(8, 2048);
             let mut batch = Batch::new(&pool);
             put(&mut batch, 0x0800, 60);
-            lab::ip("link set t0 down");
+            testing::ip("link set t0 down");
             assert_eq!(port.send(&mut batch).unwrap(), 0);
             assert_eq!((batch.len(), stat(&port, "tx_down")), (1, 1));
-            lab::ip("link set t0 up");
+            testing::ip("link set t0 up");
             assert_eq!(port.send(&mut batch).unwrap(), 1);
             drop(far);
             put(&mut batch, 0x0800, 60);
@@ -601,10 +601,10 @@ mod tests {
     /// A slow device behind a short queue: what it refuses is counted, stays, and goes later.
     #[test]
     fn a_full_device_leaves_packets_in_the_batch() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let mut far = tunnel("t0", libc::IFF_TUN);
-            lab::run("tc", "qdisc add dev t0 root tbf rate 8mbit burst 3000 limit 3000");
-            let mut port = open("t0", lab::ifindex("t0")).unwrap();
+            testing::run("tc", "qdisc add dev t0 root tbf rate 8mbit burst 3000 limit 3000");
+            let mut port = open("t0", testing::ifindex("t0")).unwrap();
             let pool = Pool::new(64, 2048);
             let mut batch = Batch::new(&pool);
             let expected: Vec<_> = (0..40).map(|i| put(&mut batch, 0x0800, 1000 + i)).collect();

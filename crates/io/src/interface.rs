@@ -1,4 +1,4 @@
-//! Properties of an interface: name, number, receive queues; and whether it hides VLAN tags.
+//! Properties of an interface: name, number, receive queues; whether it hides VLAN tags.
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` in the kernel's `linux/ethtool.h`.
 //!
@@ -121,12 +121,12 @@ pub fn name_of(ifindex: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
 
     #[test]
     fn queues_are_counted() {
-        lab::in_namespace(|| {
-            let (a, _) = lab::veth("a0", "b0", 3);
+        testing::in_namespace(|| {
+            let (a, _) = testing::veth("a0", "b0", 3);
             assert_eq!((index_of("a0").unwrap(), index_of("c0").is_err()), (a, true));
             assert_eq!((name_of(a), name_of(12_345)), ("a0".into(), "12345".into()));
             assert_eq!(queues("a0").unwrap(), 3);
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn tags_are_left_in() {
-        lab::in_namespace(|| {
-            lab::veth("a0", "b0", 1);
+        testing::in_namespace(|| {
+            testing::veth("a0", "b0", 1);
             assert_eq!((keep_tags("a0").unwrap(), keep_tags("a0").unwrap()), (true, false));
             assert!(keep_tags("none").is_err());
         });

@@ -4,6 +4,8 @@
 pub mod af_packet;
 #[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
 pub mod afxdp;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod interface;
 mod ring;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;

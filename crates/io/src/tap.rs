@@ -174,7 +174,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
     use fingerpost_packet::frame::Pool;
     use fingerpost_packet::testing::frame_v4;
 
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn frames_go_to_the_host_and_come_from_it() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let pool = Pool::new(64, 2048);
             let mut tap = Tap::open("fp0").unwrap();
-            lab::ip("addr add 10.9.0.1/24 dev fp0");
-            lab::ip("link set fp0 address 02:00:00:00:00:01");
-            lab::ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev fp0");
+            testing::ip("addr add 10.9.0.1/24 dev fp0");
+            testing::ip("link set fp0 address 02:00:00:00:00:01");
+            testing::ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev fp0");
             let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             socket.send_to(b"hello", "10.9.0.2:4001").unwrap();
@@ -220,7 +220,7 @@ mod tests {
             let (len, from) = socket.recv_from(&mut bytes).unwrap();
             assert_eq!((&bytes[..len], from.to_string()), (&b"world"[..], "10.9.0.2:4001".into()));
 
-            lab::ip("link set fp0 down");
+            testing::ip("link set fp0 down");
             let mut batch = fingerpost_packet::testing::batch(&pool, 0, [&answer[..]]);
             assert_eq!((tap.send(&mut batch).unwrap(), tap.down), (1, 1));
             assert_eq!(pool.free(), 64);
@@ -229,7 +229,7 @@ mod tests {
             let told = Tap::open("lo").unwrap_err().to_string();
             assert!(told.starts_with("lo: ioctl(TUNSETIFF): "), "{told}");
             drop(tap);
-            assert!(!lab::ip("-o link").contains("fp0"), "it goes with the port");
+            assert!(!testing::ip("-o link").contains("fp0"), "it goes with the port");
         });
     }
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use fingerpost_io::xdp::generator::Tail;
 use fingerpost_lpm::registry;
 use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
 use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
@@ -19,6 +18,7 @@ use super::lab::{NEXT_HOPS, ROUTER_IN, ROUTER_OUT, hop_addr, hop_mac, hop_port, 
 use super::traffic::{self, Checker, Flow, Oracle};
 use super::{DemoReport, each, mega};
 use crate::forward::world::LINKS;
+use crate::traffic::generator::Tail;
 
 /// One of so many packets is checked in full.
 const SAMPLE: u64 = 16;

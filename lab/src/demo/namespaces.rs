@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use fingerpost_io::xdp::{Generator, Sink};
 use serde::Deserialize;
 
 use super::lab::{Demo, ROUTER_OUT};
 use super::traffic::{self, Checker, FRAME_BYTES, Flow, Oracle};
 use super::{DemoReport, Files, each, mega};
 use crate::program::Router;
+use crate::traffic::{Generator, Sink};
 
 /// Packets a call of the generator makes: enough that the call's fixed cost does not show.
 const BURST: u32 = 1 << 18;

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use fingerpost_io::xdp::generator::{TAIL_BYTES, Tail, udp_frame};
 use fingerpost_lpm::oracle::Oracle as Lpm;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
 use fingerpost_packet::frame::wire::checksum;
@@ -13,6 +12,7 @@ use fingerpost_route::source::table::{FileHop, TableReader};
 use fingerpost_route::{AnyPrefix, Mac};
 
 use super::lab::{SOURCE_MAC, hop_addr, hop_mac, hop_port, port_mac};
+use crate::traffic::generator::{TAIL_BYTES, Tail, udp_frame};
 
 /// Distinct destinations: enough that neither a cache nor a predictor learns them.
 const DESTINATIONS: usize = 65_536;

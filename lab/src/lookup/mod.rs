@@ -19,7 +19,6 @@ mod entries;
 pub mod lines;
 mod outside;
 mod streams;
-pub mod trace;
 
 use std::time::Duration;
 
@@ -27,12 +26,12 @@ use anyhow::{Result, bail};
 
 use self::entries::Contest;
 pub use self::streams::Stream;
-use self::trace::Trace;
 use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
 use crate::peer::{LOAD_LIMIT, Row};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use crate::trace::Trace;
 
 /// What to measure.
 pub struct LookupOptions {

@@ -23,12 +23,12 @@ use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, RouteStore};
 use self::page::{grouped, short};
 use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
-use crate::lookup::trace::Trace;
 use crate::lookup::{LookupOptions, Stream, lookup};
 use crate::machine::machine;
 use crate::plot;
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use crate::trace::Trace;
 use crate::update::changes::Recorded;
 
 /// What to measure.

@@ -21,9 +21,9 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::XdpError;
-use super::bpf::{Map, MapKind, Program};
-use super::object::{self, Bound};
+use fingerpost_io::xdp::XdpError;
+use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
+use fingerpost_io::xdp::object::{self, Bound};
 
 /// The compiled `generator.c`.
 static OBJECT: &[u8] = include_bytes!("generator.o");
@@ -426,6 +426,8 @@ fn checksum(parts: &[&[u8]]) -> [u8; 2] {
 
 #[cfg(test)]
 mod tests {
+    use fingerpost_io::xdp::{XDP_REDIRECT, testing};
+
     use super::*;
 
     fn template(destination: &str, len: usize) -> Vec<u8> {
@@ -464,9 +466,8 @@ mod tests {
     /// Through the kernel's test run, without a device: the dirtiest page becomes the next template.
     #[test]
     fn every_byte_is_written_anew() {
-        use super::super::lab;
-        lab::in_namespace(|| {
-            let (_, b) = lab::veth("a0", "b0", 1);
+        testing::in_namespace(|| {
+            let (_, b) = testing::veth("a0", "b0", 1);
             let templates: Vec<_> =
                 ["10.1.2.3", "2001:db8::1", "10.1.2.4"].map(|d| template(d, 82)).into();
             let generator = Generator::new(&templates, b).unwrap();
@@ -477,12 +478,12 @@ mod tests {
                 Tail { sequence, template: number }.write(&mut expected);
                 assert_eq!(answer.frame, expected);
                 assert!(checksums_hold(&answer.frame));
-                assert_eq!(answer.action.cast_signed(), super::super::XDP_REDIRECT);
+                assert_eq!(answer.action.cast_signed(), XDP_REDIRECT);
             }
             assert_eq!(generator.offered().unwrap(), 7);
             assert_eq!(generator.program.test(&[0; 81]).unwrap().action, 0, "too short a page");
 
-            let target = Program::load("pass", &lab::program("pass")).unwrap();
+            let target = Program::load("pass", &testing::program("pass")).unwrap();
             let feeder = Feeder::new(&templates, &target).unwrap();
             let (feed, _) = &feeder.feeds[0];
             assert_eq!(feed.test(&[0xee; 82]).unwrap().action, 2, "it goes on in the program");
@@ -505,7 +506,7 @@ mod tests {
             generator.set_pace(3_600_000_000_000).unwrap();
             let sends = |generator: &Generator| {
                 let answer = generator.program.test(&[0xee; 82]).unwrap();
-                answer.action.cast_signed() == super::super::XDP_REDIRECT
+                answer.action.cast_signed() == XDP_REDIRECT
             };
             assert!(sends(&generator) && !sends(&generator) && !sends(&generator));
             assert_eq!(generator.sent().unwrap(), Sent { packets: 1, ns: 0 });

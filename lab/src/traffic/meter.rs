@@ -13,9 +13,9 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use super::bpf::{Link, Map, MapKind, Program};
-use super::object::{self, Bound, Insn};
-use super::{Mode, XdpError};
+use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
+use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::{Mode, XdpError};
 
 /// Bytes of the state: words of 8 bytes (`meter.c`).
 const STATE_BYTES: u32 = 48;
@@ -159,8 +159,9 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use fingerpost_io::xdp::{XDP_DROP, XDP_PASS, testing};
+
     use super::super::generator::{Generator, udp_frame};
-    use super::super::{XDP_DROP, XDP_PASS, lab};
     use super::*;
 
     const OUTPUTS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4]];
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_damage_is_counted() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         for v6 in [false, true] {
@@ -227,8 +228,8 @@ mod tests {
     /// A pair without a router between: what is sent is what must arrive, at a plausible pace.
     #[test]
     fn traffic_is_timed() {
-        lab::in_namespace(|| {
-            let (a, b) = lab::veth("a0", "b0", 1);
+        testing::in_namespace(|| {
+            let (a, b) = testing::veth("a0", "b0", 1);
             let rows: Vec<_> = (0..1000).map(|n| row(n, false)).collect();
             let templates: Vec<_> = (0..1000).map(|n| frame(n, false)).collect();
             let meter = Meter::new(&rows, 80, 63).unwrap();

@@ -1,15 +1,21 @@
 //! The whole path of a packet over kernel ports, and how fast it is here: generator, classifier,
 //! receive, transmit, sink.
 //!
-//! `cargo test --release -p fingerpost-packet afxdp::rate -- --nocapture` prints the rates; the test
+//! `cargo test --release -p fingerpost-lab traffic::rate -- --nocapture` prints the rates; the test
 //! fails only when a packet is unaccounted for or wrong.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::*;
-use crate::xdp::generator::{Generator, Tail, WORTHWHILE, udp_frame};
-use crate::xdp::{Classifier, LocalAddresses, Sink, lab};
+use fingerpost_io::afxdp::{AfxdpPort, RING, Spec, frames_needed, open};
+use fingerpost_io::xdp::{Classifier, LocalAddresses, testing};
+use fingerpost_packet::device::Port;
+use fingerpost_packet::frame::{Batch, Pool};
+
+use super::Sink;
+use super::generator::{Generator, Tail, WORTHWHILE, udp_frame};
+use crate::cores;
 
 const LEN: usize = 82;
 const TEMPLATES: u16 = 4096;
@@ -22,8 +28,13 @@ struct Tally {
 }
 
 /// Forwards from `west` to `east` until `stop`, then until nothing comes any more.
-fn forward(west: &mut AfxdpPort, east: &mut AfxdpPort, to: [u8; 6], stop: &AtomicBool) -> Tally {
-    let mut batch = Batch::new(&west.pool);
+fn forward(
+    pool: &Pool,
+    [west, east]: [&mut AfxdpPort; 2],
+    to: [u8; 6],
+    stop: &AtomicBool,
+) -> Tally {
+    let mut batch = Batch::new(pool);
     let mut tally = Tally { received: 0, sent: 0, seconds: 0.0 };
     let (mut first, mut last) = (None, Instant::now());
     loop {
@@ -47,13 +58,13 @@ fn forward(west: &mut AfxdpPort, east: &mut AfxdpPort, to: [u8; 6], stop: &Atomi
 
 #[test]
 fn a_full_rate_run_accounts_for_every_packet() {
-    lab::in_namespace(|| {
-        let (s0, r0) = lab::veth("s0", "r0", 1);
-        let (r1, d0) = lab::veth("r1", "d0", 1);
+    testing::in_namespace(|| {
+        let (s0, r0) = testing::veth("s0", "r0", 1);
+        let (r1, d0) = testing::veth("r1", "d0", 1);
         let pool = Pool::new(3 * frames_needed(RING), 2048);
         let end = |name, ifindex, shared: Option<&AfxdpPort>| {
             let local = LocalAddresses::new().unwrap();
-            let classifier = Classifier::load(lab::mac(name), &local, pool.max_len()).unwrap();
+            let classifier = Classifier::load(testing::mac(name), &local, pool.max_len()).unwrap();
             let link = classifier.attach_best(ifindex).unwrap();
             let spec = Spec {
                 name,
@@ -72,7 +83,7 @@ fn a_full_rate_run_accounts_for_every_packet() {
         let (mut west, classifier, _west) = end("r0", r0, None);
         let (mut east, _classifier, _east) = end("r1", r1, Some(&west));
         let mut sink = Sink::attach(d0, LEN, 32).unwrap();
-        let (from, to) = (lab::mac("r0"), lab::mac("d0"));
+        let (from, to) = (testing::mac("r0"), testing::mac("d0"));
         let templates: Vec<_> = (0..TEMPLATES)
             .map(|i| {
                 let hosts = if i % 2 == 0 {
@@ -91,11 +102,11 @@ fn a_full_rate_run_accounts_for_every_packet() {
         let (mut checked, mut last, mut generated) = (0, None, 0.0);
         let tally = std::thread::scope(|scope| {
             let forwarder = scope.spawn(|| {
-                lab::pin(1);
-                forward(&mut west, &mut east, to, &stop)
+                cores::pin(1);
+                forward(&pool, [&mut west, &mut east], to, &stop)
             });
             let source = scope.spawn(|| {
-                lab::pin(0);
+                cores::pin(0);
                 generator.run(PACKETS).unwrap();
                 generated = start.elapsed().as_secs_f64();
                 stop.store(true, Ordering::SeqCst);

@@ -7,13 +7,15 @@
 
 use std::os::fd::AsFd;
 
-use super::bpf::{Link, Map, MapKind, Program};
-use super::generator::MOST_BYTES;
-use super::object::{self, Bound, Insn};
-use super::{Mode, XdpError};
-use crate::afxdp::{self, AfxdpPort, Spec};
+use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
+use fingerpost_io::interface;
+use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
+use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::{Mode, XdpError};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::frame::{Batch, Pool};
+
+use super::generator::MOST_BYTES;
 
 /// Default share of the packets that is checked: 1 in 32.
 pub const SAMPLE: u32 = 32;
@@ -49,8 +51,8 @@ impl Sink {
     /// When `sample` is not a power of two, or the frames are longer than a generator's.
     pub fn attach(ifindex: u32, frame_len: usize, sample: u32) -> Result<Self, DeviceError> {
         assert!(sample.is_power_of_two() && frame_len <= MOST_BYTES);
-        let name = &afxdp::name_of(ifindex);
-        let queues = afxdp::queues(name).map_err(|source| DeviceError::System {
+        let name = &interface::name_of(ifindex);
+        let queues = interface::queues(name).map_err(|source| DeviceError::System {
             device: name.clone(),
             call: "ioctl(ETHTOOL_GCHANNELS)",
             source,
@@ -148,8 +150,9 @@ fn program(counts: &Map, sockets: &Map, frame_len: usize, sample: u32) -> Vec<In
 mod tests {
     use std::collections::HashMap;
 
+    use fingerpost_io::xdp::{XDP_DROP, XDP_PASS, testing};
+
     use super::super::generator::{Generator, Tail, udp_frame};
-    use super::super::{XDP_DROP, XDP_PASS, lab};
     use super::*;
 
     fn templates(to: [u8; 6], count: u16) -> Vec<Vec<u8>> {
@@ -169,9 +172,11 @@ mod tests {
     /// From one end of a pair to the other: all arrive, the sample is what was sent, in order.
     #[test]
     fn what_is_generated_arrives() {
-        lab::in_namespace(|| {
-            let (a, b) = lab::veth("a0", "b0", 2);
-            let templates = templates(lab::mac("b0"), 1000);
+        testing::in_namespace(|| {
+            // The queue is that of the sending core, and order is kept in a queue.
+            crate::cores::pin(0);
+            let (a, b) = testing::veth("a0", "b0", 2);
+            let templates = templates(testing::mac("b0"), 1000);
             let mut sink = Sink::attach(b, 82, 32).unwrap();
             assert_eq!(sink.mode(), Mode::Native);
             let mut generator = Generator::new(&templates, a).unwrap();
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn other_frames_are_the_kernels() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let counts = Map::new(MapKind::PerCpuArray, "sink", 4, 8, 2).unwrap();

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fingerpost_io::xdp::Generator;
-use fingerpost_io::xdp::generator::Sent;
 
-use super::cores;
 use super::latency::Latency;
 use super::watch::{Seen, Watch};
+use crate::cores;
+use crate::traffic::Generator;
+use crate::traffic::generator::Sent;
 
 /// What is offered.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,8 @@ use fingerpost_io::xdp::Link;
 use rustix::thread::Pid;
 
 use super::packets::Does;
-use super::{Forwarder, Row, Scene, Stand, cores};
+use super::{Forwarder, Row, Scene, Stand};
+use crate::cores;
 use crate::document::Kind;
 use crate::xdp::engine::let_in;
 use crate::xdp::lab::{Lab, set_forwarding};

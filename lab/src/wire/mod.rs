@@ -8,30 +8,29 @@
 //! ([`LOADS`]): how much arrives, whether a packet is missing or comes behind a later one; and at half the capacity how
 //! long their latency is.
 
-mod cores;
 mod ends;
 mod kernel;
 mod latency;
 mod ours;
 mod packets;
 mod ring;
-pub(crate) mod router;
-mod testpmd;
+pub(crate) mod testpmd;
 mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use fingerpost_io::xdp::Generator;
 use fingerpost_route::Control;
 
+use crate::cores;
 use crate::document::{BenchDocument, Kind, Run, Unit};
 use crate::forward::stream::Stream;
 use crate::forward::world::{self, Ports};
 use crate::measure::{Turn, alternate_told};
 use crate::progress::Progress;
 use crate::table::Tables;
+use crate::traffic::Generator;
 use crate::xdp::lab::Lab;
 
 use ends::{Ends, KernelEnds, Load, Outcome};

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use fingerpost_io::DRIVERS;
 use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
+use fingerpost_io::interface;
 use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Mode};
 use fingerpost_packet::Port;
 use fingerpost_packet::device::DeviceSpec;
@@ -10,10 +11,10 @@ use fingerpost_packet::frame::{BATCH, Pool};
 
 use super::packets::Does;
 use super::ring::RingEnds;
-use super::router::{Running, Told, on};
 use super::{Forwarder, Row, Scene, Stand};
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS};
+use crate::worker::{Running, Told, on};
 use crate::xdp::engine::let_in;
 
 pub(super) const AFXDP: Row = Row {
@@ -98,7 +99,7 @@ fn afxdp_ports(stand: &Stand, attached: &Attached, queue: u32) -> Result<(Pool, 
     let mut sockets = Vec::<AfxdpPort>::new();
     for (link, (classifier, program)) in LINKS.into_iter().zip(attached) {
         let socket = afxdp::open(&Spec {
-            name: &afxdp::name_of(link),
+            name: &interface::name_of(link),
             ifindex: link,
             queue,
             pool: &pool,
@@ -137,7 +138,7 @@ fn af_packet<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
     let lab = stand.lab(1)?;
     let forwarder = lab.router.inside(|| {
         let attached = let_in()?;
-        let (pool, ports) = open(stand, "af_packet", &LINKS.map(afxdp::name_of))?;
+        let (pool, ports) = open(stand, "af_packet", &LINKS.map(interface::name_of))?;
         let running = Running::start(pool, stand.control.reader(), ports, on(stand.last_core()))?;
         Ok(Ours { running: vec![running], _attached: attached })
     })?;
@@ -154,7 +155,7 @@ fn tap<'a>(stand: &'a Stand) -> Result<Scene<'a>> {
         let running = Running::start(pool, stand.control.reader(), ports, on(stand.last_core()))?;
         let mut found = Vec::new();
         for name in &names {
-            found.push(afxdp::index_of(name)?);
+            found.push(interface::index_of(name)?);
         }
         let ends = stand.ends_on(found[0], &found[1..], Does::Routes, 1)?;
         let forwarder = Ours { running: vec![running], _attached: () };

@@ -1,15 +1,15 @@
 //! The packets of a run: where they go, what is sent, and what must come out.
 
 use anyhow::{Result, ensure};
-use fingerpost_io::xdp::Meter;
-use fingerpost_io::xdp::generator::STAMP_BYTES;
-use fingerpost_io::xdp::meter::Expected;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
 use crate::table::Table;
+use crate::traffic::Meter;
+use crate::traffic::generator::STAMP_BYTES;
+use crate::traffic::meter::Expected;
 
 /// What a forwarder does with a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]

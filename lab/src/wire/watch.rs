@@ -11,13 +11,14 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
+use fingerpost_io::xdp::Mode;
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_io::xdp::generator::STAMP_BYTES;
-use fingerpost_io::xdp::meter::Reading;
 use fingerpost_io::xdp::object::{self, Bound, Insn};
-use fingerpost_io::xdp::{Meter, Mode};
 
 use super::latency::{BUCKET_SHIFT, BUCKETS, Latency};
+use crate::traffic::Meter;
+use crate::traffic::generator::STAMP_BYTES;
+use crate::traffic::meter::Reading;
 
 /// Bytes of the state of an end (`watch.c`), which begins with the number of late packets and the longest time.
 const STATE_BYTES: usize = 48;

@@ -15,7 +15,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use fingerpost_io::afxdp::index_of;
+use fingerpost_io::interface::index_of;
 use fingerpost_lpm::Addr;
 
 use crate::forward::world::{self, LINKS};

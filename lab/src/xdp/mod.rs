@@ -2,7 +2,7 @@
 //!
 //! A generator in the kernel puts 64-byte packets into one end of a veth pair; at the other end stands
 //! the router, as an XDP program or as the kernel itself; by two more pairs they leave, to programs
-//! that compare every packet with what must arrive and take the time ([`fingerpost_io::xdp::meter`]).
+//! that compare every packet with what must arrive and take the time ([`crate::traffic::meter`]).
 //! Everything runs on one core, in namespaces of its own ([`lab`]). The rows are in [`engine`]; the
 //! kernel's table and ours are the same. Each turn is at least 2^18 packets, after one pass over all
 //! destinations that does not count. What a program costs by itself is a run of its own (`program:`).
@@ -17,9 +17,7 @@ use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use fingerpost_io::xdp::generator::{Feeder, WORTHWHILE};
-use fingerpost_io::xdp::meter::{Expected, Reading};
-use fingerpost_io::xdp::{Generator, Link, Meter};
+use fingerpost_io::xdp::Link;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::device::memory::HEADER_BYTES;
@@ -32,6 +30,9 @@ use crate::forward::world;
 use crate::measure::{Turn, alternate_told};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use crate::traffic::generator::{Feeder, WORTHWHILE};
+use crate::traffic::meter::{Expected, Reading};
+use crate::traffic::{Generator, Meter};
 
 use engine::{Engine, Ours, Row};
 use lab::Lab;

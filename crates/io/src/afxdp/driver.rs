@@ -7,7 +7,8 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::{AfxdpPort, RING, Spec, frames_needed, index_of};
+use super::{AfxdpPort, RING, Spec, frames_needed};
+use crate::interface::index_of;
 use crate::xdp::bpf::{Link, Map, MapKind, Program};
 use crate::xdp::object::{self, Bound};
 use crate::xdp::{XdpError, classify};
@@ -98,13 +99,13 @@ mod tests {
 
     use super::*;
     use crate::afxdp::frames_needed;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
     use fingerpost_packet::frame::Pool;
 
     #[test]
     fn a_named_device_gives_every_frame() {
-        lab::in_namespace(|| {
-            lab::veth("a0", "b0", 2);
+        testing::in_namespace(|| {
+            testing::veth("a0", "b0", 2);
             let pool = Pool::new(5 * frames_needed(RING), 2048);
             let open = |name| {
                 let spec = DeviceSpec { name, queues: (0, 2), pools: std::slice::from_ref(&pool) };
@@ -132,9 +133,9 @@ mod tests {
             assert_eq!(pool.free() + in_rings, pool.frames());
 
             drop(far.pop());
-            assert!(lab::ip("-o link show dev b0").contains(" xdp "), "one port is left");
+            assert!(testing::ip("-o link show dev b0").contains(" xdp "), "one port is left");
             drop((near, far));
-            lab::soon_without("b0", "xdp");
+            testing::soon_without("b0", "xdp");
             assert_eq!(pool.free(), pool.frames());
             let error = open("c0").err().unwrap().to_string();
             assert_eq!(error, "c0: if_nametoindex: No such device (os error 19)");

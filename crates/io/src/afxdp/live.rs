@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::xdp::{Classifier, LocalAddresses, lab};
+use crate::xdp::{Classifier, LocalAddresses, testing};
 
 const FRAMES: u32 = 4096;
 const SMALL: u32 = 256;
@@ -21,7 +21,7 @@ struct End {
 }
 
 fn end(name: &str, pool: &Pool, shared: Option<&AfxdpPort>, mode: Mode, queue: u32) -> End {
-    let (ifindex, mac) = (lab::ifindex(name), lab::mac(name));
+    let (ifindex, mac) = (testing::ifindex(name), testing::mac(name));
     let classifier =
         Classifier::load(mac, &LocalAddresses::new().unwrap(), pool.max_len()).unwrap();
     let link = classifier.attach(ifindex, mode).unwrap();
@@ -80,8 +80,8 @@ fn send_all(port: &mut AfxdpPort, batch: &mut Batch) {
 /// Sends `count` frames from s0 through a forwarder between r0 and r1 to d0, `burst` at a time, and
 /// checks each byte and each frame of all pools.
 fn forward(mode: Mode, share: bool, count: u32, burst: u32) {
-    lab::veth("s0", "r0", 1);
-    lab::veth("r1", "d0", 1);
+    testing::veth("s0", "r0", 1);
+    testing::veth("r1", "d0", 1);
     let pools = [(); 3].map(|()| Pool::new(FRAMES, 2048));
     let [source_pool, pool, sink_pool] = &pools;
     let mut source = end("s0", source_pool, None, mode, 0);
@@ -144,23 +144,23 @@ fn forward(mode: Mode, share: bool, count: u32, burst: u32) {
 
 #[test]
 fn frames_cross_in_native_mode() {
-    lab::in_namespace(|| forward(Mode::Native, true, 20_000, 64));
+    testing::in_namespace(|| forward(Mode::Native, true, 20_000, 64));
 }
 
 #[test]
 fn frames_cross_with_the_memory_registered_twice() {
-    lab::in_namespace(|| forward(Mode::Native, false, 2_000, 32));
+    testing::in_namespace(|| forward(Mode::Native, false, 2_000, 32));
 }
 
 #[test]
 fn frames_cross_in_generic_mode() {
-    lab::in_namespace(|| forward(Mode::Generic, true, 5_000, 32));
+    testing::in_namespace(|| forward(Mode::Generic, true, 5_000, 32));
 }
 
 #[test]
 fn a_queue_is_a_socket_of_its_own() {
-    lab::in_namespace(|| {
-        lab::veth("s0", "r0", 2);
+    testing::in_namespace(|| {
+        testing::veth("s0", "r0", 2);
         let pool = Pool::new(FRAMES, 2048);
         let mut source = end("s0", &pool, None, Mode::Native, 1);
         let mut first = end("r0", &pool, Some(&source.port), Mode::Native, 0);
@@ -199,8 +199,8 @@ fn a_queue_is_a_socket_of_its_own() {
 
 #[test]
 fn overload_drops_in_the_kernel_and_leaks_nothing() {
-    lab::in_namespace(|| {
-        lab::veth("s0", "r0", 1);
+    testing::in_namespace(|| {
+        testing::veth("s0", "r0", 1);
         let (source_pool, pool) = (Pool::new(FRAMES, 2048), Pool::new(300, 2048));
         let mut source = end("s0", &source_pool, None, Mode::Native, 0);
         let mut west = end("r0", &pool, None, Mode::Native, 0);
@@ -235,26 +235,26 @@ fn overload_drops_in_the_kernel_and_leaks_nothing() {
 
 #[test]
 fn a_port_follows_its_interface_down_and_away() {
-    lab::in_namespace(|| {
-        lab::veth("s0", "r0", 1);
+    testing::in_namespace(|| {
+        testing::veth("s0", "r0", 1);
         let pool = Pool::new(FRAMES, 2048);
         let mut source = end("s0", &pool, None, Mode::Native, 0);
         let mut west = end("r0", &pool, Some(&source.port), Mode::Native, 0);
         let mut batch = Batch::new(&pool);
-        lab::ip("link set s0 down");
+        testing::ip("link set s0 down");
         put(&mut batch, &frame(west.mac, 1, 60));
         assert_eq!(source.port.send(&mut batch).unwrap(), 1, "the ring takes it meanwhile");
         for _ in 0..2000 {
             assert_eq!(source.port.recv(&mut batch).unwrap(), 0, "down is no error");
         }
-        lab::ip("link set s0 up");
+        testing::ip("link set s0 up");
         until("coming up", || {
             source.port.recv(&mut batch).unwrap();
             west.port.recv(&mut batch).unwrap() == 1
         });
         batch.clear();
 
-        lab::ip("link del s0");
+        testing::ip("link del s0");
         for port in [&mut source.port, &mut west.port] {
             let mut error = None;
             until("noticing", || {
@@ -273,8 +273,8 @@ fn a_port_follows_its_interface_down_and_away() {
 
 #[test]
 fn a_queue_can_be_opened_again_at_once() {
-    lab::in_namespace(|| {
-        lab::veth("s0", "r0", 1);
+    testing::in_namespace(|| {
+        testing::veth("s0", "r0", 1);
         let pool = Pool::new(FRAMES, 2048);
         let mut source = end("s0", &pool, None, Mode::Native, 0);
         for round in 0..5 {
@@ -291,8 +291,8 @@ fn a_queue_can_be_opened_again_at_once() {
 
 #[test]
 fn empty_frames_are_not_sent_and_not_lost() {
-    lab::in_namespace(|| {
-        lab::veth("s0", "r0", 1);
+    testing::in_namespace(|| {
+        testing::veth("s0", "r0", 1);
         let pool = Pool::new(FRAMES, 2048);
         let mut source = end("s0", &pool, None, Mode::Native, 0);
         let mut batch = Batch::new(&pool);

@@ -16,12 +16,9 @@
 //! Packets arrive with [`HEADROOM`] bytes before them, as XDP leaves them.
 
 mod driver;
-mod ethtool;
 mod lent;
 #[cfg(test)]
 mod live;
-#[cfg(test)]
-mod rate;
 
 mod socket;
 mod wait;
@@ -32,7 +29,6 @@ use std::time::Instant;
 
 use super::shared_ring::Desc;
 pub(crate) use driver::DRIVER;
-pub use ethtool::{index_of, keep_tags, name_of, queues};
 use lent::Lent;
 use socket::{Binding, CallError, How, LET_GO, LetGo, Socket, Unbound};
 pub use wait::{PollWait, Waker};

@@ -739,7 +739,7 @@ impl AsFd for Program {
 pub(crate) fn tag_on_egress(ifindex: u32) -> OwnedFd {
     const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
     const BPF_TCX_EGRESS: u32 = 47;
-    let code = super::lab::program("push_tag");
+    let code = super::testing::program("push_tag");
     let count = u32::try_from(code.len()).unwrap();
     let mut attr = Attr::new()
         .u32(0, BPF_PROG_TYPE_SCHED_CLS)
@@ -814,12 +814,12 @@ impl AsFd for Link {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lab;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn maps_keep_what_is_written() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let hash = Map::new(MapKind::Hash, "hash", 16, 4, 3).unwrap();
@@ -845,7 +845,7 @@ mod tests {
 
     #[test]
     fn all_of_an_array_is_read_in_batches() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         for entries in [1, BATCH, 3 * BATCH + 1] {
@@ -870,7 +870,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "left == right")]
     fn a_short_buffer_never_reaches_the_kernel() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             panic!("skipped, left == right");
         }
         let map = Map::new(MapKind::Array, "array", 4, 8, 1).unwrap();
@@ -879,25 +879,25 @@ mod tests {
 
     #[test]
     fn a_rejected_program_comes_with_the_verifiers_reason() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
-        let error = Program::load("wild", &lab::program("wild")).unwrap_err().to_string();
+        let error = Program::load("wild", &testing::program("wild")).unwrap_err().to_string();
         assert!(error.contains("wild") && error.contains("invalid access to packet"), "{error}");
     }
 
     fn pass_all() -> Program {
-        Program::load("pass", &lab::program("pass")).unwrap()
+        Program::load("pass", &testing::program("pass")).unwrap()
     }
 
     fn shown(name: &str) -> String {
-        lab::ip(&format!("-o link show dev {name}"))
+        testing::ip(&format!("-o link show dev {name}"))
     }
 
     #[test]
     fn a_link_holds_as_long_as_it_lives() {
-        lab::in_namespace(|| {
-            let (a, _) = lab::veth("a0", "b0", 1);
+        testing::in_namespace(|| {
+            let (a, _) = testing::veth("a0", "b0", 1);
             for (mode, word) in [(Mode::Native, " xdp "), (Mode::Generic, " xdpgeneric ")] {
                 let link = pass_all().attach(a, mode).unwrap();
                 assert_eq!((link.mode(), link.why()), (mode, ""));
@@ -906,10 +906,10 @@ mod tests {
                 let XdpError::Attach { source, .. } = &error else { panic!("{error}") };
                 assert_eq!(source.raw_os_error(), Some(libc::EBUSY), "{error}");
                 drop(link);
-                lab::soon_without("a0", "xdp");
+                testing::soon_without("a0", "xdp");
             }
             // The loopback device has no native XDP.
-            let link = pass_all().attach_best(lab::ifindex("lo")).unwrap();
+            let link = pass_all().attach_best(testing::ifindex("lo")).unwrap();
             assert_eq!(link.mode(), Mode::Generic);
             assert!(link.why().contains("os error 95"), "{}", link.why());
         });
@@ -930,8 +930,8 @@ mod tests {
     #[test]
     fn a_link_dies_with_its_process() {
         use std::io::{BufRead, BufReader};
-        lab::in_namespace(|| {
-            let (a, _) = lab::veth("a0", "b0", 1);
+        testing::in_namespace(|| {
+            let (a, _) = testing::veth("a0", "b0", 1);
             let mut child = std::process::Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "xdp::bpf::tests::holder", "--nocapture"])
                 .env(HOLD, a.to_string())
@@ -944,7 +944,7 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
             assert!(attached && before.contains(" xdp "), "{before}");
-            lab::soon_without("a0", "xdp");
+            testing::soon_without("a0", "xdp");
         });
     }
 }

@@ -203,7 +203,7 @@ fn filters<'a>(addresses: impl Iterator<Item = &'a IpAddr> + Clone) -> [Filter; 
 
 #[cfg(test)]
 mod tests {
-    use super::super::lab;
+    use super::super::testing;
     use super::*;
 
     fn in_kernel(local: &LocalAddresses, address: &str) -> bool {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_kernels_maps_follow_the_set() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let local = LocalAddresses::new().unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_address_that_comes_and_goes_before_all_are_set_is_gone_at_once() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let local = LocalAddresses::new().unwrap();

@@ -1,9 +1,8 @@
 //! Programs that run in the kernel, and the calls to load them.
 //!
 //! A [`Classifier`] on each interface hands forwardable unicast to AF_XDP sockets, behind the forwarding program
-//! ([`forward`]) where there is one; all else stays with the kernel. A [`Generator`] and a [`Sink`] make and count traffic
-//! for the demo and the tests; a [`Meter`] checks all of it and takes the time for the benches. All are C, compiled
-//! beforehand and checked in, and linked by [`object`]: neither a compiler nor libbpf is needed. [`bpf`] wraps bpf(2).
+//! ([`forward`]) where there is one; all else stays with the kernel. All programs are C, compiled beforehand and checked
+//! in, and linked by [`object`]: neither a compiler nor libbpf is needed. [`bpf`] wraps bpf(2).
 //!
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
 //! one closes: nothing outlives the process but what is pinned ([`pins`]).
@@ -13,17 +12,14 @@ pub mod bpf;
 mod btf;
 pub mod classify;
 pub mod forward;
-pub mod generator;
-#[cfg(test)]
-#[allow(unsafe_code, reason = "a private network namespace for the live tests")]
-pub(crate) mod lab;
 pub mod local;
-pub mod meter;
 pub mod object;
 pub mod pins;
 pub mod presence;
 pub mod reference;
-pub mod sink;
+#[cfg(any(test, feature = "testing"))]
+#[allow(unsafe_code, reason = "a private network namespace; its invariants are numbered there")]
+pub mod testing;
 
 use std::fmt;
 
@@ -31,12 +27,9 @@ use fingerpost_packet::DeviceError;
 
 pub use bpf::{Link, wait_for_programs};
 pub use classify::{Classifier, Counts};
-pub use generator::Generator;
 pub use local::LocalAddresses;
-pub use meter::Meter;
 pub use pins::Pins;
 pub use reference::{Verdict, classify};
-pub use sink::Sink;
 
 /// What programs return (`enum xdp_action`): an error of theirs, which drops the frame.
 pub const XDP_ABORTED: i32 = 0;

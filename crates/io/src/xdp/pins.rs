@@ -266,16 +266,18 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::time::Duration;
 
-    use super::super::{Classifier, LocalAddresses, lab};
+    use super::super::{Classifier, LocalAddresses, testing};
     use super::*;
 
     #[test]
     fn folders_of_others_are_refused() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let name = format!("test-{}-others", std::process::id());
             let folder = match Pins::make(&name) {
                 Ok((pins, _)) => pins.folder,
-                Err(error) => return lab::skipped(&format!("a file system of type bpf: {error}")),
+                Err(error) => {
+                    return testing::skipped(&format!("a file system of type bpf: {error}"));
+                }
             };
             let refused = |words: &str| {
                 for error in [Pins::find(&name).unwrap_err(), Pins::make(&name).unwrap_err()] {
@@ -304,17 +306,19 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_found_again() {
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             let name = format!("test-{}", std::process::id());
             assert!(Pins::of(&name).is_none());
             let (pins, _) = match Pins::make(&name) {
                 Ok(made) => made,
-                Err(error) => return lab::skipped(&format!("a file system of type bpf: {error}")),
+                Err(error) => {
+                    return testing::skipped(&format!("a file system of type bpf: {error}"));
+                }
             };
-            let (near, _) = lab::veth("a0", "b0", 1);
-            let shown = || lab::ip("-o link show dev a0");
+            let (near, _) = testing::veth("a0", "b0", 1);
+            let shown = || testing::ip("-o link show dev a0");
             let local = LocalAddresses::new().unwrap();
-            let classifier = Classifier::load(lab::mac("a0"), &local, 2000).unwrap();
+            let classifier = Classifier::load(testing::mac("a0"), &local, 2000).unwrap();
             let link = classifier.attach(near, Mode::Native).unwrap();
             pins.keep(near, &link).unwrap();
             pins.keep(near, &link).unwrap();
@@ -340,27 +344,27 @@ mod tests {
             assert!(shown().contains(" xdp "), "{}", shown());
 
             // A link whose interface went is of no use.
-            let (gone, _) = lab::veth("c0", "d0", 1);
+            let (gone, _) = testing::veth("c0", "d0", 1);
             let link = classifier.attach(gone, Mode::Native).unwrap();
             pins.keep(gone, &link).unwrap();
             drop(link);
-            lab::ip("link del c0");
+            testing::ip("link del c0");
             assert!(pins.links().unwrap().iter().any(|k| k.ifindex == gone && k.link.is_none()));
 
             assert_eq!(pins.release().unwrap(), [near, gone]);
             assert!(Pins::of(&name).is_none());
-            lab::soon_without("a0", "xdp");
+            testing::soon_without("a0", "xdp");
 
             // A router whose interfaces are all gone left its folder behind.
             let (old, other) = (format!("{name}-old"), format!("{name}-other"));
             let (pins, _) = Pins::make(&old).unwrap();
-            let (gone, _) = lab::veth("e0", "f0", 1);
+            let (gone, _) = testing::veth("e0", "f0", 1);
             let link = classifier.attach(gone, Mode::Native).unwrap();
             pins.keep(gone, &link).unwrap();
             drop(link);
             Pins::make(&other).unwrap().0.release().unwrap();
             assert!(Pins::of(&old).is_some(), "an interface that is there is somebody's");
-            lab::ip("link del e0");
+            testing::ip("link del e0");
             Pins::make(&other).unwrap().0.release().unwrap();
             assert!(Pins::of(&old).is_none());
         });

@@ -155,18 +155,18 @@ impl Heartbeat for Pulse {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lab;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn the_process_is_there_while_its_threads_end() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let presence = Presence::new().unwrap();
         let watch = presence.watch();
         let watch = match watch {
-            Err(error) if error.is_refused() => return lab::skipped("CAP_PERFMON"),
+            Err(error) if error.is_refused() => return testing::skipped("CAP_PERFMON"),
             watch => watch.unwrap(),
         };
         let words = presence.words();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_believed_for_two_seconds_of_the_kernels_clock() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let presence = Presence::new().unwrap();

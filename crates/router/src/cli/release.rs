@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use fingerpost_io::afxdp;
+use fingerpost_io::interface;
 use fingerpost_io::xdp::Pins;
 
 use super::command::{Command, Failure};
@@ -46,7 +46,7 @@ fn run(output: &mut Output) -> Result<(), Failure> {
         }
         None => Vec::new(),
     };
-    let interfaces = released.into_iter().map(afxdp::name_of).collect();
+    let interfaces = released.into_iter().map(interface::name_of).collect();
     Ok(output.print(&Released { interfaces })?)
 }
 

@@ -4,7 +4,7 @@
 //! than there are workers is spread over them in software (`fingerpost_io::share_out`), so that every worker
 //! receives from every device and sends by it, whatever drives it.
 
-use fingerpost_io::{afxdp, frames_held, share_out};
+use fingerpost_io::{frames_held, interface, share_out};
 use fingerpost_packet::device::{DeviceSpec, Driver, Port};
 use fingerpost_packet::graph::Device;
 use fingerpost_packet::{OpenPolicy, Pool};
@@ -55,7 +55,7 @@ impl<'a> Way<'a> {
             });
         };
         // A device of another kind has one queue, or does not report it.
-        Ok(Self { driver: row, name, queues: afxdp::queues(name).unwrap_or(1) })
+        Ok(Self { driver: row, name, queues: interface::queues(name).unwrap_or(1) })
     }
 }
 

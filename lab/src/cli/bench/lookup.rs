@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args};
 use fingerpost_lab::lookup::Stream as Keys;
-use fingerpost_lab::lookup::trace::Trace;
 use fingerpost_lab::progress::Bar;
+use fingerpost_lab::trace::Trace;
 use fingerpost_lab::{LookupOptions, Mode, lookup};
 
 use super::super::command::{Exit, Failure, parsed};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args};
-use fingerpost_lab::lookup::trace::Trace;
 use fingerpost_lab::papers::{SECTIONS, recorded};
 use fingerpost_lab::progress::Bar;
+use fingerpost_lab::trace::Trace;
 use fingerpost_lab::update::changes::Recorded;
 use fingerpost_lab::{PapersOptions, papers};
 

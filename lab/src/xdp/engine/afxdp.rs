@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 
 use anyhow::Result;
 use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
-use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Meter, Mode};
+use fingerpost_io::interface;
+use fingerpost_io::xdp::{Classifier, Link, LocalAddresses, Mode};
 use fingerpost_packet::Port;
 use fingerpost_packet::frame::{BATCH, Pool};
 use fingerpost_route::Control;
@@ -18,7 +19,8 @@ use crate::cores::elsewhere;
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS, Ports};
 use crate::table::Tables;
-use crate::wire::router::Running;
+use crate::traffic::Meter;
+use crate::worker::Running;
 
 pub(super) const AFXDP: Row = Row {
     name: "afxdp",
@@ -65,7 +67,7 @@ impl Engine for Graph {
             let classifier = Classifier::load(world::link_mac(link).0, &local, pool.max_len())?;
             let program = classifier.attach(link, Mode::Native)?;
             let socket = afxdp::open(&Spec {
-                name: &afxdp::name_of(link),
+                name: &interface::name_of(link),
                 ifindex: link,
                 queue: 0,
                 pool: &pool,

@@ -3,12 +3,12 @@
 use std::any::Any;
 
 use anyhow::Result;
-use fingerpost_io::xdp::Meter;
 use fingerpost_io::xdp::bpf::{Map, Program};
 
 use super::{Engine, Row, code};
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS};
+use crate::traffic::Meter;
 
 pub(super) const DROP: Row = Row {
     name: "xdp-drop",

@@ -6,11 +6,11 @@
 use std::any::Any;
 
 use anyhow::Result;
-use fingerpost_io::xdp::Meter;
 use fingerpost_io::xdp::bpf::{Map, Program};
 
 use super::{Engine, Row, code};
 use crate::document::Kind;
+use crate::traffic::Meter;
 
 pub(super) const KERNEL: Row = Row {
     name: "kernel",

@@ -10,11 +10,11 @@ mod trie;
 use std::any::Any;
 
 use anyhow::{Result, bail};
-use fingerpost_io::xdp::Meter;
 use fingerpost_io::xdp::bpf::Program;
 
 use crate::document::Kind;
 use crate::table::Tables;
+use crate::traffic::Meter;
 
 pub(crate) use code::let_in;
 pub(super) use ours::{OURS, Ours};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use fingerpost_io::xdp::bpf::Program;
 use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder};
-use fingerpost_io::xdp::{Classifier, LocalAddresses, Meter, Mode, XDP_DROP};
+use fingerpost_io::xdp::{Classifier, LocalAddresses, Mode, XDP_DROP};
 use fingerpost_lpm::Addr;
 use fingerpost_route::Control;
 
@@ -20,6 +20,7 @@ use crate::forward::features::{Crossing, Feature, Running};
 use crate::forward::stream::Stream;
 use crate::forward::world::{self, LINKS, Ports};
 use crate::table::{Table, Tables};
+use crate::traffic::Meter;
 use crate::xdp::XdpOptions;
 
 pub(in crate::xdp) const OURS: Row = Row {

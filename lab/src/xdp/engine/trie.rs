@@ -6,7 +6,6 @@
 use std::any::Any;
 
 use anyhow::{Context, Result};
-use fingerpost_io::xdp::Meter;
 use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
 use fingerpost_lpm::Addr;
 
@@ -14,6 +13,7 @@ use super::{Engine, Row, code};
 use crate::document::Kind;
 use crate::forward::world;
 use crate::table::Table;
+use crate::traffic::Meter;
 
 pub(super) const TRIE: Row = Row {
     name: "lpm-trie-map",

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
 use super::object::{self, Bound, Insn};
 use super::{Families, LocalAddresses, Mode, XdpError, btf};
-use crate::afxdp;
+use crate::interface;
 
 /// Queues an interface can have here; the map takes 8 bytes each.
 const QUEUES: u32 = 1024;
@@ -137,7 +137,7 @@ impl Classifier {
     /// When the interface cannot take it in this mode.
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in, or no means.
-        let _ = afxdp::keep_tags(&afxdp::name_of(ifindex));
+        let _ = interface::keep_tags(&interface::name_of(ifindex));
         match self.asking(ifindex, None) {
             Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
             _ => self.program.attach(ifindex, mode),
@@ -318,7 +318,7 @@ mod tests {
     use std::net::IpAddr;
     use std::time::{Duration, Instant};
 
-    use super::super::lab;
+    use super::super::testing;
     use super::super::{Verdict, XDP_DROP, XDP_PASS, XDP_REDIRECT, classify, presence};
     use super::*;
 
@@ -340,7 +340,7 @@ mod tests {
             local.insert(address.parse().unwrap()).unwrap();
         }
         let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
-        let socket = lab::xdp_socket();
+        let socket = testing::xdp_socket();
         classifier.set_socket(0, socket.as_fd()).unwrap();
         Bench { classifier, local, _socket: socket }
     }
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn each_rule_holds_in_the_kernel() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let bench = bench();
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_family_that_is_left_goes_to_the_kernel() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let bench = bench();
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn only_frames_to_the_own_mac_are_taken() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let bench = bench();
@@ -491,34 +491,34 @@ mod tests {
 
     #[test]
     fn a_queue_without_socket_passes_to_the_kernel() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let local = LocalAddresses::new().unwrap();
         let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
         let frame = frame(V4, "10.0.0.2", 60);
-        let socket = lab::xdp_socket();
+        let socket = testing::xdp_socket();
         let action = || classifier.program.test(&frame).unwrap().action.cast_signed();
         assert_eq!(action(), XDP_PASS);
         classifier.set_socket(0, socket.as_fd()).unwrap();
         assert_eq!(action(), XDP_REDIRECT);
         drop(socket);
         assert_eq!(action(), XDP_PASS, "the map forgets a closed socket");
-        let socket = lab::xdp_socket();
+        let socket = testing::xdp_socket();
         classifier.set_socket(0, socket.as_fd()).unwrap();
         assert_eq!(action(), XDP_REDIRECT);
         classifier.clear_sockets(2).unwrap();
         assert_eq!(action(), XDP_PASS, "an open socket can be taken out");
         let counts = classifier.counts().unwrap();
         assert_eq!(counts, Counts { redirected: 2, no_socket: 3, ..Counts::default() });
-        let error = classifier.set_socket(QUEUES, lab::xdp_socket().as_fd()).unwrap_err();
+        let error = classifier.set_socket(QUEUES, testing::xdp_socket().as_fd()).unwrap_err();
         assert_eq!(error.to_string(), "queue limit exceeded: need 1025, at most 1024");
     }
 
     /// Each queue depends on its own worker; a frame that finds none is the kernel's, or is dropped where it must not be.
     #[test]
     fn a_queue_whose_worker_does_not_work_has_no_socket() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let frame = frame(V4, "10.0.0.2", 60);
@@ -526,7 +526,7 @@ mod tests {
             let local = LocalAddresses::new().unwrap();
             let mut pulses = local.pulses(workers).unwrap();
             let classifier = Classifier::load(OWN, &local, MAX_LEN).unwrap();
-            let socket = lab::xdp_socket();
+            let socket = testing::xdp_socket();
             // Frames of a trial come by queue 0.
             classifier.set_socket(0, socket.as_fd()).unwrap();
             let action = || classifier.program.test(&frame).unwrap().action.cast_signed();
@@ -563,13 +563,13 @@ mod tests {
         use crate::af_packet;
         use fingerpost_packet::Port;
         use fingerpost_packet::{Batch, Pool};
-        lab::in_namespace(|| {
+        testing::in_namespace(|| {
             if btf::vlan_tag_function().is_none() {
-                return lab::skipped("Linux 6.8 with BTF");
+                return testing::skipped("Linux 6.8 with BTF");
             }
-            let (a, b) = lab::veth("a0", "b0", 1);
+            let (a, b) = testing::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
-            let classifier = Classifier::load(lab::mac("b0"), &local, MAX_LEN).unwrap();
+            let classifier = Classifier::load(testing::mac("b0"), &local, MAX_LEN).unwrap();
             assert!(classifier.asking(b, None).is_some());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
@@ -577,7 +577,7 @@ mod tests {
             let mut batch = Batch::new(&pool);
             let mut send = || {
                 let mut bytes = frame(V4, "10.0.0.2", 60);
-                bytes[..6].copy_from_slice(&lab::mac("b0"));
+                bytes[..6].copy_from_slice(&testing::mac("b0"));
                 let mut packet = pool.alloc().unwrap();
                 packet.set_len(60);
                 packet.bytes_mut().copy_from_slice(&bytes);
@@ -604,7 +604,7 @@ mod tests {
     /// Random and mutated frames: the kernel and the model agree on each.
     #[test]
     fn the_program_agrees_with_the_model() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let bench = bench();

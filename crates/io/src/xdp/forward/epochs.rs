@@ -126,11 +126,11 @@ impl Epochs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
 
     #[test]
     fn an_epoch_passes_when_all_that_ran_has_ended() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let epochs = Epochs::new().unwrap();

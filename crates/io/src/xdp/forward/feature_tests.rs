@@ -7,7 +7,7 @@ use fingerpost_route::{Forwarding, PortTable, UrpfMode};
 
 use super::tests::{Lab, conserved};
 use super::*;
-use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
+use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::Graph;
 use fingerpost_packet::feature::source_filter::{Action, Filter, Row, SourceFilters, prefix, rate};
 use fingerpost_packet::feature::{FeatureStates, urpf};
@@ -175,7 +175,7 @@ fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
 
 #[test]
 fn features_do_what_the_graph_does() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let [here, there] = every_feature(&Lab::new());
         assert_eq!(here, there);
     });
@@ -184,7 +184,7 @@ fn features_do_what_the_graph_does() {
 /// Bytes differ by those of the tags.
 #[test]
 fn features_do_what_the_graph_does_with_tags() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let counts = every_feature(&Lab::tagged()).map(|counts| {
             counts
                 .into_iter()
@@ -198,7 +198,7 @@ fn features_do_what_the_graph_does_with_tags() {
 /// Lists change in place, are exchanged, go to other ports, and go away, while programs read them.
 #[test]
 fn lists_change_under_programs() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let lab = Lab::new();
         let Lab { forwarder, topology, .. } = &lab;
         let fate = |src: &str, name: &str| {
@@ -275,7 +275,7 @@ fn ports_without_features_run_nothing_of_them() {
                 .contains(&&**name)),
         "{plain:?}"
     );
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { mut forwarder, topology, .. } = Lab::new();
         let strict = topology.port("strict");
         assert!(forwarder.reads(strict).unwrap().is_ok());

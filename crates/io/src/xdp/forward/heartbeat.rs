@@ -129,11 +129,11 @@ impl Heartbeat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
 
     #[test]
     fn a_beat_reaches_as_far_as_it_should() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let patience = Duration::from_millis(200);

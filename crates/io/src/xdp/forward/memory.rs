@@ -117,12 +117,12 @@ impl Memory for Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn regions_lie_in_maps_up_to_the_cap() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let maps = Maps::new(100_000);

@@ -148,11 +148,11 @@ impl Gone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdp::lab;
+    use crate::xdp::testing;
 
     #[test]
     fn ports_that_go_and_come_back_keep_their_counts() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let mut gone = Gone::default();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn vlan_interfaces_have_places_beside_the_port() {
-        if !lab::can_bpf() {
+        if !testing::can_bpf() {
             return;
         }
         let mut seen = Seen::new(7, 2).unwrap();

@@ -9,7 +9,7 @@ use fingerpost_route::fib::{Auditor, Backlog, KernelLookup};
 use fingerpost_route::{ForwardingAction, Mac};
 
 use super::*;
-use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, lab};
+use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::cases::{Built, cases, diff};
 use fingerpost_packet::frame::flow;
 
@@ -49,11 +49,11 @@ impl Lab {
         let mut vlans = Vec::new();
         for (number, spec) in (0..).zip(&topology.topology.ports).filter(|(_, spec)| !spec.down) {
             if tagged && number > 0 && !spec.fill_checksums {
-                let (mac, ifindex) = (topology.mac(&spec.name), lab::ifindex("p0"));
+                let (mac, ifindex) = (topology.mac(&spec.name), testing::ifindex("p0"));
                 vlans.push(Vlan { port: number, parent: 0, ifindex, id: 1000 + 10 * number, mac });
                 continue;
             }
-            let (near, _) = lab::veth(&format!("p{number}"), &format!("q{number}"), 1);
+            let (near, _) = testing::veth(&format!("p{number}"), &format!("q{number}"), 1);
             let mac = topology.mac(&spec.name);
             let classifier = Arc::new(Classifier::load(mac.0, &local, LONGEST).unwrap());
             let link = Arc::new(classifier.attach(near, Mode::Native).unwrap());
@@ -94,13 +94,13 @@ fn with_tag(frame: &[u8], kind: u16, tag: u16) -> Vec<u8> {
 
 #[test]
 fn packet_cases_come_out_byte_for_byte() {
-    lab::in_namespace(|| drop(every_case(&Lab::new())));
+    testing::in_namespace(|| drop(every_case(&Lab::new())));
 }
 
 /// By VLAN interfaces, with any priority, untagged ones among them: tags come and go.
 #[test]
 fn packet_cases_come_out_byte_for_byte_with_tags() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let ways = every_case(&Lab::tagged());
         println!("tagged when they came, and when they left: {ways:?}");
         assert_eq!(ways.len(), 4);
@@ -187,7 +187,7 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
 /// What is tagged and cannot be done whole is the kernel's, as it came.
 #[test]
 fn tagged_frames_are_left_alone_for_a_reason() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let lab = Lab::tagged();
         let Lab { forwarder, topology, vlans } = &lab;
         let (wan, lan) = (&vlans[0], topology.port("lan"));
@@ -248,7 +248,7 @@ fn tagged_frames_are_left_alone_for_a_reason() {
 /// VLAN interfaces come and go, and change tables, while programs run.
 #[test]
 fn vlan_interfaces_come_and_go() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let mut lab = Lab::tagged();
         let (lan, wan) = (lab.topology.port("lan"), lab.vlans[0]);
         let mac = lab.topology.mac("lan");
@@ -338,7 +338,7 @@ pub(super) fn conserved(forwarder: &Forwarder) -> BTreeMap<u16, Received> {
 /// Whatever becomes of a packet, it counts where it came in, and for as long as anybody asks.
 #[test]
 fn what_comes_in_ends_somewhere() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { forwarder, topology, .. } = Lab::new();
         let frame = |dst: &str| {
             let mut frame = fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &[7; 40]);
@@ -380,7 +380,7 @@ fn what_comes_in_ends_somewhere() {
 /// A program that may outlive the daemon asks first whether it did.
 #[test]
 fn without_a_beat_packets_are_the_kernels() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let heartbeat = Arc::new(Heartbeat::new(std::time::Duration::from_secs(60)).unwrap());
         let Lab { forwarder, topology, .. } = Lab::surviving(Some(heartbeat.clone()));
         let (_, case) = cases().into_iter().find(|(file, _)| file == "ip4_forward.toml").unwrap();
@@ -401,7 +401,7 @@ fn without_a_beat_packets_are_the_kernels() {
 
 #[test]
 fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { forwarder, topology, .. } = Lab::new();
         let counts = || (conserved(&forwarder), forwarder.used().unwrap());
         let before = counts();
@@ -463,7 +463,7 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
 /// A bit of a map flips that only programs read: the auditor finds it by them.
 #[test]
 fn an_auditor_finds_a_damaged_map() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let mut forwarder = Forwarder::new(SEED, CAP_BYTES).unwrap();
         let routes = table::<u32>(Shape::Internet, 2000, 20, 9);
         let store: RouteStore<u32> = routes.iter().copied().collect();
@@ -498,7 +498,7 @@ fn an_auditor_finds_a_damaged_map() {
 
 #[test]
 fn what_turns_back_is_left_where_senders_are_told() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { mut forwarder, topology, .. } = Lab::new();
         let lan = topology.port("lan");
         let mut frame =
@@ -534,7 +534,7 @@ fn what_turns_back_is_left_where_senders_are_told() {
 /// What arrives on a port whose filters are not known is the graph's.
 #[test]
 fn ports_with_unknown_filters_are_left_to_the_graph() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { mut forwarder, topology, .. } = Lab::new();
         let wan = topology.port("wan");
         let of = |filtered| {
@@ -559,7 +559,7 @@ fn ports_with_unknown_filters_are_left_to_the_graph() {
 /// Packets of a family that the classifier of their port leaves to the kernel are no program's, those of the other are.
 #[test]
 fn a_family_that_is_left_is_not_forwarded() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { forwarder, topology, .. } = Lab::new();
         let (lan, mac) = (topology.port("lan"), topology.mac("lan").0);
         let mut frames = [
@@ -605,7 +605,7 @@ fn a_family_that_is_left_is_not_forwarded() {
 /// Both paths choose the same slot of a group with weights 3:1, whatever the flow.
 #[test]
 fn groups_are_shared_out_as_in_the_graph() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         const FLOWS: u32 = 100_000;
         let Lab { forwarder, topology, .. } = Lab::new();
         let (hops, lan) = (&topology.forwarding.hops, topology.mac("lan").0);
@@ -658,7 +658,7 @@ fn groups_are_shared_out_as_in_the_graph() {
 #[test]
 fn only_the_hosts_own_packets_are_left_as_such() {
     const FOREIGN: [usize; 2] = [1_000_000, 250_000];
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { forwarder, topology, .. } = Lab::new();
         let (lan, mac) = (topology.port("lan"), topology.mac("lan").0);
         let program = forwarder.tester(lan).unwrap();
@@ -744,10 +744,10 @@ fn forwardable(addr: &IpAddr) -> bool {
 /// same, at once.
 #[test]
 fn an_interface_that_is_deleted_holds_nothing_back() {
-    lab::in_namespace(|| {
+    testing::in_namespace(|| {
         let Lab { mut forwarder, topology, .. } = Lab::new();
         let (lan, wan) = (topology.port("lan"), topology.port("wan"));
-        lab::ip(&format!("link del p{wan}"));
+        testing::ip(&format!("link del p{wan}"));
         // Another table for one of the ports means new programs for all.
         let mut ports = PortTable::clone(&topology.forwarding.ports);
         ports.ports[usize::from(lan)].as_mut().unwrap().redirects ^= true;

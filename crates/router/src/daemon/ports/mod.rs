@@ -12,7 +12,7 @@ use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_io::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
 use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
-use fingerpost_io::{afxdp, frames_held};
+use fingerpost_io::{afxdp, frames_held, interface};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::feature::{FeatureSettings, urpf};
@@ -344,7 +344,7 @@ impl Interfaces {
     /// How many workers the interfaces can feed: as many as one of them has queues. Of one with fewer, some management
     /// network beside fast ones, they share the queues.
     pub(crate) fn queues(&self, control: &Control) -> usize {
-        let queues = self.usable(control).filter_map(|state| afxdp::queues(&state.name).ok());
+        let queues = self.usable(control).filter_map(|state| interface::queues(&state.name).ok());
         queues.max().map_or(1, |most| most.max(1) as usize)
     }
 
@@ -352,7 +352,7 @@ impl Interfaces {
     /// their rings.
     pub(crate) fn frames(&self, control: &Control, workers: usize) -> (u16, u32) {
         let needed = |state: &LinkState| {
-            let queues = afxdp::queues(&state.name).map_or(1, |queues| queues.max(1) as usize);
+            let queues = interface::queues(&state.name).map_or(1, |queues| queues.max(1) as usize);
             let own = queues.div_ceil(workers);
             let held = frames_held(workers.div_ceil(queues));
             own * afxdp::frames_needed(ring_of(own)) as usize + held

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_io::afxdp::{self, AfxdpPort};
+use fingerpost_io::interface;
 use fingerpost_io::share_out;
 use fingerpost_io::xdp::{self, Classifier};
 use fingerpost_packet::Pool;
@@ -120,7 +121,7 @@ impl Interfaces {
             Some(found) => found,
             None => Arc::new(self.attach(link, &classifier, mode)?),
         };
-        let queues = afxdp::queues(&state.name).map_err(OpenError::Queues)?;
+        let queues = interface::queues(&state.name).map_err(OpenError::Queues)?;
         let ring = ring_of((queues as usize).div_ceil(workers.len()));
         let mut sockets: Vec<AfxdpPort> = Vec::new();
         for queue in 0..queues {

@@ -8,13 +8,13 @@ use std::process::Command;
 use super::bpf::{Map, MapKind};
 use super::object::{self, Insn};
 
-/// A function of `lab.c`.
-pub(crate) fn program(function: &str) -> Vec<Insn> {
-    object::link(include_bytes!("lab.o"), function, |_| None)
+/// Function of `testing.c`.
+pub fn program(function: &str) -> Vec<Insn> {
+    object::link(include_bytes!("testing.o"), function, |_| None)
 }
 
 /// Whether bpf(2) may be used; prints the skip when not.
-pub(crate) fn can_bpf() -> bool {
+pub fn can_bpf() -> bool {
     let probe = Map::new(MapKind::Array, "probe", 4, 4, 1);
     match probe {
         Ok(_) => true,
@@ -26,15 +26,15 @@ pub(crate) fn can_bpf() -> bool {
     }
 }
 
-/// Says that a test was skipped; `cargo xtask test` counts the line.
-pub(crate) fn skipped(need: &str) {
+/// Reports that a test was skipped; `cargo xtask test` counts the line.
+pub fn skipped(need: &str) {
     println!("skipped: needs {need}");
 }
 
 /// Runs `test` on a thread with a network namespace of its own, which ends with the thread and with
 /// it all links made there. Skips without the rights, and where only quick tests are wanted. IPv6 is
 /// off, so that nothing speaks unasked.
-pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {
         return skipped("namespaces (FINGERPOST_QUICK is set)");
     }
@@ -61,12 +61,12 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 /// `ip` with these arguments, in the namespace of the thread.
-pub(crate) fn ip(arguments: &str) -> String {
+pub fn ip(arguments: &str) -> String {
     run("ip", arguments)
 }
 
 /// A program of iproute2 with these arguments, in the namespace of the thread.
-pub(crate) fn run(program: &str, arguments: &str) -> String {
+pub fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program)
         .args(arguments.split_whitespace())
         .output()
@@ -77,7 +77,7 @@ pub(crate) fn run(program: &str, arguments: &str) -> String {
 }
 
 /// Makes a pair of connected interfaces with that many queues each, up, and returns their numbers.
-pub(crate) fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
+pub fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
     let many = format!("numtxqueues {queues} numrxqueues {queues}");
     ip(&format!("link add {a} {many} type veth peer name {b} {many}"));
     ip(&format!("link set {a} up"));
@@ -87,7 +87,7 @@ pub(crate) fn veth(a: &str, b: &str, queues: u32) -> (u32, u32) {
 
 /// Waits until `ip link` no longer shows `word` for an interface: a process that another test is just
 /// starting may hold a descriptor for a moment longer than its owner.
-pub(crate) fn soon_without(name: &str, word: &str) {
+pub fn soon_without(name: &str, word: &str) {
     let shown = || ip(&format!("-o link show dev {name}"));
     for _ in 0..100 {
         if !shown().contains(word) {
@@ -99,34 +99,28 @@ pub(crate) fn soon_without(name: &str, word: &str) {
 }
 
 /// The number of an interface.
-pub(crate) fn ifindex(name: &str) -> u32 {
+pub fn ifindex(name: &str) -> u32 {
     let line = ip(&format!("-o link show dev {name}"));
     let number = line.split(':').next().and_then(|n| n.trim().parse().ok());
     number.expect("ip shows the number first")
 }
 
 /// An AF_XDP socket that is bound to nothing.
-pub(crate) fn xdp_socket() -> std::os::fd::OwnedFd {
+pub fn xdp_socket() -> std::os::fd::OwnedFd {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "an AF_XDP socket: {}", std::io::Error::last_os_error());
     // SAFETY: invariant 2.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
-/// The hardware address of an interface.
-pub(crate) fn mac(name: &str) -> [u8; 6] {
+
+/// Link address of an interface.
+///
+/// # Panics
+/// When there is no such interface.
+pub fn mac(name: &str) -> [u8; 6] {
     let line = ip(&format!("-o link show dev {name}"));
     let at = line.find("link/ether ").expect("ip shows the address") + 11;
-    let mut bytes = line[at..at + 17].split(':').map(|b| u8::from_str_radix(b, 16).unwrap());
-    std::array::from_fn(|_| bytes.next().unwrap())
-}
-
-/// Keeps the calling thread on one CPU, if there are so many.
-pub(crate) fn pin(cpu: usize) {
-    // SAFETY: integers alone.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is far below the size of a set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set has the size given; a refusal leaves the thread where it was.
-    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+    let byte = |at| u8::from_str_radix(&line[at..at + 2], 16).expect("an address is hexadecimal");
+    std::array::from_fn(|n| byte(at + 3 * n))
 }

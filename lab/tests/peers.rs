@@ -15,7 +15,7 @@ use fingerpost_lpm::{Addr, NextHopId, Prefix};
 const TURN: Duration = Duration::from_millis(5);
 
 /// A table like the Internet's, with a default route, and with routes of length 1 in one half of the
-/// space: what an engine that takes no default route must still get right.
+/// space: what an algorithm that takes no default route must still get right.
 fn routes<A: Addr>() -> Vec<(Prefix<A>, u32)> {
     let mut routes: Vec<_> = table::<A>(Shape::Internet, 3000, 200, 7)
         .into_iter()
@@ -100,7 +100,7 @@ fn why(name: &str) -> &'static str {
     }
 }
 
-/// Runs the peers of one program, or says why not.
+/// Runs the peers of one program, or prints why not.
 fn program(name: &str) {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {
         return println!("skipped: needs time (FINGERPOST_QUICK is set)");

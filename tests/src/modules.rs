@@ -16,7 +16,7 @@ pub fn uses(src: &str) -> Uses {
     uses_of(src, &source::files(src, ".rs"))
 }
 
-/// The same of files that are at hand.
+/// Modules of these files, and what they use.
 pub fn uses_of(src: &str, files: &[File]) -> Uses {
     let relative = |file: &File| file.path[src.len()..].trim_start_matches('/').to_owned();
     let is_root = |path: &str| matches!(path, "lib.rs" | "main.rs");

@@ -109,7 +109,7 @@ pub fn begin_log() {
     TIMED.store(!is_journal(), Ordering::Relaxed);
 }
 
-/// Whether standard error is the journal, as systemd.exec(5) says how to find out: a service may have that variable
+/// Whether standard error is the journal, found out as in systemd.exec(5): a service may have that variable
 /// and write elsewhere.
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();

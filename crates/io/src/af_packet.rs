@@ -11,7 +11,7 @@
 //! 1. Structures handed to the kernel are the C ones, zero where not set; what they point to lives
 //!    through the call and has the size given.
 //! 2. A descriptor that the kernel returns is new and ours alone.
-//! 3. The kernel only reads what a message's parts point to, though the C type says `*mut`.
+//! 3. The kernel only reads what a message's parts point to, though the C type is `*mut`.
 
 mod block_ring;
 
@@ -94,7 +94,7 @@ pub struct AfPacketPort {
 enum Wants {
     /// Whole Ethernet frames in both directions, where the device has them.
     Frames,
-    /// To send what the kernel puts a header in front of.
+    /// Packets that the kernel puts a header in front of, sent alone.
     ToSend,
 }
 

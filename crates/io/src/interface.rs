@@ -51,7 +51,7 @@ pub fn queues(name: &str) -> io::Result<u32> {
     }
 }
 
-/// Tells an interface to leave VLAN tags in the frames that it receives, where XDP programs see them
+/// Sets an interface to leave VLAN tags in the frames that it receives, where XDP programs see them
 /// (`ethtool -K NAME rxvlan off`). Returns whether that changed anything; it lasts.
 ///
 /// # Errors

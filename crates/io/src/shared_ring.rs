@@ -152,7 +152,7 @@ impl Mapping {
         unsafe { self.counter(offset).as_ref() }.load(Acquire)
     }
 
-    /// Tells the other side a word, and that all before it is done.
+    /// Publishes a word to the other side, and that all before it is done.
     pub(crate) fn store(&self, offset: usize, word: u32) {
         // SAFETY: invariant 1.
         unsafe { self.counter(offset).as_ref() }.store(word, Release);
@@ -350,7 +350,7 @@ impl<T: Entry> Consumer<T> {
         (self.read & self.shared.mask) as usize
     }
 
-    /// Asks the producer for a wakeup from now on, or no longer. Returns whether there is something to read.
+    /// Requests wakeups of the producer from now on, or no longer. Returns whether there is something to read.
     pub(crate) fn sleeps(&self, on: bool) -> bool {
         // SAFETY: invariants 1 and 2.
         let flags = unsafe { self.shared.flags.as_ref() };

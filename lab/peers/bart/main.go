@@ -93,7 +93,7 @@ func start(args []string) (*peer, reply, error) {
 	case "fast":
 		p.engine = newFast()
 	default:
-		return nil, nil, errors.New("no such engine")
+		return nil, nil, errors.New("no such algorithm")
 	}
 	routes, err := read(args[2])
 	if err != nil {
@@ -109,7 +109,7 @@ func start(args []string) (*peer, reply, error) {
 	count := len(routes)
 	runtime.KeepAlive(routes)
 	return p, reply{
-		"engine": args[0], "version": version(), "routes": count, "refused": 0,
+		"name": args[0], "version": version(), "routes": count, "refused": 0,
 		"build_ms": float64(took.Nanoseconds()) / 1e6, "bytes": p.bytes,
 		"note": "one by one; bytes: growth of the heap, routes and lookups in one",
 	}, nil

@@ -119,7 +119,7 @@ void loop_leaves(const char *file, int socket)
 		if (leaves[i].port >= PORTS)
 			leaves = NULL;
 	if (!leaves || engine->forward_count == 0) {
-		reply("{\"error\":\"%s\"}", leaves ? "this engine has no loop" : "cannot read the next hops");
+		reply("{\"error\":\"%s\"}", leaves ? "this algorithm has no loop" : "cannot read the next hops");
 		return;
 	}
 	router.leaves = leaves;

@@ -410,7 +410,7 @@ int main(int argc, char **argv)
 		if (!strcmp(engines[i]->name, argv[1]) && engines[i]->family == family)
 			engine = engines[i];
 	if (!engine) {
-		reply("{\"error\":\"no such engine for this family\"}");
+		reply("{\"error\":\"no such algorithm for this family\"}");
 		return 2;
 	}
 	key_size = family == 4 ? 4 : 16;
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
 		reply("{\"error\":\"the table cannot be made: %s\"}", rte_strerror(rte_errno));
 		return 1;
 	}
-	reply("{\"engine\":\"%s\",\"version\":\"%s\",\"routes\":%zu,\"refused\":%zu,\"build_ms\":%.3f,"
+	reply("{\"name\":\"%s\",\"version\":\"%s\",\"routes\":%zu,\"refused\":%zu,\"build_ms\":%.3f,"
 	      "\"bytes\":%lu,\"note\":\"%lu MiB on 2 MiB pages%s\"}",
 	      engine->name, rte_version(), table.count, refused, build_ms, engine->bytes(&table),
 	      huge_kib() >> 10, engine->no_default ? "; a default route goes in as two /1" : "");

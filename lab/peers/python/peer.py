@@ -88,7 +88,7 @@ class Peer:
         package = self.engine.package
         python = sys.version.split()[0]
         return {
-            "engine": package,
+            "name": package,
             "version": f"{package} {version(package)}, Python {python}",
             "routes": len(self.routes),
             "refused": 0,

@@ -44,7 +44,7 @@ const LINE_BYTES: usize = 1 << 16;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Info {
     /// Its own name.
-    pub engine: String,
+    pub name: String,
     /// Library and version.
     pub version: String,
     /// Routes that it was given.
@@ -505,7 +505,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    const HELLO: &str = r#"echo '{"engine":"fake","version":"1","routes":1,"refused":0,"build_ms":1.5,"bytes":null}'"#;
+    const HELLO: &str = r#"echo '{"name":"fake","version":"1","routes":1,"refused":0,"build_ms":1.5,"bytes":null}'"#;
 
     fn launch(script: &str, limit: Duration) -> Result<Peer<u32>> {
         let mut command = Command::new("sh");
@@ -525,12 +525,12 @@ mod tests {
     #[test]
     fn it_is_told_the_family_and_the_table() {
         let peer = launch(
-            r#"read -r prefix hop < "$2"; echo '{"engine":"'"$1 $prefix $hop"'","version":"1","routes":1,
+            r#"read -r prefix hop < "$2"; echo '{"name":"'"$1 $prefix $hop"'","version":"1","routes":1,
 "refused":0,"build_ms":0.5,"bytes":7,"note":"n"}' | tr -d '\n'; echo; cat > /dev/null"#,
             LOAD_LIMIT,
         )
         .unwrap();
-        assert_eq!((peer.info().engine.as_str(), peer.info().bytes), ("4 10.0.0.0/8 1", Some(7)));
+        assert_eq!((peer.info().name.as_str(), peer.info().bytes), ("4 10.0.0.0/8 1", Some(7)));
     }
 
     #[test]

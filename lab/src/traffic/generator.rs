@@ -147,8 +147,7 @@ impl Generator {
         Self::made(&tailed.collect::<Vec<_>>(), ifindex, Ending::Tail)
     }
 
-    /// The same without tails: what is sent are the templates as they are, of any even length from an
-    /// Ethernet header on.
+    /// Sends templates as they are, without tails, of any even length from an Ethernet header on.
     ///
     /// # Errors
     /// The kernel's error.
@@ -159,7 +158,7 @@ impl Generator {
         Self::made(templates, ifindex, Ending::Template)
     }
 
-    /// The same with a [`Stamp`] in the last [`STAMP_BYTES`] of each packet, which no checksum may cover.
+    /// Sends templates with a [`Stamp`] in the last [`STAMP_BYTES`] of each packet, which no checksum may cover.
     ///
     /// # Errors
     /// The kernel's error.
@@ -184,7 +183,7 @@ impl Generator {
 
     /// Sends about `count` packets as fast as they can be made, from the calling thread and its CPU;
     /// fewer when a signal arrives. Use [`WORTHWHILE`] or more at a time. Whether the interface took
-    /// them all, it does not tell.
+    /// them all is not known.
     ///
     /// # Errors
     /// The kernel's error.
@@ -202,8 +201,8 @@ impl Generator {
         Ok(self.read()?[OFFERED])
     }
 
-    /// Of a stamped generator: from now on a packet every `interval_ns` at most, and in [`Generator::run`] fewer than
-    /// asked for, since it counts the turns. 0 sends in each turn. What was sent is counted from here.
+    /// Sets the pace of a stamped generator: from now on a packet every `interval_ns` at most, so that [`Generator::run`],
+    /// which counts the turns, sends fewer than its `count`. 0 sends in each turn. What was sent is counted from here.
     ///
     /// # Errors
     /// The kernel's error.
@@ -245,7 +244,7 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// For a program that takes such frames; see [`Generator::plain`].
+    /// A feeder of a program that takes such frames; see [`Generator::plain`].
     ///
     /// # Errors
     /// The kernel's error.

@@ -23,11 +23,11 @@ const STATE_BYTES: u32 = 48;
 /// How a packet must arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {
-    /// To which next hop.
+    /// Link address of its next hop.
     pub to: [u8; 6],
-    /// From which output: its MAC, which identifies the port too.
+    /// Link address of its output, which identifies the port too.
     pub from: [u8; 6],
-    /// To which destination.
+    /// Destination address.
     pub destination: IpAddr,
 }
 
@@ -63,7 +63,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For frames of `len` bytes whose UDP source port is the number of their row in `expected` and
+    /// A meter of frames of `len` bytes whose UDP source port is the number of their row in `expected` and
     /// that must arrive with that TTL or hop limit.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "afxdp",
-    summary: "a network interface by AF_XDP, all frames of the queues asked for; needs root",
+    summary: "a network interface by AF_XDP, all frames of the queues named; needs root",
     in_rings: frames_needed(RING) as usize,
     external: true,
     open,

@@ -9,7 +9,7 @@
 //!        costs some 2 us a packet, nearly all of it the kernel's), at most one with zero-copy.
 //!
 //! Opening tries zero-copy, then has the kernel copy; the [`Link`] of the XDP program has the mode:
-//! in the driver (`native`) or in the stack (`generic`, where only copying is possible).
+//! native, below the stack (`native`), or in the stack (`generic`, where only copying is possible).
 //! Sockets of one pool share its registration where their modes agree; where they do not, the memory
 //! is registered once more, which the kernel allows.
 //!

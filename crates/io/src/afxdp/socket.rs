@@ -20,7 +20,7 @@ use super::transmit_ring;
 use crate::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
 use fingerpost_packet::frame::Pool;
 
-/// Since Linux 6.18; `libc` does not know it yet.
+/// Socket option of Linux 6.18, which `libc` does not have yet.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 
 /// A call that failed, by name.

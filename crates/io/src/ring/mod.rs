@@ -412,7 +412,7 @@ impl Port for Ring {
 
     fn mode(&self) -> String {
         let end = if self.listener.is_some() { "first" } else { "second" };
-        format!("shared memory, {ENTRIES} frames each way, copied; came {end}")
+        format!("shared memory, {ENTRIES} frames in each direction, copied; came {end}")
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {

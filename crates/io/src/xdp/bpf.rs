@@ -36,7 +36,7 @@ pub enum MapKind {
     Hash = 1,
     /// Values by number.
     Array = 2,
-    /// Programs by number, to go on in.
+    /// Programs by number, to continue in.
     ProgArray = 3,
     /// One value a number and CPU.
     PerCpuArray = 6,

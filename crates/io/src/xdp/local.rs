@@ -23,7 +23,7 @@ const MOST: u32 = 65_536;
 const EARLY: Duration = Duration::from_secs(30);
 
 /// The host's own addresses on all interfaces, and the broadcast and all-zeros addresses of its
-/// subnets. Changes are seen by the next packet.
+/// prefixes. Changes are seen by the next packet.
 #[derive(Debug)]
 pub struct LocalAddresses {
     pub(super) v4: Map,

@@ -35,9 +35,9 @@ pub use reference::{Verdict, classify};
 pub const XDP_ABORTED: i32 = 0;
 /// Drop it.
 pub const XDP_DROP: i32 = 1;
-/// On to the kernel.
+/// Pass it to the kernel.
 pub const XDP_PASS: i32 = 2;
-/// To the target of a redirect helper.
+/// Send it to the target of a redirect helper.
 pub const XDP_REDIRECT: i32 = 4;
 
 /// Address families.
@@ -64,7 +64,7 @@ impl Families {
 /// Where on the receive path a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// In the driver, before the kernel makes a socket buffer.
+    /// Below the network stack, before the kernel makes a socket buffer.
     Native,
     /// In the network stack, on a socket buffer: any device, slow.
     Generic,
@@ -106,7 +106,7 @@ pub enum XdpError {
     Attach {
         /// Which interface.
         ifindex: u32,
-        /// In which mode.
+        /// Which mode.
         mode: Mode,
         /// The kernel's error.
         source: std::io::Error,

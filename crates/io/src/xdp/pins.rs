@@ -51,7 +51,7 @@ impl Pins {
         Self::find(name).unwrap_or_default()
     }
 
-    /// The same where it matters why there is none.
+    /// Finds the folder of the router `name`, with the reason why there is none.
     ///
     /// # Errors
     /// Where there is one that is not this user's alone, or one might be where this user may not look.
@@ -59,7 +59,7 @@ impl Pins {
         Self::find_by(name, &own)
     }
 
-    /// The same to release it: root may do that for every user's router.
+    /// Finds the folder to release it: root may do that for every user's router.
     ///
     /// # Errors
     /// As for [`Pins::find`].

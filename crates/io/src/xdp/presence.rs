@@ -4,8 +4,8 @@
 //! period: for 10 to 300 ms they receive what nobody takes. So a program at the tracepoint of ending threads sets a word
 //! as soon as the process ends, and classifiers that see it give no more frames to sockets.
 //!
-//! A process that is stopped, or a worker that hangs, keeps its sockets. So each worker writes until when it is believed
-//! to work ([`Pulse`]), and classifiers compare that with the time, for the worker that owns the queue.
+//! A process that is stopped, or a worker that hangs, keeps its sockets. So each worker writes until when it counts as
+//! working ([`Pulse`]), and classifiers compare that with the time, for the worker that owns the queue.
 //!
 //! Shape: words of 8 bytes: whether the process ended; its number, as the kernel counts (not that of a PID namespace);
 //!        the kernel's time when it was last read; from byte 64 on a word a worker.

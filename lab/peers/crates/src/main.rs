@@ -61,7 +61,7 @@ fn main() {
         ["iptrie", "6", file] => serve::<Iptrie<iptrie::Ipv6Prefix>>(6, file),
         ["poptrie", "4", file] => serve::<Poptrie<u32>>(4, file),
         ["poptrie", "6", file] => serve::<Poptrie<u128>>(6, file),
-        _ => Err("no such engine for this family".to_owned()),
+        _ => Err("no such algorithm for this family".to_owned()),
     };
     if let Err(error) = done {
         say(&format!("{{\"error\":\"{error}\"}}"));
@@ -80,7 +80,7 @@ struct Peer<E: Engine> {
     bytes: usize,
     keys: Vec<E::Key>,
     at: usize,
-    /// Of updates; hop 0 withdraws.
+    /// Routes of updates; hop 0 withdraws.
     changes: Vec<Route>,
     change_at: usize,
     /// Zero, but the compiler cannot know: what makes one lookup wait for another.
@@ -96,7 +96,7 @@ fn serve<E: Engine>(family: u8, file: &str) -> Result<(), String> {
     let build_ms = start.elapsed().as_secs_f64() * 1e3;
     let bytes = heap_bytes() - before;
     say(&format!(
-        "{{\"engine\":\"{}\",\"version\":\"{}\",\"routes\":{},\"refused\":0,\"build_ms\":{build_ms:.3},\
+        "{{\"name\":\"{}\",\"version\":\"{}\",\"routes\":{},\"refused\":0,\"build_ms\":{build_ms:.3},\
          \"bytes\":{bytes},\"note\":\"one by one; bytes: growth of the heap\"}}",
         E::CRATE,
         version(E::CRATE),
@@ -138,7 +138,7 @@ fn millis(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).map_err(|_| format!("no time: {text}"))
 }
 
-/// What the lock file says of a crate.
+/// Version of a crate in the lock file.
 fn version(name: &str) -> &'static str {
     let lock = include_str!("../Cargo.lock");
     lock.split("\n\n")

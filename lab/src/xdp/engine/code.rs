@@ -1,4 +1,4 @@
-//! Programs of others (`engine.c`): what they need, and where they are attached.
+//! Programs of others (`others.c`): what they need, and where they are attached.
 
 use std::os::fd::AsFd;
 
@@ -19,9 +19,9 @@ pub(super) fn ports() -> Result<Map> {
     Ok(ports)
 }
 
-/// A function of `engine.c` for one family, with its maps by name.
+/// A function of `others.c` for one family, with its maps by name.
 pub(super) fn load(function: &'static str, v6: bool, maps: &[(&str, &Map)]) -> Result<Program> {
-    let code = object::link(include_bytes!("engine.o"), function, |name| match name {
+    let code = object::link(include_bytes!("others.o"), function, |name| match name {
         "v6" => Some(Bound::Number(v6.into())),
         "link" => Some(Bound::Number(LINKS[1].into())),
         _ => maps.iter().find(|map| map.0 == name).map(|map| Bound::Map(map.1.as_fd())),

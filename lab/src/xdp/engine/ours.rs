@@ -58,7 +58,7 @@ impl Ours {
         Ok(ours)
     }
 
-    /// With a feature on its ingress.
+    /// Forwarder with a feature on its ingress.
     pub(in crate::xdp) fn with_feature(
         options: &XdpOptions,
         family: u8,

@@ -161,7 +161,7 @@ impl Classifier {
         }
     }
 
-    /// The program without a question for hidden tags.
+    /// The program that reads no hidden tags.
     pub(super) fn with(&self, first: Option<&[Insn]>) -> Result<Program, XdpError> {
         Program::load("classifier", &self.maps.link(None, first))
     }

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use fingerpost_io::xdp::XdpError;
 use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
-use fingerpost_io::xdp::object::{self, Bound};
+use fingerpost_io::xdp::load::{self, Bound};
 
 /// The compiled `generator.c`.
 static OBJECT: &[u8] = include_bytes!("generator.o");
@@ -253,7 +253,7 @@ impl Feeder {
     /// When there are no templates, or they are not of one even length.
     pub fn new(templates: &[Vec<u8>], program: &Program) -> Result<Self, XdpError> {
         let store = Templates::new(templates)?;
-        let nothing = Program::load("nothing", &object::link(OBJECT, "nothing", |_| None))?;
+        let nothing = Program::load("nothing", &load::link(OBJECT, "nothing", |_| None))?;
         let feed = |target: &Program| {
             let targets = Map::new(MapKind::ProgArray, "target", 4, 4, 1)?;
             let fd = target.as_fd().as_raw_fd();
@@ -336,7 +336,7 @@ impl Templates {
         ending: Ending,
         to: &Map,
     ) -> Result<Program, XdpError> {
-        let code = object::link(OBJECT, function, |name| {
+        let code = load::link(OBJECT, function, |name| {
             Some(match name {
                 "state" => Bound::Memory(state.as_fd()),
                 "templates" => Bound::Map(self.store.as_fd()),

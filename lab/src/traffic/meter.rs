@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::load::{self, Bound, Insn};
 use fingerpost_io::xdp::{Mode, XdpError};
 
 /// Bytes of the state: words of 8 bytes (`meter.c`).
@@ -143,7 +143,7 @@ impl Meter {
         // TTL and protocol, or next header and hop limit: neighbors in either order.
         let fate = if self.v6 { [17, self.ttl] } else { [self.ttl, 17] };
         let own = u32::from_ne_bytes([output[2], output[3], output[4], output[5]]);
-        object::link(include_bytes!("meter.o"), "meter", |name| {
+        load::link(include_bytes!("meter.o"), "meter", |name| {
             Some(match name {
                 "state" => Bound::Memory(self.state.as_fd()),
                 "expected" => Bound::Map(self.expected.as_fd()),

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use fingerpost_io::afxdp::{self, AfxdpPort, Spec};
 use fingerpost_io::interface;
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::load::{self, Bound, Insn};
 use fingerpost_io::xdp::{Mode, XdpError};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::frame::{Batch, Pool};
@@ -135,7 +135,7 @@ impl Sink {
 
 /// The program: `sink.c`.
 fn program(counts: &Map, sockets: &Map, frame_len: usize, sample: u32) -> Vec<Insn> {
-    object::link(include_bytes!("sink.o"), "sink", |name| {
+    load::link(include_bytes!("sink.o"), "sink", |name| {
         Some(match name {
             "counts" => Bound::Map(counts.as_fd()),
             "sockets" => Bound::Map(sockets.as_fd()),

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use anyhow::Result;
 use fingerpost_io::xdp::Mode;
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_io::xdp::object::{self, Bound, Insn};
+use fingerpost_io::xdp::load::{self, Bound, Insn};
 
 use super::latency::{BUCKET_SHIFT, BUCKETS, Latency};
 use crate::traffic::Meter;
@@ -124,7 +124,7 @@ impl Watch {
 
     /// The program: `watch.c`.
     fn program(&self, state: &Map, next: &Map) -> Vec<Insn> {
-        object::link(include_bytes!("watch.o"), "watch", |name| {
+        load::link(include_bytes!("watch.o"), "watch", |name| {
             Some(match name {
                 "state" => Bound::Memory(state.as_fd()),
                 "histogram" => Bound::Map(self.histogram.as_fd()),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{AfxdpPort, RING, Spec, frames_needed};
 use crate::interface::index_of;
 use crate::xdp::bpf::{Link, Map, MapKind, Program};
-use crate::xdp::object::{self, Bound};
+use crate::xdp::load::{self, Bound};
 use crate::xdp::{XdpError, classify};
 use fingerpost_packet::device::{DeviceError, DeviceSpec, Driver, Port, Ports};
 use fingerpost_packet::frame::Batch;
@@ -64,7 +64,7 @@ fn open(spec: &DeviceSpec<'_>) -> Result<Ports, DeviceError> {
 /// Every frame to the socket of its queue; to the kernel where there is none.
 fn take_all(sockets: &Map) -> Result<Program, XdpError> {
     let bind = |name: &str| (name == "sockets").then_some(Bound::Map(sockets.as_fd()));
-    Program::load("take_all", &object::link(classify::OBJECT, "take_all", bind))
+    Program::load("take_all", &load::link(classify::OBJECT, "take_all", bind))
 }
 
 impl Port for Whole {

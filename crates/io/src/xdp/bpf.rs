@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use fingerpost_lpm::Region;
 
-use super::object::Insn;
+use super::load::Insn;
 use super::{Mode, XdpError};
 
 /// Kinds of map (numbers of `enum bpf_map_type`).

@@ -2,7 +2,7 @@
 //!
 //! A [`Classifier`] on each interface hands forwardable unicast to AF_XDP sockets, behind the forwarding program
 //! ([`forward`]) where there is one; all else stays with the kernel. All programs are C, compiled beforehand and checked
-//! in, and linked by [`object`]: neither a compiler nor libbpf is needed. [`bpf`] wraps bpf(2).
+//! in, and linked by [`load`]: neither a compiler nor libbpf is needed. [`bpf`] wraps bpf(2).
 //!
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
 //! one closes: nothing outlives the process but what is pinned ([`pins`]).
@@ -12,8 +12,8 @@ pub mod bpf;
 mod btf;
 pub mod classify;
 pub mod forward;
+pub mod load;
 pub mod local;
-pub mod object;
 pub mod pins;
 pub mod presence;
 pub mod reference;

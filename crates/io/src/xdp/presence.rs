@@ -24,7 +24,7 @@ use fingerpost_lpm::Region;
 use fingerpost_packet::graph::worker::Heartbeat;
 
 use super::bpf::{Map, Program, SharedMemory};
-use super::object::{self, Bound, Insn};
+use super::load::{self, Bound, Insn};
 use super::{XdpError, classify};
 
 /// Offset in bytes of the time in the words (`classify.c`).
@@ -104,7 +104,7 @@ impl Presence {
     /// A function of `classify.c` that has to do with these words alone.
     fn link(&self, function: &str) -> Vec<Insn> {
         let memory = self.map().as_fd();
-        object::link(classify::OBJECT, function, |name| {
+        load::link(classify::OBJECT, function, |name| {
             (name == "presence").then_some(Bound::Memory(memory))
         })
     }

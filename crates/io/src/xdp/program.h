@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * What all programs share. They are compiled with `clang-14 -O2 -target bpf -mcpu=v3 -c`, and their objects are shipped; a
- * test compares the two where clang is. `extern` names, and each CONSTANT, are put in by the loader (object.rs): part of a
+ * test compares the two where clang is. `extern` names, and each CONSTANT, are put in by the loader (load.rs): part of a
  * map, a map, or a number. The verifier knows these numbers, so a branch on one costs nothing.
  */
 

@@ -6,11 +6,11 @@
 use std::process::Command;
 
 use super::bpf::{Map, MapKind};
-use super::object::{self, Insn};
+use super::load::{self, Insn};
 
 /// Function of `testing.c`.
 pub fn program(function: &str) -> Vec<Insn> {
-    object::link(include_bytes!("testing.o"), function, |_| None)
+    load::link(include_bytes!("testing.o"), function, |_| None)
 }
 
 /// Whether bpf(2) may be used; prints the skip when not.

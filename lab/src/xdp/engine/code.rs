@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use anyhow::Result;
 use fingerpost_io::xdp::Mode;
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
-use fingerpost_io::xdp::object::{self, Bound};
+use fingerpost_io::xdp::load::{self, Bound};
 
 use crate::forward::world::LINKS;
 
@@ -21,7 +21,7 @@ pub(super) fn ports() -> Result<Map> {
 
 /// A function of `others.c` for one family, with its maps by name.
 pub(super) fn load(function: &'static str, v6: bool, maps: &[(&str, &Map)]) -> Result<Program> {
-    let code = object::link(include_bytes!("others.o"), function, |name| match name {
+    let code = load::link(include_bytes!("others.o"), function, |name| match name {
         "v6" => Some(Bound::Number(v6.into())),
         "link" => Some(Bound::Number(LINKS[1].into())),
         _ => maps.iter().find(|map| map.0 == name).map(|map| Bound::Map(map.1.as_fd())),

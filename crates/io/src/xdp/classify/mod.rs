@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
-use super::object::{self, Bound, Insn};
+use super::load::{self, Bound, Insn};
 use super::{Families, LocalAddresses, Mode, XdpError, btf};
 use crate::interface;
 
@@ -81,7 +81,7 @@ impl Maps {
     /// The program. `vlan_tag` is the number of the function that reads a hidden tag, `forward` a function that sees
     /// untagged frames before the rules do.
     fn link(&self, vlan_tag: Option<i32>, forward: Option<&[Insn]>) -> Vec<Insn> {
-        object::link(OBJECT, "classify", |name| {
+        load::link(OBJECT, "classify", |name| {
             Some(match name {
                 "settings" => Bound::Memory(self.settings.as_fd()),
                 "presence" => Bound::Memory(self.presence.as_fd()),

@@ -261,7 +261,7 @@ fn ports_without_features_run_nothing_of_them() {
             found.borrow_mut().insert(name.to_owned());
             Some(Bound::Number(0))
         };
-        object::function(OBJECT, function, bind).unwrap();
+        load::function(OBJECT, function, bind).unwrap();
         found.into_inner()
     };
     let (plain, all) = (names("forward"), names("forward_with_features"));

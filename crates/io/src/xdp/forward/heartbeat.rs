@@ -17,7 +17,7 @@ use fingerpost_lpm::Region;
 
 use crate::xdp::XdpError;
 use crate::xdp::bpf::{Program, SharedMemory, tick};
-use crate::xdp::object::{self, Bound};
+use crate::xdp::load::{self, Bound};
 
 static OBJECT: &[u8] = include_bytes!("heartbeat.o");
 
@@ -75,7 +75,7 @@ impl Heartbeat {
 
     fn of(memory: Arc<SharedMemory>, patience: Duration) -> Result<Self, XdpError> {
         let alive = Bound::Memory(memory.map().as_fd());
-        let code = object::link(OBJECT, "read_ticks", |name| (name == "alive").then_some(alive));
+        let code = load::link(OBJECT, "read_ticks", |name| (name == "alive").then_some(alive));
         let clock = Program::load("clock", &code)?;
         let words = memory.region("alive", BYTES);
         let ahead = patience.as_nanos() / tick().as_nanos().max(1);

@@ -5,7 +5,7 @@
 //! one more reader ([`KernelReader`]). What the program does stands in `forward.c`; what it does not do it
 //! leaves, untouched, to the classifier of the interface and by that to the graph or the kernel.
 //!
-//! A program is linked for one interface and one set of tables ([`super::object`]): sizes, forms and the
+//! A program is linked for one interface and one set of tables ([`super::load`]): sizes, forms and the
 //! interface's own properties are numbers in its code. A change in place is seen at once. A table that was
 //! built anew, a change of interfaces or of the size of a table means new programs, put in the place of
 //! the old ones one interface after the other, each at once.
@@ -34,7 +34,7 @@ use fingerpost_lpm::{
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::bpf::{Map, MapKind, Program, SharedMemory};
-use super::object::{self, Bound, Insn};
+use super::load::{self, Bound, Insn};
 use super::{Classifier, Families, Link, Mode, XdpError};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
@@ -526,7 +526,7 @@ impl Forwarder {
         if let Some(counters) = counters {
             names.memory("hits", &counters.hits);
         }
-        object::function(OBJECT, function, |name| names.bound.get(name).copied())
+        load::function(OBJECT, function, |name| names.bound.get(name).copied())
             .map_err(|error| error.to_string())
     }
 }

@@ -50,6 +50,7 @@ const GRAPHS: &[Subject] = &[
         e [3] -> Discard; i4 [0] -> f :: IPPolicerIn -> o :: IPPolicerOut -> t :: ToPorts; i4 [1] -> [1] f; i4 [2] -> [2] f;
         i6 [0] -> [3] f; i6 [1] -> [4] f; f [1] -> t; f [2] -> t; f [3] -> [1] o; f [4] -> t; o [1] -> t"),
     ordered("FromDevice(a) -> c :: Counter -> ToDevice(b)"),
+    ordered("FromDevice(a) -> EtherMirror -> ToDevice(a)"),
     ordered("FromDevice(a) -> Queue(2000) -> Counter -> ToDevice(b)"),
     ordered("FromDevice(a) -> Queue(2000) -> Unqueue(7) -> ToDevice(b)"),
     ordered("FromDevice(a) -> Queue(2000) -> Discard; Idle -> ControlSocket@9 :: Idle -> Discard"),

@@ -12,6 +12,7 @@ pub(crate) mod delay;
 pub(crate) mod discard;
 pub(crate) mod drop_broadcasts;
 pub(crate) mod dump;
+pub(crate) mod ether_mirror;
 pub(crate) mod fix_ip_src;
 pub(crate) mod front;
 pub(crate) mod icmp_error;
@@ -64,6 +65,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     drop_broadcasts::CLASS,
     dump::FROM,
     dump::TO,
+    ether_mirror::CLASS,
     fix_ip_src::CLASS,
     front::ETHER_ENCAP,
     front::STRIP,

@@ -12,6 +12,7 @@ mod shared_ring;
 mod spread;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod tap;
+mod udp;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod user;
 pub mod xdp;
@@ -21,4 +22,5 @@ use fingerpost_packet::device::Driver;
 pub use spread::{frames_held, share_out};
 
 /// Every driver of this crate. Those of [`fingerpost_packet::device::DRIVERS`] need no operating system.
-pub static DRIVERS: &[Driver] = &[ring::DRIVER, tap::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+pub static DRIVERS: &[Driver] =
+    &[ring::DRIVER, tap::DRIVER, udp::DRIVER, afxdp::DRIVER, af_packet::DRIVER];

@@ -132,11 +132,16 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<T, ClientError> {
+        let answer = self.answer(method, path, body)?;
+        let version = |error| ClientError::Version { path: self.path.clone(), error };
+        serde_json::from_slice(&answer).map_err(version)
+    }
+
+    fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
         self.runtime.block_on(async {
             let response = self.request(method, path, body).await?;
             let body = response.into_body().collect().await.map_err(|error| self.broken(error))?;
-            let version = |error| ClientError::Version { path: self.path.clone(), error };
-            serde_json::from_slice(&body.to_bytes()).map_err(version)
+            Ok(body.to_bytes())
         })
     }
 

@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::backend::{Request, Requests};
-use super::error::{ApiError, ErrorDocument};
+use super::error::ApiError;
+#[cfg(test)]
+use super::error::ErrorDocument;
 use super::extract::Document;
 use super::model::{ConfigChange, ConfigText};
 use super::server::run;
@@ -28,8 +30,8 @@ pub(crate) struct Feature {
 pub(crate) type FeatureRow = Map<String, Value>;
 
 /// Interface features.
-#[utoipa::path(get, path = "/v1/features", responses(
-    (status = 200, body = Vec<Feature>), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/features", responses(
+    (status = 200, body = Vec<Feature>), (status = "default", body = ErrorDocument))))]
 pub(super) async fn features(
     State(requests): State<Requests>,
 ) -> Result<Json<Vec<Feature>>, ApiError> {
@@ -37,9 +39,9 @@ pub(super) async fn features(
 }
 
 /// Rows of a feature, an object each with the feature's own fields; `NAME show` prints the same rows.
-#[utoipa::path(get, path = "/v1/features/{name}", params(
+#[cfg_attr(test, utoipa::path(get, path = "/v1/features/{name}", params(
     ("name" = String, Path, description = "Name of the feature")), responses(
-    (status = 200, body = Vec<Object>), (status = "default", body = ErrorDocument)))]
+    (status = 200, body = Vec<Object>), (status = "default", body = ErrorDocument))))]
 pub(super) async fn feature(
     State(requests): State<Requests>,
     Path(name): Path<String>,
@@ -48,8 +50,8 @@ pub(super) async fn feature(
 }
 
 /// Applies a configuration, as far as that is possible without a restart.
-#[utoipa::path(post, path = "/v1/config/apply", request_body = ConfigText, responses(
-    (status = 200, body = Vec<ConfigChange>), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(post, path = "/v1/config/apply", request_body = ConfigText, responses(
+    (status = 200, body = Vec<ConfigChange>), (status = "default", body = ErrorDocument))))]
 pub(super) async fn config_apply(
     State(requests): State<Requests>,
     Document(text): Document<ConfigText>,

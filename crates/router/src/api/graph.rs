@@ -12,10 +12,14 @@ use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::{Request, Requests};
-use super::error::{ApiError, Code, ErrorDocument};
+#[cfg(test)]
+use super::error::ErrorDocument;
+use super::error::{ApiError, Code};
 use super::extract::{Document, Parameters};
 use super::model::{Adjacency, ConfigText, DriverAnswer, RouteAnswer};
-use super::streams::{LINES, lines, streamed};
+#[cfg(test)]
+use super::streams::LINES;
+use super::streams::{lines, streamed};
 
 /// Longest time for which elements are timed on one request, in seconds.
 const LONGEST_TIMING: f64 = 60.0;
@@ -216,8 +220,8 @@ pub(crate) struct GraphQuery {
 }
 
 /// Elements of the workers, with their counters and clock cycles.
-#[utoipa::path(get, path = "/v1/graph", params(GraphQuery), responses(
-    (status = 200, body = GraphStats), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/graph", params(GraphQuery), responses(
+    (status = 200, body = GraphStats), (status = "default", body = ErrorDocument))))]
 pub(super) async fn graph(
     State(requests): State<Requests>,
     Parameters(GraphQuery { cycles }): Parameters<GraphQuery>,
@@ -239,8 +243,8 @@ pub(super) async fn graph(
 
 /// Replaces the graph of all workers by another one in Click's language. Elements of equal name and class keep their
 /// state; no packet is lost.
-#[utoipa::path(put, path = "/v1/graph", request_body = ConfigText, responses(
-    (status = 200, body = GraphStats), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(put, path = "/v1/graph", request_body = ConfigText, responses(
+    (status = 200, body = GraphStats), (status = "default", body = ErrorDocument))))]
 pub(super) async fn swap(
     State(requests): State<Requests>,
     Document(text): Document<ConfigText>,
@@ -262,8 +266,8 @@ pub(crate) struct TraceQuery {
 }
 
 /// Paths of the next packets that a filter matches, a JSON line each, as they arrive. One trace at a time.
-#[utoipa::path(get, path = "/v1/trace", params(TraceQuery), responses(
-    (status = 200, body = PacketTrace, content_type = LINES), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/trace", params(TraceQuery), responses(
+    (status = 200, body = PacketTrace, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn trace(
     State(requests): State<Requests>,
     Parameters(query): Parameters<TraceQuery>,
@@ -308,8 +312,8 @@ pub(crate) struct WhyQuery {
 }
 
 /// Dry run of a packet: what the router does with it, and why. Nothing is sent, and no state changes.
-#[utoipa::path(get, path = "/v1/why", params(WhyQuery), responses(
-    (status = 200, body = WhyAnswer), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/why", params(WhyQuery), responses(
+    (status = 200, body = WhyAnswer), (status = "default", body = ErrorDocument))))]
 pub(super) async fn why(
     State(requests): State<Requests>,
     Parameters(query): Parameters<WhyQuery>,

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::{Job, ReplyTo, Request, Requests};
-use super::error::{ApiError, ErrorDocument};
+use super::error::ApiError;
+#[cfg(test)]
+use super::error::ErrorDocument;
 use super::extract::{Document, Parameters};
 use super::server::run;
 
@@ -86,8 +88,8 @@ pub(crate) struct FilterQuery {
 }
 
 /// Action of the source filters on packets from an address.
-#[utoipa::path(get, path = "/v1/source-filters/lookup", params(FilterQuery), responses(
-    (status = 200, body = FilterAnswer), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/source-filters/lookup", params(FilterQuery), responses(
+    (status = 200, body = FilterAnswer), (status = "default", body = ErrorDocument))))]
 pub(super) async fn lookup(
     State(requests): State<Requests>,
     Parameters(query): Parameters<FilterQuery>,
@@ -96,8 +98,8 @@ pub(super) async fn lookup(
 }
 
 /// Adds prefixes to a filter and deletes others, while packets are forwarded.
-#[utoipa::path(post, path = "/v1/source-filters", request_body = FilterChange, responses(
-    (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(post, path = "/v1/source-filters", request_body = FilterChange, responses(
+    (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument))))]
 pub(super) async fn change(
     State(requests): State<Requests>,
     Document(change): Document<FilterChange>,
@@ -107,8 +109,8 @@ pub(super) async fn change(
 
 /// Replaces the prefixes of a filter by those of a file, atomically and while packets are forwarded. A file with an error
 /// changes nothing.
-#[utoipa::path(put, path = "/v1/source-filters", request_body = FilterList, responses(
-    (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(put, path = "/v1/source-filters", request_body = FilterList, responses(
+    (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument))))]
 pub(super) async fn replace(
     State(requests): State<Requests>,
     Document(list): Document<FilterList>,

@@ -18,9 +18,10 @@ use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::backend::{Request, Requests};
-use super::error::{ApiError, ErrorDocument};
+use super::error::ApiError;
 use super::extract::Parameters;
-use super::model::{Event, Route};
+#[cfg(test)]
+use super::{error::ErrorDocument, model::Event, model::Route};
 
 /// Number of pieces that wait for a slow client.
 const AHEAD: usize = 2;
@@ -53,8 +54,8 @@ pub(crate) struct RouteFilter {
 
 /// Routes at the moment of the request, a JSON line each, by prefix. However many there are, and however slowly they are
 /// read, neither side holds more than some hundreds.
-#[utoipa::path(get, path = "/v1/routes", params(RouteFilter), responses(
-    (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/routes", params(RouteFilter), responses(
+    (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn route_list(
     State(requests): State<Requests>,
     Parameters(filter): Parameters<RouteFilter>,
@@ -93,8 +94,8 @@ pub(crate) struct EventFilter {
 
 /// Events of routes, next-hop objects, links, interfaces, and neighbors that commands have set, a JSON line each, as they
 /// happen. The stream does not end by itself.
-#[utoipa::path(get, path = "/v1/events", params(EventFilter), responses(
-    (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument)))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/events", params(EventFilter), responses(
+    (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn events(
     State(requests): State<Requests>,
     Parameters(EventFilter { mut since }): Parameters<EventFilter>,

@@ -91,7 +91,7 @@ fn tried(mut graph: ControlClient, question: WhyQuery) -> Result<WhyAnswer, Fail
     let words = [Some("json".to_owned()), interface, flow.or(addr), packet];
     let words: Vec<String> = words.into_iter().flatten().collect();
     let answer = graph.read("why", &words.join(" "))?;
-    serde_json::from_str(&answer)
+    serde_json::from_slice(answer.as_bytes())
         .map_err(|error| graph.protocol(format_args!("no answer: {error}")).into())
 }
 

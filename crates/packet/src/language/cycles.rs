@@ -1,4 +1,4 @@
-//! Cycles of connections, for plans and drawings.
+//! Cycles of connections.
 
 /// The edges that close cycles, as node and number of the edge: those which a walk, depth first, finds to lead
 /// to a node that is still being walked. `next` gives where an edge leads, and `None` past the last.

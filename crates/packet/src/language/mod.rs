@@ -26,7 +26,6 @@ pub use args::{Arg, Args, ConfigError};
 pub(crate) use class::Codes;
 pub use class::{ClassSpec, Classes, Processing};
 pub(crate) use cycles::closing;
-pub use draw::TooLarge;
 pub use flat::{Configuration, Connection, Declared};
 pub use read::Language;
 #[cfg(any(test, feature = "testing"))]

@@ -1,7 +1,9 @@
 //! `fingerpost graph show`: a configuration as it is once compounds and variables are expanded.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use fingerpost_packet::language::{Configuration, Processing};
@@ -23,7 +25,7 @@ pub(super) struct Arguments {
     /// Print the language of Graphviz
     #[arg(long, conflicts_with = "svg")]
     dot: bool,
-    /// Print an SVG picture: push connections solid, pull connections dashed, back edges curved
+    /// Print an SVG picture, drawn by Graphviz (pull connections dashed)
     #[arg(long)]
     svg: bool,
 }
@@ -39,13 +41,28 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     })?;
     let text = match (arguments.dot, arguments.svg) {
         (true, _) => graph.dot(),
-        (_, true) => graph.svg().map_err(|error| {
-            let file = arguments.file.display();
-            Failure::new(Exit::Failed, format_args!("{file}: {error}; --dot has no such limit"))
-        })?,
+        (_, true) => picture("dot", &graph.dot())?,
         _ => graph.flatconfig(),
     };
     Ok(output.print(&Shown::new(&graph, text))?)
+}
+
+/// Picture that Graphviz's `program` makes of `text`.
+fn picture(program: &str, text: &str) -> Result<String, Failure> {
+    let failed = |words: &dyn Display| {
+        let words = format_args!("cannot run {program} of Graphviz: {words}; see --dot");
+        Failure::new(Exit::Failed, words)
+    };
+    let mut command = Command::new(program);
+    command.arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut dot = command.spawn().map_err(|error| failed(&error))?;
+    // It writes nothing before it has read all.
+    let written = dot.stdin.take().expect("it is piped").write_all(text.as_bytes());
+    let done = written.and_then(|()| dot.wait_with_output()).map_err(|error| failed(&error))?;
+    if !done.status.success() {
+        return Err(failed(&done.status));
+    }
+    String::from_utf8(done.stdout).map_err(|error| failed(&error))
 }
 
 /// The JSON of this command.
@@ -100,5 +117,24 @@ impl<'a> Shown<'a> {
 impl Report for Shown<'_> {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         to.write_all(self.text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_is_what_the_program_makes_of_the_text() {
+        let program = std::env::temp_dir().join(format!("fpdot{}", std::process::id()));
+        std::fs::write(&program, "#!/bin/sh\nsed s/digraph/$1/\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).unwrap();
+        assert_eq!(picture(program.to_str().unwrap(), "digraph {}").unwrap(), "-Tsvg {}");
+        std::fs::remove_file(&program).unwrap();
+        for (program, reason) in [("/no/such/dot", "No such file"), ("false", "exit status: 1")] {
+            let Err(Failure::Failed(Exit::Failed, words)) = picture(program, "") else { panic!() };
+            assert!(words.contains(program) && words.contains(reason), "{words}");
+        }
     }
 }

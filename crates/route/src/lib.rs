@@ -1,5 +1,6 @@
 //! Routes in, the best ones chosen, one snapshot for forwarding out.
 
+pub mod bgp;
 pub mod control;
 pub mod event;
 pub mod fib;

@@ -4,11 +4,11 @@
 //! 4760 (IPv6). Of a file with several peers all of them are taken, in order of arrival: the last word on
 //! a prefix holds, whoever sent it. Messages with path numbers (RFC 7911) and states are passed over.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use anyhow::{Result, bail};
-use fingerpost_lpm::Prefix;
+use anyhow::{Result, anyhow};
 use fingerpost_route::AnyPrefix;
+use fingerpost_route::bgp::{self, Fields, Words};
 
 const BGP4MP: u16 = 16;
 const BGP4MP_ET: u16 = 17;
@@ -18,13 +18,8 @@ const MESSAGE_LOCAL: u16 = 6;
 const MESSAGE_AS4_LOCAL: u16 = 7;
 
 const UPDATE: u8 = 2;
-/// Marker, length and type of a BGP message.
+/// Marker of a BGP message.
 const MARKER_BYTES: usize = 16;
-
-const ATTR_EXTENDED_LEN: u8 = 0x10;
-const ATTR_NEXT_HOP: u8 = 3;
-const ATTR_MP_REACH_NLRI: u8 = 14;
-const ATTR_MP_UNREACH_NLRI: u8 = 15;
 const UNICAST: u8 = 1;
 
 /// A prefix and its new next hop; none withdraws.
@@ -38,149 +33,88 @@ pub(super) fn is_updates(bytes: &[u8]) -> bool {
 /// All changes of a file, in its order.
 ///
 /// # Errors
-/// When a record ends inside a field.
+/// When a record makes no sense.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Word>> {
     let (mut words, mut rest, mut number) = (Vec::new(), Fields(bytes), 0);
     while !rest.0.is_empty() {
         number += 1;
-        if record(&mut rest, &mut words).is_none() {
-            bail!("record {number}: ends inside a field");
-        }
+        record(&mut rest, &mut words).map_err(|error| anyhow!("record {number}: {error}"))?;
     }
     Ok(words)
 }
 
-/// `None` where something is missing.
-fn record(rest: &mut Fields<'_>, words: &mut Vec<Word>) -> Option<()> {
-    rest.take(4)?;
-    let (kind, subtype) = (rest.u16()?, rest.u16()?);
-    let len = usize::try_from(rest.u32()?).ok()?;
-    let mut body = Fields(rest.take(len)?);
+fn record(rest: &mut Fields<'_>, words: &mut Vec<Word>) -> Result<(), Words> {
+    let (kind, subtype, len) = rest.record()?;
+    let mut body = Fields(rest.take(len as usize)?);
     if kind == BGP4MP_ET {
         body.take(4)?;
     } else if kind != BGP4MP {
-        return Some(());
+        return Ok(());
     }
     let as_bytes = match subtype {
         MESSAGE | MESSAGE_LOCAL => 2,
         MESSAGE_AS4 | MESSAGE_AS4_LOCAL => 4,
-        _ => return Some(()),
+        _ => return Ok(()),
     };
     // Both AS numbers, the interface, both addresses.
     body.take(2 * as_bytes + 2)?;
     let addr_bytes = if body.u16()? == 1 { 4 } else { 16 };
     body.take(2 * addr_bytes)?;
     body.take(MARKER_BYTES + 2)?;
-    if body.u8()? != UPDATE {
-        return Some(());
-    }
-    update(body, words)
+    if body.u8()? == UPDATE { update(body, words) } else { Ok(()) }
 }
 
 /// Withdrawals first, as they stand in the message.
-fn update(mut body: Fields<'_>, words: &mut Vec<Word>) -> Option<()> {
-    let mut withdrawn = body.counted()?;
-    let mut attributes = body.counted()?;
-    withdrawn.prefixes(false, |prefix| words.push((prefix, None)))?;
+fn update(mut body: Fields<'_>, words: &mut Vec<Word>) -> Result<(), Words> {
+    let withdrawn = body.counted()?;
+    let attributes = body.counted()?;
+    prefixes(withdrawn, false, None, words)?;
     let (mut hop, mut reached) = (None, Vec::new());
-    while !attributes.0.is_empty() {
-        let (flags, kind) = (attributes.u8()?, attributes.u8()?);
-        let long = flags & ATTR_EXTENDED_LEN != 0;
-        let len = if long { attributes.u16()?.into() } else { attributes.u8()?.into() };
-        let mut data = Fields(attributes.take(len)?);
+    for attribute in attributes.attributes() {
+        let (kind, mut data) = attribute?;
         match kind {
-            ATTR_NEXT_HOP => hop = Some(IpAddr::from(Ipv4Addr::from(data.array()?))),
-            ATTR_MP_REACH_NLRI => {
+            bgp::NEXT_HOP => hop = Some(data.next_hop(4)?),
+            bgp::MP_REACH_NLRI => {
                 let v6 = data.u16()? == 2;
                 let safi = data.u8()?;
                 let len = data.u8()?;
                 let mut hops = Fields(data.take(len.into())?);
                 data.u8()?;
-                let hop = match len {
-                    4 => IpAddr::from(Ipv4Addr::from(hops.array()?)),
-                    // A global address, and perhaps a link-local one behind it.
-                    16 | 32 => Ipv6Addr::from(hops.array()?).into(),
-                    _ => continue,
-                };
+                let Ok(hop) = hops.next_hop(len) else { continue };
                 if safi == UNICAST {
-                    data.prefixes(v6, |prefix| reached.push((prefix, Some(hop))))?;
+                    prefixes(data, v6, Some(hop), &mut reached)?;
                 }
             }
-            ATTR_MP_UNREACH_NLRI => {
+            bgp::MP_UNREACH_NLRI => {
                 let v6 = data.u16()? == 2;
                 if data.u8()? == UNICAST {
-                    data.prefixes(v6, |prefix| words.push((prefix, None)))?;
+                    prefixes(data, v6, None, words)?;
                 }
             }
             _ => {}
         }
     }
     words.append(&mut reached);
-    if let Some(hop) = hop {
-        body.prefixes(false, |prefix| words.push((prefix, Some(hop))))?;
-    }
-    Some(())
+    if hop.is_some() { prefixes(body, false, hop, words) } else { Ok(()) }
 }
 
-/// Fields in network order, taken from the front; `None` where there are too few bytes.
-#[derive(Clone, Copy)]
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(head)
+/// All prefixes that are left.
+fn prefixes(
+    mut rest: Fields<'_>,
+    v6: bool,
+    hop: Option<IpAddr>,
+    words: &mut Vec<Word>,
+) -> Result<(), Words> {
+    while !rest.0.is_empty() {
+        words.push((rest.prefix(v6)?, hop));
     }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    /// A length of two bytes, and so many bytes.
-    fn counted(&mut self) -> Option<Fields<'a>> {
-        let len = self.u16()?;
-        self.take(len.into()).map(Fields)
-    }
-
-    /// All that are left: a length in bits, then as many bytes as hold them.
-    fn prefixes(&mut self, v6: bool, mut each: impl FnMut(AnyPrefix)) -> Option<()> {
-        while !self.0.is_empty() {
-            let len = self.u8()?;
-            let bytes = self.take(usize::from(len).div_ceil(8))?;
-            let mut addr = [0; 16];
-            addr.get_mut(..bytes.len())?.copy_from_slice(bytes);
-            let addr = u128::from_be_bytes(addr);
-            // Bits behind the length carry no meaning (RFC 4271 section 4.3).
-            each(match v6 {
-                true if len <= 128 => AnyPrefix::V6(Prefix::masked(addr, len)),
-                false if len <= 32 => {
-                    let top = u32::try_from(addr >> 96).expect("32 bits are left");
-                    AnyPrefix::V4(Prefix::masked(top, len))
-                }
-                _ => return None,
-            });
-        }
-        Some(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn counted(bytes: &[u8]) -> Vec<u8> {

@@ -1,8 +1,7 @@
 //! `cargo xtask lines`: how much source there is, per room and in all, and a bound that it may not exceed.
 //!
 //! Counted are lines of Rust that are not blank, comments among them. Not counted are tests: folders `tests`, `testing`,
-//! `fuzz`, `examples` and `lab/peers` (baselines), items under `#[cfg(test)]` and their files, and files under feature
-//! `testing`.
+//! `fuzz`, `examples` and `lab/peers` (baselines), and items under `#[cfg(test)]` or feature `testing` with their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -46,15 +45,14 @@ fn rooms(root: &Path) -> Result<BTreeMap<String, usize>> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let (count, modules) = count(&text);
         let folder = folder_of_modules(file);
-        for module in modules {
-            of_tests.insert(folder.join(format!("{module}.rs")));
-            of_tests.insert(folder.join(module).join("mod.rs"));
-        }
+        of_tests.extend(modules.iter().map(|module| folder.join(module)));
         counts.insert(file.clone(), count);
     }
     let mut rooms = BTreeMap::new();
     for (file, count) in counts {
-        if of_tests.contains(&file) {
+        if of_tests.contains(&file.with_extension(""))
+            || file.ancestors().any(|folder| of_tests.contains(folder))
+        {
             continue;
         }
         let path = file.strip_prefix(root).expect("it was found below");
@@ -92,16 +90,22 @@ fn folder_of_modules(file: &Path) -> PathBuf {
     }
 }
 
-/// Lines that are not blank and not under `#[cfg(test)]`, and the names of modules under it that have a file.
+/// Attributes of items that only tests have.
+const OF_TESTS: &[&str] = &[
+    "#[cfg(test)]",
+    "#[cfg(all(test",
+    "#[cfg(all(loom, test",
+    "#[cfg(any(test, feature = \"testing\"))]",
+    "#[cfg(feature = \"testing\")]",
+];
+
+/// Lines that are not blank and of no test, and the names of modules of tests that have a file.
 fn count(text: &str) -> (usize, Vec<String>) {
     let (mut count, mut modules) = (0, Vec::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         let word = line.trim();
-        if !["#[cfg(test)]", "#[cfg(all(test", "#[cfg(all(loom, test"]
-            .iter()
-            .any(|start| word.starts_with(start))
-        {
+        if !OF_TESTS.iter().any(|start| word.starts_with(start)) {
             count += usize::from(!word.is_empty());
             continue;
         }
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn tests_and_blank_lines_are_not_counted() {
-        let text = "//! A file.\n\nuse x;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\npub(crate) mod lab;\n\nfn f() {\n\
+        let text = "//! A file.\n\nuse x;\n#[cfg(test)]\nmod tests;\n\
+                    #[cfg(any(test, feature = \"testing\"))]\npub(crate) mod lab;\n\nfn f() {\n\
                     }\n\n#[cfg(test)]\nimpl F {\n    fn g() {\n    }\n}\n\nconst C: u8 = 1;\n\n#[cfg(test)]\n\
                     #[allow(x, reason = \"y\")]\nmod more {\n    fn h() {\n    }\n}\n";
         assert_eq!(count(text), (5, vec!["tests".to_owned(), "lab".to_owned()]));

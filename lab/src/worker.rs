@@ -43,7 +43,7 @@ impl Running {
             commands.send(Command::AddPort(number, port)).ok().context("the worker listens")?;
         }
         let (mut wait, waker) = PollWait::new()?;
-        let ((asks, _), (tells, events)) = (sync_channel(1), channel());
+        let ((requests, _), (tells, events)) = (sync_channel(1), channel());
         let (counters, of_worker) = {
             let all = counters();
             (all.clone(), all)
@@ -56,7 +56,7 @@ impl Running {
                 reader,
                 counters: of_worker,
                 commands: orders,
-                asks,
+                requests,
                 events: tells,
                 flow_seed: 0,
             });

@@ -1,4 +1,4 @@
-//! Instances of elements that stand apart from those of the workers, for dry runs ([`crate::graph::trace::trial`]).
+//! Instances of elements that stand apart from those of the workers, for dry runs ([`crate::graph::trace::dry_run`]).
 //!
 //! What the instances of an element make known they share with its handlers and each other: counts that are summed,
 //! neighbors that were learned, a file. A dry run changes nothing of that. Elements check here while an instance is

@@ -253,7 +253,7 @@ mod tests {
             ResolveRequest::Neighbor { port: 1, addr: [10, 0, 1, 7].into(), ingress: 0 },
             ResolveRequest::Adjacency(6),
         ];
-        assert_eq!(router.bench.asks, want);
+        assert_eq!(router.bench.requests, want);
         world.neighbor(4, 1);
         world.neighbor(6, 2);
         world.action("10.0.1.7/32", ForwardingAction::Adjacency(4));

@@ -54,7 +54,7 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let ports = topology.topology.ports.len();
     let counters = Arc::new(WorkerCounters::new(ports, 256));
     let (_commands, commands) = mpsc::channel();
-    let (asks, _asked) = mpsc::sync_channel(64);
+    let (requests, _asked) = mpsc::sync_channel(64);
     let (events, _told) = mpsc::channel();
     let features = FeatureStates::default()
         .with("urpf", Arc::new(urpf::Running))
@@ -66,7 +66,7 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
         reader: publisher.reader(),
         counters: counters.clone(),
         commands,
-        asks,
+        requests,
         events,
         flow_seed: 0,
     });

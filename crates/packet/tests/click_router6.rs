@@ -177,12 +177,12 @@ fn senders_are_told_what_went_wrong() {
     // The largest that fits.
     assert_eq!(through(&mut rig, 0, &from(0, PEER_TEXT[0], PEER_TEXT[1], 64, 1360)).len(), 1);
     assert_eq!([DropReason::TtlExpired, DropReason::TooBig].map(|why| rig.dropped(why)), [1, 1]);
-    // Nobody is there: told after three questions.
+    // Nobody is there: told after three lookups.
     assert_eq!(through(&mut rig, 0, &from(0, PEER_TEXT[0], "2001:db8:2::77", 64, 20)).len(), 1);
     rig.bench.now_ns += 3_000_000_000;
     let sent = [rig.poll(), rig.poll()].concat();
-    let told: Vec<_> = sent.iter().filter(|sent| sent.0 == "eth0").collect();
-    assert_eq!((told.len(), &told[0].1[54..56]), (1, &[1, 3][..]));
+    let reported: Vec<_> = sent.iter().filter(|sent| sent.0 == "eth0").collect();
+    assert_eq!((reported.len(), &reported[0].1[54..56]), (1, &[1, 3][..]));
 }
 
 #[test]

@@ -115,22 +115,23 @@ fn idle_asks_for_nothing() {
 }
 
 #[test]
-fn what_cannot_be_run_is_told() {
-    let told = errors("FromDevice(a) -> Discard; b :: FromDevice(a) -> Discard");
-    assert!(told.contains("`b`: `FromDevice@1` receives the same packets"), "{told}");
-    let told = errors("FromDevice -> Queue(x) -> Unqueue(BURST 2, 3) -> Discard");
-    assert!(told.contains("argument DEVNAME is missing"), "{told}");
-    assert!(told.contains("CAPACITY: `x` is no whole number"), "{told}");
-    assert!(told.contains("too many arguments"), "{told}");
-    let told = errors("a :: RoundRobinSched -> b :: RoundRobinSched -> [1] a; Idle -> Queue -> a");
-    assert!(told.contains("pulls packets in a circle"), "{told}");
-    let told = errors(
+fn what_cannot_be_run_is_reported() {
+    let reported = errors("FromDevice(a) -> Discard; b :: FromDevice(a) -> Discard");
+    assert!(reported.contains("`b`: `FromDevice@1` receives the same packets"), "{reported}");
+    let reported = errors("FromDevice -> Queue(x) -> Unqueue(BURST 2, 3) -> Discard");
+    assert!(reported.contains("argument DEVNAME is missing"), "{reported}");
+    assert!(reported.contains("CAPACITY: `x` is no whole number"), "{reported}");
+    assert!(reported.contains("too many arguments"), "{reported}");
+    let reported =
+        errors("a :: RoundRobinSched -> b :: RoundRobinSched -> [1] a; Idle -> Queue -> a");
+    assert!(reported.contains("pulls packets in a circle"), "{reported}");
+    let reported = errors(
         "FromDevice(a, METHOD pcap) -> ToDevice(a, METHOD memory); FromDevice(b, METHOD x) -> Discard",
     );
-    assert!(told.contains("a is driven by pcap elsewhere, by memory here"), "{told}");
-    assert!(told.contains("METHOD: no driver `x`; there are memory, pcap\n"), "{told}");
-    let told = errors("Idle -> t :: Tee(3) -> Discard");
-    assert!(told.contains("3 outputs announced, 1 connected"), "{told}");
+    assert!(reported.contains("a is driven by pcap elsewhere, by memory here"), "{reported}");
+    assert!(reported.contains("METHOD: no driver `x`; there are memory, pcap\n"), "{reported}");
+    let reported = errors("Idle -> t :: Tee(3) -> Discard");
+    assert!(reported.contains("3 outputs announced, 1 connected"), "{reported}");
 }
 
 #[test]
@@ -157,8 +158,11 @@ fn captures_are_read_and_written() {
     drop(second);
     assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&two).unwrap());
     std::fs::remove_dir_all(folder).unwrap();
-    let told = errors(&format!("FromDump({one}) -> Discard; Idle -> ToDump"));
-    assert!(told.contains("open: No such file") && told.contains("FILENAME is missing"), "{told}");
+    let reported = errors(&format!("FromDump({one}) -> Discard; Idle -> ToDump"));
+    assert!(
+        reported.contains("open: No such file") && reported.contains("FILENAME is missing"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -228,10 +232,10 @@ fn packets_that_wait_keep_their_gateway_and_a_queue_its_mark() {
 
 #[test]
 fn outputs_and_lengths_have_bounds() {
-    let told = errors(
+    let reported = errors(
         "InfiniteSource -> Paint(0) -> rt :: StaticIPLookup(0.0.0.0/0 0); rt [65280] -> Discard",
     );
-    assert!(told.contains("no port 65280: at most 65279"), "{told}");
-    let told = errors("InfiniteSource(LENGTH 18446744073709551615) -> Discard");
-    assert!(told.contains("packets have at most 1792 bytes"), "{told}");
+    assert!(reported.contains("no port 65280: at most 65279"), "{reported}");
+    let reported = errors("InfiniteSource(LENGTH 18446744073709551615) -> Discard");
+    assert!(reported.contains("packets have at most 1792 bytes"), "{reported}");
 }

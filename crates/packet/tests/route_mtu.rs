@@ -117,7 +117,7 @@ fn fragments(sent: &[(u16, Vec<u8>)]) -> (Vec<usize>, usize) {
 }
 
 /// MTU in the ICMP error to the sender, if it got one.
-fn told(sent: &[(u16, Vec<u8>)]) -> Option<u32> {
+fn reported(sent: &[(u16, Vec<u8>)]) -> Option<u32> {
     let [(0, packet)] = sent else { return None };
     match packet[0] >> 4 {
         4 => {
@@ -135,14 +135,14 @@ fn told(sent: &[(u16, Vec<u8>)]) -> Option<u32> {
 }
 
 #[test]
-fn what_is_larger_is_cut_or_its_sender_told() {
+fn what_is_larger_is_cut_or_its_sender_reported() {
     let mut router = Router::new();
     router.route("192.0.2.0/24", "10.0.1.9", 1000);
     router.route("2001:db8:9::/48", "2001:db8:0:2::9", 1300);
     // 20 bytes of header and a multiple of 8.
     assert_eq!(fragments(&router.forward(&v4(1400, true))), (vec![996, 424], 1380));
-    assert_eq!(told(&router.forward(&v4(1400, false))), Some(1000));
-    assert_eq!(told(&router.forward(&v6(1400))), Some(1300));
+    assert_eq!(reported(&router.forward(&v4(1400, false))), Some(1000));
+    assert_eq!(reported(&router.forward(&v6(1400))), Some(1300));
     for (frame, len) in [(v4(1000, false), 1000), (v6(1300), 1300)] {
         let sent = router.forward(&frame);
         assert_eq!(sent.iter().map(|(port, p)| (*port, p.len())).collect::<Vec<_>>(), [(1, len)]);
@@ -150,13 +150,13 @@ fn what_is_larger_is_cut_or_its_sender_told() {
     // The link's limit is below it now.
     router.link(2, 900);
     assert_eq!(fragments(&router.forward(&v4(1400, true))), (vec![900, 520], 1380));
-    assert_eq!(told(&router.forward(&v4(1000, false))), Some(900));
+    assert_eq!(reported(&router.forward(&v4(1000, false))), Some(900));
     // Without one of its own the link's counts alone.
     router.link(2, 1500);
     router.route("192.0.2.0/24", "10.0.1.9", 0);
     assert_eq!(fragments(&router.forward(&v4(1500, false))), (vec![1500], 1480));
     router.route("192.0.2.0/24", "10.0.1.9", 9000);
-    assert_eq!(told(&router.forward(&v4(1501, false))), Some(1500));
+    assert_eq!(reported(&router.forward(&v4(1501, false))), Some(1500));
 }
 
 #[test]
@@ -173,5 +173,5 @@ fn a_station_has_the_mtu_of_its_connected_route() {
     let state = NeighborState::Reachable(Mac([2, 0, 0, 0, 1, 2]));
     let addr = "192.0.2.1".parse().unwrap();
     router.say(RouteEvent::Neighbor(NeighborUpdate { link: 2, addr, state }));
-    assert_eq!(told(&router.forward(&v4(1400, false))), Some(1000));
+    assert_eq!(reported(&router.forward(&v4(1400, false))), Some(1000));
 }

@@ -113,30 +113,33 @@ fn the_recorded_session_works_in_form() {
 }
 
 #[test]
-fn what_is_wrong_with_routes_is_told() {
+fn what_is_wrong_with_routes_is_reported() {
     let errors = |table: &str| {
         let text = format!("Idle -> rt :: {table} -> Discard");
         Plan::read("a.click", &text, ELEMENTS).unwrap_err().to_string()
     };
-    let told = errors("RadixIPLookup(10/8 0, 10/40 0, 10/8 x 0, 11/8, 12/8 1)");
+    let reported = errors("RadixIPLookup(10/8 0, 10/40 0, 10/8 x 0, 11/8, 12/8 1)");
     for words in [
         "`10/40` is no IPv4 prefix",
         "`x` is no IPv4 gateway",
         "a route is ADDR/MASK [GATEWAY] OUTPUT",
         "output 1 is not connected: there are 1",
     ] {
-        assert!(told.contains(words), "{told}");
+        assert!(reported.contains(words), "{reported}");
     }
-    let told = errors("IPLookup(10/8 0, ALGORITHM dxr9)");
-    assert!(told.contains("ALGORITHM: `dxr9`: no such IPv4 algorithm; did you mean"), "{told}");
-    let told = errors("DXRIPLookup(10/8 0, ALGORITHM radix)");
-    assert!(told.contains("unknown keyword `ALGORITHM`"), "{told}");
-    let told = errors("BSDIP6Lookup(10/8 0)");
-    assert!(told.contains("`10/8` is no IPv6 prefix"), "{told}");
+    let reported = errors("IPLookup(10/8 0, ALGORITHM dxr9)");
+    assert!(
+        reported.contains("ALGORITHM: `dxr9`: no such IPv4 algorithm; did you mean"),
+        "{reported}"
+    );
+    let reported = errors("DXRIPLookup(10/8 0, ALGORITHM radix)");
+    assert!(reported.contains("unknown keyword `ALGORITHM`"), "{reported}");
+    let reported = errors("BSDIP6Lookup(10/8 0)");
+    assert!(reported.contains("`10/8` is no IPv6 prefix"), "{reported}");
     // The algorithms that are built in on demand say how.
     if fingerpost_lpm::find_v4("poptrie").is_err() {
-        let told = errors("PoptrieIPLookup(10/8 0)");
-        assert!(told.contains("feature \"poptrie\", built without it"), "{told}");
+        let reported = errors("PoptrieIPLookup(10/8 0)");
+        assert!(reported.contains("feature \"poptrie\", built without it"), "{reported}");
     }
 }
 

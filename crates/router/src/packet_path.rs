@@ -23,7 +23,7 @@ pub(crate) const SENDER: Mac = Mac([2, 0, 0x5e, 0, 0, 1]);
 const LONGEST: usize = 9216;
 
 /// What is known of a graph that packets were traced in.
-pub(crate) struct Teller<'a> {
+pub(crate) struct TraceWriter<'a> {
     /// The graph.
     pub(crate) plan: &'a Plan,
     /// Names of its ports.
@@ -37,9 +37,9 @@ pub(crate) struct Teller<'a> {
 /// Finds what an interface feature does with a frame: class of its element, frame, and what is known of it.
 pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], Meta) -> Vec<String> + 'a;
 
-impl Teller<'_> {
+impl TraceWriter<'_> {
     /// A trace in words.
-    pub(crate) fn told(&self, trace: &Trace, number: u64) -> PacketTrace {
+    pub(crate) fn write(&self, trace: &Trace, number: u64) -> PacketTrace {
         let mut last: Vec<(&[u8], Meta)> =
             trace.packets.iter().map(|packet| (&*packet.frame, packet.meta)).collect();
         let mut steps = Vec::new();
@@ -148,13 +148,13 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
 /// Result of a dry run, in a word and a sentence. `place` is where it is sent beside an interface, `wait` what a packet
 /// waits for.
 pub(crate) fn verdict(
-    trial: &PacketTrace,
+    dry_run: &PacketTrace,
     place: &str,
     wait: impl FnOnce() -> String,
 ) -> (String, String) {
-    let last = trial.steps.iter().rfind(|step| step.packet == 0);
+    let last = dry_run.steps.iter().rfind(|step| step.packet == 0);
     let at = last.map_or("-", |step| step.element.as_str());
-    let Some(packet) = trial.packets.first() else { return Default::default() };
+    let Some(packet) = dry_run.packets.first() else { return Default::default() };
     let (does, words) = match packet.fate.as_str() {
         "sent" => {
             let by = packet.interface.as_deref().unwrap_or("-");
@@ -163,13 +163,13 @@ pub(crate) fn verdict(
         "dropped" => {
             let reason = packet.reason.as_deref().unwrap_or("-");
             let why = last.and_then(|step| step.why.as_deref()).unwrap_or_default();
-            let told = match &trial.packets[1..] {
+            let error = match &dry_run.packets[1..] {
                 [] => String::new(),
                 made => format!(" Its sender receives: {}", made[0].summary),
             };
             let on = last.map(|step| step.notes.join(", ")).filter(|on| !on.is_empty());
             let on = on.map_or_else(String::new, |on| format!(" It is on: {on}."));
-            ("drop", format!("it is dropped by {at} ({reason}): {why}{on}{told}"))
+            ("drop", format!("it is dropped by {at} ({reason}): {why}{on}{error}"))
         }
         "written" => ("write", format!("{at} writes it to a file")),
         _ => ("wait", format!("it waits in {at} {}", wait())),

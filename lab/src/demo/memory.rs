@@ -49,7 +49,7 @@ pub(super) fn run(
     let pool = Pool::new(FRAMES, 2048);
     // No commands, requests or readers of events; the ends stay open until the run is over.
     let (_commands, commands) = channel();
-    let (asks, _asks) = sync_channel(1);
+    let (requests, _requests) = sync_channel(1);
     let (events, _events) = channel();
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,
@@ -57,7 +57,7 @@ pub(super) fn run(
         reader: control.reader(),
         counters: counters.clone(),
         commands,
-        asks,
+        requests,
         events,
         flow_seed: 1,
     });

@@ -124,7 +124,7 @@ pub(crate) fn worker_of(
     counters: Arc<WorkerCounters>,
     commands: mpsc::Receiver<fingerpost_packet::Command>,
 ) -> Worker {
-    let (asks, _) = mpsc::sync_channel(1);
+    let (requests, _) = mpsc::sync_channel(1);
     let (events, _) = mpsc::channel();
     Worker::new(WorkerOptions {
         plan,
@@ -132,7 +132,7 @@ pub(crate) fn worker_of(
         reader,
         counters,
         commands,
-        asks,
+        requests,
         events,
         flow_seed: 0,
     })

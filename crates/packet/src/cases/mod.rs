@@ -153,7 +153,7 @@ pub struct Stage {
     /// The time, in nanoseconds.
     pub now_ns: u64,
     /// Resolve requests of the elements.
-    pub asks: Vec<ResolveRequest>,
+    pub requests: Vec<ResolveRequest>,
 }
 
 /// A packet that left an element.
@@ -188,7 +188,7 @@ impl Default for Stage {
             pool: Pool::new(64, 4096),
             counters: WorkerCounters::new(ports, 64),
             now_ns: 1_000_000_000,
-            asks: Vec::new(),
+            requests: Vec::new(),
         }
     }
 }
@@ -239,7 +239,7 @@ impl Stage {
             &self.counters,
             &self.pool,
             &mut emitted,
-            &mut self.asks,
+            &mut self.requests,
             &mut transmit,
         );
         element.process(0, &mut batch, &mut cx);

@@ -27,7 +27,7 @@ use super::row::{
 use super::value::Value;
 use crate::element::click::urpf_check::Sourced;
 use crate::element::router::ether_input::AHEAD;
-use crate::element::support::questions::Questions;
+use crate::element::support::lookups::Lookups;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
@@ -179,7 +179,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops packets whose source is not reached by the interface that they arrived on",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Check { v4: Questions::new(), v6: Questions::new() }))
+        Ok(Made::new(|| Check { v4: Lookups::new(), v6: Lookups::new() }))
     },
 };
 
@@ -204,26 +204,26 @@ impl Looked for u128 {
 }
 
 struct Check {
-    v4: Questions<u32>,
-    v6: Questions<u128>,
+    v4: Lookups<u32>,
+    v6: Lookups<u128>,
 }
 
 /// Drops the packets of one port whose sources do not pass.
 fn check_port<A: Looked>(
-    questions: &mut Questions<A>,
+    lookups: &mut Lookups<A>,
     batch: &mut Batch,
     port: u16,
     mode: UrpfMode,
     info: &PortInfo,
     forwarding: &Forwarding,
 ) {
-    let len = questions.len;
+    let len = lookups.len;
     let fib = if mode == UrpfMode::Feasible { info.paths } else { info.fib };
     let table = A::table(forwarding, fib);
-    table.lookup_batch(&questions.addrs[..len], &mut questions.answers[..len]);
+    table.lookup_batch(&lookups.addrs[..len], &mut lookups.answers[..len]);
     for i in 0..len {
-        if !passes(forwarding, mode, port, questions.answers[i]) {
-            batch.discard(questions.place(i), DropReason::Urpf);
+        if !passes(forwarding, mode, port, lookups.answers[i]) {
+            batch.discard(lookups.place(i), DropReason::Urpf);
         }
     }
 }
@@ -237,26 +237,26 @@ fn passes(forwarding: &Forwarding, mode: UrpfMode, port: u16, hop: NextHopId) ->
 }
 
 /// Drops the packets of a batch whose sources do not pass.
-fn check<A: Looked>(questions: &mut Questions<A>, batch: &mut Batch, forwarding: &Forwarding) {
+fn check<A: Looked>(lookups: &mut Lookups<A>, batch: &mut Batch, forwarding: &Forwarding) {
     // Nearly always a batch is of one port.
     let mut next = batch.meta().iter().map(|meta| meta.port).min();
     while let Some(port) = next.take() {
         let info = forwarding.ports.port(port);
         let check = info.and_then(|info| Some((info, info.urpf?)));
-        questions.clear();
+        lookups.clear();
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
             if meta.port > port {
                 next = Some(next.map_or(meta.port, |n: u16| n.min(meta.port)));
             } else if meta.port == port && check.is_some() {
                 batch.prefetch(i + AHEAD);
-                if let Some(src) = A::asked_for(batch.bytes(i), &meta) {
-                    questions.push(src, i);
+                if let Some(src) = A::checked_source(batch.bytes(i), &meta) {
+                    lookups.push(src, i);
                 }
             }
         }
         if let Some((info, mode)) = check {
-            check_port(questions, batch, port, mode, info, forwarding);
+            check_port(lookups, batch, port, mode, info, forwarding);
         }
     }
 }

@@ -174,7 +174,7 @@ pub struct WorkerCounters {
     /// Packets of our own making that wait inside.
     pub generated_held: Count,
     /// Resolve requests that found no room in the queue to the control side; they are sent again.
-    pub asks_lost: Count,
+    pub requests_lost: Count,
     /// Packets sent through each adjacency, by its index modulo the number of counters.
     pub adjacencies: Box<[Count]>,
     /// Nanoseconds in the graph, without what ports took to send.
@@ -205,7 +205,7 @@ impl WorkerCounters {
             packets_out: Count::default(),
             held: Count::default(),
             generated_held: Count::default(),
-            asks_lost: Count::default(),
+            requests_lost: Count::default(),
             adjacencies: (0..adjacencies.max(1)).map(|_| Count::default()).collect(),
             path_ns: Count::default(),
             send_ns: Count::default(),

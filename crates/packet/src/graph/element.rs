@@ -118,7 +118,7 @@ pub struct Context<'a> {
     /// Frames of the packets that elements end themselves, while packets are traced.
     pub(crate) ended: Option<&'a mut Vec<(u32, Fate)>>,
     pub(crate) emitted: &'a mut Vec<(u16, Packet)>,
-    pub(crate) asks: &'a mut Vec<ResolveRequest>,
+    pub(crate) requests: &'a mut Vec<ResolveRequest>,
     pub(crate) transmit: &'a mut dyn Transmit,
 }
 
@@ -130,11 +130,22 @@ impl<'a> Context<'a> {
         counters: &'a WorkerCounters,
         pool: &'a Pool,
         emitted: &'a mut Vec<(u16, Packet)>,
-        asks: &'a mut Vec<ResolveRequest>,
+        requests: &'a mut Vec<ResolveRequest>,
         transmit: &'a mut dyn Transmit,
     ) -> Self {
         let (flow_seed, node, ended) = (0, None, None);
-        Self { now_ns, forwarding, counters, pool, flow_seed, node, ended, emitted, asks, transmit }
+        Self {
+            now_ns,
+            forwarding,
+            counters,
+            pool,
+            flow_seed,
+            node,
+            ended,
+            emitted,
+            requests,
+            transmit,
+        }
     }
 
     /// Sends a packet to an output of the present element, after what the batch holds.
@@ -174,8 +185,8 @@ impl<'a> Context<'a> {
     }
 
     /// Sends a resolve request to the control side. It may be lost: send it again later.
-    pub fn ask(&mut self, ask: ResolveRequest) {
-        self.asks.push(ask);
+    pub fn resolve(&mut self, request: ResolveRequest) {
+        self.requests.push(request);
     }
 
     /// Takes the packets of `batch`, each to the port that its note names, in order; those that cannot go stay, labeled
@@ -200,7 +211,7 @@ impl<'a> Context<'a> {
             node: Some(node),
             ended: self.ended.as_deref_mut(),
             emitted: self.emitted,
-            asks: self.asks,
+            requests: self.requests,
             transmit: self.transmit,
         }
     }

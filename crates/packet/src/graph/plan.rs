@@ -44,7 +44,7 @@ pub struct Edge {
 
 /// Output that an input pulls from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
+pub struct Upstream {
     /// Node that is pulled from.
     pub node: NodeId,
     /// Output of the node.
@@ -64,7 +64,7 @@ pub struct Node {
     /// Pushing outputs by number; `None` where nothing is wired.
     pub outputs: Vec<Option<Edge>>,
     /// Pulling inputs by number.
-    pub inputs: Vec<Option<Ask>>,
+    pub inputs: Vec<Option<Upstream>>,
     made: Made,
     kept: Option<Kept>,
 }
@@ -375,23 +375,25 @@ impl<'a> Planner<'a> {
             self.nodes[wire.from as usize].outputs[wire.output as usize] = Some(edge);
         }
         for wire in connections.iter().filter(pulled) {
-            let ask = Ask {
+            let upstream = Upstream {
                 node: numbered(wire.from as usize),
                 output: numbered(wire.output as usize),
                 through: None,
             };
-            self.nodes[wire.to as usize].inputs[wire.input as usize] = Some(ask);
+            self.nodes[wire.to as usize].inputs[wire.input as usize] = Some(upstream);
         }
-        // Who asks and is not asked begins by itself, in a turn of each round.
-        let asked: HashSet<u32> = connections.iter().filter(pulled).map(|wire| wire.from).collect();
-        for wire in connections.iter().filter(pulled).filter(|wire| !asked.contains(&wire.to)) {
+        // What pulls and is not pulled from begins by itself, in a turn of each round.
+        let pulled_from: HashSet<u32> =
+            connections.iter().filter(pulled).map(|wire| wire.from).collect();
+        for wire in connections.iter().filter(pulled).filter(|wire| !pulled_from.contains(&wire.to))
+        {
             self.nodes[wire.to as usize].made.polled = true;
         }
         // Only now it is known which inputs pull.
         for wire in connections.iter().filter(pulled) {
             let through = self.through(wire);
-            if let Some(ask) = &mut self.nodes[wire.to as usize].inputs[wire.input as usize] {
-                ask.through = through;
+            if let Some(upstream) = &mut self.nodes[wire.to as usize].inputs[wire.input as usize] {
+                upstream.through = through;
             }
         }
         self.refuse_pull_cycles();
@@ -411,11 +413,11 @@ impl<'a> Planner<'a> {
     }
 
     fn refuse_pull_cycles(&mut self) {
-        let asked = |node: usize, input: usize| {
-            let ask = self.nodes[node].inputs.get(input)?;
-            Some(ask.map(|ask| usize::from(ask.node)))
+        let pulls = |node: usize, input: usize| {
+            let upstream = self.nodes[node].inputs.get(input)?;
+            Some(upstream.map(|upstream| usize::from(upstream.node)))
         };
-        for (node, _) in closing(self.nodes.len(), asked) {
+        for (node, _) in closing(self.nodes.len(), pulls) {
             let element = &self.configuration.elements()[node];
             let words = "pulls packets in a circle, which would never end";
             let words = format!("`{}` {words}", short(&element.name));

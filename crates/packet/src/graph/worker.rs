@@ -106,7 +106,7 @@ pub struct WorkerOptions<'a> {
     /// Commands to it.
     pub commands: Receiver<Command>,
     /// Queue of resolve requests; one that does not fit is counted and forgotten.
-    pub asks: SyncSender<ResolveRequest>,
+    pub requests: SyncSender<ResolveRequest>,
     /// Channel of its events.
     pub events: Sender<Event>,
     /// Seed of the flow hash: the same in all workers of a node.
@@ -128,7 +128,7 @@ pub struct Worker {
     counters: Arc<WorkerCounters>,
     commands: Receiver<Command>,
     events: Sender<Event>,
-    asks: SyncSender<ResolveRequest>,
+    requests: SyncSender<ResolveRequest>,
     pending: Vec<ResolveRequest>,
     fds: Vec<RawFd>,
     port_set: PortSet,
@@ -153,7 +153,7 @@ impl Worker {
             counters,
             commands: options.commands,
             events: options.events,
-            asks: options.asks,
+            requests: options.requests,
             pending: Vec::new(),
             fds: Vec::new(),
             flow_seed: options.flow_seed,
@@ -258,7 +258,7 @@ impl Worker {
             forwarding,
             counters,
             flow_seed: *flow_seed,
-            asks: pending,
+            requests: pending,
             transmit: port_set,
         });
         let mut received = 0;
@@ -307,7 +307,7 @@ impl Worker {
                 forwarding: reader.pinned(),
                 counters,
                 flow_seed: *flow_seed,
-                asks: pending,
+                requests: pending,
                 transmit: port_set,
             };
             let (before, sending) = (Instant::now(), counters.send_ns.read());
@@ -378,7 +378,7 @@ impl Worker {
             forwarding,
             counters: &self.counters,
             flow_seed: self.flow_seed,
-            asks: &mut self.pending,
+            requests: &mut self.pending,
             transmit: &mut self.port_set,
         });
     }
@@ -418,9 +418,9 @@ impl Worker {
 
     /// Reports events of the round to the control side.
     fn report(&mut self) {
-        for ask in self.pending.drain(..) {
-            if self.asks.try_send(ask).is_err() {
-                self.counters.asks_lost.add(1);
+        for request in self.pending.drain(..) {
+            if self.requests.try_send(request).is_err() {
+                self.counters.requests_lost.add(1);
             }
         }
         while let Some((number, error, port)) = self.port_set.failed() {
@@ -473,7 +473,7 @@ mod tests {
         counters: Arc<WorkerCounters>,
         commands: mpsc::Sender<Command>,
         events: mpsc::Receiver<Event>,
-        asks: mpsc::Receiver<ResolveRequest>,
+        requests: mpsc::Receiver<ResolveRequest>,
         _publisher: Publisher<Forwarding>,
     }
 
@@ -486,19 +486,19 @@ mod tests {
         let publisher = Publisher::new(world.forwarding());
         let counters = Arc::new(WorkerCounters::new(4, 64));
         let (commands, orders) = mpsc::channel();
-        let (told, events) = mpsc::channel();
-        let (asked, asks) = mpsc::sync_channel(2);
+        let (reported, events) = mpsc::channel();
+        let (sender, requests) = mpsc::sync_channel(2);
         let worker = Worker::new(WorkerOptions {
             plan,
             pool: pool.clone(),
             reader: publisher.reader(),
             counters: counters.clone(),
             commands: orders,
-            events: told,
-            asks: asked,
+            events: reported,
+            requests: sender,
             flow_seed: 0,
         });
-        Rig { worker, pool, counters, commands, events, asks, _publisher: publisher }
+        Rig { worker, pool, counters, commands, events, requests, _publisher: publisher }
     }
 
     impl Rig {
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_port_is_closed_and_told() {
+    fn a_broken_port_is_closed_and_reported() {
         let mut rig = rig(&world());
         let slow = Slow { takes: BURST, ..Slow::default() };
         let fails = slow.fails.clone();
@@ -667,7 +667,7 @@ mod tests {
         rig.add(1, Slow::default());
         rig.worker.round();
         assert_eq!(rig.counters.held.read(), 20);
-        assert_eq!(rig.asks.try_iter().count(), 1);
+        assert_eq!(rig.requests.try_iter().count(), 1);
         rig.worker.stop();
         rig.check_law();
         assert_eq!(rig.dropped(DropReason::Shutdown), 20);
@@ -681,7 +681,7 @@ mod tests {
         let dsts = headers(&["10.0.1.7", "10.0.1.8", "10.0.1.9", "10.0.1.10", "10.0.1.11"]);
         rig.add(0, Generator::new(&rig.pool, dsts, 60).limit(5));
         rig.worker.round();
-        assert_eq!((rig.asks.try_iter().count(), rig.counters.asks_lost.read()), (2, 3));
+        assert_eq!((rig.requests.try_iter().count(), rig.counters.requests_lost.read()), (2, 3));
     }
 
     #[test]

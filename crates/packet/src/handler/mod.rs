@@ -398,19 +398,19 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_told() {
+    fn what_cannot_be_done_is_reported() {
         let handlers = handlers();
-        let told = |result: Result<String, HandlerError>| result.unwrap_err().to_string();
-        assert_eq!(told(handlers.read("q.reset", "")), "Handler 'q.reset' write-only");
+        let reported = |result: Result<String, HandlerError>| result.unwrap_err().to_string();
+        assert_eq!(reported(handlers.read("q.reset", "")), "Handler 'q.reset' write-only");
         assert_eq!(
             handlers.write("q.name", "p").unwrap_err().to_string(),
             "Handler 'q.name' read-only"
         );
         assert_eq!(
-            told(handlers.read("q.name", "x")),
+            reported(handlers.read("q.name", "x")),
             "Read handler 'q.name' does not take parameters"
         );
-        assert_eq!(told(handlers.read("q.twice", "")), "of what?");
+        assert_eq!(reported(handlers.read("q.twice", "")), "of what?");
         assert_eq!(handlers.read("q.twice", "ab ").unwrap(), "ab ab ");
         let found = handlers.find("q.reset").unwrap();
         assert_eq!(

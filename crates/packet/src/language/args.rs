@@ -218,13 +218,13 @@ impl<'a> Args<'a> {
         let unused = |given: &Given| !given.used;
         let of = |given: &Given| (given.range.clone(), given.keyword);
         let left: Vec<_> = self.given.iter().filter(|given| unused(given)).map(of).collect();
-        let mut told = false;
+        let mut reported = false;
         for (range, keyword) in left {
             if keyword == 0 {
-                if !told {
+                if !reported {
                     let words = format!("too many arguments: at most {}", self.positions);
                     self.tell(self.text.span(range), &words, None);
-                    told = true;
+                    reported = true;
                 }
                 continue;
             }
@@ -330,15 +330,15 @@ mod tests {
     }
 
     fn good(config: &str) -> Queue {
-        let (made, told) = run(config, queue);
-        assert!(told.is_empty(), "{told:?}");
+        let (made, reported) = run(config, queue);
+        assert!(reported.is_empty(), "{reported:?}");
         made.unwrap()
     }
 
-    fn told(config: &str) -> String {
-        let (made, told) = run(config, queue);
-        assert_eq!((made, told.is_empty()), (None, false), "{config}");
-        told.join("; ")
+    fn reported(config: &str) -> String {
+        let (made, reported) = run(config, queue);
+        assert_eq!((made, reported.is_empty()), (None, false), "{config}");
+        reported.join("; ")
     }
 
     #[test]
@@ -354,27 +354,30 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told() {
-        assert_eq!(told(""), "1 `q` (Queue): argument CAPACITY is missing");
+    fn all_that_is_wrong_is_reported() {
+        assert_eq!(reported(""), "1 `q` (Queue): argument CAPACITY is missing");
         assert_eq!(
-            told("x, maybe, BRUST 3, 4"),
+            reported("x, maybe, BRUST 3, 4"),
             "1 `q` (Queue): CAPACITY: `x` is no whole number; \
              4 `q` (Queue): VERBOSE: `maybe` is neither `true` nor `false`; \
              11 `q` (Queue): unknown keyword `BRUST` (did you mean `BURST`?); \
              20 `q` (Queue): too many arguments: at most 2"
         );
         assert_eq!(
-            told("5, BURST 70000"),
+            reported("5, BURST 70000"),
             "10 `q` (Queue): BURST: `70000` is out of range: 0 to 65535 are possible"
         );
-        assert_eq!(told("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
-        assert_eq!(told("5, BURST 1, BURST 2, BURST 3"), "19 `q` (Queue): BURST is given twice");
-        assert_eq!(told("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
+        assert_eq!(reported("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
         assert_eq!(
-            told("5, SOMETHING x"),
+            reported("5, BURST 1, BURST 2, BURST 3"),
+            "19 `q` (Queue): BURST is given twice"
+        );
+        assert_eq!(reported("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
+        assert_eq!(
+            reported("5, SOMETHING x"),
             "4 `q` (Queue): unknown keyword `SOMETHING` (known here: CAPACITY, VERBOSE, BURST)"
         );
-        assert_eq!(told("\\<ff>"), "1 `q` (Queue): CAPACITY: `\\<ff>` is no text");
+        assert_eq!(reported("\\<ff>"), "1 `q` (Queue): CAPACITY: `\\<ff>` is no text");
     }
 
     #[test]
@@ -429,11 +432,11 @@ mod tests {
         }
         let (made, _) = run("1.0.0.0/24 5, 10/8 /* all */ 6", routes);
         assert_eq!(made.unwrap().len(), 2);
-        let (_, told) = run("1.0.0.0/33 5, 10/8, 1.2.3.4 x", routes);
-        assert_eq!(told.len(), 3);
-        assert!(told[0].starts_with("1 `q` (Queue): PREFIX: `1.0.0.0/33` is no IPv4 prefix"));
-        assert_eq!(told[1], "15 `q` (Queue): a route is PREFIX OUTPUT");
-        assert_eq!(told[2], "29 `q` (Queue): OUTPUT: `x` is no whole number");
+        let (_, reported) = run("1.0.0.0/33 5, 10/8, 1.2.3.4 x", routes);
+        assert_eq!(reported.len(), 3);
+        assert!(reported[0].starts_with("1 `q` (Queue): PREFIX: `1.0.0.0/33` is no IPv4 prefix"));
+        assert_eq!(reported[1], "15 `q` (Queue): a route is PREFIX OUTPUT");
+        assert_eq!(reported[2], "29 `q` (Queue): OUTPUT: `x` is no whole number");
         let many = "1.0.0.0/24 5, ".repeat(200_000);
         let (made, _) = run(&many, routes);
         let made = made.unwrap();

@@ -439,14 +439,14 @@ impl Parser<'_, '_, '_> {
             return Err(broken);
         }
         self.depth += 1;
-        let told = self.problems.count();
+        let reported = self.problems.count();
         let formals = self.formals();
         let statements = self.statements(false);
         self.depth -= 1;
         let Some(close) = self.take(Kind::CloseBody) else {
             return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
         };
-        let whole = self.problems.count() == told;
+        let whole = self.problems.count() == reported;
         Ok(Body { span: open.to(close), formals, statements, whole })
     }
 
@@ -655,11 +655,11 @@ mod tests {
         let statements = parse(&mut sources, 0, &mut library, &mut problems);
         let shown: Vec<_> = statements.iter().map(|s| statement(s, &sources)).collect();
         let reports = problems.errors(&sources).reports;
-        let told: Vec<_> = reports
+        let reported: Vec<_> = reports
             .iter()
             .map(|r| format!("{}:{} {}", r.place.line, r.place.column, r.message))
             .collect();
-        (shown.join("; "), told.join("; "))
+        (shown.join("; "), reported.join("; "))
     }
 
     fn statement(statement: &Statement, sources: &Sources) -> String {
@@ -721,8 +721,8 @@ mod tests {
     }
 
     fn good(text: &str) -> String {
-        let (shown, told) = parsed(text);
-        assert_eq!(told, "", "{text}");
+        let (shown, reported) = parsed(text);
+        assert_eq!(reported, "", "{text}");
         shown
     }
 
@@ -773,18 +773,18 @@ mod tests {
 
     #[test]
     fn after_an_error_reading_goes_on() {
-        let (shown, told) =
+        let (shown, reported) =
             parsed("a -> ; b [x; c\nd -> e\nelementclass 5 {}\nf; g [0-] h; i ) ->");
         assert_eq!(shown, "c; d -> e; f", "what stands before the `)` may be meant otherwise");
         assert_eq!(
-            told,
+            reported,
             "1:3 no element behind this arrow; 1:12 expected `]`, found `;`; \
              3:14 expected a name for the class, found `5`; \
              4:9 expected the number of a port, found `]`; 4:16 `)` means nothing here"
         );
-        let (shown, told) = parsed("A :: { x -> ; y } B :: { z ");
+        let (shown, reported) = parsed("A :: { x -> ; y } B :: { z ");
         assert_eq!(shown, "A={y}");
-        assert_eq!(told, "1:10 no element behind this arrow; 1:24 this `{` has no `}`");
+        assert_eq!(reported, "1:10 no element behind this arrow; 1:24 this `{` has no `}`");
         assert_eq!(parsed("} a").0, "a");
         let (shown, _) = parsed("% { a; b }; c");
         assert_eq!(shown, "c", "a body that belongs to what is broken is skipped");
@@ -807,8 +807,8 @@ mod tests {
             ("A :: { $x b }", "expected `|` after the parameters, found `b`"),
             ("a ::", "expected a class, found the end of the file"),
         ] {
-            let told = parsed(text).1;
-            assert!(told.contains(words), "{text}: {told}");
+            let reported = parsed(text).1;
+            assert!(reported.contains(words), "{text}: {reported}");
         }
     }
 
@@ -816,7 +816,7 @@ mod tests {
     fn depth_is_bounded() {
         let deep = |n: usize| format!("{}{}", "{".repeat(n), "}".repeat(n));
         assert_eq!(parsed(&deep(MOST_DEPTH)).1, "");
-        let (_, told) = parsed(&deep(100_000));
-        assert_eq!(told, "1:65 more than 64 `{` are open");
+        let (_, reported) = parsed(&deep(100_000));
+        assert_eq!(reported, "1:65 more than 64 `{` are open");
     }
 }

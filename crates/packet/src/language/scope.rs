@@ -196,7 +196,7 @@ impl<'s> Resolver<'s, '_> {
         span: Option<Span>,
         whole: bool,
     ) -> Template<'s> {
-        let told = self.problems.count();
+        let reported = self.problems.count();
         let mut scope = Scope {
             inside: depth > 0,
             names: HashMap::new(),
@@ -223,7 +223,7 @@ impl<'s> Resolver<'s, '_> {
         }
         let wires = self.wires(&scope);
         // What could not be read may have the port that seems to be left out.
-        let sure = span.filter(|_| whole && self.problems.count() == told);
+        let sure = span.filter(|_| whole && self.problems.count() == reported);
         let (inputs, outputs) = self.outside(&wires, sure);
         let size = self.size(name.or(span), &scope.parts, wires.len());
         let Scope { parts, defines, .. } = scope;
@@ -310,10 +310,10 @@ impl<'s> Resolver<'s, '_> {
             Class::Compound(body) => {
                 let Body { span, formals, statements, whole } = *body;
                 self.visible.push(HashMap::new());
-                let told = self.problems.count();
+                let reported = self.problems.count();
                 let mut template =
                     self.body(name, depth + 1, formals, statements, Some(span), whole);
-                template.whole = whole && self.problems.count() == told;
+                template.whole = whole && self.problems.count() == reported;
                 self.visible.pop();
                 self.templates.push(template);
                 ClassRef::Template(self.templates.len() - 1)

@@ -204,7 +204,7 @@ impl Problem {
 pub struct Problems {
     kept: Vec<Problem>,
     /// Problems reported: compounds are read once for each use.
-    told: HashSet<(Span, String)>,
+    reported: HashSet<(Span, String)>,
     more: usize,
     /// What is right, but may not be meant.
     warned: Vec<Problem>,
@@ -219,10 +219,10 @@ impl Problems {
         let message = message.into();
         self.unkept = Problem::default();
         if self.kept.len() == MOST_KEPT {
-            self.more += usize::from(!self.told.contains(&(at, message)));
+            self.more += usize::from(!self.reported.contains(&(at, message)));
             return &mut self.unkept;
         }
-        if !self.told.insert((at, message.clone())) {
+        if !self.reported.insert((at, message.clone())) {
             return &mut self.unkept;
         }
         self.kept.push(Problem { at, message, ..Problem::default() });
@@ -484,8 +484,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_library_that_is_hidden_only_the_line_is_told() {
-        let told = |shown| {
+    fn of_a_library_that_is_hidden_only_the_line_is_reported() {
+        let reported = |shown| {
             let mut sources = Sources::shown(shown);
             sources.add("a.click", "require(library b)").unwrap();
             sources.add("b", "x\nroot:secret:0\n").unwrap();
@@ -501,9 +501,9 @@ mod tests {
                 .note(at(1, 2, 6), "x");
             problems.errors(&sources).to_string()
         };
-        assert_eq!(told(true).matches("secret").count(), 8, "{}", told(true));
+        assert_eq!(reported(true).matches("secret").count(), 8, "{}", reported(true));
         assert_eq!(
-            told(false),
+            reported(false),
             "a.click:1:1: wrong\n    require(library b)\n    ^^^^^^^\nb:2:1: a mistake in a library, whose text \
              is not shown here"
         );

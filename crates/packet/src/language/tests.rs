@@ -20,7 +20,7 @@ fn flat(text: &str) -> String {
 }
 
 /// The messages of a wrong one, with line and column.
-fn told(text: &str) -> String {
+fn reported(text: &str) -> String {
     let Err(errors) = read(text) else { panic!("{text}: it is right") };
     let words = errors.reports.iter();
     let words = words.map(|r| format!("{}:{} {}", r.place.line, r.place.column, r.message));
@@ -135,20 +135,20 @@ fn classes_are_visible_where_they_are_declared() {
     );
     assert_eq!(flat("elementclass X Idle; elementclass Y X; y :: Y"), "y :: Idle");
     assert_eq!(
-        told("a :: { elementclass X Idle; X } \n x :: X"),
+        reported("a :: { elementclass X Idle; X } \n x :: X"),
         "2:7 unknown element class `X`",
         "not behind the body it is declared in"
     );
-    assert_eq!(told("X -> Discard; elementclass X Idle"), "1:1 no element is called `X`");
+    assert_eq!(reported("X -> Discard; elementclass X Idle"), "1:1 no element is called `X`");
     assert_eq!(
         hint("X -> Discard; elementclass X Idle"),
         "a class is visible behind its declaration, in the same `{ }` and those inside"
     );
     assert_eq!(
-        told("elementclass X Idle; elementclass X Idle"),
+        reported("elementclass X Idle; elementclass X Idle"),
         "1:35 class `X` is declared twice"
     );
-    assert_eq!(told("elementclass X X"), "1:16 unknown element class `X`");
+    assert_eq!(reported("elementclass X X"), "1:16 unknown element class `X`");
 }
 
 #[test]
@@ -169,86 +169,92 @@ fn variables() {
     let language = Language::new(CLASSES).define("x", "7, 8").define("z", "$x");
     let read = language.read("a", "define($x 5) Idle($x, '$x', $z)").unwrap();
     assert_eq!(read.flatconfig(), "Idle@1 :: Idle(7, 8, '$x', 7, 8);\n");
-    assert_eq!(told("define($x 1) define($x 2)"), "1:21 `$x` is defined twice");
-    assert_eq!(told("{ $x | define($x 2) }(1)"), "1:15 `$x` is defined twice");
-    assert_eq!(told("define(x 1, $y)"), "1:8 expected `$NAME VALUE`, found `x`");
-    assert_eq!(told("Idle($speed) define($spead 1)"), "1:6 no variable is called `$speed`");
-    assert_eq!(told(&format!("{compound} c :: C")), "1:50 compound `c`: argument `$a` is missing");
+    assert_eq!(reported("define($x 1) define($x 2)"), "1:21 `$x` is defined twice");
+    assert_eq!(reported("{ $x | define($x 2) }(1)"), "1:15 `$x` is defined twice");
+    assert_eq!(reported("define(x 1, $y)"), "1:8 expected `$NAME VALUE`, found `x`");
+    assert_eq!(reported("Idle($speed) define($spead 1)"), "1:6 no variable is called `$speed`");
     assert_eq!(
-        told(&format!("{compound} C(1, 2, 3)")),
+        reported(&format!("{compound} c :: C")),
+        "1:50 compound `c`: argument `$a` is missing"
+    );
+    assert_eq!(
+        reported(&format!("{compound} C(1, 2, 3)")),
         "1:55 compound `C@1`: too many arguments: at most 1"
     );
     assert_eq!(
-        told(&format!("{compound} C(1, KEY 2, KEY 3)")),
+        reported(&format!("{compound} C(1, KEY 2, KEY 3)")),
         "1:62 compound `C@1`: this keyword is given twice"
     );
     assert_eq!(
-        told("elementclass C { A $a | Idle($a) } C"),
+        reported("elementclass C { A $a | Idle($a) } C"),
         "1:30 `$a` has no value here: it was not given"
     );
 }
 
 #[test]
 fn names_that_cannot_be() {
-    assert_eq!(told("a :: Idle; a :: Idle"), "1:12 `a` is declared twice");
-    assert_eq!(told("Queue :: Queue"), "1:1 `Queue` is a class, no name for an element");
-    assert_eq!(told("input :: Idle"), "1:1 `input` is where packets enter or leave a compound");
-    assert_eq!(told("a/b :: Idle; a :: { b :: Idle }"), "1:21 `a/b` is declared twice");
-    assert_eq!(told("a :: Cuonter"), "1:6 unknown element class `Cuonter`");
+    assert_eq!(reported("a :: Idle; a :: Idle"), "1:12 `a` is declared twice");
+    assert_eq!(reported("Queue :: Queue"), "1:1 `Queue` is a class, no name for an element");
+    assert_eq!(reported("input :: Idle"), "1:1 `input` is where packets enter or leave a compound");
+    assert_eq!(reported("a/b :: Idle; a :: { b :: Idle }"), "1:21 `a/b` is declared twice");
+    assert_eq!(reported("a :: Cuonter"), "1:6 unknown element class `Cuonter`");
     assert_eq!(hint("a :: Cuonter"), "did you mean `Counter`?");
     assert_eq!(
-        told("idle :: Idle -> Discard; idel -> Discard"),
+        reported("idle :: Idle -> Discard; idel -> Discard"),
         "1:26 no element is called `idel`"
     );
     assert_eq!(hint("idle :: Idle -> Discard; idel -> Discard"), "did you mean `idle`?");
-    assert_eq!(told("input -> Discard"), "1:1 `input` outside of a compound");
+    assert_eq!(reported("input -> Discard"), "1:1 `input` outside of a compound");
     assert_eq!(
-        told("{ Idle -> input }"),
+        reported("{ Idle -> input }"),
         "1:11 packets cannot go to `input`: they come from there"
     );
     assert_eq!(
-        told("{ output -> Discard }"),
+        reported("{ output -> Discard }"),
         "1:3 packets cannot come from `output`: they go there"
     );
-    assert_eq!(told("x"), "1:1 no element is called `x`");
+    assert_eq!(reported("x"), "1:1 no element is called `x`");
     let deep = "elementclass A { $x | input -> output } ".to_owned()
         + &(0..5).map(|n| format!("{}{n} :: {{ ", "n".repeat(250))).collect::<String>()
         + "Idle"
         + &"}".repeat(5);
     assert!(
-        told(&deep).contains("a name of 1007 bytes in its compounds, at most 1000"),
+        reported(&deep).contains("a name of 1007 bytes in its compounds, at most 1000"),
         "{}",
-        told(&deep)
+        reported(&deep)
     );
 }
 
 #[test]
 fn ports_that_are_not_there() {
     assert_eq!(
-        told("[1] Idle -> Discard [2]"),
+        reported("[1] Idle -> Discard [2]"),
         "1:1 ports before the first element of a chain; 1:21 ports behind the last element of a chain"
     );
     assert_eq!(
-        told("c :: { input -> output } Idle -> c [1] -> Discard"),
+        reported("c :: { input -> output } Idle -> c [1] -> Discard"),
         "1:36 compound `c` has no output 1: its last one is 0"
     );
     assert_eq!(
-        told("c :: { Idle -> output } Idle -> c -> Discard"),
+        reported("c :: { Idle -> output } Idle -> c -> Discard"),
         "1:33 compound `c` has no input 0: it has no inputs"
     );
-    assert_eq!(told("{ input [1] -> Discard }"), "1:1 compound skips input 0, and uses input 1");
     assert_eq!(
-        told("{ input -> Quue -> output; input [1] -> Discard }"),
+        reported("{ input [1] -> Discard }"),
+        "1:1 compound skips input 0, and uses input 1"
+    );
+    assert_eq!(
+        reported("{ input -> Quue -> output; input [1] -> Discard }"),
         "1:12 no element is called `Quue`",
         "which may have been what takes input 0"
     );
-    assert_eq!(told("{ KEY $a, KEY $b | Idle }"), "1:11 keyword `KEY` is declared twice");
+    assert_eq!(reported("{ KEY $a, KEY $b | Idle }"), "1:11 keyword `KEY` is declared twice");
     assert_eq!(
-        told("{ Idle -> output; Idle -> [2] output }"),
+        reported("{ Idle -> output; Idle -> [2] output }"),
         "1:1 compound skips output 1, and uses output 2"
     );
     assert_eq!(
-        told("Idle -> t :: DecIPTTL -> Discard; t [expird] -> Discard"),
+        reported("Idle -> t :: DecIPTTL -> Discard; t [expird] -> Discard"),
         "1:38 `DecIPTTL` has no output `expird`"
     );
     assert_eq!(
@@ -256,7 +262,7 @@ fn ports_that_are_not_there() {
         "did you mean `expired`?"
     );
     assert_eq!(
-        told("Idle -> [one] Discard"),
+        reported("Idle -> [one] Discard"),
         "1:10 no input `one`: ports of inputs have numbers only"
     );
 }
@@ -264,32 +270,37 @@ fn ports_that_are_not_there() {
 #[test]
 fn numbers_of_ports_are_what_classes_declare() {
     assert_eq!(
-        told("Idle -> c :: Counter; c -> Discard; c [1] -> Discard"),
+        reported("Idle -> c :: Counter; c -> Discard; c [1] -> Discard"),
         "1:37 `c` (Counter) has no output 1: it has output 0 only"
     );
-    assert_eq!(told("Idle -> Counter"), "1:9 output 0 of `Counter@2` (Counter) is not connected");
-    assert_eq!(hint("Idle -> Counter"), "connect what is not wanted to `Discard`");
-    assert_eq!(told("q :: Queue -> ToDevice"), "1:1 input 0 of `q` (Queue) is not connected");
     assert_eq!(
-        told("Idle -> [1] Discard"),
+        reported("Idle -> Counter"),
+        "1:9 output 0 of `Counter@2` (Counter) is not connected"
+    );
+    assert_eq!(hint("Idle -> Counter"), "connect what is not wanted to `Discard`");
+    assert_eq!(reported("q :: Queue -> ToDevice"), "1:1 input 0 of `q` (Queue) is not connected");
+    assert_eq!(
+        reported("Idle -> [1] Discard"),
         "1:1 `Discard@2` (Discard) has no input 1: it has input 0 only; 1:13 input 0 of `Discard@2` (Discard) is not connected"
     );
     assert_eq!(
-        told("Idle -> t :: Tee [3] -> Discard; t [1] -> Discard; t -> Discard; t [7] -> Discard"),
+        reported(
+            "Idle -> t :: Tee [3] -> Discard; t [1] -> Discard; t -> Discard; t [7] -> Discard"
+        ),
         "1:9 output 2 of `t` (Tee) is not connected; 1:9 outputs 4 to 6 of `t` (Tee) are not connected"
     );
     assert_eq!(
-        told("Idle -> d :: FromDevice -> Discard"),
+        reported("Idle -> d :: FromDevice -> Discard"),
         "1:1 `d` (FromDevice) has no input 0: it has no inputs"
     );
-    assert_eq!(told("Wrong -> Discard"), "1:1 class `Wrong`: `1/one` is no number of ports");
+    assert_eq!(reported("Wrong -> Discard"), "1:1 class `Wrong`: `1/one` is no number of ports");
     // As many outputs as inputs.
     assert_eq!(
-        told("Idle -> s :: Suppressor -> Discard; Idle -> [1] s"),
+        reported("Idle -> s :: Suppressor -> Discard; Idle -> [1] s"),
         "1:9 output 1 of `s` (Suppressor) is not connected"
     );
     assert_eq!(
-        told("Idle -> t :: Tee [65279] -> Discard"),
+        reported("Idle -> t :: Tee [65279] -> Discard"),
         "1:9 outputs 0 to 65278 of `t` (Tee) are not connected"
     );
 }
@@ -323,27 +334,29 @@ fn kinds_spread_through_agnostic_elements() {
 #[test]
 fn kinds_that_clash() {
     assert_eq!(
-        told("FromDevice(eth0) -> ToDevice(eth1)"),
+        reported("FromDevice(eth0) -> ToDevice(eth1)"),
         "1:1 output 0 of `FromDevice@1` (FromDevice) (push) is connected to input 0 of `ToDevice@2` (ToDevice) (pull)"
     );
     assert_eq!(hint("FromDevice -> ToDevice"), "put a `Queue` between them");
     assert_eq!(
-        told("i :: Idle -> q :: Queue -> f :: ToHost"),
+        reported("i :: Idle -> q :: Queue -> f :: ToHost"),
         "1:14 output 0 of `q` (Queue) (pull) is connected to input 0 of `f` (ToHost) (push)"
     );
     assert!(hint("Idle -> Queue -> ToHost").starts_with("put an `Unqueue` between them"));
     assert_eq!(
-        told("FromDevice -> c :: Counter -> ToDevice"),
+        reported("FromDevice -> c :: Counter -> ToDevice"),
         "1:15 agnostic element `c` (Counter) in mixed context: input 0 is push, output 0 is pull"
     );
-    let chain = told("FromDevice -> c :: Counter -> d :: Counter -> ToDevice");
+    let chain = reported("FromDevice -> c :: Counter -> d :: Counter -> ToDevice");
     assert_eq!(
         chain,
         "1:15 output 0 of `c` (Counter) (push, by what it is joined to) is connected to \
          input 0 of `d` (Counter) (pull, by what it is joined to)"
     );
     assert_eq!(
-        told("s :: EtherSwitch; FromDevice => s; Idle -> [1] s; s -> Discard; s [1] -> ToDevice"),
+        reported(
+            "s :: EtherSwitch; FromDevice => s; Idle -> [1] s; s -> Discard; s [1] -> ToDevice"
+        ),
         "1:1 agnostic element `s` (EtherSwitch) in mixed context: input 0 is push, output 1 is pull"
     );
     // With two ports, what enters at 0 leaves at 1 only.
@@ -354,12 +367,12 @@ fn kinds_that_clash() {
 #[test]
 fn what_takes_one_connection_gets_one() {
     assert_eq!(
-        told("f :: FromDevice -> Discard; f -> Discard"),
+        reported("f :: FromDevice -> Discard; f -> Discard"),
         "1:29 push output 0 of `f` (FromDevice) has 2 connections"
     );
     assert!(hint("f :: FromDevice -> Discard; f -> Discard").contains("`Tee`"));
     assert_eq!(
-        told("t :: ToDevice; Idle -> Queue -> t; Idle -> Queue -> t"),
+        reported("t :: ToDevice; Idle -> Queue -> t; Idle -> Queue -> t"),
         "1:44 pull input 0 of `t` (ToDevice) has 2 connections"
     );
     assert_eq!(kinds("FromDevice, FromDevice -> q :: Queue -> ToDevice; q -> ToDevice"), "hhll");
@@ -368,7 +381,7 @@ fn what_takes_one_connection_gets_one() {
 #[test]
 fn one_run_tells_all() {
     assert_eq!(
-        told(
+        reported(
             "a :: Queu;\nb -> Discard [;\nIdle -> $x;\nelementclass A { Quue }\nIdle -> C -> (d);\n%"
         ),
         "1:6 unknown element class `Queu`; 2:15 expected the number of a port, found `;`; \
@@ -395,7 +408,7 @@ fn sizes_are_bounded_before_anything_grows() {
     };
     assert!(read(&doubling(10, "input -> Counter -> output")).is_ok());
     for body in ["input -> Counter -> output", "input -> output"] {
-        let words = told(&doubling(60, body));
+        let words = reported(&doubling(60, body));
         assert!(
             words.contains("this expands to") && words.contains("elements, at most 32768"),
             "{words}"
@@ -405,16 +418,20 @@ fn sizes_are_bounded_before_anything_grows() {
     for n in 1..70 {
         levels += &format!(" elementclass C{n} {{ C{} }}", n - 1);
     }
-    assert!(told(&levels).contains("65 levels of compounds, at most 64"), "{}", told(&levels));
-    let wide = "Idle [0-65279] -> Tee; ".repeat(100);
-    assert!(told(&wide).contains("more than 262144 connections"));
     assert!(
-        told("a :: Idle; a [0-65279,0-65279,0-65279,0-65279,0-65279] -> Discard")
+        reported(&levels).contains("65 levels of compounds, at most 64"),
+        "{}",
+        reported(&levels)
+    );
+    let wide = "Idle [0-65279] -> Tee; ".repeat(100);
+    assert!(reported(&wide).contains("more than 262144 connections"));
+    assert!(
+        reported("a :: Idle; a [0-65279,0-65279,0-65279,0-65279,0-65279] -> Discard")
             .contains("more than 262144 ports")
     );
     // Many to many through one port.
     let sources = "Idle -> c; ".repeat(2000) + &"c -> Discard; ".repeat(2000);
-    let words = told(&("c :: { input -> output } ".to_owned() + &sources));
+    let words = reported(&("c :: { input -> output } ".to_owned() + &sources));
     assert!(words.contains("more than 262144 connections, or"), "{words}");
 }
 

@@ -103,7 +103,7 @@ impl<'p> Expander<'p> {
         if !text.as_str().contains('$') || !self.charge(text.as_str().len(), text.whole_span()) {
             return text.clone();
         }
-        let told = self.problems.count();
+        let reported = self.problems.count();
         let mut builder = Builder::default();
         let all = text.as_str();
         let mut at = 0;
@@ -122,7 +122,7 @@ impl<'p> Expander<'p> {
         }
         let made = builder.build(text.whole_span());
         // Where something was left out, that was told.
-        if self.problems.count() == told && !balanced(made.as_str()) {
+        if self.problems.count() == reported && !balanced(made.as_str()) {
             let words =
                 "with its variables put in, this has quotes or parentheses without their end";
             self.problems.add(text.whole_span(), words);
@@ -357,13 +357,13 @@ mod tests {
         let mut problems = Problems::default();
         let made = Expander::new(&mut problems).expand(&last, &inner).as_str().to_owned();
         let reports = problems.errors(&sources).reports;
-        let told = reports.iter().map(|r| format!("{} {}", r.place.column, r.message));
-        (made, told.collect::<Vec<_>>().join("; "))
+        let reported = reports.iter().map(|r| format!("{} {}", r.place.column, r.message));
+        (made, reported.collect::<Vec<_>>().join("; "))
     }
 
     fn good(texts: &[&str]) -> String {
-        let (made, told) = expand(texts);
-        assert_eq!(told, "", "{texts:?}");
+        let (made, reported) = expand(texts);
+        assert_eq!(reported, "", "{texts:?}");
         made
     }
 
@@ -387,19 +387,19 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_put_in_is_told() {
-        let told = |texts: &[&str]| expand(texts).1;
-        assert_eq!(told(&["1", "x $z"]), "3 no variable is called `$z`");
-        assert_eq!(told(&["1", "$u"]), "1 `$u` has no value here: it was not given");
-        assert_eq!(told(&["$b", "$a", "$a"]), "1 `$a` is defined by itself");
-        assert_eq!(told(&["1", "5$, ${a, ${}, ${a+1}"]).matches("without the name").count(), 4);
-        let open = told(&["1", "\"${a-\"b}\""]);
+    fn what_cannot_be_put_in_is_reported() {
+        let reported = |texts: &[&str]| expand(texts).1;
+        assert_eq!(reported(&["1", "x $z"]), "3 no variable is called `$z`");
+        assert_eq!(reported(&["1", "$u"]), "1 `$u` has no value here: it was not given");
+        assert_eq!(reported(&["$b", "$a", "$a"]), "1 `$a` is defined by itself");
+        assert_eq!(reported(&["1", "5$, ${a, ${}, ${a+1}"]).matches("without the name").count(), 4);
+        let open = reported(&["1", "\"${a-\"b}\""]);
         assert!(open.starts_with("2 `$` without the name"), "a default ends in its quote: {open}");
-        assert_eq!(told(&["xy", r"\<$a>"]), "3 `xy` is no hexadecimal data");
+        assert_eq!(reported(&["xy", r"\<$a>"]), "3 `xy` is no hexadecimal data");
         let ends = "1 with its variables put in, this has quotes or parentheses without their end";
-        assert_eq!(told(&["(", "$a"]), format!("{ends}"));
-        assert_eq!(told(&["/", "x $a/ y"]), ends);
-        assert_eq!(told(&["1", "\"$a"]), ends);
+        assert_eq!(reported(&["(", "$a"]), format!("{ends}"));
+        assert_eq!(reported(&["/", "x $a/ y"]), ends);
+        assert_eq!(reported(&["1", "\"$a"]), ends);
     }
 
     #[test]
@@ -422,8 +422,8 @@ mod tests {
     #[test]
     fn growth_is_bounded() {
         let doubled = "$b".repeat(1000);
-        let (made, told) = expand(&[&doubled, &"$c".repeat(1000), &"x".repeat(1000), "$a"]);
-        assert_eq!(told, "535 texts with variables make more than 256 MiB", "once");
+        let (made, reported) = expand(&[&doubled, &"$c".repeat(1000), &"x".repeat(1000), "$a"]);
+        assert_eq!(reported, "535 texts with variables make more than 256 MiB", "once");
         assert!(made.len() < 300 << 20);
     }
 }

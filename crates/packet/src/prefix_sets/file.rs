@@ -136,21 +136,21 @@ mod tests {
             (b"10.0.0.0/8\n\xff\xfe", "x:2: no text"),
             (&[b'1'; MOST_LINE + 2], "x:1: longer than 4096 bytes"),
         ] {
-            let told = list(text).unwrap_err();
-            assert!(told.starts_with(want), "{told}");
+            let reported = list(text).unwrap_err();
+            assert!(reported.starts_with(want), "{reported}");
         }
         // A gzip file that ends in its header.
         assert!(list(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap_err().contains("cut short"));
-        let told = read("x", false, decoded(b"10.0.0.0/8\nroot:secret\n")).unwrap_err();
-        assert_eq!(told, "x:2: no line of a list of prefixes");
+        let reported = read("x", false, decoded(b"10.0.0.0/8\nroot:secret\n")).unwrap_err();
+        assert_eq!(reported, "x:2: no line of a list of prefixes");
         let read_file = |name| read_file(name, &OpenPolicy::default());
         assert!(read_file("/nowhere/at/all").unwrap_err().starts_with("/nowhere/at/all: "));
         assert!(read_file("/dev/null").unwrap_err().ends_with("a regular file is wanted"));
         // One that somebody has yet to write to.
         let pipe = std::env::temp_dir().join(format!("fingerpost-pipe-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-        let told = read_file(pipe.to_str().unwrap()).unwrap_err();
+        let reported = read_file(pipe.to_str().unwrap()).unwrap_err();
         std::fs::remove_file(&pipe).unwrap();
-        assert!(made.success() && told.contains("is a FIFO"), "{told}");
+        assert!(made.success() && reported.contains("is a FIFO"), "{reported}");
     }
 }

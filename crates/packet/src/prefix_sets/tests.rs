@@ -249,11 +249,14 @@ fn texts() {
     assert_eq!(sets.read_table("c"), Ok("c\t192.0.2.0/24\nc\t192.0.2.9/32\n".into()));
     let mask = sets.read_lookup(" 10.1.2.3\n").unwrap();
     assert_eq!((sets.text(mask), sets.text(0)), ("a,b".into(), "-".into()));
-    let told = |result: Result<Vec<String>, String>| result.unwrap().join("; ");
-    assert_eq!(told(sets.write_edit(true, "a 10.0.0.0/8")), "`a` has 10.0.0.0/8 as it is");
-    assert_eq!(told(sets.write_edit(false, "a 1.1.1.1")), "`a` does not have 1.1.1.1/32 as it is");
+    let reported = |result: Result<Vec<String>, String>| result.unwrap().join("; ");
+    assert_eq!(reported(sets.write_edit(true, "a 10.0.0.0/8")), "`a` has 10.0.0.0/8 as it is");
     assert_eq!(
-        told(sets.write_ctrl("add a 10.0.0.0/8 11.0.0.0/8\nremove a 11.0.0.0/8")),
+        reported(sets.write_edit(false, "a 1.1.1.1")),
+        "`a` does not have 1.1.1.1/32 as it is"
+    );
+    assert_eq!(
+        reported(sets.write_ctrl("add a 10.0.0.0/8 11.0.0.0/8\nremove a 11.0.0.0/8")),
         "1 of 3 changes had no effect"
     );
     for (got, want) in [
@@ -263,8 +266,8 @@ fn texts() {
         (sets.write_ctrl("add a 1.1.1.1\nflush a"), "line 2: `flush` is neither"),
         (sets.write_ctrl("add a 1.1.1.1\n\nadd a 1.1.1.1/40"), "line 3: `1.1.1.1/40` is no IPv4"),
     ] {
-        let told = got.unwrap_err();
-        assert!(told.starts_with(want), "{told}");
+        let reported = got.unwrap_err();
+        assert!(reported.starts_with(want), "{reported}");
     }
     assert_eq!(sets.lookup("1.1.1.1".parse().unwrap()), 0, "none of a batch that makes no sense");
     assert_eq!(sets.write_set("b 8.8.8.8"), Ok(()));

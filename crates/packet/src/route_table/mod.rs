@@ -128,7 +128,7 @@ impl Family for u128 {
 
 /// Where packets of a prefix go.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Path {
     /// Number of the gateway, or that of none.
     pub(crate) gateway: NextHopId,
     /// The output to leave by.
@@ -180,13 +180,13 @@ pub(crate) struct RouteTable<A: Family> {
     class: &'static str,
     outputs: u32,
     gateways: Arc<Gateways>,
-    ways: Ways,
+    paths: Paths,
     writer: Mutex<Writer<A>>,
 }
 
 struct Writer<A: Family> {
     table: LpmTable<A>,
-    numbers: HashMap<Way, NextHopId>,
+    numbers: HashMap<Path, NextHopId>,
     version: u64,
     last: Duration,
     test: Test,
@@ -194,26 +194,26 @@ struct Writer<A: Family> {
 
 /// Paths by number, for workers.
 #[derive(Default)]
-struct Ways(Blocks<AtomicU64>);
+struct Paths(Blocks<AtomicU64>);
 
-impl Ways {
-    fn set(&self, number: u32, way: Way) -> Result<(), TooMany> {
+impl Paths {
+    fn set(&self, number: u32, path: Path) -> Result<(), TooMany> {
         let slot = self.0.make(number).ok_or(TooMany)?;
         // Relaxed: nobody has the number yet, and the table that gives it out publishes what was before.
-        let default = if way.default { DEFAULT } else { 0 };
-        slot.store(default | u64::from(way.gateway.0) << 16 | u64::from(way.output), Relaxed);
+        let default = if path.default { DEFAULT } else { 0 };
+        slot.store(default | u64::from(path.gateway.0) << 16 | u64::from(path.output), Relaxed);
         Ok(())
     }
 
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "they were put together of these")]
-    fn get(&self, number: NextHopId) -> Option<Way> {
+    fn get(&self, number: NextHopId) -> Option<Path> {
         if number.is_none() {
             return None;
         }
         let word = self.0.get(number.0)?.load(Relaxed);
         let (gateway, default) = (NextHopId((word >> 16) as u32), word & DEFAULT != 0);
-        Some(Way { gateway, output: word as u16, default })
+        Some(Path { gateway, output: word as u16, default })
     }
 }
 
@@ -231,7 +231,7 @@ impl<A: Family> RouteTable<A> {
         routes: &[Route<A>],
     ) -> Result<(Self, Vec<usize>), (Option<usize>, TableError)> {
         let begin = Instant::now();
-        let (ways, mut numbers) = (Ways::default(), HashMap::new());
+        let (paths, mut numbers) = (Paths::default(), HashMap::new());
         let (mut store, mut twice) = (RouteStore::new(), Vec::new());
         let mut last: Option<(Route<A>, NextHopId)> = None;
         for (at, route) in routes.iter().enumerate() {
@@ -241,7 +241,7 @@ impl<A: Family> RouteTable<A> {
                 .filter(|(last, _)| last.is_default() == route.is_default());
             let number = match same {
                 Some((_, number)) => number,
-                None => number_of(route, outputs, &gateways, &ways, &mut numbers)
+                None => number_of(route, outputs, &gateways, &paths, &mut numbers)
                     .map_err(|error| (Some(at), error))?,
             };
             last = Some((*route, number));
@@ -253,7 +253,7 @@ impl<A: Family> RouteTable<A> {
             .map_err(|error| (None, TableError::Refused(error)))?;
         let (version, test) = (1, Test::default());
         let writer = Mutex::new(Writer { table, numbers, version, last: begin.elapsed(), test });
-        Ok((Self { class, outputs, gateways, ways, writer }, twice))
+        Ok((Self { class, outputs, gateways, paths, writer }, twice))
     }
 
     /// Reader for a worker.
@@ -263,8 +263,8 @@ impl<A: Family> RouteTable<A> {
 
     /// What a number that a reader gave stands for.
     #[inline]
-    pub(crate) fn way(&self, number: NextHopId) -> Option<Way> {
-        self.ways.get(number)
+    pub(crate) fn path(&self, number: NextHopId) -> Option<Path> {
+        self.paths.get(number)
     }
 
     /// Gateways of the graph.
@@ -306,7 +306,7 @@ impl<A: Family> RouteTable<A> {
         &self,
         change: &Change<A>,
         now: Option<NextHopId>,
-        numbers: &mut HashMap<Way, NextHopId>,
+        numbers: &mut HashMap<Path, NextHopId>,
     ) -> Result<NextHopId, TableError> {
         let route = match change {
             Change::Add(route) => match now {
@@ -325,7 +325,7 @@ impl<A: Family> RouteTable<A> {
                 return Ok(NextHopId::NONE);
             }
         };
-        number_of(route, self.outputs, &self.gateways, &self.ways, numbers)
+        number_of(route, self.outputs, &self.gateways, &self.paths, numbers)
     }
 
     /// Removes all routes.
@@ -351,15 +351,15 @@ impl<A: Family> RouteTable<A> {
     }
 
     /// Path of an address.
-    pub(crate) fn lookup(&self, addr: A) -> Option<Way> {
-        self.way(self.writer().table.lookup(addr))
+    pub(crate) fn lookup(&self, addr: A) -> Option<Path> {
+        self.path(self.writer().table.lookup(addr))
     }
 
     /// The route of an address, as text.
     fn found(&self, addr: A) -> Option<FoundRoute> {
         let (prefix, number) = self.writer().table.longest_match(addr)?;
-        let way = self.way(number)?;
-        Some(FoundRoute { prefix: prefix.to_string(), gateway: self.gateways.get(way.gateway) })
+        let path = self.path(number)?;
+        Some(FoundRoute { prefix: prefix.to_string(), gateway: self.gateways.get(path.gateway) })
     }
 
     /// Every route, by address, then length.
@@ -369,9 +369,9 @@ impl<A: Family> RouteTable<A> {
     }
 
     fn route(&self, prefix: Prefix<A>, number: NextHopId) -> Route<A> {
-        let way = self.way(number).expect("tables hold numbers of paths");
-        let gateway = self.gateways.get(way.gateway).and_then(A::from_ip);
-        Route { prefix, gateway, output: way.output }
+        let path = self.path(number).expect("tables hold numbers of paths");
+        let gateway = self.gateways.get(path.gateway).and_then(A::from_ip);
+        Route { prefix, gateway, output: path.output }
     }
 
     fn text(&self, prefix: Prefix<A>, number: NextHopId) -> String {
@@ -398,8 +398,8 @@ fn number_of<A: Family>(
     route: &Route<A>,
     outputs: u32,
     gateways: &Gateways,
-    ways: &Ways,
-    numbers: &mut HashMap<Way, NextHopId>,
+    paths: &Paths,
+    numbers: &mut HashMap<Path, NextHopId>,
 ) -> Result<NextHopId, TableError> {
     let Route { gateway, output, .. } = *route;
     if u32::from(output) >= outputs {
@@ -409,12 +409,12 @@ fn number_of<A: Family>(
         None => NextHopId::NONE,
         Some(gateway) => gateways.number(gateway.to_ip())?,
     };
-    let way = Way { gateway, output, default: route.is_default() };
-    if let Some(&number) = numbers.get(&way) {
+    let path = Path { gateway, output, default: route.is_default() };
+    if let Some(&number) = numbers.get(&path) {
         return Ok(number);
     }
     let number = u32::try_from(numbers.len() + 1).map_err(|_| TooMany)?;
-    ways.set(number, way)?;
-    numbers.insert(way, NextHopId(number));
+    paths.set(number, path)?;
+    numbers.insert(path, NextHopId(number));
     Ok(NextHopId(number))
 }

@@ -77,11 +77,11 @@ impl<A: Family> RouteTable<A> {
         table.iter().for_each(|(_, number)| used[number.index()] = true);
         // That of the default route may be one of the others besides.
         let used = writer.numbers.iter().filter(|(_, number)| used[number.index()]);
-        let ways: HashSet<_> = used.map(|(way, _)| (way.gateway, way.output)).collect();
-        let ways = ways.len();
+        let paths: HashSet<_> = used.map(|(path, _)| (path.gateway, path.output)).collect();
+        let paths = paths.len();
         let prefixes = table.len() as u64;
         let title = self.title(table);
-        let mut text = format!("{title}: {prefixes} prefixes, {ways} unique nexthops\n");
+        let mut text = format!("{title}: {prefixes} prefixes, {paths} unique nexthops\n");
         let mut counts = Vec::new();
         table.structure().stats(&mut |name, count| counts.push((name, count)));
         let bytes = table.structure().bytes() as u64;

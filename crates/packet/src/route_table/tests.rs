@@ -67,11 +67,12 @@ fn agree<A: Family>(table: &RouteTable<A>, batches: &[Vec<Change<A>>], probes: &
         assert_eq!(table.dump(), model.values().copied().collect::<Vec<_>>());
         for &probe in probes {
             let want = model_lookup(&model, probe);
-            let way = table.way(reader.lookup(probe));
-            assert_eq!(way, table.lookup(probe), "packets and handlers see the same");
-            let gateway = |way: super::Way| table.gateways().get(way.gateway).and_then(A::from_ip);
+            let path = table.path(reader.lookup(probe));
+            assert_eq!(path, table.lookup(probe), "packets and handlers see the same");
+            let gateway =
+                |path: super::Path| table.gateways().get(path.gateway).and_then(A::from_ip);
             assert_eq!(
-                way.map(|way| (way.output, gateway(way))),
+                path.map(|path| (path.output, gateway(path))),
                 want.map(|route| (route.output, route.gateway))
             );
         }
@@ -187,18 +188,18 @@ fn single_changes_as_text() {
 }
 
 #[test]
-fn what_is_no_route_is_told() {
+fn what_is_no_route_is_reported() {
     let table = v4(&[]);
-    let told = |text| table.write_add(text).unwrap_err();
-    assert_eq!(told(""), "a route is ADDR/MASK [GATEWAY] OUTPUT");
-    assert_eq!(told("10/8"), "a route is ADDR/MASK [GATEWAY] OUTPUT");
-    assert_eq!(told("10/8 1.2.3.4"), "a route is ADDR/MASK [GATEWAY] OUTPUT");
-    assert!(told("10/33 1").starts_with("`10/33` is no IPv4 prefix"));
-    assert!(told("10/8 -1").starts_with("`-1` is no IPv4 gateway"));
-    assert_eq!(told("10/8 fe80::1 1"), "`fe80::1` is no IPv4 gateway");
-    assert_eq!(told("10/8 1 2"), "`2` is one word too many");
-    assert_eq!(told("10/8 - 70000"), "`70000` is out of range: 0 to 65535 are possible");
-    assert_eq!(told("10/8 4"), "output 4 is not connected: there are 4");
+    let reported = |text| table.write_add(text).unwrap_err();
+    assert_eq!(reported(""), "a route is ADDR/MASK [GATEWAY] OUTPUT");
+    assert_eq!(reported("10/8"), "a route is ADDR/MASK [GATEWAY] OUTPUT");
+    assert_eq!(reported("10/8 1.2.3.4"), "a route is ADDR/MASK [GATEWAY] OUTPUT");
+    assert!(reported("10/33 1").starts_with("`10/33` is no IPv4 prefix"));
+    assert!(reported("10/8 -1").starts_with("`-1` is no IPv4 gateway"));
+    assert_eq!(reported("10/8 fe80::1 1"), "`fe80::1` is no IPv4 gateway");
+    assert_eq!(reported("10/8 1 2"), "`2` is one word too many");
+    assert_eq!(reported("10/8 - 70000"), "`70000` is out of range: 0 to 65535 are possible");
+    assert_eq!(reported("10/8 4"), "output 4 is not connected: there are 4");
 }
 
 #[test]
@@ -296,7 +297,7 @@ fn statistics_fit_together() {
         .filter_map(|word| word.parse().ok())
         .collect();
     // D20R is one of them, and IPv4.
-    let [_, prefixes, ways, direct, ranges, each, resolved, _, longest, rest @ ..] = &numbers[..]
+    let [_, prefixes, paths, direct, ranges, each, resolved, _, longest, rest @ ..] = &numbers[..]
     else {
         panic!("{stat}")
     };
@@ -304,7 +305,7 @@ fn statistics_fit_together() {
     else {
         panic!("{stat}")
     };
-    assert_eq!((*ways, *direct), (4.0, 4.0 * f64::from(1 << 20)), "{stat}");
+    assert_eq!((*paths, *direct), (4.0, 4.0 * f64::from(1 << 20)), "{stat}");
     assert!((each - (direct + ranges) / prefixes).abs() <= 0.05, "{stat}");
     assert!((ranges - (2.0 * short_ranges + 4.0 * long_ranges)).abs() < 0.5, "{stat}");
     let share = 100.0 * (all_short + all_long) / f64::from(1 << 20);

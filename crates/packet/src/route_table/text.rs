@@ -165,9 +165,9 @@ impl<A: Family> RouteTable<A> {
         let addr = addr.ok_or_else(|| format!("`{word}` is no IPv{} address", A::FAMILY))?;
         Ok(match self.lookup(addr) {
             None => "-1".to_owned(),
-            Some(way) => match self.gateways().get(way.gateway) {
-                Some(gateway) => format!("{} {gateway}", way.output),
-                None => way.output.to_string(),
+            Some(path) => match self.gateways().get(path.gateway) {
+                Some(gateway) => format!("{} {gateway}", path.output),
+                None => path.output.to_string(),
             },
         })
     }

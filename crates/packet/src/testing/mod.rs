@@ -361,7 +361,7 @@ pub struct Bench {
     /// Its frames.
     pub pool: Pool,
     /// Its resolve requests.
-    pub asks: Vec<ResolveRequest>,
+    pub requests: Vec<ResolveRequest>,
     /// What it sent.
     pub sent: Sent,
     /// What a single element emitted.
@@ -377,7 +377,7 @@ impl Bench {
             forwarding: world.forwarding(),
             counters: WorkerCounters::new(4, 256),
             pool: Pool::new(2048, 2048),
-            asks: Vec::new(),
+            requests: Vec::new(),
             sent: Sent::default(),
             emitted: Vec::new(),
             now_ns: 1_000_000_000,
@@ -391,7 +391,7 @@ impl Bench {
             forwarding: &self.forwarding,
             counters: &self.counters,
             flow_seed: 0,
-            asks: &mut self.asks,
+            requests: &mut self.requests,
             transmit: &mut self.sent,
         }
     }
@@ -404,7 +404,7 @@ impl Bench {
             &self.counters,
             &self.pool,
             &mut self.emitted,
-            &mut self.asks,
+            &mut self.requests,
             &mut self.sent,
         )
     }
@@ -449,9 +449,10 @@ impl Rig {
     /// # Panics
     /// When the configuration is wrong.
     pub fn of(world: &World, text: &str, classes: &'static [ElementClass]) -> Self {
-        let told = |errors: Errors| -> ! { panic!("\n{errors}") };
-        let read = Language::new(classes).read("test", text).unwrap_or_else(|errors| told(errors));
-        let plan = Plan::of(&read, classes).unwrap_or_else(|errors| told(errors));
+        let reported = |errors: Errors| -> ! { panic!("\n{errors}") };
+        let read =
+            Language::new(classes).read("test", text).unwrap_or_else(|errors| reported(errors));
+        let plan = Plan::of(&read, classes).unwrap_or_else(|errors| reported(errors));
         let bench = Bench::new(world);
         let handlers = plan.handlers(read);
         Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers, classes }

@@ -42,19 +42,19 @@ struct Arguments {
     #[arg(value_parser = choice::names(choice::AUTO), hide_possible_values = true)]
     algorithm: String,
     /// Addresses, or `-` to read them from standard input, one a line (`#` begins a comment)
-    #[arg(value_name = "ADDR|-", required = true, value_parser = Ask::parse)]
-    asks: Vec<Ask>,
+    #[arg(value_name = "ADDR|-", required = true, value_parser = Argument::parse)]
+    addresses: Vec<Argument>,
 }
 
 /// What is to be looked up.
 #[derive(Clone)]
-enum Ask {
+enum Argument {
     /// Text of the address, and its value.
     Addr(String, IpAddr),
     Stdin,
 }
 
-impl Ask {
+impl Argument {
     fn parse(text: &str) -> Result<Self, String> {
         if text == "-" {
             return Ok(Self::Stdin);
@@ -66,27 +66,27 @@ impl Ask {
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Arguments = parsed(matches)?;
-    let stdin = arguments.asks.iter().any(|ask| matches!(ask, Ask::Stdin));
-    if stdin && arguments.asks.len() > 1 {
+    let stdin = arguments.addresses.iter().any(|argument| matches!(argument, Argument::Stdin));
+    if stdin && arguments.addresses.len() > 1 {
         let words = "either addresses or `-`, not both (see fingerpost lookup --help)";
         return Err(Failure::new(Exit::Usage, words));
     }
     let tables = Tables::load(&arguments.table)?;
-    let mut asker = Asker::new(&tables, &arguments.algorithm);
+    let mut run = LookupRun::new(&tables, &arguments.algorithm);
     if stdin {
-        stream(io::stdin().lock(), &mut asker, output)?;
+        stream(io::stdin().lock(), &mut run, output)?;
     } else {
-        let questions: Vec<_> = arguments
-            .asks
+        let queries: Vec<_> = arguments
+            .addresses
             .iter()
-            .filter_map(|ask| match ask {
-                Ask::Addr(text, addr) => Some(Question { text, addr: Ok(*addr), line: 0 }),
-                Ask::Stdin => None,
+            .filter_map(|argument| match argument {
+                Argument::Addr(text, addr) => Some(Query { text, addr: Ok(*addr), line: 0 }),
+                Argument::Stdin => None,
             })
             .collect();
-        asker.answer(&questions, output)?;
+        run.answer(&queries, output)?;
     }
-    asker.verdict()?;
+    run.verdict()?;
     tables.verdict()
 }
 
@@ -109,7 +109,7 @@ impl Report for Answer<'_> {
 }
 
 /// An address to look up.
-struct Question<'a> {
+struct Query<'a> {
     text: &'a str,
     /// What it means; or why it means nothing.
     addr: Result<IpAddr, &'static str>,
@@ -118,34 +118,34 @@ struct Question<'a> {
 }
 
 /// Both families of a table, and the errors of addresses so far.
-struct Asker<'a> {
+struct LookupRun<'a> {
     v4: Side<'a, u32>,
     v6: Side<'a, u128>,
     bad: u64,
 }
 
 /// Errors that are printed one by one; further ones are counted.
-const BAD_TOLD: u64 = 20;
+const BAD_PRINTED: u64 = 20;
 /// Addresses that are looked up together: many times the batch that hides the cache misses, few enough
 /// to stay in the first-level cache.
 const BATCH: usize = 512;
 
-impl<'a> Asker<'a> {
+impl<'a> LookupRun<'a> {
     fn new(tables: &'a Tables, algorithm: &'a str) -> Self {
         Self { v4: Side::new(tables, algorithm), v6: Side::new(tables, algorithm), bad: 0 }
     }
 
-    /// Prints the answers to `questions` in order.
+    /// Prints the answers to `queries` in order.
     fn answer(
         &mut self,
-        questions: &[Question<'_>],
+        queries: &[Query<'_>],
         output: &mut Output<impl Write>,
     ) -> Result<(), Failure> {
-        for batch in questions.chunks(BATCH) {
+        for batch in queries.chunks(BATCH) {
             self.v4.clear();
             self.v6.clear();
-            for question in batch {
-                match question.addr {
+            for query in batch {
+                match query.addr {
                     Ok(IpAddr::V4(addr)) => self.v4.addrs.push(addr.to_bits()),
                     Ok(IpAddr::V6(addr)) => self.v6.addrs.push(addr.to_bits()),
                     Err(_) => {}
@@ -153,15 +153,15 @@ impl<'a> Asker<'a> {
             }
             self.v4.look_up()?;
             self.v6.look_up()?;
-            for question in batch {
-                let told = match question.addr {
-                    Ok(IpAddr::V4(_)) => self.v4.tell(question.text, output),
-                    Ok(IpAddr::V6(_)) => self.v6.tell(question.text, output),
-                    Err(why) => Err(Trouble::Question(why.to_owned())),
+            for query in batch {
+                let printed = match query.addr {
+                    Ok(IpAddr::V4(_)) => self.v4.print(query.text, output),
+                    Ok(IpAddr::V6(_)) => self.v6.print(query.text, output),
+                    Err(why) => Err(Trouble::Query(why.to_owned())),
                 };
-                match told {
+                match printed {
                     Ok(()) => {}
-                    Err(Trouble::Question(why)) => self.complain(question, &why),
+                    Err(Trouble::Query(why)) => self.complain(query, &why),
                     Err(Trouble::Fatal(failure)) => return Err(failure),
                 }
             }
@@ -169,14 +169,14 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    fn complain(&mut self, question: &Question<'_>, why: &str) {
+    fn complain(&mut self, query: &Query<'_>, why: &str) {
         self.bad += 1;
-        if self.bad > BAD_TOLD {
+        if self.bad > BAD_PRINTED {
             return;
         }
         // A line may be anything; its beginning is enough to find it.
-        let text: String = question.text.chars().take(60).collect();
-        match question.line {
+        let text: String = query.text.chars().take(60).collect();
+        match query.line {
             0 => message(format_args!("{text}: {why}")),
             line => message(format_args!("standard input, line {line}: `{text}`: {why}")),
         }
@@ -186,9 +186,9 @@ impl<'a> Asker<'a> {
     fn verdict(&self) -> Result<(), Failure> {
         match self.bad {
             0 => Ok(()),
-            1..=BAD_TOLD => Err(Failure::Reported(Exit::Failed)),
+            1..=BAD_PRINTED => Err(Failure::Reported(Exit::Failed)),
             bad => {
-                let more = bad - BAD_TOLD;
+                let more = bad - BAD_PRINTED;
                 Err(Failure::new(Exit::Failed, format_args!("{more} more addresses not answered")))
             }
         }
@@ -197,7 +197,7 @@ impl<'a> Asker<'a> {
 
 enum Trouble {
     /// Error of this address; the others can be answered.
-    Question(String),
+    Query(String),
     Fatal(Failure),
 }
 
@@ -211,7 +211,7 @@ struct Side<'a, A: Family> {
     hops: Vec<NextHopId>,
     found: Vec<Option<(Prefix<A>, &'a NextHopId)>>,
     /// Answers printed so far.
-    told: usize,
+    printed: usize,
     /// The texts of `half.hops`.
     names: Vec<String>,
     prefix: String,
@@ -233,7 +233,7 @@ impl<'a, A: Family> Side<'a, A> {
             addrs: Vec::new(),
             hops: Vec::new(),
             found: Vec::new(),
-            told: 0,
+            printed: 0,
             names: Vec::new(),
             prefix: String::new(),
         }
@@ -241,7 +241,7 @@ impl<'a, A: Family> Side<'a, A> {
 
     fn clear(&mut self) {
         self.addrs.clear();
-        self.told = 0;
+        self.printed = 0;
     }
 
     /// Looks the batch up in the algorithm and in the route store.
@@ -269,13 +269,13 @@ impl<'a, A: Family> Side<'a, A> {
     }
 
     /// Prints the next answer of the batch.
-    fn tell(&mut self, text: &str, output: &mut Output<impl Write>) -> Result<(), Trouble> {
-        let at = self.told;
-        self.told += 1;
+    fn print(&mut self, text: &str, output: &mut Output<impl Write>) -> Result<(), Trouble> {
+        let at = self.printed;
+        self.printed += 1;
         let State::Ready(built) = &self.state else {
             let why =
                 format!("{} has no IPv{} form; leave --algorithm out", self.algorithm, A::FAMILY);
-            return Err(Trouble::Question(why));
+            return Err(Trouble::Query(why));
         };
         let (got, best) = (self.hops[at], self.found[at]);
         let want = best.map_or(NextHopId::NONE, |(_, &hop)| hop);
@@ -312,7 +312,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Answers the lines of `input` as they come.
 fn stream(
     mut input: impl Read,
-    asker: &mut Asker<'_>,
+    run: &mut LookupRun<'_>,
     output: &mut Output<impl Write>,
 ) -> Result<(), Failure> {
     let mut buf = vec![0; READ_BYTES];
@@ -338,7 +338,7 @@ fn stream(
             passing = false;
             line += 1;
         }
-        answer_lines(&buf[start..whole], &mut line, asker, output)?;
+        answer_lines(&buf[start..whole], &mut line, run, output)?;
         if len == 0 {
             return Ok(());
         }
@@ -348,7 +348,7 @@ fn stream(
         if held == buf.len() {
             if !passing {
                 let text = "";
-                asker.complain(&Question { text, addr: Err(""), line }, "too long for an address");
+                run.complain(&Query { text, addr: Err(""), line }, "too long for an address");
             }
             passing = true;
             held = 0;
@@ -360,25 +360,25 @@ fn stream(
 fn answer_lines(
     bytes: &[u8],
     line: &mut u64,
-    asker: &mut Asker<'_>,
+    run: &mut LookupRun<'_>,
     output: &mut Output<impl Write>,
 ) -> Result<(), Failure> {
-    let mut questions = Vec::new();
+    let mut queries = Vec::new();
     for bytes in bytes.split_inclusive(|&b| b == b'\n') {
         let number = *line;
         *line += 1;
         let Ok(text) = std::str::from_utf8(bytes) else {
             let addr = Err("not an address, and not even text");
-            questions.push(Question { text: "", addr, line: number });
+            queries.push(Query { text: "", addr, line: number });
             continue;
         };
         let text = text.split('#').next().unwrap_or_default().trim_ascii();
         if !text.is_empty() {
             let addr = text.parse().map_err(|_| "neither an IPv4 nor an IPv6 address");
-            questions.push(Question { text, addr, line: number });
+            queries.push(Query { text, addr, line: number });
         }
     }
-    asker.answer(&questions, output)
+    run.answer(&queries, output)
 }
 
 #[cfg(test)]
@@ -401,7 +401,7 @@ mod tests {
     const TEXT: &str = "10.0.0.0/8 192.0.2.1\n10.1.0.0/16 7\n2001:db8::/32 2001:db8::1\n";
 
     /// What `input` is answered when it comes `size` bytes at a time, and how that ends.
-    fn ask(tables: &Tables, algorithm: &str, input: &[u8], size: usize) -> (String, bool) {
+    fn printed(tables: &Tables, algorithm: &str, input: &[u8], size: usize) -> (String, bool) {
         struct Slow<'a>(&'a [u8], usize);
         impl Read for Slow<'_> {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -411,10 +411,10 @@ mod tests {
                 Ok(len)
             }
         }
-        let mut asker = Asker::new(tables, algorithm);
+        let mut run = LookupRun::new(tables, algorithm);
         let mut output = Output::memory(false);
-        stream(Slow(input, size), &mut asker, &mut output).unwrap();
-        (output.written().to_owned(), asker.verdict().is_ok())
+        stream(Slow(input, size), &mut run, &mut output).unwrap();
+        (output.written().to_owned(), run.verdict().is_ok())
     }
 
     #[test]
@@ -424,10 +424,10 @@ mod tests {
         let want = "10.1.2.3\t10.1.0.0/16\t7\n2001:db8::5\t2001:db8::/32\t2001:db8::1\n\
                     11.0.0.1\t-\t-\n10.9.9.9\t10.0.0.0/8\t192.0.2.1\n";
         for size in [1, 2, 3, 7, 1000] {
-            assert_eq!(ask(&tables, "auto", input, size), (want.to_owned(), true), "{size}");
+            assert_eq!(printed(&tables, "auto", input, size), (want.to_owned(), true), "{size}");
         }
         let many = b"10.1.2.3\n11.0.0.1\n".repeat(20_000);
-        let (answers, fine) = ask(&tables, "bsearch", &many, usize::MAX);
+        let (answers, fine) = printed(&tables, "bsearch", &many, usize::MAX);
         assert_eq!((answers.lines().count(), fine), (40_000, true));
         assert!(answers.lines().skip(1).step_by(2).all(|line| line == "11.0.0.1\t-\t-"));
     }
@@ -436,17 +436,17 @@ mod tests {
     fn bad_lines_are_passed_over_and_fail_in_the_end() {
         let tables = tables("bad", TEXT);
         let good = ("10.1.2.3\t10.1.0.0/16\t7\n".to_owned(), false);
-        assert_eq!(ask(&tables, "auto", b"10.1.2\n10.1.2.3\n", 5), good);
-        assert_eq!(ask(&tables, "auto", b"\xff\xfe\n10.1.2.3\n", 5), good);
-        assert_eq!(ask(&tables, "auto", b"10.1.2.3/32\n10.1.2.3\n", 5), good);
+        assert_eq!(printed(&tables, "auto", b"10.1.2\n10.1.2.3\n", 5), good);
+        assert_eq!(printed(&tables, "auto", b"\xff\xfe\n10.1.2.3\n", 5), good);
+        assert_eq!(printed(&tables, "auto", b"10.1.2.3/32\n10.1.2.3\n", 5), good);
         let long = [&b"x".repeat(3 * READ_BYTES)[..], b"\n10.1.2.3\n"].concat();
         for size in [1000, READ_BYTES, usize::MAX] {
-            assert_eq!(ask(&tables, "auto", &long, size), good, "{size}");
+            assert_eq!(printed(&tables, "auto", &long, size), good, "{size}");
         }
         // The other family's algorithm.
-        assert_eq!(ask(&tables, "dxr18", b"2001:db8::5\n10.1.2.3\n", 100), good);
+        assert_eq!(printed(&tables, "dxr18", b"2001:db8::5\n10.1.2.3\n", 100), good);
         let flood = b"x\n".repeat(100);
-        assert_eq!(ask(&tables, "auto", &flood, 64), (String::new(), false));
+        assert_eq!(printed(&tables, "auto", &flood, 64), (String::new(), false));
     }
 
     /// Answers everything with next hop 1.
@@ -475,12 +475,12 @@ mod tests {
             ("10.1.2.3", "10.1.2.3: liar has 192.0.2.1, the route store 7 by 10.1.0.0/16"),
             ("11.0.0.1", "11.0.0.1: liar has 192.0.2.1, the route store no route"),
         ] {
-            let mut asker = Asker::new(&tables, "auto");
+            let mut run = LookupRun::new(&tables, "auto");
             let liar = Built { name: "liar", lookup: Arc::new(Liar), took: Duration::ZERO };
-            asker.v4.look_up_by(liar);
+            run.v4.look_up_by(liar);
             let mut output = Output::memory(false);
             let input = format!("10.5.5.5\n{asked}\n10.5.5.5\n");
-            let failure = stream(input.as_bytes(), &mut asker, &mut output).unwrap_err();
+            let failure = stream(input.as_bytes(), &mut run, &mut output).unwrap_err();
             let Failure::Failed(code, said) = failure else { panic!("{failure:?}") };
             assert_eq!((code, said.as_str()), (Exit::Differences, words));
             assert_eq!(output.written(), "10.5.5.5\t10.0.0.0/8\t192.0.2.1\n");
@@ -491,8 +491,8 @@ mod tests {
     fn json_is_a_line_an_address() {
         let tables = tables("json", TEXT);
         let mut output = Output::memory(true);
-        let mut asker = Asker::new(&tables, "auto");
-        stream(&b"10.1.2.3\n11.0.0.1\n"[..], &mut asker, &mut output).unwrap();
+        let mut run = LookupRun::new(&tables, "auto");
+        stream(&b"10.1.2.3\n11.0.0.1\n"[..], &mut run, &mut output).unwrap();
         let want = "{\"addr\":\"10.1.2.3\",\"prefix\":\"10.1.0.0/16\",\"nexthop\":\"7\"}\n\
                     {\"addr\":\"11.0.0.1\",\"prefix\":null,\"nexthop\":null}\n";
         assert_eq!(output.written(), want);

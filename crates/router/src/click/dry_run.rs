@@ -1,7 +1,7 @@
 //! What would become of a packet in such a router, as the global handler `why`.
 //!
 //! `[DEVICE] PACKET` is read: a frame in hexadecimal digits, an address, or a flow, of which a packet is made up. It goes
-//! through a graph that sends nothing and changes nothing ([`fingerpost_packet::graph::trace::Trial`]), with the route tables,
+//! through a graph that sends nothing and changes nothing ([`fingerpost_packet::graph::trace::DryRun`]), with the route tables,
 //! neighbors and settings of the moment. With `json` before it the answer is for programs.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fingerpost_packet::Plan;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, ether};
-use fingerpost_packet::graph::trace::Trial;
+use fingerpost_packet::graph::trace::DryRun;
 use fingerpost_packet::handler::Handler;
 use fingerpost_route::{Forwarding, Mac};
 
@@ -50,7 +50,7 @@ fn why(
 ) -> Result<WhyAnswer, String> {
     let (port, packet) = entry(plan, asked)?;
     let frame = frame(packet)?;
-    let trial = Trial {
+    let dry_run = DryRun {
         plan,
         port,
         forwarding,
@@ -58,11 +58,11 @@ fn why(
         now_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         frame_bytes: FRAME_BYTES,
     };
-    let (trace, _) = trial.run(&frame).map_err(|error| error.to_string())?;
-    let trial = words(plan, &trace, 1);
-    let (does, verdict) = verdict(&trial, "", || "for others".to_owned());
-    let interface = trial.interface.clone();
-    Ok(WhyAnswer { does, verdict, interface, route: None, drivers: Vec::new(), trial })
+    let (trace, _) = dry_run.run(&frame).map_err(|error| error.to_string())?;
+    let dry_run = words(plan, &trace, 1);
+    let (does, verdict) = verdict(&dry_run, "", || "for others".to_owned());
+    let interface = dry_run.interface.clone();
+    Ok(WhyAnswer { does, verdict, interface, route: None, drivers: Vec::new(), trial: dry_run })
 }
 
 /// The port that is meant, the first one without a name, and the rest of the words.

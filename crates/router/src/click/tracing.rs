@@ -15,7 +15,7 @@ use fingerpost_packet::handler::Handler;
 use fingerpost_packet::{Plan, Pool};
 
 use crate::api::graph::{PacketTrace, TraceStep};
-use crate::packet_path::Teller;
+use crate::packet_path::TraceWriter;
 
 use super::workers::{Orders, Workers};
 
@@ -117,7 +117,7 @@ pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
         device.map_or_else(|| "-".to_owned(), |device| device.name.clone())
     };
     let (found, notes) = (|_: &[u8], _| None, |_: &str, _: &[u8], _| Vec::new());
-    Teller { plan, port: &port, found: &found, notes: &notes }.told(trace, number)
+    TraceWriter { plan, port: &port, found: &found, notes: &notes }.write(trace, number)
 }
 
 /// Document of a trace, for programs.

@@ -107,7 +107,7 @@ impl Workers {
         })
         .expect("tables without routes are built");
         let (started, (told, events)) = (Instant::now(), channel());
-        let (asks, _) = sync_channel(1);
+        let (requests, _) = sync_channel(1);
         let mut workers = Vec::new();
         for pool in pools {
             let ports = plan.devices().len().max(COUNTED_PORTS);
@@ -120,7 +120,7 @@ impl Workers {
                 reader: control.reader(),
                 counters: counters.clone(),
                 commands: from_control,
-                asks: asks.clone(),
+                requests: requests.clone(),
                 events: told.clone(),
                 flow_seed: FLOW_SEED,
             });

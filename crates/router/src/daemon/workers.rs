@@ -125,7 +125,7 @@ impl Workers {
                 reader: control.reader(),
                 counters: counters.clone(),
                 commands: commands_in,
-                asks: requests_in.clone(),
+                requests: requests_in.clone(),
                 events: events_in.clone(),
                 flow_seed,
             });

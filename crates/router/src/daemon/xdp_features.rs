@@ -33,8 +33,8 @@ pub(super) struct Features {
 /// The kernel has no such family, and is not queried again: it looks for a module each time.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Client of the generic netlink family `netdev`, in the present network namespace.
-pub(super) struct Asker {
+/// Reads the features of interfaces from the kernel, in the present network namespace.
+pub(super) struct FeatureReader {
     socket: Netlink,
     family: u16,
     buffer: Vec<u8>,
@@ -54,7 +54,7 @@ const XDP_FEATURES: u16 = 3;
 /// Bytes before the attributes of generic netlink: command, version, two of nothing.
 const FIXED: usize = 4;
 
-impl Asker {
+impl FeatureReader {
     /// # Errors
     /// Also where the kernel has no such family.
     pub(super) fn new() -> io::Result<Self> {
@@ -63,25 +63,25 @@ impl Asker {
             return Err(io::ErrorKind::NotFound.into());
         }
         let socket = Netlink::open(libc::NETLINK_GENERIC, &[])?;
-        let mut asker = Self { socket, family: CONTROLLER, buffer: vec![0; 16 << 10] };
-        let family = asker.ask(GET_FAMILY, FAMILY_NAME, b"netdev\0", FAMILY_ID);
+        let mut reader = Self { socket, family: CONTROLLER, buffer: vec![0; 16 << 10] };
+        let family = reader.query(GET_FAMILY, FAMILY_NAME, b"netdev\0", FAMILY_ID);
         if family.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             UNKNOWN.store(true, Relaxed);
         }
         let family = family?;
-        asker.family = family.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
-        Ok(asker)
+        reader.family = family.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        Ok(reader)
     }
 
     /// The features of the interface of this number.
     pub(super) fn of(&mut self, ifindex: u32) -> io::Result<Features> {
-        let bits = self.ask(GET_DEVICE, INDEX, &ifindex.to_ne_bytes(), XDP_FEATURES)?;
+        let bits = self.query(GET_DEVICE, INDEX, &ifindex.to_ne_bytes(), XDP_FEATURES)?;
         let bits = bits.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Ok(Features { forward: bits & FORWARD == FORWARD, take: bits & TAKE != 0 })
     }
 
-    /// The attribute `wanted` of the reply to a request about one object.
-    fn ask(&mut self, command: u8, kind: u16, data: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
+    /// Attribute `wanted` of the reply to a request about one object.
+    fn query(&mut self, command: u8, kind: u16, data: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
         let request = Request::query(self.family, 0, 1).fixed(&[command, 1, 0, 0]);
         self.socket.send(&request.attr(kind, data).finish())?;
         let until = Instant::now() + LONGEST_ANSWER;

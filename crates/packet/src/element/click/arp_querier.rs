@@ -93,7 +93,7 @@ impl Protocol for ByArp {
         }
     }
 
-    fn ask(&self, addr: u32, known: Option<Mac>, packet: &mut Packet) -> bool {
+    fn query(&self, addr: u32, known: Option<Mac>, packet: &mut Packet) -> bool {
         if !packet.set_len(ETHER_BYTES + ARP_BYTES) {
             return false;
         }
@@ -164,8 +164,8 @@ mod tests {
     fn packets_wait_for_the_answer_in_order() {
         let mut rig = rig("", "; q [1] -> ToDevice(query)");
         let sent = rig.receive("ip", &[&packet(7, 1), &packet(7, 2), &packet(8, 3)]);
-        let ask = |n| ("query".to_owned(), request(peer(n).addr));
-        assert_eq!(sent, [ask(7), ask(8)]);
+        let query = |n| ("query".to_owned(), request(peer(n).addr));
+        assert_eq!(sent, [query(7), query(8)]);
         assert_eq!((rig.read("q.length"), rig.read("q.queries")), ("3".into(), "2".into()));
         let sent = rig.receive("arp", &[&arp_frame(REPLY, peer(7), OURS)]);
         assert_eq!(seen(&sent), "out1 out2 ");
@@ -189,8 +189,8 @@ mod tests {
         rig.receive("ip", &[&packet(7, 1)]);
         for tenth in 1..30 {
             rig.bench.now_ns = SECOND + tenth * SECOND / 10;
-            let asks = u64::from(tenth % 10 == 0);
-            assert_eq!(rig.poll().len() as u64, asks, "{tenth}");
+            let queries = u64::from(tenth % 10 == 0);
+            assert_eq!(rig.poll().len() as u64, queries, "{tenth}");
         }
         rig.bench.now_ns = 4 * SECOND;
         assert_eq!(seen(&rig.poll()), "failed1 ");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn some_addresses_need_no_question() {
+    fn some_addresses_need_no_query() {
         let mut rig = rig(", BROADCAST 10.0.0.77", "");
         let mac = |rig: &mut Rig, dst: &str| {
             let frame = frame_v4("192.0.2.1", dst, 64, 17, &[])[14..].to_vec();

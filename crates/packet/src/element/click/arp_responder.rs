@@ -291,16 +291,16 @@ mod tests {
             ("r.add", "10 2:0:0:0:0:7", "no IPv4 prefix"),
             ("r.remove", "10.0.1.0/24", "no entry for 10.0.1.0/24"),
         ] {
-            let told = rig.handlers.write(handler, text).unwrap_err().to_string();
-            assert!(told.contains(words), "{told}");
+            let reported = rig.handlers.write(handler, text).unwrap_err().to_string();
+            assert!(reported.contains(words), "{reported}");
         }
     }
 
     #[test]
-    fn wrong_entries_are_told() {
-        let told = refused(&CLASS, "10.0.0.1, 10.0.0.1 x, y 2:0:0:0:0:1");
+    fn wrong_entries_are_reported() {
+        let reported = refused(&CLASS, "10.0.0.1, 10.0.0.1 x, y 2:0:0:0:0:1");
         for words in ["an entry is addresses", "`x` is no Ethernet", "`y` is no IPv4 prefix"] {
-            assert!(told.contains(words), "{told}");
+            assert!(reported.contains(words), "{reported}");
         }
     }
 }

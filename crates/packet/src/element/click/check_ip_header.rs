@@ -176,9 +176,9 @@ impl Check for Check6 {
     fn end(&self, frame: &[u8], at: usize) -> Result<usize, DropReason> {
         let ip = ip6_input::check_header(frame, at)?;
         let (src, dst) = (ip.src(), ip.dst());
-        let asks = src == 0 && is_multicast(dst);
+        let discovers = src == 0 && is_multicast(dst);
         let martian = ip6_input::is_martian(src) || is_multicast(src);
-        if martian && !asks || self.bad.contains(&src) {
+        if martian && !discovers || self.bad.contains(&src) {
             return Err(DropReason::MartianSource);
         }
         if ip6_input::is_martian(dst) {
@@ -329,9 +329,9 @@ mod tests {
         let lists = "BADSRC 1.2.3.4 5.6.7.8, GOODDST 9.9.9.9";
         assert!(refuses(lists, "5.6.7.8", "8.8.8.8") && !refuses(lists, "5.6.7.8", "9.9.9.9"));
         assert!(!refuses(lists, "0.0.0.0", "8.8.8.8"), "others were named");
-        let told = refused(&CLASS4, "INTERFACES 10.0.0.1/33 x, BADSRC 1, OFFSET 300");
+        let reported = refused(&CLASS4, "INTERFACES 10.0.0.1/33 x, BADSRC 1, OFFSET 300");
         for words in ["`10.0.0.1/33` is no", "`x` is no", "BADSRC: `1`", "OFFSET: `300`"] {
-            assert!(told.contains(words), "{told}");
+            assert!(reported.contains(words), "{reported}");
         }
     }
 

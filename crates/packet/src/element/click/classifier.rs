@@ -103,17 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn each_output_has_its_pattern_and_all_that_is_wrong_is_told() {
+    fn each_output_has_its_pattern_and_all_that_is_wrong_is_reported() {
         let text = "Idle -> c :: Classifier(12/0800, -); c -> Discard";
-        let told = Plan::read("a", text, crate::ELEMENTS).unwrap_err().to_string();
-        assert!(told.contains("2 patterns, but 1 outputs are connected"), "{told}");
-        let told = refused(&CLASS, "12/08, 12/0g, \\<ff>, x");
+        let reported = Plan::read("a", text, crate::ELEMENTS).unwrap_err().to_string();
+        assert!(reported.contains("2 patterns, but 1 outputs are connected"), "{reported}");
+        let reported = refused(&CLASS, "12/08, 12/0g, \\<ff>, x");
         for words in [
             "expected hexadecimal digits or `?`, at character 5",
             "no text",
             "expected `OFFSET/VALUE`, as in `12/0800`, at character 1",
         ] {
-            assert!(told.contains(words), "{told}");
+            assert!(reported.contains(words), "{reported}");
         }
     }
 }

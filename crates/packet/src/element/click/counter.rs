@@ -74,12 +74,12 @@ struct Shared {
 /// What had been counted at earlier times.
 struct Marks {
     reset: Totals,
-    asked: [(Instant, Totals); 3],
+    read: [(Instant, Totals); 3],
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Self { reset: Totals::default(), asked: [(Instant::now(), Totals::default()); 3] }
+        Self { reset: Totals::default(), read: [(Instant::now(), Totals::default()); 3] }
     }
 }
 
@@ -104,14 +104,14 @@ impl Shared {
     fn reset(&self) {
         let mut marks = self.marks();
         let totals = self.totals();
-        *marks = Marks { reset: totals, asked: [(Instant::now(), totals); 3] };
+        *marks = Marks { reset: totals, read: [(Instant::now(), totals); 3] };
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate is not exact")]
-    fn rate(&self, asker: usize) -> Rates {
+    fn rate(&self, reader: usize) -> Rates {
         let mut marks = self.marks();
         let (now, totals) = (Instant::now(), self.totals());
-        let (then, before) = std::mem::replace(&mut marks.asked[asker], (now, totals));
+        let (then, before) = std::mem::replace(&mut marks.read[reader], (now, totals));
         let seconds = (now - then).as_secs_f64().max(1e-9);
         Rates {
             packets: (totals.packets - before.packets) as f64 / seconds,

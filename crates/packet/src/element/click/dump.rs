@@ -60,11 +60,11 @@ fn open(setup: &mut Setup<'_>, arg: &Arg<'_>, special: bool) -> Result<Option<Pc
         true => setup.policy.special_input(&name),
         false => setup.policy.input(&name).map(Some),
     };
-    let told = |error: io::Error| {
+    let reported = |error: io::Error| {
         let hint = if error.kind() == io::ErrorKind::InvalidInput { ": see SPECIAL" } else { "" };
         format!("{name}: open: {error}{hint}")
     };
-    let read = opened.map_err(told).and_then(|file| {
+    let read = opened.map_err(reported).and_then(|file| {
         let read = file.map(|file| Pcap::reading(&name, file)).transpose();
         read.map_err(|error| error.to_string())
     });

@@ -596,8 +596,8 @@ mod tests {
             ("1.2.3.4, unreachable, reassembly", "CODE: `reassembly` is no code of this type"),
             ("1.2.3.4, timeexceeded, BADADDRS x y", "`y` is no IPv4 address"),
         ] {
-            let told = refused(&CLASS4, config);
-            assert!(told.contains(words), "{told}");
+            let reported = refused(&CLASS4, config);
+            assert!(reported.contains(words), "{reported}");
         }
         assert!(refused(&CLASS6, "::1, redirect").contains("`redirect` is none of"));
     }

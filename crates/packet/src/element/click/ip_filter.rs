@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
-        let told = refused(&FILTER, "allow all, permit tcp, 2 src port bgq");
-        assert!(told.contains("number of an output, at character 1"), "{told}");
-        assert!(told.contains("up to 65535 or a known name, at character 12"), "{told}");
+        let reported = refused(&FILTER, "allow all, permit tcp, 2 src port bgq");
+        assert!(reported.contains("number of an output, at character 1"), "{reported}");
+        assert!(reported.contains("up to 65535 or a known name, at character 12"), "{reported}");
         let text = "Idle -> f :: IPFilter(1 all); f -> Discard";
-        let told = Plan::read("a", text, crate::ELEMENTS).unwrap_err().to_string();
-        assert!(told.contains("output 1 is named, but 1 are connected"), "{told}");
+        let reported = Plan::read("a", text, crate::ELEMENTS).unwrap_err().to_string();
+        assert!(reported.contains("output 1 is named, but 1 are connected"), "{reported}");
     }
 }

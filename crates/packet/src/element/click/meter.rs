@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rates_are_told() {
+    fn wrong_rates_are_reported() {
         for (class, config, words) in [
             (&PACKETS, "", "argument RATE is missing"),
             (&PACKETS, "5, x", "RATE: `x` is no whole number"),
@@ -202,8 +202,8 @@ mod tests {
             (&BYTES, "1kBps, 8kbps", "rates have to rise"),
             (&BYTES, "1, 2", "8 outputs are used, and these rates have 3"),
         ] {
-            let told = refused(class, config);
-            assert!(told.contains(words), "{config}: {told}");
+            let reported = refused(class, config);
+            assert!(reported.contains(words), "{config}: {reported}");
         }
     }
 }

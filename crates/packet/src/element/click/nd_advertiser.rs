@@ -49,23 +49,23 @@ struct NdAdvertiser {
 /// The advertisement that answers a frame, and its destination on the link.
 fn answer(table: &Table<u128>, frame: &[u8], flags: u8) -> Option<(Nd, Mac)> {
     let ether = Ether::of(frame).filter(|ether| ether.kind() == TYPE_IP6)?;
-    let asked = Nd::at(frame, ETHER_BYTES).filter(|nd| nd.kind == SOLICITATION)?;
-    let from = asked.link.unwrap_or(ether.src());
+    let solicitation = Nd::at(frame, ETHER_BYTES).filter(|nd| nd.kind == SOLICITATION)?;
+    let from = solicitation.link.unwrap_or(ether.src());
     if from.0[0] & 1 != 0 {
         return None;
     }
-    let (prefix, mac) = table.find(asked.target)?;
+    let (prefix, mac) = table.find(solicitation.target)?;
     // Who has one of our own addresses is told nothing; within a prefix others are right.
-    let taken = table.find(asked.src).filter(|(prefix, _)| prefix.len() == 128);
+    let taken = table.find(solicitation.src).filter(|(prefix, _)| prefix.len() == 128);
     if taken.is_some_and(|(_, own)| own != from) {
         return None;
     }
     let flags = flags | if prefix.len() == 128 { OVERRIDE } else { 0 };
-    let (flags, dst, to) = match asked.src {
+    let (flags, dst, to) = match solicitation.src {
         0 => (flags, ALL_NODES, multicast_mac(ALL_NODES)),
         src => (flags | SOLICITED, src, from),
     };
-    let target = asked.target;
+    let target = solicitation.target;
     Some((Nd { kind: ADVERTISEMENT, flags, src: target, dst, target, link: Some(mac) }, to))
 }
 
@@ -118,9 +118,9 @@ mod tests {
 
     const PEER: Mac = Mac([2, 0, 0, 0, 9, 9]);
     const NET: u128 = 0x2001_0db8 << 96;
-    const ASKER: u128 = NET | 9;
+    const SOLICITOR: u128 = NET | 9;
 
-    fn asks(src: u128, target: u128, link: Option<Mac>) -> Vec<u8> {
+    fn solicitation(src: u128, target: u128, link: Option<Mac>) -> Vec<u8> {
         let dst = solicited_node(target);
         let nd = Nd { kind: SOLICITATION, flags: 0, src, dst, target, link };
         nd_frame(multicast_mac(dst), PEER, &nd)
@@ -145,21 +145,27 @@ mod tests {
         let (all, proxied) = (ROUTER | SOLICITED | OVERRIDE, NET | 5 << 48 | 0x77);
         let link_local = 0xfe80 << 112 | 1;
         let group = multicast_mac(ALL_NODES);
-        for (ask, want) in [
-            (asks(ASKER, NET | 1, Some(PEER)), says(NET | 1, 1, ASKER, PEER, all)),
-            (asks(ASKER, link_local, Some(PEER)), says(link_local, 1, ASKER, PEER, all)),
+        for (frame, want) in [
+            (solicitation(SOLICITOR, NET | 1, Some(PEER)), says(NET | 1, 1, SOLICITOR, PEER, all)),
+            (
+                solicitation(SOLICITOR, link_local, Some(PEER)),
+                says(link_local, 1, SOLICITOR, PEER, all),
+            ),
             // Another's address is left to it where it speaks itself.
-            (asks(ASKER, proxied, Some(PEER)), says(proxied, 2, ASKER, PEER, ROUTER | SOLICITED)),
+            (
+                solicitation(SOLICITOR, proxied, Some(PEER)),
+                says(proxied, 2, SOLICITOR, PEER, ROUTER | SOLICITED),
+            ),
             // Asked without a link address, and from no address.
-            (asks(ASKER, NET | 1, None), says(NET | 1, 1, ASKER, PEER, all)),
-            (asks(0, NET | 1, None), says(NET | 1, 1, ALL_NODES, group, ROUTER | OVERRIDE)),
+            (solicitation(SOLICITOR, NET | 1, None), says(NET | 1, 1, SOLICITOR, PEER, all)),
+            (solicitation(0, NET | 1, None), says(NET | 1, 1, ALL_NODES, group, ROUTER | OVERRIDE)),
         ] {
-            assert_eq!(rig("").receive("a", &[&ask]), [("b".to_owned(), want)]);
+            assert_eq!(rig("").receive("a", &[&frame]), [("b".to_owned(), want)]);
         }
-        let want = says(NET | 1, 1, ASKER, PEER, SOLICITED | OVERRIDE);
+        let want = says(NET | 1, 1, SOLICITOR, PEER, SOLICITED | OVERRIDE);
         let mut rig = rig(", ROUTER false");
         // Padded by the link.
-        let padded = [asks(ASKER, NET | 1, Some(PEER)), vec![0; 9]].concat();
+        let padded = [solicitation(SOLICITOR, NET | 1, Some(PEER)), vec![0; 9]].concat();
         assert_eq!(rig.receive("a", &[&padded]), [("b".to_owned(), want)]);
         assert_eq!(rig.read("r.count"), "1");
     }
@@ -167,17 +173,17 @@ mod tests {
     #[test]
     fn others_are_left_as_they_are() {
         let mut rig = rig("");
-        let good = asks(ASKER, NET | 1, Some(PEER));
+        let good = solicitation(SOLICITOR, NET | 1, Some(PEER));
         let mut damaged = good.clone();
         damaged[60] ^= 1;
         let mut arp = good.clone();
         arp[12..14].copy_from_slice(&[8, 6]);
-        let group = asks(ASKER, NET | 1, Some(Mac([3, 0, 0, 0, 0, 1])));
+        let group = solicitation(SOLICITOR, NET | 1, Some(Mac([3, 0, 0, 0, 0, 1])));
         for odd in [
-            asks(ASKER, NET | 2, Some(PEER)),
+            solicitation(SOLICITOR, NET | 2, Some(PEER)),
             // In our own name.
-            asks(NET | 1, NET | 1, Some(PEER)),
-            says(NET | 1, 1, ASKER, PEER, SOLICITED),
+            solicitation(NET | 1, NET | 1, Some(PEER)),
+            says(NET | 1, 1, SOLICITOR, PEER, SOLICITED),
             damaged,
             arp,
             group,
@@ -193,16 +199,16 @@ mod tests {
     fn entries_change_while_it_answers() {
         let mut rig = rig("");
         rig.write("r.add", "2001:db8::/64 2:0:0:0:0:7");
-        let sent = rig.receive("a", &[&asks(ASKER, NET | 2, Some(PEER))]);
-        assert_eq!(sent, [("b".to_owned(), says(NET | 2, 7, ASKER, PEER, ROUTER | SOLICITED))]);
+        let sent = rig.receive("a", &[&solicitation(SOLICITOR, NET | 2, Some(PEER))]);
+        assert_eq!(sent, [("b".to_owned(), says(NET | 2, 7, SOLICITOR, PEER, ROUTER | SOLICITED))]);
         rig.write("r.remove", "2001:db8::1/128");
         assert_eq!(rig.handlers.read("r.lookup", "2001:db8::1").unwrap(), "02:00:00:00:00:07");
         assert!(
             rig.read("r.table").starts_with("fe80::1/128 02:00:00:00:00:01\n2001:db8:0:0:5::/80")
         );
-        let told = refused(&CLASS, "2001:db8::1, 10.0.0.1 2:0:0:0:0:1");
+        let reported = refused(&CLASS, "2001:db8::1, 10.0.0.1 2:0:0:0:0:1");
         for words in ["an entry is addresses", "`10.0.0.1` is no IPv6 prefix"] {
-            assert!(told.contains(words), "{told}");
+            assert!(reported.contains(words), "{reported}");
         }
     }
 }

@@ -82,7 +82,7 @@ impl Protocol for ByNd {
         }
     }
 
-    fn ask(&self, target: u128, known: Option<Mac>, packet: &mut Packet) -> bool {
+    fn query(&self, target: u128, known: Option<Mac>, packet: &mut Packet) -> bool {
         if !packet.set_len(ETHER_BYTES + ND_BYTES) {
             return false;
         }
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn three_are_sent_and_silence_is_told() {
+    fn three_are_sent_and_silence_is_reported() {
         let mut rig = rig("");
-        let mut asked = rig.receive("ip", &[&packet(7, 1)]).len();
+        let mut sent = rig.receive("ip", &[&packet(7, 1)]).len();
         for tenth in 1..30 {
             rig.bench.now_ns = SECOND + tenth * SECOND / 10;
-            asked += rig.poll().len();
+            sent += rig.poll().len();
         }
-        assert_eq!(asked, 3, "MAX_MULTICAST_SOLICIT");
+        assert_eq!(sent, 3, "MAX_MULTICAST_SOLICIT");
         rig.bench.now_ns = 4 * SECOND;
         assert_eq!(rig.poll(), [("failed".to_owned(), packet(7, 1))]);
         let text = "FromDevice(ip) -> q :: NDSolicitor(2001:db8::1/64, 2:0:0:0:0:1) -> ToDevice(out); Idle -> [1] q;

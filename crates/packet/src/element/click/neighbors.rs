@@ -281,13 +281,13 @@ mod tests {
             }
             for view in &mut views {
                 let before = view.entries.clone();
-                let mut told = Vec::new();
-                view.follow(&mut |addr| told.push(addr));
+                let mut reported = Vec::new();
+                view.follow(&mut |addr| reported.push(addr));
                 let mut seen: Vec<_> = view.entries.clone().into_iter().collect();
                 seen.sort_unstable_by_key(|entry| entry.0);
                 prop_assert_eq!(&seen, &table.all());
                 let new = seen.iter().filter(|(addr, entry)| before.get(addr) != Some(entry));
-                prop_assert!(new.clone().all(|(addr, _)| told.contains(addr)));
+                prop_assert!(new.clone().all(|(addr, _)| reported.contains(addr)));
             }
         }
     }

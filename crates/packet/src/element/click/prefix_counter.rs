@@ -15,7 +15,7 @@ use fingerpost_lpm::{LpmReader, LpmTable, NextHopId, Prefix, RouteStore, UpdateE
 use fingerpost_route::AnyPrefix;
 
 use crate::element::router::ether_input::AHEAD;
-use crate::element::support::questions::Questions;
+use crate::element::support::lookups::Lookups;
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
@@ -173,8 +173,8 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
             rows: each.counts.add(),
             by_source,
             apart,
-            v4: Asked { reader: tables.v4.reader(), questions: Questions::new() },
-            v6: Asked { reader: tables.v6.reader(), questions: Questions::new() },
+            v4: Counting { reader: tables.v4.reader(), lookups: Lookups::new() },
+            v6: Counting { reader: tables.v6.reader(), lookups: Lookups::new() },
         }
     });
     let of = || shared.clone();
@@ -299,32 +299,32 @@ struct PrefixCounter {
     by_source: bool,
     /// What no prefix covers has an output of its own.
     apart: bool,
-    v4: Asked<u32>,
-    v6: Asked<u128>,
+    v4: Counting<u32>,
+    v6: Counting<u128>,
 }
 
 /// Lookups of one family.
-struct Asked<A: Family> {
+struct Counting<A: Family> {
     reader: LpmReader<A>,
-    questions: Questions<A>,
+    lookups: Lookups<A>,
 }
 
-impl<A: Family> Asked<A> {
+impl<A: Family> Counting<A> {
     /// Takes the packet's address, if it has one.
     #[inline]
     fn take(&mut self, by_source: bool, frame: &[u8], at: usize, place: usize) -> bool {
         let addr = if by_source { A::src(frame, at) } else { A::dst(frame, at) };
-        addr.map(|addr| self.questions.push(addr, place)).is_some()
+        addr.map(|addr| self.lookups.push(addr, place)).is_some()
     }
 
     fn count(&mut self, rows: &[Row], apart: bool, batch: &mut Batch) {
-        let Self { reader, questions } = self;
-        let len = questions.len;
-        reader.lookup_batch(&questions.addrs[..len], &mut questions.answers[..len]);
+        let Self { reader, lookups } = self;
+        let len = lookups.len;
+        reader.lookup_batch(&lookups.addrs[..len], &mut lookups.answers[..len]);
         for k in 0..len {
-            one(rows, questions.answers[k], apart, questions.place(k), batch);
+            one(rows, lookups.answers[k], apart, lookups.place(k), batch);
         }
-        questions.clear();
+        lookups.clear();
     }
 }
 
@@ -355,10 +355,10 @@ impl Element for PrefixCounter {
                 one(rows, NextHopId::NONE, *apart, i, batch);
             }
         }
-        if v4.questions.len > 0 {
+        if v4.lookups.len > 0 {
             v4.count(rows, *apart, batch);
         }
-        if v6.questions.len > 0 {
+        if v6.lookups.len > 0 {
             v6.count(rows, *apart, batch);
         }
     }
@@ -443,10 +443,10 @@ mod tests {
             "FromDevice(a) -> Strip(14) -> c :: PrefixCounter(10.0.1.0/24 own, FILE {}) -> ToDevice(b)",
             path.display()
         );
-        let told = refused(&CLASS, &format!("10.0.1.0/24 own, FILE {}", path.display()));
+        let reported = refused(&CLASS, &format!("10.0.1.0/24 own, FILE {}", path.display()));
         let mut rig = Rig::new(&World::new(), &text.replace("10.0.1.0/24 own, ", ""));
         std::fs::remove_file(&path).unwrap();
-        assert!(told.contains("10.0.1.0/24 is counted under `own` already"), "{told}");
+        assert!(reported.contains("10.0.1.0/24 is counted under `own` already"), "{reported}");
         receive(&mut rig, &["10.0.1.1", "10.19.135.1", "10.19.136.1", "2001:db8::7"]);
         let want = "- 1 40\n10.0.1.0/24 1 40\n10.19.135.0/24 1 40\n2001:db8::/32 1 60\n";
         let mut lines: Vec<_> = rig.read("c.top").lines().map(|line| format!("{line}\n")).collect();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn what_is_wrong_is_reported() {
         for (config, want) in [
             ("10.0.0.0/33", "`10.0.0.0/33` is no IPv4 prefix"),
             ("10.0.0.0/8 a b", "what is counted is PREFIX [NAME]"),
@@ -465,8 +465,8 @@ mod tests {
             ("FILE /nowhere", "/nowhere: "),
             ("ADDRESS both", "ADDRESS is `dst` or `src`"),
         ] {
-            let told = refused(&CLASS, config);
-            assert!(told.contains(want), "{config}: {told}");
+            let reported = refused(&CLASS, config);
+            assert!(reported.contains(want), "{config}: {reported}");
         }
     }
 }

@@ -25,7 +25,7 @@ use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
 use crate::apart;
 use crate::element::support::setting::value;
-use crate::element::support::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
+use crate::element::support::waiting::{PATIENCE_NS, QUERY_NS, Share, Waiting};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::EtherMut;
 use crate::frame::{Batch, Cause, DropReason, Packet};
@@ -58,7 +58,7 @@ pub(super) trait Protocol: Clone + Send + Sync + 'static {
     /// Link address of what needs no resolution.
     fn known(&self, addr: Self::Addr) -> Option<Result<Mac, DropReason>>;
     /// Writes a query for an address, to all or to the host that had it. Returns whether there was room.
-    fn ask(&self, addr: Self::Addr, known: Option<Mac>, packet: &mut Packet) -> bool;
+    fn query(&self, addr: Self::Addr, known: Option<Mac>, packet: &mut Packet) -> bool;
     /// Reply in a frame, if it is valid.
     fn hear(&self, frame: &[u8]) -> Option<Heard<Self::Addr>>;
 }
@@ -230,11 +230,11 @@ pub(super) struct Querier<P: Protocol> {
 }
 
 /// Where a packet goes.
-enum Way<A> {
+enum Verdict<A> {
     To(Mac),
     /// Sent to this neighbor, which is to be probed.
     Confirm(A, Mac),
-    Ask(A, Share),
+    Query(A, Share),
     Drop(DropReason),
 }
 
@@ -257,38 +257,38 @@ impl<P: Protocol> Querier<P> {
     }
 
     /// Next hop of the packet at an offset of a frame.
-    fn way(&self, batch: &Batch, i: usize, now_ns: u64) -> Way<P::Addr> {
+    fn way(&self, batch: &Batch, i: usize, now_ns: u64) -> Verdict<P::Addr> {
         let meta = batch.meta()[i];
         let Some(dst) = P::destination(batch.bytes(i), meta.network.into()) else {
-            return Way::Drop(DropReason::TooShort);
+            return Verdict::Drop(DropReason::TooShort);
         };
         let (addr, share) = match self.settings.gateways.get(meta.hop.gateway()).map(P::gateway) {
             None => (dst, Share::Host(meta.port)),
             Some(Some(gateway)) => (gateway, Share::Gateway),
             // Of the other family, of which this protocol knows nothing.
-            Some(None) => return Way::Drop(DropReason::Unresolved),
+            Some(None) => return Verdict::Drop(DropReason::Unresolved),
         };
         if let Some(entry) = self.view.get(addr) {
             let age = entry.age_ns(now_ns);
             if age < self.settings.poll_ns {
-                return Way::To(entry.mac);
+                return Verdict::To(entry.mac);
             }
             if age < self.settings.life_ns {
-                return Way::Confirm(addr, entry.mac);
+                return Verdict::Confirm(addr, entry.mac);
             }
         }
         match self.settings.protocol.known(addr) {
-            None => Way::Ask(addr, share),
-            Some(Ok(mac)) => Way::To(mac),
-            Some(Err(reason)) => Way::Drop(reason),
+            None => Verdict::Query(addr, share),
+            Some(Ok(mac)) => Verdict::To(mac),
+            Some(Err(reason)) => Verdict::Drop(reason),
         }
     }
 
     /// Queries an address: by broadcast, or at the host that had it.
-    fn ask(&self, addr: P::Addr, known: Option<Mac>, cx: &mut Context<'_>) {
-        // Without a free frame it is asked again a second later.
+    fn query(&self, addr: P::Addr, known: Option<Mac>, cx: &mut Context<'_>) {
+        // Without a free frame it is queried again a second later.
         let Some(mut packet) = cx.pool.alloc() else { return };
-        if self.settings.protocol.ask(addr, known, &mut packet) {
+        if self.settings.protocol.query(addr, known, &mut packet) {
             self.counts.queries.add(1);
             cx.originate(self.settings.queries, packet);
         }
@@ -342,13 +342,13 @@ impl<P: Protocol> Querier<P> {
             counts.drops.add(1);
             cx.drop_packet(packet, DropReason::HoldFull);
         };
-        let Some((wait, ask)) = self.waiting.wait(addr, share, now_ns, drop) else {
+        let Some((wait, due)) = self.waiting.wait(addr, share, now_ns, drop) else {
             self.counts.drops.add(1);
             return batch.discard(i, DropReason::HoldFull);
         };
         let down = wait.failed_ns.is_some_and(|at| now_ns.saturating_sub(at) < HOLD_DOWN_NS);
-        if ask {
-            self.ask(addr, None, cx);
+        if due {
+            self.query(addr, None, cx);
         }
         if down {
             self.counts.drops.add(1);
@@ -376,21 +376,21 @@ impl<P: Protocol> Querier<P> {
         let emitting = self.follow(cx);
         for i in 0..batch.len() {
             let to = match self.way(batch, i, cx.now_ns) {
-                Way::To(mac) => mac,
-                Way::Confirm(addr, mac) => {
+                Verdict::To(mac) => mac,
+                Verdict::Confirm(addr, mac) => {
                     // None of them has packets, nor makes room.
                     let waits = self.confirming.wait(addr, Share::Gateway, cx.now_ns, &mut |_| ());
-                    let ask = waits.is_some_and(|(_, ask)| ask);
-                    if ask {
-                        self.ask(addr, Some(mac), cx);
+                    let due = waits.is_some_and(|(_, due)| due);
+                    if due {
+                        self.query(addr, Some(mac), cx);
                     }
                     mac
                 }
-                Way::Ask(addr, share) => {
+                Verdict::Query(addr, share) => {
                     self.wait((addr, share), batch, i, cx);
                     continue;
                 }
-                Way::Drop(reason) => {
+                Verdict::Drop(reason) => {
                     self.counts.drops.add(1);
                     batch.discard(i, reason);
                     continue;
@@ -421,7 +421,7 @@ impl<P: Protocol> Querier<P> {
         // An entry by hand stays what it is; and what was heard just now is no news to all workers.
         let settled = |entry: Neighbor| {
             entry.heard_ns == FOREVER
-                || entry.mac == mac && (!confirms || entry.age_ns(now_ns) < ASK_NS)
+                || entry.mac == mac && (!confirms || entry.age_ns(now_ns) < QUERY_NS)
                 || entry.mac != mac && !moves
         };
         if self.view.get(addr).is_some_and(settled) {
@@ -468,8 +468,8 @@ impl<P: Protocol> Element for Querier<P> {
         for _ in 0..self.waiting.keys().min(TURNS) {
             let Some((addr, wait)) = self.waiting.turn() else { break };
             if wait.is_empty() {
-                let after = if wait.failed_ns.is_some() { HOLD_DOWN_NS } else { ASK_NS };
-                let since = wait.failed_ns.unwrap_or(wait.asked_ns);
+                let after = if wait.failed_ns.is_some() { HOLD_DOWN_NS } else { QUERY_NS };
+                let since = wait.failed_ns.unwrap_or(wait.queried_ns);
                 if now_ns.saturating_sub(since) >= after {
                     self.waiting.forget();
                 }
@@ -481,13 +481,13 @@ impl<P: Protocol> Element for Querier<P> {
                     packet.meta.note = Cause::HostUnreachable.note();
                     failed.emit(packet, cx);
                 });
-            } else if wait.asks(now_ns) {
-                self.ask(addr, None, cx);
+            } else if wait.is_due(now_ns) {
+                self.query(addr, None, cx);
             }
         }
         for _ in 0..self.confirming.keys().min(TURNS) {
-            let asked = self.confirming.turn().map_or(now_ns, |(_, wait)| wait.asked_ns);
-            if now_ns.saturating_sub(asked) >= ASK_NS {
+            let queried = self.confirming.turn().map_or(now_ns, |(_, wait)| wait.queried_ns);
+            if now_ns.saturating_sub(queried) >= QUERY_NS {
                 self.confirming.forget();
             }
         }

@@ -93,19 +93,19 @@ impl Queue {
     /// Carries out requests of handlers.
     #[inline]
     fn follow(&mut self, cx: &mut Context<'_>) {
-        let asked = [self.resets.packets.get(), self.resets.counts.get()];
-        if asked != self.done {
-            self.reset(asked, cx);
+        let resets = [self.resets.packets.get(), self.resets.counts.get()];
+        if resets != self.done {
+            self.reset(resets, cx);
         }
     }
 
     #[cold]
-    fn reset(&mut self, asked: [u32; 2], cx: &mut Context<'_>) {
-        let done = std::mem::replace(&mut self.done, asked);
-        if asked[0] != done[0] {
+    fn reset(&mut self, resets: [u32; 2], cx: &mut Context<'_>) {
+        let done = std::mem::replace(&mut self.done, resets);
+        if resets[0] != done[0] {
             self.empty(DropReason::Discarded, cx);
         }
-        if asked[1] != done[1] {
+        if resets[1] != done[1] {
             self.counts.highest.set(self.packets.len() as u64);
             self.counts.drops.set(0);
         }

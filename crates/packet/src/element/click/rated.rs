@@ -23,27 +23,27 @@ pub(crate) const BYTE_SPLITTER: ElementClass = ElementClass {
 };
 
 pub(crate) const SHAPER: ElementClass = ElementClass {
-    spec: asked("Shaper", "l/l", "x/x"),
+    spec: pulled("Shaper", "l/l", "x/x"),
     summary: "gives so many packets a second on pull",
-    configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
+    configure: |setup| made(setup, Unit::Packets, |budget| Pulled { budget }),
 };
 
 pub(crate) const BYTE_SHAPER: ElementClass = ElementClass {
-    spec: asked("BandwidthShaper", "l/l", "x/x"),
+    spec: pulled("BandwidthShaper", "l/l", "x/x"),
     summary: "gives so many bytes a second on pull",
-    configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
+    configure: |setup| made(setup, Unit::Bytes, |budget| Pulled { budget }),
 };
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
-    spec: asked("RatedUnqueue", "l/h", "x/y"),
+    spec: pulled("RatedUnqueue", "l/h", "x/y"),
     summary: "pulls so many packets a second and hands them on",
-    configure: |setup| made(setup, Unit::Packets, |budget| Asked { budget }),
+    configure: |setup| made(setup, Unit::Packets, |budget| Pulled { budget }),
 };
 
 pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
-    spec: asked("BandwidthRatedUnqueue", "l/h", "x/y"),
+    spec: pulled("BandwidthRatedUnqueue", "l/h", "x/y"),
     summary: "pulls so many bytes a second and hands them on",
-    configure: |setup| made(setup, Unit::Bytes, |budget| Asked { budget }),
+    configure: |setup| made(setup, Unit::Bytes, |budget| Pulled { budget }),
 };
 
 const fn splitter(name: &'static str) -> ClassSpec {
@@ -51,7 +51,7 @@ const fn splitter(name: &'static str) -> ClassSpec {
     ClassSpec { name, ports: "1/2", processing: "h/h", flow: "x/x", output_names }
 }
 
-const fn asked(name: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
+const fn pulled(name: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
     ClassSpec { name, ports: "1/1", processing, flow, output_names: &[] }
 }
 
@@ -83,11 +83,11 @@ impl Element for Splitter {
 }
 
 /// Pulls no more than may pass, whether it is pulled itself or pushes.
-struct Asked {
+struct Pulled {
     budget: Budget,
 }
 
-impl Element for Asked {
+impl Element for Pulled {
     fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         self.budget.pull(into, inputs, cx);
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rates_are_told() {
+    fn wrong_rates_are_reported() {
         for (class, config, words) in [
             (&SPLITTER, "", "argument RATE is missing"),
             (&SHAPER, "many", "RATE: `many` is no whole number"),
@@ -228,8 +228,8 @@ mod tests {
             (&BYTE_SHAPER, "1, BURST_SIZE 1", "unknown keyword `BURST_SIZE`"),
             (&BYTE_SPLITTER, "1, BURST_DURATION x", "`x` is no time"),
         ] {
-            let told = refused(class, config);
-            assert!(told.contains(words), "{config}: {told}");
+            let reported = refused(class, config);
+            assert!(reported.contains(words), "{config}: {reported}");
         }
     }
 }

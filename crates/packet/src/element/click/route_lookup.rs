@@ -144,7 +144,7 @@ fn read<A: Family>(
         Err((_, error)) => Err(setup.args.refuse_all(&error.to_string())),
         Ok((table, twice)) => {
             if !twice.is_empty() {
-                let told: Vec<String> = twice
+                let reported: Vec<String> = twice
                     .iter()
                     .take(TOLD_TWICE)
                     .map(|&at| routes[at].prefix.to_string())
@@ -154,7 +154,7 @@ fn read<A: Family>(
                     more => format!(" and {more} more"),
                 };
                 let words = "given more than once, the last one counts";
-                setup.args.warn_all(&format!("{}{more}: {words}", told.join(", ")));
+                setup.args.warn_all(&format!("{}{more}: {words}", reported.join(", ")));
             }
             Ok(table)
         }
@@ -212,14 +212,14 @@ impl<A: Family> Element for RouteLookup<A> {
         }
         self.reader.lookup_batch(&self.addrs[..len], &mut self.numbers[..len]);
         for i in 0..len {
-            let Some(way) = self.table.way(self.numbers[i]) else {
+            let Some(path) = self.table.path(self.numbers[i]) else {
                 batch.discard(i, DropReason::NoRoute);
                 continue;
             };
-            if !way.gateway.is_none() {
-                batch.meta_mut()[i].hop = Hop::of_gateway(way.gateway);
+            if !path.gateway.is_none() {
+                batch.meta_mut()[i].hop = Hop::of_gateway(path.gateway);
             }
-            batch.output(i, way.output);
+            batch.output(i, path.output);
         }
     }
 }

@@ -315,8 +315,8 @@ mod tests {
         assert!(!rig.plan.is_stopped());
         rig.bench.now_ns += 100_000_000;
         assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, true));
-        let told = refused(&RATED, "x, y, LENGTH 3000");
-        assert!(told.contains("RATE: `y` is no whole number"), "{told}");
+        let reported = refused(&RATED, "x, y, LENGTH 3000");
+        assert!(reported.contains("RATE: `y` is no whole number"), "{reported}");
         assert!(refused(&RATED, "x, DATASIZE 2000").contains("packets have at most 1792 bytes"));
     }
 }

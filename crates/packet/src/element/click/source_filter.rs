@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::element::router::ether_input::AHEAD;
 use crate::element::support::allowance::Rate;
-use crate::element::support::questions::Questions;
+use crate::element::support::lookups::Lookups;
 use crate::element::support::setting::value;
 use crate::element::support::source_sets::{Action, Argued, Given, Judge, Rules, SourceSets};
 use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
@@ -72,8 +72,8 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         before => match SourceSets::new(&sets, before.as_deref(), setup.policy) {
             Ok(made) => Arc::new(made),
             Err(wrong) => {
-                let told = wrong.iter().map(|words| setup.args.refuse_all(words));
-                return Err(told.last().expect("something is wrong"));
+                let reported = wrong.iter().map(|words| setup.args.refuse_all(words));
+                return Err(reported.last().expect("something is wrong"));
             }
         },
     };
@@ -82,8 +82,8 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let made = handled(&shared, &rules, move |shared, rules| SourceFilter {
         reader: shared.sets.reader(),
         judge: Judge::new(shared.hits(), rules, exit),
-        v4: Questions::new(),
-        v6: Questions::new(),
+        v4: Lookups::new(),
+        v6: Lookups::new(),
     });
     Ok(made)
 }
@@ -191,8 +191,8 @@ fn read_set(arg: &Arg<'_>) -> Result<Argued, String> {
 struct SourceFilter {
     reader: SetsReader,
     judge: Judge,
-    v4: Questions<u32>,
-    v6: Questions<u128>,
+    v4: Lookups<u32>,
+    v6: Lookups<u128>,
 }
 
 impl Element for SourceFilter {
@@ -247,12 +247,12 @@ impl SourceFilter {
     /// What is no IP packet has no source.
     #[cold]
     fn others(&mut self, batch: &mut Batch) {
-        let mut asked = [false; BATCH];
+        let mut pushed = [false; BATCH];
         let v4 = &self.v4.places[..self.v4.len];
         for &place in v4.iter().chain(&self.v6.places[..self.v6.len]) {
-            asked[usize::from(place)] = true;
+            pushed[usize::from(place)] = true;
         }
-        for i in (0..batch.len()).filter(|&i| !asked[i]) {
+        for i in (0..batch.len()).filter(|&i| !pushed[i]) {
             self.judge.end(batch, i);
         }
     }
@@ -403,8 +403,12 @@ mod tests {
         );
         assert_eq!(rig.read("f.table"), "bad\t9.9.9.9/32\nbad\t10.0.0.0/8\nbad\t2001:db8::/32\n");
         std::fs::write(&path, "11.0.0.0/8\nnonsense\n").unwrap();
-        let told = rig.handlers.write("f.load", &format!("bad {name}")).unwrap_err().to_string();
-        assert!(told.contains(&format!("{name}:2: `nonsense` is no IPv4 prefix")), "{told}");
+        let reported =
+            rig.handlers.write("f.load", &format!("bad {name}")).unwrap_err().to_string();
+        assert!(
+            reported.contains(&format!("{name}:2: `nonsense` is no IPv4 prefix")),
+            "{reported}"
+        );
         assert!(rig.receive("a", &[&from("10.0.0.1")]).is_empty(), "it stays as it is");
         std::fs::write(&path, "11.0.0.0/8\n").unwrap();
         rig.write("f.load", &format!("bad {name}"));
@@ -427,8 +431,8 @@ mod tests {
             ("DEFAULT maybe", "DEFAULT is `pass` or `drop`"),
             ("DEFAUL drop", "unknown keyword"),
         ] {
-            let told = refused(&CLASS, config);
-            assert!(told.contains(want), "{config}: {told}");
+            let reported = refused(&CLASS, config);
+            assert!(reported.contains(want), "{config}: {reported}");
         }
         let many: Vec<String> = (0..=MOST_SETS).map(|set| format!("s{set} count")).collect();
         assert!(refused(&CLASS, &many.join(", ")).contains("limit exceeded: 15 sets"));
@@ -478,8 +482,8 @@ mod tests {
             ("far", "SET RATE"),
             ("far x", "`x` is no rate"),
         ] {
-            let told = rig.handlers.write("s.limit", text).unwrap_err().to_string();
-            assert!(told.contains(words), "{text}: {told}");
+            let reported = rig.handlers.write("s.limit", text).unwrap_err().to_string();
+            assert!(reported.contains(words), "{text}: {reported}");
         }
         assert!(refused(&CLASS, "x limit fast 10/8").contains("`fast` is no rate"));
     }

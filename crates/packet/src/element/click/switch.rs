@@ -89,8 +89,8 @@ mod tests {
         rig.write("s.switch", "-7");
         assert!(rig.receive("a", &[&[1]]).is_empty());
         assert_eq!((rig.dropped(DropReason::Discarded), rig.read("s.switch")), (1, "-1".into()));
-        let told = rig.handlers.write("s.switch", "2").unwrap_err().to_string();
-        assert!(told.contains("`2` is no output: there are 2"), "{told}");
+        let reported = rig.handlers.write("s.switch", "2").unwrap_err().to_string();
+        assert!(reported.contains("`2` is no output: there are 2"), "{reported}");
         assert!(rig.handlers.write("s.switch", "x").is_err());
         assert!(refused(&CLASS, "8").contains("OUTPUT: `8` is no output: there are 8"));
     }

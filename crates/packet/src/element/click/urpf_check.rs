@@ -19,14 +19,14 @@ use fingerpost_lpm::LpmReader;
 use fingerpost_route::UrpfMode as Mode;
 
 use crate::element::router::ether_input::AHEAD;
-use crate::element::support::questions::Questions;
+use crate::element::support::lookups::Lookups;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::ip6::is_link_local;
 use crate::frame::{Batch, DropReason, Meta};
 use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup, Shown};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
-use crate::route_table::{AnyTable, Family, RouteTable, Way};
+use crate::route_table::{AnyTable, Family, Path, RouteTable};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec {
@@ -53,15 +53,15 @@ struct Rule {
 impl Rule {
     /// Whether a packet of this color may come from where the route leads.
     #[inline]
-    fn takes(&self, way: Option<Way>, color: u8) -> bool {
-        let Some(way) = way else { return false };
-        if self.blackholes.contains(&way.output) || way.default && !self.allow_default {
+    fn takes(&self, path: Option<Path>, color: u8) -> bool {
+        let Some(path) = path else { return false };
+        if self.blackholes.contains(&path.output) || path.default && !self.allow_default {
             return false;
         }
         match (&self.mode, &self.outputs) {
             (Mode::Loose, _) => true,
-            (_, Some(outputs)) => outputs.contains(&way.output),
-            (_, None) => way.output == u16::from(color),
+            (_, Some(outputs)) => outputs.contains(&path.output),
+            (_, None) => path.output == u16::from(color),
         }
     }
 }
@@ -115,12 +115,12 @@ type Family6 = Sources<u128>;
 /// Tables of a family, and the sources of a batch to be asked for.
 struct Sources<A: Family> {
     tables: Vec<(Arc<RouteTable<A>>, LpmReader<A>)>,
-    questions: Questions<A>,
+    lookups: Lookups<A>,
 }
 
 impl<A: Family> Sources<A> {
     fn new() -> Self {
-        Self { tables: Vec::new(), questions: Questions::new() }
+        Self { tables: Vec::new(), lookups: Lookups::new() }
     }
 
     /// Strict knows the first table alone.
@@ -135,24 +135,24 @@ impl<A: Family> Sources<A> {
         if self.tables.is_empty() {
             return;
         }
-        let Self { tables, questions } = self;
+        let Self { tables, lookups } = self;
         for (table, reader) in tables {
-            let len = questions.len;
-            reader.lookup_batch(&questions.addrs[..len], &mut questions.answers[..len]);
+            let len = lookups.len;
+            reader.lookup_batch(&lookups.addrs[..len], &mut lookups.answers[..len]);
             // Who is not taken moves up, to be asked for in the next table.
-            questions.len = 0;
+            lookups.len = 0;
             for k in 0..len {
-                let place = usize::from(questions.places[k]);
+                let place = usize::from(lookups.places[k]);
                 let color = batch.meta()[place].paint;
-                if !rule.takes(table.way(questions.answers[k]), color) {
-                    questions.push(questions.addrs[k], place);
+                if !rule.takes(table.path(lookups.answers[k]), color) {
+                    lookups.push(lookups.addrs[k], place);
                 }
             }
-            if questions.len == 0 {
+            if lookups.len == 0 {
                 return;
             }
         }
-        for &place in &questions.places[..questions.len] {
+        for &place in &lookups.places[..lookups.len] {
             fail(batch, usize::from(place));
         }
     }
@@ -168,15 +168,17 @@ struct UrpfCheck {
 
 impl Element for UrpfCheck {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        (self.v4.questions.len, self.v6.questions.len) = (0, 0);
+        (self.v4.lookups.len, self.v6.lookups.len) = (0, 0);
         for i in 0..batch.len() {
             batch.prefetch(i + AHEAD);
             let meta = batch.meta()[i];
             let (at, frame) = (usize::from(meta.network), batch.bytes(i));
             match frame.get(at).map_or(0, |first| first >> 4) {
-                4 if let Some(src) = u32::asked_for(frame, &meta) => self.v4.questions.push(src, i),
-                6 if let Some(src) = u128::asked_for(frame, &meta) => {
-                    self.v6.questions.push(src, i)
+                4 if let Some(src) = u32::checked_source(frame, &meta) => {
+                    self.v4.lookups.push(src, i)
+                }
+                6 if let Some(src) = u128::checked_source(frame, &meta) => {
+                    self.v6.lookups.push(src, i)
                 }
                 // Whether it is a packet at all is for others to find out.
                 _ => {}
@@ -187,10 +189,10 @@ impl Element for UrpfCheck {
             failed.add(1);
             exit.take(batch, i);
         };
-        if v4.questions.len > 0 {
+        if v4.lookups.len > 0 {
             v4.check(rule, batch, fail);
         }
-        if v6.questions.len > 0 {
+        if v6.lookups.len > 0 {
             v6.check(rule, batch, fail);
         }
     }
@@ -203,7 +205,7 @@ pub(crate) trait Sourced: Family {
 
     /// The source of a packet, if a way back to it is to be asked for.
     #[inline]
-    fn asked_for(frame: &[u8], meta: &Meta) -> Option<Self> {
+    fn checked_source(frame: &[u8], meta: &Meta) -> Option<Self> {
         let at = usize::from(meta.network);
         let (src, dst) = (Self::src(frame, at)?, Self::dst(frame, at)?);
         (!(meta.is_ours() || Self::is_of_link(src, dst))).then_some(src)
@@ -235,7 +237,7 @@ mod tests {
     use crate::testing::{Rig, World, frame_v4, frame_v6, refused};
     use fingerpost_lpm::Prefix;
 
-    /// Two ways in, colors 1 and 2; a route table that has them as outputs 1 and 2, and 3 to nowhere.
+    /// Two paths in, colors 1 and 2; a route table that has them as outputs 1 and 2, and 3 to nowhere.
     fn rig(check: &str) -> Rig {
         let text = format!(
             "FromDevice(one) -> Paint(1) -> u :: UrpfCheck({check}); FromDevice(two) -> Paint(2) -> u;
@@ -364,8 +366,8 @@ mod tests {
             ("rt, OUTPUTS x", "`x` is no whole number"),
         ] {
             let text = format!("{around}UrpfCheck({config}) -> Discard");
-            let told = Plan::read("x", &text, crate::ELEMENTS).unwrap_err().to_string();
-            assert!(told.contains(want), "{config}: {told}");
+            let reported = Plan::read("x", &text, crate::ELEMENTS).unwrap_err().to_string();
+            assert!(reported.contains(want), "{config}: {reported}");
         }
         assert!(refused(&CLASS, "rt").contains("there is no element `rt`"));
     }

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tags_are_told() {
+    fn wrong_tags_are_reported() {
         for (class, config, words) in [
             (&ENCAP, "", "give one of VLAN_TCI and VLAN_ID"),
             (&ENCAP, "5, VLAN_ID 5", "give one of"),
@@ -495,8 +495,8 @@ mod tests {
             (&STRIP, "x", "no number of a VLAN"),
             (&ETHER_ENCAP, "0x0800, 5, 6, 7", "SRC: `5` is no Ethernet address"),
         ] {
-            let told = refused(class, config);
-            assert!(told.contains(words), "{config}: {told}");
+            let reported = refused(class, config);
+            assert!(reported.contains(words), "{config}: {reported}");
         }
     }
 }

@@ -4,7 +4,6 @@ pub(crate) mod device;
 pub(crate) mod drop_cause;
 pub(crate) mod ether_input;
 pub(crate) mod fill_checksum;
-pub(crate) mod hold;
 pub(crate) mod icmp4_error;
 pub(crate) mod icmp6_error;
 pub(crate) mod ip4_fragment;
@@ -13,6 +12,7 @@ pub(crate) mod ip4_options;
 pub(crate) mod ip6_input;
 pub(crate) mod ip_lookup;
 pub(crate) mod next_hop;
+pub(crate) mod resolver;
 
 use crate::graph::ElementClass;
 
@@ -25,7 +25,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     drop_cause::CLASS,
     ether_input::CLASS,
     fill_checksum::CLASS,
-    hold::CLASS,
+    resolver::CLASS,
     icmp4_error::CLASS,
     icmp6_error::CLASS,
     ip4_fragment::CLASS,

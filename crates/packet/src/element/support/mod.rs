@@ -1,8 +1,8 @@
 //! What several elements share: state, rates, and how batches are sorted.
 
 pub(crate) mod allowance;
+pub(crate) mod lookups;
 pub mod own_addrs;
-pub(crate) mod questions;
 pub mod rate_limit;
 pub(crate) mod setting;
 pub(crate) mod sift;

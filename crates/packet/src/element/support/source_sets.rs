@@ -14,7 +14,7 @@ use fingerpost_lpm::{MemoryMaker, Region, UpdateError};
 use fingerpost_route::AnyPrefix;
 
 use super::allowance::{Allowance, Budget, Rate};
-use super::questions::Questions;
+use super::lookups::Lookups;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
 use crate::graph::Exit;
@@ -369,17 +369,17 @@ impl Judge {
         }
     }
 
-    /// Judges the packets of these questions; `meant` says which sets a packet is to be judged by.
+    /// Judges the packets of these lookups; `meant` says which sets a packet is to be judged by.
     #[inline]
     pub(crate) fn all<A: Family>(
         &mut self,
-        asked: &Questions<A>,
+        lookups: &Lookups<A>,
         batch: &mut Batch,
         meant: impl Fn(&Batch, usize) -> Mask,
     ) {
         let Self { hits, sets, verdicts, limited, any, idle, exit, .. } = self;
         let (masks, idle) = (hits.masks(*sets), *idle);
-        let answers = &asked.answers[..asked.len];
+        let answers = &lookups.answers[..lookups.len];
         let (mut seen, mut count) = ([0_u16; BATCH], 0);
         // Without a branch: who is on a list comes as he likes.
         for (answer, i) in answers.iter().zip(0..) {
@@ -388,7 +388,7 @@ impl Judge {
         }
         for &i in &seen[..count] {
             let i = usize::from(i);
-            let place = asked.place(i);
+            let place = lookups.place(i);
             let mask = mask(answers[i]) & meant(batch, place);
             let hit = &masks[usize::from(mask)];
             hit.packets.add(1);

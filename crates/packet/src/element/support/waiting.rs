@@ -24,7 +24,7 @@ pub(crate) const PER_KEY: u8 = 16;
 /// Keys in all.
 pub(crate) const KEYS: usize = 1024;
 /// Time between two queries of one key.
-pub(crate) const ASK_NS: u64 = 1_000_000_000;
+pub(crate) const QUERY_NS: u64 = 1_000_000_000;
 /// Time after which a packet's sender gets an error.
 pub(crate) const PATIENCE_NS: u64 = 3_000_000_000;
 
@@ -97,7 +97,7 @@ pub(crate) struct Wait {
     made_ns: u64,
     /// When the first of its packets came.
     pub(crate) since_ns: u64,
-    pub(crate) asked_ns: u64,
+    pub(crate) queried_ns: u64,
     /// When it was given up, if it was.
     pub(crate) failed_ns: Option<u64>,
 }
@@ -108,10 +108,10 @@ impl Wait {
     }
 
     /// Whether a query is due, which is noted as done.
-    pub(crate) fn asks(&mut self, now_ns: u64) -> bool {
-        let time = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+    pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
+        let time = now_ns.saturating_sub(self.queried_ns) >= QUERY_NS;
         if time {
-            self.asked_ns = now_ns;
+            self.queried_ns = now_ns;
         }
         time
     }
@@ -145,7 +145,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         now_ns: u64,
         drop: &mut dyn FnMut(Packet),
     ) -> Option<(&mut Wait, bool)> {
-        let mut ask = false;
+        let mut due = false;
         if !self.waits.contains_key(&key) {
             let full = match share {
                 Share::Host(_) => self.keys.len() == KEYS || self.host_keys == of_hosts(KEYS),
@@ -158,20 +158,20 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
                 self.host_keys += 1;
                 self.hosts[ingress] += 1;
             }
-            let (at, made_ns, asked_ns) = (self.keys.len(), now_ns, now_ns);
+            let (at, made_ns, queried_ns) = (self.keys.len(), now_ns, now_ns);
             let (head, tail, count, failed_ns) = (NIL, NIL, 0, None);
             self.keys.push(key);
             let wait =
-                Wait { head, tail, count, share, at, made_ns, since_ns: 0, asked_ns, failed_ns };
+                Wait { head, tail, count, share, at, made_ns, since_ns: 0, queried_ns, failed_ns };
             self.waits.insert(key, wait);
-            ask = true;
+            due = true;
         }
         let wait = self.waits.get_mut(&key)?;
         if wait.count == 0 {
             wait.since_ns = now_ns;
         }
-        let ask = wait.asks(now_ns) || ask;
-        Some((wait, ask))
+        let due = wait.is_due(now_ns) || due;
+        Some((wait, due))
     }
 
     /// Whether one more packet may wait for a key. Other hosts may be replaced for it, whose packets are given to `drop`.

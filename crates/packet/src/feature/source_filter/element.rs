@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::filters::SourceFilters;
 use crate::element::router::ether_input::AHEAD;
-use crate::element::support::questions::Questions;
+use crate::element::support::lookups::Lookups;
 use crate::element::support::source_sets::Judge;
 use crate::feature::ports::PortWords;
 use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
@@ -42,8 +42,8 @@ pub(super) const CLASS: ElementClass = ElementClass {
                 reader,
                 judge: Judge::new(hits, filters.rules(), exit),
                 ports: filters.ports().clone(),
-                v4: Questions::new(),
-                v6: Questions::new(),
+                v4: Lookups::new(),
+                v6: Lookups::new(),
             }
         }))
     },
@@ -58,8 +58,8 @@ struct IpSourceFilter {
     reader: SetsReader,
     judge: Judge,
     ports: Arc<PortWords>,
-    v4: Questions<u32>,
-    v6: Questions<u128>,
+    v4: Lookups<u32>,
+    v6: Lookups<u128>,
 }
 
 impl Element for IpSourceFilter {
@@ -85,20 +85,16 @@ impl Element for IpSourceFilter {
 }
 
 /// The sources of a batch, whose headers were checked.
-fn gather<A: Family, const FRONT: usize>(
-    questions: &mut Questions<A>,
-    batch: &mut Batch,
-    version: u8,
-) {
-    questions.clear();
-    if questions.fill::<FRONT>(batch, version) {
+fn gather<A: Family, const FRONT: usize>(lookups: &mut Lookups<A>, batch: &mut Batch, version: u8) {
+    lookups.clear();
+    if lookups.fill::<FRONT>(batch, version) {
         return;
     }
-    questions.clear();
+    lookups.clear();
     for i in 0..batch.len() {
         batch.prefetch(i + AHEAD);
         if let Some(src) = A::src(batch.bytes(i), batch.meta()[i].network.into()) {
-            questions.push(src, i);
+            lookups.push(src, i);
         }
     }
 }

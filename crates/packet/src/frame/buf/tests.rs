@@ -27,10 +27,10 @@ fn what_goes_on_closes_up() {
     }
     batch.meta_mut()[8].paint = 7;
     assert_eq!(batch.shared_output(), Some(3));
-    let mut told = 0;
-    batch.close_up(|reason, _| told += usize::from(reason == DropReason::NoRoute));
+    let mut reported = 0;
+    batch.close_up(|reason, _| reported += usize::from(reason == DropReason::NoRoute));
     let left: Vec<u8> = (0..batch.len()).map(|i| batch.bytes(i)[0]).collect();
-    assert_eq!((told, &left[..], pool.free()), (4, &[1, 2, 3, 6, 7, 8][..], 58));
+    assert_eq!((reported, &left[..], pool.free()), (4, &[1, 2, 3, 6, 7, 8][..], 58));
     assert_eq!((batch.meta()[5].paint, batch.uniform()), (7, Some(Decision::Output(0))));
     batch.output(1, 1);
     assert_eq!(batch.shared_output(), None, "two outputs");

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_route::{Forwarding, ResolveRequest};
 
-use super::plan::{Ask as Upstream, Edge, NodeId, Plan};
+use super::plan::{Edge, NodeId, Plan, Upstream};
 use super::{Context, Element, Held, Inputs, Transmit};
 use crate::frame::counters::{NodeCounters, WorkerCounters};
 use crate::frame::{
@@ -43,7 +43,7 @@ pub struct Round<'a> {
     /// Seed of the flow hash.
     pub flow_seed: u64,
     /// Resolve requests to the control side gather here.
-    pub asks: &'a mut Vec<ResolveRequest>,
+    pub requests: &'a mut Vec<ResolveRequest>,
     /// Where packets leave.
     pub transmit: &'a mut dyn Transmit,
 }
@@ -341,19 +341,19 @@ struct Puller<'a> {
 
 impl Inputs for Puller<'_> {
     fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>) {
-        let asked = self.nodes[self.at].inputs.get(usize::from(input));
-        let Some(Some(asked)) = asked.copied() else { return };
+        let upstream = self.nodes[self.at].inputs.get(usize::from(input));
+        let Some(Some(upstream)) = upstream.copied() else { return };
         let before = into.len();
         if into.room() == 0 {
             return;
         }
-        let at = usize::from(asked.node);
+        let at = usize::from(upstream.node);
         let mut emitted = Vec::new();
         let cx = &mut cx.of_node(&self.counters[at]);
-        // The plan has no circle of those that ask, so no element is asked while it asks.
+        // The plan refuses circles of elements that pull, so none pulls from itself.
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
-        match asked.through {
-            None => element.pull(asked.output, into, &mut self.of(at), cx),
+        match upstream.through {
+            None => element.pull(upstream.output, into, &mut self.of(at), cx),
             Some(input) => {
                 let mut batch = self.work.batch();
                 batch.set_limit(into.room());
@@ -363,7 +363,7 @@ impl Inputs for Puller<'_> {
                 cx.emitted = &mut emitted;
                 element.process(input, &mut batch, cx);
                 let (node, counts) = (&self.nodes[at], &self.counters[at]);
-                let answer = Some((asked.output, &mut *into));
+                let answer = Some((upstream.output, &mut *into));
                 self.work.scatter(node, batch, answer, counts, cx.counters);
                 self.work.emitted(node, cx.emitted, counts, cx.counters);
             }
@@ -398,7 +398,7 @@ fn context<'a>(
         node: None,
         ended: None,
         emitted,
-        asks: round.asks,
+        requests: round.requests,
         transmit: round.transmit,
     }
 }

@@ -37,7 +37,7 @@ fn observe(tracer: &Shared<'_>, cx: &mut Context<'_>, act: impl FnOnce(&mut Cont
         node: cx.node,
         ended: Some(&mut ended),
         emitted: &mut *cx.emitted,
-        asks: &mut *cx.asks,
+        requests: &mut *cx.requests,
         transmit: &mut seen,
     });
     let left = seen.left;
@@ -46,29 +46,29 @@ fn observe(tracer: &Shared<'_>, cx: &mut Context<'_>, act: impl FnOnce(&mut Cont
 
 /// Where the outputs of an element lead.
 #[derive(Clone, Copy)]
-struct Ways<'a> {
+struct Edges<'a> {
     outputs: &'a [Option<Edge>],
     /// Output that was pulled.
     answer: Option<u16>,
 }
 
 /// What becomes of a packet that has this output.
-fn onward(ways: Ways<'_>, output: u16, meta: Meta) -> Fate {
-    match ways.outputs.get(usize::from(output)) {
+fn onward(edges: Edges<'_>, output: u16, meta: Meta) -> Fate {
+    match edges.outputs.get(usize::from(output)) {
         Some(Some(edge)) if edge.back && meta.flags >> ROUNDS_SHIFT >= MAX_ROUNDS => {
             Fate::Dropped(DropReason::LoopGuard)
         }
         Some(Some(_)) => Fate::Output(output),
-        _ if ways.answer == Some(output) => Fate::Output(output),
+        _ if edges.answer == Some(output) => Fate::Output(output),
         _ => Fate::Dropped(DropReason::Unwired),
     }
 }
 
 /// What became of packet `i` of a batch by its label, its bytes where they are still there, and what is known of it.
-fn labeled(ways: Ways<'_>, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
+fn labeled(edges: Edges<'_>, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
     let meta = batch.meta()[i];
     match batch.decision(i) {
-        Decision::Output(output) => Some((onward(ways, output, meta), meta)),
+        Decision::Output(output) => Some((onward(edges, output, meta), meta)),
         Decision::Drop(reason) => Some((Fate::Dropped(reason), meta)),
         Decision::Taken => None,
     }
@@ -77,7 +77,7 @@ fn labeled(ways: Ways<'_>, batch: &Batch, i: usize) -> Option<(Fate, Meta)> {
 /// Has an element process a batch, and records it in the tracer.
 fn process(
     tracer: &Shared<'_>,
-    (element, at, ways): (&mut dyn Element, At, Ways<'_>),
+    (element, at, edges): (&mut dyn Element, At, Edges<'_>),
     batch: &mut Batch,
     cx: &mut Context<'_>,
 ) {
@@ -88,9 +88,9 @@ fn process(
     let tracer = &mut **tracer.borrow_mut();
     // First: what is made now is followed from here on.
     let emitted = &cx.emitted[..];
-    tell_released(tracer, &|_| at, ways, followed.and(alone), (&deeds, emitted));
+    tell_released(tracer, &|_| at, edges, followed.and(alone), (&deeds, emitted));
     if let (Some(of), Some(frame)) = (followed, alone) {
-        tell_alone(tracer, (of, frame), at, ways, (batch, before), (&deeds, emitted));
+        tell_alone(tracer, (of, frame), at, edges, (batch, before), (&deeds, emitted));
     }
     tracer.hand_out();
 }
@@ -100,15 +100,15 @@ fn tell_alone(
     tracer: &mut Tracer,
     (of, number): (Followed, u32),
     at: At,
-    ways: Ways<'_>,
+    edges: Edges<'_>,
     (batch, before): (&Batch, Meta),
     (deeds, all_emitted): (&Deeds, &[(u16, Packet)]),
 ) {
     // What is emitted is not what was asked for.
-    let pushed = Ways { answer: None, ..ways };
+    let pushed = Edges { answer: None, ..edges };
     let mut emitted = all_emitted.iter();
     let ended = deeds.ended.iter().find(|ended| ended.0 == number);
-    if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(ways, batch, 0)).flatten() {
+    if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(edges, batch, 0)).flatten() {
         tracer.step(of, at, Some(batch.bytes(0)), meta, fate);
     } else if let Some(left) = deeds.left.iter().find(|left| left.number == number) {
         tracer.step(of, at, Some(&left.frame), left.meta, Fate::Sent(port(left.meta)));
@@ -139,7 +139,7 @@ fn tell_alone(
 fn tell_released(
     tracer: &mut Tracer,
     place: &dyn Fn(u32) -> At,
-    ways: Ways<'_>,
+    edges: Edges<'_>,
     alone: Option<u32>,
     (deeds, emitted): (&Deeds, &[(u16, Packet)]),
 ) {
@@ -158,7 +158,7 @@ fn tell_released(
     for (output, packet) in emitted {
         let number = packet.frame_number();
         if let Some(of) = other(tracer, number) {
-            let fate = onward(Ways { answer: None, ..ways }, *output, packet.meta);
+            let fate = onward(Edges { answer: None, ..edges }, *output, packet.meta);
             tracer.step(of, place(number), Some(packet.bytes()), packet.meta, fate);
         }
     }
@@ -188,7 +188,7 @@ impl Came {
 }
 
 /// `Puller` of one node, with a record of what the pulled elements do.
-struct Asking<'a, 't> {
+struct TracedInputs<'a, 't> {
     at: usize,
     nodes: &'a mut [Node],
     counters: &'a [NodeCounters],
@@ -197,46 +197,47 @@ struct Asking<'a, 't> {
     came: Came,
 }
 
-impl<'t> Asking<'_, 't> {
-    fn of(&mut self, at: usize) -> Asking<'_, 't> {
+impl<'t> TracedInputs<'_, 't> {
+    fn of(&mut self, at: usize) -> TracedInputs<'_, 't> {
         let Self { nodes, counters, work, tracer, .. } = self;
-        Asking { at, nodes, counters, work, tracer, came: Came::default() }
+        TracedInputs { at, nodes, counters, work, tracer, came: Came::default() }
     }
 }
 
-impl Inputs for Asking<'_, '_> {
+impl Inputs for TracedInputs<'_, '_> {
     fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>) {
-        let asked = self.nodes[self.at].inputs.get(usize::from(input));
-        let Some(Some(asked)) = asked.copied() else { return };
+        let upstream = self.nodes[self.at].inputs.get(usize::from(input));
+        let Some(Some(upstream)) = upstream.copied() else { return };
         let before = into.len();
         if into.room() == 0 {
             return;
         }
-        let (at, tracer, counters) = (usize::from(asked.node), self.tracer, self.counters);
+        let (at, tracer, counters) = (usize::from(upstream.node), self.tracer, self.counters);
         let mut emitted = Vec::new();
         let cx = &mut cx.of_node(&counters[at]);
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
-        match asked.through {
+        match upstream.through {
             None => {
                 let mut inputs = self.of(at);
                 let deeds = observe(tracer, cx, |cx| {
-                    element.pull(asked.output, into, &mut inputs, cx);
+                    element.pull(upstream.output, into, &mut inputs, cx);
                 });
                 let came = inputs.came;
                 let tracer = &mut **tracer.borrow_mut();
-                let ways = Ways { outputs: &self.nodes[at].outputs, answer: Some(asked.output) };
+                let edges =
+                    Edges { outputs: &self.nodes[at].outputs, answer: Some(upstream.output) };
                 let given = before..into.len();
                 for i in given.clone() {
                     let number = into.frame_number(i);
                     if let Some(of) = tracer.find(number) {
-                        let (place, meta) = (came.at(asked.node, number), into.meta()[i]);
-                        let fate = Fate::Output(asked.output);
+                        let (place, meta) = (came.at(upstream.node, number), into.meta()[i]);
+                        let fate = Fate::Output(upstream.output);
                         tracer.step(of, place, Some(into.bytes(i)), meta, fate);
                     }
                 }
-                // What it emits is the asker's to tell.
-                tell_released(tracer, &|n| came.at(asked.node, n), ways, None, (&deeds, &[]));
-                came.tell_kept(tracer, asked.node, &|number| {
+                // What it emits is reported by what pulls.
+                tell_released(tracer, &|n| came.at(upstream.node, n), edges, None, (&deeds, &[]));
+                came.tell_kept(tracer, upstream.node, &|number| {
                     given.clone().any(|i| into.frame_number(i) == number)
                 });
                 tracer.hand_out();
@@ -251,10 +252,10 @@ impl Inputs for Asking<'_, '_> {
                 let parts = self.work.parts(batch, &tracer.borrow());
                 for mut batch in parts {
                     let (node, counts) = (&self.nodes[at], &counters[at]);
-                    let ways = Ways { outputs: &node.outputs, answer: Some(asked.output) };
-                    let place = At { node: asked.node, input };
-                    process(tracer, (&mut *element, place, ways), &mut batch, cx);
-                    let answer = Some((asked.output, &mut *into));
+                    let edges = Edges { outputs: &node.outputs, answer: Some(upstream.output) };
+                    let place = At { node: upstream.node, input };
+                    process(tracer, (&mut *element, place, edges), &mut batch, cx);
+                    let answer = Some((upstream.output, &mut *into));
                     self.work.scatter(node, batch, answer, counts, cx.counters);
                     self.work.emitted(node, cx.emitted, counts, cx.counters);
                 }
@@ -285,20 +286,20 @@ fn port(meta: Meta) -> u16 {
 /// those that it had kept.
 fn tell_polled(
     tracer: &mut Tracer,
-    (node, ways): (NodeId, Ways<'_>),
+    (node, edges): (NodeId, Edges<'_>),
     batch: &Batch,
     came: &Came,
     (deeds, emitted): (&Deeds, &[(u16, Packet)]),
 ) {
     for i in 0..batch.len() {
         let number = batch.frame_number(i);
-        if let Some((fate, meta)) = labeled(ways, batch, i)
+        if let Some((fate, meta)) = labeled(edges, batch, i)
             && let Some(of) = tracer.find(number)
         {
             tracer.step(of, came.at(node, number), Some(batch.bytes(i)), meta, fate);
         }
     }
-    tell_released(tracer, &|n| came.at(node, n), ways, None, (deeds, emitted));
+    tell_released(tracer, &|n| came.at(node, n), edges, None, (deeds, emitted));
     came.tell_kept(tracer, node, &|number| {
         let here = |i| batch.frame_number(i) == number && batch.decision(i) != Decision::Taken;
         (0..batch.len()).any(here) || emitted.iter().any(|p| p.1.frame_number() == number)
@@ -321,9 +322,9 @@ impl Graph {
             counts.batches.add(1);
             counts.packets.add(batch.len() as u64);
             cx.node = Some(counts);
-            let ways = Ways { outputs: &node.outputs, answer: None };
+            let edges = Edges { outputs: &node.outputs, answer: None };
             let at = At { node: number, input };
-            process(&tracer, (&mut *node.element, at, ways), &mut batch, cx);
+            process(&tracer, (&mut *node.element, at, edges), &mut batch, cx);
             work.regroup(node, batch, counts, cx.counters);
             work.emitted(node, cx.emitted, counts, cx.counters);
             work.stack_ready();
@@ -345,15 +346,16 @@ impl Graph {
             let mut element = std::mem::replace(&mut nodes[at].element, Box::new(Away));
             let cx = &mut context(pool, emitted, round);
             cx.node = Some(&counters[at]);
-            let mut inputs = Asking { at, nodes, counters, work, tracer, came: Came::default() };
+            let mut inputs =
+                TracedInputs { at, nodes, counters, work, tracer, came: Came::default() };
             let deeds = observe(tracer, cx, |cx| element.poll(&mut batch, &mut inputs, cx));
             let came = inputs.came;
             nodes[at].element = element;
             work.active |= !batch.is_empty() || !cx.emitted.is_empty();
             let number = u16::try_from(at).expect("nodes are numbered in 16 bits");
-            let ways = Ways { outputs: &nodes[at].outputs, answer: None };
+            let edges = Edges { outputs: &nodes[at].outputs, answer: None };
             let deeds = (&deeds, &cx.emitted[..]);
-            tell_polled(&mut tracer.borrow_mut(), (number, ways), &batch, &came, deeds);
+            tell_polled(&mut tracer.borrow_mut(), (number, edges), &batch, &came, deeds);
             let counts = &counters[at];
             work.regroup(&nodes[at], batch, counts, cx.counters);
             work.emitted(&nodes[at], cx.emitted, counts, cx.counters);

@@ -89,15 +89,15 @@ pub fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
     let stripped = before.len().checked_sub(after.len()).filter(|n| before[*n..] == *after);
     let put_on = after.len().checked_sub(before.len()).filter(|n| after[*n..] == *before);
     if let Some(bytes) = stripped.filter(|bytes| *bytes > 0) {
-        found.push(told("front", hex(&before[..bytes]), String::new()));
+        found.push(reported("front", hex(&before[..bytes]), String::new()));
         return found;
     }
     if let Some(bytes) = put_on.filter(|bytes| *bytes > 0) {
-        found.push(told("front", String::new(), hex(&after[..bytes])));
+        found.push(reported("front", String::new(), hex(&after[..bytes])));
         return found;
     }
     if before.len() != after.len() {
-        found.push(told("length", before.len().to_string(), after.len().to_string()));
+        found.push(reported("length", before.len().to_string(), after.len().to_string()));
         let both = before.len().min(after.len());
         (from, to) = (&before[..both], &after[..both]);
     }
@@ -110,7 +110,7 @@ pub fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
             };
             named[range].fill(true);
             if old != new {
-                found.push(told(name, form.write(old), form.write(new)));
+                found.push(reported(name, form.write(old), form.write(new)));
             }
         }
     }
@@ -123,7 +123,7 @@ pub fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
         let end = (first..from.len()).find(|at| !other(at)).unwrap_or(from.len());
         at = first;
         let words = format!("bytes {at}-{}", end - 1);
-        found.push(told(&words, hex(&from[at..end]), hex(&to[at..end])));
+        found.push(reported(&words, hex(&from[at..end]), hex(&to[at..end])));
         at = end;
     }
     found
@@ -162,7 +162,7 @@ fn transport(number: u8, offset: usize) -> Option<(&'static [Field], usize)> {
     Some((fields, offset))
 }
 
-fn told(field: &str, from: String, to: String) -> Change {
+fn reported(field: &str, from: String, to: String) -> Change {
     Change { field: field.to_owned(), from, to }
 }
 

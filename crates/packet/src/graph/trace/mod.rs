@@ -13,10 +13,10 @@
 //! are followed, of which there are at most [`MOST_PACKETS`].
 
 mod changes;
+mod dry_run;
 mod pcapng;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -32,8 +32,8 @@ use crate::frame::{Batch, DropReason, Meta, Pool};
 use crate::graph::plan::NodeId;
 
 pub use changes::{Change, changes, summary};
+pub use dry_run::{DryRun, DryRunError};
 pub use pcapng::{Pcapng, captured};
-pub use trial::{Trial, TrialError};
 
 /// Most packets that may be requested at once.
 pub const MOST_PACKETS: u32 = 1000;

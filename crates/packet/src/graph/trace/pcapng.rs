@@ -34,7 +34,7 @@ impl<W: Write> Pcapng<W> {
     /// # Errors
     /// Those of `to`.
     pub fn new(to: W) -> io::Result<Self> {
-        Ok(Self { to: PcapNgWriter::new(to).map_err(told)?, interfaces: Vec::new() })
+        Ok(Self { to: PcapNgWriter::new(to).map_err(reported)?, interfaces: Vec::new() })
     }
 
     /// Writes a frame, which came or went by the interface of that name.
@@ -60,7 +60,7 @@ impl<W: Write> Pcapng<W> {
             data: Cow::Borrowed(frame),
             options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(comment))],
         };
-        self.to.write_block(&packet.into_block()).map_err(told)?;
+        self.to.write_block(&packet.into_block()).map_err(reported)?;
         self.to.get_mut().flush()
     }
 
@@ -74,13 +74,13 @@ impl<W: Write> Pcapng<W> {
                 InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
             ],
         };
-        self.to.write_block(&interface.into_block()).map_err(told)?;
+        self.to.write_block(&interface.into_block()).map_err(reported)?;
         self.interfaces.push(name.to_owned());
         Ok(self.interfaces.len() - 1)
     }
 }
 
-fn told(error: PcapError) -> io::Error {
+fn reported(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,
         other => io::Error::other(other),

@@ -32,8 +32,8 @@ impl Rig {
     }
 
     /// The steps of each trace that is done: packet, element, what became of it.
-    fn told(&self) -> Vec<Vec<String>> {
-        let told = |trace: Trace| {
+    fn reported(&self) -> Vec<Vec<String>> {
+        let reported = |trace: Trace| {
             let step = |step: &Step| {
                 let name = &self.plan.nodes()[usize::from(step.node)].name;
                 let made: String = step.made.iter().map(|n| format!(" +{n}")).collect();
@@ -41,7 +41,7 @@ impl Rig {
             };
             trace.steps.iter().map(step).collect()
         };
-        self.traces.try_iter().map(told).collect()
+        self.traces.try_iter().map(reported).collect()
     }
 }
 
@@ -77,19 +77,20 @@ fn those_that_are_wanted_are_followed_and_all_are_forwarded_in_order() {
         "0 ip4_next_hop Output(0)",
         "0 transmit Sent(1)",
     ];
-    assert_eq!(rig.told(), [way, way]);
+    assert_eq!(rig.reported(), [way, way]);
     // It has what it wanted: nothing is left of it after the next packet.
     rig.run(&[udp("192.0.2.1", 64, 0)]);
-    assert!(rig.told().is_empty());
+    assert!(rig.reported().is_empty());
     assert_eq!(rig.bench.pool.free(), rig.bench.pool.frames());
 }
 
 #[test]
-fn an_error_is_followed_to_its_end_and_the_drop_is_told() {
+fn an_error_is_followed_to_its_end_and_the_drop_is_reported() {
     let mut rig = rig(&world(), "udp", 1);
     rig.run(&[udp("192.0.2.1", 1, 1)]);
-    let told = rig.told().remove(0);
-    let of = |packet: char| told.iter().filter(|step| step.starts_with(packet)).collect::<Vec<_>>();
+    let reported = rig.reported().remove(0);
+    let of =
+        |packet: char| reported.iter().filter(|step| step.starts_with(packet)).collect::<Vec<_>>();
     assert_eq!(of('0').last().unwrap().as_str(), "0 icmp4_error Dropped(TtlExpired) +1");
     assert_eq!(of('1').first().unwrap().as_str(), "1 ip4_lookup Output(0)");
     assert_eq!(of('1').last().unwrap().as_str(), "1 transmit Sent(0)");
@@ -100,16 +101,16 @@ fn a_packet_that_waits_goes_on_in_its_trace() {
     let mut world = world();
     let mut rig = rig(&world, "dst 10.0.1.7", 1);
     rig.run(&[udp("10.0.1.7", 64, 1), udp("10.0.1.8", 64, 2)]);
-    assert!(rig.told().is_empty());
+    assert!(rig.reported().is_empty());
     world.action("10.0.1.7/32", ForwardingAction::Adjacency(4));
     rig.bench.forwarding = world.forwarding();
     rig.graph.poll(&mut rig.bench.round());
-    let told = rig.told().remove(0);
-    let from = told.iter().position(|step| step == "0 hold Kept").unwrap();
+    let reported = rig.reported().remove(0);
+    let from = reported.iter().position(|step| step == "0 hold Kept").unwrap();
     let rest = ["0 hold Output(0)", "0 ip4_lookup Output(0)", "0 ip4_next_hop Output(0)"];
-    assert_eq!(told[from + 1..=from + 3], rest);
-    assert_eq!(told.last().unwrap(), "0 transmit Sent(1)");
-    assert_eq!((told.len(), rig.bench.sent.frames.len()), (from + 5, 1));
+    assert_eq!(reported[from + 1..=from + 3], rest);
+    assert_eq!(reported.last().unwrap(), "0 transmit Sent(1)");
+    assert_eq!((reported.len(), rig.bench.sent.frames.len()), (from + 5, 1));
 }
 
 #[test]
@@ -117,9 +118,9 @@ fn what_is_kept_is_told_when_nobody_asks_any_more() {
     let mut rig = rig(&world(), "udp", 5);
     rig.run(&[udp("10.0.1.7", 64, 1), udp("198.51.100.1", 64, 2)]);
     rig.graph.trace(None);
-    let told = rig.told();
-    assert_eq!(told.len(), 2);
-    let ends: Vec<_> = told.iter().map(|steps| steps.last().unwrap().as_str()).collect();
+    let reported = rig.reported();
+    assert_eq!(reported.len(), 2);
+    let ends: Vec<_> = reported.iter().map(|steps| steps.last().unwrap().as_str()).collect();
     assert!(ends.contains(&"0 hold Kept"), "{ends:?}");
     assert!(rig.traces.recv().is_err(), "nobody is left who could say more");
 }
@@ -130,11 +131,11 @@ fn what_was_rewritten_has_names() {
     rig.run(&[udp("192.0.2.1", 64, 1)]);
     let trace = rig.traces.try_recv().unwrap();
     let packet = &trace.packets[0];
-    let told: Vec<_> = changes(&packet.frame, &packet.last)
+    let reported: Vec<_> = changes(&packet.frame, &packet.last)
         .into_iter()
         .map(|change| format!("{} {} {}", change.field, change.from, change.to))
         .collect();
-    let [mac, source, ttl, sum] = &told[..] else { panic!("{told:?}") };
+    let [mac, source, ttl, sum] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(mac, "destination mac 02:00:00:00:00:00 02:00:00:00:01:04");
     assert_eq!(source, "source mac 02:00:00:00:09:09 02:00:00:00:00:01");
     assert_eq!(ttl, "ttl 64 63");
@@ -224,7 +225,7 @@ fn rig_of(text: &str) -> Rig {
 }
 
 #[test]
-fn what_a_packet_passes_while_it_is_asked_for_is_told() {
+fn what_a_packet_passes_while_it_is_asked_for_is_reported() {
     let mut rig = rig_of(
         "FromDevice(in) -> short :: CheckLength(300) -> q :: Queue -> s :: RoundRobinSched;
          short [1] -> long :: Queue -> [1] s;
@@ -233,12 +234,12 @@ fn what_a_packet_passes_while_it_is_asked_for_is_told() {
     let long = |bytes: usize| frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &vec![7; bytes - 34]);
     let frames = [long(60), long(200), long(400), long(61)];
     rig.run(&frames);
-    assert!(rig.told().is_empty() && rig.bench.sent.frames.is_empty());
+    assert!(rig.reported().is_empty() && rig.bench.sent.frames.is_empty());
     // In a round the shaper lets 20 pass.
     rig.graph.poll(&mut rig.bench.round());
     let sent: Vec<usize> = rig.bench.sent.frames.iter().map(|frame| frame.1.len()).collect();
     assert_eq!(sent, [60, 61]);
-    let mut told = rig.told();
+    let mut reported = rig.reported();
     let way = |short: &str, queue: &str, rest: &[&str]| -> Vec<String> {
         let first = ["FromDevice@1 Output(0)", short].map(str::to_owned);
         let kept =
@@ -256,9 +257,9 @@ fn what_a_packet_passes_while_it_is_asked_for_is_told() {
         way(short, "q", &end),
         way(long, "long", &end),
     ];
-    told.sort();
+    reported.sort();
     want.sort();
-    assert_eq!(told, want);
+    assert_eq!(reported, want);
     assert_eq!(rig.bench.pool.free(), rig.bench.pool.frames());
 }
 
@@ -284,7 +285,7 @@ fn who_asks_may_keep_what_comes() {
     );
     rig.run(&[udp("192.0.2.1", 64, 1)]);
     rig.graph.poll(&mut rig.bench.round());
-    assert!(rig.told().is_empty(), "it is inside");
+    assert!(rig.reported().is_empty(), "it is inside");
     rig.bench.now_ns += 2_000_000;
     rig.graph.poll(&mut rig.bench.round());
     let way = [
@@ -296,5 +297,5 @@ fn who_asks_may_keep_what_comes() {
         "0 u Output(0)",
         "0 t Sent(1)",
     ];
-    assert_eq!(rig.told(), [way]);
+    assert_eq!(rig.reported(), [way]);
 }

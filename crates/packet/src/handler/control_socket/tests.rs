@@ -124,35 +124,35 @@ fn what_is_not_allowed() {
 }
 
 /// What is answered to a client, after the greeting, and whether its session is over.
-fn told(client: &Client, bytes: &[u8]) -> (String, bool) {
+fn reported(client: &Client, bytes: &[u8]) -> (String, bool) {
     let mut session = Session::of(SessionOptions::default(), client.clone());
     session.take(bytes);
     let handlers = handlers();
     let all: Vec<u8> = std::iter::from_fn(|| session.reply(Some(&handlers))).flatten().collect();
     let all = String::from_utf8(all).unwrap();
-    let told = all.strip_prefix("Click::ControlSocket/1.3\r\n").unwrap();
-    (told.replace("\r\n", "|"), session.is_closed())
+    let reported = all.strip_prefix("Click::ControlSocket/1.3\r\n").unwrap();
+    (reported.replace("\r\n", "|"), session.is_closed())
 }
 
 #[test]
 fn a_token_gives_access() {
     let token = Some(Token::new("0123456789abcdef").unwrap());
     let reader = Client { access: Access::Read, token, ..Client::default() };
-    let told = |text: &str| told(&reader, text.as_bytes());
+    let reported = |text: &str| reported(&reader, text.as_bytes());
     let (denied, open) = ("530 Permission denied for write handler 'q.take'|", false);
-    assert_eq!(told("write q.take\n"), (denied.into(), open));
+    assert_eq!(reported("write q.take\n"), (denied.into(), open));
     let written = "200 Write access|200 Write handler 'q.take' OK|";
-    assert_eq!(told("AUTH 0123456789abcdef\nwrite q.take\n"), (written.into(), open));
-    assert_eq!(told("auth  0123456789abcdef \r\nwrite q.take\n"), (written.into(), open));
+    assert_eq!(reported("AUTH 0123456789abcdef\nwrite q.take\n"), (written.into(), open));
+    assert_eq!(reported("auth  0123456789abcdef \r\nwrite q.take\n"), (written.into(), open));
     let closed = true;
-    assert_eq!(told("AUTH 0123456789abcdee\nhelp\n"), ("530 Wrong token|".into(), closed));
+    assert_eq!(reported("AUTH 0123456789abcdee\nhelp\n"), ("530 Wrong token|".into(), closed));
     let late = "500 AUTH TOKEN is the first line of a session|";
     let words = "read q.echo\nAUTH 0123456789abcdef\nwrite q.take\n";
-    let (said, _) = told(words);
+    let (said, _) = reported(words);
     assert_eq!(said, format!("200 Read handler 'q.echo' OK|DATA 0|{late}{denied}"));
-    assert_eq!(told("AUTH\nwrite q.take\n"), (format!("{late}{denied}"), open));
+    assert_eq!(reported("AUTH\nwrite q.take\n"), (format!("{late}{denied}"), open));
     let none = Client { token: None, ..reader.clone() };
-    let said = super::tests::told(&none, b"AUTH 0123456789abcdef\nwrite q.take\n");
+    let said = super::tests::reported(&none, b"AUTH 0123456789abcdef\nwrite q.take\n");
     assert_eq!(said, ("530 No token is set|".into(), closed));
     // A socket for reading alone stays one.
     let options = SessionOptions { read_only: true, ..SessionOptions::default() };
@@ -178,7 +178,7 @@ fn what_a_browser_sends_is_closed() {
         "\x16\x03\x01\x02\0\x01\0\nwrite q.take\n",
         "\x16\nwrite q.take\n",
     ] {
-        assert_eq!(told(&Client::default(), text.as_bytes()), (String::new(), true), "{text}");
+        assert_eq!(reported(&Client::default(), text.as_bytes()), (String::new(), true), "{text}");
     }
     assert_eq!(answer("GET q.five\n"), "200 Read handler 'q.five' OK|DATA 5|1\n2\n3");
 }
@@ -189,10 +189,10 @@ fn nothing_is_kept_of_what_is_refused() {
     let reader = Client { access: Access::Read, memory, ..Client::default() };
     let denied = "530 Permission denied for write handler 'q.take'|";
     let text = format!("writedata q.take 100000\n{}help", "x".repeat(100_000));
-    assert!(told(&reader, text.as_bytes()).0.starts_with(denied));
+    assert!(reported(&reader, text.as_bytes()).0.starts_with(denied));
     // Told before any of it came.
-    assert_eq!(told(&reader, b"writedata q.take 60000000\n").0, denied);
-    assert_eq!(told(&reader, b"writeuntil q.take .\nx\ny\n.\nwrite q.take\n").0, {
+    assert_eq!(reported(&reader, b"writedata q.take 60000000\n").0, denied);
+    assert_eq!(reported(&reader, b"writeuntil q.take .\nx\ny\n.\nwrite q.take\n").0, {
         denied.to_owned() + denied
     });
 }
@@ -212,7 +212,7 @@ fn sessions_share_their_memory() {
     let none = "521 Data too big for now: other sessions hold all memory there is for them|";
     let taken = "200 Write handler 'q.take' OK|";
     let writing = |digits: usize, text: &str| {
-        told(&client, format!("writedata q.take {digits}\n{text}").as_bytes()).0
+        reported(&client, format!("writedata q.take {digits}\n{text}").as_bytes()).0
     };
     assert_eq!(writing(20, "01234567890123456789"), taken);
     assert_eq!(writing(21, "012345678901234567890"), none);
@@ -222,7 +222,7 @@ fn sessions_share_their_memory() {
     other.take(b"writedata q.take 16\n012345678901234");
     while other.reply(Some(&handlers)).is_some() {}
     assert_eq!((writing(5, "01234"), writing(6, "012345")), (taken.into(), none.into()));
-    assert_eq!(told(&client, b"writeuntil q.take .\n01234\n.\nread q.echo 12345\n").0, {
+    assert_eq!(reported(&client, b"writeuntil q.take .\n01234\n.\nread q.echo 12345\n").0, {
         format!("{none}200 Read handler 'q.echo' OK|DATA 5|12345")
     });
     let mut reading = Session::of(SessionOptions::default(), client.clone());

@@ -20,7 +20,7 @@ use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
 use crate::api::graph::{PacketTrace, TraceQuery, TraceRoute};
 use crate::daemon::workers::Workers;
-use crate::packet_path::{Teller, destination};
+use crate::packet_path::{TraceWriter, destination};
 
 /// Time that workers have to hand out their traces once they are stopped.
 const ENDING: Duration = Duration::from_millis(500);
@@ -100,8 +100,9 @@ impl View<'_> {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
         let notes = |class: &str, frame: &[u8], meta| self.notes(class, frame, meta);
-        let teller = Teller { plan: self.graph.plan(), port: &port, found: &found, notes: &notes };
-        teller.told(trace, number)
+        let writer =
+            TraceWriter { plan: self.graph.plan(), port: &port, found: &found, notes: &notes };
+        writer.write(trace, number)
     }
 
     /// Decision of the feature whose element is of this class about a frame.

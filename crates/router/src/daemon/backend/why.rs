@@ -1,11 +1,11 @@
 //! `why`: dry run of a packet through an instance of the graph, by the present routes.
 //!
-//! The dry run is [`fingerpost_packet::graph::trace::Trial`]: it has no side effects, and resolves no neighbor.
+//! The dry run is [`fingerpost_packet::graph::trace::DryRun`]: it has no side effects, and resolves no neighbor.
 
 use std::net::IpAddr;
 
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
-use fingerpost_packet::graph::trace::{Trace, Trial, TrialError};
+use fingerpost_packet::graph::trace::{DryRun, DryRunError, Trace};
 use fingerpost_route::{LinkState, Mac, ResolveRequest};
 
 use super::View;
@@ -46,11 +46,12 @@ impl View<'_> {
             }
             _ => Vec::new(),
         };
-        let (trace, asks) = self.trial(port, &frame)?;
-        let trial = self.traced(&trace, 1);
+        let (trace, requests) = self.evaluate(port, &frame)?;
+        let dry_run = self.traced(&trace, 1);
         let interface = self.port_name(port);
-        let (does, verdict) = self.verdict(&trial, route.as_ref(), &drivers, &interface, &asks);
-        Ok(WhyAnswer { does, verdict, interface, route, drivers, trial })
+        let (does, verdict) =
+            self.verdict(&dry_run, route.as_ref(), &drivers, &interface, &requests);
+        Ok(WhyAnswer { does, verdict, interface, route, drivers, trial: dry_run })
     }
 
     /// A packet to an address: where it comes in, and its frame.
@@ -149,9 +150,9 @@ impl View<'_> {
     }
 
     /// Runs a frame that arrives at a port.
-    fn trial(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), ApiError> {
+    fn evaluate(&self, port: u16, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), ApiError> {
         let size = self.workers.iter().map(|worker| worker.pool.frame_bytes()).max();
-        let trial = Trial {
+        let dry_run = DryRun {
             plan: self.graph.plan(),
             port,
             forwarding: &self.control.forwarding(),
@@ -159,20 +160,20 @@ impl View<'_> {
             now_ns: u64::try_from(self.progress.elapsed().as_nanos()).unwrap_or(u64::MAX),
             frame_bytes: size.unwrap_or(2048),
         };
-        trial.run(frame).map_err(|error| match error {
-            TrialError::NoEntry => bad("interface", error.to_string()),
-            TrialError::TooLong(_) => bad("packet", error.to_string()),
+        dry_run.run(frame).map_err(|error| match error {
+            DryRunError::NoEntry => bad("interface", error.to_string()),
+            DryRunError::TooLong(_) => bad("packet", error.to_string()),
         })
     }
 
     /// The answer in a word, and in a sentence.
     fn verdict(
         &self,
-        trial: &PacketTrace,
+        dry_run: &PacketTrace,
         route: Option<&RouteAnswer>,
         drivers: &[DriverAnswer],
         interface: &str,
-        asks: &[ResolveRequest],
+        requests: &[ResolveRequest],
     ) -> (String, String) {
         let action = route.and_then(|route| route.action.as_deref());
         if action == Some("local") {
@@ -183,7 +184,7 @@ impl View<'_> {
             Some("forward") => " in XDP",
             _ => "",
         };
-        packet_path::verdict(trial, place, || match asks.first() {
+        packet_path::verdict(dry_run, place, || match requests.first() {
             Some(ResolveRequest::Neighbor { port, addr, .. }) => {
                 format!("for the link address of {addr} on {}", self.port_name(*port))
             }

@@ -28,7 +28,7 @@ use super::obstacles::Policy;
 use super::takeover::{self, Findings};
 use super::vlans::Vlans;
 use super::workers::WorkerHandle;
-use super::xdp_features::Asker;
+use super::xdp_features::FeatureReader;
 use super::{RunOptions, own_addrs};
 use crate::config::{Mode, in_kernel};
 
@@ -198,13 +198,13 @@ impl Interfaces {
     pub(super) fn begin(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_vlans(control);
         if let Some(forwarder) = &self.datapath.forwarder {
-            let mut asker = Asker::new().ok();
+            let mut reader = FeatureReader::new().ok();
             for link in self.nonstop.found() {
                 let known = control.links().find(|(l, _, state)| *l == link && state.up);
                 let Some((_, port, state)) = known else { continue };
                 if self.plan(link, state).is_ok() && forwarder.add_device(port, link).is_ok() {
                     let hardware = state.kind.is_empty();
-                    forwarder.open_outlet(port, takes(&mut asker, link, hardware));
+                    forwarder.open_outlet(port, takes(&mut reader, link, hardware));
                 }
             }
         }
@@ -215,11 +215,11 @@ impl Interfaces {
     /// Whether it is worth a look: some interface may have a program that forwards, and reports that its
     /// driver lets it.
     fn any_driver_forwards(&self, control: &Control) -> bool {
-        let Ok(mut asker) = Asker::new() else { return true };
+        let Ok(mut reader) = FeatureReader::new() else { return true };
         control.links().any(|(link, _, state)| {
             !state.loopback
                 && matches!(self.plan(link, state), Ok(Mode::Auto | Mode::Xdp))
-                && asker.of(link).is_ok_and(|features| features.forward)
+                && reader.of(link).is_ok_and(|features| features.forward)
         })
     }
 
@@ -282,14 +282,14 @@ impl Interfaces {
 
     fn check_outlets(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
-        let mut asker = Asker::new().ok();
+        let mut reader = FeatureReader::new().ok();
         let mut turned = Vec::new();
         for (&link, open) in &self.open {
             // Only what was taken in is a device that programs know.
             let known = forwarder.reads(open.port).is_some();
             let (before, now) = (
                 forwarder.is_open(open.port),
-                known && takes(&mut asker, link, open.state.kind.is_empty()),
+                known && takes(&mut reader, link, open.state.kind.is_empty()),
             );
             forwarder.open_outlet(open.port, now);
             let remedy = self.remedy(open);
@@ -806,9 +806,9 @@ impl Interfaces {
 }
 
 /// Whether a driver takes what programs send.
-fn takes(asker: &mut Option<Asker>, link: u32, hardware: bool) -> bool {
-    match asker {
-        Some(asker) => asker.of(link).is_ok_and(|features| features.take),
+fn takes(reader: &mut Option<FeatureReader>, link: u32, hardware: bool) -> bool {
+    match reader {
+        Some(reader) => reader.of(link).is_ok_and(|features| features.take),
         // The kernel does not report it. Hardware that runs programs sends what they redirect.
         None => hardware,
     }

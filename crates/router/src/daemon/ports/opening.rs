@@ -16,7 +16,7 @@ use fingerpost_route::LinkState;
 use super::{Drive, Interfaces, Open, leave_all, takes};
 use crate::config::Mode;
 use crate::daemon::workers::WorkerHandle;
-use crate::daemon::xdp_features::Asker;
+use crate::daemon::xdp_features::FeatureReader;
 
 /// Entries of a receive ring that are worth a queue.
 const SHORTEST_RING: u32 = 256;
@@ -174,7 +174,7 @@ impl Interfaces {
             && forwarder.reads(port).is_some()
         {
             let hardware = open.state.kind.is_empty();
-            forwarder.open_outlet(port, takes(&mut Asker::new().ok(), link, hardware));
+            forwarder.open_outlet(port, takes(&mut FeatureReader::new().ok(), link, hardware));
         }
         self.notices.push(format!("{}: taken over: {}", open.state.name, self.ways(&open).1));
         self.open.insert(link, open);

@@ -19,7 +19,7 @@ const ROUNDS: usize = 16;
 
 /// Where a packet is tried.
 #[derive(Clone, Copy)]
-pub struct Trial<'a> {
+pub struct DryRun<'a> {
     /// The graph.
     pub plan: &'a Plan,
     /// Ingress port of the packet.
@@ -36,7 +36,7 @@ pub struct Trial<'a> {
 
 /// Why a packet cannot be tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TrialError {
+pub enum DryRunError {
     /// The graph has no element for what the port receives.
     #[error("the graph takes no packets from it")]
     NoEntry,
@@ -58,21 +58,21 @@ impl Transmit for Nowhere {
     }
 }
 
-impl Trial<'_> {
+impl DryRun<'_> {
     /// Trace of a frame, and resolve requests of the elements.
     ///
     /// # Errors
     /// It cannot come in there.
-    pub fn run(&self, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), TrialError> {
+    pub fn run(&self, frame: &[u8]) -> Result<(Trace, Vec<ResolveRequest>), DryRunError> {
         if self.plan.entry(self.port).is_none() {
-            return Err(TrialError::NoEntry);
+            return Err(DryRunError::NoEntry);
         }
         let pool = Pool::new(FRAMES, self.frame_bytes);
         let mut graph = apart::made(|| Graph::new(self.plan, &pool));
         let mut batch = graph.batch();
         let mut packet = pool.alloc().expect("a new pool has frames");
         if !packet.set_len(frame.len()) {
-            return Err(TrialError::TooLong(pool.max_len()));
+            return Err(DryRunError::TooLong(pool.max_len()));
         }
         packet.bytes_mut().copy_from_slice(frame);
         packet.meta.port = self.port;
@@ -80,13 +80,13 @@ impl Trial<'_> {
         let (wanted, traces) = Wanted::new(None, 1);
         graph.trace(Some(wanted.tracer(&pool)));
         let counters = WorkerCounters::new(0, 1);
-        let (mut asks, mut transmit) = (Vec::new(), Nowhere);
+        let (mut requests, mut transmit) = (Vec::new(), Nowhere);
         let mut round = Round {
             now_ns: self.now_ns,
             forwarding: self.forwarding,
             counters: &counters,
             flow_seed: self.flow_seed,
-            asks: &mut asks,
+            requests: &mut requests,
             transmit: &mut transmit,
         };
         graph.receive(self.port, batch, &mut round);
@@ -101,7 +101,7 @@ impl Trial<'_> {
         graph.trace(None);
         graph.stop(&mut round);
         let trace = trace.or_else(|_| traces.recv());
-        Ok((trace.expect("a tracer that ends hands out what it has"), asks))
+        Ok((trace.expect("a tracer that ends hands out what it has"), requests))
     }
 }
 
@@ -111,9 +111,9 @@ mod tests {
     use crate::testing::{Rig, World, frame_v4};
 
     /// Element and fate of each step of a packet that `in` receives.
-    fn tried(rig: &Rig, frame: &[u8]) -> Result<Vec<String>, TrialError> {
+    fn tried(rig: &Rig, frame: &[u8]) -> Result<Vec<String>, DryRunError> {
         let ports = rig.plan.devices().iter().position(|device| device.name == "in").unwrap();
-        let trial = Trial {
+        let dry_run = DryRun {
             plan: &rig.plan,
             port: u16::try_from(ports).unwrap(),
             forwarding: &rig.bench.forwarding,
@@ -121,7 +121,7 @@ mod tests {
             now_ns: rig.bench.now_ns,
             frame_bytes: 2048,
         };
-        let (trace, _) = trial.run(frame)?;
+        let (trace, _) = dry_run.run(frame)?;
         let step = |step: &super::super::Step| {
             let name = &rig.plan.nodes()[usize::from(step.node)].name;
             let fate = step.fate;
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_or_written() {
-        let file = std::env::temp_dir().join(format!("fingerpost-trial-{}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("fingerpost-dry-run-{}", std::process::id()));
         let text = format!(
             "FromDevice(in) -> c :: Counter -> t :: Tee -> q :: Queue(1) -> s :: Shaper(1000)
                 -> w :: ToDump({});
@@ -153,12 +153,12 @@ mod tests {
         assert!(way.contains(&"0 d Dropped(Discarded)".to_owned()), "{way:?}");
         assert!(first.is_empty() && before == std::fs::read(&file).unwrap());
         assert_eq!(shown.map(|handler| rig.read(handler)), counts);
-        // The workers' queue is full; a trial begins with an empty one, each time.
+        // The workers' queue is full; a dry run begins with an empty one, each time.
         assert_eq!((tried(&rig, &udp()).unwrap(), &*counts[0]), (way, "1"));
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(tried(&rig, &[0; 3000]), Err(TrialError::TooLong(1792)));
+        assert_eq!(tried(&rig, &[0; 3000]), Err(DryRunError::TooLong(1792)));
         let rig = Rig::new(&World::new(), "FromDevice(x) -> Discard; Idle -> ToDevice(in)");
-        assert_eq!(tried(&rig, &udp()), Err(TrialError::NoEntry));
+        assert_eq!(tried(&rig, &udp()), Err(DryRunError::NoEntry));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use fingerpost_lpm::Addr;
 use fingerpost_route::{ForwardingAction, ResolveRequest};
 
-use crate::element::support::waiting::{ASK_NS, PATIENCE_NS, Share, Waiting};
+use crate::element::support::waiting::{PATIENCE_NS, QUERY_NS, Share, Waiting};
 use crate::frame::wire::{Ether, Ip4, Ip6, ether};
 use crate::frame::{Batch, Cause, DropReason};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
@@ -32,7 +32,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "keeps packets until the next hop's link address is known",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(Hold::new).polled())
+        Ok(Made::new(Resolver::new).polled())
     },
 };
 
@@ -44,7 +44,7 @@ const PACKETS: u16 = 1024;
 /// Keys looked at in a round.
 const TURNS: usize = 64;
 
-struct Hold {
+struct Resolver {
     waiting: Waiting<ResolveRequest>,
 }
 
@@ -55,7 +55,7 @@ enum State {
     Failed,
 }
 
-impl Hold {
+impl Resolver {
     fn new() -> Self {
         Self { waiting: Waiting::new(PACKETS) }
     }
@@ -118,7 +118,7 @@ fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
     }
 }
 
-impl Element for Hold {
+impl Element for Resolver {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
@@ -130,13 +130,13 @@ impl Element for Hold {
             };
             let now_ns = cx.now_ns;
             let drop = &mut |packet| cx.drop_packet(packet, DropReason::HoldFull);
-            let Some((wait, ask)) = self.waiting.wait(key, share, now_ns, drop) else {
+            let Some((wait, due)) = self.waiting.wait(key, share, now_ns, drop) else {
                 batch.discard(i, DropReason::HoldFull);
                 continue;
             };
             let empty = wait.is_empty();
-            if ask {
-                cx.ask(key);
+            if due {
+                cx.resolve(key);
             }
             let drop = &mut |packet| cx.drop_packet(packet, DropReason::HoldFull);
             if !self.waiting.has_room(key, drop) {
@@ -158,7 +158,7 @@ impl Element for Hold {
         for _ in 0..self.waiting.keys().min(TURNS) {
             let Some((key, wait)) = self.waiting.turn() else { return };
             if wait.is_empty() {
-                if cx.now_ns.saturating_sub(wait.asked_ns) >= ASK_NS {
+                if cx.now_ns.saturating_sub(wait.queried_ns) >= QUERY_NS {
                     self.waiting.forget();
                 }
                 continue;
@@ -167,8 +167,8 @@ impl Element for Hold {
             if matches!(state, State::Waiting) {
                 if cx.now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
                     state = State::Failed;
-                } else if wait.asks(cx.now_ns) {
-                    cx.ask(key);
+                } else if wait.is_due(cx.now_ns) {
+                    cx.resolve(key);
                 }
             }
             match state {
@@ -211,7 +211,12 @@ mod tests {
         frame_v4("10.0.0.9", &format!("10.0.1.{n}"), 64, 17, &[n])
     }
 
-    fn put(bench: &mut Bench, hold: &mut Hold, action: ForwardingAction, frame: &[u8]) -> Decision {
+    fn put(
+        bench: &mut Bench,
+        hold: &mut Resolver,
+        action: ForwardingAction,
+        frame: &[u8],
+    ) -> Decision {
         let mut batch = crate::testing::batch(&bench.pool, 0, [frame]);
         batch.meta_mut()[0].network = 14;
         batch.meta_mut()[0].hop = Hop::of_action(action);
@@ -220,7 +225,7 @@ mod tests {
     }
 
     /// Output and last byte of what came out.
-    fn poll(bench: &mut Bench, hold: &mut Hold) -> Vec<(u16, u8)> {
+    fn poll(bench: &mut Bench, hold: &mut Resolver) -> Vec<(u16, u8)> {
         let mut batch = Batch::new(&bench.pool);
         hold.poll(&mut batch, &mut NoInputs, &mut bench.context());
         assert!(batch.is_empty());
@@ -232,14 +237,14 @@ mod tests {
         let world = World::new();
         world.hops.set_unresolved(3, 1, false);
         world.hops.set_unresolved(4, 1, false);
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         for n in 0..5 {
             let taken = put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(n));
             assert_eq!(taken, Decision::Taken);
         }
         let v6 = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &[77]);
         put(&mut bench, &mut hold, ForwardingAction::Adjacency(4), &v6);
-        assert_eq!(bench.asks, [ResolveRequest::Adjacency(3), ResolveRequest::Adjacency(4)]);
+        assert_eq!(bench.requests, [ResolveRequest::Adjacency(3), ResolveRequest::Adjacency(4)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         assert_eq!(hold.held().total(), 6);
         world.neighbor(3, 1);
@@ -255,12 +260,12 @@ mod tests {
     fn a_station_on_the_link_is_found_by_its_route() {
         let mut world = World::new();
         world.action("10.0.1.0/24", ForwardingAction::Glean(1));
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(7));
         put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame(8));
-        let ask =
+        let request =
             |n| ResolveRequest::Neighbor { port: 1, addr: IpAddr::from([10, 0, 1, n]), ingress: 0 };
-        assert_eq!(bench.asks, [ask(7), ask(8)]);
+        assert_eq!(bench.requests, [request(7), request(8)]);
         assert_eq!(poll(&mut bench, &mut hold), []);
         world.neighbor(3, 1);
         world.action("10.0.1.8/32", ForwardingAction::Adjacency(3));
@@ -272,14 +277,14 @@ mod tests {
     fn silence_is_reported_and_asked_about_once_a_second() {
         let world = World::new();
         world.hops.set_unresolved(3, 1, false);
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(1));
         for tenth in 1..30 {
             bench.now_ns = SECOND + tenth * SECOND / 10;
             put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(2));
             assert_eq!(poll(&mut bench, &mut hold), []);
         }
-        assert_eq!(bench.asks.len(), 3, "at 0, 1 and 2 seconds");
+        assert_eq!(bench.requests.len(), 3, "at 0, 1 and 2 seconds");
         bench.now_ns = 4 * SECOND;
         let out = poll(&mut bench, &mut hold);
         assert_eq!((out.len(), out[0], out[1]), (16, (2, 1), (2, 2)));
@@ -287,9 +292,9 @@ mod tests {
         world.hops.set_unresolved(3, 1, true);
         bench.now_ns = 5 * SECOND;
         let out = put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(3));
-        assert_eq!((out, bench.asks.len()), (Decision::Output(ERROR), 4));
+        assert_eq!((out, bench.requests.len()), (Decision::Output(ERROR), 4));
         put(&mut bench, &mut hold, ForwardingAction::Adjacency(3), &frame(3));
-        assert_eq!(bench.asks.len(), 4);
+        assert_eq!(bench.requests.len(), 4);
         // What nobody waits for is forgotten.
         bench.now_ns = 7 * SECOND;
         poll(&mut bench, &mut hold);
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn room_is_bounded_by_key_by_packets_and_by_keys() {
         let world = World::new();
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         bench.pool = crate::Pool::new(4096, 2048);
         let full = Decision::Drop(DropReason::HoldFull);
         for n in 0..20 {
@@ -313,7 +318,7 @@ mod tests {
             assert_eq!(out == full, !room, "{index}");
         }
         assert_eq!(hold.held().total(), usize::from(PACKETS));
-        assert_eq!((hold.waiting.keys(), bench.asks.len()), (KEYS, KEYS));
+        assert_eq!((hold.waiting.keys(), bench.requests.len()), (KEYS, KEYS));
         hold.stop(&mut bench.context());
         let counters = &bench.counters;
         assert_eq!(counters.dropped[DropReason::Shutdown as usize].read(), PACKETS.into());
@@ -324,13 +329,13 @@ mod tests {
     fn a_sweep_takes_room_from_nobody_but_itself() {
         let mut world = World::new();
         world.action("10.0.0.0/16", ForwardingAction::Glean(1));
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         bench.pool = crate::Pool::new(4096, 2048);
-        let ask = |bench: &mut Bench,
-                   hold: &mut Hold,
-                   action: ForwardingAction,
-                   ingress: u16,
-                   host: u16| {
+        let request = |bench: &mut Bench,
+                       hold: &mut Resolver,
+                       action: ForwardingAction,
+                       ingress: u16,
+                       host: u16| {
             let [upper, lower] = host.to_be_bytes();
             let frame = frame_v4("10.9.0.9", &format!("10.0.{upper}.{lower}"), 64, 17, &[lower]);
             let mut batch = crate::testing::batch(&bench.pool, ingress, [&frame[..]]);
@@ -343,31 +348,31 @@ mod tests {
         // Of another port, before the sweep and in the midst of it.
         for host in 1..=100 {
             assert_eq!(
-                ask(&mut bench, &mut hold, ForwardingAction::Glean(1), 2, host),
+                request(&mut bench, &mut hold, ForwardingAction::Glean(1), 2, host),
                 Decision::Taken
             );
         }
         for host in 1000..6000 {
             bench.now_ns += 200_000;
             assert_eq!(
-                ask(&mut bench, &mut hold, ForwardingAction::Glean(1), 0, host),
+                request(&mut bench, &mut hold, ForwardingAction::Glean(1), 0, host),
                 Decision::Taken
             );
         }
-        assert_eq!((bench.asks.len(), hold.held().total(), dropped(&bench)), (5100, 768, 4332));
+        assert_eq!((bench.requests.len(), hold.held().total(), dropped(&bench)), (5100, 768, 4332));
         assert_eq!(hold.waiting.keys(), 768);
         // Next hops of routes have a quarter for themselves.
         for index in 0..256 {
-            let taken = ask(&mut bench, &mut hold, ForwardingAction::Adjacency(index), 0, 1);
+            let taken = request(&mut bench, &mut hold, ForwardingAction::Adjacency(index), 0, 1);
             assert_eq!(taken, Decision::Taken, "{index}");
         }
         assert_eq!((hold.held().total(), hold.waiting.keys()), (1024, 1024));
         assert_eq!(
-            ask(&mut bench, &mut hold, ForwardingAction::Adjacency(256), 0, 1),
+            request(&mut bench, &mut hold, ForwardingAction::Adjacency(256), 0, 1),
             Decision::Taken
         );
         // All hosts of the other port are there still, and most of the sweep's latest.
-        let waits = |hold: &mut Hold, ingress, host: u16| {
+        let waits = |hold: &mut Resolver, ingress, host: u16| {
             let addr = IpAddr::from([10, 0, host.to_be_bytes()[0], host.to_be_bytes()[1]]);
             let mut packets = 0;
             let key = ResolveRequest::Neighbor { port: 1, addr, ingress };
@@ -389,7 +394,7 @@ mod tests {
     fn our_own_packets_are_counted_apart() {
         let world = World::new();
         world.hops.set_unresolved(3, 1, false);
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         let mut packet = crate::testing::packet(&bench.pool, 0, &frame(1));
         packet.meta.flags = FLAG_GENERATED;
         packet.meta.hop = Hop::of_action(ForwardingAction::Adjacency(3));
@@ -404,7 +409,7 @@ mod tests {
     #[test]
     fn what_cannot_wait_is_dropped() {
         let world = World::new();
-        let (mut bench, mut hold) = (Bench::new(&world), Hold::new());
+        let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         let unresolved = Decision::Drop(DropReason::Unresolved);
         assert_eq!(put(&mut bench, &mut hold, ForwardingAction::NoRoute, &frame(1)), unresolved);
         assert_eq!(

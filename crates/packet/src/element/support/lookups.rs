@@ -7,7 +7,7 @@ use crate::frame::{BATCH, Batch};
 use crate::route_table::Family;
 
 /// Those of one family.
-pub(crate) struct Questions<A> {
+pub(crate) struct Lookups<A> {
     pub(crate) len: usize,
     pub(crate) addrs: Box<[A; BATCH]>,
     /// The packets' places in the batch, unless all of it is here.
@@ -16,7 +16,7 @@ pub(crate) struct Questions<A> {
     pub(crate) answers: Box<[NextHopId; BATCH]>,
 }
 
-impl<A: Family> Questions<A> {
+impl<A: Family> Lookups<A> {
     pub(crate) fn new() -> Self {
         Self {
             len: 0,

@@ -34,7 +34,7 @@ const LATENCY_METER: ElementClass = ElementClass {
         setup.args.finish()?;
         let banks = setup.keep::<PerWorker<Banks>>();
         let each = banks.clone();
-        Ok(Made::new(move || LatencyMeter(each.add()))
+        Ok(Made::new(move |instance| LatencyMeter(each.add(instance)))
             .handler(Handler::read("banks", move || shown(&banks))))
     },
 };

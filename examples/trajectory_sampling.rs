@@ -36,7 +36,7 @@ const TRAJECTORY_SAMPLER: ElementClass = ElementClass {
         let one_in = one_in?.max(1);
         let labels = setup.keep::<PerWorker<Labels>>();
         let each = labels.clone();
-        Ok(Made::new(move || TrajectorySampler { one_in, labels: each.add() })
+        Ok(Made::new(move |instance| TrajectorySampler { one_in, labels: each.add(instance) })
             .handler(Handler::read("labels", move || shown(&labels))))
     },
 };

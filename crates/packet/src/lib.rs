@@ -1,6 +1,5 @@
 //! Packets in, elements, packets out.
 
-mod apart;
 #[cfg(any(test, feature = "testing"))]
 pub mod cases;
 mod classes;

@@ -167,7 +167,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let limit = setup.args.keyword("LIMIT");
         setup.args.finish()?;
         let limit = limit?.unwrap_or(LIMIT);
-        Ok(Made::new(move || IpRedirects { v4: Redirects::new(limit), v6: Redirects::new(limit) }))
+        Ok(Made::new(move |_| IpRedirects { v4: Redirects::new(limit), v6: Redirects::new(limit) }))
     },
 };
 

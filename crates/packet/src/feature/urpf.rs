@@ -179,7 +179,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops packets whose source is not reached by the interface that they arrived on",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Check { v4: Lookups::new(), v6: Lookups::new() }))
+        Ok(Made::new(|_| Check { v4: Lookups::new(), v6: Lookups::new() }))
     },
 };
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::{DropReason, REASONS};
-use crate::apart;
 
 /// A count with one writer: a load and a store, no locked instruction.
 #[derive(Debug, Default)]
@@ -40,6 +39,22 @@ pub(crate) fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What an instance of an element is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Instance {
+    /// A worker: it shares counts, and what it learns and writes, with the instances of the others.
+    Worker,
+    /// A dry run: nothing that it does shows.
+    DryRun,
+}
+
+impl Instance {
+    /// Whether it is made for a dry run.
+    pub fn is_dry_run(self) -> bool {
+        self == Self::DryRun
+    }
+}
+
 /// Counts that each worker has its own of, and readers see the sum of.
 #[derive(Debug)]
 pub struct PerWorker<T>(Mutex<Vec<Arc<T>>>);
@@ -53,8 +68,8 @@ impl<T> Default for PerWorker<T> {
 impl<T: Default> PerWorker<T> {
     /// Adds counters of a worker. They stay in the sum when the worker has ended, and another one continues them.
     /// Counters of a dry run are in no sum.
-    pub fn add(&self) -> Arc<T> {
-        if apart::is_made() {
+    pub fn add(&self, instance: Instance) -> Arc<T> {
+        if instance.is_dry_run() {
             return Arc::default();
         }
         let mut list = self.list();

@@ -9,7 +9,7 @@ mod setup;
 pub mod trace;
 pub mod worker;
 
-pub use crate::frame::counters::NodeCounters;
+pub use crate::frame::counters::{Instance, NodeCounters};
 pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use plan::Plan;
 pub use run::{Graph, Round};

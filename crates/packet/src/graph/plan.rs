@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fingerpost_lpm::NextHopId;
 
 use super::{
-    Around, Device, Devices, Element, ElementClass, Kept, Made, Receives, Registry, Setup, Shown,
+    Around, Device, Devices, Element, ElementClass, Instance, Kept, Made, Receives, Registry,
+    Setup, Shown,
 };
 use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
@@ -71,8 +72,8 @@ pub struct Node {
 
 impl Node {
     /// A new instance; each worker has its own.
-    pub fn element(&self) -> Box<dyn Element> {
-        (self.made.make)()
+    pub(super) fn element(&self, instance: Instance) -> Box<dyn Element> {
+        (self.made.make)(instance)
     }
 
     /// It has a turn in each round.

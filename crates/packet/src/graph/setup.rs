@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use super::{Context, Element};
 use crate::device::{DRIVERS, Driver};
 use crate::element::click::route_lookup::is_table;
+use crate::frame::counters::Instance;
 use crate::frame::{Batch, DropReason, Packet};
 use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
@@ -249,7 +250,7 @@ impl Devices {
 }
 
 /// Makes an instance for a worker.
-pub(crate) type Make = Arc<dyn Fn() -> Box<dyn Element> + Send + Sync>;
+pub(crate) type Make = Arc<dyn Fn(Instance) -> Box<dyn Element> + Send + Sync>;
 
 /// Which packets enter the graph at an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -276,9 +277,9 @@ pub struct Made {
 
 impl Made {
     /// Makes an instance for each worker so.
-    pub fn new<E: Element + 'static>(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
+    pub fn new<E: Element + 'static>(make: impl Fn(Instance) -> E + Send + Sync + 'static) -> Self {
         Self {
-            make: Arc::new(move || Box::new(make())),
+            make: Arc::new(move |instance| Box::new(make(instance))),
             handlers: Vec::new(),
             polled: false,
             receives: Receives::Nothing,

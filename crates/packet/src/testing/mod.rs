@@ -14,6 +14,7 @@ use fingerpost_route::{
 };
 
 use crate::classes::ELEMENTS;
+use crate::frame::counters::Instance;
 use crate::frame::counters::WorkerCounters;
 use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 use crate::frame::{BATCH, Batch, DropReason, Meta, Packet, Pool};
@@ -298,7 +299,7 @@ impl Inputs for NoInputs {
 /// # Panics
 /// When they are wrong.
 pub fn element(class: &ElementClass, config: &str) -> Box<dyn Element> {
-    made(class, config).make.as_ref()()
+    made(class, config).make.as_ref()(Instance::Worker)
 }
 
 /// What becomes of a batch of frames, whose network header is at this offset, in an element of this class.

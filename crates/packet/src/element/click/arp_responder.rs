@@ -114,7 +114,7 @@ where
         let tables = Self(Arc::new(Mutex::new(publisher)));
         let counts = setup.keep::<PerWorker<Count>>();
         let replies = counts.clone();
-        let made = Made::new(move || with(subscribe.reader(), exit, counts.add()));
+        let made = Made::new(move |instance| with(subscribe.reader(), exit, counts.add(instance)));
         let count = move || replies.sum(Count::read).to_string();
         tables.handled(made).handler(Handler::read("count", count))
     }

@@ -132,16 +132,21 @@ fn made<C: Check>(setup: &mut Setup<'_>, place: Place, check: C) -> Made {
     let (all, details) = (counts.clone(), counts.clone());
     let used = setup.outputs > 1;
     let check = Arc::new(check);
-    Made::new(move || CheckHeader { place, check: check.clone(), used, counts: counts.add() })
-        .handler(Handler::read("drops", move || {
-            all.sum(|counts| counts.0.iter().map(Count::read).sum()).to_string()
-        }))
-        .handler(Handler::read("drop_details", move || {
-            let line = |(at, (_, words)): (usize, &(_, &str))| {
-                format!("{}\t{words}\n", details.sum(|counts| counts.0[at].read()))
-            };
-            REASONS.iter().enumerate().map(line).collect()
-        }))
+    Made::new(move |instance| CheckHeader {
+        place,
+        check: check.clone(),
+        used,
+        counts: counts.add(instance),
+    })
+    .handler(Handler::read("drops", move || {
+        all.sum(|counts| counts.0.iter().map(Count::read).sum()).to_string()
+    }))
+    .handler(Handler::read("drop_details", move || {
+        let line = |(at, (_, words)): (usize, &(_, &str))| {
+            format!("{}\t{words}\n", details.sum(|counts| counts.0[at].read()))
+        };
+        REASONS.iter().enumerate().map(line).collect()
+    }))
 }
 
 /// Checks of a family.

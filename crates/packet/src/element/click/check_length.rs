@@ -22,7 +22,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let length = Setting::<u32>::new(length?);
         let (each, exit) = (length.clone(), setup.exit(1, DropReason::TooBig));
-        Ok(length.handled(Made::new(move || CheckLength { length: each.clone(), exit }), "length"))
+        Ok(length.handled(Made::new(move |_| CheckLength { length: each.clone(), exit }), "length"))
     },
 };
 

@@ -26,7 +26,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let patterns = one_per_output(setup, Pattern::parse);
         setup.args.finish()?;
         let patterns = Arc::new(Patterns::new(patterns?));
-        Ok(Made::new(move || Classifier { patterns: patterns.clone() }))
+        Ok(Made::new(move |_| Classifier { patterns: patterns.clone() }))
     },
 };
 

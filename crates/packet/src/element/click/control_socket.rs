@@ -19,7 +19,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let (listen, read_only) = read(setup)?;
         let options = SessionOptions { read_only, ..SessionOptions::default() };
-        Ok(Made::new(|| Nothing).control_socket(listen, options))
+        Ok(Made::new(|_| Nothing).control_socket(listen, options))
     },
 };
 

@@ -29,7 +29,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             let shared = shared.clone();
             Handler::read(name, move || value(&shared))
         };
-        let made = Made::new(move || Counter(each.counts.add()))
+        let made = Made::new(move |instance| Counter(each.counts.add(instance)))
             .handler(read("count", |shared| shared.since_reset().packets.to_string()))
             .handler(read("byte_count", |shared| shared.since_reset().bytes.to_string()))
             .handler(read("rate", |shared| per_second(shared.rate(RATE).packets)))

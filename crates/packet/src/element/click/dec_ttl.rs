@@ -40,11 +40,11 @@ fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigErro
     let exit = setup.exit(1, DropReason::TtlExpired);
     let drops = setup.keep::<PerWorker<Count>>();
     let (each, counts) = (active.clone(), drops.clone());
-    let made = Made::new(move || DecTtl::<FAMILY> {
+    let made = Made::new(move |instance| DecTtl::<FAMILY> {
         active: each.clone(),
         multicast,
         exit,
-        drops: counts.add(),
+        drops: counts.add(instance),
     });
     let made = made.handler(Handler::read("drops", move || drops.sum(Count::read).to_string()));
     Ok(active.handled(made, "active"))

@@ -40,7 +40,7 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
     let capacity: u16 = capacity?.unwrap_or(1000);
     let lengths = setup.keep::<PerWorker<Count>>();
     let each = lengths.clone();
-    let made = Made::new(move || Delay {
+    let made = Made::new(move |instance| Delay {
         delay_ns,
         capacity: capacity.into(),
         hands_on,
@@ -49,7 +49,7 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
             since: VecDeque::with_capacity(capacity.into()),
             held: Held::default(),
         },
-        length: each.add(),
+        length: each.add(instance),
     });
     Ok(made
         .holds(capacity.into())

@@ -22,7 +22,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let counts = setup.keep::<Counts>();
         let (each, read) = (counts.clone(), counts.clone());
-        Ok(Made::new(move || Discard { count: each.workers.add() })
+        Ok(Made::new(move |instance| Discard { count: each.workers.add(instance) })
             .handler(Handler::read("count", move || read.count().to_string()))
             .handler(Handler::write("reset", move |_| {
                 counts.reset();

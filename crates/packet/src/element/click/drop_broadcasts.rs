@@ -17,7 +17,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops packets that arrived in broadcast or multicast frames",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| DropBroadcasts))
+        Ok(Made::new(|_| DropBroadcasts))
     },
 };
 

@@ -9,7 +9,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::apart;
 use crate::device::Port;
 use crate::device::pcap::Pcap;
 use crate::frame::counters::{Count, PerWorker};
@@ -41,11 +40,11 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let reader = Mutex::new(open(setup, &file, special?.unwrap_or(false))?);
         let counts = setup.keep::<PerWorker<Count>>();
         let each = counts.clone();
-        let made = Made::new(move || FromDump {
+        let made = Made::new(move |instance| FromDump {
             reader: reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
             stop: stop.clone(),
             burst,
-            count: each.add(),
+            count: each.add(instance),
         });
         Ok(made
             .polled()
@@ -95,8 +94,8 @@ pub(crate) const TO: ElementClass = ElementClass {
         let writer = setup.keep::<Mutex<Writer>>();
         let (shown, failed) = (writer.clone(), writer.clone());
         let ends = setup.outputs == 0;
-        let made = Made::new(move || {
-            let writer = (!apart::is_made()).then(|| writer.clone());
+        let made = Made::new(move |instance| {
+            let writer = (!instance.is_dry_run()).then(|| writer.clone());
             if let Some(writer) = &writer
                 && let Some(file) = opened.lock().unwrap_or_else(PoisonError::into_inner).take()
             {

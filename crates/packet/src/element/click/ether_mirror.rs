@@ -17,7 +17,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "exchanges the source and destination addresses of Ethernet frames",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| EtherMirror))
+        Ok(Made::new(|_| EtherMirror))
     },
 };
 

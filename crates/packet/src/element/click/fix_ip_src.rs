@@ -26,7 +26,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let addr = Setting::<Ipv4Addr>::new(addr?);
         let each = addr.clone();
-        Ok(addr.handled(Made::new(move || FixIpSrc { addr: each.clone() }), "src"))
+        Ok(addr.handled(Made::new(move |_| FixIpSrc { addr: each.clone() }), "src"))
     },
 };
 

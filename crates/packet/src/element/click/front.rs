@@ -18,7 +18,7 @@ pub(crate) const STRIP: ElementClass = ElementClass {
         let bytes = setup.args.positional("NBYTES");
         setup.args.finish()?;
         let bytes: u8 = bytes?;
-        Ok(Made::new(move || Strip { bytes }))
+        Ok(Made::new(move |_| Strip { bytes }))
     },
 };
 
@@ -29,7 +29,7 @@ pub(crate) const UNSTRIP: ElementClass = ElementClass {
         let bytes = setup.args.positional("NBYTES");
         setup.args.finish()?;
         let bytes: u8 = bytes?;
-        Ok(Made::new(move || Unstrip { bytes }))
+        Ok(Made::new(move |_| Unstrip { bytes }))
     },
 };
 
@@ -46,7 +46,7 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
             ether.set_addrs(dst?, src?);
             ether.set_kind(kind?);
         }
-        Ok(Made::new(move || EtherEncap { header }))
+        Ok(Made::new(move |_| EtherEncap { header }))
     },
 };
 

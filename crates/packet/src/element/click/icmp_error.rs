@@ -50,7 +50,7 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
         let bad: Arc<[u32]> = bad?.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits).collect();
         let gateways = setup.gateways.clone();
         let shared = (src.clone(), about.clone());
-        let made = Made::new(move || IcmpError {
+        let made = Made::new(move |_| IcmpError {
             kind,
             limiter: RateLimiter::new(&about.limits),
             about: about.clone(),
@@ -81,7 +81,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
         let bad: Arc<[u128]> =
             bad?.unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
         let shown = about.clone();
-        let made = Made::new(move || IcmpError {
+        let made = Made::new(move |_| IcmpError {
             kind,
             limiter: RateLimiter::new(&about.limits),
             about: about.clone(),

@@ -16,7 +16,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "gives no packets, and drops those it gets",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Idle))
+        Ok(Made::new(|_| Idle))
     },
 };
 

@@ -42,8 +42,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let too_big = setup.exit(4, DropReason::TooBig);
         let counts = setup.keep::<PerWorker<Counts>>();
         let (settings, drops) = ((color.clone(), mtu.clone()), counts.clone());
-        let made = Made::new(move || {
-            let counts = counts.add();
+        let made = Made::new(move |instance| {
+            let counts = counts.add(instance);
             Combo {
                 color: color.clone(),
                 redirects,

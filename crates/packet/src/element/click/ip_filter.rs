@@ -23,7 +23,7 @@ pub(crate) const CLASSIFIER: ElementClass = ElementClass {
         setup.args.finish()?;
         let numbered = conditions?.into_iter().zip((0..u16::MAX).map(Some));
         let choice = Arc::new(Choice::new(numbered));
-        Ok(Made::new(move || Sort { choice: choice.clone() }))
+        Ok(Made::new(move |_| Sort { choice: choice.clone() }))
     },
 };
 
@@ -44,7 +44,7 @@ pub(crate) const FILTER: ElementClass = ElementClass {
             conditions.push((condition, output));
         }
         let choice = Arc::new(Choice::new(conditions));
-        Ok(Made::new(move || Sort { choice: choice.clone() }))
+        Ok(Made::new(move |_| Sort { choice: choice.clone() }))
     },
 };
 

@@ -69,14 +69,14 @@ fn configure(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     let rates: Arc<[u64]> = rates.into();
     let made = Made::new({
         let seen = seen.clone();
-        move || Meter {
+        move |instance| Meter {
             unit,
             rates: rates.clone(),
             mean: 0.0,
             came: 0,
             tick_ns: 0,
             output: 0,
-            seen: seen.add(),
+            seen: seen.add(instance),
         }
     });
     Ok(made

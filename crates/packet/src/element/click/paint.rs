@@ -20,7 +20,7 @@ pub(crate) const PAINT: ElementClass = ElementClass {
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
-        Ok(color.handled(Made::new(move || Paint { color: each.clone() }), "color"))
+        Ok(color.handled(Made::new(move |_| Paint { color: each.clone() }), "color"))
     },
 };
 
@@ -34,7 +34,10 @@ pub(crate) const TEE: ElementClass = ElementClass {
         let each = color.clone();
         let failed = setup.keep::<PerWorker<Count>>();
         let counts = failed.clone();
-        let made = Made::new(move || PaintTee { color: each.clone(), failed: counts.add() });
+        let made = Made::new(move |instance| PaintTee {
+            color: each.clone(),
+            failed: counts.add(instance),
+        });
         let made =
             made.handler(Handler::read("failed", move || failed.sum(Count::read).to_string()));
         Ok(color.handled(made, "color"))
@@ -47,7 +50,7 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let outputs = setup.outputs;
-        Ok(Made::new(move || PaintSwitch { outputs }))
+        Ok(Made::new(move |_| PaintSwitch { outputs }))
     },
 };
 

@@ -18,7 +18,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let packets = setup.args.positional("PACKETS");
         setup.args.finish()?;
         let left: u64 = packets?;
-        Ok(Made::new(move || PanicAfter { left }))
+        Ok(Made::new(move |_| PanicAfter { left }))
     },
 };
 

@@ -30,7 +30,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let exit = setup.exit(1, DropReason::Unmatched);
         let counts = setup.keep::<PerWorker<Count>>();
         let shown = counts.clone();
-        Ok(Made::new(move || PingResponder { exit, replies: counts.add() })
+        Ok(Made::new(move |instance| PingResponder { exit, replies: counts.add(instance) })
             .handler(Handler::read("count", move || shown.sum(Count::read).to_string())))
     },
 };

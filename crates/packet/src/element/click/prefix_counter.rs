@@ -166,11 +166,11 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     setup.kept = Some(shared.clone());
     let apart = setup.outputs > 1;
     let each = shared.clone();
-    let made = Made::new(move || {
+    let made = Made::new(move |instance| {
         let tables = each.tables();
         PrefixCounter {
             names: each.names.len(),
-            rows: each.counts.add(),
+            rows: each.counts.add(instance),
             by_source,
             apart,
             v4: Counting { reader: tables.v4.reader(), lookups: Lookups::new() },

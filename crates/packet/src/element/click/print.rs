@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::apart;
 use crate::element::support::setting::Setting;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -31,11 +30,11 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let most = usize::try_from(most?.unwrap_or(24)).unwrap_or(usize::MAX);
         let active = Setting::<bool>::new(active?.unwrap_or(true));
         let each = active.clone();
-        let made = Made::new(move || Print {
+        let made = Made::new(move |instance| Print {
             label: label.clone(),
             most,
             // A trial is not to be seen there.
-            active: if apart::is_made() { Setting::new(false) } else { each.clone() },
+            active: if instance.is_dry_run() { Setting::new(false) } else { each.clone() },
         });
         Ok(active.handled(made, "active"))
     },

@@ -23,7 +23,6 @@ use fingerpost_route::Mac;
 
 use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
-use crate::apart;
 use crate::element::support::setting::value;
 use crate::element::support::waiting::{PATIENCE_NS, QUERY_NS, Share, Waiting};
 use crate::frame::counters::{Count, PerWorker};
@@ -124,15 +123,15 @@ impl Given {
         let kept = setup.keep::<Shared<P::Addr>>();
         let entries = self.entries.unwrap_or(ENTRIES);
         let shown = kept.clone();
-        let made = Made::new(move || {
-            let table = if apart::is_made() {
+        let made = Made::new(move |instance| {
+            let table = if instance.is_dry_run() {
                 Arc::new(kept.1.copy())
             } else {
                 // Only now the configuration is taken.
                 kept.1.set_capacity(entries);
                 kept.1.clone()
             };
-            Querier::new(settings.clone(), table, capacity, kept.0.add())
+            Querier::new(settings.clone(), table, capacity, kept.0.add(instance))
         });
         handled::<P>(made.polled().holds(capacity.into()), &shown)
     }

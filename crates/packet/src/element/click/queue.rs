@@ -37,7 +37,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let resets = Resets { packets: Setting::new(0), counts: Setting::new(0) };
         let made = Made::new({
             let (capacity, counts, resets) = (capacity.clone(), counts.clone(), resets.clone());
-            move || Queue::new(capacity.clone(), counts.add(), resets.clone())
+            move |instance| Queue::new(capacity.clone(), counts.add(instance), resets.clone())
         });
         let once_more = |name, times: Setting<u32>| {
             Handler::write(name, move |_| {

@@ -64,7 +64,7 @@ fn made<E: Element + 'static>(
     setup.args.finish()?;
     let allowance = allowance?;
     let each = allowance.clone();
-    Ok(allowance.handled(Made::new(move || with(each.budget()))))
+    Ok(allowance.handled(Made::new(move |_| with(each.budget()))))
 }
 
 struct Splitter {

@@ -106,7 +106,7 @@ fn configure<A: Family>(
             write("flush", |table, _| table.flush().map_err(|error| error.to_string())),
         ]);
     }
-    let made = Made::new(move || RouteLookup {
+    let made = Made::new(move |_| RouteLookup {
         table: Arc::clone(&table),
         reader: table.reader(),
         addrs: Box::new([A::default(); BATCH]),

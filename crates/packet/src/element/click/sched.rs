@@ -13,7 +13,7 @@ pub(crate) const ROUND_ROBIN: ElementClass = ElementClass {
         setup.args.finish()?;
         // The checker bounds the number of ports.
         let inputs = u16::try_from(setup.inputs).unwrap_or(u16::MAX);
-        Ok(Made::new(move || RoundRobin { inputs, next: 0 }))
+        Ok(Made::new(move |_| RoundRobin { inputs, next: 0 }))
     },
 };
 
@@ -23,7 +23,7 @@ pub(crate) const PRIORITY: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let inputs = u16::try_from(setup.inputs).unwrap_or(u16::MAX);
-        Ok(Made::new(move || Priority { inputs }))
+        Ok(Made::new(move |_| Priority { inputs }))
     },
 };
 

@@ -27,7 +27,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         }
         let dscp = Setting::<u8>::new(dscp);
         let each = dscp.clone();
-        Ok(dscp.handled(Made::new(move || SetIpDscp { dscp: each.clone() }), "dscp"))
+        Ok(dscp.handled(Made::new(move |_| SetIpDscp { dscp: each.clone() }), "dscp"))
     },
 };
 

@@ -116,7 +116,7 @@ fn configure(
     let made_one = AtomicBool::new(false);
     let made = Made::new({
         let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
-        move || Source {
+        move |instance| Source {
             data: data.clone(),
             // Relaxed: instances are made by one thread, that of the first worker first.
             first: !made_one.swap(true, Relaxed),
@@ -124,7 +124,7 @@ fn configure(
             left: limit,
             pace: pace(),
             active: active.clone(),
-            count: counts.add(),
+            count: counts.add(instance),
             seen: resets.get(),
             resets: resets.clone(),
             stop: stop.clone(),

@@ -20,7 +20,7 @@ use crate::element::support::setting::value;
 use crate::element::support::source_sets::{Action, Argued, Given, Judge, Rules, SourceSets};
 use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES};
 use crate::frame::{BATCH, Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Instance, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Value};
 use crate::prefix_sets::{MOST_SETS, Mask, SetsReader, read_prefix};
@@ -79,9 +79,9 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     };
     setup.kept = Some(shared.clone());
     let exit = setup.exit(1, DropReason::SourceFilter);
-    let made = handled(&shared, &rules, move |shared, rules| SourceFilter {
+    let made = handled(&shared, &rules, move |shared, rules, instance| SourceFilter {
         reader: shared.sets.reader(),
-        judge: Judge::new(shared.hits(), rules, exit),
+        judge: Judge::new(shared.hits(instance), rules, exit),
         v4: Lookups::new(),
         v6: Lookups::new(),
     });
@@ -127,10 +127,10 @@ fn write_limit(shared: &SourceSets, rules: &Rules, text: &str) -> Result<(), Str
 fn handled(
     shared: &Arc<SourceSets>,
     rules: &Rules,
-    make: impl Fn(&SourceSets, &Rules) -> SourceFilter + Send + Sync + 'static,
+    make: impl Fn(&SourceSets, &Rules, Instance) -> SourceFilter + Send + Sync + 'static,
 ) -> Made {
     let (each, judged) = (shared.clone(), rules.clone());
-    let made = Made::new(move || make(&each, &judged));
+    let made = Made::new(move |instance| make(&each, &judged, instance));
     let of = || shared.clone();
     let (count, drops, stat, table, lookup) = (of(), of(), of(), of(), of());
     let (add, remove, ctrl, set, load) = (of(), of(), of(), of(), of());

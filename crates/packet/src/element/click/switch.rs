@@ -25,7 +25,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             .map_err(|words| setup.args.refuse_all(&format!("OUTPUT: {words}")))?;
         let output = Setting::<u16>::new(output);
         let (each, shown) = (output.clone(), output.clone());
-        let made = Made::new(move || Switch { output: each.clone() });
+        let made = Made::new(move |_| Switch { output: each.clone() });
         let text = move || match shown.get() {
             NONE => "-1".to_owned(),
             output => output.to_string(),

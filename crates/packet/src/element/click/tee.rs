@@ -30,7 +30,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
         let failed = setup.keep::<PerWorker<Count>>();
         let each = failed.clone();
-        Ok(Made::new(move || Tee { outputs, failed: each.add() })
+        Ok(Made::new(move |instance| Tee { outputs, failed: each.add(instance) })
             .handler(Handler::read("failed", move || failed.sum(Count::read).to_string())))
     },
 };

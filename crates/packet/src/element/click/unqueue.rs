@@ -19,7 +19,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = setup.args.optional("BURST");
         setup.args.finish()?;
         let burst = burst?.unwrap_or(BATCH);
-        Ok(Made::new(move || Unqueue { burst }))
+        Ok(Made::new(move |_| Unqueue { burst }))
     },
 };
 

@@ -95,7 +95,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let exit = setup.exit(1, DropReason::Urpf);
     let failed = setup.keep::<PerWorker<Count>>();
     let counts = failed.clone();
-    let made = Made::new(move || {
+    let made = Made::new(move |instance| {
         let tables = shown.iter().map(|shown| shown.get().expect("a plan has all its tables"));
         let (mut v4, mut v6) = (Family4::new(), Family6::new());
         for table in tables {
@@ -104,7 +104,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
                 AnyTable::V6(table) => v6.add(table, mode),
             }
         }
-        UrpfCheck { v4, v6, rule: rule.clone(), exit, failed: counts.add() }
+        UrpfCheck { v4, v6, rule: rule.clone(), exit, failed: counts.add(instance) }
     });
     Ok(made.handler(Handler::read("drops", move || failed.sum(Count::read).to_string())))
 }

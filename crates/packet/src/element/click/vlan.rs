@@ -25,7 +25,7 @@ pub(crate) const ENCAP: ElementClass = ElementClass {
         setup.args.finish()?;
         let (tag, kind) = (tag?, kind?.unwrap_or(TYPE_VLAN));
         let each = tag.clone();
-        Ok(tag.handled(Made::new(move || Encap { tag: each.clone(), kind })))
+        Ok(tag.handled(Made::new(move |_| Encap { tag: each.clone(), kind })))
     },
 };
 
@@ -36,7 +36,7 @@ pub(crate) const DECAP: ElementClass = ElementClass {
         let note = setup.args.optional("ANNO");
         setup.args.finish()?;
         let note = note?.unwrap_or(true);
-        Ok(Made::new(move || Decap { note }))
+        Ok(Made::new(move |_| Decap { note }))
     },
 };
 
@@ -56,7 +56,7 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         }
         let tag = tag?;
         let each = tag.clone();
-        Ok(tag.handled(Made::new(move || EtherEncap { header, tag: each.clone() })))
+        Ok(tag.handled(Made::new(move |_| EtherEncap { header, tag: each.clone() })))
     },
 };
 
@@ -68,7 +68,7 @@ pub(crate) const STRIP: ElementClass = ElementClass {
         setup.args.finish()?;
         let native = native?.map(|id| id.0);
         let untagged = setup.exit(1, DropReason::Unmatched);
-        Ok(Made::new(move || Strip { native, untagged }))
+        Ok(Made::new(move |_| Strip { native, untagged }))
     },
 };
 
@@ -82,7 +82,7 @@ pub(crate) const SET: ElementClass = ElementClass {
             return Err(setup.args.refuse_all("ANNO is what it sets"));
         };
         let each = tci.clone();
-        Ok(handled(&tci, Made::new(move || Set { tci: each.clone() })))
+        Ok(handled(&tci, Made::new(move |_| Set { tci: each.clone() })))
     },
 };
 

@@ -18,7 +18,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
     summary: "the packets that a device receives",
     configure: |setup| {
         let port = device(setup)?;
-        Ok(Made::new(|| FromDevice).receives(Receives::Port(port)))
+        Ok(Made::new(|_| FromDevice).receives(Receives::Port(port)))
     },
 };
 
@@ -27,7 +27,7 @@ pub(crate) const FROM_ALL: ElementClass = ElementClass {
     summary: "the packets that ports receive for which there is no FromDevice",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Pass).receives(Receives::Rest))
+        Ok(Made::new(|_| Pass).receives(Receives::Rest))
     },
 };
 
@@ -36,7 +36,7 @@ pub(crate) const TO: ElementClass = ElementClass {
     summary: "sends packets by a device",
     configure: |setup| {
         let port = device(setup)?;
-        Ok(Made::new(move || ToDevice { port }))
+        Ok(Made::new(move |_| ToDevice { port }))
     },
 };
 
@@ -45,7 +45,7 @@ pub(crate) const TO_ALL: ElementClass = ElementClass {
     summary: "sends packets by the port that their note names",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| ToPorts))
+        Ok(Made::new(|_| ToPorts))
     },
 };
 

@@ -16,7 +16,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops packets with the reason of their cause, without an ICMP error",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| DropCause))
+        Ok(Made::new(|_| DropCause))
     },
 };
 

@@ -24,7 +24,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks the destination MAC, separates IPv4 from IPv6",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| EtherInput { special: Vec::with_capacity(BATCH) }))
+        Ok(Made::new(|_| EtherInput { special: Vec::with_capacity(BATCH) }))
     },
 };
 

@@ -38,7 +38,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "fills in checksums that senders on the same host left open",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(FillChecksum::default))
+        Ok(Made::new(|_| FillChecksum::default()))
     },
 };
 

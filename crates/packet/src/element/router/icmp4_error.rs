@@ -38,7 +38,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;
         let limits = limits?;
-        Ok(Made::new(move || Icmp4Error::new(&limits)))
+        Ok(Made::new(move |_| Icmp4Error::new(&limits)))
     },
 };
 

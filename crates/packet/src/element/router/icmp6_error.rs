@@ -39,7 +39,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;
         let limits = limits?;
-        Ok(Made::new(move || Icmp6Error::new(&limits)))
+        Ok(Made::new(move |_| Icmp6Error::new(&limits)))
     },
 };
 

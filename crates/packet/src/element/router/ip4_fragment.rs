@@ -34,7 +34,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "cuts IPv4 packets to the MTU in their note",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(Ip4Fragment::default))
+        Ok(Made::new(|_| Ip4Fragment::default()))
     },
 };
 
@@ -59,13 +59,13 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
         let exit = setup.exit(1, DropReason::TooBig);
         let kept = setup.keep::<(PerWorker<Count>, PerWorker<Counts>)>();
         let (each, shown, cut) = (mtu.clone(), kept.clone(), kept.clone());
-        let made = Made::new(move || IpFragmenter {
+        let made = Made::new(move |instance| IpFragmenter {
             mtu: each.clone(),
             honor_df,
             exit,
             id: 0,
-            drops: kept.0.add(),
-            cutter: Cutter { later: Vec::new(), counts: kept.1.add() },
+            drops: kept.0.add(instance),
+            cutter: Cutter { later: Vec::new(), counts: kept.1.add(instance) },
         });
         let drops = Handler::read("drops", move || shown.0.sum(Count::read).to_string());
         let fragments = move || cut.1.sum(|counts| counts.fragments.read()).to_string();

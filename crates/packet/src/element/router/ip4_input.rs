@@ -32,7 +32,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks IPv4 headers and addresses, and the TTL",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Ip4Input { own: OwnAddrs::v4(), special: Vec::with_capacity(BATCH) }))
+        Ok(Made::new(|_| Ip4Input { own: OwnAddrs::v4(), special: Vec::with_capacity(BATCH) }))
     },
 };
 

@@ -38,7 +38,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let exit = setup.exit(ERROR, DropReason::BadOption);
-        Ok(Made::new(move || Ip4Options::new(Speaks::Egress, exit, Arc::default())))
+        Ok(Made::new(move |_| Ip4Options::new(Speaks::Egress, exit, Arc::default())))
     },
 };
 
@@ -63,7 +63,8 @@ pub(crate) const GATEWAY: ElementClass = ElementClass {
         let exit = setup.exit(ERROR, DropReason::BadOption);
         let counts = setup.keep::<PerWorker<Counts>>();
         let (drops, recorded) = (counts.clone(), counts.clone());
-        let make = move || Ip4Options::new(Speaks::As(all.clone()), exit, counts.add());
+        let make =
+            move |instance| Ip4Options::new(Speaks::As(all.clone()), exit, counts.add(instance));
         let drops = Handler::read("drops", move || drops.sum(|c| c.bad.read()).to_string());
         let count = move || recorded.sum(|c| c.recorded.read()).to_string();
         Ok(Made::new(make).handler(drops).handler(Handler::read("recorded", count)))

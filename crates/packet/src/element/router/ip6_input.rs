@@ -27,7 +27,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "checks IPv6 headers and addresses, and the hop limit",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Ip6Input { own: OwnAddrs::v6(), special: Vec::with_capacity(BATCH) }))
+        Ok(Made::new(|_| Ip6Input { own: OwnAddrs::v6(), special: Vec::with_capacity(BATCH) }))
     },
 };
 

@@ -30,7 +30,7 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
     summary: "finds the next hops of IPv4 destinations",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Ip4Lookup(Arrays::new())))
+        Ok(Made::new(|_| Ip4Lookup(Arrays::new())))
     },
 };
 
@@ -45,7 +45,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
     summary: "finds the next hops of IPv6 destinations",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|| Ip6Lookup(Arrays::new())))
+        Ok(Made::new(|_| Ip6Lookup(Arrays::new())))
     },
 };
 

@@ -56,7 +56,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
 fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     setup.args.finish()?;
     let turns = setup.outputs > turn::<FAMILY>().into();
-    Ok(Made::new(move || NextHop::<FAMILY> { special: Vec::with_capacity(BATCH), turns }))
+    Ok(Made::new(move |_| NextHop::<FAMILY> { special: Vec::with_capacity(BATCH), turns }))
 }
 
 const ERROR: u16 = 1;

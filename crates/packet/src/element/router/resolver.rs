@@ -32,7 +32,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "keeps packets until the next hop's link address is known",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(Resolver::new).polled())
+        Ok(Made::new(|_| Resolver::new()).polled())
     },
 };
 

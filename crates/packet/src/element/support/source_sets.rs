@@ -15,7 +15,7 @@ use fingerpost_route::AnyPrefix;
 
 use super::allowance::{Allowance, Budget, Rate};
 use super::lookups::Lookups;
-use crate::frame::counters::{Count, PerWorker};
+use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{BATCH, Batch};
 use crate::graph::Exit;
 use crate::language::open_policy::OpenPolicy;
@@ -181,8 +181,8 @@ impl SourceSets {
     }
 
     /// Counts of one more worker.
-    pub(crate) fn hits(&self) -> Arc<Hits> {
-        self.hits.add()
+    pub(crate) fn hits(&self, instance: Instance) -> Arc<Hits> {
+        self.hits.add(instance)
     }
 
     /// What a set has counted.

@@ -15,7 +15,7 @@ use crate::element::router::ether_input::AHEAD;
 use crate::feature::ports::PortWords;
 use crate::filter::{Family, Key, WORDS, key_of};
 use crate::frame::{BATCH, Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, Instance, Made};
 use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
@@ -30,7 +30,7 @@ pub(super) const INGRESS: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let lists = setup.state::<AccessLists>();
-        Ok(Made::new(move || Access::new(lists.as_deref(), Direction::In)))
+        Ok(Made::new(move |instance| Access::new(lists.as_deref(), Direction::In, instance)))
     },
 };
 
@@ -46,7 +46,7 @@ pub(super) const EGRESS: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let lists = setup.state::<AccessLists>();
-        Ok(Made::new(move || Access::new(lists.as_deref(), Direction::Out)))
+        Ok(Made::new(move |instance| Access::new(lists.as_deref(), Direction::Out, instance)))
     },
 };
 
@@ -69,10 +69,10 @@ struct Scratch {
 }
 
 impl Access {
-    fn new(lists: Option<&AccessLists>, direction: Direction) -> Self {
+    fn new(lists: Option<&AccessLists>, direction: Direction, instance: Instance) -> Self {
         let counted = lists.map(AccessLists::counted).unwrap_or_default();
         let with_hits = counted.into_iter().map(|counted| {
-            let hits = counted.hits();
+            let hits = counted.hits(instance);
             // Takes the memory now, and not with the first packet.
             hits.of(&counted.rules);
             (counted, hits)

@@ -15,7 +15,7 @@ use super::settings::Acl;
 use crate::feature::ports::PortWords;
 use crate::feature::row::{Cell, FeatureArc, State};
 use crate::frame::Meta;
-use crate::frame::counters::{Count, PerWorker};
+use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::wire::ETHER_BYTES;
 
 /// Access lists of a router at most: a port has the number of one in a word.
@@ -152,8 +152,8 @@ impl Counted {
     }
 
     /// Counts of one more worker.
-    pub(super) fn hits(&self) -> Arc<Hits> {
-        self.hits.add()
+    pub(super) fn hits(&self, instance: Instance) -> Arc<Hits> {
+        self.hits.add(instance)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::element::click::set_ip_dscp::mark;
 use crate::feature::acl::Direction;
 use crate::feature::ports::PortWords;
 use crate::frame::{BATCH, Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, Instance, Made};
 use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
@@ -24,7 +24,7 @@ pub(super) const INGRESS: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let policers = setup.state::<Policers>();
-        Ok(Made::new(move || Police::new(policers.as_deref(), Direction::In)))
+        Ok(Made::new(move |instance| Police::new(policers.as_deref(), Direction::In, instance)))
     },
 };
 
@@ -40,7 +40,7 @@ pub(super) const EGRESS: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let policers = setup.state::<Policers>();
-        Ok(Made::new(move || Police::new(policers.as_deref(), Direction::Out)))
+        Ok(Made::new(move |instance| Police::new(policers.as_deref(), Direction::Out, instance)))
     },
 };
 
@@ -60,9 +60,9 @@ struct Police {
 const NONE: u16 = u16::MAX;
 
 impl Police {
-    fn new(policers: Option<&Policers>, direction: Direction) -> Self {
+    fn new(policers: Option<&Policers>, direction: Direction, instance: Instance) -> Self {
         let chain = |chain: &Vec<Arc<Running>>| {
-            chain.iter().map(|one| (one.clone(), one.hits.add())).collect::<Chain>()
+            chain.iter().map(|one| (one.clone(), one.hits.add(instance))).collect::<Chain>()
         };
         Self {
             chains: policers.iter().flat_map(|all| &all.chains).map(|(.., c)| chain(c)).collect(),

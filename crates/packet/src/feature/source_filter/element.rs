@@ -36,8 +36,8 @@ pub(super) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let filters = setup.state::<SourceFilters>().unwrap_or_default();
         let exit = setup.exit(BEHIND_THE_LAST, DropReason::SourceFilter);
-        Ok(Made::new(move || {
-            let (reader, hits) = filters.for_worker();
+        Ok(Made::new(move |instance| {
+            let (reader, hits) = filters.reader(instance);
             IpSourceFilter {
                 reader,
                 judge: Judge::new(hits, filters.rules(), exit),

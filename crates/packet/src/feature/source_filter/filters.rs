@@ -19,6 +19,7 @@ use super::Action;
 use crate::element::support::source_sets::{Argued, Given, Hits, Rules, SourceSets};
 use crate::feature::ports::PortWords;
 use crate::feature::row::{Cell, FeatureArc, State};
+use crate::frame::counters::Instance;
 use crate::frame::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
 use crate::language::open_policy::OpenPolicy;
 use crate::prefix_sets::{Edit, List, Mask, SetsReader, read_file};
@@ -273,8 +274,8 @@ impl SourceFilters {
         self.ports.word(port)
     }
 
-    pub(crate) fn for_worker(&self) -> (SetsReader, Arc<Hits>) {
-        (self.sets.sets.reader(), self.sets.hits())
+    pub(crate) fn reader(&self, instance: Instance) -> (SetsReader, Arc<Hits>) {
+        (self.sets.sets.reader(), self.sets.hits(instance))
     }
 
     pub(crate) fn rules(&self) -> &Rules {
@@ -352,7 +353,7 @@ mod tests {
     use crate::graph::Graph;
     use crate::router_graph::plan_with;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, port_mac};
-    use crate::{Pool, WorkerCounters, apart};
+    use crate::{Pool, WorkerCounters};
     use fingerpost_route::ForwardingAction;
 
     fn filter(
@@ -541,7 +542,7 @@ mod tests {
         let row = &filters.rows()[0];
         assert_eq!((row.packets, row.dropped, row.action), (4, 2, limit));
         let pool = Pool::new(64, 2048);
-        let mut trial = apart::made(|| Graph::new(&router.plan, &pool));
+        let mut trial = Graph::dry_run(&router.plan, &pool);
         let counters = WorkerCounters::new(0, 1);
         let frames = [frame_v4("10.1.0.1", "192.0.2.1", 64, 17, &[])];
         let frames = batch(&pool, 0, frames.iter().map(|f| &f[..]));

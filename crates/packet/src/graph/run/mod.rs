@@ -20,7 +20,7 @@ use fingerpost_route::{Forwarding, ResolveRequest};
 
 use super::plan::{Edge, NodeId, Plan, Upstream};
 use super::{Context, Element, Held, Inputs, Transmit};
-use crate::frame::counters::{NodeCounters, WorkerCounters};
+use crate::frame::counters::{Instance, NodeCounters, WorkerCounters};
 use crate::frame::{
     BATCH, Batch, Decision, DropReason, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT,
 };
@@ -93,13 +93,22 @@ struct Task {
 }
 
 impl Graph {
-    /// Makes an instance of every element. All packets must be of `pool`.
+    /// Makes an instance of every element for a worker. All packets must be of `pool`.
     pub fn new(plan: &Plan, pool: &Pool) -> Self {
+        Self::of(plan, pool, Instance::Worker)
+    }
+
+    /// Graph of instances for a dry run.
+    pub(crate) fn dry_run(plan: &Plan, pool: &Pool) -> Self {
+        Self::of(plan, pool, Instance::DryRun)
+    }
+
+    fn of(plan: &Plan, pool: &Pool, instance: Instance) -> Self {
         let nodes: Vec<Node> = plan
             .nodes()
             .iter()
             .map(|node| Node {
-                element: node.element(),
+                element: node.element(instance),
                 outputs: node.outputs.clone().into_boxed_slice(),
                 inputs: node.inputs.clone().into_boxed_slice(),
             })
@@ -591,17 +600,17 @@ mod tests {
         ElementClass {
             spec: spec("Fork", "0-1/0-3", "h/h"),
             summary: "",
-            configure: |_| Ok(Made::new(|| Fork)),
+            configure: |_| Ok(Made::new(|_| Fork)),
         },
         ElementClass {
             spec: spec("Strip", "1/1", "a/a"),
             summary: "",
-            configure: |_| Ok(Made::new(|| Strip)),
+            configure: |_| Ok(Made::new(|_| Strip)),
         },
         ElementClass {
             spec: spec("Out", "1/0", "h/h"),
             summary: "",
-            configure: |_| Ok(Made::new(|| Out)),
+            configure: |_| Ok(Made::new(|_| Out)),
         },
     ];
 

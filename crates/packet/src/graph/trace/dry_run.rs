@@ -2,12 +2,11 @@
 //!
 //! The graph has the wiring, the route tables and the settings of the workers' graphs, and frames and counters of its
 //! own. What its elements share with those of the workers they only read, or have a copy of, as of learned neighbors
-//! ([`crate::apart`]). Rates begin full, as for a worker that has just started.
+//! ([`Instance`](crate::graph::Instance)). Rates begin full, as for a worker that has just started.
 
 use fingerpost_route::{Forwarding, ResolveRequest};
 
 use super::{Trace, Wanted};
-use crate::apart;
 use crate::frame::counters::WorkerCounters;
 use crate::frame::{BATCH, Batch, Pool};
 use crate::graph::{Graph, Plan, Round, Transmit};
@@ -68,7 +67,7 @@ impl DryRun<'_> {
             return Err(DryRunError::NoEntry);
         }
         let pool = Pool::new(FRAMES, self.frame_bytes);
-        let mut graph = apart::made(|| Graph::new(self.plan, &pool));
+        let mut graph = Graph::dry_run(self.plan, &pool);
         let mut batch = graph.batch();
         let mut packet = pool.alloc().expect("a new pool has frames");
         if !packet.set_len(frame.len()) {
@@ -185,12 +184,5 @@ mod tests {
         rig.write("s.switch", "1");
         assert_eq!(end(&mut rig), "0 y Dropped(Discarded)");
         assert_eq!((rig.read("x.count"), rig.read("y.count")), ("0".into(), "0".into()));
-    }
-
-    #[test]
-    fn a_fault_while_something_is_made_leaves_nothing_behind() {
-        let fault = std::panic::catch_unwind(|| apart::made(|| panic!("of a test")));
-        assert!(fault.is_err() && !apart::is_made());
-        assert!(apart::made(|| apart::made(apart::is_made) && apart::is_made()));
     }
 }

@@ -56,11 +56,11 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             read("reassembled", |counts| counts.reassembled.read()),
             read("drops", |counts| counts.drops.read()),
         ];
-        let made = Made::new(move || IpReassembler {
+        let made = Made::new(move |instance| IpReassembler {
             timeout_ns,
             exit,
             store: Store::new(places),
-            counts: counts.add(),
+            counts: counts.add(instance),
         });
         let made = made.polled().holds(places.into());
         Ok(handlers.into_iter().fold(made, Made::handler))

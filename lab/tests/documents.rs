@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 fn small() -> String {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/router/tests/golden/tables/small.txt")
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/fingerpost/tests/golden/tables/small.txt")
         .to_owned()
 }
 

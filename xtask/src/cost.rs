@@ -116,7 +116,7 @@ mod tests {
             "CHANGELOG.md",
             "docs/reference/elements.md",
             "docs/openapi.json",
-            "crates/router/tests/golden/graph.txt",
+            "crates/fingerpost/tests/golden/graph.txt",
             "a/tests.rs",
             "crates/io/src/xdp/forward/forward.c",
             "crates/io/src/xdp/forward/forward.o",

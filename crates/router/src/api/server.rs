@@ -343,7 +343,7 @@ mod tests {
         let recorded = std::fs::read_to_string(path).unwrap();
         assert!(
             recorded == now,
-            "docs/openapi.json is of another time: FINGERPOST_ACCEPT=1 cargo test -p fingerpost \
+            "docs/openapi.json is of another time: FINGERPOST_ACCEPT=1 cargo test -p fingerpost-router \
              description"
         );
     }

@@ -1,6 +1,6 @@
-//! The program: reads its command line and runs one command.
+//! What the program `fingerpost` does: reads its command line and runs one command.
 //!
-//! A command is a row of [`cli::PROGRAM`]; nothing here knows one by name.
+//! A command is a row of `cli::PROGRAM`; nothing here knows one by name.
 
 mod api;
 mod cli;
@@ -17,6 +17,7 @@ mod sys;
 
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// Runs the command that the command line names.
+pub fn main() -> ExitCode {
     cli::command::main(&cli::PROGRAM)
 }

@@ -1,29 +1,24 @@
 //! A network namespace of our own for programs that change routes, and programs in it.
 //!
-//! A child that waits on a pipe of ours holds it: it ends when the pipe does, however we end, and the
-//! namespace with all that is in it goes with its last process. Nothing has a name on the host.
+//! It goes with us and its last process, with all that is in it. Nothing has a name on the host.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use fingerpost_io::namespace;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// How long a namespace may take to be there: the kernel makes none while it clears one away, which takes
-/// it seconds where that held a million routes.
-const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time between two checks of a program that is waited for.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The namespace.
 pub(crate) struct Namespace {
-    holder: Child,
+    net: namespace::Namespace,
     scratch: PathBuf,
 }
 
@@ -33,39 +28,21 @@ impl Namespace {
     /// # Errors
     /// What is missing: the privilege, or the programs `unshare`, `nsenter` and `ip`.
     pub(crate) fn new() -> Result<Self> {
-        let own = fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
-        ensure!(own.is_ok_and(|uid| uid == 0), "needs root");
         for program in ["unshare", "nsenter", "ip"] {
             need(program)?;
         }
-        let mut holder = Command::new("unshare")
-            .args(["--net", "--", "cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("unshare")?;
-        let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
-        let (host, pid) = (link("self")?, holder.id().to_string());
-        let start = Instant::now();
-        loop {
-            if link(&pid).is_ok_and(|net| net != host) {
-                break;
-            }
-            if holder.try_wait()?.is_some() || start.elapsed() > START_LIMIT {
-                let _ = holder.kill();
-                let _ = holder.wait();
-                bail!("needs network namespaces");
-            }
-            std::thread::sleep(TICK);
-        }
+        let denied = |error: &std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+        let net = namespace::Namespace::new().map_err(|error| match denied(&error) {
+            true => anyhow!("needs root"),
+            false => anyhow!("needs network namespaces: {error}"),
+        })?;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number matters.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("fingerpost-lab-{}-{number}", std::process::id());
         let scratch = std::env::temp_dir().join(name);
         fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-        Ok(Self { holder, scratch })
+        Ok(Self { net, scratch })
     }
 
     /// A file of the folder that goes with the namespace.
@@ -75,8 +52,7 @@ impl Namespace {
 
     /// A command in the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).args(["--", program]);
+        let mut command = self.net.command(program);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -109,9 +85,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// The process that holds it, for `ip link ... netns`.
-    pub(crate) fn pid(&self) -> u32 {
-        self.holder.id()
+    /// Its path, for `ip link ... netns`.
+    pub(crate) fn path(&self) -> String {
+        self.net.path()
     }
 
     /// Calls `work` with this thread in the namespace; afterwards it is back.
@@ -119,17 +95,7 @@ impl Namespace {
     /// # Errors
     /// Those of `work`, or when the thread may not.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let open = |path: &str| fs::File::open(path).context("a namespace");
-        let own = open("/proc/thread-self/ns/net")?;
-        let there = open(&format!("/proc/{}/ns/net", self.holder.id()))?;
-        let go = |to: &fs::File| {
-            move_into_link_name_space(to.as_fd(), Some(LinkNameSpaceType::Network))
-                .context("needs the right to enter namespaces")
-        };
-        go(&there)?;
-        let result = work();
-        go(&own)?;
-        result
+        self.net.inside(work).context("needs the right to enter namespaces")?
     }
 
     /// A link that is up, with these addresses, and an end of it that nobody looks at.
@@ -171,8 +137,6 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }

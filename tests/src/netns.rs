@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fingerpost_io::namespace::Named;
+pub use fingerpost_io::namespace::ip;
+
 use crate::{patience, program, quick, skip};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +28,7 @@ pub struct Line {
     pub router: String,
     /// Where traffic goes.
     pub destination: String,
+    _namespaces: [Named; 3],
 }
 
 impl Line {
@@ -50,8 +54,9 @@ impl Line {
         if !ready(tools) {
             return None;
         }
-        let [source, router, destination] = namespaces(["s", "r", "d"]);
-        let line = Self { source, router, destination };
+        let namespaces = namespaces(["s", "r", "d"]);
+        let [source, router, destination] = namespaces.each_ref().map(|name| name.to_string());
+        let line = Self { source, router, destination, _namespaces: namespaces };
         let (s, r, d) = (&line.source, &line.router, &line.destination);
         ip(&format!("-n {r} link add r0{first} type veth peer name s0 netns {s}{first}"));
         let names = format!("r1{second} type veth peer name d0 netns {d}{second}");
@@ -80,12 +85,6 @@ impl Line {
     }
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        delete([&self.source, &self.router, &self.destination]);
-    }
-}
-
 /// Four hosts around a router, each on a link of its own: host `i` has `hi`, the router `ri`. They are deleted when
 /// this is dropped.
 pub struct Star {
@@ -93,6 +92,7 @@ pub struct Star {
     pub router: String,
     /// Around it.
     pub hosts: [String; 4],
+    _namespaces: [Named; 5],
 }
 
 impl Star {
@@ -104,8 +104,9 @@ impl Star {
         if !ready(tools) {
             return None;
         }
-        let [router, hosts @ ..] = namespaces(["r", "a", "b", "c", "d"]);
-        let star = Self { router, hosts };
+        let namespaces = namespaces(["r", "a", "b", "c", "d"]);
+        let [router, hosts @ ..] = namespaces.each_ref().map(|name| name.to_string());
+        let star = Self { router, hosts, _namespaces: namespaces };
         for (i, (host, (addr, gateway))) in star.hosts.iter().zip(addrs).enumerate() {
             let router = &star.router;
             ip(&format!("-n {router} link add r{i} type veth peer name h{i} netns {host}"));
@@ -115,12 +116,6 @@ impl Star {
             ip(&format!("-n {host} route add default via {gateway}"));
         }
         Some(star)
-    }
-}
-
-impl Drop for Star {
-    fn drop(&mut self) {
-        delete(self.hosts.iter().chain([&self.router]));
     }
 }
 
@@ -150,37 +145,17 @@ fn ready(tools: &[&str]) -> bool {
 }
 
 /// New namespaces, a role each, in which only the loopback is there.
-fn namespaces<const N: usize>(roles: [&str; N]) -> [String; N] {
+fn namespaces<const N: usize>(roles: [&str; N]) -> [Named; N] {
     // Relaxed: only the number matters.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let names = roles.map(|role| format!("fp{role}{}x{number}", std::process::id()));
-    for namespace in &names {
-        ip(&format!("netns add {namespace}"));
-        ip(&format!("-n {namespace} link set lo up"));
+    roles.map(|role| {
+        let namespace = Named::new(format!("fp{role}{}x{number}", std::process::id()));
         // Without it no neighbor of IPv6 is resolved for up to two seconds after a link comes up: the kernel sends no
         // solicitation while its link-local address is tentative (RFC 4862, section 5.4).
-        run(
-            namespace,
-            "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0",
-        );
-    }
-    names
-}
-
-fn delete<'a>(namespaces: impl IntoIterator<Item = &'a String>) {
-    for namespace in namespaces {
-        let _ = Command::new("ip").args(["netns", "del", namespace]).output();
-    }
-}
-
-/// Runs `ip` with these words.
-///
-/// # Panics
-/// When it fails.
-pub fn ip(words: &str) -> String {
-    let output = Command::new("ip").args(words.split(' ')).output().expect("ip was found before");
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+        let quiet = "net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
+        run(&namespace, &format!("sysctl -qw {quiet}"));
+        namespace
+    })
 }
 
 /// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, prints that the test needs a machine

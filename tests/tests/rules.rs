@@ -33,6 +33,7 @@ const UNSAFE: &[&str] = &[
     "crates/packet/src/frame/buf/tests.rs",
     "crates/io/src/afxdp/",
     "crates/io/src/interface.rs",
+    "crates/io/src/namespace.rs",
     "crates/io/src/af_packet/mod.rs",
     "crates/io/src/ring/handover.rs",
     "crates/io/src/shared_ring.rs",

@@ -63,7 +63,7 @@ impl Tagged {
 
     /// Neighbors of all hosts are permanent: none has to be resolved through the kernel.
     fn introduce(&self) {
-        let Line { source: s, router: r, destination: d } = &self.0;
+        let Line { source: s, router: r, destination: d, .. } = &self.0;
         for (near, link, far, peer, addrs) in [
             (r, "r0", s, "s0", &["10.0.1.2", "fd01::2"][..]),
             (r, "r0.10", s, "s0.10", &["10.10.0.2", "fd10::2"]),
@@ -178,7 +178,7 @@ fn what_drivers_leave_is_not_lost() {
     let Some(line) = Tagged::new() else { return };
     line.0.kernel_forwards(true);
     let router = line.start();
-    let Line { source, router: namespace, destination } = &line.0;
+    let Line { source, router: namespace, destination, .. } = &line.0;
     // Neighbors that nobody knows yet.
     for addr in ["10.20.0.2", "fd20::2", "10.0.2.2", "fd02::2", "10.20.0.3", "fd20::3"] {
         run(source, &format!("ping -c 4 -i 0.2 -W 2 {addr}"));

@@ -14,6 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fingerpost_io::namespace::{Named, ip};
 use serde_json::{Value, json};
 
 mod beside;
@@ -28,16 +29,11 @@ use possible::possible;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fingerpost");
 
-fn ip(words: &str) -> String {
-    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Two namespaces, and a daemon in one of them.
 struct Lab {
     router: String,
     host: String,
+    _namespaces: [Named; 2],
     daemon: Child,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -48,10 +44,7 @@ impl Lab {
         possible()?;
         let of = |role: &str| format!("fpapi{role}{name}{}", std::process::id());
         let (router, host) = (of("r"), of("h"));
-        for namespace in [&router, &host] {
-            ip(&format!("netns add {namespace}"));
-            ip(&format!("-n {namespace} link set lo up"));
-        }
+        let namespaces = [&router, &host].map(|name| Named::new(name.clone()));
         // A host whose kernel was told not to forward is not taken over.
         for switch in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
             ip(&format!("netns exec {router} sysctl -qw {switch}"));
@@ -67,7 +60,7 @@ impl Lab {
         ip(&format!("-n {router} route add 198.51.100.0/24 via 10.0.1.2"));
         ip(&format!("-n {router} route add 2001:db8::/32 via fd01::2"));
         let (daemon, said) = start(&router, words);
-        let lab = Self { router, host, daemon, said };
+        let lab = Self { router, host, _namespaces: namespaces, daemon, said };
         lab.wait_for("forwarding on");
         Some(lab)
     }
@@ -153,9 +146,6 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
-        for namespace in [&self.router, &self.host] {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
-        }
     }
 }
 
@@ -909,14 +899,7 @@ fn packets_take_the_routes_of_commands() {
     // A second link, which the daemon finds while it runs, and behind it a net that only commands name.
     ip(&format!("-n {} link add r1 type veth peer name d1", lab.router));
     let beyond = format!("{}d", lab.host);
-    ip(&format!("netns add {beyond}"));
-    struct Gone(String);
-    impl Drop for Gone {
-        fn drop(&mut self) {
-            let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
-        }
-    }
-    let _gone = Gone(beyond.clone());
+    let _beyond = Named::new(beyond.clone());
     ip(&format!("-n {} link set d1 netns {beyond}", lab.router));
     for (namespace, words) in [
         (&lab.router, "addr add 10.0.7.1/24 dev r1"),

@@ -6,6 +6,9 @@ pub mod af_packet;
 pub mod afxdp;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod interface;
+#[cfg(any(test, feature = "testing"))]
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod namespace;
 mod ring;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;

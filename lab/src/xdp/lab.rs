@@ -59,12 +59,12 @@ impl Lab {
             writeln!(to, "link set lo up")?;
             for ((name, far), link) in ROUTER.iter().zip(OUTSIDE).zip(LINKS) {
                 let mac = world::link_mac(link);
-                let (each, pid) =
-                    (format!("numtxqueues {queues} numrxqueues {queues}"), outside.pid());
+                let (each, path) =
+                    (format!("numtxqueues {queues} numrxqueues {queues}"), outside.path());
                 writeln!(
                     to,
                     "link add name {name} index {link} address {mac} {each} type veth \
-                     peer name {far} {each} netns {pid}"
+                     peer name {far} {each} netns {path}"
                 )?;
                 writeln!(to, "link set {name} up")?;
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::seeing::while_sending;
-use super::{Lab, ip};
+use super::{Lab, Named, ip};
 
 /// A destination, and the source that the host sends to it from.
 const WAYS: [(&str, &str); 3] =
@@ -321,10 +321,9 @@ fn a_list_that_is_wrong_at_the_start_is_told() {
     );
     std::fs::write(&config, text).unwrap();
     let namespace = format!("fpapifilter{}", std::process::id());
-    ip(&format!("netns add {namespace}"));
+    let namespace = Named::new(namespace);
     let words = format!("run {}", config.display());
     let output = super::in_namespace(&namespace, &words).output().unwrap();
-    ip(&format!("netns del {namespace}"));
     std::fs::remove_dir_all(&folder).unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");

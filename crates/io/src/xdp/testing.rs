@@ -1,12 +1,13 @@
 //! What the live tests need: the right to use bpf(2), and a network namespace that nobody else sees.
 //!
-//! Invariants: 1. `unshare` changes the calling thread alone, and that thread ends with the test.
-//! 2. A descriptor that the kernel returns is new and ours alone.
+//! Invariants: 1. A descriptor that the kernel returns is new and ours alone.
 
 use std::process::Command;
 
 use super::bpf::{Map, MapKind};
 use super::load::{self, Insn};
+use crate::namespace::Namespace;
+pub use crate::namespace::{ip, run};
 
 /// Function of `testing.c`.
 pub fn program(function: &str) -> Vec<Insn> {
@@ -44,36 +45,18 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if Command::new("ip").arg("-V").output().is_err() {
         return skipped("ip (iproute2)");
     }
-    let thread = std::thread::spawn(|| {
-        // SAFETY: invariant 1.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return skipped("root");
-        }
+    let Ok(namespace) = Namespace::new() else { return skipped("root") };
+    let inside = || {
         // Reads as the namespace of the thread that opens it.
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
             .expect("a namespace of our own can be set up");
         ip("link set lo up");
         test();
-    });
+    };
+    let thread = std::thread::spawn(move || namespace.inside(inside).expect("root enters it"));
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
-}
-
-/// `ip` with these arguments, in the namespace of the thread.
-pub fn ip(arguments: &str) -> String {
-    run("ip", arguments)
-}
-
-/// A program of iproute2 with these arguments, in the namespace of the thread.
-pub fn run(program: &str, arguments: &str) -> String {
-    let output = Command::new(program)
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("iproute2 is installed");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Makes a pair of connected interfaces with that many queues each, up, and returns their numbers.
@@ -110,7 +93,7 @@ pub fn xdp_socket() -> std::os::fd::OwnedFd {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "an AF_XDP socket: {}", std::io::Error::last_os_error());
-    // SAFETY: invariant 2.
+    // SAFETY: invariant 1.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
 

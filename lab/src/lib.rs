@@ -4,6 +4,7 @@
 //! noisy machine; answers are checked before a number is printed.
 
 pub mod build;
+pub mod compare;
 mod cores;
 pub mod demo;
 pub mod document;

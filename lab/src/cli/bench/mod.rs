@@ -2,6 +2,7 @@
 
 mod arguments;
 mod build;
+mod compare;
 mod fib;
 mod forward;
 mod lookup;
@@ -28,6 +29,7 @@ pub(super) const COMMAND: Command = Command {
             papers::command(),
             forward::command(),
             xdp::command(),
+            compare::command(),
         ])
     },
     run: |matches, output| match matches.subcommand() {
@@ -38,6 +40,7 @@ pub(super) const COMMAND: Command = Command {
         Some(("papers", matches)) => papers::run(matches, output),
         Some(("forward", matches)) => forward::run(matches, output),
         Some(("xdp", matches)) => xdp::run(matches, output),
+        Some(("compare", matches)) => compare::run(matches, output),
         _ => unreachable!("clap requires a benchmark that there is"),
     },
 };

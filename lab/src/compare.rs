@@ -101,7 +101,7 @@ fn document(program: &Path, arguments: &[String]) -> Result<BenchDocument> {
     }
 }
 
-/// What tells a run from the others of its document.
+/// What distinguishes a run from the others of its document.
 fn key(run: &Run) -> impl PartialEq {
     let words = (run.name.clone(), run.stream.clone(), run.algorithm.clone());
     (words, run.mode, run.threads, run.family, run.destinations, run.unit)

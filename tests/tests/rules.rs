@@ -268,6 +268,14 @@ fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     wrong
 }
 
+/// Modules with parts are `x/mod.rs`: no `x.rs` stands beside a folder of its modules.
+fn layout(files: &[File]) -> Vec<String> {
+    let folders: Vec<_> =
+        files.iter().filter_map(|file| file.path.rsplit_once('/')).map(|at| at.0).collect();
+    let beside = |file: &&File| folders.contains(&file.path.trim_end_matches(".rs"));
+    files.iter().filter(beside).map(|file| format!("{}: beside its folder", file.path)).collect()
+}
+
 /// `target` as seen from `folder`, without its `..`.
 fn normal(folder: &str, target: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
@@ -301,6 +309,13 @@ fn every_file_opens_with_what_it_is() {
     assert_eq!(opening(&file("x.rs", "//! Words.\n")), [""; 0]);
     assert_eq!(opening(&file("x.rs", "use std::fs;\n//! Words.")).len(), 1);
     assert_eq!(opening(&file("x.rs", "//!\n")).len(), 1);
+}
+
+#[test]
+fn modules_have_one_layout() {
+    none(&layout(&sources()));
+    let both = [file("a/x.rs", ""), file("a/x/y.rs", ""), file("a/z/mod.rs", "")];
+    assert_eq!(layout(&both), ["a/x.rs: beside its folder"]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ const BEYOND: Words = "prefix length beyond the family's";
 
 /// Bytes from whose front fields are taken; one that is not whole is an error.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::missing_errors_doc, reason = "all fail alike, as the type says")]
+#[allow(clippy::missing_errors_doc, reason = "all fail alike, as the type documents")]
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {

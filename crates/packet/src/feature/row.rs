@@ -156,8 +156,10 @@ pub struct Use {
 /// What the XDP datapath does with a feature on an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Support {
-    /// It applies the feature, or passes the packets that the feature is for to the graph.
+    /// It applies the feature.
     Xdp,
+    /// It applies the feature, but these packets leave it for the graph.
+    Partly(&'static str),
     /// Packets of the interface leave the XDP datapath for the graph: why.
     Graph(&'static str),
 }

@@ -59,15 +59,16 @@ impl FeatureSettings {
     /// The interfaces whose packets leave the XDP datapath because of a feature.
     pub fn graph_only(&self) -> InterfaceSet {
         let mut names = BTreeSet::new();
+        let leaves = |support| matches!(support, Support::Graph(_));
         for (_, settings) in self.each() {
             match settings.interfaces() {
-                InterfaceSet::All if settings.xdp(None) != Support::Xdp => {
+                InterfaceSet::All if leaves(settings.xdp(None)) => {
                     return InterfaceSet::All;
                 }
                 InterfaceSet::All => {}
-                InterfaceSet::Some(some) => names.extend(
-                    some.into_iter().filter(|name| settings.xdp(Some(name)) != Support::Xdp),
-                ),
+                InterfaceSet::Some(some) => {
+                    names.extend(some.into_iter().filter(|name| leaves(settings.xdp(Some(name)))))
+                }
             }
         }
         InterfaceSet::Some(names)

@@ -388,8 +388,8 @@ pub(crate) struct InterfaceFeature {
     pub(crate) settings: String,
     /// Where it is applied: `xdp`, `graph`; `kernel`: nowhere, since the interface stays with the kernel.
     pub(crate) path: String,
-    /// Why packets of the interface leave the XDP datapath for it, or what the kernel does in its place; null where
-    /// neither is so.
+    /// Why packets of the interface leave the XDP datapath for it, or which of them do; or what the kernel does in its
+    /// place; null where nothing of that is so.
     pub(crate) why: Option<String>,
 }
 

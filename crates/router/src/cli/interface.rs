@@ -35,8 +35,8 @@ impl Listed for Interface {
   $ fingerpost interface show --json
 
 `features` are what the interface applies to its packets, with the settings; `(graph)` behind one that
-takes its packets out of the XDP datapath, `(kernel)` behind one that does not hold since the interface
-stays with the kernel.";
+takes its packets out of the XDP datapath, `(xdp, graph)` behind one that takes some of them out (`why` of
+the JSON has which), `(kernel)` behind one that does not hold since the interface stays with the kernel.";
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -59,7 +59,11 @@ stays with the kernel.";
 fn features(features: &[InterfaceFeature]) -> String {
     let one = |feature: &InterfaceFeature| {
         let InterfaceFeature { name, settings, path, why } = feature;
-        let place = why.as_ref().map_or(String::new(), |_| format!(" ({path})"));
+        let place = match (&**path, why) {
+            (_, None) => String::new(),
+            ("xdp", Some(_)) => " (xdp, graph)".to_owned(),
+            (path, Some(_)) => format!(" ({path})"),
+        };
         format!("{name} {settings}{place}")
     };
     match features {

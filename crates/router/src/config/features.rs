@@ -82,7 +82,7 @@ impl Config {
 fn graph_only(settings: &dyn Settings, interface: &str) -> Option<(String, String)> {
     let used = settings.on(interface)?;
     match settings.xdp(Some(interface)) {
-        Support::Xdp => None,
+        Support::Xdp | Support::Partly(_) => None,
         Support::Graph(why) => Some((used.place, format!("{why}: take another mode"))),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fingerpost_io::xdp::forward::Forwarder;
+use fingerpost_packet::feature::acl::AccessLists;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::feature::{FeatureSettings, FeatureStates};
 use fingerpost_route::{Control, PortTable};
@@ -23,7 +24,7 @@ pub(super) struct Features {
     states: FeatureStates,
     /// Ports whose names the states have.
     ports: Option<Arc<PortTable>>,
-    /// XDP datapath, which reads the lists of source filters.
+    /// XDP datapath, which reads the lists of source filters and the rules of ACLs.
     forwarder: Option<Forwarder>,
 }
 
@@ -48,9 +49,10 @@ impl Wanted {
         let Self { wanted, settings, before, forwarder } = self;
         let made = FeatureStates::make(&wanted, Some((&settings, &before)));
         let made = made.map_err(|wrong| ApiError::new(Code::Refused, wrong.join("; ")))?;
-        if let (Some(filters), Some(forwarder)) = (made.of::<SourceFilters>(), &forwarder) {
+        if let Some(forwarder) = &forwarder {
             // Without memory for them their interfaces are the graph's, and say so.
-            let _ = forwarder.share(&filters);
+            let _ = made.of::<SourceFilters>().map(|filters| forwarder.share(&filters));
+            let _ = made.of::<AccessLists>().map(|acls| forwarder.share_access_lists(&acls));
         }
         Ok(Prepared { wanted, before, made })
     }
@@ -84,7 +86,7 @@ impl Features {
         Ok(Self { states, ports: None, forwarder: None })
     }
 
-    /// The XDP datapath reads source filters from now on; called before interfaces are taken over.
+    /// The XDP datapath reads features from now on; called before interfaces are taken over.
     pub(super) fn set_forwarder(&mut self, forwarder: Option<&Forwarder>) {
         self.forwarder = forwarder.cloned();
     }
@@ -105,6 +107,7 @@ impl Features {
             self.ports = Some(ports);
             if let Some(forwarder) = &self.forwarder {
                 forwarder.set_source_filters(self.states.of());
+                forwarder.set_access_lists(self.states.of());
             }
         }
     }

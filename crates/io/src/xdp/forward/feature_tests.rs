@@ -9,11 +9,13 @@ use super::tests::{Lab, conserved};
 use super::*;
 use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::Graph;
+use fingerpost_packet::feature::acl::{AccessLists, IngressList};
+use fingerpost_packet::feature::row::{Cell, State as _};
 use fingerpost_packet::feature::source_filter::{Action, Filter, Row, SourceFilters, prefix, rate};
 use fingerpost_packet::feature::{FeatureStates, urpf};
 use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::router_graph::plan_with;
-use fingerpost_packet::testing::{Bench, World, batch, frame_v4, frame_v6};
+use fingerpost_packet::testing::{Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
 
 /// Sources that all kinds of routes and lists have, and some that none has.
 const SOURCES: &[&str] = &[
@@ -69,6 +71,13 @@ fn follow(lab: &Lab, filters: &SourceFilters) {
     filters.follow((0..).zip(names));
 }
 
+/// Features besides uRPF.
+#[derive(Default)]
+struct Features {
+    filters: Option<Arc<SourceFilters>>,
+    acls: Option<Arc<AccessLists>>,
+}
+
 /// The built-in router over the same tables.
 struct Router {
     bench: Bench,
@@ -76,12 +85,15 @@ struct Router {
 }
 
 impl Router {
-    fn new(forwarding: &Forwarding, filters: Option<&Arc<SourceFilters>>) -> Self {
+    fn new(forwarding: &Forwarding, features: &Features) -> Self {
         let mut bench = Bench::new(&World::new());
         bench.forwarding = forwarding.clone();
         let mut states = FeatureStates::default().with("urpf", Arc::new(urpf::Running));
-        if let Some(filters) = filters {
+        if let Some(filters) = &features.filters {
             states = states.with("source-filter", filters.clone());
+        }
+        if let Some(acls) = &features.acls {
+            states = states.with("acl", acls.clone());
         }
         let plan = plan_with(None, &states).unwrap();
         Self { graph: Graph::new(&plan, &bench.pool), bench }
@@ -105,24 +117,32 @@ impl Router {
     }
 }
 
-/// Sends packets through programs and graph; how many were sent, dropped by reason, and left.
-fn compare(lab: &Lab, filters: Option<&Arc<SourceFilters>>, other: Option<&Arc<SourceFilters>>) {
+/// UDP from all kinds of sources.
+fn udp(rng: &mut Rng) -> Vec<u8> {
+    let src = SOURCES[rng.below(SOURCES.len())];
+    if src.contains(':') {
+        return frame_v6(src, "2001:db8:180::9", 64, 17, &[0; 40]);
+    }
+    frame_v4(src, ["198.51.100.7", "172.25.0.9"][rng.below(2)], 64, 17, &[0; 40])
+}
+
+/// Sends packets through programs and graph, which have features of their own; what the programs leave goes through the
+/// graph with theirs. How many were sent, dropped, and left.
+fn compare(
+    lab: &Lab,
+    features: &Features,
+    other: &Features,
+    mut frame: impl FnMut(&mut Rng) -> Vec<u8>,
+) -> [usize; 3] {
     let Lab { forwarder, topology, .. } = lab;
     let (mut graph, mut fallback) =
-        (Router::new(&topology.forwarding, other), Router::new(&topology.forwarding, filters));
+        (Router::new(&topology.forwarding, other), Router::new(&topology.forwarding, features));
     let mut rng = Rng::new(11);
     let mut programs = std::collections::BTreeMap::new();
     let (mut sent, mut dropped, mut left) = (0, 0, 0);
     for _ in 0..3000 {
         let name = ["lan", "wan", "strict", "loose"][rng.below(4)];
-        let (port, src) = (topology.port(name), SOURCES[rng.below(SOURCES.len())]);
-        let mut frame = match src.contains(':') {
-            true => frame_v6(src, "2001:db8:180::9", 64, 17, &[0; 40]),
-            false => {
-                let dst = ["198.51.100.7", "172.25.0.9"][rng.below(2)];
-                frame_v4(src, dst, 64, 17, &[0; 40])
-            }
-        };
+        let (port, mut frame) = (topology.port(name), frame(&mut rng));
         frame[..6].copy_from_slice(&topology.mac(name).0);
         let (device, wire) = lab.on_wire(port, &frame, 0);
         let before = forwarder.left_alone().unwrap();
@@ -131,7 +151,7 @@ fn compare(lab: &Lab, filters: Option<&Arc<SourceFilters>>, other: Option<&Arc<S
         let after = forwarder.left_alone().unwrap();
         let why = after.iter().zip(&before).find(|(a, b)| a.1 > b.1).map(|(a, _)| a.0);
         let want = graph.run(port, &frame);
-        let what = format!("{src} by {name}: {why:?}, by the graph {:?}", want.1);
+        let what = format!("{frame:02x?} by {name}: {why:?}, by the graph {:?}", want.1);
         match answer.action.cast_signed() {
             XDP_REDIRECT => {
                 sent += 1;
@@ -154,6 +174,7 @@ fn compare(lab: &Lab, filters: Option<&Arc<SourceFilters>>, other: Option<&Arc<S
     println!("{sent} sent, {dropped} dropped, {left} left");
     assert!(sent > 500 && dropped > 300, "{sent} {dropped} {left}");
     conserved(forwarder);
+    [sent, dropped, left]
 }
 
 /// What both counted, but for what a rate let pass or not.
@@ -165,9 +186,13 @@ fn counted(filters: &SourceFilters) -> Vec<(String, u64, u64, u64)> {
 /// Program and graph decide alike by routes and by lists, and count on the same lists.
 fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
     let (here, there) = (made(lab, filters()), made(lab, filters()));
-    compare(lab, None, None);
+    compare(lab, &Features::default(), &Features::default(), udp);
     lab.forwarder.set_source_filters(Some(here.clone()));
-    compare(lab, Some(&here), Some(&there));
+    let with = |filters: &Arc<SourceFilters>| Features {
+        filters: Some(filters.clone()),
+        ..Features::default()
+    };
+    compare(lab, &with(&here), &with(&there), udp);
     let limited = |filters: &SourceFilters| filters.rows().pop().unwrap().packets;
     assert_eq!(limited(&here), limited(&there), "by the graph alone");
     [counted(&here), counted(&there)]
@@ -192,6 +217,252 @@ fn features_do_what_the_graph_does_with_tags() {
                 .collect::<Vec<_>>()
         });
         assert_eq!(counts[0], counts[1]);
+    });
+}
+
+/// Rules of every kind, some of which only the graph can evaluate.
+const RULES: &[&str] = &[
+    "count udp",
+    "count src 9.1.0.0/16 or dst 172.25.0.0/16 or src port 53",
+    "log scans tcp opt syn and not tcp opt ack",
+    "deny icmp type echo or icmp6 type 128-129",
+    "deny src net 9.1.1.0/24 and tcp dst port 22",
+    "permit src net 9.1.0.0/16 and udp dst port 1024-2048",
+    "deny ip laterfrag and dst 172.25.0.0/16",
+    "count ip frag",
+    "deny ip dscp ef and ip len > 80",
+    "deny tcp established and src port 443",
+    "deny udp and not (dst port 53 or dst port 123) and src 2001:db9::/48",
+    "deny dst 2001:db8:180::9 and ip dscp cs1",
+    "permit ip proto 47",
+    "deny dst port 179 or src port 179",
+    "permit tcp or udp or icmp or icmp6",
+    "deny ip proto 33-132 and ip ect",
+];
+
+/// What the graph alone evaluates, and takes few packets.
+const IN_GRAPH: &[&str] = &["deny ip ttl < 9 and src 10.0.0.0/8", "count tcp[12] & 0xf0 = 0x50"];
+
+/// Packets at the edges of these rules: all kinds of protocols, fragments, packets that end early.
+fn any_packet(rng: &mut Rng) -> Vec<u8> {
+    const PORTS: [u16; 9] = [22, 53, 123, 179, 443, 1023, 1024, 2048, 2049];
+    let src = SOURCES[rng.below(SOURCES.len())];
+    let protocol = [6, 6, 17, 17, 1, 58, 47, 33, 132, 0, 44, 60][rng.below(12)];
+    let len = [0, 1, 3, 4, 13, 14, 20, 40, 40, 40, 200][rng.below(11)];
+    let mut payload = vec![0; len.max(40)];
+    for at in [0, 2] {
+        payload[at..at + 2].copy_from_slice(&PORTS[rng.below(PORTS.len())].to_be_bytes());
+    }
+    match protocol {
+        1 | 58 => payload[0] = [0, 3, 8, 128, 129, 130][rng.below(6)],
+        // A header that leads to UDP.
+        0 | 44 | 60 => payload[..4].copy_from_slice(&[17, 0, 0, [0, 8][rng.below(2)]]),
+        _ => {}
+    }
+    (payload[12], payload[13]) = (0x50, [2, 16, 18, 4, 0][rng.below(5)]);
+    payload.truncate(len);
+    let tos = [0, 0xb8, 0x20, 1, 2][rng.below(5)];
+    let ttl = if rng.chance(10) { 8 } else { 64 };
+    if src.contains(':') {
+        let mut frame = frame_v6(src, "2001:db8:180::9", ttl, protocol, &payload);
+        frame[14] |= tos >> 4;
+        frame[15] |= tos << 4;
+        return frame;
+    }
+    let dst = ["198.51.100.7", "172.25.0.9"][rng.below(2)];
+    let mut frame = frame_v4(src, dst, ttl, protocol, &payload);
+    frame[15] = tos;
+    let fragment = [0, 0, 0, 0x2000, 0x2001, 1, 0x4000_u16][rng.below(7)];
+    frame[20..22].copy_from_slice(&fragment.to_be_bytes());
+    fill_ip4_checksum(&mut frame);
+    frame
+}
+
+/// Lists for ports of the lab.
+fn acls<R: AsRef<str>>(lab: &Lab, lists: &[IngressList<'_, R>]) -> Arc<AccessLists> {
+    exchanged(lab, lists, None)
+}
+
+/// Such lists in the place of others.
+fn exchanged<R: AsRef<str>>(
+    lab: &Lab,
+    lists: &[IngressList<'_, R>],
+    before: Option<&AccessLists>,
+) -> Arc<AccessLists> {
+    let made = AccessLists::for_ingress(lists, before).unwrap();
+    before.iter().for_each(|before| made.go_on_with(*before));
+    let names = lab.topology.topology.ports.iter().map(|port| &*port.name);
+    made.follow(&(0..).zip(names).collect::<Vec<_>>());
+    Arc::new(made)
+}
+
+/// List, text and packets of all rules, and bytes where no tag adds to them.
+fn hits(lab: &Lab, acls: &AccessLists) -> Vec<(String, u64, u64)> {
+    let row = |row: Vec<Cell>| match &row[..] {
+        [name, .., Cell::Text(text), Cell::Number(packets), Cell::Number(bytes)] => {
+            let bytes = if lab.vlans.is_empty() { *bytes } else { 0 };
+            (format!("{name:?} {text}"), *packets, bytes)
+        }
+        other => panic!("{other:?}"),
+    };
+    acls.rows().into_iter().map(row).collect()
+}
+
+/// Program and graph take the same rules for each packet, with source filters and uRPF beside them.
+fn every_rule(lab: &Lab) {
+    let (wan, others) = (Some(&["wan"][..]), Some(&["strict", "lan"][..]));
+    let with = |rules: &[&str]| {
+        let lists = [("edge", wan, rules), ("inner", others, &rules[2..])];
+        let features =
+            || Features { acls: Some(acls(lab, &lists)), filters: Some(made(lab, filters())) };
+        let (here, there) = (features(), features());
+        lab.forwarder.set_source_filters(here.filters.clone());
+        lab.forwarder.set_access_lists(here.acls.clone());
+        let [.., left] = compare(lab, &here, &there, any_packet);
+        let both = [here, there].map(|features| hits(lab, &features.acls.unwrap()));
+        assert_eq!(both[0], both[1]);
+        let taken = |rule: &&&str| both[0].iter().any(|hit| hit.0.ends_with(**rule) && hit.1 > 0);
+        assert_eq!(rules.iter().filter(taken).count(), rules.len(), "{:?}", both[0]);
+        left
+    };
+    let exact = with(RULES);
+    let rules = [&RULES[..2], IN_GRAPH, &RULES[2..]].concat();
+    let inexact = with(&rules);
+    assert!(exact < inexact && inexact < 2000, "left to the graph: {exact}, {inexact}");
+    lab.forwarder.set_source_filters(None);
+    lab.forwarder.set_access_lists(None);
+}
+
+#[test]
+fn rules_decide_as_in_the_graph() {
+    testing::in_namespace(|| every_rule(&Lab::new()));
+}
+
+#[test]
+fn rules_decide_as_in_the_graph_with_tags() {
+    testing::in_namespace(|| every_rule(&Lab::tagged()));
+}
+
+/// Rules as in access lists: nested prefixes, few services.
+fn many_rules(count: usize) -> Vec<String> {
+    let mut rng = Rng::new(5);
+    let mut rule = |n: usize| {
+        let source = SOURCES[n % 11];
+        let bits = 8 + rng.below(25);
+        let port = [22, 53, 179, 443, 1024 + n % 1000, n % 60_000][rng.below(6)];
+        let what = [format!("tcp dst port {port}"), format!("udp src port {port}-{}", port + 9)];
+        let verdict = ["deny", "permit"][rng.below(2)];
+        let dst = format!("dst net 172.{}.{}.0/{}", 16 + n % 16, n % 256, 16 + n % 9);
+        match n % 50 {
+            0 => format!("count src net {source}/{bits} and {}", what[0]),
+            1 => format!("{verdict} src net 2001:db8:{n:x}::/48 and {}", what[1]),
+            _ => format!("{verdict} src net {source}/{bits} and {dst} and {}", what[n % 2]),
+        }
+    };
+    let mut rules: Vec<String> = (1..count).map(&mut rule).collect();
+    rules.push("permit all".into());
+    rules
+}
+
+/// Thousands of rules are loaded, and decide as in the graph; hardly a packet needs more reads than a program does.
+#[test]
+fn thousands_of_rules_decide_as_in_the_graph() {
+    testing::in_namespace(|| {
+        let lab = Lab::new();
+        for count in [1_000, 10_000] {
+            let start = std::time::Instant::now();
+            let rules = many_rules(count);
+            let one =
+                |_| Features { acls: Some(acls(&lab, &[("edge", None, &rules)])), filters: None };
+            let [here, there] = [0, 1].map(one);
+            let compiled = start.elapsed() / 2;
+            let start = std::time::Instant::now();
+            lab.forwarder.set_access_lists(here.acls.clone());
+            println!(
+                "{count} rules: compiled in {compiled:?}, taken over in {:?}",
+                start.elapsed()
+            );
+            let reads = lab.forwarder.reads(lab.topology.port("wan")).unwrap();
+            assert_eq!(reads, Ok(Reads { v4: true, v6: true }));
+            compare(&lab, &here, &there, any_packet);
+            let [here, there] = [here, there].map(|features| hits(&lab, &features.acls.unwrap()));
+            assert_eq!(here, there);
+        }
+    });
+}
+
+/// Lists are exchanged while packets arrive: each packet is decided by one of them whole, and is counted.
+#[test]
+fn rules_are_exchanged_under_traffic() {
+    use crate::af_packet;
+    use fingerpost_packet::{Batch, Pool, Port as _};
+    testing::in_namespace(|| {
+        let lab = Lab::new();
+        let Lab { forwarder, topology, .. } = &lab;
+        let (name, wan) = (["wan"], topology.port("wan"));
+        let frame = |src: u16, dst: u16| {
+            let ports = [src.to_be_bytes(), dst.to_be_bytes()].concat();
+            let payload = [&ports[..], &[0; 36]].concat();
+            let mut frame = frame_v4("9.9.9.9", "172.25.0.9", 64, 17, &payload);
+            frame[..6].copy_from_slice(&topology.mac("wan").0);
+            frame
+        };
+        let lists = |deny: &'static str| [deny, "count udp", "permit all"];
+        let list = |deny, before: Option<&AccessLists>| {
+            exchanged(&lab, &[("edge", Some(&name[..]), &lists(deny)[..])], before)
+        };
+        let mut acls = list("deny src port 1", None);
+        forwarder.set_access_lists(Some(acls.clone()));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let before = forwarder.received()[&wan];
+        let sent = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let pool = Pool::new(64, 2048);
+                let far = format!("q{wan}");
+                let mut port = af_packet::open(&far, testing::ifindex(&far)).unwrap();
+                let mut batch = Batch::new(&pool);
+                let mut sent = 0;
+                while !done.load(Relaxed) {
+                    // One that each list denies, one that none does.
+                    for frame in [frame(1, 2), frame(3, 4)] {
+                        let mut packet = pool.alloc().unwrap();
+                        packet.set_len(frame.len());
+                        packet.bytes_mut().copy_from_slice(&frame);
+                        batch.push(packet).unwrap();
+                    }
+                    sent += port.send(&mut batch).unwrap() as u64;
+                    assert!(batch.is_empty());
+                    std::thread::sleep(std::time::Duration::from_micros(20));
+                }
+                sent
+            });
+            for deny in ["deny dst port 2", "deny src port 1"].repeat(4) {
+                acls = list(deny, Some(&acls));
+                forwarder.set_access_lists(Some(acls.clone()));
+            }
+            done.store(true, Relaxed);
+            sender.join().unwrap()
+        });
+        let received = || forwarder.received()[&wan].packets - before.packets;
+        for _ in 0..200 {
+            if received() == sent {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let reasons = forwarder.left_alone().unwrap();
+        let denied = reasons.iter().find(|(why, _)| *why == LeftAlone::Acl).unwrap().1;
+        println!("{sent} packets");
+        assert!(sent > 1_000);
+        assert_eq!((received(), denied * 2), (sent, sent));
+        assert_eq!(forwarder.received()[&wan].left, before.left);
+        // With the same rules a list is the same, and goes on counting.
+        let counted = |acls: &AccessLists| hits(&lab, acls);
+        let last = counted(&acls);
+        let again = exchanged(&lab, &[("edge", None, &lists("deny src port 1")[..])], Some(&acls));
+        forwarder.set_access_lists(Some(again.clone()));
+        assert_eq!(counted(&again)[1], last[1]);
+        conserved(forwarder);
     });
 }
 
@@ -254,7 +525,7 @@ fn lists_change_under_programs() {
 /// A check that the graph alone has, and the names that a program without features comes to.
 #[test]
 fn ports_without_features_run_nothing_of_them() {
-    let features = ["ingress", "defaults", "verdicts", "hits", "urpf", "lists"];
+    let features = ["ingress", "defaults", "verdicts", "hits", "urpf", "lists", "acl", "acls"];
     let names = |function: &str| {
         let found = std::cell::RefCell::new(std::collections::BTreeSet::new());
         let bind = |name: &str| {

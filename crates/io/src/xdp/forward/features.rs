@@ -1,16 +1,19 @@
-//! Interface features of the XDP datapath: uRPF strict and loose, and source filters that pass, drop or count.
+//! Interface features of the XDP datapath: uRPF strict and loose, source filters that pass, drop or count, and ACLs on
+//! ingress.
 //!
 //! Source: what each feature does with a packet is documented at its element; the program does the same from the same
-//!         memory, the tables of routes for uRPF and the lists for source filters.
+//!         memory, the tables of routes for uRPF, the lists for source filters and the trees for ACLs.
 //! Shape:  ports [u64; places]: of a port and of the VLAN interfaces on it, by their place in [`super::seen`]: the port
-//!         number, the check of sources from bit 16 on, the lists from bit 32 on. defaults [u64]: how many, then the next
+//!         number, the check of sources from bit 16 on, the ACL from bit 18 on, the lists from bit 32 on. defaults [u64]: how many, then the next
 //!         hops of default routes. verdicts [u8; masks]: what becomes of packets by the lists that hold for them.
 //! Cost:   a port without features runs a program without them. With them a lookup more for uRPF, for the lists another
 //!         one. A change of what a port has means a new program for it; a change inside a list is seen at once, and one
 //!         that is exchanged means new programs, each taken over at once.
 //!
-//! What the program leaves to the graph: uRPF feasible, packets that a rate limits, and sources whose next hop is a group
-//! of more slots than it looks at. A packet is counted on its lists where it ends.
+//! What the program leaves to the graph: uRPF feasible, packets that a rate limits, sources whose next hop is a group
+//! of more slots than it looks at; with an ACL those in the boxes of a rule whose condition is more than boxes, IPv6 with
+//! extension headers, what takes more reads of the ACL than it does, and all where there is a list for egress. A packet is
+//! counted on its lists and rules where it ends.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -19,9 +22,10 @@ use fingerpost_lpm::{Epoch, KernelReader, Lookup, is_kernel_readable};
 use fingerpost_route::{PortInfo, Shared, UrpfMode};
 
 use super::epochs::Marks;
+use fingerpost_packet::feature::acl::AccessLists;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 
-use super::{Forwarder, Inner, LISTS, Names, State, readable, vlans};
+use super::{Forwarder, Inner, LISTS, Names, State, last, readable, vlans};
 use crate::xdp::XdpError;
 use crate::xdp::bpf::SharedMemory;
 
@@ -30,6 +34,29 @@ const DEFAULTS: usize = 64;
 
 /// What lists may take of kernel memory: a million prefixes twice, since the old ones live until the new ones are built.
 pub(super) const LISTS_CAP_BYTES: usize = 64 << 20;
+
+/// What access lists may take: several of 10,000 rules twice, with counts for each CPU.
+pub(super) const ACLS_CAP_BYTES: usize = 64 << 20;
+
+/// What a CPU has for the key of a packet (`forward.c`).
+const SCRATCH_BYTES: usize = 64 * 4;
+
+/// Place of the word there that stands for no rule (`forward.c`).
+const NO_RULE: usize = 49;
+
+/// What CPUs keep the key of a packet in.
+pub(super) fn scratch(cpus: usize) -> Result<Arc<SharedMemory>, XdpError> {
+    let memory = SharedMemory::new("acl_scratch", cpus * SCRATCH_BYTES)?;
+    let words = memory.region("acl_scratch", cpus * SCRATCH_BYTES);
+    let unknown = words.u32s().iter().skip(NO_RULE).step_by(SCRATCH_BYTES / 4);
+    unknown.for_each(|word| word.store(u32::MAX, Relaxed));
+    Ok(memory)
+}
+
+/// Bits of a port's word.
+const URPF: u64 = 3 << 16;
+const ACL: u64 = 0x3fff << 18;
+const FILTERS: u64 = 0xffff << 32;
 
 /// What a CPU counts of lists in (`forward.c`).
 pub(super) const HIT_BYTES: usize = 16 * 4 * 8;
@@ -45,8 +72,13 @@ pub(super) struct PortFeatures {
     words: Vec<u64>,
     ports: Arc<SharedMemory>,
     defaults: Arc<SharedMemory>,
-    urpf: bool,
-    lists: bool,
+}
+
+impl PortFeatures {
+    /// Whether some port has one of these.
+    fn any(&self, bits: u64) -> bool {
+        self.words.iter().any(|word| word & bits != 0)
+    }
 }
 
 /// The source filters that programs read.
@@ -96,7 +128,11 @@ impl State {
         if let Some(why) = self.lists.as_ref().filter(|_| lists != 0).and_then(Lists::unreadable) {
             return Err(why);
         }
-        Ok(u64::from(port) | urpf << 16 | u64::from(lists) << 32)
+        let acl = self.acls.as_ref().map_or(0, |acls| acls.ingress(port));
+        if acl != 0 && self.acls.as_deref().is_none_or(is_unreadable) {
+            return Err("no kernel memory for its ACL");
+        }
+        Ok(u64::from(port) | urpf << 16 | u64::from(acl) << 18 | u64::from(lists) << 32)
     }
 
     /// What packets to different ports have to have in common to be treated alike there.
@@ -108,9 +144,7 @@ impl State {
     /// What a port's program knows of features; `None` where neither it nor a VLAN interface on it has any.
     pub(super) fn port_features(&self, port: u16) -> Result<Option<PortFeatures>, String> {
         let words = self.feature_words(port)?;
-        let any = |bits: u64| words.iter().any(|word| word & bits != 0);
-        let (urpf, lists) = (any(3 << 16), any(0xffff << 32));
-        if !urpf && !lists {
+        if is_plain(&words) {
             return Ok(None);
         }
         let defaults = self.forwarding.as_ref().map_or(&[][..], |known| &known.defaults);
@@ -127,8 +161,6 @@ impl State {
             ports: made("ingress", &words, 1).map_err(error)?,
             defaults: made("defaults", &[&[count][..], &defaults].concat(), 1 + DEFAULTS)
                 .map_err(error)?,
-            urpf,
-            lists,
             words,
         }))
     }
@@ -146,15 +178,14 @@ impl State {
         Ok(words)
     }
 
-    /// Whether the program of a port is no longer the one for its features; `other_lists`: those that it reads were
+    /// Whether the program of a port is no longer the one for its features; what it reads for those in `exchanged` was
     /// exchanged.
-    fn is_outdated(&self, port: u16, other_lists: bool) -> bool {
+    fn is_outdated(&self, port: u16, exchanged: u64) -> bool {
         let Some(attached) = self.ports.get(&port) else { return false };
-        let plain = |words: &[u64]| words.iter().all(|word| word >> 16 == 0);
         match (&attached.features, self.feature_words(port)) {
             (Err(had), Err(has)) => had != has,
-            (Ok(None), Ok(words)) => !plain(&words),
-            (Ok(Some(had)), Ok(words)) => had.words != words || had.lists && other_lists,
+            (Ok(None), Ok(words)) => !is_plain(&words),
+            (Ok(Some(had)), Ok(words)) => had.words != words || had.any(exchanged),
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => true,
         }
     }
@@ -174,10 +205,11 @@ impl<'a> Names<'a> {
         features: Option<&'a PortFeatures>,
         lists: Option<&'a Lists>,
     ) {
-        let lists = lists.filter(|_| features.is_some_and(|features| features.lists));
+        let has = |bits| features.is_some_and(|features| features.any(bits));
+        let lists = lists.filter(|_| has(FILTERS));
         self.memory("ingress", features.map_or(self.any, |features| &features.ports));
         self.memory("defaults", features.map_or(self.any, |features| &features.defaults));
-        self.number("urpf", features.is_some_and(|features| features.urpf).into());
+        self.number("urpf", has(URPF).into());
         self.number("lists", lists.is_some().into());
         self.memory("verdicts", lists.map_or(self.any, |lists| &lists.verdicts));
         self.number("verdicts_last", lists.map_or(0, |lists| lists.masks - 1));
@@ -185,6 +217,29 @@ impl<'a> Names<'a> {
         self.memory("hits", hits.unwrap_or(self.any));
         self.table(LISTS, lists.and_then(|lists| lists.v4.as_deref()));
         self.table(LISTS, lists.and_then(|lists| lists.v6.as_deref()));
+    }
+
+    /// What a program with access lists reads.
+    pub(super) fn acls(
+        &mut self,
+        features: Option<&PortFeatures>,
+        acls: Option<&'a AccessLists>,
+        scratch: &'a SharedMemory,
+    ) {
+        let has = features.is_some_and(|features| features.any(ACL));
+        let kernel = acls.filter(|_| has).and_then(AccessLists::kernel);
+        for (name, last_name, region) in [
+            ("acl", "acl_mask", kernel.map(|kernel| &kernel.rows)),
+            ("acl_hits", "acl_hits_last", kernel.map(|kernel| &kernel.hits)),
+        ] {
+            self.memory(name, region.and_then(SharedMemory::of).unwrap_or(self.any));
+            self.number(last_name, region.map_or(0, |region| last(region, 16)));
+        }
+        self.memory("acl_scratch", scratch);
+        self.number("acls", kernel.is_some().into());
+        self.number("acl_counts", kernel.is_some_and(|kernel| kernel.counts).into());
+        self.number("acl_inexact", kernel.is_some_and(|kernel| kernel.inexact).into());
+        self.number("acl_stride", kernel.map_or(0, |kernel| kernel.stride as u64));
     }
 }
 
@@ -199,13 +254,33 @@ impl Forwarder {
         filters.share(&shared, self.0.epochs.cpus())
     }
 
+    /// What access lists share with programs: as [`Forwarder::share`], before [`Forwarder::set_access_lists`].
+    ///
+    /// # Errors
+    /// No memory, in words.
+    pub fn share_access_lists(&self, acls: &AccessLists) -> Result<(), String> {
+        acls.share(&self.0.acls.maker(), self.0.epochs.cpus())
+    }
+
+    /// The access lists from now on, by the ports that they are for by now: as [`Forwarder::set_source_filters`].
+    pub fn set_access_lists(&self, acls: Option<Arc<AccessLists>>) {
+        // Without shared memory the state of ports says so.
+        let _ = acls.as_ref().map(|acls| self.share_access_lists(acls));
+        let mut state = self.state();
+        let address = |acls: &Option<Arc<AccessLists>>| acls.as_ref().map(Arc::as_ptr);
+        let exchanged = if address(&state.acls) == address(&acls) { 0 } else { ACL };
+        let before = std::mem::replace(&mut state.acls, acls);
+        self.relink_outdated(&mut state, exchanged);
+        drop((state, before));
+    }
+
     /// The source filters from now on, by the ports that they are [for](SourceFilters::follow) by now: to be called when
     /// either has changed, before packets of a new port arrive. Ports whose lists programs cannot read are the graph's.
     pub fn set_source_filters(&self, filters: Option<Arc<SourceFilters>>) {
         let Some(filters) = filters.filter(|filters| !filters.is_empty()) else {
             let mut state = self.state();
             state.lists = None;
-            return self.relink_outdated(&mut state, true);
+            return self.relink_outdated(&mut state, FILTERS);
         };
         // Without shared memory the state of ports says so.
         let _ = self.share(&filters);
@@ -218,7 +293,7 @@ impl Forwarder {
             let verdicts: Vec<&str> = filters.verdicts().collect();
             let Ok(memory) = SharedMemory::new("verdicts", verdicts.len()) else {
                 state.lists = None;
-                return self.relink_outdated(&mut state, true);
+                return self.relink_outdated(&mut state, FILTERS);
             };
             let cells = memory.region("verdicts", verdicts.len());
             for (cell, verdict) in cells.u8s().iter().zip(&verdicts) {
@@ -239,13 +314,13 @@ impl Forwarder {
             filters.set_kernel_readers(Box::new(reader()), Box::new(reader()));
             state = self.state();
         }
-        self.relink_outdated(&mut state, !same);
+        self.relink_outdated(&mut state, if same { 0 } else { FILTERS });
     }
 
-    /// Exchanges the programs of ports that have other features, or other lists.
-    fn relink_outdated(&self, state: &mut State, other_lists: bool) {
+    /// Exchanges the programs of ports that have other features, or those in `exchanged`.
+    fn relink_outdated(&self, state: &mut State, exchanged: u64) {
         let ports = state.ports.keys().copied();
-        let outdated = ports.filter(|port| state.is_outdated(*port, other_lists));
+        let outdated = ports.filter(|port| state.is_outdated(*port, exchanged));
         for port in outdated.collect::<Vec<_>>() {
             let put = self.relink(state, port);
             self.note_stuck(state, port, put);
@@ -270,7 +345,7 @@ impl ListReader {
         let mut state = forwarder.state();
         let here = |lists: &&mut Lists| lists.filters.lists_id() == self.id;
         if state.lists.as_mut().filter(here).is_some_and(take) {
-            forwarder.relink_outdated(&mut state, true);
+            forwarder.relink_outdated(&mut state, FILTERS);
         }
     }
 
@@ -305,6 +380,17 @@ macro_rules! list_reader {
 }
 list_reader!(u32, v4);
 list_reader!(u128, v6);
+
+/// Whether ports with these words have no features.
+fn is_plain(words: &[u64]) -> bool {
+    words.iter().all(|word| word >> 16 == 0)
+}
+
+/// Whether programs do without these lists.
+fn is_unreadable(acls: &AccessLists) -> bool {
+    let shared = |region| SharedMemory::of(region).is_some();
+    acls.kernel().is_none_or(|kernel| !shared(&kernel.rows) || !shared(&kernel.hits))
+}
 
 /// Why packets whose sources are looked up in all paths are not for programs.
 const FEASIBLE: &str = "the graph alone looks sources up in all paths (urpf feasible)";

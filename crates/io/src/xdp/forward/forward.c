@@ -2,7 +2,7 @@
 /*
  * Forwarding in the driver: looks a packet up in the router's own tables, which lie in maps that both
  * sides read, and sends it on. What it cannot do whole it leaves untouched, and answers LEAVE: then the
- * packet goes the way that it would go without this program (crates/packet/src/xdp/classifier.rs).
+ * packet goes the way that it would go without this program (../classify/classify.c).
  *
  * A branch on a form that a table does not have costs nothing: forms are numbers that the loader puts in (program.h).
  *
@@ -55,6 +55,10 @@ extern u64 ingress[];     /* by place in `seen`: the features of the interface (
 extern u64 defaults[];    /* how many, then the next hops of default routes, at most DEFAULTS */
 extern u8 verdicts[];     /* by mask of lists */
 extern u64 hits[];        /* 4 words by CPU and list, LISTS of them: packets, bytes, dropped packets */
+extern u32 acl[];         /* rows of 4 words: for each access list and family where its trees are, then these
+                             (crates/packet/src/feature/acl/kernel.rs) */
+extern u64 acl_hits[];    /* by CPU and rule: packets, bytes */
+extern u32 acl_scratch[]; /* SCRATCH words a CPU: the key of a packet, the rules that count it, and their number */
 extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
 extern u64 sent[];        /* frames and bytes by egress port, PORTS of them a CPU (sent.rs) */
@@ -64,6 +68,7 @@ extern char left;         /* per CPU: packets left alone, by reason */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
 	QUOTED, UNFILLED, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
+	ACL,
 };
 
 /* What a step answers for a packet that it does not send. */
@@ -361,8 +366,9 @@ enum { PASS_LISTED, DROP_LISTED, LIMIT_LISTED };
 
 /* Features of the interface that a packet arrived on, and what they found. */
 struct features {
-	u64 word; /* bits 0-15 the port, 16-17 the check of sources, 32-47 the lists */
+	u64 word; /* bits 0-15 the port, 16-17 the check of sources, 18-31 the access list and one more, 32-47 the lists */
 	u32 listed; /* the lists that the source is on and that hold there */
+	u32 ruled; /* rules decided the packet, and `acl_scratch` has their counts */
 };
 
 /* The lists of a source: their action, once for all. Counted when the packet's end is known. */
@@ -370,9 +376,8 @@ INLINE int filter_source(u32 lists, struct features *features)
 {
 	u32 mask = lists & features->word >> 32;
 
-	if (LIKELY(!mask))
-		return 0;
-	if (mask > CONSTANT(verdicts_last))
+	/* No list is no case of its own: the verifier would look at all that follows once for each. */
+	if (UNLIKELY(mask > CONSTANT(verdicts_last)))
 		return LEFT(DAMAGED);
 	/* A rate is kept in one place. */
 	if (verdicts[mask] == LIMIT_LISTED)
@@ -445,31 +450,313 @@ INLINE int check_source(u64 hop, struct features *features)
 	return LEFT(URPF);
 }
 
-INLINE int features4(u32 src, struct features *features)
+/* ---- access lists, as feature/acl/rules.rs has them ---- */
+
+/* Words of a key, and values of words for what a packet lacks (filter/boxes.rs). */
+enum { SRC, DST, SRC_PORT, DST_PORT, PROTOCOL, TCP_FLAGS, TRAFFIC_CLASS, LENGTH, SRC_REST, DST_REST = 11 };
+enum { NO_PORT = 0x10000, ICMP = 0x20000, NO_FLAGS = 0x100, FRAGMENT = 0x200, LATER = 0x400 };
+
+/*
+ * Behind the key in `acl_scratch`: counts of the rule that decides and of those that only count, how many these are, and
+ * a word that stands for no rule, which is read from there because the verifier would look at all that follows once with
+ * the number and once without.
+ */
+enum { SCRATCH = 64, COUNTS = 16, MOST_COUNTS = 32, COUNTED = 48, NO_RULE = 49 };
+
+/* Rows, by the first word; none of these: a node. */
+enum { A_COMPARISON = 1 << 4, A_RULE = 1 << 5, INEXACT = 1 << 6, DENIES = 1 << 7, NO_NODE = 0xf0 };
+
+/*
+ * Trees of a list (and the end of them), nodes on the way to a leaf, and rows of a leaf that are read; a packet that needs
+ * more is the graph's.
+ */
+enum { TREES = 7, DEPTH = 20, ROWS = 64 };
+
+/*
+ * Branches only lead out of these loops, and places are masked as they change: with two ways through a step, or with
+ * places that differ in what it knows of them, the verifier would follow all ways through all steps. It takes a number
+ * that is 0 or -1 for two, so conditions are 0 or 1, and factors.
+ */
+#define HIDDEN(x) ({ u64 hidden = (x); asm("" : "+r"(hidden)); hidden; })
+#define IS_NEGATIVE(x) HIDDEN(HIDDEN(x) >> 63)
+
+/* The place of a row. There is a power of two of them, so that nothing has to be compared. */
+#define PLACE(at) HIDDEN((at) & CONSTANT(acl_mask))
+
+/* From the root of a tree at `at` to the first row of a leaf. Answers 0, or why the packet is the graph's. */
+INLINE int find_leaf(u32 *key, u64 *at)
 {
+	u64 how, value, less;
+	u32 *row;
+
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < DEPTH; i++) {
+		row = &acl[*at * 4];
+		how = row[0];
+		if (how & NO_NODE)
+			return 0;
+		value = (u64)key[how & 15] - row[2];
+		value = value * (IS_NEGATIVE(value) ^ 1) >> (how >> 8 & 31);
+		less = value - row[3];
+		*at = PLACE((u64)row[1] + row[3] + less * IS_NEGATIVE(less));
+	}
+	return LEFT(FEATURE);
+}
+
+/* Behind a row of a leaf: the next comparison, or the next rule. */
+INLINE u64 next_row(u32 *key, u32 *row, u64 at)
+{
+	u32 value = (key[row[0] & 15] & row[1]) - row[2];
+
+	return PLACE(at + 1 + IS_NEGATIVE((u64)row[3] - value) * ((row[0] >> 16) - 1));
+}
+
+/* The first rule that contains the key, and the first word of its row. Answers 0, or why the packet is the graph's. */
+INLINE int decide(u32 *key, u64 tree, u64 *rule, u64 *flags)
+{
+	u64 best = key[NO_RULE], unsure = best, found = best, how, less, at;
+	u32 *row;
+
+#pragma clang loop unroll(full)
+	for (int t = 0; t < TREES; t++) {
+		tree = PLACE(tree);
+		row = &acl[tree * 4];
+		/* No tree from here on has a rule before the one found. */
+		if (row[1] >= best) {
+			if (CONSTANT(acl_inexact) && unsure < best)
+				return LEFT(FEATURE);
+			*rule = best;
+			*flags = found;
+			return 0;
+		}
+		at = PLACE(row[0]);
+		if (find_leaf(key, &at))
+			return LEFT(FEATURE);
+#pragma clang loop unroll(disable)
+		for (int i = 0; ; i++) {
+			if (i == ROWS)
+				return LEFT(FEATURE);
+			row = &acl[at * 4];
+			how = row[0];
+			/* One that takes the packet, or the end. */
+			if ((how & (A_RULE | INEXACT)) == A_RULE)
+				break;
+			if (CONSTANT(acl_inexact)) {
+				less = (row[1] | (u32)((how >> 5 & 1) - 1)) - unsure;
+				unsure += less * IS_NEGATIVE(less);
+			}
+			at = next_row(key, row, at);
+		}
+		less = row[1] - best;
+		best += less * IS_NEGATIVE(less);
+		found ^= (found ^ how) * IS_NEGATIVE(less);
+		tree++;
+	}
+	return LEFT(FEATURE);
+}
+
+/* Notes the rules before `rule` that count a packet. Answers 0, or why the packet is the graph's. */
+INLINE int note_counts(u32 *key, u64 tree, u64 rule, u32 first)
+{
+	u64 last = key[NO_RULE], inexact = 0, how, is_rule, differs, at, count;
+	u32 *row;
+
+#pragma clang loop unroll(full)
+	for (int t = 0; t < TREES; t++) {
+		tree = PLACE(tree);
+		row = &acl[tree * 4];
+		if (row[1] >= rule)
+			return inexact || *(volatile u32 *)&key[COUNTED] > MOST_COUNTS ? LEFT(FEATURE) : 0;
+		at = PLACE(row[0]);
+		if (find_leaf(key, &at))
+			return LEFT(FEATURE);
+#pragma clang loop unroll(disable)
+		for (int i = 0; ; i++) {
+			if (i == ROWS)
+				return LEFT(FEATURE);
+			row = &acl[at * 4];
+			how = row[0];
+			is_rule = how >> 5 & 1;
+			if (is_rule & (IS_NEGATIVE(row[1] - rule) ^ 1))
+				break;
+			inexact |= how & INEXACT;
+			/* One with several boxes comes more than once, each time behind itself. */
+			differs = row[1] - last;
+			differs = IS_NEGATIVE(differs | -differs) & is_rule;
+			last ^= (last ^ row[1]) * differs;
+			/* Read anew, so that the verifier does not count along. */
+			count = *(volatile u32 *)&key[COUNTED];
+			key[COUNTS + (count & (MOST_COUNTS - 1))] = first + row[1];
+			key[COUNTED] = count + differs;
+			at = next_row(key, row, at);
+		}
+		tree++;
+	}
+	return LEFT(FEATURE);
+}
+
+/* Decides the packet with this key; `v6` is its family. Counted when the packet's end is known. */
+INLINE int check_rules(u32 *key, int v6, struct features *features)
+{
+	u32 *list = &acl[PLACE(((features->word >> 18 & 0x3fff) - 1) * 2 + v6) * 4];
+	u64 rule, flags, less;
+
+	if (decide(key, list[0], &rule, &flags))
+		return LEFT(FEATURE);
+	/* No rule, which denies: the count behind those of all. */
+	less = list[3] - rule;
+	rule += less * IS_NEGATIVE(less);
+	key[COUNTS] = list[2] + rule;
+	key[COUNTED] = 1;
+	if (CONSTANT(acl_counts) && list[1] && note_counts(key, list[1], rule, list[2]))
+		return LEFT(FEATURE);
+	features->ruled = 1;
+	return flags & DENIES ? LEFT(ACL) : 0;
+}
+
+INLINE void count_rules(u64 cpu, u32 frame)
+{
+	u32 *key = &acl_scratch[cpu * SCRATCH];
+	u64 at;
+
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < MOST_COUNTS && i < key[COUNTED]; i++) {
+		at = key[COUNTS + i] + cpu * CONSTANT(acl_stride);
+		asm volatile("" : "+r"(at));
+		if (UNLIKELY(at > CONSTANT(acl_hits_last)))
+			return;
+		acl_hits[at * 2] += 1;
+		acl_hits[at * 2 + 1] += frame;
+	}
+}
+
+/* The words of a key from the header behind that of IP, of which `len` bytes belong to the packet. */
+INLINE void set_transport(u32 *key, u32 protocol, u8 *transport, u32 len, u8 *end)
+{
+	if (protocol == 1 || protocol == 58) {
+		if (len >= 1 && transport + 1 <= end)
+			key[SRC_PORT] = ICMP + transport[0];
+	} else if (protocol == 6 || protocol == 17) {
+		if (len >= 4 && transport + 4 <= end) {
+			key[SRC_PORT] = __builtin_bswap16(*(u16 *)transport);
+			key[DST_PORT] = __builtin_bswap16(*(u16 *)(transport + 2));
+		}
+		if (protocol == 6 && len >= 14 && transport + 14 <= end)
+			key[TCP_FLAGS] += transport[13] - NO_FLAGS;
+	}
+}
+
+INLINE int check_rules4(u8 *ip, u8 *end, u32 total, u64 cpu, struct features *features)
+{
+	u32 *key = &acl_scratch[cpu * SCRATCH], fragment = __builtin_bswap16(*(u16 *)(ip + 6));
+	u32 protocol = *(volatile u8 *)(ip + 9);
+
+	key[SRC] = __builtin_bswap32(*(u32 *)(ip + 12));
+	key[DST] = __builtin_bswap32(*(u32 *)(ip + 16));
+	key[SRC_PORT] = NO_PORT;
+	key[DST_PORT] = NO_PORT;
+	key[PROTOCOL] = protocol;
+	key[TCP_FLAGS] = NO_FLAGS | (fragment & 0x3fff ? FRAGMENT : 0) | (fragment & 0x1fff ? LATER : 0);
+	key[TRAFFIC_CLASS] = ip[1];
+	key[LENGTH] = total;
+	if (!(fragment & 0x1fff))
+		set_transport(key, protocol, ip + 20, total - 20, end);
+	return check_rules(key, 0, features);
+}
+
+INLINE int check_rules6(u8 *ip, u8 *end, u32 payload, u64 cpu, struct features *features)
+{
+	u32 *key = &acl_scratch[cpu * SCRATCH], protocol = *(volatile u8 *)(ip + 6);
+
+	/* Extension headers are walked in the graph: hop by hop, routing, fragment, authentication, destination. */
+	if (UNLIKELY(protocol == 0 || protocol == 43 || protocol == 44 || protocol == 51 || protocol == 60))
+		return LEFT(FEATURE);
+	key[SRC] = __builtin_bswap32(*(u32 *)(ip + 8));
+	key[DST] = __builtin_bswap32(*(u32 *)(ip + 24));
+	key[SRC_REST] = __builtin_bswap32(*(u32 *)(ip + 12));
+	key[SRC_REST + 1] = __builtin_bswap32(*(u32 *)(ip + 16));
+	key[SRC_REST + 2] = __builtin_bswap32(*(u32 *)(ip + 20));
+	key[DST_REST] = __builtin_bswap32(*(u32 *)(ip + 28));
+	key[DST_REST + 1] = __builtin_bswap32(*(u32 *)(ip + 32));
+	key[DST_REST + 2] = __builtin_bswap32(*(u32 *)(ip + 36));
+	key[SRC_PORT] = NO_PORT;
+	key[DST_PORT] = NO_PORT;
+	key[PROTOCOL] = protocol;
+	key[TCP_FLAGS] = NO_FLAGS;
+	key[TRAFFIC_CLASS] = __builtin_bswap16(*(u16 *)ip) >> 4 & 0xff;
+	key[LENGTH] = payload + 40;
+	set_transport(key, protocol, ip + 40, payload, end);
+	return check_rules(key, 1, features);
+}
+
+/*
+ * The IP header, and the end of the frame, as if they were read for the first time: what the verifier has learned of the
+ * packet on different ways to here would have it follow all that comes once for each.
+ */
+INLINE u8 *anew(struct xdp_md *context, u32 tagged, u32 bytes, u8 **end)
+{
+	u8 *ip = (u8 *)(u64)*(volatile u32 *)&context->data + (tagged ? 18 : 14);
+
+	*end = (u8 *)(u64)*(volatile u32 *)&context->data_end;
+	return ip + bytes > *end ? 0 : ip;
+}
+
+#define ANEW4(at) __builtin_bswap32(*(volatile u32 *)(at))
+#define ANEW6(at) __builtin_bswap64(*(volatile u64 *)(at))
+
+INLINE int features4(struct xdp_md *context, u32 tagged, u32 total, u64 cpu, struct features *features)
+{
+	u8 *ip, *end;
 	int left_out;
 
 	if (CONSTANT(lists) && features->word >> 32) {
-		left_out = filter_source(lists4(src), features);
+		ip = anew(context, tagged, 20, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		left_out = filter_source(lists4(ANEW4(ip + 12)), features);
 		if (UNLIKELY(left_out))
 			return left_out;
 	}
-	if (CONSTANT(urpf) && features->word >> 16 & 3)
-		return check_source(lookup4(src), features);
+	if (CONSTANT(acls) && features->word >> 18 & 0x3fff) {
+		ip = anew(context, tagged, 20, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		left_out = check_rules4(ip, end, total, cpu, features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
+	if (CONSTANT(urpf) && features->word >> 16 & 3) {
+		ip = anew(context, tagged, 20, &end);
+		return ip ? check_source(lookup4(ANEW4(ip + 12)), features) : LEFT(SHORT);
+	}
 	return 0;
 }
 
-INLINE int features6(u64 src, u64 src_low, struct features *features)
+INLINE int features6(struct xdp_md *context, u32 tagged, u32 payload, u64 cpu, struct features *features)
 {
+	u8 *ip, *end;
 	int left_out;
 
 	if (CONSTANT(lists) && features->word >> 32) {
-		left_out = filter_source(lists6(src, src_low), features);
+		ip = anew(context, tagged, 40, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		left_out = filter_source(lists6(ANEW6(ip + 8), ANEW6(ip + 16)), features);
 		if (UNLIKELY(left_out))
 			return left_out;
 	}
-	if (CONSTANT(urpf) && features->word >> 16 & 3)
-		return check_source(lookup6(src, src_low), features);
+	if (CONSTANT(acls) && features->word >> 18 & 0x3fff) {
+		ip = anew(context, tagged, 40, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		left_out = check_rules6(ip, end, payload, cpu, features);
+		if (UNLIKELY(left_out))
+			return left_out;
+	}
+	if (CONSTANT(urpf) && features->word >> 16 & 3) {
+		ip = anew(context, tagged, 40, &end);
+		return ip ? check_source(lookup6(ANEW6(ip + 8), ANEW6(ip + 16)), features) : LEFT(SHORT);
+	}
 	return 0;
 }
 
@@ -515,9 +802,15 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	}
 
 	if (features) {
-		left_out = features4(src, features);
+		left_out = features4(context, tagged, total, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
+		ip = anew(context, tagged, 20, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		src = ANEW4(ip + 12);
+		dst = ANEW4(ip + 16);
+		fragment = __builtin_bswap16(*(volatile u16 *)(ip + 6)) & 0x3fff;
 	}
 	word = lookup4(dst);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
@@ -592,9 +885,18 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	}
 
 	if (features) {
-		left_out = features6(src, src_low, features);
+		left_out = features6(context, tagged, payload, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
+		ip = anew(context, tagged, 40, &end);
+		if (!ip)
+			return LEFT(SHORT);
+		src = ANEW6(ip + 8);
+		src_low = ANEW6(ip + 16);
+		dst = ANEW6(ip + 24);
+		dst_low = ANEW6(ip + 32);
+		first = ANEW4(ip);
+		protocol = *(volatile u8 *)(ip + 6);
 	}
 	word = lookup6(dst, dst_low);
 	if (UNLIKELY(word > CONSTANT(hops_last)))
@@ -690,6 +992,8 @@ INLINE int run(struct xdp_md *context, struct features *features)
 		count[1] += frame;
 		if (features && features->listed)
 			count_listed(features->listed, cpu, frame, filtered);
+		if (features && CONSTANT(acl_counted) && features->ruled)
+			count_rules(cpu, frame);
 	} else {
 		count[2] += 1;
 	}

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use fingerpost_lpm::{
     Addr, Epoch, KernelLayout, KernelRegion, Lookup, Region, Rows, is_kernel_readable,
 };
+use fingerpost_packet::feature::acl::AccessLists;
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::bpf::{Map, MapKind, Program, SharedMemory};
@@ -38,7 +39,7 @@ use super::load::{self, Bound, Insn};
 use super::{Classifier, Families, Link, Mode, XdpError};
 pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
-use features::{LISTS_CAP_BYTES, Lists, PortFeatures};
+use features::{ACLS_CAP_BYTES, LISTS_CAP_BYTES, Lists, PortFeatures};
 pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
@@ -65,6 +66,10 @@ struct Inner {
     maps: Arc<Maps>,
     /// Maps of the lists of source filters.
     lists: Arc<Maps>,
+    /// Maps of access lists.
+    acls: Arc<Maps>,
+    /// Where programs keep the key of a packet while they look for its rule.
+    acl_scratch: Arc<SharedMemory>,
     sent: Sent,
     outlets: Arc<SharedMemory>,
     devices: Map,
@@ -94,6 +99,8 @@ struct State {
     vlans: Vec<Vlan>,
     /// The source filters, if there are any.
     lists: Option<Lists>,
+    /// The access lists, if there are any.
+    acls: Option<Arc<AccessLists>>,
     /// For auditors.
     asked: ask::Kept,
 }
@@ -171,9 +178,11 @@ impl Forwarder {
         let epochs = Epochs::new()?;
         Ok(Self(Arc::new(Inner {
             sent: Sent::new(epochs.cpus())?,
+            acl_scratch: features::scratch(epochs.cpus())?,
             epochs,
             maps: Maps::new(cap),
             lists: Maps::new(LISTS_CAP_BYTES),
+            acls: Maps::new(ACLS_CAP_BYTES),
             outlets: SharedMemory::new("outlets", PORTS as usize * 4)?,
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
@@ -523,6 +532,8 @@ impl Forwarder {
         names.table(ROUTES, Some(forwarding.v6_of(fib)).filter(|_| !left.v6));
         let features = port.and_then(|(attached, _)| attached.features.as_ref().ok()?.as_ref());
         names.features(features, state.lists.as_ref());
+        names.acls(features, state.acls.as_deref(), &inner.acl_scratch);
+        names.number("acl_counted", counters.is_none().into());
         if let Some(counters) = counters {
             names.memory("hits", &counters.hits);
         }

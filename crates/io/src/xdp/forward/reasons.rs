@@ -4,7 +4,7 @@ use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::reasons;
 
 reasons! {
-    /// Why a packet was left alone, or for the last four dropped.
+    /// Why a packet was left alone, or for the last five dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     LeftAlone;
@@ -26,11 +26,12 @@ reasons! {
     Away = "away", "The router has been away for too long: the packet is the kernel's.";
     Tag = "tag", "Tagged for no VLAN interface that is forwarded here.";
     Headroom = "headroom", "The driver leaves no room for a tag.";
-    Feature = "feature", "A feature of the interface needs the graph for it: a rate, or uRPF by a large group.";
+    Feature = "feature", "A feature of the interface needs the graph for it: a rate, uRPF by a large group, or a rule of an ACL.";
     Blackhole = "blackhole", "Dropped: the route says so.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
     SourceFilter = "source_filter", "Dropped: its source is on a list.";
     Urpf = "urpf", "Dropped: its source is not reached by the interface that it arrived on.";
+    Acl = "acl", "Dropped: an ACL denies it.";
 }
 
 /// How many reasons there are.
@@ -45,6 +46,7 @@ impl LeftAlone {
             Self::Refused => Some(DropReason::TransmitError),
             Self::SourceFilter => Some(DropReason::SourceFilter),
             Self::Urpf => Some(DropReason::Urpf),
+            Self::Acl => Some(DropReason::Acl),
             _ => None,
         }
     }

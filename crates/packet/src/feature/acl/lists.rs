@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use fingerpost_route::MemoryMaker;
+
+use super::kernel::{KernelHits, KernelLists};
 use super::rules::{Rule, Rules, Verdict};
 use super::settings::Acl;
 use crate::feature::ports::PortWords;
@@ -64,8 +67,16 @@ impl fmt::Display for Direction {
 pub(super) struct Counted {
     pub(super) rules: Rules,
     hits: PerWorker<Hits>,
+    before: Mutex<Before>,
+}
+
+/// What was counted elsewhere than by workers.
+#[derive(Debug)]
+struct Before {
     /// Counts that each rule goes on from; the last is for packets that no rule decides.
-    before: Mutex<Vec<Total>>,
+    totals: Vec<Total>,
+    /// Counts of the XDP datapath: of programs that run, and until the next are made of those before.
+    kernel: Vec<KernelHits>,
 }
 
 /// Counts of one worker, one a rule. The last is for packets that no rule decides.
@@ -95,13 +106,13 @@ impl Hits {
 
 /// Packets and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Total {
-    packets: u64,
-    bytes: u64,
+pub(super) struct Total {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
 }
 
 impl Total {
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             packets: self.packets.wrapping_add(other.packets),
             bytes: self.bytes.wrapping_add(other.bytes),
@@ -111,9 +122,10 @@ impl Total {
 
 impl Counted {
     fn new(rules: Vec<Rule>, before: Option<&Self>) -> Self {
-        let (hits, count) = (PerWorker::default(), rules.len() + 1);
+        let totals = vec![Total::default(); rules.len() + 1];
+        let before_all = Before { totals, kernel: Vec::new() }.into();
         let made =
-            Self { rules: Rules::new(rules), hits, before: vec![Total::default(); count].into() };
+            Self { rules: Rules::new(rules), hits: PerWorker::default(), before: before_all };
         if let Some(before) = before {
             made.go_on_with(before);
         }
@@ -127,7 +139,7 @@ impl Counted {
         for (rule, total) in before.rules.rules().iter().zip(&totals).rev() {
             known.entry(&rule.text).or_default().push(*total);
         }
-        let mut carried = self.before();
+        let carried = &mut self.before().totals;
         for (rule, carried) in self.rules.rules().iter().zip(carried.iter_mut()) {
             *carried = known.get_mut(&*rule.text).and_then(Vec::pop).unwrap_or_default();
         }
@@ -136,19 +148,31 @@ impl Counted {
         }
     }
 
-    fn before(&self) -> MutexGuard<'_, Vec<Total>> {
+    fn before(&self) -> MutexGuard<'_, Before> {
         // Whole whatever panicked beside it.
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn totals(&self) -> Vec<Total> {
-        let mut totals = self.before().clone();
+        let before = self.before();
+        let mut totals = before.totals.clone();
+        before.kernel.iter().for_each(|hits| hits.add_to(&mut totals));
+        drop(before);
         self.hits.each(|hits| {
             for (total, hit) in totals.iter_mut().zip(hits.of(&self.rules)) {
                 *total = total.plus(Total { packets: hit.packets.read(), bytes: hit.bytes.read() });
             }
         });
         totals
+    }
+
+    /// Takes counts of the XDP datapath in.
+    fn add_kernel(&self, hits: KernelHits) {
+        let Before { totals, kernel } = &mut *self.before();
+        for over in kernel.extract_if(.., |hits| hits.is_over()) {
+            over.add_to(totals);
+        }
+        kernel.push(hits);
     }
 
     /// Counts of one more worker.
@@ -169,6 +193,8 @@ pub struct AccessLists {
     lists: Vec<List>,
     /// For each port the number of its list and one more, or 0: of packets that arrive, and of those that leave.
     ports: [Arc<PortWords>; 2],
+    /// What the XDP datapath reads and counts.
+    kernel: OnceLock<KernelLists>,
 }
 
 impl AccessLists {
@@ -191,7 +217,40 @@ impl AccessLists {
             let all = |list: &List| list.acl.interfaces.is_none();
             Arc::new(PortWords::all(word_of(&lists, direction, all)))
         });
-        Self { lists, ports }
+        Self { lists, ports, kernel: OnceLock::new() }
+    }
+
+    /// Puts the ingress lists and their counts into memory that the XDP datapath reads and writes too, for so many CPUs,
+    /// unless they are there.
+    ///
+    /// # Errors
+    /// No memory, in words.
+    pub fn share(&self, memory: &MemoryMaker, cpus: usize) -> Result<(), String> {
+        if self.kernel.get().is_some() {
+            return Ok(());
+        }
+        let ingress = |list: &List| list.acl.direction == Direction::In;
+        let rules = self.lists.iter().map(|list| ingress(list).then_some(&list.counted.rules));
+        let made = KernelLists::new(&rules.collect::<Vec<_>>(), memory, cpus);
+        let made = made.map_err(|error| error.to_string())?;
+        let mut first = 0;
+        for List { counted, .. } in self.lists.iter().filter(|list| ingress(list)) {
+            counted.add_kernel(made.hits(first));
+            first += counted.rules.rules().len() + 1;
+        }
+        // Of two that make them at once the first one's are taken.
+        let _ = self.kernel.set(made);
+        Ok(())
+    }
+
+    /// What the XDP datapath reads and counts; `None` before [`AccessLists::share`].
+    pub fn kernel(&self) -> Option<&KernelLists> {
+        self.kernel.get()
+    }
+
+    /// The number of the list for packets that arrive on a port, and one more; 0 where there is none.
+    pub fn ingress(&self, port: u16) -> u16 {
+        self.ports(Direction::In).word(port)
     }
 
     fn find(&self, name: &str) -> Option<&List> {

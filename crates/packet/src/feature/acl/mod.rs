@@ -1,19 +1,22 @@
 //! Access lists: ordered rules that permit, deny and count packets of interfaces, on ingress and egress.
 //!
 //! `settings.rs` reads `[[acl]]`, `rules.rs` has a list's rules and compiles them, `classify.rs` is the structure that
-//! decides among thousands of them, `lists.rs` is what runs, `element.rs` the step in the graph.
+//! decides among thousands of them, `lists.rs` is what runs, `element.rs` the step in the graph, `kernel.rs`
+//! the form that the XDP datapath reads.
 
 mod classify;
 mod element;
+mod kernel;
 mod lists;
 mod rules;
 mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use kernel::KernelLists;
 pub use lists::{AccessLists, Direction};
 pub use rules::{Rule, Verdict};
-pub use settings::Settings;
+pub use settings::{IngressList, Settings};
 
 use super::row::{Column, Feature, FeatureArc, Key, Stage};
 use crate::frame::DropReason;

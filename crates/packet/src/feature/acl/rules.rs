@@ -194,7 +194,12 @@ impl Rules {
 
     /// Whether some rule counts only.
     pub(crate) fn counts(&self) -> bool {
-        self.counting.iter().any(|classifier| !classifier.trees().is_empty())
+        self.counting.iter().any(|classifier| !classifier.arrays().2.is_empty())
+    }
+
+    /// The classifiers of a family: for rules that decide, and for those that count.
+    pub(super) fn classifiers(&self, family: Family) -> [&Classifier; 2] {
+        [&self.deciding, &self.counting].map(|of| &of[family as usize])
     }
 
     /// The number that stands for no rule.
@@ -229,8 +234,8 @@ impl Rules {
     ) {
         let start = found.len();
         self.counting[family as usize].each(key, decided, |rule, exact| {
-            // One with several boxes comes more than once.
-            if !found[start..].contains(&rule) && (exact || self.holds(rule, packet)) {
+            // One with several boxes comes more than once, each time behind itself.
+            if found[start..].last() != Some(&rule) && (exact || self.holds(rule, packet)) {
                 found.push(rule);
             }
         });

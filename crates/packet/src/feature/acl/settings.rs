@@ -12,6 +12,7 @@ use super::rules::{Rule, is_name};
 use crate::feature::reader::{Mistake, TableReader};
 use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
+use crate::filter::{Family, FilterError};
 
 /// The access lists of a configuration.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +36,23 @@ pub(super) struct Acl {
     pub(super) direction: Direction,
     /// Its rules, in order.
     pub(super) rules: Vec<Rule>,
+    /// Whether comparisons of fields express all conditions.
+    exact: bool,
 }
 
 impl Acl {
+    fn new(
+        name: String,
+        interfaces: Option<Vec<String>>,
+        direction: Direction,
+        rules: Vec<Rule>,
+    ) -> Self {
+        let families = [Family::V4, Family::V6];
+        let is_exact = |rule: &Rule| families.iter().all(|f| rule.condition.boxes(*f).exact);
+        let exact = rules.iter().all(is_exact);
+        Self { name, interfaces, direction, rules, exact }
+    }
+
     pub(super) fn is_for(&self, interface: &str) -> bool {
         let named = self.interfaces.as_ref();
         named.is_none_or(|names| names.iter().any(|known| known == interface))
@@ -111,7 +126,29 @@ fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistak
         table.wrong("rules", None, about(format!("limit exceeded: {MOST_RULES} rules")));
     }
     let interfaces = table.interfaces("interfaces", given);
-    Some(Acl { name, interfaces, direction, rules })
+    Some(Acl::new(name, interfaces, direction, rules))
+}
+
+/// Name of a list for packets that arrive, its interfaces (`None` for all) and its rules.
+pub type IngressList<'a, R> = (&'a str, Option<&'a [&'a str]>, &'a [R]);
+
+impl AccessLists {
+    /// Lists for packets that arrive, for routers that are put together by hand.
+    ///
+    /// # Errors
+    /// What is wrong with a rule.
+    pub fn for_ingress<R: AsRef<str>>(
+        lists: &[IngressList<'_, R>],
+        before: Option<&Self>,
+    ) -> Result<Self, FilterError> {
+        let made = lists.iter().map(|(name, interfaces, rules)| {
+            let rules: Result<_, _> = rules.iter().map(|rule| Rule::parse(rule.as_ref())).collect();
+            let interfaces =
+                interfaces.map(|names| names.iter().map(ToString::to_string).collect());
+            Ok(Acl::new((*name).to_owned(), interfaces, Direction::In, rules?))
+        });
+        Ok(Self::new(made.collect::<Result<_, _>>()?, before))
+    }
 }
 
 impl Settings {
@@ -151,8 +188,17 @@ impl FeatureSettings for Settings {
         InterfaceSet::Some(names.cloned().collect::<BTreeSet<_>>())
     }
 
-    fn xdp(&self, _: Option<&str>) -> Support {
-        Support::Graph("the graph alone applies rules")
+    fn xdp(&self, interface: Option<&str>) -> Support {
+        if self.acls().any(|acl| acl.direction == Direction::Out) {
+            return Support::Graph("the graph alone applies rules to packets that leave");
+        }
+        let here = |acl: &&Acl| interface.is_none_or(|interface| acl.is_for(interface));
+        if !self.acls().filter(here).all(|acl| acl.exact) {
+            return Support::Partly(
+                "packets that may match a condition on TTL, identification or bytes at an offset, and IPv6 extension headers",
+            );
+        }
+        Support::Partly("IPv6 packets with extension headers")
     }
 
     fn items(&self) -> Vec<Item> {

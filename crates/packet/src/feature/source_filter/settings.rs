@@ -191,9 +191,17 @@ impl FeatureSettings for Settings {
         InterfaceSet::Some(names.cloned().collect())
     }
 
-    fn xdp(&self, _: Option<&str>) -> Support {
-        // Packets that a rate decides are left to the graph one by one.
-        Support::Xdp
+    fn xdp(&self, interface: Option<&str>) -> Support {
+        let limits = |filter: &Filter| matches!(filter.action, Action::Limit(_));
+        let here = |filter: &&Filter| match (&filter.interfaces, interface) {
+            (Some(names), Some(interface)) => names.iter().any(|name| name == interface),
+            _ => true,
+        };
+        if self.filters().filter(here).any(limits) {
+            Support::Partly("packets whose rate a filter limits")
+        } else {
+            Support::Xdp
+        }
     }
 
     fn items(&self) -> Vec<Item> {

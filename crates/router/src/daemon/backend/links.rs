@@ -68,7 +68,10 @@ impl View<'_> {
             let (path, why) = match (path, support) {
                 ("kernel", _) => ("kernel", Some(in_kernel(row, name))),
                 ("xdp", Support::Xdp) => ("xdp", None),
-                (_, Support::Xdp) => ("graph", None),
+                ("xdp", Support::Partly(which)) => {
+                    ("xdp", Some(format!("these leave XDP: {which}")))
+                }
+                (_, Support::Xdp | Support::Partly(_)) => ("graph", None),
                 (_, Support::Graph(why)) => ("graph", Some(why.to_owned())),
             };
             let (name, path) = (row.name.to_owned(), path.to_owned());

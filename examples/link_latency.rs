@@ -22,13 +22,7 @@ const BANKS: usize = 32;
 
 /// The row that graphs know it by.
 const LATENCY_METER: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "LatencyMeter",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("LatencyMeter", "1/1", "a/a", "x/x"),
     summary: "adds up when packets pass, in banks, for who compares both ends of a link",
     configure: |setup| {
         setup.args.finish()?;

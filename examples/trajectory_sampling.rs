@@ -22,13 +22,7 @@ const KEPT: u64 = 1024;
 
 /// The row that graphs know it by.
 const TRAJECTORY_SAMPLER: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "TrajectorySampler",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("TrajectorySampler", "1/1", "a/a", "x/x"),
     summary: "notes the labels of one packet in ONE_IN, the same packets in every router",
     configure: |setup| {
         let one_in = setup.args.positional::<u32>("ONE_IN");

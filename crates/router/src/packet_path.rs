@@ -10,6 +10,7 @@ use std::time::UNIX_EPOCH;
 use fingerpost_lpm::Addr;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, Ip4, Ip6, ether};
 use fingerpost_packet::graph::trace::{Fate, Step, Trace, Traced, changes, summary};
+use fingerpost_packet::language::Role;
 use fingerpost_packet::{Meta, Plan};
 use fingerpost_route::Mac;
 
@@ -90,7 +91,7 @@ impl TraceWriter<'_> {
         };
         let name = output.and_then(|output| spec.output_names.get(usize::from(output)));
         let rewritten = changes(before, frame).into_iter();
-        let is_lookup = spec.name.ends_with("FIBLookup");
+        let is_lookup = spec.role == Role::Lookup;
         TraceStep {
             packet: step.packet,
             element: node.name.to_string(),

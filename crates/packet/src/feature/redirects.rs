@@ -155,13 +155,8 @@ impl State for Running {
 }
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPRedirects",
-        ports: "2/5",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["ip4", "ip6", "lookup4", "lookup6", "link"],
-    },
+    spec: ClassSpec::new("IPRedirects", "2/5", "h/h", "x/x")
+        .outputs(&["ip4", "ip6", "lookup4", "lookup6", "link"]),
     summary: "sends ICMP redirects to senders of packets that leave by the interface that they arrived on",
     configure: |setup| {
         let limit = setup.args.keyword("LIMIT");

@@ -169,13 +169,8 @@ impl State for Running {
 }
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPUrpf",
-        ports: "5/5",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["forward4", "options4", "error4", "forward6", "error6"],
-    },
+    spec: ClassSpec::new("IPUrpf", "5/5", "h/h", "#/#")
+        .outputs(&["forward4", "options4", "error4", "forward6", "error6"]),
     summary: "drops packets whose source is not reached by the interface that they arrived on",
     configure: |setup| {
         setup.args.finish()?;

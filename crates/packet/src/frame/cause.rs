@@ -1,7 +1,7 @@
 //! Why a packet is dropped with an ICMP error: what an element notes in the packet's
 //! metadata, and an error element turns into ICMP or ICMPv6.
 
-use super::{DropReason, Note};
+use super::DropReason;
 
 /// The cause of an ICMP error. 24 bits, so that it fits a packet's note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +25,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The note that holds it.
-    pub fn note(self) -> Note {
-        Note::of_cause(self)
-    }
-
     /// Its word, 24 bits: kind and value.
     pub(crate) fn encode(self) -> u32 {
         let (kind, value) = match self {
@@ -79,6 +74,7 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Note;
 
     #[test]
     fn a_note_holds_any_cause() {

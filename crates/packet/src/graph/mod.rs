@@ -1,6 +1,7 @@
 //! The wiring of elements: what an element is; a plan is made once of a configuration and shared; a graph runs it, one a
 //! worker, and records the traces that are requested.
 
+mod dry_run;
 mod element;
 pub mod plan;
 mod port_set;
@@ -10,6 +11,7 @@ pub mod trace;
 pub mod worker;
 
 pub use crate::frame::counters::{Instance, NodeCounters};
+pub use dry_run::{DryRun, DryRunError};
 pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use plan::Plan;
 pub use run::{Graph, Round};

@@ -21,7 +21,7 @@ use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{
     Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
-    closing, short,
+    short,
 };
 use crate::route_table::FoundRoute;
 use crate::route_table::gateways::Gateways;
@@ -442,4 +442,42 @@ fn mark_back_edges(nodes: &mut [Node]) {
             edge.back = true;
         }
     }
+}
+
+/// The edges that close cycles, as node and number of the edge: those which a walk, depth first, finds to lead
+/// to a node that is still being walked. `next` gives where an edge leads, and `None` past the last.
+fn closing(
+    nodes: usize,
+    next: impl Fn(usize, usize) -> Option<Option<usize>>,
+) -> Vec<(usize, usize)> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut marks = vec![Mark::New; nodes];
+    let mut found = Vec::new();
+    for root in 0..nodes {
+        let mut path = vec![(root, 0)];
+        while let Some((node, edge)) = path.pop() {
+            if edge == 0 {
+                if marks[node] != Mark::New {
+                    continue;
+                }
+                marks[node] = Mark::Open;
+            }
+            let Some(leads) = next(node, edge) else {
+                marks[node] = Mark::Done;
+                continue;
+            };
+            path.push((node, edge + 1));
+            match leads.map(|to| (to, marks[to])) {
+                Some((to, Mark::New)) => path.push((to, 0)),
+                Some((_, Mark::Open)) => found.push((node, edge)),
+                Some((_, Mark::Done)) | None => {}
+            }
+        }
+    }
+    found
 }

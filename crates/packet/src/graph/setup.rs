@@ -11,13 +11,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Context, Element};
 use crate::device::{DRIVERS, Driver};
-use crate::element::click::route_lookup::is_table;
 use crate::frame::counters::Instance;
 use crate::frame::{Batch, DropReason, Packet};
 use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::open_policy::OpenPolicy;
-use crate::language::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Value};
+use crate::language::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Role, Value};
 use crate::route_table::AnyTable;
 use crate::route_table::gateways::Gateways;
 
@@ -157,7 +156,7 @@ impl Setup<'_> {
         let found =
             self.around.configuration.and_then(|all| all.find_from(self.around.number, &name));
         match found {
-            Some(at) if is_table(elements[at].class.name) => Ok(self.around.slot(at)),
+            Some(at) if elements[at].class.role == Role::RouteTable => Ok(self.around.slot(at)),
             Some(at) => {
                 let words =
                     format!("`{name}` is a {}, and no route table", elements[at].class.name);

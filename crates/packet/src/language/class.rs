@@ -17,6 +17,44 @@ pub struct ClassSpec {
     pub flow: &'static str,
     /// Names of the first outputs; numbers always work.
     pub output_names: &'static [&'static str],
+    /// What the elements are to others.
+    pub role: Role,
+}
+
+/// What elements of a class are to others, which know no class by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// One step of many.
+    #[default]
+    Step,
+    /// They look destinations up in the routes of the router.
+    Lookup,
+    /// They have a route table that other elements may name.
+    RouteTable,
+}
+
+impl ClassSpec {
+    /// Class of this name with these codes, in Click's order; its outputs have no names.
+    pub const fn new(
+        name: &'static str,
+        ports: &'static str,
+        processing: &'static str,
+        flow: &'static str,
+    ) -> Self {
+        Self { name, ports, processing, flow, output_names: &[], role: Role::Step }
+    }
+
+    /// Names the first outputs.
+    #[must_use]
+    pub const fn outputs(self, output_names: &'static [&'static str]) -> Self {
+        Self { output_names, ..self }
+    }
+
+    /// Gives the elements a role.
+    #[must_use]
+    pub const fn role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
 }
 
 /// All classes that a configuration may use.
@@ -292,7 +330,7 @@ mod tests {
     use super::*;
 
     fn spec(ports: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
-        ClassSpec { name: "X", ports, processing, flow, output_names: &[] }
+        ClassSpec::new("X", ports, processing, flow)
     }
 
     fn counts(code: &'static str, inputs: usize, outputs: usize) -> (usize, usize) {

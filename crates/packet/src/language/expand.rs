@@ -21,8 +21,7 @@ use super::vars::{Expander, Frame};
 const MOST_NAME: usize = 1000;
 
 /// Stands for a class that is not known: it has any ports and nothing is known of them.
-pub(super) const UNKNOWN: ClassSpec =
-    ClassSpec { name: "", ports: "-/-", processing: "a/a", flow: "x/y", output_names: &[] };
+pub(super) const UNKNOWN: ClassSpec = ClassSpec::new("", "-/-", "a/a", "x/y");
 
 /// Elements and connections without compounds.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 mod args;
 mod check;
 mod class;
-mod cycles;
 mod draw;
 mod expand;
 mod flat;
@@ -24,8 +23,7 @@ mod vars;
 
 pub use args::{Arg, Args, ConfigError};
 pub(crate) use class::Codes;
-pub use class::{ClassSpec, Classes, Processing};
-pub(crate) use cycles::closing;
+pub use class::{ClassSpec, Classes, Processing, Role};
 pub use flat::{Configuration, Connection, Declared};
 pub use read::Language;
 #[cfg(any(test, feature = "testing"))]

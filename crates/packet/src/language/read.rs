@@ -19,9 +19,7 @@ use super::text::Text;
 ///
 /// ```
 /// use fingerpost_packet::language::{ClassSpec, Language};
-/// let class = |name, ports, processing| ClassSpec {
-///     name, ports, processing, flow: "x/x", output_names: &[],
-/// };
+/// let class = |name, ports, processing| ClassSpec::new(name, ports, processing, "x/x");
 /// let classes = [class("Idle", "0/1", "a/a"), class("Discard", "1/0", "a/a")];
 /// let read = Language::new(&classes[..]).read("a.click", "i :: Idle -> Discard;").unwrap();
 /// assert_eq!(read.flatconfig(), "i :: Idle;\nDiscard@2 :: Discard;\ni -> Discard@2;\n");

@@ -7,54 +7,41 @@ use super::flat::{Configuration, Declared};
 use super::read::Language;
 use super::value::unquote;
 
-const fn row(
-    name: &'static str,
-    ports: &'static str,
-    processing: &'static str,
-    flow: &'static str,
-) -> ClassSpec {
-    ClassSpec { name, ports, processing, flow, output_names: &[] }
-}
-
-const fn named(row: ClassSpec, output_names: &'static [&'static str]) -> ClassSpec {
-    ClassSpec { output_names, ..row }
-}
-
 /// Some of Click's classes, by name: what they declare of their ports.
 pub const CLASSES: &[ClassSpec] = &[
-    row("ARPQuerier", "2/1-2", "h/h", "xy/x"),
-    row("ARPResponder", "1/1-2", "a/ah", "x/x"),
-    named(row("CheckIPHeader", "1/1-2", "a/ah", "x/x"), &["good", "bad"]),
-    row("Classifier", "1/-", "h/h", "x/x"),
-    row("ControlSocket", "0/0", "a/a", "x/x"),
-    row("Counter", "1/1", "a/a", "x/x"),
-    row("DXRIPLookup", "1/-", "h/h", "x/x"),
-    named(row("DecIPTTL", "1/1-2", "a/ah", "x/x"), &["forward", "expired"]),
-    row("Discard", "1/0", "a/a", "x/x"),
-    row("DropBroadcasts", "1/1", "a/a", "x/x"),
-    row("EtherSwitch", "1-/=", "a/a", "#/[^#]"),
-    row("FixIPSrc", "1/1", "a/a", "x/x"),
-    row("FromDevice", "0/1", "h/h", "x/y"),
-    row("ICMPPingResponder", "1/1-2", "a/ah", "x/x"),
-    row("ICMPError", "1/1", "a/ah", "x/x"),
-    named(row("IPFragmenter", "1/1-2", "h/h", "x/x"), &["out", "too_big"]),
-    row("IPGWOptions", "1/1-2", "a/ah", "x/x"),
-    row("Idle", "-/-", "a/a", "x/y"),
-    row("InfiniteSource", "0/1", "h/h", "x/y"),
-    row("Paint", "1/1", "a/a", "x/x"),
-    row("PaintTee", "1/1-2", "a/ah", "x/x"),
-    row("Print", "1/1", "a/a", "x/x"),
-    row("Queue", "1/1", "h/l", "x/y"),
-    row("RoundRobinSched", "1-/1", "l/l", "x/x"),
-    row("StaticIPLookup", "1/-", "h/h", "x/x"),
-    row("Strip", "1/1", "a/a", "x/x"),
-    row("Suppressor", "1-/=", "a/a", "#/#"),
-    row("Tee", "1/1-", "h/h", "x/x"),
-    row("TimedUnqueue", "1/1", "l/h", "x/y"),
-    row("ToDevice", "1/0", "l/l", "x/y"),
-    row("ToHost", "1/0", "h/h", "x/y"),
-    row("Unqueue", "1/1", "l/h", "x/y"),
-    row("Wrong", "1/one", "a/a", "x/x"),
+    ClassSpec::new("ARPQuerier", "2/1-2", "h/h", "xy/x"),
+    ClassSpec::new("ARPResponder", "1/1-2", "a/ah", "x/x"),
+    ClassSpec::new("CheckIPHeader", "1/1-2", "a/ah", "x/x").outputs(&["good", "bad"]),
+    ClassSpec::new("Classifier", "1/-", "h/h", "x/x"),
+    ClassSpec::new("ControlSocket", "0/0", "a/a", "x/x"),
+    ClassSpec::new("Counter", "1/1", "a/a", "x/x"),
+    ClassSpec::new("DXRIPLookup", "1/-", "h/h", "x/x"),
+    ClassSpec::new("DecIPTTL", "1/1-2", "a/ah", "x/x").outputs(&["forward", "expired"]),
+    ClassSpec::new("Discard", "1/0", "a/a", "x/x"),
+    ClassSpec::new("DropBroadcasts", "1/1", "a/a", "x/x"),
+    ClassSpec::new("EtherSwitch", "1-/=", "a/a", "#/[^#]"),
+    ClassSpec::new("FixIPSrc", "1/1", "a/a", "x/x"),
+    ClassSpec::new("FromDevice", "0/1", "h/h", "x/y"),
+    ClassSpec::new("ICMPPingResponder", "1/1-2", "a/ah", "x/x"),
+    ClassSpec::new("ICMPError", "1/1", "a/ah", "x/x"),
+    ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x").outputs(&["out", "too_big"]),
+    ClassSpec::new("IPGWOptions", "1/1-2", "a/ah", "x/x"),
+    ClassSpec::new("Idle", "-/-", "a/a", "x/y"),
+    ClassSpec::new("InfiniteSource", "0/1", "h/h", "x/y"),
+    ClassSpec::new("Paint", "1/1", "a/a", "x/x"),
+    ClassSpec::new("PaintTee", "1/1-2", "a/ah", "x/x"),
+    ClassSpec::new("Print", "1/1", "a/a", "x/x"),
+    ClassSpec::new("Queue", "1/1", "h/l", "x/y"),
+    ClassSpec::new("RoundRobinSched", "1-/1", "l/l", "x/x"),
+    ClassSpec::new("StaticIPLookup", "1/-", "h/h", "x/x"),
+    ClassSpec::new("Strip", "1/1", "a/a", "x/x"),
+    ClassSpec::new("Suppressor", "1-/=", "a/a", "#/#"),
+    ClassSpec::new("Tee", "1/1-", "h/h", "x/x"),
+    ClassSpec::new("TimedUnqueue", "1/1", "l/h", "x/y"),
+    ClassSpec::new("ToDevice", "1/0", "l/l", "x/y"),
+    ClassSpec::new("ToHost", "1/0", "h/h", "x/y"),
+    ClassSpec::new("Unqueue", "1/1", "l/h", "x/y"),
+    ClassSpec::new("Wrong", "1/one", "a/a", "x/x"),
 ];
 
 /// What an element is given, without quotes.

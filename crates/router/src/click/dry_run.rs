@@ -1,7 +1,7 @@
 //! What would become of a packet in such a router, as the global handler `why`.
 //!
 //! `[DEVICE] PACKET` is read: a frame in hexadecimal digits, an address, or a flow, of which a packet is made up. It goes
-//! through a graph that sends nothing and changes nothing ([`fingerpost_packet::graph::trace::DryRun`]), with the route tables,
+//! through a graph that sends nothing and changes nothing ([`fingerpost_packet::graph::DryRun`]), with the route tables,
 //! neighbors and settings of the moment. With `json` before it the answer is for programs.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fingerpost_packet::Plan;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, ether};
-use fingerpost_packet::graph::trace::DryRun;
+use fingerpost_packet::graph::DryRun;
 use fingerpost_packet::handler::Handler;
 use fingerpost_route::{Forwarding, Mac};
 

@@ -485,13 +485,7 @@ mod tests {
     }
 
     fn handlers(big: usize) -> Arc<Handlers> {
-        let class = |name, ports| ClassSpec {
-            name,
-            ports,
-            processing: "a/a",
-            flow: "x/x",
-            output_names: &[],
-        };
+        let class = |name, ports| ClassSpec::new(name, ports, "a/a", "x/x");
         let classes = [class("Idle", "0/1"), class("Discard", "1/0")];
         let read = Language::new(&classes[..]).read("a.click", "i :: Idle -> Discard").unwrap();
         let given = vec![

@@ -38,7 +38,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 pub(super) const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["replies", "others"];
-    ClassSpec { name, ports: "1/1-2", processing: "a/ah", flow: "x/x", output_names }
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
 /// Reads the entries: each is prefixes, and the link address that they are at.

@@ -91,7 +91,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
 
 const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["out", "bad"];
-    ClassSpec { name, ports: "1/1-2", processing: "a/ah", flow: "x/x", output_names }
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
 /// What both take, and that this was all: the offset.

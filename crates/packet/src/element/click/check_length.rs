@@ -9,13 +9,7 @@ use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "CheckLength",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["out", "long"],
-    },
+    spec: ClassSpec::new("CheckLength", "1/1-2", "a/ah", "x/x").outputs(&["out", "long"]),
     summary: "lets packets pass up to a length",
     configure: |setup| {
         let length = setup.args.positional("LENGTH");

@@ -14,13 +14,7 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{Arg, ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Classifier",
-        ports: "1/-",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Classifier", "1/-", "h/h", "x/x"),
     summary: "sorts frames by patterns over their bytes",
     configure: |setup| {
         let patterns = one_per_output(setup, Pattern::parse);

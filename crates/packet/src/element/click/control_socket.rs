@@ -8,13 +8,7 @@ use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ControlSocket",
-        ports: "0/0",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("ControlSocket", "0/0", "a/a", "x/x"),
     summary: "opens the handlers of all elements to programs, by TCP or a Unix socket",
     configure: |setup| {
         let (listen, read_only) = read(setup)?;

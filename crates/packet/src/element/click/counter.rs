@@ -13,13 +13,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Counter",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Counter", "1/1", "a/a", "x/x"),
     summary: "counts packets and bytes",
     configure: |setup| {
         setup.args.finish()?;

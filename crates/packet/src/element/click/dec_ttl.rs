@@ -28,7 +28,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
 
 const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["out", "expired"];
-    ClassSpec { name, ports: "1/1-2", processing: "a/ah", flow: "x/x", output_names }
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
 fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {

@@ -28,7 +28,7 @@ pub(crate) const SHAPER: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str, processing: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1/1", processing, flow: "x/y", output_names: &[] }
+    ClassSpec::new(name, "1/1", processing, "x/y")
 }
 
 fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError> {

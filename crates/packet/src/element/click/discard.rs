@@ -10,13 +10,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Discard",
-        ports: "1/0",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Discard", "1/0", "a/a", "x/x"),
     summary: "drops every packet",
     configure: |setup| {
         setup.args.finish()?;

@@ -7,13 +7,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "DropBroadcasts",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("DropBroadcasts", "1/1", "a/a", "x/x"),
     summary: "drops packets that arrived in broadcast or multicast frames",
     configure: |setup| {
         setup.args.finish()?;

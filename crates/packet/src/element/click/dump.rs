@@ -18,13 +18,7 @@ use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError};
 
 pub(crate) const FROM: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "FromDump",
-        ports: "0/1",
-        processing: "h/h",
-        flow: "x/y",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("FromDump", "0/1", "h/h", "x/y"),
     summary: "the packets of a capture file, a burst a round",
     configure: |setup| {
         let file = setup.args.optional_arg("FILENAME")?;
@@ -71,13 +65,7 @@ fn open(setup: &mut Setup<'_>, arg: &Arg<'_>, special: bool) -> Result<Option<Pc
 }
 
 pub(crate) const TO: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ToDump",
-        ports: "1/0-1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("ToDump", "1/0-1", "a/a", "x/x"),
     summary: "writes packets to a capture file; drops them there, or passes them",
     configure: |setup| {
         let file = setup.args.optional_arg("FILENAME")?;

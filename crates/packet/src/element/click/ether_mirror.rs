@@ -7,13 +7,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "EtherMirror",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("EtherMirror", "1/1", "a/a", "x/x"),
     summary: "exchanges the source and destination addresses of Ethernet frames",
     configure: |setup| {
         setup.args.finish()?;

@@ -13,13 +13,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "FixIPSrc",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("FixIPSrc", "1/1", "a/a", "x/x"),
     summary: "gives our own errors the address of the port they leave by",
     configure: |setup| {
         let addr = setup.args.positional("IPADDR");

@@ -51,7 +51,7 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1/1", processing: "a/a", flow: "x/x", output_names: &[] }
+    ClassSpec::new(name, "1/1", "a/a", "x/x")
 }
 
 /// Cuts bytes off the front of packet `i`, or ends it where there are fewer.

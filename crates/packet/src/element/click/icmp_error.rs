@@ -94,7 +94,7 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1/1", processing: "h/h", flow: "x/x", output_names: &[] }
+    ClassSpec::new(name, "1/1", "h/h", "x/x")
 }
 
 const V4_TYPES: &[u8] = &[V4_UNREACHABLE, V4_REDIRECT, V4_TIME_EXCEEDED, V4_PARAMETER];

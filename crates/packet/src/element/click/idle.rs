@@ -6,13 +6,7 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Idle",
-        ports: "-/-",
-        processing: "a/a",
-        flow: "x/y",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Idle", "-/-", "a/a", "x/y"),
     summary: "gives no packets, and drops those it gets",
     configure: |setup| {
         setup.args.finish()?;

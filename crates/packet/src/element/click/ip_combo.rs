@@ -20,13 +20,8 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPOutputCombo",
-        ports: "1/1-5",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["out", "redirect", "bad", "expired", "too_big"],
-    },
+    spec: ClassSpec::new("IPOutputCombo", "1/1-5", "h/h", "x/x")
+        .outputs(&["out", "redirect", "bad", "expired", "too_big"]),
     summary: "DropBroadcasts, PaintTee, IPGWOptions, FixIPSrc, DecIPTTL in one",
     configure: |setup| {
         let color = setup.args.positional("COLOR");

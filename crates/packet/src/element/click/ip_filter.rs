@@ -49,7 +49,7 @@ pub(crate) const FILTER: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1/-", processing: "h/h", flow: "x/x", output_names: &[] }
+    ClassSpec::new(name, "1/-", "h/h", "x/x")
 }
 
 struct Sort {

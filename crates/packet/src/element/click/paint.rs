@@ -55,7 +55,7 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
-    ClassSpec { name, ports, processing, flow: "x/x", output_names: &[] }
+    ClassSpec::new(name, ports, processing, "x/x")
 }
 
 struct Paint {

@@ -6,13 +6,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "PanicAfter",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("PanicAfter", "1/1", "a/a", "x/x"),
     summary: "passes so many packets in each worker, and panics at the next: for tests",
     configure: |setup| {
         let packets = setup.args.positional("PACKETS");

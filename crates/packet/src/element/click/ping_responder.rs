@@ -17,13 +17,8 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ICMPPingResponder",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["replies", "others"],
-    },
+    spec: ClassSpec::new("ICMPPingResponder", "1/1-2", "a/ah", "x/x")
+        .outputs(&["replies", "others"]),
     summary: "answers echo requests",
     configure: |setup| {
         setup.args.finish()?;

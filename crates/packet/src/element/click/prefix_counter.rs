@@ -26,13 +26,7 @@ use crate::prefix_sets::{read_file, read_prefix};
 use crate::route_table::Family;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "PrefixCounter",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["covered", "rest"],
-    },
+    spec: ClassSpec::new("PrefixCounter", "1/1-2", "a/ah", "x/x").outputs(&["covered", "rest"]),
     summary: "counts packets and bytes by the longest prefix of their destination or source",
     configure,
 };

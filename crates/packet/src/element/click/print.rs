@@ -12,13 +12,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Print",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x"),
     summary: "writes packets to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");

@@ -76,13 +76,7 @@ pub(super) struct Heard<A> {
 
 /// What classes declare of their ports.
 pub(super) const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec {
-        name,
-        ports: "2/1-3",
-        processing: "h/h",
-        flow: "xy/x",
-        output_names: &["out", "queries", "failed"],
-    }
+    ClassSpec::new(name, "2/1-3", "h/h", "xy/x").outputs(&["out", "queries", "failed"])
 }
 
 /// The arguments that all have, behind those of the protocol.

@@ -15,13 +15,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Queue",
-        ports: "1/1",
-        processing: "h/l",
-        flow: "x/y",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Queue", "1/1", "h/l", "x/y"),
     summary: "keeps packets until they are pulled; drops what does not fit",
     configure: |setup| {
         let capacity = setup.args.optional("CAPACITY");

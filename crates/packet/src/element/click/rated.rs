@@ -48,11 +48,11 @@ pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
 
 const fn splitter(name: &'static str) -> ClassSpec {
     let output_names = &["within", "beyond"];
-    ClassSpec { name, ports: "1/2", processing: "h/h", flow: "x/x", output_names }
+    ClassSpec::new(name, "1/2", "h/h", "x/x").outputs(output_names)
 }
 
 const fn pulled(name: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1/1", processing, flow, output_names: &[] }
+    ClassSpec::new(name, "1/1", processing, flow)
 }
 
 fn made<E: Element + 'static>(

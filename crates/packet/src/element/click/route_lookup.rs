@@ -18,7 +18,7 @@ use crate::element::router::ether_input::AHEAD;
 use crate::frame::{BATCH, Batch, DropReason, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{ClassSpec, ConfigError};
+use crate::language::{ClassSpec, ConfigError, Role};
 use crate::route_table::{Family, Route, RouteTable};
 
 /// How a class of tables looks up.
@@ -38,21 +38,11 @@ const TOLD_TWICE: usize = 5;
 macro_rules! classes {
     ($($row:ident: $family:ty, $name:literal, $by:expr, $changes:literal, $summary:literal;)*) => {$(
         pub(crate) const $row: ElementClass = ElementClass {
-            spec: ClassSpec {
-                name: $name,
-                ports: "1/-",
-                processing: "h/h",
-                flow: "x/x",
-                output_names: &[],
-            },
+            spec: ClassSpec::new($name, "1/-", "h/h", "x/x").role(Role::RouteTable),
             summary: $summary,
             configure: |setup| configure::<$family>(setup, $name, $by, $changes),
         };
     )*
-        /// Whether elements of that class have a route table that others may use.
-        pub(crate) fn is_table(class: &str) -> bool {
-            [$($name),*].contains(&class)
-        }
     };
 }
 

@@ -28,7 +28,7 @@ pub(crate) const PRIORITY: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "1-/1", processing: "l/l", flow: "x/x", output_names: &[] }
+    ClassSpec::new(name, "1-/1", "l/l", "x/x")
 }
 
 struct RoundRobin {

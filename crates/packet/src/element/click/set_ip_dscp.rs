@@ -10,13 +10,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "SetIPDSCP",
-        ports: "1/1",
-        processing: "a/a",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("SetIPDSCP", "1/1", "a/a", "x/x"),
     summary: "marks IP packets with a DSCP",
     configure: |setup| {
         let dscp = setup.args.positional::<u8>("DSCP");

@@ -79,7 +79,7 @@ pub(crate) const RATED: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec { name, ports: "0/1", processing: "h/h", flow: "x/y", output_names: &[] }
+    ClassSpec::new(name, "0/1", "h/h", "x/y")
 }
 
 /// What both take.

@@ -27,13 +27,7 @@ use crate::prefix_sets::{MOST_SETS, Mask, SetsReader, read_prefix};
 use crate::route_table::Family;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "SourceFilter",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["pass", "drop"],
-    },
+    spec: ClassSpec::new("SourceFilter", "1/1-2", "a/ah", "x/x").outputs(&["pass", "drop"]),
     summary: "lets packets pass, drops, counts or marks them by lists of source prefixes",
     configure,
 };

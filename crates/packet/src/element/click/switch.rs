@@ -9,13 +9,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Switch",
-        ports: "1/-",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Switch", "1/-", "h/h", "x/x"),
     summary: "sends all packets to the output that it is set to",
     configure: |setup| {
         let output = setup.args.optional("OUTPUT");

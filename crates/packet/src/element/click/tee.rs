@@ -10,13 +10,7 @@ use crate::language::ClassSpec;
 use std::sync::Arc;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Tee",
-        ports: "1/1-",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Tee", "1/1-", "h/h", "x/x"),
     summary: "sends a copy of each packet to each output",
     configure: |setup| {
         let outputs = setup.args.optional::<u32>("N")?;

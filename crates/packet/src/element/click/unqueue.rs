@@ -7,13 +7,7 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Unqueue",
-        ports: "1/1",
-        processing: "l/h",
-        flow: "x/y",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("Unqueue", "1/1", "l/h", "x/y"),
     summary: "pulls packets and pushes them, a burst a round",
     configure: |setup| {
         let burst = setup.args.optional("BURST");

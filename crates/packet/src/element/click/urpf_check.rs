@@ -29,13 +29,7 @@ use crate::language::{ClassSpec, ConfigError};
 use crate::route_table::{AnyTable, Family, Path, RouteTable};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "UrpfCheck",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["pass", "fail"],
-    },
+    spec: ClassSpec::new("UrpfCheck", "1/1-2", "a/ah", "x/x").outputs(&["pass", "fail"]),
     summary: "ends packets whose source is not reached the way that they came (RFC 3704)",
     configure,
 };

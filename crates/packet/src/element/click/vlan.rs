@@ -92,7 +92,7 @@ const fn spec(
     processing: &'static str,
     output_names: &'static [&'static str],
 ) -> ClassSpec {
-    ClassSpec { name, ports, processing, flow: "x/x", output_names }
+    ClassSpec::new(name, ports, processing, "x/x").outputs(output_names)
 }
 
 /// The bits of a tag's second word that number the VLAN.

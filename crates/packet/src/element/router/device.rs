@@ -50,7 +50,7 @@ pub(crate) const TO_ALL: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
-    ClassSpec { name, ports, processing, flow: "x/y", output_names: &[] }
+    ClassSpec::new(name, ports, processing, "x/y")
 }
 
 fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {

@@ -6,13 +6,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "DropCause",
-        ports: "1/0",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("DropCause", "1/0", "h/h", "x/x"),
     summary: "drops packets with the reason of their cause, without an ICMP error",
     configure: |setup| {
         setup.args.finish()?;

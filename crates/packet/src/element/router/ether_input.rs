@@ -14,13 +14,8 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "EtherInput",
-        ports: "1/4",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["ip4", "ip6", "fill4", "fill6"],
-    },
+    spec: ClassSpec::new("EtherInput", "1/4", "h/h", "x/x")
+        .outputs(&["ip4", "ip6", "fill4", "fill6"]),
     summary: "checks the destination MAC, separates IPv4 from IPv6",
     configure: |setup| {
         setup.args.finish()?;

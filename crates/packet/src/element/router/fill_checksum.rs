@@ -28,13 +28,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "FillChecksum",
-        ports: "1/1",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("FillChecksum", "1/1", "h/h", "x/x"),
     summary: "fills in checksums that senders on the same host left open",
     configure: |setup| {
         setup.args.finish()?;

@@ -26,13 +26,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ICMP4Errors",
-        ports: "1/1",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["lookup"],
-    },
+    spec: ClassSpec::new("ICMP4Errors", "1/1", "h/h", "x/x").outputs(&["lookup"]),
     summary: "drops IPv4 packets and sends ICMP errors",
     configure: |setup| {
         let limits = ErrorLimits::read(&mut setup.args);

@@ -27,13 +27,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "ICMP6Errors",
-        ports: "1/2",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["lookup", "link"],
-    },
+    spec: ClassSpec::new("ICMP6Errors", "1/2", "h/h", "x/x").outputs(&["lookup", "link"]),
     summary: "drops IPv6 packets and sends ICMPv6 errors",
     configure: |setup| {
         let limits = ErrorLimits::read(&mut setup.args);

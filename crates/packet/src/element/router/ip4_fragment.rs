@@ -24,13 +24,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP4Fragment",
-        ports: "1/1",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("IP4Fragment", "1/1", "h/h", "x/x"),
     summary: "cuts IPv4 packets to the MTU in their note",
     configure: |setup| {
         setup.args.finish()?;
@@ -39,13 +33,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 pub(crate) const FRAGMENTER: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPFragmenter",
-        ports: "1/1-2",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["out", "too_big"],
-    },
+    spec: ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x").outputs(&["out", "too_big"]),
     summary: "cuts IPv4 packets to an MTU, unless they forbid it",
     configure: |setup| {
         let mtu = setup.args.positional("MTU");

@@ -22,13 +22,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP4Input",
-        ports: "1/3",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["forward", "options", "error"],
-    },
+    spec: ClassSpec::new("IP4Input", "1/3", "h/h", "x/x").outputs(&["forward", "options", "error"]),
     summary: "checks IPv4 headers and addresses, and the TTL",
     configure: |setup| {
         setup.args.finish()?;

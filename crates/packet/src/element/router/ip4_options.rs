@@ -27,13 +27,7 @@ use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP4Options",
-        ports: "1/2",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["forward", "error"],
-    },
+    spec: ClassSpec::new("IP4Options", "1/2", "h/h", "x/x").outputs(&["forward", "error"]),
     summary: "checks IPv4 options, records route and time, drops source routes",
     configure: |setup| {
         setup.args.finish()?;
@@ -43,13 +37,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 pub(crate) const GATEWAY: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPGWOptions",
-        ports: "1/1-2",
-        processing: "a/ah",
-        flow: "x/x",
-        output_names: &["out", "bad"],
-    },
+    spec: ClassSpec::new("IPGWOptions", "1/1-2", "a/ah", "x/x").outputs(&["out", "bad"]),
     summary: "records route and time in IPv4 options, checks them, drops source routes",
     configure: |setup| {
         let own = setup.args.positional::<Ipv4Addr>("MYADDR");

@@ -17,13 +17,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP6Input",
-        ports: "1/2",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["forward", "error"],
-    },
+    spec: ClassSpec::new("IP6Input", "1/2", "h/h", "x/x").outputs(&["forward", "error"]),
     summary: "checks IPv6 headers and addresses, and the hop limit",
     configure: |setup| {
         setup.args.finish()?;

@@ -13,20 +13,14 @@ use fingerpost_route::Forwarding;
 use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip6};
 use crate::frame::{BATCH, Batch, Hop};
 use crate::graph::{Context, Element, ElementClass, Made};
-use crate::language::ClassSpec;
+use crate::language::{ClassSpec, Role};
 
 /// The headers of a packet behind an Ethernet header.
 const FRONT4: usize = ETHER_BYTES + IP4_BYTES;
 const FRONT6: usize = ETHER_BYTES + IP6_BYTES;
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP4FIBLookup",
-        ports: "1/1",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("IP4FIBLookup", "1/1", "h/h", "x/x").role(Role::Lookup),
     summary: "finds the next hops of IPv4 destinations",
     configure: |setup| {
         setup.args.finish()?;
@@ -35,13 +29,7 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP6FIBLookup",
-        ports: "1/1",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &[],
-    },
+    spec: ClassSpec::new("IP6FIBLookup", "1/1", "h/h", "x/x").role(Role::Lookup),
     summary: "finds the next hops of IPv6 destinations",
     configure: |setup| {
         setup.args.finish()?;

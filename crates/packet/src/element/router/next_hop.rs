@@ -30,25 +30,15 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP4NextHop",
-        ports: "2-3/4-5",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["out", "error", "hold", "fragment", "turn"],
-    },
+    spec: ClassSpec::new("IP4NextHop", "2-3/4-5", "h/h", "x/x")
+        .outputs(&["out", "error", "hold", "fragment", "turn"]),
     summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
     configure: configure::<4>,
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IP6NextHop",
-        ports: "1-2/3-4",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["out", "error", "hold", "turn"],
-    },
+    spec: ClassSpec::new("IP6NextHop", "1-2/3-4", "h/h", "x/x")
+        .outputs(&["out", "error", "hold", "turn"]),
     summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
     configure: configure::<6>,
 };

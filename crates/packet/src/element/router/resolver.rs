@@ -22,13 +22,7 @@ use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "Hold",
-        ports: "1/4",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["ip4", "ip6", "error4", "error6"],
-    },
+    spec: ClassSpec::new("Hold", "1/4", "h/h", "x/x").outputs(&["ip4", "ip6", "error4", "error6"]),
     summary: "keeps packets until the next hop's link address is known",
     configure: |setup| {
         setup.args.finish()?;

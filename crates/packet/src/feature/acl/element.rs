@@ -19,13 +19,8 @@ use crate::graph::{Context, Element, ElementClass, Instance, Made};
 use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPAccessIn",
-        ports: "5/5",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["forward4", "options4", "error4", "forward6", "error6"],
-    },
+    spec: ClassSpec::new("IPAccessIn", "5/5", "h/h", "#/#")
+        .outputs(&["forward4", "options4", "error4", "forward6", "error6"]),
     summary: "permits, denies and counts packets that arrive, by the access list of their port",
     configure: |setup| {
         setup.args.finish()?;
@@ -35,13 +30,7 @@ pub(super) const INGRESS: ElementClass = ElementClass {
 };
 
 pub(super) const EGRESS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPAccessOut",
-        ports: "2/2",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["out4", "out6"],
-    },
+    spec: ClassSpec::new("IPAccessOut", "2/2", "h/h", "#/#").outputs(&["out4", "out6"]),
     summary: "permits, denies and counts packets that leave, by the access list of their port",
     configure: |setup| {
         setup.args.finish()?;

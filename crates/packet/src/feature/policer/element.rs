@@ -13,13 +13,8 @@ use crate::graph::{Context, Element, ElementClass, Instance, Made};
 use crate::language::ClassSpec;
 
 pub(super) const INGRESS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPPolicerIn",
-        ports: "5/5",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["forward4", "options4", "error4", "forward6", "error6"],
-    },
+    spec: ClassSpec::new("IPPolicerIn", "5/5", "h/h", "#/#")
+        .outputs(&["forward4", "options4", "error4", "forward6", "error6"]),
     summary: "bounds the rate of packets that arrive, by the policers of their port",
     configure: |setup| {
         setup.args.finish()?;
@@ -29,13 +24,7 @@ pub(super) const INGRESS: ElementClass = ElementClass {
 };
 
 pub(super) const EGRESS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPPolicerOut",
-        ports: "2/2",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["out4", "out6"],
-    },
+    spec: ClassSpec::new("IPPolicerOut", "2/2", "h/h", "#/#").outputs(&["out4", "out6"]),
     summary: "bounds the rate of packets that leave, by the policers of their port",
     configure: |setup| {
         setup.args.finish()?;

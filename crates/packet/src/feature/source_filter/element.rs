@@ -24,13 +24,8 @@ use crate::prefix_sets::SetsReader;
 use crate::route_table::Family;
 
 pub(super) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPSourceFilter",
-        ports: "5/5",
-        processing: "h/h",
-        flow: "#/#",
-        output_names: &["forward4", "options4", "error4", "forward6", "error6"],
-    },
+    spec: ClassSpec::new("IPSourceFilter", "5/5", "h/h", "#/#")
+        .outputs(&["forward4", "options4", "error4", "forward6", "error6"]),
     summary: "the source filters of the router's configuration, by the port that a packet arrived on",
     configure: |setup| {
         setup.args.finish()?;

@@ -172,6 +172,13 @@ impl Note {
     }
 }
 
+impl Cause {
+    /// The note that holds it.
+    pub fn note(self) -> Note {
+        Note::of_cause(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

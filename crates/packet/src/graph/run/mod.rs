@@ -615,7 +615,7 @@ mod tests {
     ];
 
     const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
-        ClassSpec { name, ports, processing, flow: "x/x", output_names: &[] }
+        ClassSpec::new(name, ports, processing, "x/x")
     }
 
     struct Out;

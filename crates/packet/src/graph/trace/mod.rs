@@ -13,7 +13,6 @@
 //! are followed, of which there are at most [`MOST_PACKETS`].
 
 mod changes;
-mod dry_run;
 mod pcapng;
 #[cfg(test)]
 mod tests;
@@ -32,7 +31,6 @@ use crate::frame::{Batch, DropReason, Meta, Pool};
 use crate::graph::plan::NodeId;
 
 pub use changes::{Change, changes, summary};
-pub use dry_run::{DryRun, DryRunError};
 pub use pcapng::{Pcapng, captured};
 
 /// Most packets that may be requested at once.

@@ -1,11 +1,12 @@
 //! `why`: dry run of a packet through an instance of the graph, by the present routes.
 //!
-//! The dry run is [`fingerpost_packet::graph::trace::DryRun`]: it has no side effects, and resolves no neighbor.
+//! The dry run is [`fingerpost_packet::graph::DryRun`]: it has no side effects, and resolves no neighbor.
 
 use std::net::IpAddr;
 
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
-use fingerpost_packet::graph::trace::{DryRun, DryRunError, Trace};
+use fingerpost_packet::graph::trace::Trace;
+use fingerpost_packet::graph::{DryRun, DryRunError};
 use fingerpost_route::{LinkState, Mac, ResolveRequest};
 
 use super::View;

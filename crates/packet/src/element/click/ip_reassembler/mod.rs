@@ -29,13 +29,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec {
-        name: "IPReassembler",
-        ports: "1/1-2",
-        processing: "h/h",
-        flow: "x/x",
-        output_names: &["out", "incomplete"],
-    },
+    spec: ClassSpec::new("IPReassembler", "1/1-2", "h/h", "x/x").outputs(&["out", "incomplete"]),
     summary: "puts the fragments of IPv4 packets together",
     configure: |setup| {
         let bytes = setup.args.keyword::<u32>("HIMEM");

@@ -6,10 +6,10 @@
 
 use fingerpost_route::{Forwarding, ResolveRequest};
 
-use super::{Trace, Wanted};
+use super::trace::{Trace, Wanted};
+use super::{Graph, Plan, Round, Transmit};
 use crate::frame::counters::WorkerCounters;
 use crate::frame::{BATCH, Batch, Pool};
-use crate::graph::{Graph, Plan, Round, Transmit};
 
 /// For the packet, an error about it, or its fragments.
 const FRAMES: u32 = 256;
@@ -121,7 +121,7 @@ mod tests {
             frame_bytes: 2048,
         };
         let (trace, _) = dry_run.run(frame)?;
-        let step = |step: &super::super::Step| {
+        let step = |step: &super::super::trace::Step| {
             let name = &rig.plan.nodes()[usize::from(step.node)].name;
             let fate = step.fate;
             format!("{} {name} {fate:?}", step.packet)

@@ -2,7 +2,7 @@
 //!
 //! A top-level module is a file or folder directly below `src`. Paths that begin with `crate` or `super` are followed;
 //! a name that the crate's root re-exports counts as the module that it comes from. Test modules at the end of a file
-//! do not count: a test may use whatever shows the fault.
+//! and in a `tests.rs` do not count: a test may use whatever shows the fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub fn uses_of(src: &str, files: &[File]) -> Uses {
     let mut uses: Uses = names.iter().map(|name| (name.clone(), BTreeMap::new())).collect();
     for file in files {
         let path = relative(file);
-        if is_root(&path) || path.starts_with("bin/") {
+        if is_root(&path) || path.starts_with("bin/") || path.ends_with("/tests.rs") {
             continue;
         }
         let (own, depth) = (module(&path), depth(&path));
@@ -187,6 +187,7 @@ mod tests {
                 "// crate::a\nuse super::d::Y;\n#[cfg(test)]\nmod tests { use crate::a::Z; }",
             ),
             ("b/inner.rs", "use super::own;\nuse super::super::c;"),
+            ("b/tests.rs", "use crate::a::Z;"),
             ("c.rs", "struct X;\n#[cfg(test)]\npub(super) mod tests { use crate::a::Z; }"),
             ("d.rs", "use crate::Thing;"),
         ]);

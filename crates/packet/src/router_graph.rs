@@ -204,7 +204,7 @@ mod tests {
     }
 
     impl Router {
-        /// Runs frames that came in by port 0; what was sent since, by port.
+        /// Runs frames that port 0 received; what was sent since, by port.
         fn run(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>, Meta)> {
             let frames = batch(&self.bench.pool, 0, frames.iter().map(|f| &f[..]));
             self.graph.receive(0, frames, &mut self.bench.round());

@@ -27,7 +27,7 @@ pub(crate) const DRIVER: Driver = Driver {
 /// Bytes that the generator writes of each packet: what the path can look at.
 pub const HEADER_BYTES: usize = 64;
 
-/// Frames that a loop or a link holds each way.
+/// Frames that a loop or a link holds in each direction.
 const RING_FRAMES: usize = 256;
 
 /// Makes packets of prepared headers, over and over.
@@ -202,7 +202,7 @@ impl Port for Sink {
     }
 }
 
-/// Frames on their way from one end to the other.
+/// Frames that one end has sent and the other has not received.
 #[derive(Clone, Default)]
 struct Ring(Arc<Mutex<VecDeque<Box<[u8]>>>>);
 

@@ -25,11 +25,11 @@ pub struct Driver {
     pub in_rings: usize,
     /// Its devices are something outside this process, which not everybody may have opened.
     pub external: bool,
-    /// Opens a device: a port for each queue asked for.
+    /// Opens a device: a port for each queue requested.
     pub open: fn(&DeviceSpec<'_>) -> Result<Ports, DeviceError>,
 }
 
-/// Packets taken from a port at once, and handed to it, unless asked otherwise: enough to overlap cache misses, few
+/// Packets taken from a port at once, and handed to it, unless configured otherwise: enough to overlap cache misses, few
 /// enough to stay in the first-level cache from the first element to the last.
 pub const BURST: usize = 128;
 
@@ -48,7 +48,7 @@ pub struct DeviceSpec<'a> {
 }
 
 impl DeviceSpec<'_> {
-    /// Where frames of a queue lie, the first of those asked for being 0.
+    /// Where frames of a queue lie, the first of those requested being 0.
     ///
     /// # Panics
     /// Without pools.
@@ -139,12 +139,12 @@ pub enum DeviceError {
         device: String,
         /// Which call.
         call: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
         /// What to do about it; empty, or beginning with ` (`.
         hint: &'static str,
     },
-    /// The device cannot do what is asked.
+    /// The device cannot do what is requested.
     #[error("{device}: {what}")]
     Unfit {
         /// Which device or file.
@@ -155,7 +155,7 @@ pub enum DeviceError {
     /// An error of the driver's own.
     #[error("{source}")]
     Driver {
-        /// Cause; its text says the device.
+        /// Cause; its text names the device.
         source: Box<dyn std::error::Error + Send + Sync>,
         /// A privilege is missing.
         is_permission: bool,

@@ -4,7 +4,7 @@
 //! the packet as its time in microseconds, so that equal runs give equal files.
 //!
 //! Cost: a copy a packet to read, and some system calls a packet to write, which goes straight to the
-//! file so that every error is told; for tests, bug reports and demonstrations.
+//! file so that every error is reported; for tests, bug reports and demonstrations.
 
 use std::fs::File;
 use std::io::BufReader;

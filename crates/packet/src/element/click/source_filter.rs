@@ -1,8 +1,8 @@
 //! `SourceFilter`: lets packets pass, drops, counts or marks them by lists of prefixes that their source is on.
 //!
 //! Source: "Surgical DDoS Filtering With Fast LPM" (Salopek, Zec, Mikuc, Vasic, IEEE Access 10, 2022): lists of a
-//! million prefixes, each asked for every packet. Here all lists of an element are one lookup ([`PrefixSets`]); several
-//! elements in a row ask each its own, as there.
+//! million prefixes, each looked up for every packet. Here all lists of an element are one lookup ([`PrefixSets`]); several
+//! elements in a row look up each its own, as there.
 //!
 //! What decides, whatever the order of the arguments: a set that lets pass, else one that drops, else those that
 //! limit the rate of all their sources together (in each worker), each of which must have room, else DEFAULT. Sets that

@@ -1,13 +1,13 @@
-//! `UrpfCheck`: ends packets whose source is not reached the way that they came, by the graph's own route tables.
+//! `UrpfCheck`: drops packets whose source is not reached by their ingress interface, by the graph's own route tables.
 //!
 //! Source: RFC 3704 (strict, feasible and loose reverse path forwarding), RFC 8704 for what a further table is good for,
 //! RFC 5635 for sources that are routed to nowhere. A route table of a graph has one route a prefix, so paths that are
-//! known but not the best are a table of their own: feasible asks all that are named, and so do the lists of prefixes a
+//! known but not the best are a table of their own: feasible looks in all that are named, and so do the lists of prefixes a
 //! customer that RFC 8704 makes.
 //!
 //! Strict and feasible: the source's route leads to one of OUTPUTS, or where none are given to the output that is the
-//! packet's color, as Click's routers paint packets by where they came in. Loose: there is a route. A route to an
-//! output of BLACKHOLE is none. Nothing is asked of packets that have no source yet or whose source means nothing
+//! packet's color, as Click's routers paint packets by their ingress. Loose: there is a route. A route to an
+//! output of BLACKHOLE is none. Nothing is required of packets that have no source yet or whose source means nothing
 //! beyond their link (RFC 3704 leaves those to who knows the link): from 0.0.0.0 to the broadcast address, from :: and
 //! fe80::/10, to the multicast addresses of the link; nor of those that are our own, or of a family that no table is for.
 //!
@@ -30,7 +30,7 @@ use crate::route_table::{AnyTable, Family, Path, RouteTable};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("UrpfCheck", "1/1-2", "a/ah", "x/x").outputs(&["pass", "fail"]),
-    summary: "ends packets whose source is not reached the way that they came (RFC 3704)",
+    summary: "drops packets whose source is not reached by their ingress interface (RFC 3704)",
     configure,
 };
 
@@ -106,7 +106,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
 type Family4 = Sources<u32>;
 type Family6 = Sources<u128>;
 
-/// Tables of a family, and the sources of a batch to be asked for.
+/// Tables of a family, and the sources of a batch to look up.
 struct Sources<A: Family> {
     tables: Vec<(Arc<RouteTable<A>>, LpmReader<A>)>,
     lookups: Lookups<A>,
@@ -124,7 +124,7 @@ impl<A: Family> Sources<A> {
         }
     }
 
-    /// Asks for all that were pushed, table by table; those that no table takes fail.
+    /// Looks up all that were pushed, table by table; those that no table takes fail.
     fn check(&mut self, rule: &Rule, batch: &mut Batch, fail: impl Fn(&mut Batch, usize)) {
         if self.tables.is_empty() {
             return;
@@ -194,10 +194,10 @@ impl Element for UrpfCheck {
 
 /// Addresses of a family whose sources are checked.
 pub(crate) trait Sourced: Family {
-    /// Whether a packet's source says nothing beyond its link.
+    /// Whether a packet's source means nothing beyond its link.
     fn is_of_link(src: Self, dst: Self) -> bool;
 
-    /// The source of a packet, if a way back to it is to be asked for.
+    /// The source of a packet, if a route back to it is to be looked up.
     #[inline]
     fn checked_source(frame: &[u8], meta: &Meta) -> Option<Self> {
         let at = usize::from(meta.network);
@@ -253,7 +253,7 @@ mod tests {
         frame[14..].to_vec()
     }
 
-    /// Which of the sources pass that come in by a device.
+    /// Which of the sources pass that a device receives.
     fn passing(check: &str, device: &str, sources: &[&str]) -> Vec<bool> {
         let mut rig = rig(check);
         let dst = |src: &str| if src.contains(':') { "2001:db8::9" } else { "192.0.2.9" };
@@ -374,7 +374,7 @@ mod tests {
             .prop_map(|map| map.into_iter().collect())
     }
 
-    /// As the RFC has it, over a list that is searched from end to end.
+    /// Check of the RFC, over a list that is searched from end to end.
     fn expected(rule: &Rule, tables: &[&[(Prefix<u32>, u16)]], src: u32, color: u8) -> bool {
         let tables = if rule.mode == Mode::Strict { &tables[..1] } else { tables };
         tables.iter().any(|routes| {

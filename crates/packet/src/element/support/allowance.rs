@@ -1,7 +1,7 @@
 //! A rate that an element keeps to, in packets or in bytes: how it is given, changed and used up.
 //!
 //! Source: the arguments of Click's `RatedUnqueue` and its kin: `RATE`, and how much may come at once, as
-//! `BURST_DURATION` (20 ms unless told otherwise) or as `BURST_SIZE` packets, `BURST_BYTES` bytes. A packet may take
+//! `BURST_DURATION` (20 ms unless configured otherwise) or as `BURST_SIZE` packets, `BURST_BYTES` bytes. A packet may take
 //! more bytes than there are; the next one waits until they are paid. Each worker has the whole rate for itself.
 //!
 //! Cost: a comparison and a division a packet.
@@ -25,7 +25,7 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// A rate that says itself whether it is of packets, `1000`, or of bytes, `8Mbps`.
+/// A rate whose unit states whether it is of packets, `1000`, or of bytes, `8Mbps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     unit: Unit,
@@ -74,7 +74,7 @@ enum Burst {
 /// Click's.
 const BURST: Burst = Burst::Of(Duration::from_millis(20));
 
-/// Bytes that a packet has at most, for how many to ask at once: jumbo frames are longer, and are owed.
+/// Bytes that a packet has at most, for how many to pull at once: jumbo frames are longer, and are owed.
 const USUAL_BYTES: u64 = 1518;
 
 /// The rate as it was given, and as handlers change it.
@@ -87,7 +87,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Of this rate, and the usual burst.
+    /// Allowance of this rate, and the usual burst.
     pub(crate) fn of(rate: Rate) -> Self {
         let Rate { unit, a_second } = rate;
         Self { unit, rate: Arc::new(AtomicU64::new(a_second)), burst: BURST }
@@ -168,7 +168,7 @@ impl Allowance {
         }
     }
 
-    /// For an instance.
+    /// Budget of an instance.
     pub(crate) fn budget(&self) -> Budget {
         Budget { bucket: self.bucket(), allowance: self.clone() }
     }
@@ -229,7 +229,7 @@ impl Budget {
         granted
     }
 
-    /// Asks an element's input for as many packets as may go.
+    /// Pulls from an element's input as many packets as may go.
     pub(crate) fn pull(&mut self, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         self.refresh(cx.now_ns);
         let wanted = into.len() + into.room();

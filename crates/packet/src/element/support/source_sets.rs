@@ -25,7 +25,7 @@ use crate::route_table::Family;
 /// What becomes of packets whose source is in a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Whatever other sets say.
+    /// Whatever the actions of other sets.
     Pass,
     /// Unless a set lets them pass.
     Drop,
@@ -38,7 +38,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Without its numbers.
+    /// Kind of the action, without its numbers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -74,7 +74,7 @@ pub(crate) enum Given {
     File(String),
 }
 
-/// The sets, and what they have counted: what the next configuration goes on with.
+/// The sets, and what they have counted: what the next configuration continues with.
 pub(crate) struct SourceSets {
     pub(crate) sets: PrefixSets,
     given: Vec<Vec<Given>>,
@@ -101,7 +101,7 @@ pub(crate) struct Hits {
 struct Hit {
     packets: Count,
     bytes: Count,
-    /// Of these, those that were dropped.
+    /// Those of them that were dropped.
     dropped: Count,
 }
 
@@ -110,7 +110,7 @@ struct Hit {
 pub(crate) struct Totals {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Of these, those that were dropped.
+    /// Those of them that were dropped.
     pub(crate) dropped: u64,
 }
 
@@ -122,7 +122,7 @@ impl Hits {
 
 impl SourceSets {
     /// These sets. One that `old` has of the same name, given by the same prefixes and files, is as it is there; counts
-    /// go on by name.
+    /// continue by name.
     ///
     /// # Errors
     /// What is wrong with files, with the line, or that there is no memory.
@@ -259,12 +259,12 @@ fn gather(given: &[Given], policy: &OpenPolicy) -> Result<List, String> {
 pub(crate) struct Rules {
     pub(crate) actions: Arc<[Action]>,
     verdicts: Arc<[Verdict]>,
-    /// Of each set that limits, how much.
+    /// Allowance of each set that limits.
     limits: Arc<[Option<Allowance>]>,
 }
 
 impl Rules {
-    /// Of the sets' actions; `open` lets pass what no set decides.
+    /// Rules of the sets' actions; `open` lets pass what no set decides.
     pub(crate) fn new(sets: &[Argued], open: bool) -> Self {
         let actions: Arc<[Action]> = sets.iter().map(|set| set.action).collect();
         let verdicts = (0..1 << actions.len()).map(|mask| Verdict::of(mask, &actions, open));
@@ -277,12 +277,12 @@ impl Rules {
         self.verdicts[usize::from(mask)]
     }
 
-    /// As it is now, where handlers changed it.
+    /// Present action, where handlers changed it.
     pub(crate) fn action(&self, set: usize) -> Action {
         self.limit(set).map_or(self.actions[set], |limit| Action::Limit(limit.rate()))
     }
 
-    /// Of a set that limits.
+    /// Allowance of a set that limits.
     pub(in crate::element) fn limit(&self, set: usize) -> Option<&Allowance> {
         self.limits[set].as_ref()
     }
@@ -327,7 +327,7 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// In a word.
+    /// Its code: one word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self { drop: true, .. } => "drop",
@@ -342,9 +342,9 @@ pub(crate) struct Judge {
     hits: Arc<Hits>,
     sets: usize,
     verdicts: Arc<[Verdict]>,
-    /// Of sets that limit, by number.
+    /// Budgets of sets that limit, by number.
     budgets: Box<[Option<Budget>]>,
-    /// By packet, the sets that cover it, until their rates are asked: in order, whatever family they are of.
+    /// Sets that cover each packet, until their rates are charged: in order, whatever family they are of.
     limited: Box<[Mask; BATCH]>,
     /// Whether there are such.
     any: bool,
@@ -354,7 +354,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Counts into `hits`; what is not to go on leaves by `exit`.
+    /// Counts into `hits`; what is not to continue leaves by `exit`.
     pub(crate) fn new(hits: Arc<Hits>, rules: &Rules, exit: Exit) -> Self {
         let budgets = rules.limits.iter().map(|limit| limit.as_ref().map(Allowance::budget));
         Self {
@@ -369,7 +369,7 @@ impl Judge {
         }
     }
 
-    /// Judges the packets of these lookups; `meant` says which sets a packet is to be judged by.
+    /// Judges the packets of these lookups; `meant` gives the sets that a packet is to be judged by.
     #[inline]
     pub(crate) fn all<A: Family>(
         &mut self,

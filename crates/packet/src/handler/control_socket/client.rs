@@ -62,7 +62,7 @@ impl Token {
         Ok(Self(text.as_bytes().into()))
     }
 
-    /// Whether this is it. How long that takes says nothing of where they differ.
+    /// Whether this is it. How long that takes is independent of where they differ.
     pub(super) fn is(&self, given: &[u8]) -> bool {
         let padded = given.iter().chain(std::iter::repeat(&0));
         let differ = self.0.iter().zip(padded).fold(0, |differ, (a, b)| differ | (a ^ b));
@@ -93,7 +93,7 @@ impl Memory {
 }
 
 impl Default for Memory {
-    /// Without a bound.
+    /// Key without a bound.
     fn default() -> Self {
         Self::of(usize::MAX)
     }

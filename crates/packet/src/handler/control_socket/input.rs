@@ -12,7 +12,7 @@ pub(super) struct Input {
     bytes: Vec<u8>,
     /// What is before this was given out.
     start: usize,
-    /// Before this there is no end of a line.
+    /// Offset before which no line ends.
     searched: usize,
     /// The last line ended with a CR, whose LF has not come.
     after_cr: bool,

@@ -50,7 +50,7 @@ impl Listen {
     }
 }
 
-/// As the arguments of a ControlSocket.
+/// Text form: the arguments of a ControlSocket.
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -27,7 +27,7 @@ pub use listen::Listen;
 /// What a session may do, and how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// Refuses write handlers, whoever asks.
+    /// Refuses write handlers, whoever sends them.
     pub read_only: bool,
     /// Longest line of a command, or of a text that lines end, in bytes.
     pub longest_line: usize,
@@ -38,7 +38,7 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// Room for a table of a million routes each way.
+    /// Room for a table of a million routes in each direction.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -49,7 +49,7 @@ impl Default for SessionOptions {
     }
 }
 
-/// Bytes of what a handler says to be wrong, at most.
+/// Bytes of an error of a handler, at most.
 const LONGEST_WORDS: usize = 64 << 10;
 
 /// The three digits that replies begin with.
@@ -96,7 +96,7 @@ enum State {
     Lines { call: Call, data: Option<Text>, end: Vec<u8> },
     /// So many bytes that were too many.
     Skip { left: u64 },
-    /// Nothing; all was said.
+    /// Nothing; all was sent.
     Closed,
 }
 
@@ -129,7 +129,7 @@ pub struct Session {
     first: bool,
     /// A token was wrong.
     refused: bool,
-    /// Of the last reply, until the next one is asked for.
+    /// Rest of the last reply, until the next one is requested.
     replied: Held,
 }
 
@@ -149,7 +149,7 @@ impl Session {
         Self { options, client, input, state, first: true, refused: false, replied }
     }
 
-    /// Takes bytes of the client. Ask for replies until there is none before giving more.
+    /// Takes bytes of the client. Take replies until there is none before giving more.
     pub fn take(&mut self, bytes: &[u8]) {
         if !self.is_closed() {
             self.input.push(bytes);
@@ -161,7 +161,7 @@ impl Session {
         self.input.end();
     }
 
-    /// All was said; the connection is to be closed once that was sent.
+    /// All was sent; the connection is to be closed once that was sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
@@ -278,7 +278,7 @@ impl Session {
         Lines::More
     }
 
-    /// What the first line has to say of the session, beside commands.
+    /// What the first line states of the session, beside commands.
     fn begin(&mut self, line: &[u8], first: bool) -> Option<Vec<u8>> {
         if first && (is_http(line) || is_tls(line)) {
             self.state = State::Closed;

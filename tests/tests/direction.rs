@@ -170,10 +170,6 @@ const NEVER: &[(&str, &str, &str)] = &[
     (PACKET, "graph", "element"),
 ];
 
-/// Crates whose modules still use each other in circles, with the reason.
-const NOT_YET: &[(&str, &str)] =
-    &[(PACKET, "elements, the graph, traces and ports are not layered yet")];
-
 /// What is wrong between the modules of a crate.
 fn check_modules(package: &str, uses: &Uses) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -268,15 +264,7 @@ fn no_module_points_back() {
         if !root.join(&src).is_dir() {
             continue;
         }
-        let found = check_modules(room.package, &modules::uses(&src));
-        match NOT_YET.iter().find(|(package, _)| *package == room.package) {
-            Some((package, _)) if found.is_empty() => {
-                wrong
-                    .push(format!("{package}: no circle any more, so it is held: delete its line"));
-            }
-            Some(_) => {}
-            None => wrong.extend(found),
-        }
+        wrong.extend(check_modules(room.package, &modules::uses(&src)));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }

@@ -163,17 +163,6 @@ impl<'a> Args<'a> {
         self.by_keyword(name)
     }
 
-    /// The argument `NAME value`, which must be there.
-    ///
-    /// # Errors
-    /// It is missing, of another type, or given twice.
-    pub fn mandatory<T: Value>(&mut self, name: &'static str) -> Result<T, ConfigError> {
-        match self.keyword(name)? {
-            Some(value) => Ok(value),
-            None => Err(self.missing(name)),
-        }
-    }
-
     /// All further arguments without keyword, in order: patterns, routes.
     pub fn rest(&mut self) -> impl Iterator<Item = Arg<'a>> + use<'a> {
         self.positions = usize::MAX;

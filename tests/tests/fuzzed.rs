@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
 
+use fingerpost_packet::feature::acl;
 use fingerpost_packet::handler::control_socket;
 use fingerpost_packet::{language, testing};
 use fingerpost_route::{netlink, source};
@@ -14,7 +15,8 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
+    ("acl", acl::testing::check),
     ("control", control_socket::testing::check),
     ("frame", testing::frames::check),
     ("graph", |bytes| {

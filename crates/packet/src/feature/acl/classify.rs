@@ -266,7 +266,7 @@ const WORST: usize = 48;
 /// Reads of nodes and of rules that lookups take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// On average.
+    /// The average.
     pub(crate) average: f64,
     /// The most.
     pub(crate) worst: usize,

@@ -1,7 +1,7 @@
 //! Access lists of a running router: the compiled rules of each, the ports that they are for, and what they counted.
 //!
 //! Lists are exchanged as a whole, between two batches of a worker. A list with the same name and rules as before is the
-//! same one; else each rule that was in it goes on with its counts.
+//! same one; else each rule that was in it keeps its counts.
 //!
 //! Cost: 256 KiB for the ports; for each worker 16 bytes a rule.
 
@@ -73,7 +73,7 @@ pub(super) struct Counted {
 /// What was counted elsewhere than by workers.
 #[derive(Debug)]
 struct Before {
-    /// Counts that each rule goes on from; the last is for packets that no rule decides.
+    /// Counts that each rule starts from; the last is for packets that no rule decides.
     totals: Vec<Total>,
     /// Counts of the XDP datapath: of programs that run, and until the next are made of those before.
     kernel: Vec<KernelHits>,
@@ -132,7 +132,7 @@ impl Counted {
         made
     }
 
-    /// Each rule goes on with the counts of the rule with its text; of several, in order.
+    /// Each rule continues the counts of the rule with its text; of several, in order.
     fn go_on_with(&self, before: &Self) {
         let mut known: HashMap<&str, Vec<Total>> = HashMap::new();
         let totals = before.totals();
@@ -198,7 +198,7 @@ pub struct AccessLists {
 }
 
 impl AccessLists {
-    /// Compiles lists. One that is the same as in `before` is taken over from there; counts go on by the texts of rules.
+    /// Compiles lists. One that is the same as in `before` is taken over from there; counts continue by the texts of rules.
     /// No port is followed yet but by lists for all.
     pub(super) fn new(acls: Vec<Acl>, before: Option<&Self>) -> Self {
         let mut lists = Vec::with_capacity(acls.len());

@@ -10,6 +10,8 @@ mod kernel;
 mod lists;
 mod rules;
 mod settings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

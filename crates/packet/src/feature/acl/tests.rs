@@ -11,6 +11,7 @@ use fingerpost_route::ForwardingAction;
 use super::FEATURE;
 use super::classify::{Classifier, NONE, RuleBox};
 use super::rules::{Rule, Rules, Verdict};
+use super::testing::{compare, expected};
 use crate::feature::FeatureStates;
 use crate::feature::row::{Cell, FeatureArc, Given, GivenInterface, State};
 use crate::feature::value::Value;
@@ -21,38 +22,9 @@ use crate::graph::Graph;
 use crate::router_graph::plan_with;
 use crate::testing::{Bench, World, batch, frame_v4, frame_v6};
 
-/// Rule after rule, up to the first that decides.
-pub(super) fn expected(rules: &[Rule], filters: &[Filter], packet: &[u8]) -> Vec<u32> {
-    let mut found = Vec::new();
-    for (number, (rule, filter)) in (0..).zip(rules.iter().zip(filters)) {
-        if filter.matches(packet) {
-            found.push(number);
-            if rule.verdict.decides() {
-                return found;
-            }
-        }
-    }
-    found.push(u32::try_from(rules.len()).unwrap());
-    found
-}
-
-/// The law of access lists: what is found is what a search from the first rule on finds.
-pub(super) fn check(texts: &[String], packets: &[Vec<u8>]) {
+fn check(texts: &[String], packets: &[Vec<u8>]) {
     let rules: Vec<Rule> = texts.iter().map(|text| Rule::parse(text).expect(text)).collect();
-    let filters: Vec<Filter> = rules.iter().map(|rule| rule.condition.filter()).collect();
-    let compiled = Rules::new(rules.clone());
-    for packet in packets {
-        let want = expected(&rules, &filters, packet);
-        assert_eq!(compiled.all_of(packet), want, "{texts:?} {packet:02x?}");
-        for (rule, filter) in rules.iter().zip(&filters) {
-            let Some((family, key)) = key_of(packet) else { continue };
-            let boxes = rule.condition.boxes(family);
-            let inside = boxes.boxes.iter().any(|one| one.contains(&key));
-            let holds = filter.matches(packet);
-            assert!(inside || !holds, "{}: no box has {packet:02x?}", rule.text);
-            assert!(!boxes.exact || inside == holds, "{}: {packet:02x?}", rule.text);
-        }
-    }
+    compare(&rules, packets.iter().map(|packet| &packet[..]));
 }
 
 const V4: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.1.0", "10.1.0.0", "192.0.2.255"];

@@ -38,7 +38,7 @@ pub enum Fate {
     Sent(u32),
     /// It ends there.
     Dropped(LeftAlone),
-    /// It goes on to the graph or the kernel, untouched.
+    /// It passes to the graph or the kernel, untouched.
     Left(LeftAlone),
 }
 
@@ -103,7 +103,7 @@ impl Forwarder {
         alike.into_iter().map(one).collect()
     }
 
-    /// By a program with counters of its own.
+    /// The fate of a packet, by a program with counters of its own.
     fn fate(&self, state: &State, (port, vlan): Arrival, packet: &[u8]) -> Result<Fate, XdpError> {
         let no_tables = || unlinked(NO_TABLES.into());
         let (attached, forwarding) =

@@ -37,14 +37,14 @@ pub(super) struct Marks(Mutex<Begun>);
 
 #[derive(Debug, Default)]
 struct Begun {
-    /// By epoch: the CPUs that were inside, with their counts.
+    /// The CPUs that were inside, with their counts, by epoch.
     waiting: VecDeque<(u64, Vec<(usize, u64)>)>,
     /// All up to this one are over.
     passed: u64,
 }
 
 impl Epochs {
-    /// For all CPUs that there can be.
+    /// Counts for all CPUs that there can be.
     ///
     /// # Errors
     /// When the kernel makes no map.

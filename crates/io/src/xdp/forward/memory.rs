@@ -15,7 +15,7 @@ use fingerpost_route::MemoryMaker;
 use super::{Forwarder, readable};
 use crate::xdp::bpf::SharedMemory;
 
-/// Behind each region.
+/// Bytes behind each region.
 pub(super) const MARGIN: usize = 4096;
 
 /// What all regions together may take unless the configuration says otherwise: a full table of both
@@ -99,7 +99,7 @@ impl Maps {
     }
 }
 
-/// For one structure.
+/// The memory of one structure.
 struct Taken {
     maps: Arc<Maps>,
     other: HugePages,

@@ -39,7 +39,7 @@ reasons! {
 pub(super) const LEFT_ALONE: u32 = LeftAlone::ALL.len() as u32;
 
 impl LeftAlone {
-    /// What the graph calls it where it is the packet's end; all others go on to the graph or the kernel.
+    /// What the graph calls it where it is the packet's end; all others pass to the graph or the kernel.
     pub fn drop_reason(self) -> Option<DropReason> {
         match self {
             Self::Blackhole => Some(DropReason::Blackhole),

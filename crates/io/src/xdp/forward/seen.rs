@@ -1,4 +1,4 @@
-//! What programs saw, by the port that it came in by: frames that ended there, and frames left to others.
+//! Frames that programs saw, by ingress port: frames that ended there, and frames left to others.
 //!
 //! Shape: a line of 8 words a CPU, of which three are in use (`forward.c`). A port has a memory of its own, which
 //!        its program knows by name; behind it are as many lines for each VLAN interface on it.
@@ -18,7 +18,7 @@ const STRIDE: usize = 8;
 /// Memories of ports that are gone which are still read, since a program may just be ending there.
 const MOST_GONE: usize = 16;
 
-/// Frames that came in by one port and met its program.
+/// Frames that arrived on one port and met its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
     /// Frames that ended in the program: forwarded or dropped.
@@ -48,7 +48,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Of a port, for so many CPUs.
+    /// Counts of a port, for so many CPUs.
     ///
     /// # Errors
     /// When the kernel makes no map.
@@ -134,7 +134,7 @@ impl Gone {
         }
     }
 
-    /// With these of ports that are there, by port.
+    /// The counts together with these of ports that are there, by port.
     pub(super) fn and<'a>(
         &'a self,
         present: impl Iterator<Item = &'a Seen>,

@@ -25,7 +25,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// For so many CPUs.
+    /// Counts for so many CPUs.
     ///
     /// # Errors
     /// When the kernel makes no map.

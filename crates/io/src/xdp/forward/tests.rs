@@ -34,7 +34,7 @@ impl Lab {
         Self::of(heartbeat, false)
     }
 
-    /// With all ports but two on the first one as VLAN interfaces, each with another tag. One behind which
+    /// A lab with all ports but two on the first one as VLAN interfaces, each with another tag. One behind which
     /// checksums may be open stays as it is.
     pub(super) fn tagged() -> Self {
         Self::of(None, true)
@@ -72,7 +72,7 @@ impl Lab {
         }
     }
 
-    /// Sends a frame with that tag through the program of the first port, which leaves it alone. Says why.
+    /// Sends a frame with that tag through the program of the first port, which leaves it alone. Returns why.
     fn left(&self, frame: &[u8]) -> LeftAlone {
         let reasons = || self.forwarder.left_alone().unwrap();
         let before = reasons();
@@ -97,7 +97,7 @@ fn packet_cases_come_out_byte_for_byte() {
     testing::in_namespace(|| drop(every_case(&Lab::new())));
 }
 
-/// By VLAN interfaces, with any priority, untagged ones among them: tags come and go.
+/// VLAN interfaces, with any priority, untagged ones among them: tags come and go.
 #[test]
 fn packet_cases_come_out_byte_for_byte_with_tags() {
     testing::in_namespace(|| {
@@ -377,7 +377,7 @@ fn what_comes_in_ends_somewhere() {
     });
 }
 
-/// A program that may outlive the daemon asks first whether it did.
+/// A program that may outlive the daemon checks first whether it did.
 #[test]
 fn without_a_beat_packets_are_the_kernels() {
     testing::in_namespace(|| {

@@ -2,7 +2,7 @@
 //! of another one.
 //!
 //! Shape: for an interface that has some, a word of 8 bytes for each of the 4,096 ids: the VLAN interface's MAC,
-//!        and above it the place of its counts ([`super::seen`]); 0 where there is none. For the way out the tag
+//!        and above it the place of its counts ([`super::seen`]); 0 where there is none. For egress the tag
 //!        stands in the upper half of the port's word of `outlets`, and `devices` has the other one's device.
 //! Cost:  nothing for interfaces without VLANs where there are none at all: their programs are linked without;
 //!        32 KiB of kernel memory for an interface that has some.
@@ -29,7 +29,7 @@ pub struct Vlan {
     pub parent: u16,
     /// The kernel's number of that interface.
     pub ifindex: u32,
-    /// What its tags say: 1 to 4,094.
+    /// The id in its tags: 1 to 4,094.
     pub id: u16,
     /// Its own address, which may be another one than that of the interface which it is on.
     pub mac: Mac,
@@ -160,7 +160,7 @@ impl Forwarder {
     }
 }
 
-/// What is forwarded of frames that come in by a VLAN interface; `None` where nothing is there to do it.
+/// What is forwarded of frames that arrive on a VLAN interface; `None` where nothing is there to do it.
 pub(super) fn reads(state: &State, port: u16) -> Option<Result<Reads, String>> {
     let vlan = state.vlans.iter().find(|vlan| vlan.port == port)?;
     let parent = state.ports.get(&vlan.parent)?;

@@ -204,7 +204,10 @@ fn a_running_router_tells_what_it_does() {
         let flow = "9.9.9.9,198.51.100.7,tcp,7,8";
         let text = lab.text(&format!("route get 198.51.100.7 --explain --flow {flow}"));
         let told = "in XDP on r0: left to the graph or the kernel (";
-        assert!(text.contains(told) && text.contains(&format!("tried there: {flow}, ")), "{text}");
+        assert!(
+            text.contains(told) && text.contains(&format!("dry run in XDP: {flow}, ")),
+            "{text}"
+        );
         assert_eq!(lab.json("route get 198.51.100.7")["drivers"], json!([]));
     }
     assert!(
@@ -392,7 +395,10 @@ fn algorithms_change_while_it_runs() {
         let text = lab.text("fib show");
         let last = text.lines().last().unwrap();
         let used = of(0, "used") + of(1, "used");
-        assert!(last.starts_with(&format!("shared with drivers: {used} bytes in use")), "{last}");
+        assert!(
+            last.starts_with(&format!("shared with the XDP datapath: {used} bytes in use")),
+            "{last}"
+        );
         assert!(last.ends_with(&format!(" at most {}", 16 << 20)), "{last}");
         // The turn of IPv6 comes when all of IPv4 was looked at.
         let until = Instant::now() + Duration::from_secs(20);

@@ -66,7 +66,10 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     if what.parse::<IpAddr>().is_ok() {
         (question.addr, question.flow) = (Some(what), flow);
     } else if flow.is_some() {
-        return Err(Failure::new(Exit::Usage, "--flow is for an address"));
+        return Err(Failure::new(
+            Exit::Usage,
+            "--flow needs the destination address as well: `why ADDR --flow ...`",
+        ));
     } else if Path::new(&what).is_file() {
         question.packet = Some(packet_of(&what, number)?);
     } else if what.contains(|c: char| !c.is_ascii_hexdigit() && c != ':') {
@@ -121,7 +124,7 @@ impl Report for WhyAnswer {
             RouteAnswer { steps: Vec::new(), ..route.clone() }.text(to)?;
         }
         drivers(&self.drivers, to)?;
-        write!(to, "tried in the graph: ")?;
+        write!(to, "dry run in the graph: ")?;
         self.trial.text(to)
     }
 }

@@ -69,9 +69,23 @@ pub(super) fn learn(config: &Config) -> Result<Learned, DaemonError> {
     Ok(Learned { control, sources, messages })
 }
 
-/// Result of `run --check`: each interface with its plan, and what could not be found out.
-pub(crate) fn check(options: &RunOptions) -> Result<(Vec<Plan>, Vec<String>), DaemonError> {
+/// Result of `run --check`.
+pub(crate) struct Checked {
+    /// Each interface with its plan.
+    pub(crate) plans: Vec<Plan>,
+    /// What could not be found out.
+    pub(crate) unanswered: Vec<String>,
+    /// Named interfaces that are not there, each with its message.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Finds what `run` would do.
+///
+/// # Errors
+/// The kernel does not answer.
+pub(crate) fn check(options: &RunOptions) -> Result<Checked, DaemonError> {
     let Learned { control, .. } = learn(&options.config)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
-    Ok((Interfaces::preview(&control, options, &findings), findings.unanswered))
+    let plans = Interfaces::preview(&control, options, &findings);
+    Ok(Checked { plans, unanswered: findings.unanswered, missing: options.missing(&control) })
 }

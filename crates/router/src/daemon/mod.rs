@@ -88,6 +88,7 @@ impl Daemon {
         let progress = Progress::new(started);
         let (policy, findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
         journal.extend(messages);
+        journal.extend(options.missing(&control));
         journal.extend(findings.unanswered.iter().map(|what| format!("unknown: {what}")));
         let mut interfaces = Interfaces::new(options, findings, nonstop)?;
         interfaces.share(&mut control, flow_seed)?;

@@ -1,6 +1,10 @@
 //! Settings of a run: the configuration, and what the command line adds to it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+use fingerpost_route::Control;
+use fingerpost_route::source::words::nearest;
 
 use crate::config::{Config, PacketPath};
 
@@ -14,6 +18,24 @@ pub(crate) struct RunOptions {
     pub(crate) path: PacketPath,
     /// Settings of the command line, which the configuration has already.
     pub(crate) said: Said,
+}
+
+impl RunOptions {
+    /// A message for each interface that is named, by `--only` or by the file, and that no link of this network namespace
+    /// is called: it may still appear.
+    pub(super) fn missing(&self, control: &Control) -> Vec<String> {
+        let known: Vec<&str> = control.links().map(|(_, _, state)| &*state.name).collect();
+        let named = self.only.iter().chain(self.config.interface.iter().map(|known| &known.name));
+        let named: BTreeSet<&str> = named.map(|name| &**name).collect();
+        let missing = named.into_iter().filter(|name| !known.contains(name));
+        missing
+            .map(|name| {
+                let hint = nearest(name, known.iter().copied())
+                    .map_or(String::new(), |other| format!(": did you mean {other}?"));
+                format!("{name}: no such interface; it is taken over when it appears{hint}")
+            })
+            .collect()
+    }
 }
 
 /// Settings of the command line beside a configuration file: they hold however often the file is read again.

@@ -64,7 +64,7 @@ shown for 1,000 or more: for fewer, the fixed size of the structures dominates."
         let each =
             each(used, prefixes).map_or(String::new(), |each| format!(" ({each:.2} a prefix)"));
         Some(format!(
-            "shared with drivers: {used} bytes in use by tables{each}, \
+            "shared with the XDP datapath: {used} bytes in use by tables{each}, \
              {total_reserved} reserved in all, at most {cap}"
         ))
     }

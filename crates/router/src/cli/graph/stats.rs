@@ -64,7 +64,7 @@ impl Report for GraphStats {
         if !drivers.interfaces.is_empty() {
             writeln!(to)?;
             let names = drivers.interfaces.join(", ");
-            writeln!(to, "forwarded in XDP on {names}: {}", drivers.forwarded)?;
+            writeln!(to, "forwarded in XDP (now on {names}): {}", drivers.forwarded)?;
             reasons(to, "dropped there", &drivers.dropped)?;
             reasons(to, "left to the graph or the kernel", &drivers.left)?;
         }

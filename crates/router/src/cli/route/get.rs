@@ -165,7 +165,11 @@ pub(in crate::cli) fn drivers(answers: &[DriverAnswer], to: &mut dyn Write) -> i
     match answers.iter().find(|driver| driver.nexthop.is_some()) {
         Some(driver) => {
             let hop = or_dash(driver.nexthop);
-            writeln!(to, "tried there: {}, table {}, next hop {hop}", driver.packet, driver.table)
+            writeln!(
+                to,
+                "dry run in XDP: {}, table {}, next hop {hop}",
+                driver.packet, driver.table
+            )
         }
         None => Ok(()),
     }

@@ -145,17 +145,20 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let (server, mut reload) = serve(&mut daemon, &socket, arguments.file.clone())?;
     tell(&mut daemon);
     let report = daemon.report();
+    let taken_over = daemon.taken_over();
     message(format_args!(
-        "forwarding on {} interfaces with {} workers: {} IPv4 routes ({}), \
-         {} IPv6 routes ({}), learned in {:.0} ms",
-        daemon.taken_over(),
-        report.workers,
+        "forwarding on {} with {}: {} IPv4 routes ({}), {} IPv6 routes ({}), learned in {:.0} ms",
+        counted(taken_over, "interface"),
+        counted(report.workers, "worker"),
         report.routes_v4,
         report.algorithm_v4,
         report.routes_v6,
         report.algorithm_v6,
         report.load_ms,
     ));
+    if taken_over == 0 {
+        message("no interface is taken over: `fingerpost interface show` has the reason of each");
+    }
     let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {
         tell(daemon);
         reload.turn();
@@ -211,6 +214,11 @@ impl From<SocketError> for Failure {
     }
 }
 
+/// A number and the noun for it.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 fn tell(daemon: &mut Daemon) {
     for line in daemon.take_messages() {
         message(line);
@@ -225,13 +233,14 @@ impl From<DaemonError> for Failure {
 }
 
 fn check(options: &RunOptions, output: &mut Output) -> Result<(), Failure> {
-    let (plans, unanswered) = daemon::check(options)?;
-    let rows = plans.into_iter().map(|(name, plan)| match plan {
+    let checked = daemon::check(options)?;
+    let rows = checked.plans.into_iter().map(|(name, plan)| match plan {
         Ok(mode) => PlanRow { name, taken: true, mode: Some(mode.name()), reason: None },
         Err(reason) => PlanRow { name, taken: false, mode: None, reason: Some(reason) },
     });
     output.print(&Plans { interfaces: rows.collect() })?;
-    unanswered.iter().for_each(|what| message(format_args!("unknown: {what}")));
+    checked.missing.iter().for_each(message);
+    checked.unanswered.iter().for_each(|what| message(format_args!("unknown: {what}")));
     // What it would do is what was printed, if it could start at all.
     Ok(privilege::to_forward().map_err(DaemonError::from)?)
 }

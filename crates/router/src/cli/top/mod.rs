@@ -82,7 +82,7 @@ fn drops(graph: &GraphStats) -> BTreeMap<(&str, &str), u64> {
         }
     }
     for (reason, packets) in &graph.drivers.dropped {
-        *drops.entry(("(drivers)", &**reason)).or_default() += packets;
+        *drops.entry(("(xdp)", &**reason)).or_default() += packets;
     }
     drops
 }

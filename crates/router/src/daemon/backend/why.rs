@@ -78,11 +78,12 @@ impl View<'_> {
         Ok((port, frame, Some(flow)))
     }
 
-    /// Flow of a host on the link of a port that checks sources: a request for a destination alone is not
-    /// answered that the packet was forged.
+    /// Flow of a host on the link of a port that checks or filters packets: a request for a destination alone gets the
+    /// answer for a packet that could arrive there.
     fn beside(&self, port: u16, flow: Flow) -> Flow {
         let forwarding = self.control.forwarding();
-        let info = forwarding.ports.port(port).filter(|info| info.urpf.is_some());
+        let guards = self.settings.config().features.guards(&self.port_name(port));
+        let info = forwarding.ports.port(port).filter(|info| guards || info.urpf.is_some());
         let beside = info.and_then(|info| match flow.src {
             IpAddr::V4(_) => {
                 let (addr, len) = info.v4.iter().find(|(_, len)| *len < 31)?;

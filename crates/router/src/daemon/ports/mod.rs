@@ -684,7 +684,7 @@ impl Interfaces {
                 }
             }
             (Drive::Afxdp { .. }, Some(Err(why))) => {
-                ("afxdp", format!("{}; its driver does not forward: {why}", open.mode))
+                ("afxdp", format!("{}; not in XDP: {why}", open.mode))
             }
         }
     }

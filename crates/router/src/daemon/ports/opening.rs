@@ -268,7 +268,7 @@ pub(super) enum OpenError {
     Xdp(#[from] xdp::XdpError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error("its driver does not forward: {0}")]
+    #[error("XDP does not forward on it: {0}")]
     Forward(String),
     #[error("its queues cannot be counted: {0}")]
     Queues(std::io::Error),

@@ -7,7 +7,7 @@ use fingerpost_io::interface;
 use fingerpost_io::xdp::Pins;
 
 use super::command::{Command, Failure};
-use super::output::{Output, Report as Print};
+use super::output::{Output, Report as Print, message};
 use crate::sys;
 
 pub(super) const COMMAND: Command = Command {
@@ -46,7 +46,10 @@ fn run(output: &mut Output) -> Result<(), Failure> {
         }
         None => Vec::new(),
     };
-    let interfaces = released.into_iter().map(interface::name_of).collect();
+    let interfaces: Vec<_> = released.into_iter().map(interface::name_of).collect();
+    if interfaces.is_empty() {
+        message("nothing to release: no XDP program forwards without its router");
+    }
     Ok(output.print(&Released { interfaces })?)
 }
 

@@ -5,7 +5,7 @@ use super::{Condition, FilterError, expression, offset_in};
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It goes on by output 0.
+    /// It leaves by output 0.
     Allow,
     /// It leaves by output 1, where there is one.
     Deny,

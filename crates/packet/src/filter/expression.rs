@@ -25,7 +25,7 @@
 //!
 //! `LOW-HIGH` in place of a number or a port means all numbers from the one to the other, without a relation.
 //!
-//! A value that says nothing of itself takes what the primitive before it said: `src host 1.2.3.4 or 5.6.7.8`,
+//! A value without words of its own takes those of the primitive before it: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
 //!
 //! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of
@@ -119,7 +119,7 @@ enum Relation {
     AtLeast,
 }
 
-/// The words before a value: what they said, and for those that may be wrong where.
+/// The words before a value: their meaning, and the place of those that may be wrong.
 #[derive(Clone, Copy, Default, Debug)]
 struct Primitive<'a> {
     direction: Option<(Direction, &'a str)>,
@@ -294,7 +294,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Behind `src` or `dst`.
+    /// The words behind `src` or `dst`.
     fn direction(&mut self, word: &str) -> Direction {
         let (one, other) =
             if word == "src" { (Direction::Src, "dst") } else { (Direction::Dst, "src") };
@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
         both
     }
 
-    /// Behind `ip`.
+    /// The words behind `ip`.
     fn ip_flag(&mut self) -> Option<Expr<Field>> {
         let test = match self.next_is(&["frag", "unfrag", "laterfrag", "ect", "ce"])? {
             "frag" => Test::equal(Field::Fragment, 1, 1),
@@ -380,7 +380,7 @@ impl<'a> Parser<'a> {
         Some((relation, sign))
     }
 
-    /// What a value is that says nothing of itself; the words before it are taken over.
+    /// The meaning of a value without words of its own; the words before it are taken over.
     fn kind_of(&self, value: &str, said: &mut Primitive<'a>) -> Result<Kind, FilterError> {
         let last = &self.last;
         if value.contains('/') || value.parse::<IpAddr>().is_ok() {
@@ -626,7 +626,7 @@ fn is_protocol(protocol: u8) -> Expr<Field> {
     number(Field::Protocol, 0xff, Relation::Equal, protocol.into())
 }
 
-/// The same test of one end or the other, or of both. What differs from a value differs at both ends where
+/// One test of one end or the other, or of both. What differs from a value differs at both ends where
 /// equality would be that of either.
 fn ends(direction: Direction, relation: Relation, of: impl Fn(bool) -> Expr<Field>) -> Expr<Field> {
     match (direction, relation == Relation::Differs) {

@@ -20,9 +20,9 @@ pub(super) enum Field {
     HeaderWords,
     /// DSCP and ECN.
     TrafficClass,
-    /// Of the whole packet, as it states it.
+    /// Length of the whole packet, as it states it.
     Len,
-    /// Of IPv4.
+    /// A field of IPv4.
     Id,
     /// Or hop limit.
     Ttl,
@@ -30,17 +30,17 @@ pub(super) enum Field {
     Fragment,
     /// 1 when it is a fragment other than the first, 0 when not.
     Later,
-    /// Behind extension headers.
+    /// The protocol behind extension headers.
     Protocol,
     Src4,
     Dst4,
     /// One of four words, the first of which is 0.
     Src6(u8),
     Dst6(u8),
-    /// Of TCP and UDP.
+    /// A field of TCP and UDP.
     SrcPort,
     DstPort,
-    /// Of ICMP and ICMPv6.
+    /// A field of ICMP and ICMPv6.
     IcmpType,
     /// The byte of flags.
     TcpFlags,
@@ -62,7 +62,7 @@ pub(super) enum Layer {
 /// A packet, taken apart.
 pub(super) struct Headers<'a> {
     ip: Ip<'a>,
-    /// As long as it says it is.
+    /// The packet without what is behind its stated length.
     packet: &'a [u8],
     protocol: Option<u8>,
     fragment: bool,
@@ -79,7 +79,7 @@ enum Ip<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Of a packet from its IP header on; what is behind its stated length does not count.
+    /// The values of a packet from its IP header on; what is behind its stated length does not count.
     #[inline]
     pub(super) fn of(packet: &'a [u8]) -> Self {
         match packet.first().map_or(0, |first| first >> 4) {

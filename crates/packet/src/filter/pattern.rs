@@ -5,7 +5,7 @@
 //! stands for any four bits. `!` before a clause turns it round.
 //!
 //! Source: the manual page of Click's Classifier. What a mask leaves out need not even be there; a clause
-//! that asks for bytes past the end of the frame does not hold, so its contrary does.
+//! that reads bytes past the end of the frame does not hold, so its contrary does.
 
 use super::FilterError;
 use super::program::{Expr, Loaded, Program, Rule, Test};

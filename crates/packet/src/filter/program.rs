@@ -2,9 +2,9 @@
 //! the answer.
 //!
 //! Source: the decision trees of Click's classifiers (Kohler, thesis, 2000, chapter 5). Differs: rules are
-//! expanded test by test, and what a test has said is taken out of all that is still open, so that no
-//! path asks twice; equal remainders share one node.
-//! Shape:  a node is a test of one word under a mask, and where to go on; nodes point to earlier nodes or
+//! expanded test by test, and the result of a test is taken out of all that is still open, so that no
+//! path evaluates a test twice; equal remainders share one node.
+//! Shape:  a node is a test of one word under a mask, and the two nodes that follow; nodes point to earlier nodes or
 //!         to answers, so every walk ends.
 //! Cost:   a node is a load, unless the word is the last one's, two comparisons and a jump.
 //! Limits: rules that expand into too much are laid out one behind the other instead: as many nodes as
@@ -127,7 +127,7 @@ impl<L: Load> Expr<L> {
         if left.len() == 1 { left.swap_remove(0) } else { Self::Any(left).settled() }
     }
 
-    /// Of nothing, all hold and none does.
+    /// The empty list: a conjunction that holds, a disjunction that does not.
     fn settled(self) -> Self {
         match self {
             Self::All(parts) if parts.is_empty() => Self::Const(true),
@@ -180,7 +180,7 @@ pub(super) struct Rule<L> {
     pub(super) answer: u16,
 }
 
-/// Where to go on: a node's number, or one of these and an answer.
+/// Where the evaluation continues: a node's number, or one of these and an answer.
 type Target = u32;
 const ANSWER: Target = 1 << 31;
 const NO_ANSWER: Target = Target::MAX;

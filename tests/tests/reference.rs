@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use fingerpost_packet::feature::row::{Given, GivenInterface};
+use fingerpost_packet::feature::row::{Field, Given, GivenInterface};
 use fingerpost_packet::feature::{FEATURES, Feature, Value};
 use fingerpost_packet::{DropReason, ELEMENTS};
 use fingerpost_tests::source::{self, File};
@@ -373,16 +373,16 @@ fn features(page: &mut String, keys: &mut BTreeMap<String, Vec<String>>) {
     }
     for row in FEATURES {
         let Some(section) = row.section else { continue };
-        let item = Value::Table(vec![("?".to_owned(), Value::Boolean(true))]);
-        let given =
-            Given { interfaces: Vec::new(), items: vec![(format!("{}.0", section.name), item)] };
-        let valid = expected(row, &given);
         let _ = writeln!(
             page,
-            "\n## `[[{}]]`\n\n{}: {}.\n\nKeys: {valid}.",
+            "\n## `[[{}]]`\n\n{}: {}.\n\n| key | value | meaning |\n|---|---|---|",
             section.name, row.name, row.summary
         );
-        let names = valid.split('`').skip(1).step_by(2).map(str::to_owned);
+        for Field { name, value, summary } in section.fields {
+            let (value, summary) = (cell(value), cell(summary));
+            let _ = writeln!(page, "| `{name}` | {value} | {summary} |");
+        }
+        let names = section.fields.iter().map(|field| field.name.to_owned());
         keys.entry(section.name.to_owned()).or_default().extend(names);
     }
 }

@@ -6,7 +6,7 @@
 
 use fingerpost_route::source::words::{nearest, unknown};
 
-use super::row::Given;
+use super::row::{Field, Given};
 use super::value::Value;
 
 /// A mistake of the configuration.
@@ -38,6 +38,7 @@ impl Mistake {
 pub struct TableReader<'a> {
     at: &'a str,
     entries: &'a [(String, Value)],
+    fields: &'static [Field],
     /// Keys that were misspelled, by what was meant, or that have no usable value.
     doubtful: Vec<&'a str>,
     mistakes: &'a mut Vec<Mistake>,
@@ -49,7 +50,7 @@ impl<'a> TableReader<'a> {
     pub fn new(
         at: &'a str,
         value: &'a Value,
-        keys: &[&'a str],
+        fields: &'static [Field],
         mistakes: &'a mut Vec<Mistake>,
     ) -> Option<Self> {
         let Value::Table(entries) = value else {
@@ -59,16 +60,17 @@ impl<'a> TableReader<'a> {
             return None;
         };
         let mut doubtful = Vec::new();
-        for (key, _) in entries.iter().filter(|(key, _)| !keys.contains(&&**key)) {
-            let known: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+        let keys = || fields.iter().map(|field| field.name);
+        for (key, _) in entries.iter().filter(|(key, _)| !keys().any(|known| known == key)) {
+            let known: Vec<String> = keys().map(|key| format!("`{key}`")).collect();
             let mut what = format!("unknown field `{key}`, expected one of {}", known.join(", "));
-            if let Some(near) = nearest(key, keys.iter().copied()) {
+            if let Some(near) = nearest(key, keys()) {
                 what += &format!(": did you mean `{near}`?");
-                doubtful.extend(keys.iter().find(|key| **key == near));
+                doubtful.extend(keys().find(|key| *key == near));
             }
             mistakes.push(Mistake::new(format!("{at}.{key}"), what));
         }
-        Some(Self { at, entries, doubtful, mistakes })
+        Some(Self { at, entries, fields, doubtful, mistakes })
     }
 
     /// The value of a key.
@@ -95,7 +97,9 @@ impl<'a> TableReader<'a> {
     pub fn missing(&mut self, key: &'a str) {
         if self.is_sure(key) {
             self.doubtful.push(key);
-            self.mistakes.push(Mistake::new(self.at, format!("missing field `{key}`")));
+            let field = self.fields.iter().find(|field| field.name == key);
+            let values = field.map_or(String::new(), |field| format!(" ({})", field.value));
+            self.mistakes.push(Mistake::new(self.at, format!("missing field `{key}`{values}")));
         }
     }
 
@@ -226,8 +230,14 @@ mod tests {
             ("local", Value::Text("yes".into())),
         ]);
         let mut mistakes = Vec::new();
-        let keys = ["name", "action", "list", "local", "other"];
-        let mut reader = TableReader::new("acl.1", &value, &keys, &mut mistakes).unwrap();
+        const FIELDS: [Field; 5] = [
+            Field::new("name", "text", ""),
+            Field::new("action", "`drop`, `pass`", ""),
+            Field::new("list", "a list", ""),
+            Field::new("local", "a boolean", ""),
+            Field::new("other", "text", ""),
+        ];
+        let mut reader = TableReader::new("acl.1", &value, &FIELDS, &mut mistakes).unwrap();
         assert_eq!(reader.required_text("name"), None, "`nam` is it, so it is not missing");
         assert_eq!(reader.required_word("action", &[("drop", 1), ("pass", 2)]), None);
         assert_eq!(reader.texts("list"), Some(vec![(1, "ok")]));

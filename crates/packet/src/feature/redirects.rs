@@ -42,7 +42,7 @@ use crate::language::ClassSpec;
 pub(super) const FEATURE: Feature = Feature {
     name: "redirects",
     summary: "sends ICMP redirects to senders of packets that leave by the interface that they arrived on",
-    key: Some(Key { name: "redirects", former: None }),
+    key: Some(Key { name: "redirects", former: None, fields: &[] }),
     section: None,
     read,
     stages: &[Stage { name: "redirects", arc: FeatureArc::Hairpin, after: &[], element: &CLASS }],

@@ -80,6 +80,26 @@ pub struct Key {
     pub name: &'static str,
     /// A former name, accepted for one release.
     pub former: Option<&'static str>,
+    /// Keys of the tables of a section; none for a key of `[[interface]]`.
+    pub fields: &'static [Field],
+}
+
+/// A key of a table, for the reader and for the reference.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Its values: words in backquotes, or a kind of value.
+    pub value: &'static str,
+    /// Its meaning, a sentence.
+    pub summary: &'static str,
+}
+
+impl Field {
+    /// A field of a table.
+    pub const fn new(name: &'static str, value: &'static str, summary: &'static str) -> Self {
+        Self { name, value, summary }
+    }
 }
 
 impl Key {

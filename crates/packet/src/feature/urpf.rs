@@ -36,7 +36,7 @@ use crate::language::ClassSpec;
 pub(super) const FEATURE: Feature = Feature {
     name: "urpf",
     summary: "drops packets whose source is not reached by the interface that they arrived on",
-    key: Some(Key { name: "urpf", former: Some("reverse_path") }),
+    key: Some(Key { name: "urpf", former: Some("reverse_path"), fields: &[] }),
     section: None,
     read,
     stages: &[Stage {

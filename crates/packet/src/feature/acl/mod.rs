@@ -28,7 +28,7 @@ pub(super) const FEATURE: Feature = Feature {
     name: "acl",
     summary: "permits, denies and counts packets by ordered rules, on ingress and egress",
     key: None,
-    section: Some(Key { name: "acl", former: None }),
+    section: Some(Key { name: "acl", former: None, fields: settings::FIELDS }),
     read: settings::read,
     stages: &[
         Stage {

@@ -10,7 +10,7 @@ use super::classify::MOST_RULES;
 use super::lists::{AccessLists, Direction, MOST_LISTS};
 use super::rules::{Rule, is_name};
 use crate::feature::reader::{Mistake, TableReader};
-use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
+use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::{Family, FilterError};
 
@@ -71,7 +71,25 @@ impl Acl {
     }
 }
 
-const KEYS: [&str; 5] = ["name", "interfaces", "direction", "local", "rules"];
+pub(super) const FIELDS: &[Field] = &[
+    Field::new("name", "text", "Name in commands and counters."),
+    Field::new(
+        "interfaces",
+        "list of text",
+        "Interfaces whose packets it is for; all where it is missing.",
+    ),
+    Field::new("direction", "`in`, `out`", "Whether it is for packets that arrive, or that leave."),
+    Field::new(
+        "local",
+        "a boolean",
+        "Whether it is also for packets to the router itself; `false` without it.",
+    ),
+    Field::new(
+        "rules",
+        "list of text",
+        "Ordered rules `permit|deny|count|log COUNTER CONDITION`; the first that decides decides, and a packet that no rule decides is denied.",
+    ),
+];
 
 pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
     let mut settings = Settings::default();
@@ -100,7 +118,7 @@ pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn Featur
 }
 
 fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Option<Acl> {
-    let mut table = TableReader::new(place, value, &KEYS, mistakes)?;
+    let mut table = TableReader::new(place, value, FIELDS, mistakes)?;
     let name = table.required_text("name").unwrap_or_default().to_owned();
     let about = |what: String| format!("ACL {name:?}: {what}");
     if table.is_sure("name") && table.value("name").is_some() && !is_name(&name) {

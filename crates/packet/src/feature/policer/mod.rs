@@ -31,7 +31,7 @@ pub(super) const FEATURE: Feature = Feature {
     name: "policer",
     summary: "bounds the rate of packets by token buckets: drops or re-marks what exceeds",
     key: None,
-    section: Some(Key { name: "policer", former: None }),
+    section: Some(Key { name: "policer", former: None, fields: settings::FIELDS }),
     read: settings::read,
     stages: &[
         Stage {

@@ -10,7 +10,7 @@ use super::{Exceed, Policers};
 use crate::element::support::allowance::Rate;
 use crate::feature::acl::Direction;
 use crate::feature::reader::{Mistake, TableReader};
-use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
+use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::Condition;
 use crate::language::Value as _;
@@ -63,7 +63,27 @@ const LEAST_BURST_BYTES: u64 = 16_000;
 /// Packets of a burst at least, unless it is given.
 const LEAST_BURST_PACKETS: u64 = 16;
 
-const KEYS: [&str; 7] = ["name", "interface", "direction", "match", "rate", "burst", "exceed"];
+pub(super) const FIELDS: &[Field] = &[
+    Field::new("name", "text", "Name in commands and counters."),
+    Field::new("interface", "text", "Interface whose packets it is for."),
+    Field::new("direction", "`in`, `out`", "Whether it is for packets that arrive, or that leave."),
+    Field::new("match", "text", "Condition that its packets meet; all where it is missing."),
+    Field::new(
+        "rate",
+        "a number of packets a second, or text as `\"8Mbps\"`",
+        "Rate of the token bucket.",
+    ),
+    Field::new(
+        "burst",
+        "a number of packets or bytes",
+        "Size of the token bucket; without it 20 ms at the rate, at least 16 packets or 16,000 bytes.",
+    ),
+    Field::new(
+        "exceed",
+        "`drop`, `dscp N`",
+        "What becomes of packets above the rate: they are dropped, which is usual, or marked.",
+    ),
+];
 
 pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
     let mut settings = Settings::default();
@@ -89,7 +109,7 @@ fn read_policer(
     value: &Value,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Policer> {
-    let mut table = TableReader::new(place, value, &KEYS, mistakes)?;
+    let mut table = TableReader::new(place, value, FIELDS, mistakes)?;
     let name = table.required_text("name").unwrap_or_default().to_owned();
     let interface = table.required_text("interface").unwrap_or_default().to_owned();
     let known = || given.interfaces.iter().map(|known| &*known.name);

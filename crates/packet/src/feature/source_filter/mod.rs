@@ -19,7 +19,7 @@ pub(super) const FEATURE: Feature = Feature {
     name: "source-filter",
     summary: "passes, drops, counts or limits packets by lists of source prefixes",
     key: None,
-    section: Some(Key { name: "source_filter", former: Some("filter") }),
+    section: Some(Key { name: "source_filter", former: Some("filter"), fields: settings::FIELDS }),
     read: settings::read,
     stages: &[Stage {
         name: "source_filter",

@@ -9,7 +9,7 @@ use fingerpost_route::{AnyPrefix, InterfaceSet};
 use super::filters::{Filter, MOST_FILTERS, SourceFilters};
 use super::{Action, Rate};
 use crate::feature::reader::{Mistake, TableReader};
-use crate::feature::row::{Given, Item, Settings as FeatureSettings, State, Support, Use};
+use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::language::Value as _;
 use crate::language::open_policy::OpenPolicy;
@@ -66,7 +66,30 @@ pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn Featur
     Arc::new(settings)
 }
 
-const KEYS: [&str; 6] = ["name", "action", "rate", "file", "prefixes", "interfaces"];
+pub(super) const FIELDS: &[Field] = &[
+    Field::new("name", "text", "Name in commands and counters."),
+    Field::new(
+        "action",
+        "`pass`, `drop`, `count`, `limit`",
+        "What becomes of a packet whose source is on the list.",
+    ),
+    Field::new(
+        "rate",
+        "a number of packets a second, or text as `\"8Mbps\"`",
+        "Rate of action `limit`.",
+    ),
+    Field::new(
+        "file",
+        "text",
+        "File of prefixes, one a line; `source-filter replace` reads it again.",
+    ),
+    Field::new("prefixes", "list of text", "Prefixes beside those of the file."),
+    Field::new(
+        "interfaces",
+        "list of text",
+        "Interfaces whose packets it is for; all where it is missing.",
+    ),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
@@ -85,7 +108,7 @@ fn read_filter(
     value: &Value,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Filter> {
-    let mut table = TableReader::new(place, value, &KEYS, mistakes)?;
+    let mut table = TableReader::new(place, value, FIELDS, mistakes)?;
     let name = table.required_text("name").unwrap_or_default().to_owned();
     let said = |what: String| format!("source filter {name:?}: {what}");
     if table.is_sure("name") && table.value("name").is_some() && !is_name(&name) {

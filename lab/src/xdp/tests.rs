@@ -69,12 +69,13 @@ fn every_engine_forwards_as_the_oracle_says() {
 
 #[test]
 fn features_let_the_packets_pass_that_they_must() {
-    let features = features::find("urpf,source-filter").unwrap();
+    let features = features::find("urpf,source-filter,acl10,acl1000").unwrap();
     let options = XdpOptions { engines: find("xdp").unwrap(), features, ..options() };
     let document = xdp(&options, &mut Silent).unwrap();
     let names: Vec<_> = document.runs.iter().map(|run| &run.name[..]).collect();
     let of = |family: u8| {
-        let names = ["", "-urpf", "-source-filter"].map(|end| format!("xdp-v{family}{end}"));
+        let names = ["", "-urpf", "-source-filter", "-acl10", "-acl1000"]
+            .map(|end| format!("xdp-v{family}{end}"));
         let programs = names.clone().map(|name| format!("program:{name}"));
         names.into_iter().chain(programs)
     };

@@ -84,6 +84,7 @@ impl Ours {
         let (control, ports) = (&mut self.control, self.ports);
         let running = Running::start(feature, table, &crossing, options.listed, control, ports)?;
         self.forwarder.set_source_filters(running.states.of());
+        self.forwarder.set_access_lists(running.states.of());
         let _held = self.hold()?;
         let frame = &running.refused[..usize::from(world::frame_len(A::FAMILY))];
         let answer = self.forwarder.tester(ports.input)?.test(frame)?;

@@ -32,8 +32,9 @@ use crate::xdp::bpf::SharedMemory;
 /// Next hops of default routes at most (`forward.c`).
 const DEFAULTS: usize = 64;
 
-/// What lists may take of kernel memory: a million prefixes twice, since the old ones live until the new ones are built.
-pub(super) const LISTS_CAP_BYTES: usize = 64 << 20;
+/// What lists may take of kernel memory: a million prefixes of IPv6 twice, since the old ones live until the new ones are
+/// built.
+pub(super) const LISTS_CAP_BYTES: usize = 256 << 20;
 
 /// What access lists may take: several of 10,000 rules twice, with counts for each CPU.
 pub(super) const ACLS_CAP_BYTES: usize = 64 << 20;

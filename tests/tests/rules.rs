@@ -45,36 +45,6 @@ const UNSAFE: &[&str] = &[
     "lab/peers/",
 ];
 
-/// Files and folders (with the `/`) whose doc comments, literals and pages are in the words of the glossary.
-const SWEPT: &[&str] = &[
-    "crates/route/",
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "CHANGELOG.md",
-    "docs/",
-    "crates/lpm/",
-    "crates/packet/src/cases/",
-    "crates/packet/src/device/",
-    "crates/packet/src/element/",
-    "crates/packet/src/frame/",
-    "crates/packet/src/graph/",
-    "crates/packet/src/handler/",
-    "crates/packet/src/language/",
-    "crates/packet/src/prefix_sets/",
-    "crates/packet/src/route_table/",
-    "crates/packet/src/router_graph.rs",
-    "crates/packet/src/testing/",
-    "crates/packet/tests/",
-    "examples/",
-    "fuzz/",
-    "testdata/",
-    "crates/command/",
-    "lab/",
-    "tests/",
-];
-
 /// Structs that coordinate, with their files, and the most fields that one may have: each field is a part with private
 /// state.
 const COORDINATORS: &[(&str, &str)] = &[
@@ -483,14 +453,7 @@ fn test_data_has_its_credits() {
 #[test]
 fn words_are_those_of_the_glossary() {
     let all: Vec<_> = words::files(".").iter().flat_map(words::check).collect();
-    let swept = |path: &str| {
-        SWEPT.iter().any(|at| path == *at || (at.ends_with('/') && path.starts_with(at)))
-    };
-    let (held, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|b| swept(&b.path));
-    for (folder, count) in words::by_folder(&rest) {
-        println!("not yet swept: {count:>6}  {folder}");
-    }
-    none(&held.iter().map(ToString::to_string).collect::<Vec<_>>());
+    none(&all.iter().map(ToString::to_string).collect::<Vec<_>>());
     let planted = |text| words::check(&file("crates/lpm/src/x.rs", text)).len();
     assert_eq!(planted("//! A table that is told of routes.\n"), 1);
     assert_eq!(planted("/// Of lists whose readers left.\nfn f() {}\n"), 1);

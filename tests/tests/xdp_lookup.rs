@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fingerpost_io::xdp::forward::{Asked, CAP_BYTES, Forwarder};
+use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder, ProgramLookup};
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, registry};
 use fingerpost_route::source::{SourceSpec, file, find};
@@ -72,7 +72,7 @@ fn lab() -> Option<Lab> {
 }
 
 trait Family: Addr {
-    fn asked(forwarder: &Forwarder) -> Asked;
+    fn asked(forwarder: &Forwarder) -> ProgramLookup;
     fn best(control: &Control, addr: Self) -> NextHopId;
     fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)>;
     fn gateway(number: u32) -> IpAddr;
@@ -102,8 +102,8 @@ impl Family for u32 {
         tables::text(&path).lines().map(update).collect()
     }
 
-    fn asked(forwarder: &Forwarder) -> Asked {
-        let asked = forwarder.asked_v4(0).expect("the kernel takes the program");
+    fn asked(forwarder: &Forwarder) -> ProgramLookup {
+        let asked = forwarder.lookup_v4(0).expect("the kernel takes the program");
         asked.expect("it reads the table")
     }
     fn best(control: &Control, addr: Self) -> NextHopId {
@@ -122,8 +122,8 @@ impl Family for u128 {
     fn on_link(self) -> bool {
         self >> 64 == 0xfd00 << 48
     }
-    fn asked(forwarder: &Forwarder) -> Asked {
-        let asked = forwarder.asked_v6(0).expect("the kernel takes the program");
+    fn asked(forwarder: &Forwarder) -> ProgramLookup {
+        let asked = forwarder.lookup_v6(0).expect("the kernel takes the program");
         asked.expect("it reads the table")
     }
     fn best(control: &Control, addr: Self) -> NextHopId {
@@ -139,7 +139,7 @@ impl Family for u128 {
 }
 
 /// Compares the program's answers with the RIB's; how many there were.
-fn compare<A: Family>(lab: &Lab, asked: &Asked, addrs: impl Iterator<Item = A>) -> usize {
+fn compare<A: Family>(lab: &Lab, asked: &ProgramLookup, addrs: impl Iterator<Item = A>) -> usize {
     let (mut all, mut count) = (addrs.peekable(), 0);
     let mut out = [NextHopId::NONE; 64];
     while all.peek().is_some() {

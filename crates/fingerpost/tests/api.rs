@@ -198,7 +198,7 @@ fn a_running_router_tells_what_it_does() {
         // The other end of h0 has no program, so that its driver takes nothing; nor is it known yet.
         let reason = driver["reason"].as_str().unwrap();
         assert!(
-            driver["does"] == "leave" && ["outlet", "unresolved"].contains(&reason),
+            driver["does"] == "leave" && ["egress", "unresolved"].contains(&reason),
             "{driver}"
         );
         let flow = "9.9.9.9,198.51.100.7,tcp,7,8";

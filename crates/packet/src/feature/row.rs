@@ -15,14 +15,14 @@
 //! Life of a feature. The daemon reads the configuration ([`FeatureSettings::read`](super::FeatureSettings::read)), makes
 //! the states of the features in use ([`FeatureStates::make`](super::FeatureStates::make), which may take a second for a
 //! list of a million prefixes and runs beside everything else), and plans the graph with them
-//! (`router_graph::plan_with`): only stages that a state asks for ([`State::runs`]) stand in it, so that a router without
+//! (`router_graph::plan_with`): only stages that a state names ([`State::runs`]) stand in it, so that a router without
 //! a feature executes nothing of it. `config apply` makes new states from new settings with the old ones at hand
 //! ([`Settings::make`] gets `before`, to keep what is unchanged), plans the graph anew, and all workers take over the
 //! whole of it between two batches; counts continue by [`State::go_on_with`].
 //!
 //! Elements of a stage. An element has one input a [slot](FeatureArc) of its arc, and as many outputs, in the same order;
-//! packets that pass leave by the output of the number of the input that they came by. A packet that is not to pass is
-//! dropped with a reason. Outputs behind these are for packets that the element makes; their names say where they lead
+//! packets that pass leave by the output of the number of their input. A packet that is not to pass is
+//! dropped with a reason. Outputs behind these are for packets that the element makes; their names state where they lead
 //! (see [`EXITS`](crate::router_graph::EXITS)).
 //!
 //! What follows from the row, without another line: keys and sections of the configuration with the nearest word for a
@@ -126,7 +126,7 @@ pub struct Stage {
 /// there, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FeatureArc {
-    /// After the checks of the header and before the lookup. Slots: `forward4`, `options4` (IPv4 packets with options),
+    /// The place after the checks of the header and before the lookup. Slots: `forward4`, `options4` (IPv4 packets with options),
     /// `error4` (an ICMP error is due, as for a used-up TTL), `forward6`, `error6`.
     Ingress,
     /// A packet whose next hop is on the interface that it arrived on, before its header is rewritten; `Meta::hop` is

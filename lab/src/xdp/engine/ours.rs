@@ -105,7 +105,7 @@ impl Ours {
             let attached = Arc::new(classifier.attach(link, Mode::Native)?);
             self.forwarder.add_port(port, link, Arc::new(classifier), attached)?;
             // The other end has the sink's program: what leaves arrives.
-            self.forwarder.open_outlet(port, true);
+            self.forwarder.open_egress(port, true);
         }
         let reads = self.forwarder.reads(self.ports.input).context("a port that was added")?;
         let reads = reads.map_err(anyhow::Error::msg)?;

@@ -545,7 +545,7 @@ fn ports_without_features_run_nothing_of_them() {
     assert!(
         plain.iter().all(|name| !name.starts_with('s')
             || ["seen", "slots"].contains(&&**name)
-            || ["sent", "settings", "seed", "seen_last", "slots_last", "survives"]
+            || ["sent", "settings", "seed", "seen_last", "slots_last", "nonstop"]
                 .contains(&&**name)),
         "{plain:?}"
     );

@@ -31,7 +31,7 @@ extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes,
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
 extern char local4, local6; /* hash maps: those that are, in the network's order */
-extern u32 outlets[];     /* by port: bit 0 where packets can leave this way, above bit 15 the tag to write, if any */
+extern u32 egress[];     /* by port: bit 0 where packets can leave this way, above bit 15 the tag to write, if any */
 extern u64 vlans[];       /* by VLAN id: the interface's MAC, above bit 47 its place in `seen`; 0 where there is none */
 extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
 extern u64 hops[];        /* hops.rs */
@@ -66,8 +66,8 @@ extern char left;         /* per CPU: packets left alone, by reason */
 
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
-	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, OUTLET,
-	QUOTED, UNFILLED, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
+	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, EGRESS,
+	QUOTED, PARTIAL_CHECKSUM, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
 	ACL,
 };
 
@@ -241,11 +241,11 @@ INLINE int find_way(u64 word, u32 len, u64 cpu, struct way *way)
 	if (UNLIKELY(len > way->high >> 48))
 		return LEFT(TOO_BIG);
 	at = way->high >> 32 & 0xffff;
-	if (UNLIKELY(at > CONSTANT(outlets_last)))
-		return LEFT(OUTLET);
-	way->tag = outlets[at];
+	if (UNLIKELY(at > CONSTANT(egress_last)))
+		return LEFT(EGRESS);
+	way->tag = egress[at];
 	if (UNLIKELY(!(way->tag & 1)))
-		return LEFT(OUTLET);
+		return LEFT(EGRESS);
 	/* What is never asked for costs nothing. */
 	way->tag = CONSTANT(tags) ? way->tag & 0xffff0000 : 0;
 	way->sent = &sent[(cpu * PORTS + at) * 2];
@@ -331,7 +331,7 @@ INLINE u32 fold16(u64 sum)
  * have: `sum` is that of the pseudo-header, without the length. The protocol is read for this alone: what the
  * verifier learns of it here would have it look at all that follows once for each.
  */
-INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
+INLINE int is_partial(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 {
 	u32 field, port;
 
@@ -343,7 +343,7 @@ INLINE int unfilled(u32 protocol, u8 *transport, u32 len, u64 sum, u8 *end)
 	if (protocol == 17) {
 		field = *(u16 *)(transport + 6);
 		port = *(u16 *)(transport + 2);
-		/* VXLAN and GENEVE: what is inside may be unfilled. */
+		/* VXLAN and GENEVE: what is inside may have a partial checksum. */
 		return field == sum || port == __builtin_bswap16(4789) || port == __builtin_bswap16(6081);
 	}
 	/* Sums of other kinds, tunnels, and headers of IPv6 that have to be walked. */
@@ -797,8 +797,8 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	fragment &= 0x3fff;
 	if (CONSTANT(fill) && !fragment) {
 		sum = (u64)*(u32 *)(ip + 12) + *(u32 *)(ip + 16);
-		if (unfilled(*(volatile u8 *)(ip + 9), ip + 20, total - 20, sum, end))
-			return LEFT(UNFILLED);
+		if (is_partial(*(volatile u8 *)(ip + 9), ip + 20, total - 20, sum, end))
+			return LEFT(PARTIAL_CHECKSUM);
 	}
 
 	if (features) {
@@ -880,8 +880,8 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	if (CONSTANT(fill)) {
 		sum = (u64)*(u32 *)(ip + 8) + *(u32 *)(ip + 12) + *(u32 *)(ip + 16) + *(u32 *)(ip + 20);
 		sum += (u64)*(u32 *)(ip + 24) + *(u32 *)(ip + 28) + *(u32 *)(ip + 32) + *(u32 *)(ip + 36);
-		if (unfilled(*(volatile u8 *)(ip + 6), ip + 40, payload, sum, end))
-			return LEFT(UNFILLED);
+		if (is_partial(*(volatile u8 *)(ip + 6), ip + 40, payload, sum, end))
+			return LEFT(PARTIAL_CHECKSUM);
 	}
 
 	if (features) {
@@ -980,7 +980,7 @@ INLINE int run(struct xdp_md *context, struct features *features)
 
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
 	__sync_lock_test_and_set(epoch, now);
-	if (CONSTANT(survives) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
+	if (CONSTANT(nonstop) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
 		action = LEFT(AWAY);
 	else
 		action = route(context, data, end, cpu, &count, features);

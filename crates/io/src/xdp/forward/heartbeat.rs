@@ -1,12 +1,12 @@
-//! Until when the daemon is believed to be there, for programs that may outlive it: past that they leave all
+//! The time until which programs that may outlive the daemon take it to run: past that they leave all
 //! to the kernel.
 //!
 //! Shape: words of 8 bytes that both sides see: a stamp, the tick of the kernel's clock (jiffies) up to which
 //!        programs forward, the tick at which the daemon last looked, and for the next daemon the seed of the flow hash.
-//! Cost:  a comparison a packet, in programs that are linked to ask; a beat is one system call.
+//! Cost:  a comparison a packet, in programs that are linked for it; a beat is one system call.
 //!
 //! The kernel's ticks cannot be read by a process, so a program reads them for it (`heartbeat.c`). How long one
-//! lasts the resolution of the coarse clock tells.
+//! lasts follows from the resolution of the coarse clock.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::xdp::load::{self, Bound};
 
 static OBJECT: &[u8] = include_bytes!("heartbeat.o");
 
-/// Says what the words behind it mean, and that programs that this daemon finds are of a kind that it knows:
+/// Layout of the words behind it, and a sign that programs that this daemon finds are of a kind that it knows:
 /// "post" and a version, to be raised whenever what a program and a later daemon share changes.
 pub const STAMP: u64 = 0x706f_7374_0000_0001;
 
@@ -102,7 +102,7 @@ impl Heartbeat {
     /// The daemon is there: programs forward for as long as they are patient.
     ///
     /// # Errors
-    /// When the kernel does not tell the time.
+    /// When the kernel does not return the time.
     pub fn beat(&self) -> Result<(), XdpError> {
         // Relaxed: one word, and nothing hangs on it.
         self.words.u64s()[UNTIL].store(self.now()?.saturating_add(self.ahead), Relaxed);
@@ -112,7 +112,7 @@ impl Heartbeat {
     /// Whether programs have given up: what they know may be old by now.
     ///
     /// # Errors
-    /// When the kernel does not tell the time.
+    /// When the kernel does not return the time.
     pub fn is_over(&self) -> Result<bool, XdpError> {
         // As the program compares.
         let late = self.now()?.wrapping_sub(self.words.u64s()[UNTIL].load(Relaxed));

@@ -18,7 +18,7 @@ use crate::xdp::bpf::SharedMemory;
 /// Bytes behind each region.
 pub(super) const MARGIN: usize = 4096;
 
-/// What all regions together may take unless the configuration says otherwise: a full table of both
+/// What all regions together may take unless the configuration states otherwise: a full table of both
 /// families twice, since the old one lives until the new one is built.
 pub const CAP_BYTES: usize = 16 << 20;
 

@@ -1,4 +1,4 @@
-//! Forwarding in the driver: the same tables that the packet graph reads, read by a program in the kernel.
+//! Forwarding in the XDP datapath: the same tables that the packet graph reads, read by a program in the kernel.
 //!
 //! The writer of the tables puts them into maps that both sides see ([`memory`]), brings the programs along
 //! at each publication, and waits for them before it uses memory again ([`epochs`]): to it the programs are
@@ -12,13 +12,13 @@
 //!
 //! Cost: 5 to 40 ms an interface to link, verify and replace; nothing for changes in place.
 
-mod ask;
 mod epochs;
 mod features;
 pub mod heartbeat;
 mod memory;
+mod query;
 pub mod reasons;
-mod seen;
+mod received;
 mod sent;
 mod vlans;
 
@@ -37,15 +37,15 @@ use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::load::{self, Bound, Insn};
 use super::{Classifier, Families, Link, Mode, XdpError};
-pub use ask::{Asked, Fate, Tried};
 use epochs::Epochs;
 use features::{ACLS_CAP_BYTES, LISTS_CAP_BYTES, Lists, PortFeatures};
 pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
+pub use query::{Evaluated, Fate, ProgramLookup};
 use reasons::{LEFT_ALONE, LeftAlone};
-pub use seen::Received;
-use seen::{Gone, Seen};
+pub use received::Received;
+use received::{Gone, ReceivedCounts};
 use sent::Sent;
 use vlans::Tags;
 pub use vlans::Vlan;
@@ -71,14 +71,14 @@ struct Inner {
     /// Where programs keep the key of a packet while they look for its rule.
     acl_scratch: Arc<SharedMemory>,
     sent: Sent,
-    outlets: Arc<SharedMemory>,
+    egress: Arc<SharedMemory>,
     devices: Map,
     left: Map,
     flow_seed: u64,
-    /// Of programs that may outlive this process.
+    /// Heartbeat of programs that may outlive this process.
     heartbeat: Option<Arc<Heartbeat>>,
     /// Some program that should have gone could not be replaced ([`State::stuck`]). Beside the state, because
-    /// grace asks for it while a program is being made.
+    /// grace reads it while a program is being made.
     stuck: AtomicBool,
     state: Mutex<State>,
 }
@@ -101,8 +101,8 @@ struct State {
     lists: Option<Lists>,
     /// The access lists, if there are any.
     acls: Option<Arc<AccessLists>>,
-    /// For auditors.
-    asked: ask::Kept,
+    /// Programs that auditors query.
+    programs: query::Kept,
 }
 
 impl State {
@@ -110,9 +110,9 @@ impl State {
         self.vlans.iter().any(|vlan| vlan.port == port)
     }
 
-    /// Whether senders of packets that leave by the port which they came in by are told of the shorter way. Not where
+    /// Whether a packet that leaves by its ingress port causes an ICMP redirect. Not where
     /// others come and go by the same device, tagged: what a program leaves of those is the kernel's.
-    fn tells_who_turns(&self, port: u16) -> bool {
+    fn sends_redirects(&self, port: u16) -> bool {
         let ports = self.forwarding.as_ref().map(|forwarding| &forwarding.ports);
         let sends = ports.and_then(|ports| ports.port(port)).is_some_and(|port| port.redirects);
         sends && !self.vlans.iter().any(|vlan| vlan.parent == port)
@@ -125,12 +125,12 @@ struct Attached {
     ifindex: u32,
     classifier: Arc<Classifier>,
     link: Arc<Link>,
-    seen: Seen,
-    /// Of an interface that has VLAN interfaces on it.
+    seen: ReceivedCounts,
+    /// Tags, of an interface that has VLAN interfaces on it.
     vlans: Option<Tags>,
-    /// By which ports packets leave that come in here: all that are open, but for this one where senders of packets
-    /// that turn back are told so, which is the graph's.
-    outlets: Arc<SharedMemory>,
+    /// Egress ports of packets that arrive here: all that are open, but for this one where packets that turn back
+    /// cause redirects, which the graph sends.
+    egress: Arc<SharedMemory>,
     /// Features of its program, or why the graph alone has them.
     features: Result<Option<PortFeatures>, String>,
     /// Which tables its program can read, or why there is none.
@@ -156,13 +156,13 @@ pub struct Used {
 }
 
 impl Forwarder {
-    /// Without interfaces. Flows are hashed from `flow_seed`, as in the graph; regions take `cap` bytes of
+    /// A forwarder without interfaces. Flows are hashed from `flow_seed`, as in the graph; regions take `cap` bytes of
     /// kernel memory at most.
     ///
     /// # Errors
     /// When the kernel makes no such maps.
     pub fn new(flow_seed: u64, cap: usize) -> Result<Self, XdpError> {
-        Self::surviving(flow_seed, cap, None)
+        Self::nonstop(flow_seed, cap, None)
     }
 
     /// The same; with a heartbeat the programs forward only while it lasts, as those must that may outlive
@@ -170,7 +170,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// When the kernel makes no such maps.
-    pub fn surviving(
+    pub fn nonstop(
         flow_seed: u64,
         cap: usize,
         heartbeat: Option<Arc<Heartbeat>>,
@@ -183,7 +183,7 @@ impl Forwarder {
             maps: Maps::new(cap),
             lists: Maps::new(LISTS_CAP_BYTES),
             acls: Maps::new(ACLS_CAP_BYTES),
-            outlets: SharedMemory::new("outlets", PORTS as usize * 4)?,
+            egress: SharedMemory::new("egress", PORTS as usize * 4)?,
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             flow_seed,
@@ -199,8 +199,8 @@ impl Forwarder {
         Shared { memory: self.0.maps.maker(), reads: is_kernel_readable }
     }
 
-    /// Takes an interface in: those that it receives are forwarded if its classifier runs in the driver, and
-    /// packets leave by it once [`Forwarder::open_outlet`] says so. The link runs a program of ours from here
+    /// Takes an interface in: those that it receives are forwarded if its classifier runs in XDP's native mode, and
+    /// packets leave by it once [`Forwarder::open_egress`] opens it. The link runs a program of ours from here
     /// on, whatever it ran before.
     ///
     /// # Errors
@@ -213,13 +213,13 @@ impl Forwarder {
         link: Arc<Link>,
     ) -> Result<(), XdpError> {
         self.add_device(port, ifindex)?;
-        let seen = Seen::new(port, self.0.epochs.cpus())?;
+        let seen = ReceivedCounts::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
         let first = Err("no tables yet".into());
-        let outlets = SharedMemory::new("outlets", PORTS as usize * 4)?;
+        let egress = SharedMemory::new("egress", PORTS as usize * 4)?;
         let (vlans, features) = (None, Ok(None));
         let attached =
-            Attached { ifindex, classifier, link, seen, vlans, outlets, features, state: first };
+            Attached { ifindex, classifier, link, seen, vlans, egress, features, state: first };
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
@@ -280,7 +280,7 @@ impl Forwarder {
     /// Packets that were left alone or dropped, by reason.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn left_alone(&self) -> Result<Vec<(LeftAlone, u64)>, XdpError> {
         let read = |source| XdpError::System { call: "bpf(MAP_LOOKUP_ELEM) of left", source };
         let count =
@@ -291,7 +291,7 @@ impl Forwarder {
     /// What was sent, by adjacency.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn used(&self) -> Result<Vec<Used>, XdpError> {
         let state = self.state();
         let mut used = state.used_before.clone();
@@ -301,7 +301,7 @@ impl Forwarder {
         Ok(used)
     }
 
-    /// What programs saw, by the port that it came in by, ports that are gone included. Of all ports together
+    /// Frames that programs received, by ingress port, ports that are gone included. Of all ports together
     /// as many frames ended there as were sent ([`Forwarder::used`]) and dropped, and as many were left as
     /// have a reason ([`Forwarder::left_alone`]).
     pub fn received(&self) -> BTreeMap<u16, Received> {
@@ -331,40 +331,40 @@ impl Forwarder {
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn asked_v4(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
-        self.asked(fib, "ask4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
+    pub fn lookup_v4(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
+        self.program(fib, "ask4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
     }
 
-    /// The same for IPv6.
+    /// The lookup of IPv6, as [`Forwarder::lookup_v4`].
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn asked_v6(&self, fib: u16) -> Result<Option<Asked>, XdpError> {
-        self.asked(fib, "ask6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
+    pub fn lookup_v6(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
+        self.program(fib, "ask6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
     }
 
-    fn asked(
+    fn program(
         &self,
         fib: u16,
         function: &'static str,
         readable: impl Fn(&Forwarding) -> bool,
-    ) -> Result<Option<Asked>, XdpError> {
+    ) -> Result<Option<ProgramLookup>, XdpError> {
         let state = self.state();
         if !state.forwarding.as_ref().is_some_and(readable) {
             return Ok(None);
         }
         let code = self.code(&state, fib, None, function, None).map_err(unlinked)?;
-        Ok(Some(Asked::new(Program::load(function, &code)?)))
+        Ok(Some(ProgramLookup::new(Program::load(function, &code)?)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().expect("no panic while it is held")
     }
 
-    /// Whether packets leave by a port in this way, and by the VLAN interfaces on it: its driver must take what
-    /// programs send. What would leave by a port that is closed goes by way of the graph. A VLAN interface has no
-    /// way out of its own.
-    pub fn open_outlet(&self, port: u16, open: bool) {
+    /// Opens or closes a port as egress of programs, and the VLAN interfaces on it: its driver must take what
+    /// programs send. What would leave by a port that is closed is left to the graph. A VLAN interface has no
+    /// state of its own.
+    pub fn open_egress(&self, port: u16, open: bool) {
         let state = self.state();
         if state.is_vlan(port) {
             return;
@@ -380,29 +380,26 @@ impl Forwarder {
 
     /// Whether packets leave by a port, and with which tag (`forward.c`).
     fn outlet(&self, port: u16) -> u32 {
-        words(&self.0.outlets)
-            .u32s()
-            .get(usize::from(port))
-            .map_or(0, |outlet| outlet.load(Relaxed))
+        words(&self.0.egress).u32s().get(usize::from(port)).map_or(0, |outlet| outlet.load(Relaxed))
     }
 
     fn set_outlet(&self, state: &State, port: u16, word: u32) {
-        let store = |outlets: &Arc<SharedMemory>, word| {
-            if let Some(outlet) = words(outlets).u32s().get(usize::from(port)) {
+        let store = |egress: &Arc<SharedMemory>, word| {
+            if let Some(outlet) = words(egress).u32s().get(usize::from(port)) {
                 outlet.store(word, Relaxed);
             }
         };
-        store(&self.0.outlets, word);
+        store(&self.0.egress, word);
         for (&from, attached) in &state.ports {
-            let closed = from == port && state.tells_who_turns(port);
-            store(&attached.outlets, if closed { 0 } else { word });
+            let closed = from == port && state.sends_redirects(port);
+            store(&attached.egress, if closed { 0 } else { word });
         }
     }
 
-    /// Brings up to date by which ports packets leave that come in by a port.
+    /// Updates the egress ports of packets that arrive on a port.
     fn copy_outlets(&self, state: &State, port: u16, attached: &Attached) {
-        let closed = state.tells_who_turns(port).then_some(usize::from(port));
-        let (all, here) = (words(&self.0.outlets), words(&attached.outlets));
+        let closed = state.sends_redirects(port).then_some(usize::from(port));
+        let (all, here) = (words(&self.0.egress), words(&attached.egress));
         for (at, (from, to)) in all.u32s().iter().zip(here.u32s()).enumerate() {
             to.store(if closed == Some(at) { 0 } else { from.load(Relaxed) }, Relaxed);
         }
@@ -471,7 +468,7 @@ impl Forwarder {
         self.code(state, ports.fib(port), Some((attached, fill)), function, counters)
     }
 
-    /// A function of the object, linked for a port (and whether checksums may be unfilled there), and for
+    /// A function of the object, linked for a port (and whether checksums may be partial there), and for
     /// the present tables of a fib. It counts in `counters`, or in those of all.
     fn code(
         &self,
@@ -491,7 +488,7 @@ impl Forwarder {
         names.number("processors", inner.epochs.mask());
         let alive = inner.heartbeat.as_deref().map(Heartbeat::memory);
         names.memory("alive", alive.unwrap_or(names.any));
-        names.number("survives", alive.is_some().into());
+        names.number("nonstop", alive.is_some().into());
         if let Some((Attached { classifier, .. }, _)) = port {
             let ([own4, own6], [local4, local6]) = (classifier.filters(), classifier.local());
             names.memory("own4", own4);
@@ -499,13 +496,13 @@ impl Forwarder {
             names.bound.insert("local4".into(), Bound::Map(local4));
             names.bound.insert("local6".into(), Bound::Map(local6));
         }
-        names.memory("outlets", port.map_or(&inner.outlets, |(attached, _)| &attached.outlets));
+        names.memory("egress", port.map_or(&inner.egress, |(attached, _)| &attached.egress));
         names.number("outlets_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
         names.map("left", left);
         names.map("uses", uses);
         names.memory("sent", counters.map_or(&inner.sent, |c| &c.sent).memory());
-        names.memory("seen", seen.map_or(names.any, Seen::memory));
+        names.memory("seen", seen.map_or(names.any, ReceivedCounts::memory));
         names.number("seen_last", seen.map_or(0, |seen| seen.places() as u64 - 1));
         let tags = port.and_then(|(attached, _)| attached.vlans.as_ref());
         names.memory("vlans", tags.map_or(names.any, Tags::memory));
@@ -548,7 +545,7 @@ struct Counters {
     left: Map,
     uses: Map,
     sent: Sent,
-    seen: Seen,
+    seen: ReceivedCounts,
 }
 
 fn unlinked(why: String) -> XdpError {
@@ -556,9 +553,9 @@ fn unlinked(why: String) -> XdpError {
 }
 
 const NO_TABLES: &str = "no tables yet";
-/// The words of `outlets`, a port each.
+/// The words of `egress`, a port each.
 fn words(memory: &Arc<SharedMemory>) -> Region {
-    memory.region("outlets", PORTS as usize * 4)
+    memory.region("egress", PORTS as usize * 4)
 }
 
 /// Beginnings of the names that tables have in the program: tables of routes, as their layouts name them, and lists of
@@ -646,7 +643,7 @@ impl KernelReader<Forwarding> for Forwarder {
         if same && (same_defaults || !state.reads_defaults()) {
             return;
         }
-        state.asked.clear();
+        state.programs.clear();
         let adjacencies = u32::try_from(value.hops.capacity().2).unwrap_or(u32::MAX);
         let before = match &state.uses {
             Some(uses) if uses.entries() >= adjacencies => None,

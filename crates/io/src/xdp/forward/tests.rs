@@ -27,10 +27,10 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn new() -> Self {
-        Self::surviving(None)
+        Self::nonstop(None)
     }
 
-    fn surviving(heartbeat: Option<Arc<Heartbeat>>) -> Self {
+    fn nonstop(heartbeat: Option<Arc<Heartbeat>>) -> Self {
         Self::of(heartbeat, false)
     }
 
@@ -41,7 +41,7 @@ impl Lab {
     }
 
     fn of(heartbeat: Option<Arc<Heartbeat>>, tagged: bool) -> Self {
-        let mut forwarder = Forwarder::surviving(SEED, CAP_BYTES, heartbeat).unwrap();
+        let mut forwarder = Forwarder::nonstop(SEED, CAP_BYTES, heartbeat).unwrap();
         let topology = Built::of_cases_shared(&forwarder.shared());
         forwarder.follow(&topology.forwarding);
         let local = LocalAddresses::new().unwrap();
@@ -58,7 +58,7 @@ impl Lab {
             let classifier = Arc::new(Classifier::load(mac.0, &local, LONGEST).unwrap());
             let link = Arc::new(classifier.attach(near, Mode::Native).unwrap());
             forwarder.add_port(number, near, classifier, link).unwrap();
-            forwarder.open_outlet(number, true);
+            forwarder.open_egress(number, true);
         }
         forwarder.set_vlans(vlans.clone()).unwrap();
         Self { forwarder, topology, vlans }
@@ -235,11 +235,11 @@ fn tagged_frames_are_left_alone_for_a_reason() {
         // Where the device takes nothing, nothing leaves with a tag either.
         let out = untagged(topology.mac("lan"), "198.51.100.7");
         assert_eq!(action(&out), XDP_REDIRECT);
-        forwarder.open_outlet(lan, false);
-        assert_eq!(lab.left(&out), LeftAlone::Outlet);
-        forwarder.open_outlet(lan, true);
+        forwarder.open_egress(lan, false);
+        assert_eq!(lab.left(&out), LeftAlone::Egress);
+        forwarder.open_egress(lan, true);
         // It has neither device nor program of its own.
-        forwarder.open_outlet(wan.port, false);
+        forwarder.open_egress(wan.port, false);
         forwarder.remove_port(wan.port);
         assert_eq!(action(&out), XDP_REDIRECT);
     });
@@ -263,18 +263,18 @@ fn vlan_interfaces_come_and_go() {
             let answer = lab.forwarder.tester(lan).unwrap().test(frame).unwrap();
             answer.action.cast_signed() == XDP_REDIRECT
         };
-        let tried = |lab: &Lab| {
-            let tried = lab.forwarder.tried(0, &outward[14..]).unwrap();
-            tried.into_iter().find(|tried| tried.ports.contains(&lan)).unwrap().ports
+        let evaluate = |lab: &Lab| {
+            let evaluated = lab.forwarder.evaluate(0, &outward[14..]).unwrap();
+            evaluated.into_iter().find(|evaluated| evaluated.ports.contains(&lan)).unwrap().ports
         };
         let both = Reads { v4: true, v6: true };
         assert!(forwards(&lab, &inward) && forwards(&lab, &outward));
         assert_eq!(lab.forwarder.reads(wan.port), Some(Ok(both)));
-        assert!(tried(&lab).contains(&wan.port), "a packet goes alike by the VLAN interfaces");
+        assert!(evaluate(&lab).contains(&wan.port), "a packet goes alike by the VLAN interfaces");
         let others: Vec<_> = lab.vlans[1..].to_vec();
         lab.forwarder.set_vlans(others.clone()).unwrap();
         assert_eq!(lab.forwarder.reads(wan.port), None);
-        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Outlet));
+        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Egress));
         // Another address.
         let moved = Vlan { mac: Mac([2, 0, 0, 0, 9, 9]), ..wan };
         lab.forwarder.set_vlans([&[moved][..], &others].concat()).unwrap();
@@ -305,14 +305,14 @@ fn vlan_interfaces_come_and_go() {
         lab.forwarder.follow(&lab.topology.forwarding);
         assert!(forwards(&lab, &inward));
         lab.forwarder.set_vlans(Vec::new()).unwrap();
-        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Outlet));
+        assert_eq!((lab.left(&inward), lab.left(&outward)), (LeftAlone::Tag, LeftAlone::Egress));
         let max = lab.forwarder.set_vlans(vec![Vlan { port: 5000, ..wan }, wan]);
         assert_eq!(max.unwrap_err().to_string(), "port limit exceeded: need 5001, at most 4096");
         assert!(forwards(&lab, &inward) && forwards(&lab, &outward), "the others stand");
     });
 }
 
-/// In = out + dropped by reason + left by reason: the three are counted in different places. Answers what came
+/// In = out + dropped by reason + left by reason: the three are counted in different places. Answers what arrived
 /// in, by port.
 pub(super) fn conserved(forwarder: &Forwarder) -> BTreeMap<u16, Received> {
     let received = forwarder.received();
@@ -335,7 +335,7 @@ pub(super) fn conserved(forwarder: &Forwarder) -> BTreeMap<u16, Received> {
     received
 }
 
-/// Whatever becomes of a packet, it counts where it came in, and for as long as anybody asks.
+/// Whatever becomes of a packet, it counts at its ingress port, however often the counts are read.
 #[test]
 fn what_comes_in_ends_somewhere() {
     testing::in_namespace(|| {
@@ -382,7 +382,7 @@ fn what_comes_in_ends_somewhere() {
 fn without_a_beat_packets_are_the_kernels() {
     testing::in_namespace(|| {
         let heartbeat = Arc::new(Heartbeat::new(std::time::Duration::from_secs(60)).unwrap());
-        let Lab { forwarder, topology, .. } = Lab::surviving(Some(heartbeat.clone()));
+        let Lab { forwarder, topology, .. } = Lab::nonstop(Some(heartbeat.clone()));
         let (_, case) = cases().into_iter().find(|(file, _)| file == "ip4_forward.toml").unwrap();
         let input = case.input(&topology).unwrap();
         let program = forwarder.tester(topology.port(&case.port)).unwrap();
@@ -405,7 +405,7 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
         let Lab { forwarder, topology, .. } = Lab::new();
         let counts = || (conserved(&forwarder), forwarder.used().unwrap());
         let before = counts();
-        let tried = |dst: &str, bytes: usize| {
+        let evaluate = |dst: &str, bytes: usize| {
             let frame = match dst.contains(':') {
                 false => {
                     fingerpost_packet::testing::frame_v4("9.1.1.1", dst, 64, 17, &vec![7; bytes])
@@ -418,13 +418,13 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
                     &vec![7; bytes],
                 ),
             };
-            let tried = forwarder.tried(0, &frame[14..]).unwrap();
+            let evaluated = forwarder.evaluate(0, &frame[14..]).unwrap();
             // One of them fills checksums.
             let (veth, all) = (topology.port("veth"), topology.topology.ports.len() - 1);
             // Two have sources checked, and let none of these in; what has no source to check is left either way.
             let checks = ["strict", "loose"].map(|name| vec![topology.port(name)]);
-            let (checked, tried): (Vec<_>, Vec<_>) =
-                tried.into_iter().partition(|tried| checks.contains(&tried.ports));
+            let (checked, evaluated): (Vec<_>, Vec<_>) =
+                evaluated.into_iter().partition(|evaluated| checks.contains(&evaluated.ports));
             assert_eq!(checked.len(), 2);
             let all = all - checked.len();
             let address = Ok(Fate::Left(LeftAlone::Address));
@@ -433,13 +433,13 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
                 assert!(checked.fate == dropped || checked.fate == address, "{:?}", checked.fate);
             }
             let (fills, not): (Vec<_>, Vec<_>) =
-                tried.into_iter().partition(|tried| tried.ports == [veth]);
+                evaluated.into_iter().partition(|evaluated| evaluated.ports == [veth]);
             assert_eq!((fills.len(), not.len(), not[0].ports.len()), (1, 1, all - 1));
             assert_eq!(fills[0].fate, not[0].fate);
             not[0].fate.clone()
         };
         for (dst, neighbor) in [("198.51.100.7", "wan.gw"), ("2001:db8:180::9", "ptp.gw")] {
-            let Ok(Fate::Sent(index)) = tried(dst, 100) else { panic!("{dst} is forwarded") };
+            let Ok(Fate::Sent(index)) = evaluate(dst, 100) else { panic!("{dst} is forwarded") };
             let adjacency = topology.forwarding.hops.adjacency(index);
             assert_eq!(adjacency.dst, topology.mac(neighbor), "{dst}");
         }
@@ -451,12 +451,12 @@ fn what_becomes_of_a_packet_is_told_and_leaves_no_trace() {
             ("172.21.0.1", 100, Fate::Left(LeftAlone::Unresolved)),
             ("8.8.8.8", 100, Fate::Left(LeftAlone::Verdict)),
         ] {
-            assert_eq!(tried(dst, bytes), Ok(fate), "{dst}");
+            assert_eq!(evaluate(dst, bytes), Ok(fate), "{dst}");
         }
-        forwarder.open_outlet(topology.port("wan"), false);
-        assert_eq!(tried("198.51.100.7", 100), Ok(Fate::Left(LeftAlone::Outlet)));
+        forwarder.open_egress(topology.port("wan"), false);
+        assert_eq!(evaluate("198.51.100.7", 100), Ok(Fate::Left(LeftAlone::Egress)));
         assert_eq!(counts(), before);
-        assert_eq!(forwarder.tried(7, &[0x45; 40]).unwrap(), []);
+        assert_eq!(forwarder.evaluate(7, &[0x45; 40]).unwrap(), []);
     });
 }
 
@@ -516,12 +516,12 @@ fn what_turns_back_is_left_where_senders_are_told() {
         assert_eq!(action(&forwarder), XDP_PASS);
         forwarder.follow(&of(false));
         assert_eq!(action(&forwarder), XDP_REDIRECT);
-        forwarder.open_outlet(lan, false);
+        forwarder.open_egress(lan, false);
         assert_eq!(action(&forwarder), XDP_PASS);
-        forwarder.open_outlet(lan, true);
+        forwarder.open_egress(lan, true);
         assert_eq!(action(&forwarder), XDP_REDIRECT);
         forwarder.follow(&of(true));
-        forwarder.open_outlet(lan, true);
+        forwarder.open_egress(lan, true);
         assert_eq!(action(&forwarder), XDP_PASS);
         // By another port it goes on as ever.
         let (wan, mut away) = (topology.port("wan"), frame.clone());
@@ -593,12 +593,13 @@ fn a_family_that_is_left_is_not_forwarded() {
         forwarder.families_changed(lan).unwrap();
         let packet =
             fingerpost_packet::testing::frame_v4("9.1.1.1", "198.51.100.7", 64, 17, &[7; 40]);
-        let tried = forwarder.tried(0, &packet[14..]).unwrap();
-        let fate =
-            |port| tried.iter().find(|tried| tried.ports.contains(&port)).unwrap().fate.clone();
+        let evaluated = forwarder.evaluate(0, &packet[14..]).unwrap();
+        let fate = |port| {
+            evaluated.iter().find(|evaluated| evaluated.ports.contains(&port)).unwrap().fate.clone()
+        };
         assert_eq!(fate(lan), Ok(Fate::Left(LeftAlone::NoTable)));
         // By this one its table is read: it would turn back.
-        assert_eq!(fate(topology.port("wan")), Ok(Fate::Left(LeftAlone::Outlet)));
+        assert_eq!(fate(topology.port("wan")), Ok(Fate::Left(LeftAlone::Egress)));
     });
 }
 

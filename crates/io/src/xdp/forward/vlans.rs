@@ -80,7 +80,7 @@ impl Tags {
 
 impl Forwarder {
     /// Which VLAN interfaces there are from now on. What comes tagged for one of them is forwarded by the program
-    /// of the interface that it is on, as soon as that is [taken in](Forwarder::add_port) and as long as both ask
+    /// of the interface that it is on, as soon as that is [taken in](Forwarder::add_port) and as long as both use
     /// the same routing table; packets leave by it whenever they may leave by that interface.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ pub(super) fn reads(state: &State, port: u16) -> Option<Result<Reads, String>> {
     if let Err(why) = state.features_of(port) {
         return Some(Err(why.into()));
     }
-    Some(Err("it asks another routing table than the interface that it is on".into()))
+    Some(Err("it uses another routing table than the interface that it is on".into()))
 }
 
 /// The VLAN interfaces whose frames the program of a port forwards: those that use the table that it uses, and no feature

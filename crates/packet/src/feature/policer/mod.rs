@@ -161,7 +161,7 @@ pub struct Policers {
 }
 
 impl Policers {
-    /// Makes policers. One that is the same as in `before` is taken over from there; counts go on by name.
+    /// Makes policers. One that is the same as in `before` is taken over from there; counts continue by name.
     fn new(policers: Vec<Policer>, before: Option<&Self>) -> Self {
         let mut running: Vec<Arc<Running>> = Vec::with_capacity(policers.len());
         let mut chains: Vec<(String, Direction, Vec<Arc<Running>>)> = Vec::new();

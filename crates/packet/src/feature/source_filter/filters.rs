@@ -47,7 +47,7 @@ pub struct Filter {
 pub struct SourceFilters {
     sets: Arc<SourceSets>,
     rules: Rules,
-    /// By filter; `None` for all.
+    /// Interfaces by filter; `None` for all.
     interfaces: Arc<[Option<Vec<String>>]>,
     ports: Arc<PortWords>,
 }
@@ -264,7 +264,7 @@ impl SourceFilters {
         (0..1_u16 << self.interfaces.len()).map(|mask| self.rules.verdict(mask).name())
     }
 
-    /// A number for the lists and their counts, which later filters may go on with, as long as there are any.
+    /// A number for the lists and their counts, which later filters may continue, as long as there are any.
     pub fn lists_id(&self) -> usize {
         Arc::as_ptr(&self.sets).addr()
     }
@@ -409,7 +409,7 @@ mod tests {
             (self.plan, self.graph) = (plan, graph);
         }
 
-        /// How many packets with these sources go on that come in by a port.
+        /// How many packets with these sources pass that arrive on a port.
         fn pass(&mut self, port: u16, sources: &[&str]) -> Vec<bool> {
             let frame = |src: &&str| match src.contains(':') {
                 true => frame_v6(src, "2001:db8:5::1", 64, 17, &[0; 30]),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
-use fingerpost_io::xdp::forward::{Fate, Forwarder, Tried};
+use fingerpost_io::xdp::forward::{Evaluated, Fate, Forwarder};
 use fingerpost_route::fib::KernelLookup;
 
 use super::View;
@@ -37,10 +37,10 @@ impl View<'_> {
         };
         let fib = u16::try_from(at).expect("tables are counted in 16 bits");
         let nexthop = answered(forwarder, fib, addr);
-        let tried = forwarder.tried(fib, packet).unwrap_or_else(|error| {
-            vec![Tried { ports: Vec::new(), fate: Err(error.to_string()) }]
+        let evaluated = forwarder.evaluate(fib, packet).unwrap_or_else(|error| {
+            vec![Evaluated { ports: Vec::new(), fate: Err(error.to_string()) }]
         });
-        let one = |tried: Tried| {
+        let one = |evaluated: Evaluated| {
             let of = |port: &u16| {
                 let link = self.control.links().find(|(_, number, _)| number == port);
                 link.map_or_else(|| port.to_string(), |(_, _, state)| state.name.clone())
@@ -48,14 +48,14 @@ impl View<'_> {
             let counted = |does, why: LeftAlone| {
                 (does, None, Some(why.name().to_owned()), Some(why.summary().to_owned()))
             };
-            let (does, adjacency, reason, why) = match tried.fate {
+            let (does, adjacency, reason, why) = match evaluated.fate {
                 Ok(Fate::Sent(adjacency)) => ("forward", Some(adjacency), None, None),
                 Ok(Fate::Dropped(why)) => counted("drop", why),
                 Ok(Fate::Left(why)) => counted("leave", why),
                 Err(why) => ("none", None, None, Some(why)),
             };
             DriverAnswer {
-                interfaces: tried.ports.iter().map(of).collect(),
+                interfaces: evaluated.ports.iter().map(of).collect(),
                 table,
                 packet: name.clone(),
                 nexthop: if does == "none" { None } else { nexthop },
@@ -65,7 +65,7 @@ impl View<'_> {
                 why,
             }
         };
-        tried.into_iter().map(one).collect()
+        evaluated.into_iter().map(one).collect()
     }
 }
 

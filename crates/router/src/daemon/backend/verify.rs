@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fingerpost_io::xdp::forward::Asked;
+use fingerpost_io::xdp::forward::ProgramLookup;
 use fingerpost_lpm::{Addr, Lookup};
 use fingerpost_route::TableId;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
@@ -26,7 +26,7 @@ pub(in crate::daemon) struct Verifying {
     v4: Auditor<u32>,
     v6: Auditor<u128>,
     /// Lookup of the XDP datapath, and the generation that it is of.
-    driver: Option<(u64, Asked)>,
+    driver: Option<(u64, ProgramLookup)>,
     found: Verification,
     started: Instant,
 }
@@ -117,8 +117,8 @@ impl View<'_> {
             {
                 return;
             }
-            Part::DriverV4 => self.interfaces.asked_v4(fib),
-            Part::DriverV6 => self.interfaces.asked_v6(fib),
+            Part::DriverV4 => self.interfaces.lookup_v4(fib),
+            Part::DriverV6 => self.interfaces.lookup_v6(fib),
         };
         verifying.driver = asked.map(|asked| (self.progress.generation(), asked));
     }
@@ -129,7 +129,7 @@ fn piece<A: Addr>(
     table: u32,
     rib: &Rib<A>,
     fib: &Fib<A>,
-    driver: Option<&Asked>,
+    driver: Option<&ProgramLookup>,
     auditor: &mut Auditor<A>,
     found: &mut Verification,
 ) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
-use fingerpost_io::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
+use fingerpost_io::xdp::forward::{Forwarder, ProgramLookup, Reads, Received, Used};
 use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_io::{afxdp, frames_held, interface};
@@ -183,7 +183,7 @@ impl Interfaces {
             return Ok(());
         }
         let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.nonstop.heartbeat());
-        match Forwarder::surviving(flow_seed, cap, heartbeat) {
+        match Forwarder::nonstop(flow_seed, cap, heartbeat) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
                 self.datapath.forwarder = Some(forwarder);
@@ -204,7 +204,7 @@ impl Interfaces {
                 let Some((_, port, state)) = known else { continue };
                 if self.plan(link, state).is_ok() && forwarder.add_device(port, link).is_ok() {
                     let hardware = state.kind.is_empty();
-                    forwarder.open_outlet(port, takes(&mut reader, link, hardware));
+                    forwarder.open_egress(port, takes(&mut reader, link, hardware));
                 }
             }
         }
@@ -246,13 +246,13 @@ impl Interfaces {
     }
 
     /// Lookup of IPv4 addresses in the XDP datapath, if any interface uses it.
-    pub(super) fn asked_v4(&self, fib: u16) -> Option<Asked> {
-        self.datapath.forwarder.as_ref()?.asked_v4(fib).ok()?
+    pub(super) fn lookup_v4(&self, fib: u16) -> Option<ProgramLookup> {
+        self.datapath.forwarder.as_ref()?.lookup_v4(fib).ok()?
     }
 
     /// Lookup of IPv6 addresses in the XDP datapath, if any interface uses it.
-    pub(super) fn asked_v6(&self, fib: u16) -> Option<Asked> {
-        self.datapath.forwarder.as_ref()?.asked_v6(fib).ok()?
+    pub(super) fn lookup_v6(&self, fib: u16) -> Option<ProgramLookup> {
+        self.datapath.forwarder.as_ref()?.lookup_v6(fib).ok()?
     }
 
     /// Packets that the XDP datapath sent by a port.
@@ -291,7 +291,7 @@ impl Interfaces {
                 forwarder.is_open(open.port),
                 known && takes(&mut reader, link, open.state.kind.is_empty()),
             );
-            forwarder.open_outlet(open.port, now);
+            forwarder.open_egress(open.port, now);
             let remedy = self.remedy(open);
             if now && !before {
                 turned.push(format!("{}: packets leave by it in XDP", open.state.name));

@@ -174,7 +174,7 @@ impl Interfaces {
             && forwarder.reads(port).is_some()
         {
             let hardware = open.state.kind.is_empty();
-            forwarder.open_outlet(port, takes(&mut FeatureReader::new().ok(), link, hardware));
+            forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));
         }
         self.notices.push(format!("{}: taken over: {}", open.state.name, self.ways(&open).1));
         self.open.insert(link, open);

@@ -39,7 +39,7 @@ impl Received {
 
 /// The counts of a port, and of the VLAN interfaces on it.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ReceivedCounts {
     /// The port, then its VLAN interfaces: each has the lines at its place in here.
     ports: Vec<u16>,
     cpus: usize,
@@ -47,7 +47,7 @@ pub(super) struct Seen {
     counts: Region,
 }
 
-impl Seen {
+impl ReceivedCounts {
     /// Counts of a port, for so many CPUs.
     ///
     /// # Errors
@@ -120,12 +120,12 @@ impl Seen {
 /// The counts of ports that are no more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    last: VecDeque<Seen>,
+    last: VecDeque<ReceivedCounts>,
     before: BTreeMap<u16, Received>,
 }
 
 impl Gone {
-    pub(super) fn push(&mut self, seen: Seen) {
+    pub(super) fn push(&mut self, seen: ReceivedCounts) {
         self.last.push_back(seen);
         if self.last.len() > MOST_GONE
             && let Some(oldest) = self.last.pop_front()
@@ -137,7 +137,7 @@ impl Gone {
     /// The counts together with these of ports that are there, by port.
     pub(super) fn and<'a>(
         &'a self,
-        present: impl Iterator<Item = &'a Seen>,
+        present: impl Iterator<Item = &'a ReceivedCounts>,
     ) -> BTreeMap<u16, Received> {
         let mut all = self.before.clone();
         self.last.iter().chain(present).for_each(|seen| seen.add_to(&mut all));
@@ -156,21 +156,21 @@ mod tests {
             return;
         }
         let mut gone = Gone::default();
-        let count = |seen: &Seen, cpu: usize| {
+        let count = |seen: &ReceivedCounts, cpu: usize| {
             [1, 60, 2].iter().enumerate().for_each(|(at, add)| {
                 seen.counts.u64s()[cpu * STRIDE + at].fetch_add(*add, Relaxed);
             });
         };
         let rounds = 3 * MOST_GONE as u64;
         for round in 0..rounds {
-            let seen = Seen::new(u16::try_from(round % 2).unwrap(), 2).unwrap();
+            let seen = ReceivedCounts::new(u16::try_from(round % 2).unwrap(), 2).unwrap();
             count(&seen, 0);
             gone.push(seen);
         }
         assert_eq!(gone.last.len(), MOST_GONE);
         // What ends late still counts.
         count(gone.last.back().unwrap(), 1);
-        let here = Seen::new(0, 2).unwrap();
+        let here = ReceivedCounts::new(0, 2).unwrap();
         count(&here, 1);
         let each = rounds / 2 + 1;
         let received = Received { packets: each, bytes: 60 * each, left: 2 * each };
@@ -183,7 +183,7 @@ mod tests {
         if !testing::can_bpf() {
             return;
         }
-        let mut seen = Seen::new(7, 2).unwrap();
+        let mut seen = ReceivedCounts::new(7, 2).unwrap();
         let mut gone = Gone::default();
         for round in 0..40 {
             // One that stays, and one that is another one each time.

@@ -1,8 +1,8 @@
-//! The programs in the kernel, asked from here: the same code over the same memory, so that an auditor or a
-//! test can compare what their lookups answer ([`Asked`]), and people can see what becomes of a packet
+//! Queries of the programs in the kernel: the same code over the same memory, so that an auditor or a
+//! test can compare what their lookups answer ([`ProgramLookup`]), and people can see what becomes of a packet
 //! ([`Forwarder::tried`]).
 //!
-//! Cost: a system call of 1 to 2 us for [`ASKED`] addresses; to link and load a program takes milliseconds.
+//! Cost: a system call of 1 to 2 us for [`MOST_ADDRESSES`] addresses; to link and load a program takes milliseconds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use fingerpost_route::fib::KernelLookup;
 use super::features::HIT_BYTES;
 use super::reasons::{LEFT_ALONE, LeftAlone};
 use super::{
-    Counters, Forwarder, NO_TABLES, Reads, Seen, Sent, State, USE_BYTES, Used, Vlan, add_uses,
-    unlinked, vlans,
+    Counters, Forwarder, NO_TABLES, Reads, ReceivedCounts, Sent, State, USE_BYTES, Used, Vlan,
+    add_uses, unlinked, vlans,
 };
 use crate::xdp::bpf::{Map, MapKind, Program, SharedMemory};
 use crate::xdp::{XDP_DROP, XDP_REDIRECT, XdpError};
 
 /// Addresses that a program answers at a time (`forward.c`).
-const ASKED: usize = 64;
+const MOST_ADDRESSES: usize = 64;
 
 /// What the programs of some ports do with a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tried {
+pub struct Evaluated {
     /// The ports: by the program of each it goes alike.
     pub ports: Vec<u16>,
     /// What becomes of it, or why there is no program.
@@ -42,10 +42,10 @@ pub enum Fate {
     Left(LeftAlone),
 }
 
-/// Which programs are kept to be asked: of a fib IPv4 and IPv6, as long as they read the present tables.
-pub(super) type Kept = BTreeMap<u16, [Option<Arc<Asked>>; 2]>;
+/// Programs kept for queries: of a FIB for IPv4 and IPv6, as long as they read the present tables.
+pub(super) type Kept = BTreeMap<u16, [Option<Arc<ProgramLookup>>; 2]>;
 
-/// What programs have in common that do the same: whether checksums may be unfilled there, what they forward, and the
+/// What programs have in common that do the same: whether checksums may be partial there, what they forward, and the
 /// features of the interface; or why there is none.
 type Kind<'a> = Result<(bool, Reads, u64), &'a str>;
 
@@ -54,23 +54,23 @@ type Arrival = (u16, Option<Vlan>);
 
 impl Forwarder {
     /// The program that answers for a table, made once for its present state.
-    fn kept(&self, fib: u16, family: usize) -> Option<Arc<Asked>> {
-        if let Some(asked) = self.state().asked.entry(fib).or_default()[family].clone() {
-            return Some(asked);
+    fn kept(&self, fib: u16, family: usize) -> Option<Arc<ProgramLookup>> {
+        if let Some(program) = self.state().programs.entry(fib).or_default()[family].clone() {
+            return Some(program);
         }
         // What cannot be made is tried again when it is wanted again.
-        let made = if family == 0 { self.asked_v4(fib) } else { self.asked_v6(fib) };
+        let made = if family == 0 { self.lookup_v4(fib) } else { self.lookup_v6(fib) };
         let made = Arc::new(made.ok()??);
-        self.state().asked.entry(fib).or_default()[family] = Some(made.clone());
+        self.state().programs.entry(fib).or_default()[family] = Some(made.clone());
         Some(made)
     }
 
-    /// What the programs of the ports of a fib do with an IP packet, should it come in by them in a frame of
+    /// What the programs of the ports of a fib do with an IP packet, should it arrive on them in a frame of
     /// its own. It leaves nowhere and is counted nowhere.
     ///
     /// # Errors
     /// When the kernel refuses a program.
-    pub fn tried(&self, fib: u16, packet: &[u8]) -> Result<Vec<Tried>, XdpError> {
+    pub fn evaluate(&self, fib: u16, packet: &[u8]) -> Result<Vec<Evaluated>, XdpError> {
         let state = self.state();
         // Programs differ by the port's own address, by what senders behind it may leave open and by features; what
         // they do with a packet to the port differs by the latter two alone, and by the families that they forward.
@@ -98,7 +98,7 @@ impl Forwarder {
                 Ok(_) => Ok(self.fate(&state, arrival, packet)?),
                 Err(why) => Err(why.to_owned()),
             };
-            Ok(Tried { ports, fate })
+            Ok(Evaluated { ports, fate })
         };
         alike.into_iter().map(one).collect()
     }
@@ -115,7 +115,7 @@ impl Forwarder {
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             uses: Map::new(MapKind::PerCpuArray, "uses", 4, USE_BYTES, uses.entries())?,
             sent: Sent::new(cpus)?,
-            seen: Seen::like(&attached.seen)?,
+            seen: ReceivedCounts::like(&attached.seen)?,
         };
         let code = self.code_of(state, port, attached, Some(&counters)).map_err(unlinked)?;
         let program = Program::load("forward", &code)?;
@@ -145,11 +145,11 @@ impl Forwarder {
 
 /// A lookup by a program. It reads the tables of the time when it was made.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ProgramLookup {
     program: Program,
 }
 
-impl Asked {
+impl ProgramLookup {
     pub(super) fn new(program: Program) -> Self {
         Self { program }
     }
@@ -190,7 +190,7 @@ impl KernelLookup for Forwarder {
     }
 }
 
-impl<A: Addr> Lookup<A> for Asked {
+impl<A: Addr> Lookup<A> for ProgramLookup {
     fn lookup(&self, addr: A) -> NextHopId {
         let mut out = [NextHopId::NONE];
         self.ask(&[addr], &mut out);
@@ -199,7 +199,7 @@ impl<A: Addr> Lookup<A> for Asked {
 
     fn lookup_batch(&self, addrs: &[A], out: &mut [NextHopId]) {
         let out = fingerpost_lpm::lookup::check_out(addrs, out);
-        for (addrs, out) in addrs.chunks(ASKED).zip(out.chunks_mut(ASKED)) {
+        for (addrs, out) in addrs.chunks(MOST_ADDRESSES).zip(out.chunks_mut(MOST_ADDRESSES)) {
             self.ask(addrs, out);
         }
     }

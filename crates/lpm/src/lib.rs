@@ -123,7 +123,7 @@ pub use lookup::{
 };
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use mem::map::{HugePages, Pages, huge_pages_on_request, pages};
-pub use mem::{Heap, Memory, MemoryMaker, Region};
+pub use mem::{Heap, Memory, MemoryMaker, Region, prefetch_at};
 pub use next_hop_id::NextHopId;
 #[cfg(feature = "std")]
 pub use readers::{LpmReader, Pinned};

@@ -317,7 +317,7 @@ pub fn prefetch<T>(item: &T) {
 
 /// Prefetches the cache line at an address, be there memory or not.
 #[inline(always)]
-pub(crate) fn prefetch_at<T>(at: *const T) {
+pub fn prefetch_at<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program can see, from whatever address.
     unsafe {

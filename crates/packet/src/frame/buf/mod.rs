@@ -32,6 +32,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fingerpost_lpm::prefetch_at;
+
 use super::DropReason;
 
 pub use meta::{
@@ -382,17 +384,6 @@ pub trait Places {
 /// Frames ahead that [`Batch::each_ahead`] prefetches.
 const FRAMES_AHEAD: usize = 4;
 
-#[inline(always)]
-fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch(at.cast::<i8>(), core::arch::x86_64::_MM_HINT_T0);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 /// One packet of a batch, while a pass goes over it.
 pub struct View<'a> {
     /// The frame.
@@ -554,7 +545,7 @@ impl Batch {
         for i in first..len {
             if AHEAD {
                 // Past the end there is an older frame, which does no harm.
-                prefetch(place.of(self.slots[(i + FRAMES_AHEAD) % BATCH]));
+                prefetch_at(place.of(self.slots[(i + FRAMES_AHEAD) % BATCH]));
             }
             let slot = &mut self.slots[i];
             let at = place.of(*slot);
@@ -609,7 +600,7 @@ impl Batch {
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
         if i < self.len {
-            prefetch(self.pool.slice(self.slots[i]));
+            prefetch_at(self.pool.slice(self.slots[i]));
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod af_packet;
 #[allow(unsafe_code, reason = "rings shared with the kernel; each file numbers its invariants")]
 pub mod afxdp;
+mod frame_each_call;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod interface;
 #[cfg(any(test, feature = "testing"))]

@@ -11,11 +11,13 @@
 //! 2. A descriptor that the kernel returns is new and ours alone.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+
+use crate::frame_each_call;
 use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
@@ -109,49 +111,23 @@ fn up(request: &mut libc::ifreq) -> io::Result<()> {
 
 impl Port for Tap {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-        let mut count = 0;
-        while into.room() > 0 {
-            let Some(mut packet) = into.pool().alloc() else {
-                // Left in the kernel's queue, which drops what is too much.
-                self.no_buffer += 1;
-                break;
-            };
-            packet.set_len(into.pool().max_len().into());
-            match self.file.read(packet.bytes_mut()) {
-                Ok(len) => {
-                    packet.set_len(len);
-                    into.push(packet).expect("there is room");
-                    count += 1;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed("read", error)),
-            }
-        }
-        Ok(count)
+        let Self { file, no_buffer, .. } = self;
+        let received =
+            frame_each_call::receive(into, no_buffer, |bytes| file.read(bytes).map(Some));
+        received.map_err(|error| self.failed("read", error))
     }
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
-        let mut sent = 0;
-        let mut failed = None;
-        while sent < from.len() {
-            match self.file.write(from.bytes(sent)) {
-                Ok(_) => sent += 1,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // While the interface is down, and for frames that it finds too short.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
-                    self.down += 1;
-                    sent += 1;
-                }
-                Err(error) => {
-                    failed = Some(self.failed("write", error));
-                    break;
-                }
+        let Self { file, down, .. } = self;
+        let sent = frame_each_call::send(from, |bytes| match file.write(bytes) {
+            // While the interface is down, and for frames that it finds too short.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                *down += 1;
+                Ok(())
             }
-        }
-        from.free_front(sent);
-        failed.map_or(Ok(sent), Err)
+            written => written.map(drop),
+        });
+        sent.map_err(|error| self.failed("write", error))
     }
 
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {

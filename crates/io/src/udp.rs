@@ -13,6 +13,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+
+use crate::frame_each_call;
 use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
@@ -78,55 +80,29 @@ impl Udp {
 
 impl Port for Udp {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-        let mut count = 0;
-        while into.room() > 0 {
-            let Some(mut packet) = into.pool().alloc() else {
-                // Left in the socket's queue, which drops what is too much.
-                self.counts.no_buffer += 1;
-                break;
-            };
-            let most = usize::from(into.pool().max_len());
-            packet.set_len(most);
-            match self.socket.recv(packet.bytes_mut()) {
+        let Self { socket, counts: Counts { no_buffer, too_long, refused }, .. } = self;
+        let received =
+            frame_each_call::receive(into, no_buffer, |bytes| match socket.recv(bytes) {
                 // The rest of a longer one is cut off.
-                Ok(len) if len == most => self.counts.too_long += 1,
-                Ok(len) => {
-                    packet.set_len(len);
-                    into.push(packet).expect("there is room");
-                    count += 1;
+                Ok(len) if len == bytes.len() => {
+                    *too_long += 1;
+                    Ok(None)
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // An earlier frame did not arrive, by an ICMP error.
-                Err(error) if is_refused(&error) => self.counts.refused += 1,
-                Err(error) => return Err(self.failed("recv", error)),
-            }
-        }
-        Ok(count)
+                received => repeated(received, refused).map(Some),
+            });
+        received.map_err(|error| self.failed("recv", error))
     }
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
-        let mut sent = 0;
-        let mut failed = None;
-        while sent < from.len() {
-            match self.socket.send(from.bytes(sent)) {
-                Ok(_) => sent += 1,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // Of an earlier frame: this one is still to be sent.
-                Err(error) if is_refused(&error) => self.counts.refused += 1,
-                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    self.counts.too_long += 1;
-                    sent += 1;
-                }
-                Err(error) => {
-                    failed = Some(self.failed("send", error));
-                    break;
-                }
+        let Self { socket, counts: Counts { too_long, refused, .. }, .. } = self;
+        let sent = frame_each_call::send(from, |bytes| match socket.send(bytes) {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                *too_long += 1;
+                Ok(())
             }
-        }
-        from.free_front(sent);
-        failed.map_or(Ok(sent), Err)
+            sent => repeated(sent, refused).map(drop),
+        });
+        sent.map_err(|error| self.failed("send", error))
     }
 
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
@@ -144,10 +120,17 @@ impl Port for Udp {
     }
 }
 
-/// Whether the other end, or a router on the path, reported that the address is not reached.
-fn is_refused(error: &io::Error) -> bool {
+/// The result of a call, which is to be repeated where it is the error of an earlier frame: the other end, or a router on
+/// the path, reported that the address is not reached.
+fn repeated(result: io::Result<usize>, refused: &mut u64) -> io::Result<usize> {
     use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+    result.map_err(|error| match error.kind() {
+        ConnectionRefused | HostUnreachable | NetworkUnreachable => {
+            *refused += 1;
+            ErrorKind::Interrupted.into()
+        }
+        _ => error,
+    })
 }
 
 #[cfg(test)]

@@ -253,7 +253,7 @@ mod tests {
             ("acl.1.list.0", "`list`: invalid type: integer `5`, expected a string")
         );
         assert_eq!(got[3].0, "acl.1.local");
-        assert_eq!(got[4], ("acl.1", "missing field `other`"));
+        assert_eq!(got[4], ("acl.1", "missing field `other` (text)"));
         assert_eq!(got.len(), 5);
     }
 

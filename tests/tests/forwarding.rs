@@ -1,7 +1,7 @@
 //! Two hosts and the program between them, as `fingerpost run` without a file finds them.
 
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, ip, run};
 use fingerpost_tests::skip;
@@ -154,6 +154,12 @@ fn an_interface_left_to_the_kernel_is_still_sent_by() {
     let Some(line) = Line::new(&["ping"]) else { return };
     // Frames come in by r1 through the kernel, which then forwards them to r0.
     line.kernel_forwards(true);
+    // The kernel reports the carrier of a new veth up to a second late; until then r1 is no egress.
+    let until = Instant::now() + Duration::from_secs(5);
+    while run(&line.router, "cat /sys/class/net/r1/operstate").trim() != "up" {
+        assert!(Instant::now() < until, "r1 has a carrier");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let router = Router::start(&line.router, "--only r0", 1);
     run(&line.source, "ping -c 3 -i 0.1 -W 2 10.0.2.2");
     run(&line.source, "ping -6 -c 3 -i 0.1 -W 2 fd02::2");

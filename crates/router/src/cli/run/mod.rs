@@ -157,7 +157,9 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         report.load_ms,
     ));
     if taken_over == 0 {
-        message("no interface is taken over: `fingerpost interface show` has the reason of each");
+        message(
+            "nothing is forwarded yet: `fingerpost interface show` has the reason for each interface",
+        );
     }
     let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {
         tell(daemon);

@@ -397,7 +397,7 @@ impl Forwarder {
     }
 
     /// Updates the egress ports of packets that arrive on a port.
-    fn copy_outlets(&self, state: &State, port: u16, attached: &Attached) {
+    fn copy_egress(&self, state: &State, port: u16, attached: &Attached) {
         let closed = state.sends_redirects(port).then_some(usize::from(port));
         let (all, here) = (words(&self.0.egress), words(&attached.egress));
         for (at, (from, to)) in all.u32s().iter().zip(here.u32s()).enumerate() {
@@ -413,7 +413,7 @@ impl Forwarder {
         let Some(attached) = state.ports.get_mut(&port) else { return Ok(()) };
         attached.features = features;
         let Some(attached) = state.ports.get(&port) else { return Ok(()) };
-        self.copy_outlets(state, port, attached);
+        self.copy_egress(state, port, attached);
         let linked =
             told.map_err(|error| error.to_string()).and_then(|_| self.put(state, port, attached));
         let put = match &linked {
@@ -497,7 +497,7 @@ impl Forwarder {
             names.bound.insert("local6".into(), Bound::Map(local6));
         }
         names.memory("egress", port.map_or(&inner.egress, |(attached, _)| &attached.egress));
-        names.number("outlets_last", u64::from(PORTS) - 1);
+        names.number("egress_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
         names.map("left", left);
         names.map("uses", uses);

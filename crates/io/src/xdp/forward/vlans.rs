@@ -3,7 +3,7 @@
 //!
 //! Shape: for an interface that has some, a word of 8 bytes for each of the 4,096 ids: the VLAN interface's MAC,
 //!        and above it the place of its counts ([`super::seen`]); 0 where there is none. For egress the tag
-//!        stands in the upper half of the port's word of `outlets`, and `devices` has the other one's device.
+//!        stands in the upper half of the port's word of `egress`, and `devices` has the other one's device.
 //! Cost:  nothing for interfaces without VLANs where there are none at all: their programs are linked without;
 //!        32 KiB of kernel memory for an interface that has some.
 
@@ -116,7 +116,7 @@ impl Forwarder {
             self.set_outlet(&state, vlan.port, if open { vlan.outlet() } else { 0 });
         }
         for (&port, attached) in &state.ports {
-            self.copy_outlets(&state, port, attached);
+            self.copy_egress(&state, port, attached);
         }
         for port in state.ports.keys().copied().collect::<Vec<_>>() {
             // The first of all is news for programs that only send by it, too.

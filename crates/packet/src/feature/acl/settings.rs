@@ -82,7 +82,7 @@ pub(super) const FIELDS: &[Field] = &[
     Field::new(
         "local",
         "a boolean",
-        "Whether it is also for packets to the router itself; `false` without it.",
+        "Reserved: `true` is refused, since packets to the router itself are the kernel's.",
     ),
     Field::new(
         "rules",

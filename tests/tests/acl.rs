@@ -59,12 +59,22 @@ fn hits(router: &Router, rule: &str) -> u64 {
     row.and_then(|row| row["packets"].as_u64()).unwrap_or_else(|| panic!("no {rule}: {rows:#?}"))
 }
 
-#[test]
-fn rules_permit_deny_and_count_and_are_replaced_while_packets_cross() {
-    let Some(lab) = Lab::new(&["ping"]) else { return };
+/// Rules decide, count, and are exchanged while packets cross, by this path.
+fn rules_on(path: &str) {
+    let Some(lab) = Lab::new(&["ping", "ethtool"]) else { return };
+    // A veth takes packets from XDP while its peer has GRO.
+    for (namespace, link) in [(&lab.line.source, "s0"), (&lab.line.destination, "d0")] {
+        run(namespace, &format!("ethtool -K {link} gro on"));
+    }
     let denies = format!("deny dst {DENIED}");
     let first = lab.file("first.toml", &acl(&["count icmp", &denies, "permit all"]));
-    let router = Router::start(&lab.line.router, &first, 2);
+    let router = Router::start(&lab.line.router, &format!("{first} --path {path}"), 2);
+    let stays = |when: &str| {
+        for row in router.ask::<Vec<Value>>("interface show") {
+            assert!(row["name"] == "lo" || row["path"] == path, "{when}: {row}");
+        }
+    };
+    stays("at the start");
     assert!(lab.pings("10.0.2.2") && lab.pings("fd02::2"));
     assert!(!lab.pings(DENIED));
     assert_eq!(hits(&router, &denies), 3);
@@ -76,10 +86,12 @@ fn rules_permit_deny_and_count_and_are_replaced_while_packets_cross() {
     let counted = hits(&router, "count icmp");
     let words = "ping -q -c 200 -i 0.01 -W 1 10.0.2.2";
     let crossing = command(&lab.line.source, words).stdout(Stdio::piped()).spawn().expect("ping");
-    let second =
-        lab.file("second.toml", &acl(&["permit dst 10.0.2.0/24", "count icmp", "deny ip vers 4"]));
+    let second = acl(&["permit dst 10.0.2.0/24", "count icmp", "deny ip vers 4"])
+        + "[[source_filter]]\nname = \"seen\"\naction = \"count\"\nprefixes = [\"10.0.0.0/8\"]\n";
+    let second = lab.file("second.toml", &second);
     let program = fingerpost_tests::program().expect("the line was made with it");
     run(&lab.line.router, &format!("{} config apply {second}", program.display()));
+    stays("with other rules");
     assert!(lab.pings(DENIED) && !lab.pings("fd02::2"), "what no rule decides is denied");
     let output = crossing.wait_with_output().expect("it was started");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -89,6 +101,18 @@ fn rules_permit_deny_and_count_and_are_replaced_while_packets_cross() {
     let report = router.stop();
     conserved(&report);
     assert!(report["dropped"]["acl"].as_u64() >= Some(6), "{report}");
+    let in_xdp = report["forwarded_xdp"].as_u64().expect("a count");
+    assert_eq!(in_xdp >= 200, path == "xdp", "{report}");
+}
+
+#[test]
+fn rules_permit_deny_and_count_and_are_replaced_in_the_graph() {
+    rules_on("afxdp");
+}
+
+#[test]
+fn rules_permit_deny_and_count_and_are_replaced_in_xdp() {
+    rules_on("xdp");
 }
 
 fn policer(more: &str) -> String {

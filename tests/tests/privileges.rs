@@ -95,9 +95,9 @@ fn gave_up(router: &Router, bounding_too: bool) {
     for (name, sets) in &found {
         let may = match name.as_str() {
             "main" => five,
-            // Surveys filters and rules; writes the host's addresses to maps of programs.
+            // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features.
             "policy" => 1 << 12 | 1 << 13,
-            "addresses" => 1 << 39,
+            "addresses" | "fingerpost-api" => 1 << 39,
             _ => 0,
         };
         assert_eq!((sets["CapEff"], sets["CapPrm"]), (may, may), "{name}: {sets:x?}");

@@ -151,10 +151,11 @@ pub(crate) fn keep_nothing() {
     let _ = sys::keep_capabilities(0);
 }
 
-/// A thread that reads files which clients name keeps what the whole process kept for files.
-pub(crate) fn keep_for_files() {
+/// A thread that works for clients keeps what the whole process kept for files, which they name, and what the memory takes
+/// that features share with XDP programs: their lists are compiled here.
+pub(crate) fn keep_for_jobs() {
     // As above.
-    let _ = sys::keep_capabilities(bit(DAC_READ_SEARCH));
+    let _ = sys::keep_capabilities(bit(DAC_READ_SEARCH) | to_use_maps());
 }
 
 /// Keeps the capabilities to read filters, rules and policies of the kernel.
@@ -166,10 +167,15 @@ pub(crate) fn keep_to_survey() {
 
 /// Keeps the capabilities that kernels before 5.19 require to run loaded programs or write to their maps.
 pub(crate) fn keep_to_run_programs() {
-    let bpf = FORWARDING.iter().filter(|need| need.number == BPF);
-    let held = sys::capabilities().unwrap_or(0);
     // As above.
-    let _ = sys::keep_capabilities(bpf.filter_map(|need| need.by(held)).sum());
+    let _ = sys::keep_capabilities(to_use_maps());
+}
+
+/// The capability by which the calling thread makes and changes maps of programs.
+fn to_use_maps() -> u64 {
+    let held = sys::capabilities().unwrap_or(0);
+    let bpf = FORWARDING.iter().find(|need| need.number == BPF);
+    bpf.and_then(|need| need.by(held)).unwrap_or(0)
 }
 
 #[cfg(test)]

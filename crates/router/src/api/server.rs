@@ -57,7 +57,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let thread =
             std::thread::Builder::new().name("fingerpost-api".into()).spawn(move || {
-                privilege::keep_for_files();
+                privilege::keep_for_jobs();
                 runtime.block_on(async move {
                     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
                     tokio::select! {

@@ -53,7 +53,7 @@ impl Reload {
 }
 
 fn read_again(file: &Path, requests: &Requests) {
-    privilege::keep_for_files();
+    privilege::keep_for_jobs();
     let name = file.display();
     match changes(file, requests) {
         Ok(changes) if changes.is_empty() => message(format_args!("{name} read again: no change")),

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-use crate::document::{Answers, BenchDocument, Machine, Run, Unit};
+use crate::document::{Answers, BenchDocument, Machine, Run, Unit, percentile};
 use crate::progress::Progress;
 
 /// A run of both programs, compared.
@@ -129,9 +129,9 @@ fn row(run: &Run, documents: &[Vec<BenchDocument>; 2]) -> Option<Compared> {
         stream: run.stream.clone(),
         mode: run.mode.name(),
         unit: run.unit.name(),
-        before: middle(&sorted(before)),
-        after: middle(&sorted(after)),
-        ratio: middle(&ratios),
+        before: percentile(&sorted(before), 0.5)?,
+        after: percentile(&sorted(after), 0.5)?,
+        ratio: percentile(&ratios, 0.5)?,
         low: ratios[cut],
         high: ratios[ratios.len() - 1 - cut],
         rounds: ratios.len(),
@@ -141,11 +141,6 @@ fn row(run: &Run, documents: &[Vec<BenchDocument>; 2]) -> Option<Compared> {
 fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers
-}
-
-fn middle(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
 }
 
 /// Samples on either side that a 95 % interval of the median leaves out: the most of which the binomial tails are not
@@ -177,7 +172,7 @@ mod tests {
     use crate::document::{Kind, TableInfo};
     use crate::progress::Silent;
 
-    /// A program that prints documents, whose runs take so many ns, a number more each call.
+    /// A program that prints documents, whose run takes so many ns.
     fn program(name: &str, ns: f64, wrong: u64) -> PathBuf {
         let folder =
             std::env::temp_dir().join(format!("fingerpost-compare-{}", std::process::id()));

@@ -308,7 +308,7 @@ impl Run {
     clippy::cast_precision_loss,
     reason = "an index of a short list"
 )]
-fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = part * last as f64;
     let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);

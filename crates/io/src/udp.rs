@@ -5,8 +5,8 @@
 //! Shape:  a connected, non-blocking socket; a frame each datagram. A datagram of another sender does not arrive.
 //! Cost:   a system call and a copy a packet, about 2 us: for links between processes and hosts that need no privilege.
 //!
-//! A frame as long as those of the pool, or longer, is dropped and counted, as is one that the socket refuses as too long. While
-//! nobody listens at the other end, frames are lost as on a cable that is not plugged in.
+//! A frame as long as those of the pool, or longer, is dropped and counted, as is one that the socket refuses as too long.
+//! While nobody listens at the other end, frames are lost as on a cable that is not plugged in.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};

@@ -3,9 +3,10 @@
 //!
 //! Source: what each feature does with a packet is documented at its element; the program does the same from the same
 //!         memory, the tables of routes for uRPF, the lists for source filters and the trees for ACLs.
-//! Shape:  ports [u64; places]: of a port and of the VLAN interfaces on it, by their place in [`super::seen`]: the port
-//!         number, the check of sources from bit 16 on, the ACL from bit 18 on, the lists from bit 32 on. defaults [u64]: how many, then the next
-//!         hops of default routes. verdicts [u8; masks]: what becomes of packets by the lists that hold for them.
+//! Shape:  ports [u64; places]: of a port and of the VLAN interfaces on it, by their place in [`super::received`]: the port
+//!         number, the check of sources from bit 16 on, the ACL from bit 18 on, the lists from bit 32 on.
+//!         defaults [u64]: how many, then the next hops of default routes. verdicts [u8; masks]: what becomes of packets
+//!         by the lists that hold for them.
 //! Cost:   a port without features runs a program without them. With them a lookup more for uRPF, for the lists another
 //!         one. A change of what a port has means a new program for it; a change inside a list is seen at once, and one
 //!         that is exchanged means new programs, each taken over at once.

@@ -2,7 +2,7 @@
 /*
  * Forwarding in the driver: looks a packet up in the router's own tables, which lie in maps that both
  * sides read, and sends it on. What it cannot do whole it leaves untouched, and answers LEAVE: then the
- * packet goes the way that it would go without this program (../classify/classify.c).
+ * packet takes the path that it would take without this program (../classify/classify.c).
  *
  * A branch on a form that a table does not have costs nothing: forms are numbers that the loader puts in (program.h).
  *
@@ -17,8 +17,8 @@
 
 enum { TAGGED = 0x0081, LEAVE = -1 };
 
-/* Addresses that a program for proofs answers at a time (ask.rs). */
-enum { ASKED = 64 };
+/* Addresses that a program for proofs looks up at a time (query.rs). */
+enum { MOST_ADDRESSES = 64 };
 
 /* Ports that packets can leave by. */
 enum { PORTS = 4096 };
@@ -31,7 +31,7 @@ extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes,
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
 extern char local4, local6; /* hash maps: those that are, in the network's order */
-extern u32 egress[];     /* by port: bit 0 where packets can leave this way, above bit 15 the tag to write, if any */
+extern u32 egress[];     /* by port: bit 0 where programs may send, above bit 15 the tag to write, if any */
 extern u64 vlans[];       /* by VLAN id: the interface's MAC, above bit 47 its place in `seen`; 0 where there is none */
 extern u64 settings[];    /* the classifier's: the first 6 bytes are the MAC of this interface */
 extern u64 hops[];        /* hops.rs */
@@ -166,7 +166,7 @@ INLINE u32 name(u64 high, u64 low) \
 		high = high << 6 | low >> 58; \
 		low <<= 6; \
 	} \
-	/* Nothing longer: what ::/0 says, which stands where 2000::/3 would among the eighths. */ \
+	/* Nothing longer: the next hop of ::/0, which stands where 2000::/3 would among the eighths. */ \
 	return entry ? entry : t##_direct[GLOBAL6 + 1]; \
 }
 
@@ -205,7 +205,7 @@ INLINE u64 transport_word(u32 protocol, u8 *transport, u32 len, u8 *end)
 	return ports << 8 | protocol;
 }
 
-/* ---- the way out ---- */
+/* ---- the adjacency, and what leaves by it ---- */
 
 enum { ADJACENCY = 1, GLEAN = 2, DROP = 4 };
 
@@ -213,7 +213,7 @@ struct use {
 	u64 packets, bytes;
 };
 
-struct way {
+struct adjacency {
 	u64 low, high; /* the adjacency: 12 bytes of addresses, the port, the MTU */
 	struct use *use;
 	u64 *sent; /* counts of the egress port on this CPU: frames, bytes */
@@ -221,10 +221,10 @@ struct way {
 };
 
 /*
- * Where the leg in the low half of `word` takes a packet of `len` bytes. Answers 0 and fills `way`, or
+ * The adjacency of the forwarding action in the low half of `word`, for a packet of `len` bytes. Returns 0 and fills `to`, or
  * what becomes of the packet.
  */
-INLINE int find_way(u64 word, u32 len, u64 cpu, struct way *way)
+INLINE int find_adjacency(u64 word, u32 len, u64 cpu, struct adjacency *to)
 {
 	u32 leg = word, index = leg & 0x0fffffff;
 	u64 at = (u64)index * 2;
@@ -233,24 +233,24 @@ INLINE int find_way(u64 word, u32 len, u64 cpu, struct way *way)
 		return leg >> 28 == DROP ? LEFT(BLACKHOLE) : LEFT(VERDICT);
 	if (UNLIKELY(at > CONSTANT(adjacencies_last)))
 		return LEFT(DAMAGED);
-	/* High first: the MTU says whether the low half can be used (hops.rs). */
-	way->high = *(volatile u64 *)&adjacencies[at + 1];
-	way->low = *(volatile u64 *)&adjacencies[at];
-	if (UNLIKELY(way->high >> 48 == 0))
+	/* High first: the MTU decides whether the low half can be used (hops.rs). */
+	to->high = *(volatile u64 *)&adjacencies[at + 1];
+	to->low = *(volatile u64 *)&adjacencies[at];
+	if (UNLIKELY(to->high >> 48 == 0))
 		return LEFT(UNRESOLVED);
-	if (UNLIKELY(len > way->high >> 48))
+	if (UNLIKELY(len > to->high >> 48))
 		return LEFT(TOO_BIG);
-	at = way->high >> 32 & 0xffff;
+	at = to->high >> 32 & 0xffff;
 	if (UNLIKELY(at > CONSTANT(egress_last)))
 		return LEFT(EGRESS);
-	way->tag = egress[at];
-	if (UNLIKELY(!(way->tag & 1)))
+	to->tag = egress[at];
+	if (UNLIKELY(!(to->tag & 1)))
 		return LEFT(EGRESS);
 	/* What is never asked for costs nothing. */
-	way->tag = CONSTANT(tags) ? way->tag & 0xffff0000 : 0;
-	way->sent = &sent[(cpu * PORTS + at) * 2];
-	way->use = map_lookup(&uses, &index);
-	return LIKELY(way->use) ? 0 : LEFT(DAMAGED);
+	to->tag = CONSTANT(tags) ? to->tag & 0xffff0000 : 0;
+	to->sent = &sent[(cpu * PORTS + at) * 2];
+	to->use = map_lookup(&uses, &index);
+	return LIKELY(to->use) ? 0 : LEFT(DAMAGED);
 }
 
 /* The word of a slot of a group. */
@@ -279,29 +279,29 @@ INLINE u8 *move_head(struct xdp_md *context, u8 *ip, u32 tagged, u32 tag)
 }
 
 /* Writes the link header before a packet of `len` bytes, cuts padding off, sends, and counts. */
-INLINE int leave_by(struct xdp_md *context, u8 *ip, struct way *way, u32 len, u32 padding)
+INLINE int leave_by(struct xdp_md *context, u8 *ip, struct adjacency *to, u32 len, u32 padding)
 {
 	u8 *link = ip - 14;
 	u32 frame = len + 14;
 
-	if (CONSTANT(tags) && UNLIKELY(way->tag)) {
+	if (CONSTANT(tags) && UNLIKELY(to->tag)) {
 		link = ip - 18;
 		frame += 4;
-		/* Priority 0, as the kernel writes unless it is told otherwise. */
-		*(u32 *)(link + 12) = TAGGED | way->tag;
+		/* Priority 0, as the kernel writes unless it is configured otherwise. */
+		*(u32 *)(link + 12) = TAGGED | to->tag;
 	}
-	*(u32 *)link = way->low;
-	*(u32 *)(link + 4) = way->low >> 32;
-	*(u32 *)(link + 8) = way->high;
+	*(u32 *)link = to->low;
+	*(u32 *)(link + 4) = to->low >> 32;
+	*(u32 *)(link + 8) = to->high;
 	if (UNLIKELY(padding))
 		adjust_tail(context, -(int)padding);
 	/* The lowest bits are the answer where no device is. */
-	if (UNLIKELY(redirect_map(&devices, way->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
+	if (UNLIKELY(redirect_map(&devices, to->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
 		return LEFT(REFUSED);
-	way->use->packets += 1;
-	way->use->bytes += frame;
-	way->sent[0] += 1;
-	way->sent[1] += frame;
+	to->use->packets += 1;
+	to->use->bytes += frame;
+	to->sent[0] += 1;
+	to->sent[1] += frame;
 	return XDP_REDIRECT;
 }
 
@@ -467,14 +467,14 @@ enum { SCRATCH = 64, COUNTS = 16, MOST_COUNTS = 32, COUNTED = 48, NO_RULE = 49 }
 enum { A_COMPARISON = 1 << 4, A_RULE = 1 << 5, INEXACT = 1 << 6, DENIES = 1 << 7, NO_NODE = 0xf0 };
 
 /*
- * Trees of a list (and the end of them), nodes on the way to a leaf, and rows of a leaf that are read; a packet that needs
+ * Trees of a list (and the end of them), nodes above a leaf, and rows of a leaf that are read; a packet that needs
  * more is the graph's.
  */
 enum { TREES = 7, DEPTH = 20, ROWS = 64 };
 
 /*
- * Branches only lead out of these loops, and places are masked as they change: with two ways through a step, or with
- * places that differ in what it knows of them, the verifier would follow all ways through all steps. It takes a number
+ * Branches only lead out of these loops, and places are masked as they change: with two branches through a step, or with
+ * places that differ in what it knows of them, the verifier would follow all branches through all steps. It takes a number
  * that is 0 or -1 for two, so conditions are 0 or 1, and factors.
  */
 #define HIDDEN(x) ({ u64 hidden = (x); asm("" : "+r"(hidden)); hidden; })
@@ -483,7 +483,7 @@ enum { TREES = 7, DEPTH = 20, ROWS = 64 };
 /* The place of a row. There is a power of two of them, so that nothing has to be compared. */
 #define PLACE(at) HIDDEN((at) & CONSTANT(acl_mask))
 
-/* From the root of a tree at `at` to the first row of a leaf. Answers 0, or why the packet is the graph's. */
+/* From the root of a tree at `at` to the first row of a leaf. Returns 0, or why the packet is the graph's. */
 INLINE int find_leaf(u32 *key, u64 *at)
 {
 	u64 how, value, less;
@@ -511,7 +511,7 @@ INLINE u64 next_row(u32 *key, u32 *row, u64 at)
 	return PLACE(at + 1 + IS_NEGATIVE((u64)row[3] - value) * ((row[0] >> 16) - 1));
 }
 
-/* The first rule that contains the key, and the first word of its row. Answers 0, or why the packet is the graph's. */
+/* The first rule that contains the key, and the first word of its row. Returns 0, or why the packet is the graph's. */
 INLINE int decide(u32 *key, u64 tree, u64 *rule, u64 *flags)
 {
 	u64 best = key[NO_RULE], unsure = best, found = best, how, less, at;
@@ -555,7 +555,7 @@ INLINE int decide(u32 *key, u64 tree, u64 *rule, u64 *flags)
 	return LEFT(FEATURE);
 }
 
-/* Notes the rules before `rule` that count a packet. Answers 0, or why the packet is the graph's. */
+/* Notes the rules before `rule` that count a packet. Returns 0, or why the packet is the graph's. */
 INLINE int note_counts(u32 *key, u64 tree, u64 rule, u32 first)
 {
 	u64 last = key[NO_RULE], inexact = 0, how, is_rule, differs, at, count;
@@ -691,7 +691,7 @@ INLINE int check_rules6(u8 *ip, u8 *end, u32 payload, u64 cpu, struct features *
 
 /*
  * The IP header, and the end of the frame, as if they were read for the first time: what the verifier has learned of the
- * packet on different ways to here would have it follow all that comes once for each.
+ * packet on different branches to here would have it follow all that comes once for each.
  */
 INLINE u8 *anew(struct xdp_md *context, u32 tagged, u32 bytes, u8 **end)
 {
@@ -765,7 +765,7 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 {
 	u32 room = end - ip, total, src, dst, fragment, hash;
 	u64 word, sum, state;
-	struct way way;
+	struct adjacency to;
 	int left_out;
 
 	if (UNLIKELY(ip + 20 > end))
@@ -817,7 +817,7 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 		return LEFT(DAMAGED);
 	word = *(volatile u64 *)&hops[word];
 	if (UNLIKELY(word >> 32)) {
-		/* Errors go the way of the flow that they quote. */
+		/* Errors take the path of the flow that they quote. */
 		if (ip[9] == 1 && !fragment)
 			return LEFT(QUOTED);
 		state = fold(CONSTANT(seed), (u64)src << 32 | dst);
@@ -825,11 +825,11 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 		hash = finish(fold(state, sum));
 		word = slot_of(word, hash);
 	}
-	left_out = find_way(word, total, cpu, &way);
+	left_out = find_adjacency(word, total, cpu, &to);
 	if (UNLIKELY(left_out))
 		return left_out;
 	if (CONSTANT(tags)) {
-		ip = move_head(context, ip, tagged, way.tag);
+		ip = move_head(context, ip, tagged, to.tag);
 		if (UNLIKELY(!ip))
 			return LEFT(HEADROOM);
 	}
@@ -838,7 +838,7 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	sum += sum >= 0xffff;
 	*(u16 *)(ip + 10) = sum;
 	ip[8] -= 1;
-	return leave_by(context, ip, &way, total, room - total);
+	return leave_by(context, ip, &to, total, room - total);
 }
 
 /* ::/96 and ::ffff:0:0/96. */
@@ -851,7 +851,7 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 {
 	u32 room = end - ip, payload, first, hash, protocol;
 	u64 src, src_low, dst, dst_low, word, sum, state;
-	struct way way;
+	struct adjacency to;
 	int left_out;
 
 	if (UNLIKELY(ip + 40 > end))
@@ -911,16 +911,16 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 		hash = finish(fold(state, sum));
 		word = slot_of(word, hash);
 	}
-	left_out = find_way(word, payload + 40, cpu, &way);
+	left_out = find_adjacency(word, payload + 40, cpu, &to);
 	if (UNLIKELY(left_out))
 		return left_out;
 	if (CONSTANT(tags)) {
-		ip = move_head(context, ip, tagged, way.tag);
+		ip = move_head(context, ip, tagged, to.tag);
 		if (UNLIKELY(!ip))
 			return LEFT(HEADROOM);
 	}
 	ip[7] -= 1;
-	return leave_by(context, ip, &way, payload + 40, room - payload - 40);
+	return leave_by(context, ip, &to, payload + 40, room - payload - 40);
 }
 
 /* Whom a frame is for and what is in it. `count` becomes the place in `seen` of who received it. */
@@ -1019,7 +1019,7 @@ int forward_with_features(struct xdp_md *context)
  * For proofs: the packet is a list of addresses, the first 4 bytes of each of which become its next hop.
  * IPv4: 4 bytes each, IPv6: 16, of which the high half is first, all in the machine's order.
  */
-int ask4(struct xdp_md *context)
+int lookups4(struct xdp_md *context)
 {
 	u32 *data = (u32 *)(u64)context->data, *end = (u32 *)(u64)context->data_end;
 	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
@@ -1027,14 +1027,14 @@ int ask4(struct xdp_md *context)
 
 	__sync_lock_test_and_set(epoch, now);
 #pragma clang loop unroll(disable)
-	for (int i = 0; i < ASKED && data + 1 <= end; i++, data++)
+	for (int i = 0; i < MOST_ADDRESSES && data + 1 <= end; i++, data++)
 		*data = lookup4(*data);
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;
 	return XDP_DROP;
 }
 
-int ask6(struct xdp_md *context)
+int lookups6(struct xdp_md *context)
 {
 	u64 *data = (u64 *)(u64)context->data, *end = (u64 *)(u64)context->data_end;
 	u64 *epoch = &epochs[(processor() & CONSTANT(processors)) * 8];
@@ -1042,7 +1042,7 @@ int ask6(struct xdp_md *context)
 
 	__sync_lock_test_and_set(epoch, now);
 #pragma clang loop unroll(disable)
-	for (int i = 0; i < ASKED && data + 2 <= end; i++, data += 2)
+	for (int i = 0; i < MOST_ADDRESSES && data + 2 <= end; i++, data += 2)
 		*(u32 *)data = lookup6(data[0], data[1]);
 	asm volatile("" ::: "memory");
 	*(volatile u64 *)epoch = now + 1;

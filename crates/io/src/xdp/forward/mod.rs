@@ -250,7 +250,7 @@ impl Forwarder {
         if state.is_vlan(port) {
             return;
         }
-        self.set_outlet(&state, port, 0);
+        self.set_egress_word(&state, port, 0);
         self.open_vlans(&state, port, false);
         if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
@@ -332,7 +332,7 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn lookup_v4(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
-        self.program(fib, "ask4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
+        self.program(fib, "lookups4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
     }
 
     /// The lookup of IPv6, as [`Forwarder::lookup_v4`].
@@ -340,7 +340,7 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn lookup_v6(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
-        self.program(fib, "ask6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
+        self.program(fib, "lookups6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
     }
 
     fn program(
@@ -369,24 +369,24 @@ impl Forwarder {
         if state.is_vlan(port) {
             return;
         }
-        self.set_outlet(&state, port, open.into());
+        self.set_egress_word(&state, port, open.into());
         self.open_vlans(&state, port, open);
     }
 
     /// Whether packets leave by a port in this way.
     pub fn is_open(&self, port: u16) -> bool {
-        self.outlet(port) & 1 == 1
+        self.egress_word(port) & 1 == 1
     }
 
     /// Whether packets leave by a port, and with which tag (`forward.c`).
-    fn outlet(&self, port: u16) -> u32 {
-        words(&self.0.egress).u32s().get(usize::from(port)).map_or(0, |outlet| outlet.load(Relaxed))
+    fn egress_word(&self, port: u16) -> u32 {
+        words(&self.0.egress).u32s().get(usize::from(port)).map_or(0, |word| word.load(Relaxed))
     }
 
-    fn set_outlet(&self, state: &State, port: u16, word: u32) {
+    fn set_egress_word(&self, state: &State, port: u16, word: u32) {
         let store = |egress: &Arc<SharedMemory>, word| {
-            if let Some(outlet) = words(egress).u32s().get(usize::from(port)) {
-                outlet.store(word, Relaxed);
+            if let Some(cell) = words(egress).u32s().get(usize::from(port)) {
+                cell.store(word, Relaxed);
             }
         };
         store(&self.0.egress, word);

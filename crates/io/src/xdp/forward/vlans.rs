@@ -37,7 +37,7 @@ pub struct Vlan {
 
 impl Vlan {
     /// What the program needs to send by it: that packets can leave, and the tag as it stands in the frame.
-    fn outlet(&self) -> u32 {
+    fn egress_word(&self) -> u32 {
         1 | u32::from(self.id.to_be()) << 16
     }
 
@@ -100,7 +100,7 @@ impl Forwarder {
         };
         for old in &state.vlans {
             if !vlans.iter().any(|new| new.same_way_out(old)) {
-                self.set_outlet(&state, old.port, 0);
+                self.set_egress_word(&state, old.port, 0);
                 // A device that is gone was taken out by the kernel.
                 let _ = self.0.devices.delete(&u32::from(old.port).to_ne_bytes());
             }
@@ -112,8 +112,8 @@ impl Forwarder {
         let first = state.vlans.is_empty();
         state.vlans = vlans;
         for vlan in &state.vlans {
-            let open = self.outlet(vlan.parent) & 1 == 1;
-            self.set_outlet(&state, vlan.port, if open { vlan.outlet() } else { 0 });
+            let open = self.egress_word(vlan.parent) & 1 == 1;
+            self.set_egress_word(&state, vlan.port, if open { vlan.egress_word() } else { 0 });
         }
         for (&port, attached) in &state.ports {
             self.copy_egress(&state, port, attached);
@@ -131,7 +131,7 @@ impl Forwarder {
     /// Whether packets leave by the VLAN interfaces on a port.
     pub(super) fn open_vlans(&self, state: &State, parent: u16, open: bool) {
         for vlan in state.vlans.iter().filter(|vlan| vlan.parent == parent) {
-            self.set_outlet(state, vlan.port, if open { vlan.outlet() } else { 0 });
+            self.set_egress_word(state, vlan.port, if open { vlan.egress_word() } else { 0 });
         }
     }
 

@@ -117,7 +117,9 @@ impl Control {
             self.note_link(done, link);
         }
         self.output.outdate();
-        self.fill_link(link);
+        if change.framing {
+            self.fill_link(link);
+        }
         self.neighbors.unsettle_link(link);
         if change.turned {
             self.note_permanent(link);

@@ -60,6 +60,8 @@ pub(super) struct LinkChange {
     pub(super) done: Option<Done>,
     /// It went up or down.
     pub(super) turned: bool,
+    /// The MTU or link address is another: adjacencies have both.
+    pub(super) framing: bool,
 }
 
 /// All links, by kernel index.
@@ -130,14 +132,15 @@ impl Links {
             let turned = entry.state.up != state.up;
             let shown = |state: &LinkState| (state.name.clone(), state.up, state.mtu, state.mac);
             let changed = shown(&entry.state) != shown(&state);
+            let framing = (entry.state.mtu, entry.state.mac) != (state.mtu, state.mac);
             (entry.state, entry.carrier) = (state, true);
-            return Some(LinkChange { done: changed.then_some(Done::Changed), turned });
+            return Some(LinkChange { done: changed.then_some(Done::Changed), turned, framing });
         }
         self.stale.insert(link);
         let (port, table) = (self.free_port(), self.settings.table(&state.name));
         let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
         self.all.insert(link, new);
-        Some(LinkChange { done: Some(Done::Added), turned: false })
+        Some(LinkChange { done: Some(Done::Added), turned: false, framing: true })
     }
 
     /// Sets whether a link that is up has carrier; whether that changed.

@@ -74,6 +74,9 @@ pub(super) struct Neighbors {
     forgotten: Vec<NeighborRequest>,
     /// Neighbors whose host route the next commit checks.
     unsettled: HashSet<(u32, IpAddr)>,
+    /// Links, with all of whose neighbors the next commit does so: finding them costs a pass over all neighbors, which a
+    /// link that fails does not wait for.
+    unsettled_links: BTreeSet<u32>,
     last_retry: Option<Instant>,
 }
 
@@ -176,10 +179,19 @@ impl Neighbors {
 
     /// Has the next check cover all neighbors of a link.
     pub(super) fn unsettle_link(&mut self, link: u32) {
-        self.unsettled.extend(self.on(link).into_iter().map(|addr| (link, addr)));
+        self.unsettled_links.insert(link);
     }
 
-    /// Has the next check cover the neighbors under prefixes that changed since the latest commit.
+    /// Has this check cover the neighbors of the links that changed since the latest commit.
+    fn unsettle_links(&mut self) {
+        let links = std::mem::take(&mut self.unsettled_links);
+        if !links.is_empty() {
+            let on = self.by_addr.iter().filter(|(_, link)| links.contains(link));
+            self.unsettled.extend(on.map(|&(addr, link)| (link, addr)));
+        }
+    }
+
+    /// Has this check cover the neighbors under prefixes that changed since the latest commit.
     fn unsettle_changed(&mut self, tables: &Tables) {
         let v4 = || tables.iter().map(|table| table.v4().fib().backlog());
         let v6 = || tables.iter().map(|table| table.v6().fib().backlog());
@@ -375,6 +387,7 @@ impl Control {
             self.fill_neighbor(link, addr);
         }
         self.neighbors.expire_pending(self.hops.adjacencies(), now);
+        self.neighbors.unsettle_links();
         self.neighbors.unsettle_changed(&self.tables);
         for (link, addr) in std::mem::take(&mut self.neighbors.unsettled) {
             self.settle(link, addr);

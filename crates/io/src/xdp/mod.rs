@@ -26,7 +26,7 @@ use std::fmt;
 use fingerpost_packet::DeviceError;
 
 pub use bpf::{Link, wait_for_programs};
-pub use classify::{Classifier, Counts};
+pub use classify::{Classifier, Counts, Functions};
 pub use local::LocalAddresses;
 pub use pins::Pins;
 pub use reference::{Verdict, classify};

@@ -266,7 +266,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::time::Duration;
 
-    use super::super::{Classifier, LocalAddresses, testing};
+    use super::super::{Classifier, Functions, LocalAddresses, testing};
     use super::*;
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
             let kept = links.pop().unwrap();
             assert_eq!(kept.ifindex, near);
             let link = kept.link.expect("the interface is there");
-            classifier.put_first(near, &link, None).unwrap();
+            classifier.put(near, &link, Functions::default()).unwrap();
             drop(link);
             assert!(shown().contains(" xdp "), "{}", shown());
 

@@ -211,9 +211,10 @@ pub trait Settings: Any + fmt::Debug + Send + Sync {
     fn on(&self, interface: &str) -> Option<Use>;
 
     /// What the configuration has for an interface where the kernel's own settings would hold instead, if that is
-    /// anything but usual, in words, and its place. A feature that is off unless configured: its use by name.
+    /// anything but usual, in words, and its place. A feature that is off unless configured: its use by name, or for
+    /// packets to the router itself.
     fn unlike_usual(&self, interface: &str) -> Option<(String, String)> {
-        let used = self.on(interface).filter(|used| used.named)?;
+        let used = self.on(interface).filter(|used| used.named || self.is_local(interface))?;
         Some((used.words, used.place))
     }
 
@@ -222,6 +223,12 @@ pub trait Settings: Any + fmt::Debug + Send + Sync {
 
     /// What the XDP datapath does with it on an interface that uses it; `None` is any interface, where all do.
     fn xdp(&self, interface: Option<&str>) -> Support;
+
+    /// Whether it is also for packets to the router itself that arrive on an interface.
+    fn is_local(&self, interface: &str) -> bool {
+        let _ = interface;
+        false
+    }
 
     /// What can be changed by itself, for `config diff`.
     fn items(&self) -> Vec<Item>;
@@ -271,6 +278,12 @@ pub trait State: Any + Send + Sync {
     /// Rows of `NAME show`, a cell for each of the row's columns.
     fn rows(&self) -> Vec<Vec<Cell>> {
         Vec::new()
+    }
+
+    /// Why it drops a packet to the router itself that arrives on a port, in a few words; `None` where it does not.
+    fn drops_local(&self, frame: &[u8], port: u16) -> Option<String> {
+        let _ = (frame, port);
+        None
     }
 
     /// What it does with a packet that arrives on a port, or on the arc `Egress` leaves by it, in a few words, for traces

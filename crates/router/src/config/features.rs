@@ -27,9 +27,12 @@ impl Config {
             let (name, mode) = (&interface.name, interface.mode.name());
             for (row, settings) in self.features.each() {
                 let found = match interface.mode {
-                    Mode::Kernel => {
-                        settings.unlike_usual(name).map(|(_, place)| (place, in_kernel(row, name)))
-                    }
+                    Mode::Kernel => settings.unlike_usual(name).map(|(_, place)| {
+                        let local =
+                            "; take another mode, or name other interfaces for `local = true`";
+                        let remedy = if settings.is_local(name) { local } else { "" };
+                        (place, in_kernel(row, name) + remedy)
+                    }),
                     Mode::Xdp => graph_only(settings, name),
                     Mode::Auto | Mode::Afxdp | Mode::Generic => None,
                 };
@@ -196,6 +199,31 @@ mod tests {
         ] {
             let got = refused(&text);
             assert!(got.contains(want), "{text:?}: {got}");
+        }
+        let local = filter("local = true\n");
+        let acl = "[[acl]]\nname = \"a\"\ndirection = \"in\"\nlocal = true\nrules = [\n";
+        for (text, want) in [
+            (
+                local.replace("\"drop\"", "\"limit\"\nrate = 5"),
+                "5: source filter \"a\": `local = true` does not go with action \"limit\"",
+            ),
+            (
+                format!("{acl}\"permit tcp\",\n\"deny ip ttl 1\"]"),
+                "7: ACL \"a\": `deny ip ttl 1` does not go with `local = true`",
+            ),
+            (
+                format!("{acl}]").replace("\"in\"", "\"out\""),
+                "4: ACL \"a\": `local = true` goes with direction \"in\"",
+            ),
+            (
+                format!("{interface}mode = \"kernel\"\n{local}"),
+                "5: interface \"wan0\": no source-filter with mode \"kernel\": the kernel forwards, by its own \
+                 rules; take another mode, or name other interfaces for `local = true`",
+            ),
+        ] {
+            // One mistake, one message.
+            let got = refused(&text);
+            assert!(got.contains(want) && !got.contains('\n'), "{text:?}: {got}");
         }
         let many: String = (0..=15)
             .map(|n| format!("[[source_filter]]\nname = \"f{n}.\"\naction = \"count\"\n"))

@@ -112,7 +112,7 @@ impl Daemon {
             journal,
             requests: backend::Inbox::default(),
         };
-        daemon.graph.features.set_forwarder(daemon.interfaces.forwarder());
+        daemon.graph.features.set_forwarder(daemon.interfaces.guard());
         daemon.graph.follow_ports(&daemon.control);
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         if daemon.taken_over() == 0

@@ -29,6 +29,8 @@ enum { ENDED, PROCESS, NOW, WORKERS = 8 };
 
 /* The forwarding program of the interface. */
 extern int forward(struct xdp_md *context);
+/* Applies features of the interface to a frame for the kernel: XDP_DROP or XDP_PASS. */
+extern int guard(struct xdp_md *context, u32 tag);
 /* bpf_xdp_metadata_rx_vlan_tag: 0 where the device took a tag off. */
 extern int vlan_tag(const struct xdp_md *context, u16 *protocol, u16 *tag);
 
@@ -36,6 +38,13 @@ INLINE int has_hidden_tag(struct xdp_md *context)
 {
 	u16 protocol = 0, tag = 0;
 	return CONSTANT(reads_tags) && vlan_tag(context, &protocol, &tag) == 0;
+}
+
+/* A tag that is not in the frame, with bit 16; 0 where there is none. */
+INLINE u32 hidden_tag(struct xdp_md *context)
+{
+	u16 protocol = 0, tag = 0;
+	return CONSTANT(reads_tags) && vlan_tag(context, &protocol, &tag) == 0 ? 1 << 16 | tag : 0;
 }
 
 INLINE int end(int action, u32 counter)
@@ -94,27 +103,50 @@ INLINE int is_worker_alive(u32 queue)
 	return worker < workers && coarse_time_ns() <= presence[WORKERS + worker];
 }
 
-int classify(struct xdp_md *context)
+/* A frame for the kernel. Without a guard each place has a return of its own: the common path has no jump more then. */
+#define PASS \
+	do { \
+		if (guards) \
+			goto pass; \
+		return end(XDP_PASS, PASSED); \
+	} while (0)
+
+INLINE int decide(struct xdp_md *context, int guards)
 {
 	u32 queue;
 	if (CONSTANT(forwards)) {
 		int action;
 		if (has_hidden_tag(context))
-			return end(XDP_PASS, PASSED);
+			PASS;
 		action = forward(context);
+		if (guards && action == XDP_PASS)
+			goto pass;
 		if (action != LEAVE)
 			return action;
 	}
 	if (is_kernels(context))
-		return end(XDP_PASS, PASSED);
+		PASS;
 	if (!CONSTANT(forwards) && has_hidden_tag(context))
-		return end(XDP_PASS, PASSED);
+		PASS;
 	queue = context->rx_queue_index;
 	if (presence[ENDED] == 0 && is_worker_alive(queue) && redirect_map(&sockets, queue, XDP_PASS) == XDP_REDIRECT)
 		return end(XDP_REDIRECT, REDIRECTED);
 	if (settings->flags & HELD)
 		return end(XDP_DROP, HELD_BACK);
 	return end(XDP_PASS, NO_SOCKET);
+pass:
+	return guard(context, hidden_tag(context)) == XDP_DROP ? XDP_DROP : end(XDP_PASS, PASSED);
+}
+
+int classify(struct xdp_md *context)
+{
+	return decide(context, 0);
+}
+
+/* The classifier of an interface with features for packets to the router itself. */
+int classify_and_guard(struct xdp_md *context)
+{
+	return decide(context, 1);
 }
 
 /* All frames go to the socket of their queue. */

@@ -78,10 +78,14 @@ struct Maps {
 }
 
 impl Maps {
-    /// The program. `vlan_tag` is the number of the function that reads a hidden tag, `forward` a function that sees
-    /// untagged frames before the rules do.
-    fn link(&self, vlan_tag: Option<i32>, forward: Option<&[Insn]>) -> Vec<Insn> {
-        load::link(OBJECT, "classify", |name| {
+    /// The program. `vlan_tag` is the number of the function that reads a hidden tag.
+    fn link(
+        &self,
+        vlan_tag: Option<i32>,
+        Functions { forward, guard }: Functions<'_>,
+    ) -> Vec<Insn> {
+        let program = if guard.is_some() { "classify_and_guard" } else { "classify" };
+        load::link(OBJECT, program, |name| {
             Some(match name {
                 "settings" => Bound::Memory(self.settings.as_fd()),
                 "presence" => Bound::Memory(self.presence.as_fd()),
@@ -94,10 +98,20 @@ impl Maps {
                 "vlan_tag" => vlan_tag.map_or(Bound::Uncalled, Bound::Kernel),
                 "forwards" => Bound::Number(forward.is_some().into()),
                 "forward" => forward.map_or(Bound::Uncalled, Bound::Function),
+                "guard" => guard.map_or(Bound::Uncalled, Bound::Function),
                 _ => return None,
             })
         })
     }
+}
+
+/// Functions of other programs that the classifier of an interface calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Functions<'a> {
+    /// Sees untagged frames before the rules do: what it returns below 0 passes to these, all else is the frame's verdict.
+    pub forward: Option<&'a [Insn]>,
+    /// Sees frames that are about to pass to the kernel, and may drop them.
+    pub guard: Option<&'a [Insn]>,
 }
 
 /// Settings of the program besides the longest frame.
@@ -125,7 +139,7 @@ impl Classifier {
         let filters = shared.filters.clone();
         let workers = shared.presence.workers();
         let maps = Maps { settings, sockets, counts, local, presence, workers };
-        let program = Program::load("classifier", &maps.link(None, None))?;
+        let program = Program::load("classifier", &maps.link(None, Functions::default()))?;
         let classifier = Self { program, maps, filters, max_len, told: Mutex::default() };
         classifier.set_mac(mac)?;
         Ok(classifier)
@@ -138,32 +152,26 @@ impl Classifier {
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in, or no means.
         let _ = interface::keep_tags(&interface::name_of(ifindex));
-        match self.asking(ifindex, None) {
+        match self.asking(ifindex, Functions::default()) {
             Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
             _ => self.program.attach(ifindex, mode),
         }
     }
 
-    /// Has a function of our own see each frame first, in the program that is attached by `link`: what it
-    /// returns below 0 passes to the rules, all else is the frame's verdict. `None` removes it.
+    /// Has these functions called by the program that is attached by `link`, in place of those before.
     ///
     /// # Errors
     /// When the kernel refuses; the program is as it was.
-    pub fn put_first(
-        &self,
-        ifindex: u32,
-        link: &Link,
-        first: Option<&[Insn]>,
-    ) -> Result<(), XdpError> {
-        match self.asking(ifindex, first) {
+    pub fn put(&self, ifindex: u32, link: &Link, functions: Functions<'_>) -> Result<(), XdpError> {
+        match self.asking(ifindex, functions) {
             Some(asking) if link.mode() == Mode::Native => link.replace(&asking),
-            _ => link.replace(&self.with(first)?),
+            _ => link.replace(&self.with(functions)?),
         }
     }
 
     /// The program that reads no hidden tags.
-    pub(super) fn with(&self, first: Option<&[Insn]>) -> Result<Program, XdpError> {
-        Program::load("classifier", &self.maps.link(None, first))
+    pub(super) fn with(&self, functions: Functions<'_>) -> Result<Program, XdpError> {
+        Program::load("classifier", &self.maps.link(None, functions))
     }
 
     /// The settings, of which the first 6 bytes are the interface's MAC.
@@ -194,8 +202,8 @@ impl Classifier {
     }
 
     /// The program that reads hidden tags from the driver; `None` where kernel or driver cannot.
-    fn asking(&self, ifindex: u32, first: Option<&[Insn]>) -> Option<Program> {
-        let code = self.maps.link(Some(btf::vlan_tag_function()?), first);
+    fn asking(&self, ifindex: u32, functions: Functions<'_>) -> Option<Program> {
+        let code = self.maps.link(Some(btf::vlan_tag_function()?), functions);
         Program::load_for("classifier", &code, Some(ifindex)).ok()
     }
 
@@ -570,7 +578,7 @@ mod tests {
             let (a, b) = testing::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
             let classifier = Classifier::load(testing::mac("b0"), &local, MAX_LEN).unwrap();
-            assert!(classifier.asking(b, None).is_some());
+            assert!(classifier.asking(b, Functions::default()).is_some());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
             let pool = Pool::new(8, 2048);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fingerpost_lpm::testing::Rng;
 use fingerpost_route::{Forwarding, PortTable, UrpfMode};
 
-use super::tests::{Lab, conserved};
+use super::tests::{Lab, conserved, own};
 use super::*;
 use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::Graph;
@@ -48,6 +48,7 @@ fn filter(name: &str, action: Action, prefixes: &[&str], interfaces: Option<&[&s
         file: None,
         prefixes: prefixes.iter().map(|text| prefix(text).unwrap()).collect(),
         interfaces: interfaces.map(|names| names.iter().map(ToString::to_string).collect()),
+        local: false,
     }
 }
 
@@ -341,6 +342,76 @@ fn rules_decide_as_in_the_graph() {
 #[test]
 fn rules_decide_as_in_the_graph_with_tags() {
     testing::in_namespace(|| every_rule(&Lab::tagged()));
+}
+
+/// Packets to the router itself are decided by the same rules where these are local, behind IPv4 options and IPv6
+/// extension headers too, and pass to the kernel where they are not.
+fn local_rules(lab: &Lab) {
+    use fingerpost_packet::filter::Filter;
+    let Lab { forwarder, topology, .. } = lab;
+    let (port, mac) = (topology.port("wan"), topology.mac("wan").0);
+    let addrs: Vec<_> = own(&topology.forwarding.ports).collect();
+    let rules: Vec<(bool, Filter)> = RULES
+        .iter()
+        .filter(|rule| !rule.starts_with("count") && !rule.starts_with("log"))
+        .map(|rule| rule.split_once(' ').unwrap())
+        .map(|(verdict, words)| (verdict == "permit", Filter::parse(words).unwrap()))
+        .collect();
+    for local in [true, false] {
+        let made = AccessLists::for_ingress(&[("edge", Some(&["wan"][..]), RULES)], None).unwrap();
+        let made = if local { made.also_local() } else { made };
+        let names = topology.topology.ports.iter().map(|port| &*port.name);
+        made.follow(&(0..).zip(names).collect::<Vec<_>>());
+        let made = Arc::new(made);
+        forwarder.set_access_lists(Some(made.clone()));
+        assert_eq!(forwarder.guards(port), Some(Ok(())));
+        let before: u64 = hits(lab, &made).iter().map(|hit| hit.1).sum();
+        let mut rng = Rng::new(17);
+        let (mut passed, mut dropped) = (0, 0);
+        let (device, _) = lab.on_wire(port, &udp(&mut rng), 0);
+        let program = forwarder.tester(device).unwrap();
+        for _ in 0..3000 {
+            let mut frame = any_packet(&mut rng);
+            frame[..6].copy_from_slice(&mac);
+            let is_v4 = frame[14] >> 4 == 4;
+            let to = addrs.iter().find(|addr| addr.is_ipv4() == is_v4).unwrap();
+            match to {
+                std::net::IpAddr::V4(to) => frame[30..34].copy_from_slice(&to.octets()),
+                std::net::IpAddr::V6(to) => frame[38..54].copy_from_slice(&to.octets()),
+            }
+            if is_v4 && rng.chance(4) {
+                // Four bytes of options.
+                frame.splice(34..34, [1; 4]);
+                frame[14] = 0x46;
+                let total = u16::from_be_bytes([frame[16], frame[17]]) + 4;
+                frame[16..18].copy_from_slice(&total.to_be_bytes());
+            }
+            if is_v4 {
+                fill_ip4_checksum(&mut frame);
+            }
+            let permits = rules.iter().find(|(_, filter)| filter.matches(&frame[14..]));
+            let permits = !local || permits.is_some_and(|(permits, _)| *permits);
+            let (_, wire) = lab.on_wire(port, &frame, 0);
+            let action = program.test(&wire).unwrap().action.cast_signed();
+            assert_eq!(action, if permits { XDP_PASS } else { XDP_DROP }, "{frame:02x?}");
+            *if permits { &mut passed } else { &mut dropped } += 1;
+        }
+        println!("{passed} passed, {dropped} dropped");
+        assert!(passed > 300 && (dropped > 300) == local, "{passed} {dropped}");
+        let counted: u64 = hits(lab, &made).iter().map(|hit| hit.1).sum::<u64>() - before;
+        assert_eq!(counted >= passed + dropped, local, "{counted}");
+        conserved(forwarder);
+    }
+}
+
+#[test]
+fn rules_decide_packets_to_the_router_itself() {
+    testing::in_namespace(|| local_rules(&Lab::new()));
+}
+
+#[test]
+fn rules_decide_packets_to_the_router_itself_with_tags() {
+    testing::in_namespace(|| local_rules(&Lab::tagged()));
 }
 
 /// Rules as in access lists: nested prefixes, few services.

@@ -11,6 +11,9 @@
 //!         one. A change of what a port has means a new program for it; a change inside a list is seen at once, and one
 //!         that is exchanged means new programs, each taken over at once.
 //!
+//! What is also for packets to the router itself (`local = true`) is applied by a function of its own, which the classifier
+//! calls before it passes a frame to the kernel: the same lists and rules by words of their own, without uRPF.
+//!
 //! What the program leaves to the graph: uRPF feasible, packets that a rate limits, sources whose next hop is a group
 //! of more slots than it looks at; with an ACL those in the boxes of a rule whose condition is more than boxes, IPv6 with
 //! extension headers, what takes more reads of the ACL than it does, and all where there is a list for egress. A packet is
@@ -127,14 +130,25 @@ impl State {
             return Err("there are more default routes than programs look at (urpf loose)");
         }
         let lists = self.lists.as_ref().map_or(0, |lists| lists.filters.lists(port));
+        let acl = self.acls.as_ref().map_or(0, |acls| acls.ingress(port));
+        Ok(self.word(port, lists, acl)? | urpf << 16)
+    }
+
+    /// The features of packets to the router itself that arrive on a port.
+    fn local_features_of(&self, port: u16) -> Result<u64, &'static str> {
+        let lists = self.lists.as_ref().map_or(0, |lists| lists.filters.local_lists(port));
+        self.word(port, lists, self.acls.as_ref().map_or(0, |acls| acls.local(port)))
+    }
+
+    /// The word of a port with these lists of sources and this ACL, or why programs cannot read them.
+    fn word(&self, port: u16, lists: u16, acl: u16) -> Result<u64, &'static str> {
         if let Some(why) = self.lists.as_ref().filter(|_| lists != 0).and_then(Lists::unreadable) {
             return Err(why);
         }
-        let acl = self.acls.as_ref().map_or(0, |acls| acls.ingress(port));
         if acl != 0 && self.acls.as_deref().is_none_or(is_unreadable) {
             return Err("no kernel memory for its ACL");
         }
-        Ok(u64::from(port) | urpf << 16 | u64::from(acl) << 18 | u64::from(lists) << 32)
+        Ok(u64::from(port) | u64::from(acl) << 18 | u64::from(lists) << 32)
     }
 
     /// What packets to different ports have to have in common to be treated alike there.
@@ -149,6 +163,16 @@ impl State {
         if is_plain(&words) {
             return Ok(None);
         }
+        self.memory_of(words).map(Some)
+    }
+
+    /// What the guard of a port knows of features for packets to the router itself; `None` where there are none.
+    pub(super) fn local_features(&self, port: u16) -> Result<Option<PortFeatures>, String> {
+        let words = self.local_words(port)?;
+        if is_plain(&words) { Ok(None) } else { self.memory_of(words).map(Some) }
+    }
+
+    fn memory_of(&self, words: Vec<u64>) -> Result<PortFeatures, String> {
         let defaults = self.forwarding.as_ref().map_or(&[][..], |known| &known.defaults);
         let defaults: Vec<u64> = defaults.iter().map(|hop| hop.0.into()).collect();
         let count = defaults.len() as u64;
@@ -159,23 +183,35 @@ impl State {
             Ok::<_, XdpError>(memory)
         };
         let error = |error: XdpError| error.to_string();
-        Ok(Some(PortFeatures {
+        Ok(PortFeatures {
             ports: made("ingress", &words, 1).map_err(error)?,
             defaults: made("defaults", &[&[count][..], &defaults].concat(), 1 + DEFAULTS)
                 .map_err(error)?,
             words,
-        }))
+        })
     }
 
     /// Words for the features of a port, by place in `seen`.
     fn feature_words(&self, port: u16) -> Result<Vec<u64>, &'static str> {
-        let own = self.features_of(port)?;
+        self.words(port, Self::features_of)
+    }
+
+    fn local_words(&self, port: u16) -> Result<Vec<u64>, &'static str> {
+        self.words(port, Self::local_features_of)
+    }
+
+    fn words(
+        &self,
+        port: u16,
+        of: impl Fn(&Self, u16) -> Result<u64, &'static str>,
+    ) -> Result<Vec<u64>, &'static str> {
+        let own = of(self, port)?;
         let Some(attached) = self.ports.get(&port) else { return Ok(Vec::new()) };
         let mut words = vec![0; attached.seen.places()];
         words[0] = own;
         for vlan in vlans::read_by(self, port) {
             let place = usize::try_from(attached.seen.place(vlan.port)).unwrap_or(0);
-            words[place] = self.features_of(vlan.port)?;
+            words[place] = of(self, vlan.port)?;
         }
         Ok(words)
     }
@@ -184,12 +220,16 @@ impl State {
     /// exchanged.
     fn is_outdated(&self, port: u16, exchanged: u64) -> bool {
         let Some(attached) = self.ports.get(&port) else { return false };
-        match (&attached.features, self.feature_words(port)) {
+        type Had = Result<Option<PortFeatures>, String>;
+        type Has = Result<Vec<u64>, &'static str>;
+        let is_outdated = |had: &Had, has: Has| match (had, has) {
             (Err(had), Err(has)) => had != has,
             (Ok(None), Ok(words)) => !is_plain(&words),
             (Ok(Some(had)), Ok(words)) => had.words != words || had.any(exchanged),
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => true,
-        }
+        };
+        is_outdated(&attached.features, self.feature_words(port))
+            || is_outdated(&attached.local_features, self.local_words(port))
     }
 
     /// Whether a change of default routes is one for programs.
@@ -252,8 +292,20 @@ impl Forwarder {
     /// # Errors
     /// No memory, in words.
     pub fn share(&self, filters: &SourceFilters) -> Result<(), String> {
+        if self.0.only_guards && !filters.any_local() {
+            return Ok(());
+        }
         let shared = Shared { memory: self.0.lists.maker(), reads: is_kernel_readable };
         filters.share(&shared, self.0.epochs.cpus())
+    }
+
+    /// Whether the features for packets to the router itself are applied on a port, or why not; of a VLAN interface, on
+    /// the one that it is on.
+    pub fn guards(&self, port: u16) -> Option<Result<(), String>> {
+        let state = self.state();
+        let vlan = state.vlans.iter().find(|vlan| vlan.port == port);
+        let attached = state.ports.get(&vlan.map_or(port, |vlan| vlan.parent))?;
+        Some(attached.local_features.as_ref().map(drop).map_err(Clone::clone))
     }
 
     /// What access lists share with programs: as [`Forwarder::share`], before [`Forwarder::set_access_lists`].
@@ -261,11 +313,15 @@ impl Forwarder {
     /// # Errors
     /// No memory, in words.
     pub fn share_access_lists(&self, acls: &AccessLists) -> Result<(), String> {
+        if self.0.only_guards && !acls.any_local() {
+            return Ok(());
+        }
         acls.share(&self.0.acls.maker(), self.0.epochs.cpus())
     }
 
     /// The access lists from now on, by the ports that they are for by now: as [`Forwarder::set_source_filters`].
     pub fn set_access_lists(&self, acls: Option<Arc<AccessLists>>) {
+        let acls = acls.filter(|acls| !self.0.only_guards || acls.any_local());
         // Without shared memory the state of ports says so.
         let _ = acls.as_ref().map(|acls| self.share_access_lists(acls));
         let mut state = self.state();
@@ -279,7 +335,10 @@ impl Forwarder {
     /// The source filters from now on, by the ports that they are [for](SourceFilters::follow) by now: to be called when
     /// either has changed, before packets of a new port arrive. Ports whose lists programs cannot read are the graph's.
     pub fn set_source_filters(&self, filters: Option<Arc<SourceFilters>>) {
-        let Some(filters) = filters.filter(|filters| !filters.is_empty()) else {
+        let used = |filters: &Arc<SourceFilters>| {
+            !filters.is_empty() && (!self.0.only_guards || filters.any_local())
+        };
+        let Some(filters) = filters.filter(used) else {
             let mut state = self.state();
             state.lists = None;
             return self.relink_outdated(&mut state, FILTERS);

@@ -15,7 +15,7 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { TAGGED = 0x0081, LEAVE = -1 };
+enum { TAGGED = 0x0081, SERVICE_TAGGED = 0xa888, LEAVE = -1 };
 
 /* Addresses that a program for proofs looks up at a time (query.rs). */
 enum { MOST_ADDRESSES = 64 };
@@ -454,6 +454,8 @@ INLINE int check_source(u64 hop, struct features *features)
 
 /* Words of a key, and values of words for what a packet lacks (filter/boxes.rs). */
 enum { SRC, DST, SRC_PORT, DST_PORT, PROTOCOL, TCP_FLAGS, TRAFFIC_CLASS, LENGTH, SRC_REST, DST_REST = 11 };
+/* Behind the key: where the upper layer begins, and whether the frame has a tag. */
+enum { UPPER = 14, HAS_TAG = 15, EXTENSIONS = 8 };
 enum { NO_PORT = 0x10000, ICMP = 0x20000, NO_FLAGS = 0x100, FRAGMENT = 0x200, LATER = 0x400 };
 
 /*
@@ -646,7 +648,7 @@ INLINE void set_transport(u32 *key, u32 protocol, u8 *transport, u32 len, u8 *en
 	}
 }
 
-INLINE int check_rules4(u8 *ip, u8 *end, u32 total, u64 cpu, struct features *features)
+INLINE int check_rules4(u8 *ip, u8 *end, u32 header, u32 total, u64 cpu, struct features *features)
 {
 	u32 *key = &acl_scratch[cpu * SCRATCH], fragment = __builtin_bswap16(*(u16 *)(ip + 6));
 	u32 protocol = *(volatile u8 *)(ip + 9);
@@ -660,16 +662,57 @@ INLINE int check_rules4(u8 *ip, u8 *end, u32 total, u64 cpu, struct features *fe
 	key[TRAFFIC_CLASS] = ip[1];
 	key[LENGTH] = total;
 	if (!(fragment & 0x1fff))
-		set_transport(key, protocol, ip + 20, total - 20, end);
+		set_transport(key, protocol, ip + header, total - header, end);
 	return check_rules(key, 0, features);
 }
 
-INLINE int check_rules6(u8 *ip, u8 *end, u32 payload, u64 cpu, struct features *features)
+/* Hop by hop, routing, fragment, authentication, destination. */
+INLINE int is_extension(u32 protocol)
 {
-	u32 *key = &acl_scratch[cpu * SCRATCH], protocol = *(volatile u8 *)(ip + 6);
+	return protocol == 0 || protocol == 43 || protocol == 44 || protocol == 51 || protocol == 60;
+}
 
-	/* Extension headers are walked in the graph: hop by hop, routing, fragment, authentication, destination. */
-	if (UNLIKELY(protocol == 0 || protocol == 43 || protocol == 44 || protocol == 51 || protocol == 60))
+/*
+ * Follows extension headers, as upper_layer (crates/packet/src/frame/wire/icmp.rs) does: puts protocol and fragment into
+ * the key, and where the upper layer begins. Answers 0, or that the chain is broken or longer than it follows. What it knows lies
+ * in the key meanwhile, so that the verifier does not look at all that follows once for each way to here.
+ */
+INLINE int skip_extensions(u32 *key, u8 *ip, u8 *end, u32 payload)
+{
+	u32 protocol, at, bytes;
+	u8 *header;
+
+	key[UPPER] = 40;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < EXTENSIONS; i++) {
+		protocol = *(volatile u32 *)&key[PROTOCOL];
+		if (!is_extension(protocol) || *(volatile u32 *)&key[TCP_FLAGS] & LATER)
+			return 0;
+		at = *(volatile u32 *)&key[UPPER] & 0x7fff;
+		header = ip + at;
+		if (at + 8 > payload + 40 || header + 8 > end)
+			break;
+		bytes = header[1] * 8 + 8;
+		if (protocol == 51)
+			bytes = header[1] * 4 + 8;
+		if (protocol == 44) {
+			bytes = 8;
+			key[TCP_FLAGS] = NO_FLAGS | FRAGMENT | (*(u16 *)(header + 2) & 0xf8ff ? LATER : 0);
+		}
+		if (at + bytes > payload + 40)
+			break;
+		key[PROTOCOL] = header[0];
+		key[UPPER] = at + bytes;
+	}
+	return LEFT(FEATURE);
+}
+
+/* `walks`: behind extension headers; a packet with any is the graph's otherwise. */
+INLINE int check_rules6(u8 *ip, u8 *end, int walks, u32 payload, u64 cpu, struct features *features)
+{
+	u32 *key = &acl_scratch[cpu * SCRATCH], protocol = *(volatile u8 *)(ip + 6), at = 40;
+
+	if (!walks && UNLIKELY(is_extension(protocol)))
 		return LEFT(FEATURE);
 	key[SRC] = __builtin_bswap32(*(u32 *)(ip + 8));
 	key[DST] = __builtin_bswap32(*(u32 *)(ip + 24));
@@ -685,7 +728,16 @@ INLINE int check_rules6(u8 *ip, u8 *end, u32 payload, u64 cpu, struct features *
 	key[TCP_FLAGS] = NO_FLAGS;
 	key[TRAFFIC_CLASS] = __builtin_bswap16(*(u16 *)ip) >> 4 & 0xff;
 	key[LENGTH] = payload + 40;
-	set_transport(key, protocol, ip + 40, payload, end);
+	if (walks) {
+		if (skip_extensions(key, ip, end, payload))
+			return LEFT(FEATURE);
+		protocol = *(volatile u32 *)&key[PROTOCOL];
+		at = *(volatile u32 *)&key[UPPER] & 0x7fff;
+		if (!(*(volatile u32 *)&key[TCP_FLAGS] & LATER))
+			set_transport(key, protocol, ip + at, payload + 40 - at, end);
+	} else {
+		set_transport(key, protocol, ip + 40, payload, end);
+	}
 	return check_rules(key, 1, features);
 }
 
@@ -695,7 +747,7 @@ INLINE int check_rules6(u8 *ip, u8 *end, u32 payload, u64 cpu, struct features *
  */
 INLINE u8 *anew(struct xdp_md *context, u32 tagged, u32 bytes, u8 **end)
 {
-	u8 *ip = (u8 *)(u64)*(volatile u32 *)&context->data + (tagged ? 18 : 14);
+	u8 *ip = (u8 *)(u64)*(volatile u32 *)&context->data + 14 + tagged * 4;
 
 	*end = (u8 *)(u64)*(volatile u32 *)&context->data_end;
 	return ip + bytes > *end ? 0 : ip;
@@ -704,7 +756,7 @@ INLINE u8 *anew(struct xdp_md *context, u32 tagged, u32 bytes, u8 **end)
 #define ANEW4(at) __builtin_bswap32(*(volatile u32 *)(at))
 #define ANEW6(at) __builtin_bswap64(*(volatile u64 *)(at))
 
-INLINE int features4(struct xdp_md *context, u32 tagged, u32 total, u64 cpu, struct features *features)
+INLINE int features4(struct xdp_md *context, u32 tagged, u32 header, u32 total, u64 cpu, struct features *features)
 {
 	u8 *ip, *end;
 	int left_out;
@@ -721,7 +773,7 @@ INLINE int features4(struct xdp_md *context, u32 tagged, u32 total, u64 cpu, str
 		ip = anew(context, tagged, 20, &end);
 		if (!ip)
 			return LEFT(SHORT);
-		left_out = check_rules4(ip, end, total, cpu, features);
+		left_out = check_rules4(ip, end, header, total, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
 	}
@@ -732,7 +784,7 @@ INLINE int features4(struct xdp_md *context, u32 tagged, u32 total, u64 cpu, str
 	return 0;
 }
 
-INLINE int features6(struct xdp_md *context, u32 tagged, u32 payload, u64 cpu, struct features *features)
+INLINE int features6(struct xdp_md *context, u32 tagged, int walks, u32 payload, u64 cpu, struct features *features)
 {
 	u8 *ip, *end;
 	int left_out;
@@ -749,7 +801,7 @@ INLINE int features6(struct xdp_md *context, u32 tagged, u32 payload, u64 cpu, s
 		ip = anew(context, tagged, 40, &end);
 		if (!ip)
 			return LEFT(SHORT);
-		left_out = check_rules6(ip, end, payload, cpu, features);
+		left_out = check_rules6(ip, end, walks, payload, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
 	}
@@ -802,7 +854,7 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	}
 
 	if (features) {
-		left_out = features4(context, tagged, total, cpu, features);
+		left_out = features4(context, tagged, 20, total, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
 		ip = anew(context, tagged, 20, &end);
@@ -885,7 +937,7 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 	}
 
 	if (features) {
-		left_out = features6(context, tagged, payload, cpu, features);
+		left_out = features6(context, tagged, 0, payload, cpu, features);
 		if (UNLIKELY(left_out))
 			return left_out;
 		ip = anew(context, tagged, 40, &end);
@@ -1013,6 +1065,129 @@ int forward_with_features(struct xdp_md *context)
 	struct features features = { 0 };
 
 	return run(context, &features);
+}
+
+/* ---- packets to the router itself: features with `local`, to which `ingress` and the numbers of features are bound ---- */
+
+INLINE int is_tag(u32 type)
+{
+	return type == TAGGED || type == SERVICE_TAGGED;
+}
+
+/* What the kernel drops by itself is not looked at. */
+INLINE int check_local4(struct xdp_md *context, u32 tagged, u64 cpu, struct features *features)
+{
+	u8 *end, *ip = anew(context, tagged, 20, &end);
+	u32 header, total;
+
+	if (!ip)
+		return 0;
+	header = (*(volatile u8 *)ip & 15) * 4;
+	total = __builtin_bswap16(*(volatile u16 *)(ip + 2));
+	if (*(volatile u8 *)ip >> 4 != 4 || header < 20 || total < header || total > end - ip)
+		return 0;
+	return features4(context, tagged, header, total, cpu, features);
+}
+
+INLINE int check_local6(struct xdp_md *context, u32 tagged, u64 cpu, struct features *features)
+{
+	u8 *end, *ip = anew(context, tagged, 40, &end);
+	u32 payload;
+
+	if (!ip)
+		return 0;
+	payload = __builtin_bswap16(*(volatile u16 *)(ip + 4));
+	if (*(volatile u8 *)ip >> 4 != 6 || payload + 40 > end - ip)
+		return 0;
+	return features6(context, tagged, 1, payload, cpu, features);
+}
+
+/* Answers 0, or why the packet is dropped. `tag` is one that the device took off, with bit 16, or 0. */
+INLINE int check_local(struct xdp_md *context, u32 tag, u64 cpu, u64 **count, struct features *features)
+{
+	u8 *data = FRAME(context), *end = FRAME_END(context);
+	u32 *key = &acl_scratch[cpu * SCRATCH], *list, type, tagged = 0;
+	u64 mac, own = settings[0] & 0xffffffffffffULL, vlan, place = 0;
+	int answer;
+
+	if (data + 18 > end)
+		return 0;
+	mac = *(u32 *)data | (u64)*(u16 *)(data + 4) << 32;
+	type = *(u16 *)(data + 12);
+	if (is_tag(type)) {
+		/* What has a tag in a VLAN is for an interface on the VLAN interface; a tag without VLAN is none to the kernel. */
+		if (tag & 0xfff)
+			return 0;
+		tag = __builtin_bswap16(*(u16 *)(data + 14));
+		if (type == SERVICE_TAGGED && tag & 0xfff)
+			return 0;
+		type = *(u16 *)(data + 16);
+		if (is_tag(type) && !(tag & 0xfff))
+			return LEFT(ACL);
+		tagged = 1;
+	}
+	/* Masked last, so that the verifier sees it. */
+	asm volatile("" : "+r"(tag));
+	tag &= 0xfff;
+	if (tag) {
+		if (!CONSTANT(tagged))
+			return 0;
+		vlan = vlans[tag];
+		place = vlan >> 48;
+		if (!vlan || place > CONSTANT(seen_last))
+			return 0;
+		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * 8];
+		own = vlan & 0xffffffffffffULL;
+	}
+	/* Frames to others; not those to a group. */
+	if (mac != own && !(mac & 1))
+		return 0;
+	features->word = ingress[place];
+	if (type != IP4 && type != IP6)
+		return 0;
+	key[HAS_TAG] = tagged;
+	tagged = *(volatile u32 *)&key[HAS_TAG] & 1;
+	if (type == IP4)
+		answer = check_local4(context, tagged, cpu, features);
+	else
+		answer = check_local6(context, tagged, cpu, features);
+	/* What cannot be decided here can be nowhere else: no rule, which denies. */
+	if (answer == LEFT(FEATURE)) {
+		if (CONSTANT(acls) && features->word >> 18 & 0x3fff) {
+			list = &acl[PLACE(((features->word >> 18 & 0x3fff) - 1) * 2 + (type == IP6)) * 4];
+			key[COUNTS] = list[2] + list[3];
+			key[COUNTED] = 1;
+			features->ruled = 1;
+		}
+		return LEFT(ACL);
+	}
+	return answer <= LEFT(BLACKHOLE) ? answer : 0;
+}
+
+/* Sees frames that are about to pass to the kernel. Answers XDP_DROP, or XDP_PASS. */
+int guard(struct xdp_md *context, u32 tag)
+{
+	struct features features = { 0 };
+	u64 cpu = processor() & CONSTANT(processors);
+	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * 8];
+	u64 now = *epoch + 1;
+	u32 frame = FRAME_END(context) - FRAME(context);
+	int answer;
+
+	__sync_lock_test_and_set(epoch, now);
+	answer = check_local(context, tag, cpu, &count, &features);
+	if (features.listed)
+		count_listed(features.listed, cpu, frame, answer == LEFT(SOURCE_FILTER));
+	if (features.ruled)
+		count_rules(cpu, frame);
+	if (answer) {
+		give_up(answer);
+		count[0] += 1;
+		count[1] += frame;
+	}
+	asm volatile("" ::: "memory");
+	*(volatile u64 *)epoch = now + 1;
+	return answer ? XDP_DROP : XDP_PASS;
 }
 
 /*

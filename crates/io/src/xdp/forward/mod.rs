@@ -36,7 +36,7 @@ use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::load::{self, Bound, Insn};
-use super::{Classifier, Families, Link, Mode, XdpError};
+use super::{Classifier, Families, Functions, Link, Mode, XdpError};
 use epochs::Epochs;
 use features::{ACLS_CAP_BYTES, LISTS_CAP_BYTES, Lists, PortFeatures};
 pub use heartbeat::Heartbeat;
@@ -75,6 +75,8 @@ struct Inner {
     devices: Map,
     left: Map,
     flow_seed: u64,
+    /// There is nothing but guards of packets to the router itself.
+    only_guards: bool,
     /// Heartbeat of programs that may outlive this process.
     heartbeat: Option<Arc<Heartbeat>>,
     /// Some program that should have gone could not be replaced ([`State::stuck`]). Beside the state, because
@@ -125,6 +127,8 @@ struct Attached {
     ifindex: u32,
     classifier: Arc<Classifier>,
     link: Arc<Link>,
+    /// Whether its program is to forward, too.
+    forwards: bool,
     seen: ReceivedCounts,
     /// Tags, of an interface that has VLAN interfaces on it.
     vlans: Option<Tags>,
@@ -133,6 +137,8 @@ struct Attached {
     egress: Arc<SharedMemory>,
     /// Features of its program, or why the graph alone has them.
     features: Result<Option<PortFeatures>, String>,
+    /// Features for packets to the router itself.
+    local_features: Result<Option<PortFeatures>, String>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
 }
@@ -175,6 +181,24 @@ impl Forwarder {
         cap: usize,
         heartbeat: Option<Arc<Heartbeat>>,
     ) -> Result<Self, XdpError> {
+        Self::made(flow_seed, cap, heartbeat, false)
+    }
+
+    /// One that forwards nothing: its programs apply features to packets to the router itself
+    /// ([`Forwarder::guard_port`]).
+    ///
+    /// # Errors
+    /// When the kernel makes no such maps.
+    pub fn only_guards() -> Result<Self, XdpError> {
+        Self::made(0, 0, None, true)
+    }
+
+    fn made(
+        flow_seed: u64,
+        cap: usize,
+        heartbeat: Option<Arc<Heartbeat>>,
+        only_guards: bool,
+    ) -> Result<Self, XdpError> {
         let epochs = Epochs::new()?;
         Ok(Self(Arc::new(Inner {
             sent: Sent::new(epochs.cpus())?,
@@ -187,6 +211,7 @@ impl Forwarder {
             devices: Map::new(MapKind::DevMap, "devices", 4, 4, PORTS)?,
             left: Map::new(MapKind::PerCpuArray, "left", 4, 8, LEFT_ALONE)?,
             flow_seed,
+            only_guards,
             heartbeat,
             stuck: AtomicBool::new(false),
             state: Mutex::default(),
@@ -213,13 +238,47 @@ impl Forwarder {
         link: Arc<Link>,
     ) -> Result<(), XdpError> {
         self.add_device(port, ifindex)?;
+        self.attach((port, ifindex), classifier, link, true)
+    }
+
+    /// Applies the features for packets to the router itself to an interface that XDP does not forward for. To be let go by
+    /// [`Forwarder::remove_port`].
+    ///
+    /// # Errors
+    /// When the link takes no program of ours.
+    pub fn guard_port(
+        &self,
+        port: u16,
+        ifindex: u32,
+        classifier: Arc<Classifier>,
+        link: Arc<Link>,
+    ) -> Result<(), XdpError> {
+        self.attach((port, ifindex), classifier, link, false)
+    }
+
+    fn attach(
+        &self,
+        (port, ifindex): (u16, u32),
+        classifier: Arc<Classifier>,
+        link: Arc<Link>,
+        forwards: bool,
+    ) -> Result<(), XdpError> {
         let seen = ReceivedCounts::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
         let first = Err("no tables yet".into());
         let egress = SharedMemory::new("egress", PORTS as usize * 4)?;
-        let (vlans, features) = (None, Ok(None));
-        let attached =
-            Attached { ifindex, classifier, link, seen, vlans, egress, features, state: first };
+        let attached = Attached {
+            ifindex,
+            classifier,
+            link,
+            forwards,
+            seen,
+            vlans: None,
+            egress,
+            features: Ok(None),
+            local_features: Ok(None),
+            state: first,
+        };
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
@@ -254,7 +313,7 @@ impl Forwarder {
         self.open_vlans(&state, port, false);
         if let Some(gone) = state.ports.remove(&port) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
-            let put = gone.classifier.put_first(gone.ifindex, &gone.link, None);
+            let put = gone.classifier.put(gone.ifindex, &gone.link, Functions::default());
             self.note_stuck(&mut state, port, put);
             state.gone.push(gone.seen);
         }
@@ -273,8 +332,10 @@ impl Forwarder {
     /// What the program of a port forwards, or why it does not; of a VLAN interface, that of the one it is on.
     pub fn reads(&self, port: u16) -> Option<Result<Reads, String>> {
         let state = self.state();
-        let attached = state.ports.get(&port);
-        attached.map_or_else(|| vlans::reads(&state, port), |a| Some(a.state.clone()))
+        match state.ports.get(&port) {
+            Some(attached) => attached.forwards.then(|| attached.state.clone()),
+            None => vlans::reads(&state, port),
+        }
     }
 
     /// Packets that were left alone or dropped, by reason.
@@ -323,7 +384,8 @@ impl Forwarder {
         let state = self.state();
         let attached = state.ports.get(&port).ok_or_else(|| unlinked("no such port".into()))?;
         let code = self.code_of(&state, port, attached, None).map_err(unlinked)?;
-        attached.classifier.with(Some(&code))
+        let guard = self.guard_of(&state, port, attached).map_err(unlinked)?;
+        attached.classifier.with(Functions { forward: Some(&code), guard: guard.as_deref() })
     }
 
     /// The programs' lookup of IPv4 addresses in the tables of a fib, as they are now. `None` where a
@@ -409,20 +471,33 @@ impl Forwarder {
     /// error leaves the one that was there.
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
         let told = self.tell_vlans(state, port);
-        let features = state.port_features(port);
+        let (features, local_features) = (state.port_features(port), state.local_features(port));
         let Some(attached) = state.ports.get_mut(&port) else { return Ok(()) };
-        attached.features = features;
+        (attached.features, attached.local_features) = (features, local_features);
         let Some(attached) = state.ports.get(&port) else { return Ok(()) };
         self.copy_egress(state, port, attached);
-        let linked =
-            told.map_err(|error| error.to_string()).and_then(|_| self.put(state, port, attached));
-        let put = match &linked {
-            // Without it, the classifier alone.
-            Err(_) => attached.classifier.put_first(attached.ifindex, &attached.link, None),
-            Ok(_) => Ok(()),
+        let guard = self.guard_of(state, port, attached);
+        let to_kernel = guard.as_ref().ok().and_then(Option::as_deref);
+        let linked = told
+            .map_err(|error| error.to_string())
+            .and_then(|_| self.put(state, port, attached, to_kernel));
+        let put = |guard| {
+            let functions = Functions { forward: None, guard };
+            attached.classifier.put(attached.ifindex, &attached.link, functions)
+        };
+        // Without forwarding, the classifier and the guard; without that, the classifier alone.
+        let (put, guard) = match linked {
+            Ok(_) => (Ok(()), guard.map(drop)),
+            Err(_) => match put(to_kernel) {
+                Err(error) if to_kernel.is_some() => (put(None), Err(error.to_string())),
+                put => (put, guard.map(drop)),
+            },
         };
         if let Some(attached) = state.ports.get_mut(&port) {
             attached.state = linked;
+            if let Err(why) = guard {
+                attached.local_features = Err(why);
+            }
         }
         put
     }
@@ -436,12 +511,22 @@ impl Forwarder {
         self.0.stuck.store(!state.stuck.is_empty(), Relaxed);
     }
 
-    fn put(&self, state: &State, port: u16, attached: &Attached) -> Result<Reads, String> {
+    fn put(
+        &self,
+        state: &State,
+        port: u16,
+        attached: &Attached,
+        guard: Option<&[Insn]>,
+    ) -> Result<Reads, String> {
+        if !attached.forwards {
+            return Err("it is not to forward".into());
+        }
         if attached.link.mode() == Mode::Generic {
             return Err("in generic mode the kernel itself forwards as fast".into());
         }
         let code = self.code_of(state, port, attached, None)?;
-        let put = attached.classifier.put_first(attached.ifindex, &attached.link, Some(&code));
+        let functions = Functions { forward: Some(&code), guard };
+        let put = attached.classifier.put(attached.ifindex, &attached.link, functions);
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let fib = forwarding.ports.fib(port);
@@ -468,6 +553,18 @@ impl Forwarder {
         self.code(state, ports.fib(port), Some((attached, fill)), function, counters)
     }
 
+    /// The function that applies features to packets to the router itself; `None` where there are none.
+    fn guard_of(
+        &self,
+        state: &State,
+        port: u16,
+        attached: &Attached,
+    ) -> Result<Option<Vec<Insn>>, String> {
+        let features = attached.local_features.as_ref().map_err(Clone::clone)?;
+        let code = || self.code(state, port, Some((attached, false)), GUARD, None);
+        features.as_ref().map(|_| code()).transpose()
+    }
+
     /// A function of the object, linked for a port (and whether checksums may be partial there), and for
     /// the present tables of a fib. It counts in `counters`, or in those of all.
     fn code(
@@ -478,10 +575,13 @@ impl Forwarder {
         function: &str,
         counters: Option<&Counters>,
     ) -> Result<Vec<Insn>, String> {
-        let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
-        let uses = state.uses.as_ref().ok_or(NO_TABLES)?;
+        // The guard has no routes.
+        let forwarding = state.forwarding.as_ref().filter(|_| function != GUARD);
+        if function != GUARD && (forwarding.is_none() || state.uses.is_none()) {
+            return Err(NO_TABLES.into());
+        }
         let inner = &*self.0;
-        let (left, uses) = counters.map_or((&inner.left, uses), |c| (&c.left, &c.uses));
+        let left = counters.map_or(&inner.left, |c| &c.left);
         let seen = counters.map(|c| &c.seen).or(port.map(|(attached, _)| &attached.seen));
         let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
         names.memory("epochs", inner.epochs.memory());
@@ -500,7 +600,9 @@ impl Forwarder {
         names.number("egress_last", u64::from(PORTS) - 1);
         names.map("devices", &inner.devices);
         names.map("left", left);
-        names.map("uses", uses);
+        if let Some(uses) = counters.map(|c| &c.uses).or(state.uses.as_ref()) {
+            names.map("uses", uses);
+        }
         names.memory("sent", counters.map_or(&inner.sent, |c| &c.sent).memory());
         names.memory("seen", seen.map_or(names.any, ReceivedCounts::memory));
         names.number("seen_last", seen.map_or(0, |seen| seen.places() as u64 - 1));
@@ -515,19 +617,30 @@ impl Forwarder {
         names.number("seed", inner.flow_seed);
         names.number("fill", port.is_some_and(|(_, fill)| fill).into());
 
-        let [hops, slots, adjacencies] = forwarding.hops.regions();
-        let own = names.region("hops", hops) && names.region("slots", slots);
-        if !(own && names.region("adjacencies", adjacencies)) {
-            return Err("no kernel memory for next hops".into());
-        }
-        names.number("hops_last", last(hops, 8));
-        names.number("slots_last", last(slots, 4));
         // By words of 8 bytes, of which an adjacency is two.
-        names.number("adjacencies_last", last(adjacencies, 16) * 2);
+        for (at, (name, last_name, bytes, words)) in [
+            ("hops", "hops_last", 8, 1),
+            ("slots", "slots_last", 4, 1),
+            ("adjacencies", "adjacencies_last", 16, 2),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let region = forwarding.map(|forwarding| forwarding.hops.regions()[at]);
+            names.memory(name, names.any);
+            if region.is_some_and(|region| !names.region(name, region)) {
+                return Err("no kernel memory for next hops".into());
+            }
+            names.number(last_name, region.map_or(0, |region| last(region, bytes) * words));
+        }
         let left = port.map_or(Families::NONE, |(attached, _)| attached.classifier.left());
-        names.table(ROUTES, Some(forwarding.v4_of(fib)).filter(|_| !left.v4));
-        names.table(ROUTES, Some(forwarding.v6_of(fib)).filter(|_| !left.v6));
-        let features = port.and_then(|(attached, _)| attached.features.as_ref().ok()?.as_ref());
+        names.table(ROUTES, forwarding.map(|all| all.v4_of(fib)).filter(|_| !left.v4));
+        names.table(ROUTES, forwarding.map(|all| all.v6_of(fib)).filter(|_| !left.v6));
+        let features = port.and_then(|(attached, _)| {
+            let Attached { features, local_features, .. } = attached;
+            let features = if function == GUARD { local_features } else { features };
+            features.as_ref().ok()?.as_ref()
+        });
         names.features(features, state.lists.as_ref());
         names.acls(features, state.acls.as_deref(), &inner.acl_scratch);
         names.number("acl_counted", counters.is_none().into());
@@ -551,6 +664,9 @@ struct Counters {
 fn unlinked(why: String) -> XdpError {
     XdpError::System { call: "linking the program", source: std::io::Error::other(why) }
 }
+
+/// The function for packets to the router itself (`forward.c`).
+const GUARD: &str = "guard";
 
 const NO_TABLES: &str = "no tables yet";
 /// The words of `egress`, a port each.
@@ -653,7 +769,8 @@ impl KernelReader<Forwarding> for Forwarder {
                 std::mem::replace(&mut state.uses, uses.ok())
             }
         };
-        for port in state.ports.keys().copied().collect::<Vec<_>>() {
+        let forwarding = state.ports.iter().filter(|(_, attached)| attached.forwards);
+        for port in forwarding.map(|(port, _)| *port).collect::<Vec<_>>() {
             let put = self.relink(&mut state, port);
             self.note_stuck(&mut state, port, put);
         }

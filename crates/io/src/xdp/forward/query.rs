@@ -75,7 +75,7 @@ impl Forwarder {
         // Programs differ by the port's own address, by what senders behind it may leave open and by features; what
         // they do with a packet to the port differs by the latter two alone, and by the families that they forward.
         let mut alike: Vec<(Kind<'_>, Arrival, Vec<u16>)> = Vec::new();
-        for (&port, attached) in &state.ports {
+        for (&port, attached) in state.ports.iter().filter(|(_, attached)| attached.forwards) {
             let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
                 continue;
             };

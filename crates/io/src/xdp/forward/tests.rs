@@ -83,7 +83,7 @@ impl Lab {
 }
 
 /// What classifiers leave to the kernel: the host's own addresses and the broadcast addresses.
-fn own(ports: &PortTable) -> impl Iterator<Item = IpAddr> {
+pub(super) fn own(ports: &PortTable) -> impl Iterator<Item = IpAddr> {
     let v4 = ports.own_v4.iter().chain(&ports.broadcast_v4).map(|&addr| addr.to_ip());
     v4.chain(ports.own_v6.iter().map(|&addr| addr.to_ip()))
 }

@@ -188,6 +188,17 @@ struct List {
     counted: Arc<Counted>,
 }
 
+impl List {
+    /// A rule of it in words, for traces.
+    fn note(&self, rule: u32) -> String {
+        let name = &self.acl.name;
+        match self.counted.rules.rules().get(rule as usize) {
+            Some(found) => format!("ACL {name}, rule {}: {}", rule + 1, found.text),
+            None => format!("ACL {name}: no rule decides, so the packet is denied"),
+        }
+    }
+}
+
 /// The access lists of a router.
 pub struct AccessLists {
     lists: Vec<List>,
@@ -251,6 +262,29 @@ impl AccessLists {
     /// The number of the list for packets that arrive on a port, and one more; 0 where there is none.
     pub fn ingress(&self, port: u16) -> u16 {
         self.ports(Direction::In).word(port)
+    }
+
+    /// The lists, also for packets to the router itself, for routers that are put together by hand.
+    #[must_use]
+    pub fn also_local(mut self) -> Self {
+        self.lists.iter_mut().for_each(|list| list.acl.local = true);
+        self
+    }
+
+    /// The number for packets to the router itself: 0 where the list is not for these.
+    pub fn local(&self, port: u16) -> u16 {
+        let word = self.ingress(port);
+        if self.list(word).is_some_and(|list| list.acl.local) { word } else { 0 }
+    }
+
+    /// Whether some list is also for packets to the router itself.
+    pub fn any_local(&self) -> bool {
+        self.lists.iter().any(|list| list.acl.local)
+    }
+
+    /// The list of a port's word.
+    fn list(&self, word: u16) -> Option<&List> {
+        self.lists.get(usize::from(word).checked_sub(1)?)
     }
 
     fn find(&self, name: &str) -> Option<&List> {
@@ -341,21 +375,19 @@ impl State for AccessLists {
         rows
     }
 
+    fn drops_local(&self, frame: &[u8], port: u16) -> Option<String> {
+        let list = self.list(self.local(port))?;
+        let rule = *list.counted.rules.all_of(frame.get(ETHER_BYTES..)?).last()?;
+        (!list.counted.rules.permits(rule)).then(|| list.note(rule))
+    }
+
     fn notes(&self, arc: FeatureArc, frame: &[u8], port: u16) -> Vec<String> {
         let Some(direction) = Direction::on(arc) else { return Vec::new() };
-        let word = usize::from(self.ports(direction).word(port));
-        let list = word.checked_sub(1).and_then(|number| self.lists.get(number));
+        let list = self.list(self.ports(direction).word(port));
         let (Some(list), Some(packet)) = (list, frame.get(ETHER_BYTES..)) else {
             return Vec::new();
         };
-        let note = |rule: u32| {
-            let name = &list.acl.name;
-            match list.counted.rules.rules().get(rule as usize) {
-                Some(found) => format!("ACL {name}, rule {}: {}", rule + 1, found.text),
-                None => format!("ACL {name}: no rule decides, so the packet is denied"),
-            }
-        };
-        list.counted.rules.all_of(packet).into_iter().map(note).collect()
+        list.counted.rules.all_of(packet).into_iter().map(|rule| list.note(rule)).collect()
     }
 }
 

@@ -38,6 +38,13 @@ pub(super) struct Acl {
     pub(super) rules: Vec<Rule>,
     /// Whether comparisons of fields express all conditions.
     exact: bool,
+    /// Whether it is also for packets to the router itself.
+    pub(super) local: bool,
+}
+
+/// Whether comparisons of fields express the condition of a rule.
+fn is_exact(rule: &Rule) -> bool {
+    [Family::V4, Family::V6].iter().all(|family| rule.condition.boxes(*family).exact)
 }
 
 impl Acl {
@@ -47,10 +54,8 @@ impl Acl {
         direction: Direction,
         rules: Vec<Rule>,
     ) -> Self {
-        let families = [Family::V4, Family::V6];
-        let is_exact = |rule: &Rule| families.iter().all(|f| rule.condition.boxes(*f).exact);
         let exact = rules.iter().all(is_exact);
-        Self { name, interfaces, direction, rules, exact }
+        Self { name, interfaces, direction, rules, exact, local: false }
     }
 
     pub(super) fn is_for(&self, interface: &str) -> bool {
@@ -82,7 +87,7 @@ pub(super) const FIELDS: &[Field] = &[
     Field::new(
         "local",
         "a boolean",
-        "Reserved: `true` is refused, since packets to the router itself are the kernel's.",
+        "Whether it is also for packets to the router itself; `false` without it.",
     ),
     Field::new(
         "rules",
@@ -125,9 +130,9 @@ fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistak
         table.wrong("name", None, about("a name has letters, digits, `_`, `-` and `.`".into()));
     }
     let direction = table.required_word("direction", &Direction::WORDS).unwrap_or(Direction::In);
-    if table.flag("local", false) {
-        let what =
-            "`local = true` is not supported: packets for the router itself are the kernel's";
+    let local = table.flag("local", false);
+    if local && direction == Direction::Out {
+        let what = "`local = true` goes with direction \"in\"";
         table.wrong("local", None, about(what.into()));
     }
     if table.value("rules").is_none() {
@@ -136,6 +141,12 @@ fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistak
     let mut rules = Vec::new();
     for (item, text) in table.texts("rules").unwrap_or_default() {
         match Rule::parse(text) {
+            Ok(rule) if local && !is_exact(&rule) => {
+                let what = format!(
+                    "`{text}` does not go with `local = true`: leave out TTL, identification and bytes at an offset, which the graph alone has"
+                );
+                table.wrong("rules", Some(item), about(what));
+            }
             Ok(rule) => rules.push(rule),
             Err(error) => table.wrong("rules", Some(item), about(format!("`{text}`: {error}"))),
         }
@@ -144,7 +155,7 @@ fn read_acl(given: &Given, place: &str, value: &Value, mistakes: &mut Vec<Mistak
         table.wrong("rules", None, about(format!("limit exceeded: {MOST_RULES} rules")));
     }
     let interfaces = table.interfaces("interfaces", given);
-    Some(Acl::new(name, interfaces, direction, rules))
+    Some(Acl { local, ..Acl::new(name, interfaces, direction, rules) })
 }
 
 /// Name of a list for packets that arrive, its interfaces (`None` for all) and its rules.
@@ -185,7 +196,10 @@ impl FeatureSettings for Settings {
         let used: Vec<&Placed> = self.0.iter().filter(|one| one.acl.is_for(interface)).collect();
         let by_name = used.iter().find(|one| one.acl.interfaces.is_some());
         let first = by_name.or(used.first())?;
-        let words = used.iter().map(|one| format!("{} ({})", one.acl.name, one.acl.direction));
+        let words = used.iter().map(|Placed { acl, .. }| {
+            let local = if acl.local { ", local" } else { "" };
+            format!("{} ({}{local})", acl.name, acl.direction)
+        });
         Some(Use {
             words: words.collect::<Vec<_>>().join(", "),
             named: by_name.is_some(),
@@ -194,6 +208,10 @@ impl FeatureSettings for Settings {
                 None => format!("{}.name", first.place),
             },
         })
+    }
+
+    fn is_local(&self, interface: &str) -> bool {
+        self.acls().any(|acl| acl.local && acl.is_for(interface))
     }
 
     fn interfaces(&self) -> InterfaceSet {
@@ -229,7 +247,11 @@ impl FeatureSettings for Settings {
             };
             Item {
                 name: format!("acl {}", acl.name),
-                words: format!("{}, {names}, {rules}", acl.direction),
+                words: format!(
+                    "{}, {names}, {rules}{}",
+                    acl.direction,
+                    if acl.local { ", local" } else { "" }
+                ),
                 lines: ("rule", acl.rules.iter().map(|rule| rule.text.to_string()).collect()),
             }
         };

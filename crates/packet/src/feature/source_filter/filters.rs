@@ -40,6 +40,8 @@ pub struct Filter {
     pub prefixes: Vec<AnyPrefix>,
     /// The interfaces that it is for; `None` for all.
     pub interfaces: Option<Vec<String>>,
+    /// Whether it is also for packets to the router itself.
+    pub local: bool,
 }
 
 /// The filters of a router. Clones are the same ones.
@@ -49,6 +51,8 @@ pub struct SourceFilters {
     rules: Rules,
     /// Interfaces by filter; `None` for all.
     interfaces: Arc<[Option<Vec<String>>]>,
+    /// Those that are also for packets to the router itself.
+    local: Mask,
     ports: Arc<PortWords>,
 }
 
@@ -103,8 +107,9 @@ impl SourceFilters {
     /// With more than [`MOST_FILTERS`].
     pub fn new(filters: Vec<Filter>, before: Option<&Self>) -> Result<Self, Vec<String>> {
         assert!(filters.len() <= MOST_FILTERS, "a mask has a bit a filter");
-        let (mut argued, mut interfaces) = (Vec::new(), Vec::new());
-        for filter in filters {
+        let (mut argued, mut interfaces, mut local) = (Vec::new(), Vec::new(), 0);
+        for (at, filter) in filters.into_iter().enumerate() {
+            local |= Mask::from(filter.local) << at;
             let mut given: Vec<Given> = filter.prefixes.into_iter().map(Given::Prefix).collect();
             given.extend(filter.file.map(Given::File));
             argued.push(Argued { name: filter.name.into(), action: filter.action, given });
@@ -123,6 +128,7 @@ impl SourceFilters {
             sets,
             rules: Rules::new(&argued, true),
             interfaces: interfaces.into(),
+            local,
             ports: Arc::new(PortWords::all(everywhere)),
         })
     }
@@ -274,6 +280,16 @@ impl SourceFilters {
         self.ports.word(port)
     }
 
+    /// Those among them that hold for packets to the router itself.
+    pub fn local_lists(&self, port: u16) -> u16 {
+        self.lists(port) & self.local
+    }
+
+    /// Whether some filter is also for packets to the router itself.
+    pub fn any_local(&self) -> bool {
+        self.local != 0
+    }
+
     pub(crate) fn reader(&self, instance: Instance) -> (SetsReader, Arc<Hits>) {
         (self.sets.sets.reader(), self.sets.hits(instance))
     }
@@ -331,6 +347,14 @@ impl State for SourceFilters {
         Self::rows(self).into_iter().map(cells).collect()
     }
 
+    fn drops_local(&self, frame: &[u8], port: u16) -> Option<String> {
+        let mask = self.sets.sets.lookup(source(frame)?) & self.local_lists(port);
+        let drops = self.rules.verdict(mask).name() == Action::Drop.name();
+        let (_, name) =
+            self.named(mask).find(|(set, _)| self.rules.action(*set) == Action::Drop)?;
+        drops.then(|| format!("source filter {name}"))
+    }
+
     fn notes(&self, _: FeatureArc, frame: &[u8], port: u16) -> Vec<String> {
         let Some(addr) = source(frame) else { return Vec::new() };
         let on = self.of(addr, Some(port)).into_iter();
@@ -368,6 +392,7 @@ mod tests {
             file: None,
             prefixes: prefixes.iter().map(|text| prefix(text).unwrap()).collect(),
             interfaces: interfaces.map(|names| names.iter().map(ToString::to_string).collect()),
+            local: false,
         }
     }
 

@@ -89,6 +89,11 @@ pub(super) const FIELDS: &[Field] = &[
         "list of text",
         "Interfaces whose packets it is for; all where it is missing.",
     ),
+    Field::new(
+        "local",
+        "a boolean",
+        "Whether it is also for packets to the router itself; `false` without it.",
+    ),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +155,12 @@ fn read_filter(
         }
     }
     let interfaces = table.interfaces("interfaces", given);
-    Some(Filter { name, action, file, prefixes, interfaces })
+    let local = table.flag("local", false);
+    if local && word == Some(Word::Limit) {
+        let what = "`local = true` does not go with action \"limit\", which the graph alone has: take \"drop\"";
+        table.wrong("local", None, said(what.into()));
+    }
+    Some(Filter { name, action, file, prefixes, interfaces, local })
 }
 
 fn read_rate(value: &Value) -> Result<Rate, String> {
@@ -158,6 +168,13 @@ fn read_rate(value: &Value) -> Result<Rate, String> {
         Value::Integer(number) if *number >= 0 => rate(&number.to_string()),
         Value::Text(text) => rate(text),
         _ => Err("a rate is needed: a number of packets a second, \"8Mbps\" or \"125kBps\"".into()),
+    }
+}
+
+impl Filter {
+    fn is_for(&self, interface: &str) -> bool {
+        let names = self.interfaces.as_ref();
+        names.is_none_or(|names| names.iter().any(|known| known == interface))
     }
 }
 
@@ -179,6 +196,7 @@ fn described(filter: &Filter) -> String {
     }
     let names = filter.interfaces.as_ref();
     words.push(names.map_or("every interface".to_owned(), |names| names.join(", ")));
+    words.extend(filter.local.then(|| "local".to_owned()));
     words.join(", ")
 }
 
@@ -189,21 +207,25 @@ impl FeatureSettings for Settings {
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
-        let named = |given: &&Placed| {
-            let names = given.filter.interfaces.as_ref();
-            names.is_none_or(|names| names.iter().any(|known| known == interface))
-        };
-        let used: Vec<&Placed> = self.0.iter().filter(named).collect();
+        let used: Vec<&Placed> =
+            self.0.iter().filter(|given| given.filter.is_for(interface)).collect();
         let first = used.first()?;
         let by_name = used.iter().find(|given| given.filter.interfaces.is_some());
+        let words = used.iter().map(|Placed { filter, .. }| {
+            format!("{}{}", filter.name, if filter.local { " (local)" } else { "" })
+        });
         Some(Use {
-            words: used.iter().map(|given| &*given.filter.name).collect::<Vec<_>>().join(", "),
+            words: words.collect::<Vec<_>>().join(", "),
             named: by_name.is_some(),
             place: match by_name {
                 Some(given) => format!("{}.interfaces", given.place),
                 None => format!("{}.name", first.place),
             },
         })
+    }
+
+    fn is_local(&self, interface: &str) -> bool {
+        self.filters().any(|filter| filter.local && filter.is_for(interface))
     }
 
     fn interfaces(&self) -> InterfaceSet {
@@ -216,10 +238,7 @@ impl FeatureSettings for Settings {
 
     fn xdp(&self, interface: Option<&str>) -> Support {
         let limits = |filter: &Filter| matches!(filter.action, Action::Limit(_));
-        let here = |filter: &&Filter| match (&filter.interfaces, interface) {
-            (Some(names), Some(interface)) => names.iter().any(|name| name == interface),
-            _ => true,
-        };
+        let here = |filter: &&Filter| interface.is_none_or(|interface| filter.is_for(interface));
         if self.filters().filter(here).any(limits) {
             Support::Partly("packets whose rate a filter limits")
         } else {

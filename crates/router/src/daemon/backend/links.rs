@@ -47,8 +47,11 @@ impl View<'_> {
                     None => "it is down".to_owned(),
                 },
                 policy: drive.and_then(|row| row.policy.clone()),
-                features: self
-                    .interface_features(&state.name, drive.map_or("kernel", |row| row.path)),
+                features: self.interface_features(
+                    &state.name,
+                    port,
+                    drive.map_or("kernel", |row| row.path),
+                ),
                 remedy: drive.and_then(|row| row.remedy.clone()),
                 rx_packets: count(&|c| c.rx_packets.read())
                     + in_xdp_here.packets
@@ -63,9 +66,9 @@ impl View<'_> {
     }
 
     /// The features of an interface whose packets take this path.
-    fn interface_features(&self, name: &str, path: &str) -> Vec<InterfaceFeature> {
+    fn interface_features(&self, name: &str, port: u16, path: &str) -> Vec<InterfaceFeature> {
         let feature = |(row, used, support): (&Feature, Use, Support)| {
-            let (path, why) = match (path, support) {
+            let (path, mut why) = match (path, support) {
                 ("kernel", _) => ("kernel", Some(in_kernel(row, name))),
                 ("xdp", Support::Xdp) => ("xdp", None),
                 ("xdp", Support::Partly(which)) => {
@@ -74,6 +77,9 @@ impl View<'_> {
                 (_, Support::Xdp | Support::Partly(_)) => ("graph", None),
                 (_, Support::Graph(why)) => ("graph", Some(why.to_owned())),
             };
+            if let Some(without) = self.interfaces.not_local(row, name, port) {
+                why = Some(why.map_or(without.clone(), |why| format!("{why}; {without}")));
+            }
             let (name, path) = (row.name.to_owned(), path.to_owned());
             InterfaceFeature { name, settings: used.words, path, why }
         };

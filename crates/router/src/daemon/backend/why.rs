@@ -52,6 +52,18 @@ impl View<'_> {
         let interface = self.port_name(port);
         let (does, verdict) =
             self.verdict(&dry_run, route.as_ref(), &drivers, &interface, &requests);
+        let is_local = does == "local" && self.interfaces.unguarded(port).is_none();
+        let dropped = is_local.then(|| {
+            let mut states = self.graph.features.states().each();
+            states.find_map(|(row, state)| Some((row.name, state.drops_local(&frame, port)?)))
+        });
+        let (does, verdict) = match dropped.flatten() {
+            Some((row, list)) => {
+                let why = format!("it is for this host, and {row} drops it in XDP: {list}");
+                ("drop".to_owned(), why)
+            }
+            None => (does, verdict),
+        };
         Ok(WhyAnswer { does, verdict, interface, route, drivers, trial: dry_run })
     }
 

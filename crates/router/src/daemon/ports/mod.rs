@@ -15,7 +15,7 @@ use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_io::{afxdp, frames_held, interface};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::DeviceError;
-use fingerpost_packet::feature::{FeatureSettings, urpf};
+use fingerpost_packet::feature::{Feature, FeatureSettings, row, urpf};
 use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
@@ -110,6 +110,8 @@ struct Local {
 #[derive(Default)]
 pub(super) struct Datapath {
     pub(super) forwarder: Option<Forwarder>,
+    /// The same, or programs that apply features to packets to the router itself and forward nothing.
+    pub(super) guard: Option<Forwarder>,
     /// When the drivers were last checked for whether they send what programs redirect.
     outlets_checked: Option<Instant>,
 }
@@ -180,12 +182,15 @@ impl Interfaces {
         flow_seed: u64,
     ) -> Result<(), UpdateError> {
         if !self.options.path.in_driver() || !self.any_driver_forwards(control) {
+            // Without it `interface show` says so.
+            self.datapath.guard = Forwarder::only_guards().ok();
             return Ok(());
         }
         let (cap, heartbeat) = (self.options.config.xdp.memory.0, self.nonstop.heartbeat());
         match Forwarder::nonstop(flow_seed, cap, heartbeat) {
             Ok(forwarder) => {
                 control.share(forwarder.shared(), Box::new(forwarder.clone()))?;
+                self.datapath.guard = Some(forwarder.clone());
                 self.datapath.forwarder = Some(forwarder);
             }
             Err(error) => self.notices.push(format!("no forwarding in XDP: {error}")),
@@ -226,13 +231,34 @@ impl Interfaces {
     /// Packets that the XDP datapath left to the graph or the kernel, or dropped, by reason.
     pub(super) fn left_xdp(&self) -> Vec<(LeftAlone, u64)> {
         let counted =
-            self.datapath.forwarder.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
+            self.datapath.guard.as_ref().and_then(|forwarder| forwarder.left_alone().ok());
         counted.unwrap_or_default()
     }
 
     /// Packets that the XDP datapath received, by ingress port.
     pub(super) fn received_xdp(&self) -> BTreeMap<u16, Received> {
-        self.datapath.forwarder.as_ref().map(Forwarder::received).unwrap_or_default()
+        self.datapath.guard.as_ref().map(Forwarder::received).unwrap_or_default()
+    }
+
+    /// The programs that apply features to packets to the router itself.
+    pub(super) fn guard(&self) -> Option<&Forwarder> {
+        self.datapath.guard.as_ref()
+    }
+
+    /// Why features are not applied to packets to the router itself that arrive on an interface, if they are not.
+    pub(super) fn unguarded(&self, port: u16) -> Option<String> {
+        match self.guard().and_then(|guard| guard.guards(port)) {
+            Some(guards) => guards.err(),
+            None => Some("the interface has no XDP program".to_owned()),
+        }
+    }
+
+    /// Why a feature that is also for packets to the router itself is not applied to these on an interface.
+    pub(super) fn not_local(&self, row: &Feature, name: &str, port: u16) -> Option<String> {
+        let mut each = self.options.config.features.each();
+        each.find(|(known, settings)| known.name == row.name && settings.is_local(name))?;
+        let why = self.unguarded(port)?;
+        Some(format!("packets to the router itself pass: {why}"))
     }
 
     /// The XDP datapath, if any interface uses it.
@@ -426,7 +452,10 @@ impl Interfaces {
         for (link, _, state) in new {
             let ours =
                 matches!(self.open.get(&link), Some(Open { drive: Drive::Afxdp { .. }, .. }));
-            self.report_features(&state.name, ours);
+            self.report_not_applied(link);
+            if ours {
+                self.report_kernel_filter(&state.name);
+            }
         }
     }
 
@@ -502,7 +531,7 @@ impl Interfaces {
             };
             reason.clone_into(&mut open.mode);
             let (port, name) = (open.port, open.state.name.clone());
-            if let Some(forwarder) = &self.datapath.forwarder {
+            if let Some(forwarder) = &self.datapath.guard {
                 forwarder.remove_port(port);
             }
             // Where it fails the frames of its queues are lost with its sockets.
@@ -549,12 +578,8 @@ impl Interfaces {
         self.classifier(link).is_some() || matches!(self.vlans.get(port), Some(Ok(_)))
     }
 
-    /// Logs features that do not hold for an interface since the kernel forwards there; and, where we forward and the
-    /// configuration has no uRPF for it, the reverse-path filter of the kernel that holds no longer.
-    fn report_features(&mut self, name: &str, ours: bool) {
-        if !ours {
-            return self.report_not_applied(name);
-        }
+    /// Logs the reverse-path filter of the kernel that holds no longer where we forward and the configuration has no uRPF.
+    fn report_kernel_filter(&mut self, name: &str) {
         if self.options.config.features.of::<urpf::Settings>().has(name) {
             return;
         }
@@ -566,14 +591,22 @@ impl Interfaces {
         }
     }
 
-    /// Logs features that the configuration has for an interface by name, and that the kernel does not apply there.
-    fn report_not_applied(&mut self, name: &str) {
-        for (row, settings) in self.options.config.features.each() {
-            if let Some((words, _)) = settings.unlike_usual(name) {
-                let (feature, why) = (row.name, in_kernel(row, name));
-                self.notices.push(format!("{feature} ({words}) of {name} does not hold: {why}"));
-            }
-        }
+    /// Logs features that the configuration has for an interface by name, or for packets to the router itself, and that
+    /// are not applied there.
+    fn report_not_applied(&mut self, link: u32) {
+        let Some(open) = self.open.get(&link) else { return };
+        let (name, in_kernel_alone) = (&open.state.name, self.ways(open).0 == "kernel");
+        let features = self.options.config.features.each();
+        let notice = |(row, settings): (&Feature, &dyn row::Settings)| {
+            let (words, _) = settings.unlike_usual(name)?;
+            let kernel = in_kernel_alone.then(|| in_kernel(row, name));
+            let why: Vec<String> =
+                kernel.into_iter().chain(self.not_local(row, name, open.port)).collect();
+            let why = (!why.is_empty()).then(|| why.join("; "))?;
+            Some(format!("{} ({words}) of {name} does not hold: {why}", row.name))
+        };
+        let notices: Vec<String> = features.filter_map(notice).collect();
+        self.notices.extend(notices);
     }
 
     /// The configuration has these features from now on.
@@ -586,10 +619,8 @@ impl Interfaces {
                 self.notices.push(format!("{}: {error}", open.state.name));
             }
         }
-        let kernel = |open: &&Open| matches!(open.drive, Drive::Kernel);
-        let names: Vec<String> =
-            self.open.values().filter(kernel).map(|open| open.state.name.clone()).collect();
-        names.iter().for_each(|name| self.report_not_applied(name));
+        let links: Vec<u32> = self.open.keys().copied().collect();
+        links.into_iter().for_each(|link| self.report_not_applied(link));
     }
 
     /// Follows which addresses are the host's own.
@@ -606,7 +637,7 @@ impl Interfaces {
 
     fn close(&mut self, link: u32, workers: &[WorkerHandle]) {
         let Some(open) = self.open.remove(&link) else { return };
-        if let Some(forwarder) = &self.datapath.forwarder {
+        if let Some(forwarder) = &self.datapath.guard {
             forwarder.remove_port(open.port);
         }
         self.nonstop.let_go(link, &mut self.notices);
@@ -796,7 +827,7 @@ impl Interfaces {
         }
         let nonstop = self.nonstop().is_some();
         for open in std::mem::take(&mut self.open).into_values() {
-            if let Some(forwarder) = &self.datapath.forwarder
+            if let Some(forwarder) = &self.datapath.guard
                 && !nonstop
             {
                 forwarder.remove_port(open.port);

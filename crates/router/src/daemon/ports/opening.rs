@@ -90,7 +90,7 @@ impl Interfaces {
                 .push(format!("{}: what was found there is taken off: {reason}", state.name));
             return self.let_go_of_found(link);
         }
-        if let Some(forwarder) = &self.datapath.forwarder {
+        if let Some(forwarder) = &self.datapath.guard {
             forwarder.remove_port(port);
         }
         self.notices.push(match self.vlans.get(port) {
@@ -191,8 +191,10 @@ impl Interfaces {
         {
             forwarder.add_port(*port, *link, classifier.clone(), attached.clone())?;
             self.nonstop.keep(*link, attached)?;
+        } else if let Some(guard) = &self.datapath.guard {
+            guard.guard_port(*port, *link, classifier.clone(), attached.clone())?;
         } else if ready.adopted {
-            classifier.put_first(*link, attached, None)?;
+            classifier.put(*link, attached, xdp::Functions::default())?;
         }
         if *mode == Mode::Xdp {
             let forwards = self.forwards(*port).unwrap_or(Err("no driver here can".into()));

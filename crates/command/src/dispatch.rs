@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, FromArgMatches, Subcommand};
 
 use fingerpost_route::source::SourceError;
 
@@ -123,6 +123,11 @@ impl From<clap::Error> for Failure {
 /// A usage failure.
 pub fn parsed<T: FromArgMatches>(matches: &ArgMatches) -> Result<T, Failure> {
     Ok(T::from_arg_matches(matches)?)
+}
+
+/// A command with the commands of `T` below it. None named is a mistake, in one line, and not a call for help.
+pub fn subcommands<T: Subcommand>(command: clap::Command) -> clap::Command {
+    T::augment_subcommands(command).subcommand_required(true)
 }
 
 /// The whole command line.

@@ -14,7 +14,7 @@ use fingerpost_lpm::{Algorithm, NextHopId, UpdateError};
 use serde::Serialize;
 
 use super::choice::{self, Built};
-use super::command::{Command, Exit, Failure, parsed};
+use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::load::{Family, Half, Tables};
 use super::output::{Columns, Output, Report, message};
 
@@ -22,17 +22,11 @@ pub(super) const COMMAND: Command = Command {
     name: "table",
     summary: "Check the algorithms on a table from a file",
     examples: "",
-    arguments: |command| What::augment_subcommands(command).subcommand_required(true),
-    run: |matches, output| match parsed::<Table>(matches)?.what {
+    arguments: subcommands::<What>,
+    run: |matches, output| match parsed::<What>(matches)? {
         What::Check(arguments) => run(&arguments, output),
     },
 };
-
-#[derive(Args)]
-struct Table {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {

@@ -9,7 +9,7 @@ use fingerpost_route::source::line::once;
 use fingerpost_route::source::words::unknown;
 use hyper::Method;
 
-use super::command::{Command, Exit, Failure, parsed};
+use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::list::{self, Listed};
 use super::output::{Output, Report, or_dash};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
@@ -19,15 +19,9 @@ pub(super) const COMMAND: Command = Command {
     name: "neighbor",
     summary: "Neighbors of the running router: list, add, delete",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -72,7 +66,7 @@ struct Change {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let (action, change) = match parsed::<Arguments>(matches)?.what {
+    let (action, change) = match parsed::<What>(matches)? {
         What::Show(at) => return list::show::<Neighbor>(&at, output),
         What::Add(change) => (NeighborAction::Add, change),
         What::Del(change) => (NeighborAction::Delete, change),

@@ -8,7 +8,7 @@ use fingerpost_packet::feature::FEATURES;
 use fingerpost_packet::feature::source_filter::prefix;
 use hyper::Method;
 
-use super::command::{Command, Exit, Failure, parsed};
+use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::feature;
 use super::output::{Columns, Output, Report, message, or_dash};
 use crate::api::source_filters::{
@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
     summary: "Lists of source prefixes of the running router: their counters, and changes of them",
     examples: "",
     arguments: |command| {
-        let command = Arguments::augment_args(command).arg_required_else_help(false);
+        let command = subcommands::<What>(command);
         let row = FEATURES.iter().find(|row| row.name == NAME).expect("a feature of this name");
         command.subcommand(feature::show_command(row).display_order(0)).alias(FORMER_NAME)
     },
@@ -34,12 +34,6 @@ const NAME: &str = "source-filter";
 const FORMER_NAME: &str = "filter";
 /// Path of the API.
 const PATH: &str = "/v1/source-filters";
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -124,7 +118,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         let row = FEATURES.iter().find(|row| row.name == NAME).expect("a feature of this name");
         return feature::show(row, matches, output);
     }
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Lookup(Lookup { addr, from, at }) => {
             let question = FilterQuery { addr, interface: from };
             let answer: FilterAnswer = at.client()?.get(&format!("{PATH}/lookup"), &question)?;

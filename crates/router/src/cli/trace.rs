@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use fingerpost_packet::filter::Filter;
 use fingerpost_packet::graph::trace::{MOST_PACKETS, Pcapng};
 
-use super::command::{Command, Exit, Failure, parsed};
+use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::output::{Output, Report, message};
 use crate::api::client::Client;
 use crate::api::graph::{GraphQuery, GraphStats, PacketTrace, TraceQuery, TraceStep};
@@ -20,7 +20,7 @@ pub(super) const COMMAND: Command = Command {
     name: "trace",
     summary: "Trace packets through the graph of the running router",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
 
@@ -39,12 +39,6 @@ the path as comments. --control traces in a graph of a file (`run FILE.click`).
 Packets that the XDP datapath forwards do not reach the graph; `run --path afxdp` sends all \
 packets through it. Exit code 1 if no packet matches within --seconds. A trace costs a filter per \
 packet while it runs.";
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -83,7 +77,7 @@ const LONGEST_TRACE: f64 = 3600.0;
 type Capture = Pcapng<BufWriter<File>>;
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let What::Add(add) = parsed::<Arguments>(matches)?.what;
+    let What::Add(add) = parsed(matches)?;
     let filter = add.filter.join(" ");
     if let Err(error) = Filter::parse(&filter) {
         return Err(Failure::new(Exit::Usage, format_args!("`{filter}`: {error}")));

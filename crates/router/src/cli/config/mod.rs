@@ -3,9 +3,9 @@
 mod check;
 mod running;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 
-use super::command::{Command, Failure, parsed};
+use super::command::{Command, Failure, parsed, subcommands};
 use super::output::Output;
 
 pub(super) use running::told;
@@ -14,15 +14,9 @@ pub(super) const COMMAND: Command = Command {
     name: "config",
     summary: "Check a configuration, compare it with the running one, apply it",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -38,7 +32,7 @@ enum What {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Check(arguments) => check::run(&arguments, output),
         What::Diff(arguments) => running::diff(&arguments, output),
         What::Apply(arguments) => running::apply(&arguments, output),

@@ -4,9 +4,9 @@ mod algorithm;
 mod show;
 mod verify;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 
-use super::command::{Command, Failure, parsed};
+use super::command::{Command, Failure, parsed, subcommands};
 use super::list::{self, Listed};
 use super::output::Output;
 use crate::api::model::Fib;
@@ -16,15 +16,9 @@ pub(super) const COMMAND: Command = Command {
     name: "fib",
     summary: "Lookup tables of the running router: algorithms, memory, verification",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -39,7 +33,7 @@ enum What {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Show(at) => list::show::<Fib>(&at, output),
         What::Algorithm(arguments) => algorithm::run(&arguments, output),
         What::Verify(at) => verify::run(&at, output),

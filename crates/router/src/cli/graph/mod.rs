@@ -7,12 +7,12 @@ mod swap;
 
 use std::path::Path;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 use fingerpost_lpm::input;
 use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::language::{Configuration, Errors};
 
-use super::command::{Command, Failure, parsed};
+use super::command::{Command, Failure, parsed, subcommands};
 use super::output::Output;
 use crate::click;
 
@@ -20,16 +20,9 @@ pub(super) const COMMAND: Command = Command {
     name: "graph",
     summary: "Check or draw a packet graph in Click's language; counters of the running one",
     examples: "",
-    // Nothing named is a mistake, in one line, and not a call for help.
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -48,7 +41,7 @@ enum What {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Check(arguments) => check::run(&arguments, output),
         What::Show(arguments) => show::run(&arguments, output),
         What::Stats(arguments) => stats::run(&arguments, output),

@@ -4,9 +4,9 @@ mod change;
 mod get;
 mod show;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 
-use super::command::{Command, Failure, parsed};
+use super::command::{Command, Failure, parsed, subcommands};
 use super::output::Output;
 use crate::api::model::Action;
 
@@ -16,15 +16,9 @@ pub(super) const COMMAND: Command = Command {
     name: "route",
     summary: "Routes of the running router: look up, list, add, delete",
     examples: "",
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -52,7 +46,7 @@ enum What {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Get(arguments) => get::run(&arguments, output),
         What::Show(arguments) => show::run(&arguments, output),
         What::Add(arguments) => change::run(Action::Add, &arguments, output),

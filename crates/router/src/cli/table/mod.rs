@@ -2,9 +2,9 @@
 
 mod info;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 
-use super::command::{Command, Failure, parsed};
+use super::command::{Command, Failure, parsed, subcommands};
 use super::lab;
 use super::output::Output;
 
@@ -12,16 +12,9 @@ pub(super) const COMMAND: Command = Command {
     name: "table",
     summary: "Statistics of a table file, and checks of the algorithms on it",
     examples: "",
-    // Nothing named is a mistake, in one line, and not a call for help.
-    arguments: |command| Arguments::augment_args(command).arg_required_else_help(false),
+    arguments: subcommands::<What>,
     run,
 };
-
-#[derive(Args)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
 
 #[derive(Subcommand)]
 enum What {
@@ -33,7 +26,7 @@ enum What {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    match parsed::<Arguments>(matches)?.what {
+    match parsed::<What>(matches)? {
         What::Info(arguments) => info::run(&arguments, output),
         What::Check(_) => lab::start(),
     }

@@ -1,4 +1,4 @@
-//! The seam between the control API and the daemon: what a backend can do, and a request for each of it.
+//! The seam between the control API and the daemon: what a backend can do, and the queue of requests for it.
 //!
 //! The server's thread sends [`Request`]s through [`Requests`]; the backend's thread takes them from its [`Queue`]
 //! between two bursts of work and runs them on its [`Backend`]. The queue is bounded. A byte in a socket pair wakes the
@@ -113,94 +113,8 @@ pub(crate) trait Backend {
     ) -> Result<Vec<ConfigChange>, ApiError>;
 }
 
-/// Where the reply of a request goes.
-pub(crate) struct ReplyTo<T>(oneshot::Sender<T>);
-
-impl<T> ReplyTo<T> {
-    /// Replies with what `run` returns. A request whose requester has left is not run.
-    fn with(self, run: impl FnOnce() -> T) {
-        if !self.0.is_closed() {
-            // The requester may have left meanwhile: what was done is done.
-            let _ = self.0.send(run());
-        }
-    }
-}
-
-/// A call of [`Backend`], and where its reply goes.
-pub(crate) enum Request {
-    Status(ReplyTo<Status>),
-    Route(RouteQuery, ReplyTo<Result<RouteAnswer, ApiError>>),
-    ChangeRoute(RouteChange, ReplyTo<Result<RouteChanged, ApiError>>),
-    OpenRoutes(RouteFilter, ReplyTo<Result<Session, ApiError>>),
-    NextRoutes(u64, ReplyTo<Result<(Vec<u8>, bool), ApiError>>),
-    Events(Option<u64>, ReplyTo<(Vec<Event>, u64)>),
-    NextHops(ReplyTo<Vec<NextHop>>),
-    Groups(ReplyTo<Vec<Group>>),
-    Fibs(ReplyTo<Vec<Fib>>),
-    ChooseAlgorithm(AlgorithmChange, ReplyTo<Result<Vec<Fib>, ApiError>>),
-    OpenVerification(ReplyTo<Session>),
-    NextVerification(u64, ReplyTo<Option<Verification>>),
-    Interfaces(ReplyTo<Vec<Interface>>),
-    Neighbors(ReplyTo<Vec<Neighbor>>),
-    ChangeNeighbor(NeighborChange, ReplyTo<Result<NeighborChanged, ApiError>>),
-    Sources(ReplyTo<Vec<Source>>),
-    TimeElements(Duration, ReplyTo<()>),
-    ElementTimes(ReplyTo<ElementTimes>),
-    GraphStats(Option<ElementTimes>, ReplyTo<GraphStats>),
-    SwapGraph(ConfigText, ReplyTo<Result<GraphStats, ApiError>>),
-    OpenTrace(TraceQuery, ReplyTo<Result<Session, ApiError>>),
-    NextTraces(u64, ReplyTo<(Vec<PacketTrace>, bool)>),
-    Why(WhyQuery, ReplyTo<Result<WhyAnswer, ApiError>>),
-    Features(ReplyTo<Vec<Feature>>),
-    FeatureRows(String, ReplyTo<Result<Job<Vec<FeatureRow>>, ApiError>>),
-    FilterLookup(FilterQuery, ReplyTo<Result<Job<FilterAnswer>, ApiError>>),
-    ChangeFilter(FilterChange, ReplyTo<Job<FilterChanged>>),
-    ReplaceFilter(FilterList, ReplyTo<Job<FilterChanged>>),
-    CompareConfig(ConfigText, ReplyTo<Job<Vec<ConfigChange>>>),
-    PrepareConfig(ConfigText, ReplyTo<Result<Option<Preparation>, ApiError>>),
-    ApplyConfig(ConfigText, Option<u64>, WriteGuard, ReplyTo<Result<Vec<ConfigChange>, ApiError>>),
-}
-
-impl Request {
-    /// Runs the request and sends its reply.
-    pub(crate) fn run(self, backend: &mut dyn Backend) {
-        match self {
-            Self::Status(to) => to.with(|| backend.status()),
-            Self::Route(query, to) => to.with(|| backend.route(&query)),
-            Self::ChangeRoute(change, to) => to.with(|| backend.change_route(&change)),
-            Self::OpenRoutes(filter, to) => to.with(|| backend.open_routes(&filter)),
-            Self::NextRoutes(session, to) => to.with(|| backend.next_routes(session)),
-            Self::Events(since, to) => to.with(|| backend.events(since)),
-            Self::NextHops(to) => to.with(|| backend.next_hops()),
-            Self::Groups(to) => to.with(|| backend.groups()),
-            Self::Fibs(to) => to.with(|| backend.fibs()),
-            Self::ChooseAlgorithm(change, to) => to.with(|| backend.choose_algorithm(&change)),
-            Self::OpenVerification(to) => to.with(|| backend.open_verification()),
-            Self::NextVerification(session, to) => to.with(|| backend.next_verification(session)),
-            Self::Interfaces(to) => to.with(|| backend.interfaces()),
-            Self::Neighbors(to) => to.with(|| backend.neighbors()),
-            Self::ChangeNeighbor(change, to) => to.with(|| backend.change_neighbor(&change)),
-            Self::Sources(to) => to.with(|| backend.sources()),
-            Self::TimeElements(time, to) => to.with(|| backend.time_elements(time)),
-            Self::ElementTimes(to) => to.with(|| backend.element_times()),
-            Self::GraphStats(before, to) => to.with(|| backend.graph_stats(before.as_ref())),
-            Self::SwapGraph(text, to) => to.with(|| backend.swap_graph(&text)),
-            Self::OpenTrace(query, to) => to.with(|| backend.open_trace(&query)),
-            Self::NextTraces(session, to) => to.with(|| backend.next_traces(session)),
-            Self::Why(query, to) => to.with(|| backend.why(&query)),
-            Self::Features(to) => to.with(|| backend.features()),
-            Self::FeatureRows(name, to) => to.with(|| backend.feature_rows(&name)),
-            Self::FilterLookup(query, to) => to.with(|| backend.filter_lookup(query)),
-            Self::ChangeFilter(change, to) => to.with(|| backend.change_filter(change)),
-            Self::ReplaceFilter(list, to) => to.with(|| backend.replace_filter(list)),
-            Self::CompareConfig(text, to) => to.with(|| backend.compare_config(text)),
-            Self::PrepareConfig(text, to) => to.with(|| backend.prepare_config(&text)),
-            Self::ApplyConfig(text, prepared, _guard, to) => {
-                to.with(|| backend.apply_config(&text, prepared));
-            }
-        }
-    }
-}
+/// A call of [`Backend`] that sends its own reply.
+pub(crate) type Request = Box<dyn FnOnce(&mut dyn Backend) + Send>;
 
 /// The requesters' end of the queue.
 #[derive(Clone)]
@@ -232,6 +146,14 @@ pub(crate) fn channel() -> std::io::Result<(Requests, Queue)> {
     Ok((ends, Queue { requests, bell, sequence: sender }))
 }
 
+/// Replies with what `run` returns. A request whose requester has left is not run.
+fn reply<T>(to: oneshot::Sender<T>, run: impl FnOnce() -> T) {
+    if !to.is_closed() {
+        // The requester may have left meanwhile: what was done is done.
+        let _ = to.send(run());
+    }
+}
+
 impl Requests {
     /// Sequence number of the latest event, as it grows.
     pub(crate) fn sequence(&self) -> watch::Receiver<u64> {
@@ -244,19 +166,20 @@ impl Requests {
         self.writer.clone().lock_owned().await
     }
 
-    /// Sends a request and waits for its reply.
+    /// Has the backend run `call`, and waits for what that returns.
     ///
     /// # Errors
     /// When the backend is stopping.
-    pub(crate) async fn call<T>(
+    pub(crate) async fn call<T: Send + 'static>(
         &self,
-        request: impl FnOnce(ReplyTo<T>) -> Request,
+        call: impl FnOnce(&mut dyn Backend) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let (to, reply) = oneshot::channel();
-        self.queue.send(request(ReplyTo(to))).await.map_err(|_| ApiError::stopping())?;
+        let (to, result) = oneshot::channel();
+        let request: Request = Box::new(|backend| reply(to, || call(backend)));
+        self.queue.send(request).await.map_err(|_| ApiError::stopping())?;
         // A full bell rings already.
         let _ = (&*self.bell).write(&[1]);
-        reply.await.map_err(|_| ApiError::stopping())
+        result.await.map_err(|_| ApiError::stopping())
     }
 }
 
@@ -301,8 +224,7 @@ mod tests {
         let (requests, mut queue) = channel().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for _ in 0..3 {
-            let (to, _) = oneshot::channel();
-            runtime.block_on(requests.queue.send(Request::Status(ReplyTo(to)))).ok().unwrap();
+            runtime.block_on(requests.queue.send(Box::new(|_| ()))).ok().unwrap();
             (&*requests.bell).write_all(&[1]).unwrap();
         }
         let ringing = |queue: &Queue| {
@@ -318,14 +240,14 @@ mod tests {
         }
         assert!(queue.next(Instant::now()).is_none() && !ringing(&queue));
         drop(queue);
-        let gone = runtime.block_on(requests.call(Request::Status));
+        let gone = runtime.block_on(requests.call(|backend| backend.status()));
         assert_eq!(gone, Err(ApiError::stopping()));
     }
 
     #[test]
     fn a_request_whose_requester_left_is_not_run() {
-        let (to, reply) = oneshot::channel::<()>();
-        drop(reply);
-        ReplyTo(to).with(|| unreachable!("nobody waits for it"));
+        let (to, result) = oneshot::channel::<()>();
+        drop(result);
+        reply(to, || unreachable!("nobody waits for it"));
     }
 }

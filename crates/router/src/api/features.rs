@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::backend::{Request, Requests};
+use super::backend::Requests;
 use super::error::ApiError;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::extract::Document;
 use super::model::{ConfigChange, ConfigText};
-use super::server::run;
+use super::server::{Answer, run};
 use super::session::Session;
 
 /// An interface feature of this program.
@@ -32,10 +32,8 @@ pub(crate) type FeatureRow = Map<String, Value>;
 /// Interface features.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/features", responses(
     (status = 200, body = Vec<Feature>), (status = "default", body = ErrorDocument))))]
-pub(super) async fn features(
-    State(requests): State<Requests>,
-) -> Result<Json<Vec<Feature>>, ApiError> {
-    requests.call(Request::Features).await.map(Json)
+pub(super) async fn features(State(requests): State<Requests>) -> Answer<Vec<Feature>> {
+    requests.call(|backend| backend.features()).await.map(Json)
 }
 
 /// Rows of a feature, an object each with the feature's own fields; `NAME show` prints the same rows.
@@ -45,8 +43,8 @@ pub(super) async fn features(
 pub(super) async fn feature(
     State(requests): State<Requests>,
     Path(name): Path<String>,
-) -> Result<Json<Vec<FeatureRow>>, ApiError> {
-    run(requests.call(|to| Request::FeatureRows(name, to)).await??).await.map(Json)
+) -> Answer<Vec<FeatureRow>> {
+    run(requests.call(move |backend| backend.feature_rows(&name)).await??).await.map(Json)
 }
 
 /// Applies a configuration, as far as that is possible without a restart.
@@ -55,7 +53,7 @@ pub(super) async fn feature(
 pub(super) async fn config_apply(
     State(requests): State<Requests>,
     Document(text): Document<ConfigText>,
-) -> Result<Json<Vec<ConfigChange>>, ApiError> {
+) -> Answer<Vec<ConfigChange>> {
     apply(&requests, text).await.map(Json)
 }
 
@@ -70,12 +68,17 @@ pub(crate) async fn apply(
     // A prefix that is added to a filter meanwhile would be missing in what is prepared.
     let alone = requests.write_lock().await;
     let asked = text.clone();
-    let (alone, session) = match requests.call(|to| Request::PrepareConfig(asked, to)).await?? {
-        Some((session, job)) => {
-            (run(Box::new(move || job().map(|()| alone))).await?, Some(session))
-        }
-        None => (alone, None),
-    };
+    let (alone, session) =
+        match requests.call(move |backend| backend.prepare_config(&asked)).await?? {
+            Some((session, job)) => {
+                (run(Box::new(move || job().map(|()| alone))).await?, Some(session))
+            }
+            None => (alone, None),
+        };
     let number = session.as_ref().map(Session::number);
-    requests.call(|to| Request::ApplyConfig(text, number, alone, to)).await?
+    let applied = requests.call(move |backend| {
+        let _alone = alone;
+        backend.apply_config(&text, number)
+    });
+    applied.await?
 }

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
 
-use super::backend::{Request, Requests};
+use super::backend::Requests;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
 use super::extract::{Document, Parameters};
 use super::model::{Adjacency, ConfigText, DriverAnswer, RouteAnswer};
+use super::server::Answer;
 #[cfg(test)]
 use super::streams::LINES;
 use super::streams::{lines, streamed};
@@ -225,20 +226,20 @@ pub(crate) struct GraphQuery {
 pub(super) async fn graph(
     State(requests): State<Requests>,
     Parameters(GraphQuery { cycles }): Parameters<GraphQuery>,
-) -> Result<Json<GraphStats>, ApiError> {
+) -> Answer<GraphStats> {
     let Some(seconds) = cycles else {
-        return requests.call(|to| Request::GraphStats(None, to)).await.map(Json);
+        return requests.call(|backend| backend.graph_stats(None)).await.map(Json);
     };
     if !(seconds > 0.0 && seconds <= LONGEST_TIMING) {
         let words = format!("more than 0 and at most {LONGEST_TIMING} seconds");
         return Err(ApiError::at(Code::BadRequest, "cycles", words));
     }
     let time = Duration::from_secs_f64(seconds);
-    requests.call(|to| Request::TimeElements(time + 10 * SETTLING, to)).await?;
+    requests.call(move |backend| backend.time_elements(time + 10 * SETTLING)).await?;
     tokio::time::sleep(SETTLING).await;
-    let before = requests.call(Request::ElementTimes).await?;
+    let before = requests.call(|backend| backend.element_times()).await?;
     tokio::time::sleep(time).await;
-    requests.call(|to| Request::GraphStats(Some(before), to)).await.map(Json)
+    requests.call(move |backend| backend.graph_stats(Some(&before))).await.map(Json)
 }
 
 /// Replaces the graph of all workers by another one in Click's language. Elements of equal name and class keep their
@@ -248,8 +249,8 @@ pub(super) async fn graph(
 pub(super) async fn swap(
     State(requests): State<Requests>,
     Document(text): Document<ConfigText>,
-) -> Result<Json<GraphStats>, ApiError> {
-    requests.call(|to| Request::SwapGraph(text, to)).await?.map(Json)
+) -> Answer<GraphStats> {
+    requests.call(move |backend| backend.swap_graph(&text)).await?.map(Json)
 }
 
 /// Parameters of `/v1/trace`.
@@ -276,11 +277,12 @@ pub(super) async fn trace(
         let words = format!("more than 0 and at most {LONGEST_TRACE} seconds");
         return Err(ApiError::at(Code::BadRequest, "seconds", words));
     }
-    let session = requests.call(|to| Request::OpenTrace(query, to)).await??;
+    let session = requests.call(move |backend| backend.open_trace(&query)).await??;
     let (to, body) = mpsc::channel(2);
     tokio::spawn(async move {
-        let next = |to| Request::NextTraces(session.number(), to);
-        while let Ok((traces, more)) = requests.call(next).await {
+        let number = session.number();
+        let next = || requests.call(move |backend| backend.next_traces(number));
+        while let Ok((traces, more)) = next().await {
             if !traces.is_empty() && to.send(Ok(lines(&traces).into())).await.is_err() {
                 return;
             }
@@ -317,6 +319,6 @@ pub(crate) struct WhyQuery {
 pub(super) async fn why(
     State(requests): State<Requests>,
     Parameters(query): Parameters<WhyQuery>,
-) -> Result<Json<WhyAnswer>, ApiError> {
-    requests.call(|to| Request::Why(query, to)).await?.map(Json)
+) -> Answer<WhyAnswer> {
+    requests.call(move |backend| backend.why(&query)).await?.map(Json)
 }

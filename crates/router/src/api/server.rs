@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, oneshot};
 #[cfg(test)]
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::backend::{Job, Request, Requests};
+use super::backend::{Job, Requests};
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
@@ -176,7 +176,8 @@ fn router() -> axum::Router<Requests> {
         })
 }
 
-type Answer<T> = Result<Json<T>, ApiError>;
+/// Response of a path: a document, or an error.
+pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 /// Runs a job of the backend in a thread of its own.
 pub(super) async fn run<T: Send + 'static>(job: Job<T>) -> Result<T, ApiError> {
@@ -188,7 +189,7 @@ pub(super) async fn run<T: Send + 'static>(job: Job<T>) -> Result<T, ApiError> {
 #[cfg_attr(test, utoipa::path(get, path = "/v1/status", responses(
     (status = 200, body = Status), (status = "default", body = ErrorDocument))))]
 async fn status(State(requests): State<Requests>) -> Answer<Status> {
-    requests.call(Request::Status).await.map(Json)
+    requests.call(|backend| backend.status()).await.map(Json)
 }
 
 /// Route of an address, from the live lookup.
@@ -198,7 +199,7 @@ async fn route(
     State(requests): State<Requests>,
     Parameters(query): Parameters<RouteQuery>,
 ) -> Answer<RouteAnswer> {
-    requests.call(|to| Request::Route(query, to)).await?.map(Json)
+    requests.call(move |backend| backend.route(&query)).await?.map(Json)
 }
 
 /// Adds, changes or deletes a route of the source `command`.
@@ -208,7 +209,7 @@ async fn change_route(
     State(requests): State<Requests>,
     Document(change): Document<RouteChange>,
 ) -> Answer<RouteChanged> {
-    requests.call(|to| Request::ChangeRoute(change, to)).await?.map(Json)
+    requests.call(move |backend| backend.change_route(&change)).await?.map(Json)
 }
 
 /// Differences of a configuration from the running one.
@@ -219,28 +220,28 @@ async fn config_diff(
     Document(text): Document<ConfigText>,
 ) -> Answer<Vec<ConfigChange>> {
     // A text of a hundred thousand routes takes a while to read; routes and packets do not wait for it.
-    run(requests.call(|to| Request::CompareConfig(text, to)).await?).await.map(Json)
+    run(requests.call(move |backend| backend.compare_config(text)).await?).await.map(Json)
 }
 
 /// Next hops, without groups.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/nexthops", responses(
     (status = 200, body = Vec<NextHop>), (status = "default", body = ErrorDocument))))]
 async fn nexthops(State(requests): State<Requests>) -> Answer<Vec<NextHop>> {
-    requests.call(Request::NextHops).await.map(Json)
+    requests.call(|backend| backend.next_hops()).await.map(Json)
 }
 
 /// Next-hop groups and their members.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/groups", responses(
     (status = 200, body = Vec<Group>), (status = "default", body = ErrorDocument))))]
 async fn groups(State(requests): State<Requests>) -> Answer<Vec<Group>> {
-    requests.call(Request::Groups).await.map(Json)
+    requests.call(|backend| backend.groups()).await.map(Json)
 }
 
 /// Lookup tables.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/fibs", responses(
     (status = 200, body = Vec<Fib>), (status = "default", body = ErrorDocument))))]
 async fn fibs(State(requests): State<Requests>) -> Answer<Vec<Fib>> {
-    requests.call(Request::Fibs).await.map(Json)
+    requests.call(|backend| backend.fibs()).await.map(Json)
 }
 
 /// Pins a lookup algorithm, or leaves the choice to the FIB again.
@@ -250,7 +251,7 @@ async fn algorithm(
     State(requests): State<Requests>,
     Document(change): Document<AlgorithmChange>,
 ) -> Answer<Vec<Fib>> {
-    requests.call(|to| Request::ChooseAlgorithm(change, to)).await?.map(Json)
+    requests.call(move |backend| backend.choose_algorithm(&change)).await?.map(Json)
 }
 
 /// Compares the lookups of all tables with their routes. This takes a second or two for a full table; routes and packets
@@ -258,10 +259,11 @@ async fn algorithm(
 #[cfg_attr(test, utoipa::path(post, path = "/v1/verify", responses(
     (status = 200, body = Verification), (status = "default", body = ErrorDocument))))]
 async fn verify(State(requests): State<Requests>) -> Answer<Verification> {
-    let session = requests.call(Request::OpenVerification).await?;
+    let session = requests.call(|backend| backend.open_verification()).await?;
+    let number = session.number();
     loop {
-        let next = |to| Request::NextVerification(session.number(), to);
-        if let Some(found) = requests.call(next).await? {
+        let next = requests.call(move |backend| backend.next_verification(number));
+        if let Some(found) = next.await? {
             return Ok(Json(found));
         }
     }
@@ -271,14 +273,14 @@ async fn verify(State(requests): State<Requests>) -> Answer<Verification> {
 #[cfg_attr(test, utoipa::path(get, path = "/v1/interfaces", responses(
     (status = 200, body = Vec<Interface>), (status = "default", body = ErrorDocument))))]
 async fn interfaces(State(requests): State<Requests>) -> Answer<Vec<Interface>> {
-    requests.call(Request::Interfaces).await.map(Json)
+    requests.call(|backend| backend.interfaces()).await.map(Json)
 }
 
 /// Neighbors on the links.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/neighbors", responses(
     (status = 200, body = Vec<Neighbor>), (status = "default", body = ErrorDocument))))]
 async fn neighbors(State(requests): State<Requests>) -> Answer<Vec<Neighbor>> {
-    requests.call(Request::Neighbors).await.map(Json)
+    requests.call(|backend| backend.neighbors()).await.map(Json)
 }
 
 /// Sets the link address of a neighbor, or deletes it.
@@ -288,14 +290,14 @@ async fn change_neighbor(
     State(requests): State<Requests>,
     Document(change): Document<NeighborChange>,
 ) -> Answer<NeighborChanged> {
-    requests.call(|to| Request::ChangeNeighbor(change, to)).await?.map(Json)
+    requests.call(move |backend| backend.change_neighbor(&change)).await?.map(Json)
 }
 
 /// Route sources.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/sources", responses(
     (status = 200, body = Vec<Source>), (status = "default", body = ErrorDocument))))]
 async fn sources(State(requests): State<Requests>) -> Answer<Vec<Source>> {
-    requests.call(Request::Sources).await.map(Json)
+    requests.call(|backend| backend.sources()).await.map(Json)
 }
 
 #[cfg(test)]

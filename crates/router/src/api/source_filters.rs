@@ -8,12 +8,12 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::backend::{Job, ReplyTo, Request, Requests};
+use super::backend::{Backend, Job, Requests};
 use super::error::ApiError;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::extract::{Document, Parameters};
-use super::server::run;
+use super::server::{Answer, run};
 
 /// Filters that match an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -93,8 +93,8 @@ pub(crate) struct FilterQuery {
 pub(super) async fn lookup(
     State(requests): State<Requests>,
     Parameters(query): Parameters<FilterQuery>,
-) -> Result<Json<FilterAnswer>, ApiError> {
-    run(requests.call(|to| Request::FilterLookup(query, to)).await??).await.map(Json)
+) -> Answer<FilterAnswer> {
+    run(requests.call(move |backend| backend.filter_lookup(query)).await??).await.map(Json)
 }
 
 /// Adds prefixes to a filter and deletes others, while packets are forwarded.
@@ -103,8 +103,8 @@ pub(super) async fn lookup(
 pub(super) async fn change(
     State(requests): State<Requests>,
     Document(change): Document<FilterChange>,
-) -> Result<Json<FilterChanged>, ApiError> {
-    change_alone(&requests, |to| Request::ChangeFilter(change, to)).await.map(Json)
+) -> Answer<FilterChanged> {
+    change_alone(&requests, move |backend| backend.change_filter(change)).await.map(Json)
 }
 
 /// Replaces the prefixes of a filter by those of a file, atomically and while packets are forwarded. A file with an error
@@ -114,17 +114,17 @@ pub(super) async fn change(
 pub(super) async fn replace(
     State(requests): State<Requests>,
     Document(list): Document<FilterList>,
-) -> Result<Json<FilterChanged>, ApiError> {
-    change_alone(&requests, |to| Request::ReplaceFilter(list, to)).await.map(Json)
+) -> Answer<FilterChanged> {
+    change_alone(&requests, move |backend| backend.replace_filter(list)).await.map(Json)
 }
 
 /// Runs the job of a change while no other change runs.
 async fn change_alone<T: Send + 'static>(
     requests: &Requests,
-    request: impl FnOnce(ReplyTo<Job<T>>) -> Request,
+    change: impl FnOnce(&mut dyn Backend) -> Job<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let alone = requests.write_lock().await;
-    let job = requests.call(request).await?;
+    let job = requests.call(change).await?;
     run(Box::new(move || {
         // Held to the end of the job, also where the client leaves.
         let _alone = alone;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::backend::{Request, Requests};
+use super::backend::Requests;
 use super::error::ApiError;
 use super::extract::Parameters;
 #[cfg(test)]
@@ -60,12 +60,12 @@ pub(super) async fn route_list(
     State(requests): State<Requests>,
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
-    let session = requests.call(|to| Request::OpenRoutes(filter, to)).await??;
+    let session = requests.call(move |backend| backend.open_routes(&filter)).await??;
     let (to, body) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
+        let number = session.number();
         loop {
-            let next = |to| Request::NextRoutes(session.number(), to);
-            match requests.call(next).await {
+            match requests.call(move |backend| backend.next_routes(number)).await {
                 Ok(Ok((lines, more))) => {
                     let left = !lines.is_empty() && to.send(Ok(lines.into())).await.is_err();
                     if left || !more {
@@ -104,7 +104,7 @@ pub(super) async fn events(
     tokio::spawn(async move {
         let mut sequence = requests.sequence();
         // The backend's end is gone when this fails, and the stream ends with it.
-        while let Ok((events, last)) = requests.call(|to| Request::Events(since, to)).await {
+        while let Ok((events, last)) = requests.call(move |backend| backend.events(since)).await {
             since = Some(last);
             if !events.is_empty() {
                 if to.send(Ok(lines(&events).into())).await.is_err() {

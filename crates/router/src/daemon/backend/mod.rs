@@ -87,7 +87,7 @@ impl Daemon {
         let started = Instant::now();
         while let Some(request) = queue.next(started) {
             self.control.set_time(SystemTime::now());
-            request.run(self);
+            request(self);
         }
         queue.publish(self.control.sequence());
         self.requests.is_behind = queue.has_waiting();

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Context, Element};
 use crate::device::{DRIVERS, Driver};
-use crate::frame::counters::Instance;
+use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
 use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
@@ -313,6 +313,22 @@ impl Made {
     pub fn control_socket(mut self, listen: Listen, options: SessionOptions) -> Self {
         self.control_socket = Some((listen, options));
         self
+    }
+
+    /// It has a handler to read the sum of these counts.
+    #[must_use]
+    pub fn counter(self, name: &'static str, counts: &Arc<PerWorker<Count>>) -> Self {
+        let counts = counts.clone();
+        self.handler(Handler::read(name, move || counts.sum(Count::read).to_string()))
+    }
+
+    /// It has a handler that does this on any write.
+    #[must_use]
+    pub fn command(self, name: &'static str, run: impl Fn() + Send + Sync + 'static) -> Self {
+        self.handler(Handler::write(name, move |_| {
+            run();
+            Ok(())
+        }))
     }
 
     /// It has this handler as well.

@@ -147,6 +147,14 @@ impl<'a> Args<'a> {
         })
     }
 
+    /// The next argument, which must be there, unread.
+    ///
+    /// # Errors
+    /// It is missing or given twice.
+    pub fn positional_arg(&mut self, name: &'static str) -> Result<Arg<'a>, ConfigError> {
+        self.optional_arg(name)?.ok_or_else(|| self.missing(name))
+    }
+
     /// The argument `NAME value`, if it is given.
     ///
     /// # Errors

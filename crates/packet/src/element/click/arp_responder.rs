@@ -115,8 +115,7 @@ where
         let counts = setup.keep::<PerWorker<Count>>();
         let replies = counts.clone();
         let made = Made::new(move |instance| with(subscribe.reader(), exit, counts.add(instance)));
-        let count = move || replies.sum(Count::read).to_string();
-        tables.handled(made).handler(Handler::read("count", count))
+        tables.handled(made).counter("count", &replies)
     }
 
     fn lock(&self) -> MutexGuard<'_, Publisher<Table<A>>> {

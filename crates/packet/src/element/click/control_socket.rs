@@ -20,7 +20,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
     let args = &mut setup.args;
     let kind = args.positional::<String>("TYPE");
-    let place = args.optional_arg("PORT")?;
+    let place = args.positional_arg("PORT");
     let read_only = args.keyword("READONLY");
     let localhost = args.keyword("LOCALHOST");
     // Of Click's, and without a meaning here: the first try tells all that can be told.
@@ -29,7 +29,7 @@ fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
     args.finish()?;
     ignored.into_iter().try_for_each(|given| given.map(drop))?;
     retries?;
-    let Some(place) = place else { return Err(args.refuse_all("argument PORT is missing")) };
+    let place = place?;
     let text: String = args.read(&place, "PORT")?;
     let read_only = read_only?.unwrap_or(false);
     match (kind?.to_ascii_uppercase().as_str(), localhost?) {

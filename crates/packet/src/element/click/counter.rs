@@ -29,10 +29,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             .handler(read("rate", |shared| per_second(shared.rate(RATE).packets)))
             .handler(read("byte_rate", |shared| per_second(shared.rate(BYTE_RATE).bytes)))
             .handler(read("bit_rate", |shared| per_second(8.0 * shared.rate(BIT_RATE).bytes)));
-        Ok(made.handler(Handler::write("reset", move |_| {
-            shared.reset();
-            Ok(())
-        })))
+        Ok(made.command("reset", move || shared.reset()))
     },
 };
 

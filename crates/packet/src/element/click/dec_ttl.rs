@@ -11,7 +11,6 @@ use crate::frame::wire::ip6::is_multicast;
 use crate::frame::wire::{Ip4Mut, Ip6Mut};
 use crate::frame::{Batch, Cause, DropReason};
 use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
-use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
@@ -46,8 +45,7 @@ fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigErro
         exit,
         drops: counts.add(instance),
     });
-    let made = made.handler(Handler::read("drops", move || drops.sum(Count::read).to_string()));
-    Ok(active.handled(made, "active"))
+    Ok(active.handled(made.counter("drops", &drops), "active"))
 }
 
 pub(super) struct DecTtl<const FAMILY: u8> {

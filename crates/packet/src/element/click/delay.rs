@@ -12,7 +12,6 @@ use std::time::Duration;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
-use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
@@ -39,7 +38,7 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
     // As a queue.
     let capacity: u16 = capacity?.unwrap_or(1000);
     let lengths = setup.keep::<PerWorker<Count>>();
-    let each = lengths.clone();
+    let shown = lengths.clone();
     let made = Made::new(move |instance| Delay {
         delay_ns,
         capacity: capacity.into(),
@@ -49,11 +48,9 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
             since: VecDeque::with_capacity(capacity.into()),
             held: Held::default(),
         },
-        length: each.add(instance),
+        length: lengths.add(instance),
     });
-    Ok(made
-        .holds(capacity.into())
-        .handler(Handler::read("length", move || lengths.sum(Count::read).to_string())))
+    Ok(made.holds(capacity.into()).counter("length", &shown))
 }
 
 struct Delay {

@@ -18,10 +18,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let (each, read) = (counts.clone(), counts.clone());
         Ok(Made::new(move |instance| Discard { count: each.workers.add(instance) })
             .handler(Handler::read("count", move || read.count().to_string()))
-            .handler(Handler::write("reset", move |_| {
-                counts.reset();
-                Ok(())
-            })))
+            .command("reset", move || counts.reset()))
     },
 };
 

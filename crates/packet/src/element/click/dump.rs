@@ -21,28 +21,24 @@ pub(crate) const FROM: ElementClass = ElementClass {
     spec: ClassSpec::new("FromDump", "0/1", "h/h", "x/y"),
     summary: "the packets of a capture file, a burst a round",
     configure: |setup| {
-        let file = setup.args.optional_arg("FILENAME")?;
+        let file = setup.args.positional_arg("FILENAME");
         let stop = setup.args.keyword("STOP");
         let burst = setup.args.keyword("BURST");
         let special = setup.args.keyword("SPECIAL");
-        let Some(file) = file else {
-            return Err(setup.args.refuse_all("argument FILENAME is missing"));
-        };
         setup.args.finish()?;
+        let file = file?;
         let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
         let burst: usize = burst?.unwrap_or(32);
         let reader = Mutex::new(open(setup, &file, special?.unwrap_or(false))?);
         let counts = setup.keep::<PerWorker<Count>>();
-        let each = counts.clone();
+        let shown = counts.clone();
         let made = Made::new(move |instance| FromDump {
             reader: reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
             stop: stop.clone(),
             burst,
-            count: each.add(instance),
+            count: counts.add(instance),
         });
-        Ok(made
-            .polled()
-            .handler(Handler::read("count", move || counts.sum(Count::read).to_string())))
+        Ok(made.polled().counter("count", &shown))
     },
 };
 
@@ -68,10 +64,7 @@ pub(crate) const TO: ElementClass = ElementClass {
     spec: ClassSpec::new("ToDump", "1/0-1", "a/a", "x/x"),
     summary: "writes packets to a capture file; drops them there, or passes them",
     configure: |setup| {
-        let file = setup.args.optional_arg("FILENAME")?;
-        let Some(file) = file else {
-            return Err(setup.args.refuse_all("argument FILENAME is missing"));
-        };
+        let file = setup.args.positional_arg("FILENAME")?;
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         // Not yet emptied: the configuration may be refused for something else.

@@ -144,9 +144,7 @@ fn kind(
     let of = |names: &Names, text: &str| {
         number(names, text).and_then(|n| u8::try_from(n).ok()).or_else(|| u8::read(text).ok())
     };
-    let Some(arg) = setup.args.optional_arg("TYPE")? else {
-        return Err(setup.args.refuse_all("argument TYPE is missing"));
-    };
+    let arg = setup.args.positional_arg("TYPE")?;
     let code = setup.args.optional_arg("CODE")?;
     let Some(kind) = of(types, arg.raw()).filter(|kind| errors.contains(kind)) else {
         let known = |name: &&(_, u16)| errors.iter().any(|&kind| u16::from(kind) == name.1);

@@ -81,7 +81,7 @@ fn configure(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     });
     Ok(made
         .polled()
-        .handler(Handler::read("rate", move || seen.sum(Count::read).to_string()))
+        .counter("rate", &seen)
         .handler(Handler::read("meters", move || meters.clone())))
 }
 

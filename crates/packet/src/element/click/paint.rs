@@ -9,7 +9,6 @@ use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
-use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const PAINT: ElementClass = ElementClass {
@@ -38,9 +37,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
             color: each.clone(),
             failed: counts.add(instance),
         });
-        let made =
-            made.handler(Handler::read("failed", move || failed.sum(Count::read).to_string()));
-        Ok(color.handled(made, "color"))
+        Ok(color.handled(made.counter("failed", &failed), "color"))
     },
 };
 

@@ -13,7 +13,6 @@ use crate::frame::wire::ip6::is_multicast;
 use crate::frame::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip4Mut, Ip6, Ip6Mut};
 use crate::frame::{Batch, DropReason, FLAG_LINK_MULTICAST, Hop};
 use crate::graph::{Context, Element, ElementClass, Exit, Made};
-use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -25,8 +24,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let exit = setup.exit(1, DropReason::Unmatched);
         let counts = setup.keep::<PerWorker<Count>>();
         let shown = counts.clone();
-        Ok(Made::new(move |instance| PingResponder { exit, replies: counts.add(instance) })
-            .handler(Handler::read("count", move || shown.sum(Count::read).to_string())))
+        let made = move |instance| PingResponder { exit, replies: counts.add(instance) };
+        Ok(Made::new(made).counter("count", &shown))
     },
 };
 

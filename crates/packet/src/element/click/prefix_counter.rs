@@ -178,10 +178,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         .handler(Handler::read_with("top", move |text| top.read_top(text)))
         .handler(Handler::read_with("lookup", move |text| lookup.read_lookup(text)))
         .handler(Handler::read("stat", move || stat.read_stat()))
-        .handler(Handler::write("reset", move |_| {
-            reset.reset();
-            Ok(())
-        })))
+        .command("reset", move || reset.reset()))
 }
 
 impl Shared {

@@ -190,10 +190,7 @@ fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>) -> Made {
             let known = delete.forget(addr);
             known.then_some(()).ok_or_else(|| format!("no entry for {}", P::Text::from(addr)))
         }))
-        .handler(Handler::write("clear", move |_| {
-            clear.clear();
-            Ok(())
-        }))
+        .command("clear", move || clear.clear())
 }
 
 #[derive(Clone)]

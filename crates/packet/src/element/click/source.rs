@@ -12,7 +12,6 @@ use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
-use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -133,11 +132,8 @@ fn configure(
     });
     let made = made
         .polled()
-        .handler(Handler::read("count", move || counts.sum(Count::read).to_string()))
-        .handler(Handler::write("reset", move |_| {
-            resets.change(|resets| resets.wrapping_add(1));
-            Ok(())
-        }));
+        .counter("count", &counts)
+        .command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
     Ok(active.handled(made, "active"))
 }
 

@@ -5,7 +5,6 @@
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
 use crate::graph::{Context, Element, ElementClass, Made};
-use crate::handler::Handler;
 use crate::language::ClassSpec;
 use std::sync::Arc;
 
@@ -23,9 +22,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
         let failed = setup.keep::<PerWorker<Count>>();
-        let each = failed.clone();
-        Ok(Made::new(move |instance| Tee { outputs, failed: each.add(instance) })
-            .handler(Handler::read("failed", move || failed.sum(Count::read).to_string())))
+        let shown = failed.clone();
+        let made = move |instance| Tee { outputs, failed: failed.add(instance) };
+        Ok(Made::new(made).counter("failed", &shown))
     },
 };
 

@@ -24,7 +24,6 @@ use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::ip6::is_link_local;
 use crate::frame::{Batch, DropReason, Meta};
 use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup, Shown};
-use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 use crate::route_table::{AnyTable, Family, Path, RouteTable};
 
@@ -61,15 +60,12 @@ impl Rule {
 }
 
 fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
-    let tables = setup.args.optional_arg("TABLE");
+    let tables = setup.args.positional_arg("TABLE");
     let mode = setup.args.keyword_arg("MODE");
     let outputs = setup.list::<u16>("OUTPUTS");
     let blackholes = setup.list::<u16>("BLACKHOLE");
     let allow_default = setup.args.keyword::<bool>("ALLOW_DEFAULT");
-    let Some(tables) = tables? else {
-        return Err(setup.args.refuse_all("argument TABLE is missing"));
-    };
-    let shown: Vec<_> = tables.words().map(|word| setup.table(&word)).collect();
+    let shown: Vec<_> = tables?.words().map(|word| setup.table(&word)).collect();
     let mode = match mode? {
         None => Mode::Strict,
         Some(arg) => match Mode::ALL.iter().find(|(_, name)| *name == arg.raw()) {
@@ -100,7 +96,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         }
         UrpfCheck { v4, v6, rule: rule.clone(), exit, failed: counts.add(instance) }
     });
-    Ok(made.handler(Handler::read("drops", move || failed.sum(Count::read).to_string())))
+    Ok(made.counter("drops", &failed))
 }
 
 type Family4 = Sources<u32>;

@@ -14,7 +14,6 @@
 //! Cost: nothing but for packets that leave by the interface that they arrived on: a hash and a look at the table, and
 //! 200 ns for each redirect.
 
-use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,18 +22,21 @@ use fingerpost_route::{Control, ForwardingAction, InterfaceSet, PortInfo, RouteE
 
 use super::reader::Mistake;
 use super::row::{
-    Feature, FeatureArc, Given, Item, Key, Settings as FeatureSettings, Stage, State, Support, Use,
+    Feature, FeatureArc, Given, InUse, Item, Key, Settings as FeatureSettings, Stage, State,
+    Support, Use,
 };
 use super::value::Value;
 use crate::element::router::icmp4_error::{compose_v4, may_answer_v4, sign_v4};
-use crate::element::router::icmp6_error::{MIN_MTU, address_back, may_answer_v6, sign_v6};
+use crate::element::router::icmp6_error::{
+    MIN_MTU, address_back, may_answer_v6, sign_v6, start_icmpv6,
+};
 use crate::element::support::rate_limit::{Bucket, Limit};
 use crate::element::support::source_addr::source_v4;
 use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP4, TYPE_IP6};
-use crate::frame::wire::icmp::{PROTOCOL_ICMPV6, V4_REDIRECT, V6_REDIRECT};
+use crate::frame::wire::icmp::{V4_REDIRECT, V6_REDIRECT};
 use crate::frame::wire::ip6::is_link_local;
-use crate::frame::wire::{EtherMut, IP6_BYTES, Ip4, Ip6, Ip6Mut};
-use crate::frame::{Batch, FLAG_GENERATED, Meta, Note, Packet};
+use crate::frame::wire::{EtherMut, IP6_BYTES, Ip4, Ip6};
+use crate::frame::{Batch, Meta, Note, Packet};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
@@ -93,8 +95,8 @@ impl FeatureSettings for Settings {
         let names = |settings: &Self| -> Vec<String> {
             settings.off.iter().map(|(name, _)| name.clone()).collect()
         };
-        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
-        other.is_some_and(|other| self.named == other.named && names(self) == names(other))
+        let is_same = |other: &Self| self.named == other.named && names(self) == names(other);
+        other.of().is_some_and(is_same)
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
@@ -130,7 +132,7 @@ impl FeatureSettings for Settings {
         before: Option<&dyn FeatureSettings>,
         control: &mut Control,
     ) -> Result<(), RouteError> {
-        let before = before.and_then(|before| (before as &dyn Any).downcast_ref::<Self>());
+        let before = before.and_then(|before| before.of::<Self>());
         for (name, _) in before.iter().flat_map(|before| &before.off) {
             control.send_redirects(name, true);
         }
@@ -140,17 +142,7 @@ impl FeatureSettings for Settings {
 
     fn make(&self, _: Option<&dyn State>) -> Result<Option<Arc<dyn State>>, Vec<String>> {
         let used = !self.interfaces().is_empty();
-        Ok(used.then(|| Arc::new(Running) as Arc<dyn State>))
-    }
-}
-
-/// Redirects are in use; all else is in the port table.
-#[derive(Debug)]
-pub struct Running;
-
-impl State for Running {
-    fn runs(&self, arc: FeatureArc) -> bool {
-        arc == FeatureArc::Hairpin
+        Ok(used.then(|| Arc::new(InUse(FeatureArc::Hairpin)) as Arc<dyn State>))
     }
 }
 
@@ -320,7 +312,7 @@ impl Redirects {
         let source = source_v4(ports, meta.port, src)?;
         sign_v4(made.bytes_mut(), ETHER_BYTES, source);
         EtherMut::of(made.bytes_mut())?.set_kind(TYPE_IP4);
-        made.meta = of_ours(meta);
+        made.meta = Meta::generated(meta.port);
         self.id = self.id.wrapping_add(1);
         self.sent += 1;
         Some(made)
@@ -372,7 +364,7 @@ impl Redirects {
             ether.set_addrs(to, from);
             to_sender = To::Link(meta.port);
         }
-        made.meta = of_ours(meta);
+        made.meta = Meta::generated(meta.port);
         self.sent += 1;
         Some((to_sender, made))
     }
@@ -382,15 +374,6 @@ impl Redirects {
 fn is_beside(info: &PortInfo, addr: u128) -> bool {
     is_link_local(addr)
         || info.v6.iter().any(|&(own, len)| Prefix::masked(own.to_bits(), len).contains(addr))
-}
-
-fn of_ours(meta: Meta) -> Meta {
-    Meta {
-        port: meta.port,
-        network: u8::try_from(ETHER_BYTES).expect("14"),
-        flags: FLAG_GENERATED,
-        ..Meta::default()
-    }
 }
 
 /// Hash of sender and destination; never 0, the mark of an empty place of the table.
@@ -406,24 +389,13 @@ fn hash(addrs: [u128; 2]) -> u64 {
 /// Writes a redirect to `target` about `packet` behind an Ethernet header, but for its source and checksum.
 fn compose_v6(made: &mut Packet, target: u128, link: &[u8; 6], packet: &[u8]) -> bool {
     let Some(ip) = Ip6::at(packet, 0) else { return false };
-    let start = ETHER_BYTES + IP6_BYTES;
     let before = V6_HEADER + LINK_BYTES + 8;
     let room = usize::from(MIN_MTU) - IP6_BYTES - before;
     // Options are counted in units of 8 bytes.
     let quoted = packet.len().min(IP6_BYTES + ip.payload_len()).min(room) & !7;
-    let len = before + quoted;
-    if !made.set_len(start + len) {
-        return false;
-    }
-    let bytes = made.bytes_mut();
-    bytes[..start + before].fill(0);
-    let Some(mut out) = Ip6Mut::at(bytes, ETHER_BYTES) else { return false };
-    out.set_first(0, 0);
-    out.set_payload_len(u16::try_from(len).expect("a frame is shorter"));
-    out.set_next_header(PROTOCOL_ICMPV6);
-    out.set_hop_limit(HOP_LIMIT);
-    out.set_dst(ip.src());
-    let icmp = &mut bytes[start..];
+    let icmp = start_icmpv6(made, ETHER_BYTES, before + quoted, HOP_LIMIT, ip.src());
+    let Some(icmp) = icmp else { return false };
+    icmp[..before].fill(0);
     icmp[0] = V6_REDIRECT;
     icmp[8..24].copy_from_slice(&target.to_be_bytes());
     icmp[24..40].copy_from_slice(&ip.dst().to_be_bytes());

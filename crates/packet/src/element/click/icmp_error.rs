@@ -18,14 +18,15 @@ use std::sync::Arc;
 use fingerpost_lpm::Prefix;
 use fingerpost_route::PortTable;
 
-use crate::element::router::icmp4_error::{ErrorCounts, compose_v4, may_answer_v4, sign_v4};
+use crate::element::router::icmp4_error::{compose_v4, may_answer_v4, sign_v4};
 use crate::element::router::icmp6_error::{MIN_MTU, compose_v6, may_answer_v6, sign_v6};
-use crate::element::support::rate_limit::{ErrorClass, ErrorLimits, RateLimiter};
+use crate::element::support::icmp_errors::{ErrorHeader, Errors};
+use crate::element::support::rate_limit::{ErrorClass, ErrorLimits};
 use crate::element::support::setting::Setting;
 use crate::filter::names::{ICMP_TYPES, ICMP6_TYPES, Names, number};
 use crate::frame::wire::icmp::{
-    ERROR_HEADER, V4_PARAMETER, V4_REDIRECT, V4_TIME_EXCEEDED, V4_UNREACHABLE, V6_PARAMETER,
-    V6_TIME_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE,
+    V4_PARAMETER, V4_REDIRECT, V4_TIME_EXCEEDED, V4_UNREACHABLE, V6_PARAMETER, V6_TIME_EXCEEDED,
+    V6_TOO_BIG, V6_UNREACHABLE,
 };
 use crate::frame::wire::{Ip4, Ip6};
 use crate::frame::{Batch, Cause, DropReason, FLAG_FIX_SOURCE, FLAG_GENERATED, Meta, Packet};
@@ -52,10 +53,8 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
         let shared = (src.clone(), about.clone());
         let made = Made::new(move |_| IcmpError {
             kind,
-            limiter: RateLimiter::new(&about.limits),
+            errors: Errors::new(&about.limits),
             about: about.clone(),
-            id: 0,
-            counts: ErrorCounts::default(),
             family: V4 {
                 src: src.clone(),
                 bad: bad.clone(),
@@ -83,10 +82,8 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
         let shown = about.clone();
         let made = Made::new(move |_| IcmpError {
             kind,
-            limiter: RateLimiter::new(&about.limits),
+            errors: Errors::new(&about.limits),
             about: about.clone(),
-            id: 0,
-            counts: ErrorCounts::default(),
             family: V6 { src, bad: bad.clone() },
         });
         Ok(shown.handled(made))
@@ -213,12 +210,12 @@ trait Family: Send + Sync + 'static {
         meta: &Meta,
         about: &About,
         cx: &Context<'_>,
-    ) -> Option<[u8; ERROR_HEADER]>;
+    ) -> Option<ErrorHeader>;
     /// Writes the error about a packet; whether it fits.
     fn write(
         &self,
         out: &mut Packet,
-        header: [u8; ERROR_HEADER],
+        header: ErrorHeader,
         packet: &[u8],
         about: &About,
         id: u16,
@@ -271,7 +268,7 @@ impl Family for V4 {
         meta: &Meta,
         about: &About,
         cx: &Context<'_>,
-    ) -> Option<[u8; ERROR_HEADER]> {
+    ) -> Option<ErrorHeader> {
         let ip = Ip4::at(packet, 0)?;
         if self.bad.contains(&ip.src()) || self.bad.contains(&ip.dst()) {
             return None;
@@ -305,7 +302,7 @@ impl Family for V4 {
     fn write(
         &self,
         out: &mut Packet,
-        header: [u8; ERROR_HEADER],
+        header: ErrorHeader,
         packet: &[u8],
         about: &About,
         id: u16,
@@ -359,7 +356,7 @@ impl Family for V6 {
         meta: &Meta,
         about: &About,
         cx: &Context<'_>,
-    ) -> Option<[u8; ERROR_HEADER]> {
+    ) -> Option<ErrorHeader> {
         let ip = Ip6::at(packet, 0)?;
         if self.bad.contains(&ip.src()) || self.bad.contains(&ip.dst()) {
             return None;
@@ -381,7 +378,7 @@ impl Family for V6 {
     fn write(
         &self,
         out: &mut Packet,
-        header: [u8; ERROR_HEADER],
+        header: ErrorHeader,
         packet: &[u8],
         about: &About,
         _: u16,
@@ -401,10 +398,7 @@ impl Family for V6 {
 struct IcmpError<F> {
     kind: Kind,
     about: About,
-    limiter: RateLimiter,
-    /// Identification of the next error.
-    id: u16,
-    counts: ErrorCounts,
+    errors: Errors,
     family: F,
 }
 
@@ -412,28 +406,14 @@ impl<F: Family> IcmpError<F> {
     /// The error about a packet, if there is to be one.
     fn answer(&mut self, frame: &[u8], meta: &Meta, cx: &Context<'_>) -> Option<Packet> {
         let packet = frame.get(usize::from(meta.network)..).unwrap_or_default();
-        let Some(header) = self.family.header(self.kind, packet, meta, &self.about, cx) else {
-            self.counts.forbidden += 1;
-            return None;
-        };
-        if !self.limiter.allow(F::class(self.kind), cx.now_ns) {
-            self.counts.suppressed += 1;
-            return None;
-        }
-        let out = cx.pool.alloc().and_then(|mut out| {
-            self.family.write(&mut out, header, packet, &self.about, self.id).then_some(out)
-        });
-        let Some(mut out) = out else {
-            self.counts.no_buffer += 1;
-            return None;
-        };
-        out.meta = Meta {
-            port: meta.port,
-            flags: FLAG_GENERATED | self.family.flags(),
-            ..Meta::default()
-        };
-        self.id = self.id.wrapping_add(1);
-        self.counts.sent += 1;
+        let Self { kind, about, errors, family } = self;
+        let header = family.header(*kind, packet, meta, about, cx);
+        let mut out = errors.write(header, F::class(*kind), cx, |out, header, id| {
+            family.write(out, header, packet, about, id)
+        })?;
+        out.meta =
+            Meta { port: meta.port, flags: FLAG_GENERATED | family.flags(), ..Meta::default() };
+        errors.sent();
         Some(out)
     }
 }
@@ -450,7 +430,7 @@ impl<F: Family> Element for IcmpError<F> {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.counts.visit(visit);
+        self.errors.visit(visit);
     }
 }
 

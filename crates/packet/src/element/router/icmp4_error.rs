@@ -10,7 +10,8 @@
 
 use fingerpost_route::PortTable;
 
-use crate::element::support::rate_limit::{ErrorClass, ErrorLimits, RateLimiter};
+use crate::element::support::icmp_errors::{ErrorHeader, Errors, class, drop_answered};
+use crate::element::support::rate_limit::ErrorLimits;
 use crate::element::support::source_addr::{egress_v4, source_v4};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP4};
@@ -19,9 +20,7 @@ use crate::frame::wire::icmp::{
 };
 use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::{EtherMut, IP4_BYTES, Ip4, Ip4Mut};
-use crate::frame::{
-    Batch, Cause, DropReason, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Packet, flow,
-};
+use crate::frame::{Batch, Cause, FLAG_LINK_MULTICAST, Meta, Packet, flow};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
@@ -32,7 +31,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;
         let limits = limits?;
-        Ok(Made::new(move |_| Icmp4Error::new(&limits)))
+        Ok(Made::new(move |_| Icmp4Error(Errors::new(&limits))))
     },
 };
 
@@ -46,44 +45,9 @@ const PRECEDENCE: u8 = 6 << 5;
 const TTL: u8 = 64;
 
 /// The element.
-struct Icmp4Error {
-    limiter: RateLimiter,
-    /// Identification of the next error.
-    id: u16,
-    counts: ErrorCounts,
-}
-
-/// What an error element counts besides the drops.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ErrorCounts {
-    /// Errors made.
-    pub(crate) sent: u64,
-    /// Errors that the limiter held back.
-    pub(crate) suppressed: u64,
-    /// Packets that must not be answered.
-    pub(crate) forbidden: u64,
-    /// Nowhere to send it, or no address of ours to send it from.
-    pub(crate) no_source: u64,
-    /// No frame to write it into.
-    pub(crate) no_buffer: u64,
-}
-
-impl ErrorCounts {
-    pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("sent", self.sent);
-        visit("suppressed", self.suppressed);
-        visit("forbidden", self.forbidden);
-        visit("no_source", self.no_source);
-        visit("no_buffer", self.no_buffer);
-    }
-}
+struct Icmp4Error(Errors);
 
 impl Icmp4Error {
-    /// Within these limits, which are this instance's own.
-    fn new(limits: &ErrorLimits) -> Self {
-        Self { limiter: RateLimiter::new(limits), id: 0, counts: ErrorCounts::default() }
-    }
-
     /// The error about a packet, if there is to be one.
     fn answer(
         &mut self,
@@ -93,27 +57,13 @@ impl Icmp4Error {
         cx: &Context<'_>,
     ) -> Option<Packet> {
         let offender = frame.get(usize::from(meta.network)..).unwrap_or_default();
-        let Some((header, ip)) = message(cause).zip(Ip4::at(offender, 0)) else {
-            self.counts.forbidden += 1;
-            return None;
-        };
-        if !may_answer_v4(offender, ip, meta, &cx.forwarding.ports) {
-            self.counts.forbidden += 1;
-            return None;
-        }
-        if !self.limiter.allow(class(cause), cx.now_ns) {
-            self.counts.suppressed += 1;
-            return None;
-        }
-        let Some(mut packet) = cx.pool.alloc() else {
-            self.counts.no_buffer += 1;
-            return None;
-        };
-        if !compose_v4(&mut packet, ETHER_BYTES, header, offender, MAX_ERROR, self.id) {
-            self.counts.no_buffer += 1;
-            return None;
-        }
-        let dst = ip.src();
+        let ip = Ip4::at(offender, 0);
+        let ip = ip.filter(|ip| may_answer_v4(offender, *ip, meta, &cx.forwarding.ports));
+        let header = ip.and_then(|_| message(cause));
+        let mut packet = self.0.write(header, class(cause), cx, |packet, header, id| {
+            compose_v4(packet, ETHER_BYTES, header, offender, MAX_ERROR, id)
+        })?;
+        let dst = ip?.src();
         let bytes = packet.bytes_mut();
         EtherMut::of(bytes)?.set_kind(TYPE_IP4);
         // The flow hash of an error depends on what it quotes and not on its source.
@@ -121,40 +71,25 @@ impl Icmp4Error {
         let source = egress_v4(cx.forwarding, meta.port, dst, hash)
             .and_then(|port| source_v4(&cx.forwarding.ports, port, dst));
         let Some(source) = source else {
-            self.counts.no_source += 1;
+            self.0.no_source();
             return None;
         };
         sign_v4(bytes, ETHER_BYTES, source);
-        packet.meta = Meta {
-            port: meta.port,
-            network: u8::try_from(ETHER_BYTES).expect("14"),
-            flags: FLAG_GENERATED,
-            ..Meta::default()
-        };
-        self.id = self.id.wrapping_add(1);
-        self.counts.sent += 1;
+        packet.meta = Meta::generated(meta.port);
+        self.0.sent();
         Some(packet)
     }
 }
 
 impl Element for Icmp4Error {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        for i in 0..batch.len() {
-            let meta = batch.meta()[i];
-            let Some(cause) = meta.note.cause() else {
-                debug_assert!(false, "{:?} is no cause", meta.note);
-                batch.discard(i, DropReason::Discarded);
-                continue;
-            };
-            batch.discard(i, cause.reason());
-            if let Some(packet) = self.answer(batch.bytes(i), meta, cause, cx) {
-                cx.originate(0, packet);
-            }
-        }
+        drop_answered(batch, cx, |frame, meta, cause, cx| {
+            self.answer(frame, meta, cause, cx).map(|packet| (0, packet))
+        });
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.counts.visit(visit);
+        self.0.visit(visit);
     }
 }
 
@@ -163,7 +98,7 @@ impl Element for Icmp4Error {
 pub(crate) fn compose_v4(
     packet: &mut Packet,
     link: usize,
-    header: [u8; ERROR_HEADER],
+    header: ErrorHeader,
     offender: &[u8],
     max: usize,
     id: u16,
@@ -205,7 +140,7 @@ pub(crate) fn sign_v4(frame: &mut [u8], link: usize, source: u32) {
 }
 
 /// The first 8 bytes of the error, its checksum 0; `None` for a cause that IPv4 has no error for.
-fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
+fn message(cause: Cause) -> Option<ErrorHeader> {
     let (kind, code) = match cause {
         Cause::TtlExpired => (V4_TIME_EXCEEDED, 0),
         Cause::NoRoute => (V4_UNREACHABLE, 0),
@@ -219,16 +154,6 @@ fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
         Cause::Scope => return None,
     };
     Some([kind, code, 0, 0, 0, 0, 0, 0])
-}
-
-/// Whose tokens an error takes.
-pub(crate) fn class(cause: Cause) -> ErrorClass {
-    match cause {
-        Cause::TtlExpired => ErrorClass::TimeExceeded,
-        Cause::TooBig(_) => ErrorClass::TooBig,
-        Cause::BadOption(_) => ErrorClass::Parameter,
-        _ => ErrorClass::Unreachable,
-    }
 }
 
 /// RFC 1812, 4.3.2.7, and never about a packet of our own making.
@@ -266,9 +191,10 @@ fn is_broadcast(ports: &PortTable, addr: u32) -> bool {
 mod tests {
     use super::*;
     use crate::cases::{Left, Stage};
+    use crate::frame::{DropReason, FLAG_GENERATED};
 
     fn element() -> Icmp4Error {
-        Icmp4Error::new(&ErrorLimits::default())
+        Icmp4Error(Errors::new(&ErrorLimits::default()))
     }
 
     const UDP: &str = "eth lan.host > lan\nip4 10.1.0.2 > 192.0.2.9 ttl 1 id 7\nudp 4000 > 53\n";

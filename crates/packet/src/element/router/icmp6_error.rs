@@ -9,8 +9,8 @@
 
 use fingerpost_route::{PortInfo, PortTable};
 
-use super::icmp4_error::{ErrorCounts, class};
-use crate::element::support::rate_limit::{ErrorLimits, RateLimiter};
+use crate::element::support::icmp_errors::{ErrorHeader, Errors, class, drop_answered};
+use crate::element::support::rate_limit::ErrorLimits;
 use crate::element::support::source_addr::{egress_v6, source_v6};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP6};
@@ -20,9 +20,7 @@ use crate::frame::wire::icmp::{
 };
 use crate::frame::wire::ip6::{is_link_local, is_multicast};
 use crate::frame::wire::{Ether, EtherMut, IP6_BYTES, Ip6, Ip6Mut};
-use crate::frame::{
-    Batch, Cause, DropReason, FLAG_GENERATED, FLAG_LINK_MULTICAST, Meta, Note, Packet, flow,
-};
+use crate::frame::{Batch, Cause, FLAG_LINK_MULTICAST, Meta, Note, Packet, flow};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
@@ -33,7 +31,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let limits = ErrorLimits::read(&mut setup.args);
         setup.args.finish()?;
         let limits = limits?;
-        Ok(Made::new(move |_| Icmp6Error::new(&limits)))
+        Ok(Made::new(move |_| Icmp6Error(Errors::new(&limits))))
     },
 };
 
@@ -49,17 +47,9 @@ const LOOKUP: u16 = 0;
 const LINK: u16 = 1;
 
 /// The element.
-struct Icmp6Error {
-    limiter: RateLimiter,
-    counts: ErrorCounts,
-}
+struct Icmp6Error(Errors);
 
 impl Icmp6Error {
-    /// Within these limits, which are this instance's own.
-    fn new(limits: &ErrorLimits) -> Self {
-        Self { limiter: RateLimiter::new(limits), counts: ErrorCounts::default() }
-    }
-
     /// The error about a packet and the output that it takes, if there is to be one.
     fn answer(
         &mut self,
@@ -68,33 +58,19 @@ impl Icmp6Error {
         cause: Cause,
         cx: &Context<'_>,
     ) -> Option<(u16, Packet)> {
+        let ports = &cx.forwarding.ports;
         let offender = frame.get(usize::from(meta.network)..).unwrap_or_default();
-        let Some((header, ip)) = message(cause).zip(Ip6::at(offender, 0)) else {
-            self.counts.forbidden += 1;
-            return None;
-        };
         let too_big = matches!(cause, Cause::TooBig(_));
-        if !may_answer_v6(offender, ip, meta, too_big, &cx.forwarding.ports) {
-            self.counts.forbidden += 1;
-            return None;
-        }
-        if !self.limiter.allow(class(cause), cx.now_ns) {
-            self.counts.suppressed += 1;
-            return None;
-        }
-        let Some(mut packet) = cx.pool.alloc() else {
-            self.counts.no_buffer += 1;
-            return None;
-        };
-        if !compose_v6(&mut packet, ETHER_BYTES, header, offender, MIN_MTU.into()) {
-            self.counts.no_buffer += 1;
-            return None;
-        }
+        let ip = Ip6::at(offender, 0);
+        let ip = ip.filter(|ip| may_answer_v6(offender, *ip, meta, too_big, ports));
+        let header = ip.and_then(|_| message(cause));
+        let mut packet = self.0.write(header, class(cause), cx, |packet, header, _| {
+            compose_v6(packet, ETHER_BYTES, header, offender, MIN_MTU.into())
+        })?;
+        let ip = ip?;
         let dst = ip.src();
         let bytes = packet.bytes_mut();
         EtherMut::of(bytes)?.set_kind(TYPE_IP6);
-
-        let ports = &cx.forwarding.ports;
         let port = if is_link_local(dst) {
             Some(meta.port)
         } else {
@@ -106,50 +82,34 @@ impl Icmp6Error {
         let own = ports.own_v6.binary_search(&ip.dst()).is_ok().then_some(ip.dst());
         let source = own.or_else(|| source_v6(ports, port?, dst));
         let Some((port, source)) = port.zip(source) else {
-            self.counts.no_source += 1;
+            self.0.no_source();
             return None;
         };
         sign_v6(bytes, ETHER_BYTES, source);
-        packet.meta = Meta {
-            port: meta.port,
-            network: u8::try_from(ETHER_BYTES).expect("14"),
-            flags: FLAG_GENERATED,
-            ..Meta::default()
-        };
+        packet.meta = Meta::generated(meta.port);
         let mut output = LOOKUP;
         if is_link_local(dst) {
             let back = address_back(frame, meta, ports.port(port));
             let Some((to, from)) = back else {
-                self.counts.no_source += 1;
+                self.0.no_source();
                 return None;
             };
             EtherMut::of(packet.bytes_mut())?.set_addrs(to, from);
             packet.meta.note = Note::egress(port);
             output = LINK;
         }
-        self.counts.sent += 1;
+        self.0.sent();
         Some((output, packet))
     }
 }
 
 impl Element for Icmp6Error {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        for i in 0..batch.len() {
-            let meta = batch.meta()[i];
-            let Some(cause) = meta.note.cause() else {
-                debug_assert!(false, "{:?} is no cause", meta.note);
-                batch.discard(i, DropReason::Discarded);
-                continue;
-            };
-            batch.discard(i, cause.reason());
-            if let Some((output, packet)) = self.answer(batch.bytes(i), meta, cause, cx) {
-                cx.originate(output, packet);
-            }
-        }
+        drop_answered(batch, cx, |frame, meta, cause, cx| self.answer(frame, meta, cause, cx));
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.counts.visit(visit);
+        self.0.visit(visit);
     }
 }
 
@@ -158,30 +118,43 @@ impl Element for Icmp6Error {
 pub(crate) fn compose_v6(
     packet: &mut Packet,
     link: usize,
-    header: [u8; ERROR_HEADER],
+    header: ErrorHeader,
     offender: &[u8],
     max: usize,
 ) -> bool {
     let Some(ip) = Ip6::at(offender, 0) else { return false };
-    let (start, room) = (link + IP6_BYTES, max.saturating_sub(IP6_BYTES + ERROR_HEADER));
+    let room = max.saturating_sub(IP6_BYTES + ERROR_HEADER);
     let quoted = offender.len().min(IP6_BYTES + ip.payload_len()).min(room);
-    let len = ERROR_HEADER + quoted;
-    // A pool's frame has room for more than 1,280 bytes.
-    if !packet.set_len(start + len) {
-        return false;
-    }
-    let bytes = packet.bytes_mut();
-    bytes[..start].fill(0);
-    let Some(mut out) = Ip6Mut::at(bytes, link) else { return false };
-    out.set_first(0, 0);
-    out.set_payload_len(u16::try_from(len).expect("a frame is shorter"));
-    out.set_next_header(PROTOCOL_ICMPV6);
-    out.set_hop_limit(HOP_LIMIT);
-    out.set_dst(ip.src());
-    let icmp = &mut bytes[start..];
+    let icmp = start_icmpv6(packet, link, ERROR_HEADER + quoted, HOP_LIMIT, ip.src());
+    let Some(icmp) = icmp else { return false };
     icmp[..ERROR_HEADER].copy_from_slice(&header);
     icmp[ERROR_HEADER..].copy_from_slice(&offender[..quoted]);
     true
+}
+
+/// Makes a packet of `link` bytes, which become 0, an IPv6 header without a source, and a message of `len` bytes, which is
+/// returned; `None` where it does not fit.
+pub(crate) fn start_icmpv6(
+    packet: &mut Packet,
+    link: usize,
+    len: usize,
+    hop_limit: u8,
+    dst: u128,
+) -> Option<&mut [u8]> {
+    let start = link + IP6_BYTES;
+    // A pool's frame has room for more than 1,280 bytes.
+    if !packet.set_len(start + len) {
+        return None;
+    }
+    let (head, icmp) = packet.bytes_mut().split_at_mut(start);
+    head.fill(0);
+    let mut out = Ip6Mut::at(head, link)?;
+    out.set_first(0, 0);
+    out.set_payload_len(u16::try_from(len).expect("a frame is shorter"));
+    out.set_next_header(PROTOCOL_ICMPV6);
+    out.set_hop_limit(hop_limit);
+    out.set_dst(dst);
+    Some(icmp)
 }
 
 /// Fills in the source of what [`compose_v6`] wrote, and the checksum, which covers it.
@@ -197,7 +170,7 @@ pub(crate) fn sign_v6(frame: &mut [u8], link: usize, source: u128) {
 }
 
 /// The first 8 bytes of the error, its checksum 0; `None` for a cause that IPv6 has no error for.
-fn message(cause: Cause) -> Option<[u8; ERROR_HEADER]> {
+fn message(cause: Cause) -> Option<ErrorHeader> {
     let (kind, code) = match cause {
         Cause::TtlExpired => (V6_TIME_EXCEEDED, 0),
         Cause::NoRoute => (V6_UNREACHABLE, 0),
@@ -265,9 +238,10 @@ pub(crate) fn address_back(
 mod tests {
     use super::*;
     use crate::cases::{Left, Stage};
+    use crate::frame::FLAG_GENERATED;
 
     fn element() -> Icmp6Error {
-        Icmp6Error::new(&ErrorLimits::default())
+        Icmp6Error(Errors::new(&ErrorLimits::default()))
     }
 
     const UDP: &str =

@@ -4,6 +4,7 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::ForwardingAction;
 
 use crate::frame::Cause;
+use crate::frame::wire::ETHER_BYTES;
 
 /// What is known of a packet besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +40,12 @@ pub const FLAG_COPY: u8 = 8;
 pub const ROUNDS_SHIFT: u8 = 4;
 
 impl Meta {
+    /// Those of a frame that the router made about a packet of this ingress port, with an Ethernet header.
+    pub(crate) fn generated(port: u16) -> Self {
+        let network = u8::try_from(ETHER_BYTES).expect("14");
+        Self { port, network, flags: FLAG_GENERATED, ..Self::default() }
+    }
+
     /// Whether it speaks for the router itself: made here, and no copy of a received packet.
     #[inline]
     pub fn is_ours(&self) -> bool {

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use fingerpost_packet::cases::{Built, Case, cases, diff};
-use fingerpost_packet::feature::{FeatureStates, redirects, urpf};
+use fingerpost_packet::feature::FeatureStates;
+use fingerpost_packet::feature::row::{FeatureArc, InUse};
 use fingerpost_packet::frame::BATCH;
 use fingerpost_packet::frame::counters::WorkerCounters;
 use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
@@ -57,8 +58,8 @@ fn run(topology: &Built, frames: Vec<(u16, Vec<u8>)>) -> Outcome {
     let (requests, _asked) = mpsc::sync_channel(64);
     let (events, _told) = mpsc::channel();
     let features = FeatureStates::default()
-        .with("urpf", Arc::new(urpf::Running))
-        .with("redirects", Arc::new(redirects::Running));
+        .with("urpf", Arc::new(InUse(FeatureArc::Ingress)))
+        .with("redirects", Arc::new(InUse(FeatureArc::Hairpin)));
     let plan = router_graph::plan_with(None, &features).expect("the built-in graph");
     let mut worker = Worker::new(WorkerOptions {
         plan: &plan,

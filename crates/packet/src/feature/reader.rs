@@ -4,10 +4,14 @@
 //! (`source_filter.0.prefixes.2`). Whoever reads the file turns a place into a line. A key that is probably misspelled
 //! makes the key that was meant *doubtful*: no mistake is reported that only follows from that.
 
+use std::collections::BTreeSet;
+
 use fingerpost_route::source::words::{nearest, unknown};
 
 use super::row::{Field, Given};
 use super::value::Value;
+use crate::element::support::allowance::Rate;
+use crate::language::Value as _;
 
 /// A mistake of the configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +107,11 @@ impl<'a> TableReader<'a> {
         }
     }
 
+    /// What was read at a key, or reports what is wrong with it.
+    pub fn tried<T>(&mut self, key: &'a str, read: Result<T, impl Into<String>>) -> Option<T> {
+        read.map_err(|what| self.wrong(key, None, what)).ok()
+    }
+
     fn refuse(&mut self, key: &'a str, item: Option<usize>, value: &Value, expected: &str) {
         let what = format!("`{key}`: invalid type: {}, expected {expected}", value.describe());
         self.wrong(key, item, what);
@@ -177,13 +186,20 @@ impl<'a> TableReader<'a> {
     /// What one of these words stands for.
     pub fn word<T: Copy>(&mut self, key: &'a str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
-        match word(text, words) {
-            Ok(found) => Some(found),
-            Err(what) => {
-                self.wrong(key, None, what);
-                None
+        self.tried(key, word(text, words))
+    }
+
+    /// A rate: a number of packets a second, or text with a unit.
+    pub fn rate(&mut self, key: &'a str) -> Option<Rate> {
+        let rate = match self.value(key)? {
+            Value::Integer(number) if *number >= 0 => rate(&number.to_string()),
+            Value::Text(text) => rate(text),
+            _ => {
+                Err("a rate is needed: a number of packets a second, \"8Mbps\" or \"125kBps\""
+                    .into())
             }
-        }
+        };
+        self.tried(key, rate)
     }
 
     /// What one of these words stands for, at a key that must be given.
@@ -193,6 +209,47 @@ impl<'a> TableReader<'a> {
         }
         self.word(key, words)
     }
+}
+
+/// A rate as it is written: `1000` packets a second, `8Mbps`.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    Rate::read(text).map_err(|words| format!("`{text}` is {words}"))
+}
+
+/// An item of a section, and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) place: String,
+    pub(super) item: T,
+}
+
+/// Reads the items of a section by `read`. Mistakes are one item too many, where there are more than `most`, and a second
+/// one with the name of another.
+pub(super) fn read_items<T>(
+    given: &Given,
+    mistakes: &mut Vec<Mistake>,
+    (most, limit): (usize, &str),
+    (kind, name): (&str, fn(&T) -> &str),
+    read: fn(&Given, &str, &Value, &mut Vec<Mistake>) -> Option<T>,
+) -> Vec<Placed<T>> {
+    let mut items: Vec<Placed<T>> = Vec::new();
+    let mut names = BTreeSet::new();
+    for (number, (place, value)) in given.items.iter().enumerate() {
+        let at = || format!("{place}.name");
+        if number == most {
+            mistakes.push(Mistake::new(at(), format!("limit exceeded: {most} {limit}")));
+        }
+        let Some(item) = read(given, place, value, mistakes) else { continue };
+        let name = name(&item);
+        if !name.is_empty() && !names.insert(name.to_owned()) {
+            mistakes.push(Mistake::new(at(), format!("{kind} {name:?} is named twice")));
+        }
+        items.push(Placed { place: place.clone(), item });
+    }
+    items
 }
 
 /// What one of these words stands for.

@@ -294,6 +294,30 @@ pub trait State: Any + Send + Sync {
     }
 }
 
+impl dyn Settings {
+    /// These settings, where they are of this type.
+    pub fn of<T: Settings>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+impl dyn State {
+    /// This state, where it is of this type.
+    pub fn of<T: State>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+/// State of a feature that stands on one arc and has nothing but its settings in the port table.
+#[derive(Debug)]
+pub struct InUse(pub FeatureArc);
+
+impl State for InUse {
+    fn runs(&self, arc: FeatureArc) -> bool {
+        arc == self.0
+    }
+}
+
 /// A column of `NAME show`.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {

@@ -33,7 +33,7 @@ impl FeatureSettings {
 
     /// The settings of the feature whose settings are of this type.
     pub fn of<T: Settings>(&self) -> &T {
-        let found = self.0.iter().find_map(|settings| (&**settings as &dyn Any).downcast_ref());
+        let found = self.0.iter().find_map(|settings| settings.of());
         found.expect("each feature has its settings")
     }
 

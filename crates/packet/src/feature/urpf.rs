@@ -13,7 +13,6 @@
 //! Cost: a lookup, and for a group of paths a look at its slots; a port without uRPF costs a look at the port table a
 //! batch.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,7 +21,8 @@ use fingerpost_route::{Control, Forwarding, InterfaceSet, PortInfo, RouteError, 
 
 use super::reader::{Mistake, word};
 use super::row::{
-    Feature, FeatureArc, Given, Item, Key, Settings as FeatureSettings, Stage, State, Support, Use,
+    Feature, FeatureArc, Given, InUse, Item, Key, Settings as FeatureSettings, Stage, State,
+    Support, Use,
 };
 use super::value::Value;
 use crate::element::click::urpf_check::Sourced;
@@ -109,7 +109,7 @@ impl FeatureSettings for Settings {
         let modes = |settings: &Self| -> Vec<(String, Option<UrpfMode>)> {
             settings.0.iter().map(|known| (known.name.clone(), known.mode)).collect()
         };
-        (other as &dyn Any).downcast_ref().is_some_and(|other| modes(self) == modes(other))
+        other.of().is_some_and(|other| modes(self) == modes(other))
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
@@ -145,7 +145,7 @@ impl FeatureSettings for Settings {
         before: Option<&dyn FeatureSettings>,
         control: &mut Control,
     ) -> Result<(), RouteError> {
-        let before = before.and_then(|before| (before as &dyn Any).downcast_ref::<Self>());
+        let before = before.and_then(|before| before.of::<Self>());
         let known = before.iter().flat_map(|before| &before.0).map(|known| &known.name);
         let names: BTreeSet<&String> =
             known.chain(self.0.iter().map(|known| &known.name)).collect();
@@ -154,17 +154,7 @@ impl FeatureSettings for Settings {
 
     fn make(&self, _: Option<&dyn State>) -> Result<Option<Arc<dyn State>>, Vec<String>> {
         let used = self.0.iter().any(|known| known.mode.is_some());
-        Ok(used.then(|| Arc::new(Running) as Arc<dyn State>))
-    }
-}
-
-/// uRPF is in use; all else is in the port table.
-#[derive(Debug)]
-pub struct Running;
-
-impl State for Running {
-    fn runs(&self, arc: FeatureArc) -> bool {
-        arc == FeatureArc::Ingress
+        Ok(used.then(|| Arc::new(InUse(FeatureArc::Ingress)) as Arc<dyn State>))
     }
 }
 

@@ -9,10 +9,10 @@ use super::tests::{Lab, conserved, own};
 use super::*;
 use crate::xdp::{XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::Graph;
+use fingerpost_packet::feature::FeatureStates;
 use fingerpost_packet::feature::acl::{AccessLists, IngressList};
-use fingerpost_packet::feature::row::{Cell, State as _};
+use fingerpost_packet::feature::row::{Cell, FeatureArc, InUse, State as _};
 use fingerpost_packet::feature::source_filter::{Action, Filter, Row, SourceFilters, prefix, rate};
-use fingerpost_packet::feature::{FeatureStates, urpf};
 use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::router_graph::plan_with;
 use fingerpost_packet::testing::{Bench, World, batch, fill_ip4_checksum, frame_v4, frame_v6};
@@ -89,7 +89,8 @@ impl Router {
     fn new(forwarding: &Forwarding, features: &Features) -> Self {
         let mut bench = Bench::new(&World::new());
         bench.forwarding = forwarding.clone();
-        let mut states = FeatureStates::default().with("urpf", Arc::new(urpf::Running));
+        let mut states =
+            FeatureStates::default().with("urpf", Arc::new(InUse(FeatureArc::Ingress)));
         if let Some(filters) = &features.filters {
             states = states.with("source-filter", filters.clone());
         }

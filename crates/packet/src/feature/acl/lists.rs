@@ -5,7 +5,6 @@
 //!
 //! Cost: 256 KiB for the ports; for each worker 16 bytes a rule.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -323,7 +322,7 @@ impl State for AccessLists {
     }
 
     fn go_on_with(&self, before: &dyn State) {
-        let Some(before) = (before as &dyn Any).downcast_ref::<Self>() else { return };
+        let Some(before) = before.of::<Self>() else { return };
         for list in &self.lists {
             if let Some(known) = before.find(&list.acl.name)
                 && !Arc::ptr_eq(&known.counted, &list.counted)

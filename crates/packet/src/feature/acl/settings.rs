@@ -1,6 +1,5 @@
 //! `[[acl]]`: access lists as the configuration has them.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -188,8 +187,7 @@ impl Settings {
 
 impl FeatureSettings for Settings {
     fn is_same(&self, other: &dyn FeatureSettings) -> bool {
-        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
-        other.is_some_and(|other| self.acls().eq(other.acls()))
+        other.of::<Self>().is_some_and(|other| self.acls().eq(other.acls()))
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
@@ -262,7 +260,7 @@ impl FeatureSettings for Settings {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let before = before.and_then(|before| (before as &dyn Any).downcast_ref());
+        let before = before.and_then(|before| before.of());
         Ok(Some(Arc::new(AccessLists::new(self.acls().cloned().collect(), before))))
     }
 }

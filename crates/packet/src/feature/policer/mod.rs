@@ -12,7 +12,6 @@ mod tests;
 
 pub use settings::Settings;
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -213,7 +212,7 @@ impl State for Policers {
     }
 
     fn go_on_with(&self, before: &dyn State) {
-        let Some(before) = (before as &dyn Any).downcast_ref::<Self>() else { return };
+        let Some(before) = before.of::<Self>() else { return };
         for one in &self.policers {
             let known = before.find(&one.policer.name).filter(|known| !Arc::ptr_eq(known, one));
             known.into_iter().for_each(|known| one.go_on_with(known));

@@ -1,7 +1,5 @@
 //! `[[policer]]`: policers as the configuration has them.
 
-use std::any::Any;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fingerpost_route::InterfaceSet;
@@ -9,21 +7,14 @@ use fingerpost_route::InterfaceSet;
 use super::{Exceed, Policers};
 use crate::element::support::allowance::Rate;
 use crate::feature::acl::Direction;
-use crate::feature::reader::{Mistake, TableReader};
+use crate::feature::reader::{Mistake, Placed, TableReader, rate, read_items};
 use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::Condition;
-use crate::language::Value as _;
 
 /// The policers of a configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Settings(Vec<Placed>);
-
-#[derive(Clone, Debug)]
-struct Placed {
-    place: String,
-    policer: Policer,
-}
+pub struct Settings(Vec<Placed<Policer>>);
 
 /// A policer as it is configured.
 #[derive(Clone, Debug)]
@@ -86,21 +77,10 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
-    let mut settings = Settings::default();
-    let mut names = BTreeSet::new();
-    for (number, (place, value)) in given.items.iter().enumerate() {
-        if number == MOST_POLICERS {
-            let what = format!("limit exceeded: {MOST_POLICERS} policers");
-            mistakes.push(Mistake::new(format!("{place}.name"), what));
-        }
-        let Some(policer) = read_policer(given, place, value, mistakes) else { continue };
-        if !policer.name.is_empty() && !names.insert(policer.name.clone()) {
-            let what = format!("policer {:?} is named twice", policer.name);
-            mistakes.push(Mistake::new(format!("{place}.name"), what));
-        }
-        settings.0.push(Placed { place: place.clone(), policer });
-    }
-    Arc::new(settings)
+    let most = (MOST_POLICERS, "policers");
+    let items =
+        read_items(given, mistakes, most, ("policer", |one: &Policer| &one.name), read_policer);
+    Arc::new(Settings(items))
 }
 
 fn read_policer(
@@ -121,24 +101,14 @@ fn read_policer(
         table.wrong("interface", None, format!("{what}; those of [[interface]] forward"));
     }
     let direction = table.required_word("direction", &Direction::WORDS).unwrap_or(Direction::In);
-    let condition = table.text("match").and_then(|text| match Condition::parse(text) {
-        Ok(condition) => Some((condition, text.to_owned())),
-        Err(error) => {
-            table.wrong("match", None, format!("`{text}`: {error}"));
-            None
-        }
+    let condition = table.text("match").and_then(|text| {
+        let parsed = Condition::parse(text).map_err(|error| format!("`{text}`: {error}"));
+        Some((table.tried("match", parsed)?, text.to_owned()))
     });
     if table.value("rate").is_none() {
         table.missing("rate");
     }
-    let rate = table.value("rate").and_then(|value| match read_rate(value) {
-        Ok(rate) => Some(rate),
-        Err(what) => {
-            table.wrong("rate", None, what);
-            None
-        }
-    });
-    let rate = rate.unwrap_or_else(|| Rate::read("1").expect("a rate"));
+    let rate = table.rate("rate").unwrap_or_else(|| rate("1").expect("a rate"));
     let burst = match table.value("burst").map(|value| read_burst(value, rate)) {
         Some(Ok(burst)) => burst,
         Some(Err(what)) => {
@@ -167,14 +137,6 @@ fn read_policer(
     Some(Policer { name, interface, direction, rate, burst, exceed, condition })
 }
 
-fn read_rate(value: &Value) -> Result<Rate, String> {
-    match value {
-        Value::Integer(number) if *number >= 0 => Rate::read(&number.to_string()),
-        Value::Text(text) => Rate::read(text).map_err(|words| format!("`{text}` is {words}")),
-        _ => Err("a rate is needed: a number of packets a second, \"8Mbps\" or \"125kBps\"".into()),
-    }
-}
-
 /// Packets where packets are counted; else `1500B`, `64kB`, `1MB`.
 fn read_burst(value: &Value, rate: Rate) -> Result<u64, String> {
     let needed = if rate.is_of_bytes() {
@@ -198,21 +160,20 @@ fn read_burst(value: &Value, rate: Rate) -> Result<u64, String> {
 
 impl Settings {
     fn policers(&self) -> impl Iterator<Item = &Policer> {
-        self.0.iter().map(|placed| &placed.policer)
+        self.0.iter().map(|placed| &placed.item)
     }
 }
 
 impl FeatureSettings for Settings {
     fn is_same(&self, other: &dyn FeatureSettings) -> bool {
-        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
-        other.is_some_and(|other| self.policers().eq(other.policers()))
+        other.of::<Self>().is_some_and(|other| self.policers().eq(other.policers()))
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
-        let used: Vec<&Placed> =
-            self.0.iter().filter(|one| one.policer.interface == interface).collect();
+        let used: Vec<&Placed<Policer>> =
+            self.0.iter().filter(|one| one.item.interface == interface).collect();
         let first = used.first()?;
-        let words = used.iter().map(|Placed { policer, .. }| {
+        let words = used.iter().map(|Placed { item: policer, .. }| {
             format!("{} ({}, {})", policer.name, policer.direction, policer.rate)
         });
         Some(Use {
@@ -250,7 +211,7 @@ impl FeatureSettings for Settings {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let before = before.and_then(|before| (before as &dyn Any).downcast_ref());
+        let before = before.and_then(|before| before.of());
         Ok(Some(Arc::new(Policers::new(self.policers().cloned().collect(), before))))
     }
 }

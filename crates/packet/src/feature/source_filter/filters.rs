@@ -8,7 +8,6 @@
 //!
 //! Cost: as of the lists; 128 KiB for the ports.
 
-use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -322,7 +321,7 @@ impl State for SourceFilters {
     }
 
     fn go_on_with(&self, before: &dyn State) {
-        let before: Option<&Self> = (before as &dyn Any).downcast_ref();
+        let before: Option<&Self> = before.of();
         before.into_iter().for_each(|before| Self::go_on_with(self, before));
     }
 

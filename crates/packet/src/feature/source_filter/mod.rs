@@ -9,8 +9,9 @@ mod settings;
 pub use crate::element::support::allowance::Rate;
 pub use crate::element::support::source_sets::Action;
 pub use filters::{Covering, Filter, Row, SourceFilters};
-pub use settings::{Settings, prefix, rate};
+pub use settings::{Settings, prefix};
 
+pub use super::reader::rate;
 use super::row::{Column, Feature, FeatureArc, Key, Stage};
 use crate::frame::DropReason;
 

@@ -1,30 +1,20 @@
 //! `[[source_filter]]`: lists of source prefixes as the configuration has them.
 
-use std::any::Any;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fingerpost_route::{AnyPrefix, InterfaceSet};
 
+use super::Action;
 use super::filters::{Filter, MOST_FILTERS, SourceFilters};
-use super::{Action, Rate};
-use crate::feature::reader::{Mistake, TableReader};
+use crate::feature::reader::{Mistake, Placed, TableReader, read_items};
 use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
-use crate::language::Value as _;
 use crate::language::open_policy::OpenPolicy;
 use crate::prefix_sets::{read_file, read_prefix};
 
 /// The filters of a configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Settings(Vec<Placed>);
-
-/// One filter, and its place.
-#[derive(Clone, Debug)]
-struct Placed {
-    place: String,
-    filter: Filter,
-}
+pub struct Settings(Vec<Placed<Filter>>);
 
 /// A prefix, or an address, of either family; host bits are cleared.
 ///
@@ -34,14 +24,6 @@ pub fn prefix(text: &str) -> Result<AnyPrefix, String> {
     read_prefix(text)
 }
 
-/// A rate: `1000` packets, `8Mbps`, `125kBps`.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn rate(text: &str) -> Result<Rate, String> {
-    Rate::read(text).map_err(|words| format!("`{text}` is {words}"))
-}
-
 /// Whether a filter may be called so.
 fn is_name(name: &str) -> bool {
     let of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -49,21 +31,10 @@ fn is_name(name: &str) -> bool {
 }
 
 pub(super) fn read(given: &Given, mistakes: &mut Vec<Mistake>) -> Arc<dyn FeatureSettings> {
-    let mut settings = Settings::default();
-    let mut names = BTreeSet::new();
-    for (number, (place, value)) in given.items.iter().enumerate() {
-        if number == MOST_FILTERS {
-            let what = format!("limit exceeded: {MOST_FILTERS} filters, each a list of any length");
-            mistakes.push(Mistake::new(format!("{place}.name"), what));
-        }
-        let Some(filter) = read_filter(given, place, value, mistakes) else { continue };
-        if !filter.name.is_empty() && !names.insert(filter.name.clone()) {
-            let what = format!("source filter {:?} is named twice", filter.name);
-            mistakes.push(Mistake::new(format!("{place}.name"), what));
-        }
-        settings.0.push(Placed { place: place.clone(), filter });
-    }
-    Arc::new(settings)
+    let most = (MOST_FILTERS, "filters, each a list of any length");
+    let items =
+        read_items(given, mistakes, most, ("source filter", |one: &Filter| &one.name), read_filter);
+    Arc::new(Settings(items))
 }
 
 pub(super) const FIELDS: &[Field] = &[
@@ -120,16 +91,7 @@ fn read_filter(
         table.wrong("name", None, said("a name has letters, digits, `_`, `-` and `.`".into()));
     }
     let word = table.required_word("action", &WORDS);
-    let rate = match table.value("rate") {
-        None => None,
-        Some(value) => match read_rate(value) {
-            Ok(rate) => Some(rate),
-            Err(what) => {
-                table.wrong("rate", None, what);
-                None
-            }
-        },
-    };
+    let rate = table.rate("rate");
     let action = match (word, rate) {
         (Some(Word::Pass), _) => Action::Pass,
         (Some(Word::Drop), _) => Action::Drop,
@@ -163,14 +125,6 @@ fn read_filter(
     Some(Filter { name, action, file, prefixes, interfaces, local })
 }
 
-fn read_rate(value: &Value) -> Result<Rate, String> {
-    match value {
-        Value::Integer(number) if *number >= 0 => rate(&number.to_string()),
-        Value::Text(text) => rate(text),
-        _ => Err("a rate is needed: a number of packets a second, \"8Mbps\" or \"125kBps\"".into()),
-    }
-}
-
 impl Filter {
     fn is_for(&self, interface: &str) -> bool {
         let names = self.interfaces.as_ref();
@@ -181,7 +135,7 @@ impl Filter {
 impl Settings {
     /// The filters.
     pub fn filters(&self) -> impl Iterator<Item = &Filter> {
-        self.0.iter().map(|given| &given.filter)
+        self.0.iter().map(|given| &given.item)
     }
 }
 
@@ -202,16 +156,15 @@ fn described(filter: &Filter) -> String {
 
 impl FeatureSettings for Settings {
     fn is_same(&self, other: &dyn FeatureSettings) -> bool {
-        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
-        other.is_some_and(|other| self.filters().eq(other.filters()))
+        other.of::<Self>().is_some_and(|other| self.filters().eq(other.filters()))
     }
 
     fn on(&self, interface: &str) -> Option<Use> {
-        let used: Vec<&Placed> =
-            self.0.iter().filter(|given| given.filter.is_for(interface)).collect();
+        let used: Vec<&Placed<Filter>> =
+            self.0.iter().filter(|given| given.item.is_for(interface)).collect();
         let first = used.first()?;
-        let by_name = used.iter().find(|given| given.filter.interfaces.is_some());
-        let words = used.iter().map(|Placed { filter, .. }| {
+        let by_name = used.iter().find(|given| given.item.interfaces.is_some());
+        let words = used.iter().map(|Placed { item: filter, .. }| {
             format!("{}{}", filter.name, if filter.local { " (local)" } else { "" })
         });
         Some(Use {
@@ -256,8 +209,9 @@ impl FeatureSettings for Settings {
     }
 
     fn files(&self) -> Vec<(String, String)> {
-        let file =
-            |given: &Placed| Some((format!("{}.file", given.place), given.filter.file.clone()?));
+        let file = |given: &Placed<Filter>| {
+            Some((format!("{}.file", given.place), given.item.file.clone()?))
+        };
         self.0.iter().filter_map(file).collect()
     }
 
@@ -273,7 +227,7 @@ impl FeatureSettings for Settings {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let before = before.and_then(|before| (before as &dyn Any).downcast_ref());
+        let before = before.and_then(|before| before.of());
         let made = SourceFilters::new(self.filters().cloned().collect(), before)?;
         Ok(Some(Arc::new(made)))
     }

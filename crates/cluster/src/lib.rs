@@ -1,0 +1,9 @@
+//! Many routers that act as one: the decisions of a cluster node, and a simulator of them.
+//!
+//! Source: RouteBricks (Dobrescu et al., SOSP 2009): Valiant load balancing over a full mesh of commodity servers.
+//! Read `rule` first, which chooses the path of a packet from states and queue lengths alone; `flowlet` keeps the
+//! packets of a flow on that path, `link` is the length of a queue that nobody holds, and `sim` runs all three.
+
+pub mod flowlet;
+pub mod link;
+pub mod rule;

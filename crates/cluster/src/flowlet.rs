@@ -1,0 +1,276 @@
+//! Flowlets: packets of a flow stay on one path until a gap that is longer than the paths differ.
+//!
+//! Source: RouteBricks, SOSP 2009, section 6, with its fall-back to packet-by-packet balancing; "Dynamic load balancing
+//!         without packet reordering" (Kandula, Katabi, Sinha, Berger, CCR 2007).
+//! Shape:  a power of two of 8-byte entries, one table a worker, so that nothing is locked:
+//!
+//! ```text
+//!         | next node 16 | flags 16 | last seen, in ticks 32 |      flags: 1 used, 2 direct, 4 spray
+//! ```
+//!
+//! Cost:   one read and one write a packet; the path is chosen anew once a flowlet.
+//! Limits: no keys. Flows of one entry share a path: their order holds, their balance suffers. The tick counter wraps at
+//!         2^32, so a flow that is idle for exactly that long may keep its path once more.
+//! Weak:   a flow larger than an internal link keeps its order only until that link is full; then it is sprayed.
+//!
+//! Nothing is reordered between two flowlets when the gap exceeds the largest difference of delay between two paths.
+
+use crate::rule::{Members, NodeId, Path};
+
+const USED: u16 = 1;
+const DIRECT: u16 = 2;
+const SPRAY: u16 = 4;
+
+/// Entry of the table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    next: NodeId,
+    flags: u16,
+    last: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 8, "an entry is 8 bytes");
+
+/// Flow of a packet as the table sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Hash of the flow's addresses and ports; its low bits pick the entry.
+    pub hash: u32,
+    /// Input node.
+    pub from: NodeId,
+    /// Output node.
+    pub to: NodeId,
+}
+
+/// What the table did for a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The packet continues a flowlet.
+    Kept,
+    /// The packet begins a flowlet.
+    Began,
+    /// The path of the flowlet no longer worked, so another one was chosen.
+    Lost,
+    /// The flowlet is in spray mode: this packet has a path of its own.
+    Sprayed,
+}
+
+/// Table of flowlets of one worker.
+#[derive(Clone, Debug)]
+pub struct Flowlets {
+    entries: Vec<Entry>,
+    delta_ticks: u32,
+}
+
+impl Flowlets {
+    /// Empty table of `entries`, for flowlets that end after a gap of more than `delta_ticks`.
+    ///
+    /// # Panics
+    /// When `entries` is no power of two.
+    pub fn new(entries: usize, delta_ticks: u32) -> Self {
+        assert!(entries.is_power_of_two(), "entries: {entries}, a power of two");
+        Self { entries: vec![Entry::default(); entries], delta_ticks }
+    }
+
+    /// Changes the gap; flowlets in progress follow it.
+    pub fn set_delta(&mut self, delta_ticks: u32) {
+        self.delta_ticks = delta_ticks;
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+    }
+
+    /// Path of a packet at the time `now`, in ticks; `None` where `choose` finds none.
+    ///
+    /// `choose` makes a new choice. `overloaded` reports whether the link of a kept path is full: then the flowlet is in
+    /// spray mode, a choice a packet, until it ends.
+    #[inline]
+    pub fn path(
+        &mut self,
+        members: &Members,
+        flow: Flow,
+        now: u32,
+        overloaded: impl FnOnce(Path) -> bool,
+        choose: impl FnOnce() -> Option<Path>,
+    ) -> Option<(Path, Outcome)> {
+        let at = flow.hash as usize & (self.entries.len() - 1);
+        let entry = &mut self.entries[at];
+        let current = entry.flags & USED != 0 && now.wrapping_sub(entry.last) <= self.delta_ticks;
+        entry.last = now;
+        let outcome = if !current {
+            entry.flags = 0;
+            Outcome::Began
+        } else if entry.flags & SPRAY != 0 {
+            Outcome::Sprayed
+        } else {
+            // An entry names a node: flows toward other outputs share it as an intermediate.
+            let direct = entry.flags & DIRECT != 0 || entry.next == flow.to;
+            let kept = if direct { Path::Direct } else { Path::By(entry.next) };
+            if flow.from == flow.to || !kept.usable(members, flow.from, flow.to) {
+                entry.flags = 0;
+                Outcome::Lost
+            } else if overloaded(kept) {
+                entry.flags |= SPRAY;
+                Outcome::Sprayed
+            } else {
+                return Some((kept, Outcome::Kept));
+            }
+        };
+        let path = choose()?;
+        if outcome != Outcome::Sprayed {
+            (entry.next, entry.flags) = match path {
+                Path::Local => (flow.to, 0),
+                Path::Direct => (flow.to, USED | DIRECT),
+                Path::By(by) => (by, USED),
+            };
+        }
+        Some((path, outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::NodeState;
+    use fingerpost_lpm::Rng;
+    use proptest::prelude::*;
+
+    const DELTA: u32 = 10;
+    const FLOW: Flow = Flow { hash: 5, from: 0, to: 1 };
+
+    /// Path of a packet of `flow` in a table without load, with this choice.
+    fn path(
+        table: &mut Flowlets,
+        members: &Members,
+        flow: Flow,
+        now: u32,
+        choice: Path,
+    ) -> (Path, Outcome) {
+        table.path(members, flow, now, |_| false, || Some(choice)).unwrap()
+    }
+
+    #[test]
+    fn a_gap_of_more_than_delta_begins_a_flowlet() {
+        let (mut table, members) = (Flowlets::new(8, DELTA), Members::equal(4));
+        // The last ticks before the counter wraps.
+        let start = u32::MAX - 3;
+        let two = (Path::By(2), Outcome::Began);
+        assert_eq!(path(&mut table, &members, FLOW, start, Path::By(2)), two);
+        let at = |ticks: u32| start.wrapping_add(ticks);
+        let kept = (Path::By(2), Outcome::Kept);
+        assert_eq!(path(&mut table, &members, FLOW, at(DELTA), Path::Direct), kept);
+        assert_eq!(path(&mut table, &members, FLOW, at(2 * DELTA), Path::Direct), kept);
+        let began = (Path::Direct, Outcome::Began);
+        assert_eq!(path(&mut table, &members, FLOW, at(3 * DELTA + 1), Path::Direct), began);
+        assert_eq!(table.bytes(), 64);
+    }
+
+    #[test]
+    fn a_lost_node_or_link_is_left_at_once_and_a_draining_one_is_not() {
+        let (mut table, mut members) = (Flowlets::new(8, DELTA), Members::equal(4));
+        path(&mut table, &members, FLOW, 0, Path::By(2));
+        members.set_node(2, NodeState::Draining);
+        assert_eq!(path(&mut table, &members, FLOW, 1, Path::By(3)).1, Outcome::Kept);
+        members.set_node(2, NodeState::Down);
+        let lost = (Path::By(3), Outcome::Lost);
+        assert_eq!(path(&mut table, &members, FLOW, 1, Path::By(3)), lost);
+        members.set_link(3, 1, false);
+        assert_eq!(
+            path(&mut table, &members, FLOW, 1, Path::Direct),
+            (Path::Direct, Outcome::Lost)
+        );
+        members.set_link(0, 1, false);
+        assert_eq!(table.path(&members, FLOW, 1, |_| false, || None), None);
+        // What had no path begins again, with whatever works then.
+        members.set_link(0, 1, true);
+        assert_eq!(path(&mut table, &members, FLOW, 1, Path::Direct).1, Outcome::Began);
+    }
+
+    #[test]
+    fn an_overloaded_path_is_sprayed_until_the_flowlet_ends() {
+        let (mut table, members) = (Flowlets::new(8, DELTA), Members::equal(4));
+        path(&mut table, &members, FLOW, 0, Path::By(2));
+        let full = |path| path == Path::By(2);
+        let sprayed = |by| Some((Path::By(by), Outcome::Sprayed));
+        assert_eq!(table.path(&members, FLOW, 1, full, || Some(Path::By(3))), sprayed(3));
+        // The link has room again, and the flowlet stays sprayed.
+        assert_eq!(table.path(&members, FLOW, 2, |_| false, || Some(Path::By(2))), sprayed(2));
+        let after = path(&mut table, &members, FLOW, 3 + DELTA, Path::By(3));
+        assert_eq!(after, (Path::By(3), Outcome::Began));
+    }
+
+    #[test]
+    fn flows_of_one_entry_share_its_node() {
+        let (mut table, members) = (Flowlets::new(8, DELTA), Members::equal(4));
+        path(&mut table, &members, FLOW, 0, Path::By(2));
+        let other = Flow { to: 2, hash: 13, ..FLOW };
+        assert_eq!(
+            path(&mut table, &members, other, 0, Path::By(3)),
+            (Path::Direct, Outcome::Kept)
+        );
+        let local = Flow { to: 0, ..FLOW };
+        assert_eq!(path(&mut table, &members, local, 0, Path::Local), (Path::Local, Outcome::Lost));
+        assert_eq!(path(&mut table, &members, local, 0, Path::Local).0, Path::Local);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Packet { hash: u32, to: NodeId, wait: u32 },
+        Node { node: NodeId, down: bool },
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let packet = (0..4u32, 1..6u16, prop_oneof![0..DELTA + 1, 0..3 * DELTA])
+            .prop_map(|(hash, to, wait)| Op::Packet { hash, to, wait });
+        let node = (1..6u16, any::<bool>()).prop_map(|(node, down)| Op::Node { node, down });
+        prop::collection::vec(prop_oneof![6 => packet, 1 => node], 1..200)
+    }
+
+    /// Each packet against a table that remembers everything: within a flowlet the path changes only when it no longer
+    /// works, and a path that is returned works.
+    fn check(ops: &[Op], seed: u32) {
+        let (mut members, mut table) = (Members::equal(6), Flowlets::new(4, DELTA));
+        let (mut rng, mut now) = (Rng::new(u64::from(seed)), seed);
+        let mut last: [Option<(u32, NodeId, Path)>; 4] = [None; 4];
+        for op in ops {
+            let (hash, to) = match *op {
+                Op::Node { node, down } => {
+                    let state = if down { NodeState::Down } else { NodeState::Active };
+                    members.set_node(node, state);
+                    continue;
+                }
+                Op::Packet { hash, to, wait } => {
+                    now = now.wrapping_add(wait);
+                    (hash, to)
+                }
+            };
+            let flow = Flow { hash, from: 0, to };
+            let choose = || {
+                let by = [1, 2, 3, 4, 5][rng.below(5)];
+                let drawn = if by == to { Path::Direct } else { Path::By(by) };
+                [drawn, Path::Direct].into_iter().find(|path| path.usable(&members, 0, to))
+            };
+            let found = table.path(&members, flow, now, |_| false, choose);
+            let before = last[hash as usize].take();
+            let Some((path, outcome)) = found else { continue };
+            assert!(path.usable(&members, 0, to), "{path:?} to {to} does not work");
+            if let Some((seen, old_to, old)) = before {
+                let ended = now.wrapping_sub(seen) > DELTA;
+                assert_eq!(outcome == Outcome::Began, ended, "{outcome:?}");
+                if old_to == to && !ended && old.usable(&members, 0, to) {
+                    assert_eq!((path, outcome), (old, Outcome::Kept), "reordered in a flowlet");
+                }
+            }
+            last[hash as usize] = Some((now, to, path));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_flowlet_keeps_its_path(ops in ops(), seed: u32) {
+            check(&ops, seed);
+        }
+    }
+}

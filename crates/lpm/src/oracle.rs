@@ -105,12 +105,14 @@ impl Hasher for Mix {
 }
 
 /// Every route, looked at each time: for tests of some dozens of routes.
+#[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Debug, Default)]
 pub struct Naive<A: Addr> {
     /// In any order, each prefix once.
     pub routes: Vec<(Prefix<A>, NextHopId)>,
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl<A: Addr> Naive<A> {
     /// The next hop of `addr`; [`NextHopId::NONE`] when no prefix covers it.
     pub fn lookup(&self, addr: A) -> NextHopId {

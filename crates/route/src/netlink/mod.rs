@@ -19,6 +19,7 @@
 //! Cost: no allocation; a plain route is about 30 ns.
 
 pub mod address;
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod link;

@@ -2,6 +2,7 @@
 
 pub mod file;
 mod fixed;
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod kernel;

@@ -8,8 +8,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use fingerpost_lpm::oracle::Oracle;
-use fingerpost_lpm::{Algorithm, HugePages, NextHopId, Origin, RouteStore};
+use fingerpost_lpm::{Algorithm, HugePages, Origin, RouteStore};
 
 use crate::document::{BenchDocument, Kind, Mode, Run, Unit};
 use crate::family::Family;
@@ -63,10 +62,9 @@ fn of_family<A: Family>(
         return Vec::new();
     }
     progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
-    let pairs = || table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
-    let oracle: Oracle<A> = pairs().collect();
+    let oracle = table.oracle();
     let edges = Questions::edges(&table.routes, EDGES, &oracle);
-    let store: RouteStore<A> = pairs().collect();
+    let store = table.store();
     let runs: RefCell<Vec<Run>> = RefCell::default();
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for row in rows {

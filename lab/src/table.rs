@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use fingerpost_lpm::{Addr, Prefix};
+use fingerpost_lpm::oracle::Oracle;
+use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::table::TableReader;
 
@@ -40,6 +41,21 @@ impl<A: Addr> Table<A> {
             nexthops: self.nexthops as usize,
             family: A::FAMILY,
         }
+    }
+
+    /// Its routes as a store and an oracle take them.
+    pub fn pairs(&self) -> impl Iterator<Item = (Prefix<A>, NextHopId)> + '_ {
+        self.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)))
+    }
+
+    /// The oracle over its routes.
+    pub fn oracle(&self) -> Oracle<A> {
+        self.pairs().collect()
+    }
+
+    /// Its routes in a store.
+    pub fn store(&self) -> RouteStore<A> {
+        self.pairs().collect()
     }
 
     /// Every n-th route, so that there are at most `most`.

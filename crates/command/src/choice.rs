@@ -103,13 +103,13 @@ impl<A: Family> Built<A> {
         if name == AUTO {
             return Self::fittest(half).map(Some);
         }
-        let row = A::algorithms().into_iter().find(|row| row.name == name);
+        let row = A::rows().find(|row| row.name == name);
         row.map(|row| Self::new(row, half).map_err(|error| refused(name, A::FAMILY, &error)))
             .transpose()
     }
 
     fn fittest(half: &Half<A>) -> Result<Self, Failure> {
-        let mut chooser = Chooser::new(A::algorithms());
+        let mut chooser = Chooser::new(A::rows());
         loop {
             let row = chooser.choose(None, 0, &mut || half.routes.stats(), Instant::now());
             let Some(row) = row else {

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Algorithm, NextHopId, Prefix, RouteStore};
+use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore, Rows};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::SourceError;
 use fingerpost_route::source::table::{FileHop, TableReader};
@@ -16,27 +16,19 @@ use fingerpost_route::source::table::{FileHop, TableReader};
 use crate::dispatch::{Exit, Failure};
 use crate::output::message;
 
-/// An address family as commands need it: its algorithms and its routes of the tables.
-pub trait Family: Addr {
-    /// Its algorithms.
-    fn algorithms() -> Vec<&'static Algorithm<Self>>;
+/// An address family, and its routes of the tables.
+pub trait Family: Rows {
     /// Its routes.
     fn of(tables: &Tables) -> &Half<Self>;
 }
 
 impl Family for u32 {
-    fn algorithms() -> Vec<&'static Algorithm<Self>> {
-        fingerpost_lpm::v4().collect()
-    }
     fn of(tables: &Tables) -> &Half<Self> {
         &tables.v4
     }
 }
 
 impl Family for u128 {
-    fn algorithms() -> Vec<&'static Algorithm<Self>> {
-        fingerpost_lpm::v6().collect()
-    }
     fn of(tables: &Tables) -> &Half<Self> {
         &tables.v6
     }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use fingerpost_lpm::{Lookup, NextHopId};
+use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 
-use crate::event::{Mac, TableId};
+use crate::event::{AnyPrefix, Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
 
 /// What a worker pins for one batch.
@@ -63,6 +63,42 @@ impl Forwarding {
     #[inline]
     fn other(&self, fib: u16) -> Option<&FibLookup> {
         self.others.get(usize::from(fib).checked_sub(1)?)
+    }
+}
+
+/// IPv4 or IPv6, for code that serves both.
+pub trait IpFamily: Addr {
+    /// A prefix of the family as one of either.
+    fn any(prefix: Prefix<Self>) -> AnyPrefix;
+    /// A prefix, where it is of the family.
+    fn own(prefix: AnyPrefix) -> Option<Prefix<Self>>;
+    /// Lookup of a fib; that of the main table where there is no such.
+    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<Self>;
+}
+
+impl IpFamily for u32 {
+    fn any(prefix: Prefix<Self>) -> AnyPrefix {
+        AnyPrefix::V4(prefix)
+    }
+    fn own(prefix: AnyPrefix) -> Option<Prefix<Self>> {
+        if let AnyPrefix::V4(prefix) = prefix { Some(prefix) } else { None }
+    }
+    #[inline]
+    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<Self> {
+        forwarding.v4_of(fib)
+    }
+}
+
+impl IpFamily for u128 {
+    fn any(prefix: Prefix<Self>) -> AnyPrefix {
+        AnyPrefix::V6(prefix)
+    }
+    fn own(prefix: AnyPrefix) -> Option<Prefix<Self>> {
+        if let AnyPrefix::V6(prefix) = prefix { Some(prefix) } else { None }
+    }
+    #[inline]
+    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<Self> {
+        forwarding.v6_of(fib)
     }
 }
 

@@ -124,7 +124,7 @@ fn check<A: Family>(tables: &Tables, arguments: &Arguments, checks: &mut Vec<Che
     let wanted = |row: &&Algorithm<A>| {
         arguments.algorithm.iter().any(|name| name == choice::ALL || name == row.name)
     };
-    let rows: Vec<_> = A::algorithms().into_iter().filter(wanted).collect();
+    let rows: Vec<_> = A::rows().filter(wanted).collect();
     if half.routes.is_empty() || rows.is_empty() {
         return;
     }

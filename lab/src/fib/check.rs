@@ -1,24 +1,19 @@
 //! What packets must do, by the oracle, and what they do.
 
+use fingerpost_lpm::Prefix;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::Rng;
-use fingerpost_lpm::{NextHopId, Prefix};
 use fingerpost_route::Forwarding;
 
-use super::world::{self, Lane};
+use super::world;
+use crate::family::Family;
 use crate::lookup::check::Questions;
-use crate::table::Table;
 
 /// Prefixes whose edges are looked up.
 const EDGES: usize = 50_000;
 
-/// The oracle of a table.
-pub(super) fn oracle<A: Lane>(table: &Table<A>) -> Oracle<A> {
-    table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop))).collect()
-}
-
 /// Looks up the edges of `prefixes`; returns the number of answers, and of wrong ones.
-pub(super) fn edges<A: Lane>(
+pub(super) fn edges<A: Family>(
     forwarding: &Forwarding,
     prefixes: &[(Prefix<A>, u32)],
     oracle: &Oracle<A>,
@@ -34,7 +29,11 @@ pub(super) fn edges<A: Lane>(
 }
 
 /// An address that just this prefix decides, if one is found among a few.
-pub(super) fn own_addr<A: Lane>(prefix: Prefix<A>, oracle: &Oracle<A>, rng: &mut Rng) -> Option<A> {
+pub(super) fn own_addr<A: Family>(
+    prefix: Prefix<A>,
+    oracle: &Oracle<A>,
+    rng: &mut Rng,
+) -> Option<A> {
     let random = |rng: &mut Rng| prefix.addr() | rng.addr::<A>() & !A::mask(prefix.len());
     let tries = [prefix.first(), prefix.last(), random(rng), random(rng), random(rng)];
     tries.into_iter().find(|&addr| {

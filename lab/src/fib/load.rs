@@ -7,10 +7,11 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::{Forwarding, Reader, RouteEvent};
 
 use super::check;
-use super::world::{self, Lane, World};
+use super::world::{self, World};
 use super::{FibOptions, blank};
 use crate::cores::pin;
 use crate::document::{Run, Unit};
+use crate::family::Family;
 use crate::measure::Clock;
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
@@ -154,13 +155,13 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<Took> {
 }
 
 /// Every route of the table, as its file has them.
-pub(super) fn fill<A: Lane>(world: &mut World, table: Option<&Table<A>>) {
+pub(super) fn fill<A: Family>(world: &mut World, table: Option<&Table<A>>) {
     for &(prefix, hop) in table.map_or(&[][..], |table| &table.routes) {
         world.set(prefix, NextHopId(hop));
     }
 }
 
-fn empty<A: Lane>(world: &mut World, table: Option<&Table<A>>) {
+fn empty<A: Family>(world: &mut World, table: Option<&Table<A>>) {
     for &(prefix, _) in table.map_or(&[][..], |table| &table.routes) {
         world.set(prefix, NextHopId::NONE);
     }
@@ -168,7 +169,7 @@ fn empty<A: Lane>(world: &mut World, table: Option<&Table<A>>) {
 
 /// Whether a reader sees the last route of each table, or none of them.
 fn sees(reader: &mut Reader<Forwarding>, tables: &Tables, routed: bool) -> bool {
-    fn last<A: Lane>(forwarding: &Forwarding, table: Option<&Table<A>>, routed: bool) -> bool {
+    fn last<A: Family>(forwarding: &Forwarding, table: Option<&Table<A>>, routed: bool) -> bool {
         let Some(&(prefix, _)) = table.and_then(|table| table.routes.last()) else { return true };
         world::is_ours(prefix.last())
             || world::leaves(forwarding, prefix.last(), 0).is_some() == routed
@@ -179,9 +180,9 @@ fn sees(reader: &mut Reader<Forwarding>, tables: &Tables, routed: bool) -> bool 
 
 /// The edges of the tables' prefixes; `empty`: after all of them were withdrawn.
 fn ask(reader: &mut Reader<Forwarding>, tables: &Tables, empty: bool, total: &mut (u64, u64)) {
-    fn of<A: Lane>(forwarding: &Forwarding, table: Option<&Table<A>>, empty: bool) -> (u64, u64) {
+    fn of<A: Family>(forwarding: &Forwarding, table: Option<&Table<A>>, empty: bool) -> (u64, u64) {
         let Some(table) = table else { return (0, 0) };
-        let oracle = if empty { Default::default() } else { check::oracle(table) };
+        let oracle = if empty { Default::default() } else { table.oracle() };
         check::edges(forwarding, &table.routes, &oracle)
     }
     let forwarding = reader.pin();

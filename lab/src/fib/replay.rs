@@ -7,10 +7,11 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_lpm::testing::{Addresses, Stream};
 use fingerpost_route::{Forwarding, Reader};
 
-use super::world::{Lane, World};
+use super::world::World;
 use super::{FibOptions, blank, check, load};
 use crate::cores::pin;
 use crate::document::{Run, Unit};
+use crate::family::Family;
 use crate::measure::{Clock, Measured, Plan, sample_beside};
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
@@ -174,12 +175,12 @@ fn rates(tables: &Tables, updates: &Updates, plan: Plan, run: &mut Run) -> Resul
 }
 
 /// The edges of all prefixes that the changes name, once all were made.
-fn after<A: Lane>(
+fn after<A: Family>(
     forwarding: &Forwarding,
     table: Option<&Table<A>>,
     changes: &Changes<A>,
 ) -> (u64, u64) {
-    let mut oracle = table.map(check::oracle).unwrap_or_default();
+    let mut oracle = table.map(Table::oracle).unwrap_or_default();
     for &(prefix, hop) in changes {
         oracle.set(prefix, hop);
     }
@@ -188,20 +189,20 @@ fn after<A: Lane>(
 }
 
 /// Batches of lookups, each by a pin of its own, as a worker does it.
-struct Lookups<'a, A: Lane> {
+struct Lookups<'a, A: Family> {
     reader: Reader<Forwarding>,
     keys: &'a [A],
     at: usize,
     sum: u64,
 }
 
-impl<A: Lane> Measured for Lookups<'_, A> {
+impl<A: Family> Measured for Lookups<'_, A> {
     fn work(&mut self) -> u64 {
         let mut out = [NextHopId::NONE; BATCH];
         for _ in 0..64 {
             let keys = &self.keys[self.at..self.at + BATCH];
             self.at = (self.at + BATCH) % (self.keys.len() / BATCH * BATCH);
-            A::table(self.reader.pin()).lookup_batch(keys, &mut out);
+            A::table(self.reader.pin(), 0).lookup_batch(keys, &mut out);
             self.sum += out.iter().map(|hop| u64::from(hop.0)).sum::<u64>();
         }
         std::hint::black_box(self.sum);
@@ -242,7 +243,7 @@ pub(super) fn beside(
     run
 }
 
-fn shares<A: Lane>(
+fn shares<A: Family>(
     tables: &Tables,
     table: &Table<A>,
     updates: &Updates,

@@ -14,10 +14,11 @@ use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Lookup, NextHopId};
 use fingerpost_route::{Forwarding, Mac, Reader};
 
-use super::world::{self, FAR, Lane, NEAR, World};
+use super::world::{self, FAR, NEAR, World};
 use super::{FibOptions, blank, check, load};
 use crate::cores::pin;
 use crate::document::{Mode, Run, Unit};
+use crate::family::Family;
 use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::table::Table;
@@ -53,7 +54,7 @@ const FLOWS: u32 = 256;
 
 /// An address for each next hop that the answers name: a host route has another one than a prefix has,
 /// though both lead the same way, and they move one after the other.
-fn one_of_each<A: Lane>(addrs: &[A], table: &dyn Lookup<A>) -> Vec<A> {
+fn one_of_each<A: Family>(addrs: &[A], table: &dyn Lookup<A>) -> Vec<A> {
     let each: BTreeMap<NextHopId, A> = addrs.iter().map(|&a| (table.lookup(a), a)).collect();
     each.into_values().collect()
 }
@@ -63,7 +64,7 @@ fn flow(number: u32) -> u32 {
     (number + 1).wrapping_mul(0x9e37_79b9).swap_bytes()
 }
 
-impl<A: Lane> Sight<A> {
+impl<A: Family> Sight<A> {
     #[inline]
     fn is_seen(&self, forwarding: &Forwarding) -> bool {
         let at = |&addr: &A| {
@@ -104,7 +105,7 @@ fn ns(start: Instant) -> u64 {
 type Then<'a> = &'a (dyn Fn(&Forwarding, u64) -> u64 + Sync);
 
 /// The reader's side: until it is over.
-fn watch<A: Lane>(
+fn watch<A: Family>(
     mut reader: Reader<Forwarding>,
     sights: &[Sight<A>],
     meeting: &Meeting,
@@ -175,7 +176,7 @@ fn wait(mut done: impl FnMut() -> bool) -> Option<()> {
 }
 
 /// Runs both ends on a core each.
-fn beside<A: Lane, T: Send>(
+fn beside<A: Family, T: Send>(
     reader: Reader<Forwarding>,
     sights: &[Sight<A>],
     then: Then<'_>,
@@ -211,7 +212,7 @@ fn two_cores(run: &mut Run) -> bool {
 }
 
 /// `change-to-visible`: one route gets another next hop, is withdrawn, and is announced again.
-pub(super) fn single<A: Lane>(table: &Table<A>, options: &FibOptions, plan: Plan) -> Run {
+pub(super) fn single<A: Family>(table: &Table<A>, options: &FibOptions, plan: Plan) -> Run {
     let mut run = blank("change-to-visible", Unit::Us);
     (run.mode, run.family, run.threads) = (Mode::Single, Some(A::FAMILY), 2);
     if two_cores(&mut run)
@@ -222,13 +223,13 @@ pub(super) fn single<A: Lane>(table: &Table<A>, options: &FibOptions, plan: Plan
     run
 }
 
-fn changes<A: Lane>(
+fn changes<A: Family>(
     table: &Table<A>,
     options: &FibOptions,
     plan: Plan,
     run: &mut Run,
 ) -> Result<()> {
-    let mut oracle = check::oracle(table);
+    let mut oracle = table.oracle();
     let mut rng = Rng::new(options.seed);
     let (mut steps, mut sights) = (Vec::new(), Vec::new());
     for _ in 0..ROUTES {
@@ -295,7 +296,7 @@ fn keep(run: &mut Run, times: Vec<f64>) {
 
 /// `nexthop-loss` and `nexthop-loss-link`: many routes, one next hop that the interior protocol leads to
 /// another path, or one of whose two links goes down.
-pub(super) fn loss<A: Lane>(
+pub(super) fn loss<A: Family>(
     table: &Table<A>,
     options: &FibOptions,
     progress: &mut dyn Progress,
@@ -325,7 +326,7 @@ enum How {
 }
 
 /// Puts routes of the table, spread over it, behind a next hop of that number; returns how many.
-pub(super) fn put_behind<A: Lane>(table: &mut Table<A>, hop: u32) -> usize {
+pub(super) fn put_behind<A: Family>(table: &mut Table<A>, hop: u32) -> usize {
     let all = table.routes.len();
     let most = BEHIND.min(all);
     for (at, route) in table.routes.iter_mut().enumerate() {
@@ -338,11 +339,16 @@ pub(super) fn put_behind<A: Lane>(table: &mut Table<A>, hop: u32) -> usize {
     most
 }
 
-fn losses<A: Lane>(table: &Table<A>, options: &FibOptions, how: How, run: &mut Run) -> Result<()> {
+fn losses<A: Family>(
+    table: &Table<A>,
+    options: &FibOptions,
+    how: How,
+    run: &mut Run,
+) -> Result<()> {
     let mut table = table.clone();
     let hop = table.nexthops + 1;
     let count = put_behind(&mut table, hop);
-    let oracle = check::oracle(&table);
+    let oracle = table.oracle();
     let mut rng = Rng::new(options.seed);
     let mut addrs = Vec::new();
     for &(prefix, _) in table.routes.iter().filter(|route| route.1 == hop) {
@@ -365,7 +371,7 @@ fn losses<A: Lane>(table: &Table<A>, options: &FibOptions, how: How, run: &mut R
     world.commit()?;
     let mut reader = world.control.reader();
     let [lost, other] = [near, far].map(|number| Some(world::mac(A::FAMILY, number)));
-    let each = one_of_each(&addrs, A::table(reader.pin()));
+    let each = one_of_each(&addrs, A::table(reader.pin(), 0));
     let (gone, back) = match how {
         How::Route => (Flows::One, Flows::One),
         // Of a group the flows of the lost member move; which come back is the group's affair.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
+use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, Forwarding, LinkState, LinkUpdate,
     MAIN_TABLE, Mac, NeighborState, NeighborUpdate, Path, RouteEvent, RouteKey, RouteUpdate,
@@ -31,30 +31,6 @@ pub(super) const FAR: u32 = 20;
 /// Distances as daemons have them: that of the exterior protocol, and that of the interior one.
 const EXTERIOR: u8 = 20;
 const INTERIOR: u8 = 110;
-
-/// A family as the control side receives it and as readers look it up.
-pub(super) trait Lane: Family {
-    fn any(prefix: Prefix<Self>) -> AnyPrefix;
-    fn table(forwarding: &Forwarding) -> &dyn Lookup<Self>;
-}
-
-impl Lane for u32 {
-    fn any(prefix: Prefix<Self>) -> AnyPrefix {
-        AnyPrefix::V4(prefix)
-    }
-    fn table(forwarding: &Forwarding) -> &dyn Lookup<Self> {
-        &*forwarding.v4
-    }
-}
-
-impl Lane for u128 {
-    fn any(prefix: Prefix<Self>) -> AnyPrefix {
-        AnyPrefix::V6(prefix)
-    }
-    fn table(forwarding: &Forwarding) -> &dyn Lookup<Self> {
-        &*forwarding.v6
-    }
-}
 
 /// The link over which the neighbor of that number is reached.
 pub(super) fn link(neighbor: u32) -> u32 {
@@ -199,7 +175,7 @@ impl World {
 
     /// A route of the table; the next hop `NONE` withdraws it.
     #[inline]
-    pub(super) fn set<A: Lane>(&mut self, prefix: Prefix<A>, hop: NextHopId) {
+    pub(super) fn set<A: Family>(&mut self, prefix: Prefix<A>, hop: NextHopId) {
         let key = RouteKey { table: MAIN_TABLE, prefix: A::any(prefix), metric: 0 };
         let event = if hop.is_none() {
             RouteEvent::Withdraw(key)
@@ -258,8 +234,8 @@ fn interior_key(family: u8, hop: u32, metric: u32) -> RouteKey {
 
 /// The link address that a packet to `addr` of flow `hash` is sent to, if it is sent on at all.
 #[inline]
-pub(super) fn leaves<A: Lane>(forwarding: &Forwarding, addr: A, hash: u32) -> Option<Mac> {
-    let id = A::table(forwarding).lookup(addr);
+pub(super) fn leaves<A: Family>(forwarding: &Forwarding, addr: A, hash: u32) -> Option<Mac> {
+    let id = A::table(forwarding, 0).lookup(addr);
     let fingerpost_route::ForwardingAction::Adjacency(index) = forwarding.hops.action(id, hash)
     else {
         return None;
@@ -269,6 +245,6 @@ pub(super) fn leaves<A: Lane>(forwarding: &Forwarding, addr: A, hash: u32) -> Op
 }
 
 /// Where packets to a next hop must go; to none, nowhere.
-pub(super) fn wanted<A: Lane>(hop: NextHopId) -> Option<Mac> {
+pub(super) fn wanted<A: Family>(hop: NextHopId) -> Option<Mac> {
     (!hop.is_none()).then(|| mac(A::FAMILY, hop.0))
 }

@@ -12,7 +12,6 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
 use fingerpost_packet::device::memory::HEADER_BYTES;
 use fingerpost_packet::feature::row::{Given, GivenInterface};
@@ -84,10 +83,7 @@ impl<A: Addr> Crossing<A> {
     /// # Errors
     /// When the table has no route of either kind.
     pub(crate) fn draw(table: &Table<A>, stream: Stream, count: usize, seed: u64) -> Result<Self> {
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let drawn = |seed: u64, behind: bool| {
             let mut found = stream::destinations(table, &oracle, stream, 4 * count, seed);
             found.retain(|found| (found.1.0 & world::BEHIND_INGRESS != 0) == behind);
@@ -273,10 +269,7 @@ mod tests {
     fn customers_send_to_others() {
         let tables = with_customers(&tables());
         let table = tables.v4.unwrap();
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let crossing = Crossing::draw(&table, Stream::Prefix, 500, 1).unwrap();
         assert!(crossing.destinations.len() > 400);
         for (destination, source) in crossing.destinations.iter().zip(&crossing.sources) {

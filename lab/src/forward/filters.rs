@@ -54,10 +54,7 @@ pub(super) fn prepare<A: Addr>(
     for &prefix in lists.iter().flatten() {
         listed.set(prefix, NextHopId(1));
     }
-    let mut oracle = Oracle::new();
-    for &(prefix, hop) in &table.routes {
-        oracle.set(prefix, NextHopId(hop));
-    }
+    let oracle = table.oracle();
     for merged in [false, true] {
         let (plan, handlers, elements) = graph(&lists, merged)?;
         let name = format!("filters-v{}{}", A::FAMILY, if merged { "-merged" } else { "" });
@@ -308,10 +305,7 @@ mod tests {
         let tables = tables();
         let table = tables.v4.as_ref().unwrap();
         let (control, ports) = world::build(&tables, None, None, None).unwrap();
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let found = stream::destinations(table, &oracle, Stream::Prefix, 100, 3);
         let headers: Vec<_> = found.iter().map(|found| world::header(found.0, 1)).collect();
         let lists = [vec![Prefix::masked(0xc633_6400, 24)]];

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Rng};
 use fingerpost_packet::device::BURST;
 use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
@@ -333,10 +332,7 @@ fn packets<A: Addr>(
         let headers = crossing.headers(|_| flow()).into();
         return Ok((crossing.destinations, headers));
     }
-    let mut oracle = Oracle::new();
-    for &(prefix, hop) in &table.routes {
-        oracle.set(prefix, NextHopId(hop));
-    }
+    let oracle = table.oracle();
     let found = stream::destinations(table, &oracle, stream, options.destinations, options.seed);
     ensure!(!found.is_empty(), "{}: no address to forward to", table.file);
     let headers = found.iter().map(|found| world::header(found.0, flow())).collect();
@@ -648,10 +644,7 @@ mod tests {
         let tables = tables();
         let (control, ports) = world::build(&tables, None, None, None).unwrap();
         let table = tables.v4.unwrap();
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let mut found = stream::destinations(&table, &oracle, Stream::Prefix, 100, 3);
         let headers = found.iter().map(|d| world::header(d.0, 1)).collect();
         let plan = router_graph::plan().unwrap();

@@ -91,10 +91,7 @@ mod tests {
         let route = |text: &str, hop| (text.parse::<Prefix<u32>>().unwrap(), hop);
         let routes = vec![route("10.0.0.0/8", 1), route("10.1.0.0/16", 2), route("127.0.0.0/8", 3)];
         let table = Table::new("x", routes);
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let draw = |stream| destinations(&table, &oracle, stream, 1000, 1);
         let share = |found: &[(u32, NextHopId)]| found.iter().filter(|d| d.1.0 == 2).count();
         let (uniform, prefix) = (draw(Stream::Uniform), draw(Stream::Prefix));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use fingerpost_lpm::oracle::Oracle;
-use fingerpost_lpm::{Algorithm, HugePages, Lookup, NextHopId, Origin, RouteStore, pages};
+use fingerpost_lpm::{Algorithm, HugePages, Lookup, Origin, pages};
 
 use super::ceiling::{Loads, Words};
 use super::check::Questions;
@@ -61,10 +61,9 @@ impl<'a, A: Family> Contest<'a, A> {
         progress: &mut dyn Progress,
     ) -> Self {
         progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
-        let pairs = || table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
-        let oracle: Oracle<A> = pairs().collect();
+        let oracle = table.oracle();
         let edges = Questions::edges(&table.routes, EDGES, &oracle);
-        let store: RouteStore<A> = pairs().collect();
+        let store = table.store();
         let build = |&row: &&'static Algorithm<A>| {
             progress.tell(&format!("IPv{}: building {}", A::FAMILY, row.name));
             let table = row.build(&store, &mut HugePages::new());

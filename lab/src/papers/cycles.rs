@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_lpm::{Addr, HugePages, Lookup, NextHopId, Prefix, Region, Step};
 
 use super::page::{figure, short, table};
-use super::{Paper, pairs, published, store};
+use super::{Paper, published};
 use crate::build::kind;
 use crate::document::{Mode, Run, Unit};
 use crate::family::Family;
@@ -76,7 +75,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     paper.progress.tell(&format!("{name}: cycles"));
     let prefixes: Vec<_> = of.routes.iter().map(|route| route.0).collect();
     let keys = Stream::Uniform.keys(&prefixes, &[], paper.options.keys, paper.options.seed);
-    let oracle: Oracle<u32> = pairs(of).collect();
+    let oracle = of.oracle();
     let questions = Questions::new(keys, &oracle);
     let (mut timed, refused) = start(&name, of, &questions);
     for keys in questions.addrs.chunks(TURN) {
@@ -109,7 +108,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
 
 /// Built and checked: first the one that does nothing.
 fn start(name: &str, of: &Table<u32>, questions: &Questions<u32>) -> (Vec<Timed>, Vec<Run>) {
-    let store = store(of);
+    let store = of.store();
     let nothing = Run::new("nothing", crate::document::Kind::Ceiling, "uniform", Unit::Cycles);
     let mut timed = vec![Timed { run: nothing, lookup: Arc::new(Nothing), cycles: Vec::new() }];
     let mut refused = Vec::new();

@@ -5,7 +5,7 @@ use fingerpost_lpm::intervals::sweep;
 use fingerpost_lpm::{Prefix, RouteStore};
 
 use super::page::{figure, grouped, median, rate, ratio, short, table};
-use super::{Paper, published, store};
+use super::{Paper, published};
 use crate::document::Mode;
 use crate::lookup::Stream;
 use crate::table::{Table, Tables};
@@ -111,7 +111,7 @@ fn chunks(paper: &mut Paper<'_>, of: &Table<u32>) {
 /// Shares of the 2^`k` chunks that have 1, 2, 3 to 4, .. 129 to 256 ranges of different next hops.
 #[allow(clippy::cast_precision_loss, reason = "at most 2^22 chunks")]
 fn chunk_shares(of: &Table<u32>, k: u8) -> [f64; 9] {
-    let store: RouteStore<u32> = store(of);
+    let store: RouteStore<u32> = of.store();
     let mut ranges = vec![1u32; 1 << k];
     sweep(Prefix::ALL, &store, &mut |start, _| {
         // A range that starts with its chunk is the one that the chunk has anyway.

@@ -8,11 +8,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::Result;
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{HugePages, Lookup};
 
 use super::page::{figure, median, rate, ratio, short, table};
-use super::{Paper, pairs, published, store};
+use super::{Paper, published};
 use crate::build::kind;
 use crate::document::{Mode, Run, Unit};
 use crate::family::Family;
@@ -174,12 +173,12 @@ fn run_lps(paper: &mut Paper<'_>, name: &str, of: &Table<u32>) -> Vec<Run> {
     paper.progress.tell(&format!("{name}: run_lps"));
     let prefixes: Vec<_> = of.routes.iter().map(|route| route.0).collect();
     let keys = Stream::Uniform.keys(&prefixes, &[], options.keys, options.seed);
-    let oracle: Oracle<u32> = pairs(of).collect();
+    let oracle = of.oracle();
     let questions = Questions::new(keys, &oracle);
     let edges = Questions::edges(&of.routes, EDGES, &oracle);
     let hops: Vec<_> = (0..=u64::from(of.nexthops)).map(|hop| Hop(hop + 7)).collect();
     let want: u64 = questions.answers.iter().map(|hop| hops[hop.index()].0).sum();
-    let store = store(of);
+    let store = of.store();
     let names: Vec<_> = published::FREEBSD.iter().map(|row| row.1.to_owned()).collect();
     let build = |row: &'static fingerpost_lpm::Algorithm<u32>| {
         let built = row.build(&store, &mut HugePages::new()).map(|mut table| table.publish());
@@ -252,7 +251,7 @@ mod tests {
         let table = host();
         let mut built = fingerpost_lpm::find_v4("radix")
             .unwrap()
-            .build(&store(&table), &mut HugePages::new())
+            .build(&table.store(), &mut HugePages::new())
             .unwrap();
         let lookup = built.publish();
         let hops: Vec<_> = (0..4).map(Hop).collect();

@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use fingerpost_lpm::{Addr, Heap, NextHopId, Prefix, RouteStore};
+use fingerpost_lpm::{Addr, Heap};
 
 use self::page::{grouped, short};
 use crate::document::{BenchDocument, Mode, Run};
@@ -249,19 +249,11 @@ impl Paper<'_> {
     }
 }
 
-fn pairs<A: Addr>(table: &Table<A>) -> impl Iterator<Item = (Prefix<A>, NextHopId)> + '_ {
-    table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)))
-}
-
-fn store<A: Addr>(table: &Table<A>) -> RouteStore<A> {
-    pairs(table).collect()
-}
-
 /// Statistics that an algorithm reports of itself; nothing where it cannot hold the table.
 fn stats<A: Family>(table: &Table<A>, name: &str) -> Vec<(&'static str, u64)> {
     let mut found = Vec::new();
     for row in A::named(&[name.to_owned()]) {
-        if let Ok(mut built) = row.build(&store(table), &mut Heap) {
+        if let Ok(mut built) = row.build(&table.store(), &mut Heap) {
             built.publish().stats(&mut |name, value| found.push((name, value)));
         }
     }

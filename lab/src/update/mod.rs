@@ -20,8 +20,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use fingerpost_lpm::oracle::Oracle;
-use fingerpost_lpm::{Algorithm, NextHopId};
+use fingerpost_lpm::Algorithm;
 
 use self::changes::{Changes, Recorded};
 use self::outside::Outside;
@@ -205,8 +204,7 @@ fn turns<A: Family>(
 
 /// What must come out once all changes were made: the edges of the prefixes that they name.
 fn after<A: Family>(table: &Table<A>, changes: &Changes<A>) -> Questions<A> {
-    let pairs = table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
-    let mut oracle: Oracle<A> = pairs.collect();
+    let mut oracle = table.oracle();
     for &(prefix, hop) in changes {
         oracle.set(prefix, hop);
     }

@@ -24,9 +24,8 @@ impl<'a, A: Family> Writer<'a, A> {
         table: &Table<A>,
         changes: &'a Changes<A>,
     ) -> Result<Self, UpdateError> {
-        let pairs = table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
-        let store: RouteStore<A> = pairs.collect();
-        Ok(Self { table: LpmTable::build_with(vec![row], store)?, changes, at: 0 })
+        let table = LpmTable::build_with(vec![row], table.store())?;
+        Ok(Self { table, changes, at: 0 })
     }
 
     /// The next change, visible when it returns.
@@ -155,8 +154,7 @@ pub(super) fn withdraw_all<A: Family>(row: &'static Algorithm<A>, table: &Table<
 fn in_place<A: Family>(row: &'static Algorithm<A>, table: &Table<A>) -> Result<bool, UpdateError> {
     use fingerpost_lpm::{Change, Heap, NoReaders};
     let Some(&(prefix, hop)) = table.routes.last() else { return Ok(true) };
-    let pairs = table.routes.iter().map(|&(prefix, hop)| (prefix, NextHopId(hop)));
-    let mut store: RouteStore<A> = pairs.collect();
+    let mut store = table.store();
     let mut built = row.build(&store, &mut Heap)?;
     store.remove(prefix);
     let change = Change { prefix, old: NextHopId(hop), new: NextHopId::NONE };

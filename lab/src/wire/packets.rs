@@ -1,7 +1,6 @@
 //! The packets of a run: where they go, what is sent, and what must come out.
 
 use anyhow::{Result, ensure};
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 
 use crate::forward::stream::{self, Stream};
@@ -36,10 +35,7 @@ impl Packets {
     /// # Errors
     /// When there is nothing to forward to.
     pub(super) fn new(table: &Table<u32>, count: usize, seed: u64) -> Result<Self> {
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let mut found = stream::destinations(table, &oracle, Stream::Prefix, 2 * count, seed);
         let second = found.iter().filter(|to| world::egress_of(to.1.0) == 1).count();
         let way = usize::from(2 * second > found.len());

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use fingerpost_io::xdp::Link;
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId};
 use fingerpost_packet::device::memory::HEADER_BYTES;
 
@@ -95,10 +94,7 @@ impl Traffic {
             let number = |at| u16::try_from(at).expect("destinations are bounded");
             return Self::of(lab, &crossing.destinations, &crossing.headers(number));
         }
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &table.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = table.oracle();
         let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
         Self::to(lab, table, &found)
     }

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 use fingerpost_route::{
@@ -171,10 +170,7 @@ fn scene<A: Addr>(
     let mut rng = Rng::new(options.seed);
     // Half of a small table at most, so that something is left to forward.
     let changing = CHANGING.min(table.routes.len() / 2);
-    let mut oracle = Oracle::new();
-    for &(prefix, hop) in &table.routes {
-        oracle.set(prefix, NextHopId(hop));
-    }
+    let mut oracle = table.oracle();
     let mut drawn = BTreeMap::new();
     while drawn.len() < changing {
         let (prefix, hop) = table.routes[rng.below(table.routes.len())];

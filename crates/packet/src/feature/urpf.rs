@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fingerpost_lpm::{Lookup, NextHopId};
+use fingerpost_lpm::NextHopId;
 use fingerpost_route::{Control, Forwarding, InterfaceSet, PortInfo, RouteError, UrpfMode};
 
 use super::reader::{Mistake, word};
@@ -171,30 +171,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 /// The first input of IPv6.
 const FIRST_V6: u16 = 3;
 
-/// The tables of a family.
-trait Looked: Sourced {
-    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<Self>;
-}
-
-impl Looked for u32 {
-    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<u32> {
-        forwarding.v4_of(fib)
-    }
-}
-
-impl Looked for u128 {
-    fn table(forwarding: &Forwarding, fib: u16) -> &dyn Lookup<u128> {
-        forwarding.v6_of(fib)
-    }
-}
-
 struct Check {
     v4: Lookups<u32>,
     v6: Lookups<u128>,
 }
 
 /// Drops the packets of one port whose sources do not pass.
-fn check_port<A: Looked>(
+fn check_port<A: Sourced>(
     lookups: &mut Lookups<A>,
     batch: &mut Batch,
     port: u16,
@@ -222,7 +205,7 @@ fn passes(forwarding: &Forwarding, mode: UrpfMode, port: u16, hop: NextHopId) ->
 }
 
 /// Drops the packets of a batch whose sources do not pass.
-fn check<A: Looked>(lookups: &mut Lookups<A>, batch: &mut Batch, forwarding: &Forwarding) {
+fn check<A: Sourced>(lookups: &mut Lookups<A>, batch: &mut Batch, forwarding: &Forwarding) {
     // Nearly always a batch is of one port.
     let mut next = batch.meta().iter().map(|meta| meta.port).min();
     while let Some(port) = next.take() {

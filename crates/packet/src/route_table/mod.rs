@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{
     Algorithm, LpmReader, LpmTable, NextHopId, Prefix, RouteStore, Rows, UpdateError,
 };
+use fingerpost_route::IpFamily;
 
 use crate::frame::wire::{Ip4, Ip6};
 use crate::language::{Around, Value};
@@ -35,7 +36,7 @@ pub(crate) use report::Test;
 pub(crate) use text::{Removal, Route};
 
 /// Addresses of a family: how they are written, and where packets have them.
-pub(crate) trait Family: Rows {
+pub(crate) trait Family: Rows + IpFamily {
     /// Reads a prefix, host bits cleared.
     fn prefix(text: &str) -> Result<Prefix<Self>, String>;
     /// Destination of the packet whose network header begins there.

@@ -12,8 +12,9 @@ use std::time::Instant;
 use super::sources::{SourceId, Sources};
 use super::tables::Tables;
 use crate::event::{AnyPrefix, RouteKey};
+use crate::forwarding::IpFamily;
 use crate::nexthop::NextHops;
-use crate::rib::Candidate;
+use crate::rib::{Candidate, Rib};
 
 /// Prefixes that a step visits, and routes that it withdraws, at most: about a millisecond each.
 const VISITED: usize = 16_384;
@@ -91,27 +92,10 @@ impl Sweep {
                 // One round a step: what comes again comes with the next.
                 break;
             };
-            let (found, visited, last) = match (place.family % 2, place.after) {
-                (0, after) => {
-                    let after = match after {
-                        Some(AnyPrefix::V4(after)) => Some(after),
-                        _ => None,
-                    };
-                    let selected = table.v4().rib().select(after, visits, room, wanted);
-                    let found = selected.found.into_iter();
-                    let found: Vec<_> = found.map(|(p, c)| (AnyPrefix::V4(p), c)).collect();
-                    (found, selected.looks, selected.last.map(AnyPrefix::V4))
-                }
-                (_, after) => {
-                    let after = match after {
-                        Some(AnyPrefix::V6(after)) => Some(after),
-                        _ => None,
-                    };
-                    let selected = table.v6().rib().select(after, visits, room, wanted);
-                    let found = selected.found.into_iter();
-                    let found: Vec<_> = found.map(|(p, c)| (AnyPrefix::V6(p), c)).collect();
-                    (found, selected.looks, selected.last.map(AnyPrefix::V6))
-                }
+            let limits = (visits, room);
+            let (found, visited, last) = match place.family % 2 {
+                0 => select(table.v4().rib(), place.after, limits, wanted),
+                _ => select(table.v6().rib(), place.after, limits, wanted),
             };
             visits = visits.saturating_sub(visited.max(1));
             let number = table.number();
@@ -126,4 +110,16 @@ impl Sweep {
         }
         withdrawals
     }
+}
+
+/// Candidates of the next prefixes of a family, at most `room` of `visits`; how many were visited, and the last of them.
+fn select<A: IpFamily>(
+    rib: &Rib<A>,
+    after: Option<AnyPrefix>,
+    (visits, room): (usize, usize),
+    wanted: impl FnMut(&Candidate, u8) -> bool,
+) -> (Vec<(AnyPrefix, Candidate)>, usize, Option<AnyPrefix>) {
+    let selected = rib.select(after.and_then(A::own), visits, room, wanted);
+    let found = selected.found.into_iter().map(|(prefix, found)| (A::any(prefix), found));
+    (found.collect(), selected.looks, selected.last.map(A::any))
 }

@@ -17,9 +17,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed};
 use crate::document::{Mode, Run, Unit};
+use crate::family::Family;
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
-use crate::fib::world::{self, Lane};
+use crate::fib::world;
 use crate::namespace::{Namespace, need, write_lines};
 use crate::progress::Progress;
 
@@ -148,7 +149,7 @@ fn lead(to: &mut dyn Write, family: u8, hop: u32, neighbor: u32) -> io::Result<(
     writeln!(to, "route {gateway}/{} via {via};", if family == 4 { 32 } else { 128 })
 }
 
-fn routes<A: Lane>(
+fn routes<A: Family>(
     to: &mut dyn Write,
     routes: &[(fingerpost_lpm::Prefix<A>, u32)],
 ) -> io::Result<()> {

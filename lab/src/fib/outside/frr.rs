@@ -14,9 +14,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed, kernel};
 use crate::document::{Run, Unit};
+use crate::family::Family;
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
-use crate::fib::world::{self, Lane};
+use crate::fib::world;
 use crate::namespace::{Namespace, Talk, write_lines};
 use crate::progress::Progress;
 
@@ -144,7 +145,7 @@ fn configure(to: &mut dyn Write, jobs: &Jobs) -> io::Result<()> {
     routes(to, jobs.v6.as_ref().map_or(&[], |table| &table.routes))
 }
 
-fn routes<A: Lane>(
+fn routes<A: Family>(
     to: &mut dyn Write,
     routes: &[(fingerpost_lpm::Prefix<A>, u32)],
 ) -> io::Result<()> {

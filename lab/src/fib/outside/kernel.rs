@@ -13,9 +13,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Jobs, LIMIT, LINK, Peer, blank, failed};
 use crate::document::{Mode, Run, Unit};
+use crate::family::Family;
 use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
-use crate::fib::world::{self, Lane};
+use crate::fib::world;
 use crate::namespace::{Namespace, Talk, write_lines};
 use crate::progress::Progress;
 use crate::update::changes::Changes;
@@ -91,7 +92,10 @@ fn batch(namespace: &Namespace, file: &std::path::Path) -> Command {
     command
 }
 
-fn add<A: Lane>(to: &mut dyn Write, routes: &[(fingerpost_lpm::Prefix<A>, u32)]) -> io::Result<()> {
+fn add<A: Family>(
+    to: &mut dyn Write,
+    routes: &[(fingerpost_lpm::Prefix<A>, u32)],
+) -> io::Result<()> {
     for &(prefix, hop) in routes {
         writeln!(to, "route add {prefix} nhid {}", object(A::FAMILY, hop))?;
     }
@@ -176,7 +180,7 @@ fn loss(namespace: &Namespace, jobs: &Jobs, options: &FibOptions, mut run: Run) 
     Ok(run)
 }
 
-fn change<A: Lane>(to: &mut dyn Write, changes: &Changes<A>) -> io::Result<()> {
+fn change<A: Family>(to: &mut dyn Write, changes: &Changes<A>) -> io::Result<()> {
     for &(prefix, hop) in changes {
         if hop.is_none() {
             writeln!(to, "route del {prefix}")?;
@@ -242,7 +246,7 @@ fn left(namespace: &Namespace, family: &str) -> Result<u64> {
     Ok(said.lines().filter(|line| line.contains("nhid")).count() as u64)
 }
 
-fn remove<A: Lane>(
+fn remove<A: Family>(
     to: &mut dyn Write,
     routes: &[(fingerpost_lpm::Prefix<A>, u32)],
 ) -> io::Result<()> {

@@ -19,9 +19,9 @@ use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::Rng;
 
 use super::replay::Updates;
-use super::world::Lane;
 use super::{FibOptions, check, visible, world};
 use crate::document::{Kind, Run, Unit};
+use crate::family::Family;
 use crate::progress::Progress;
 use crate::table::Table;
 
@@ -107,12 +107,12 @@ impl Jobs {
     fn questions(&self, updates: Option<&Updates>, seed: u64) -> Vec<(IpAddr, IpAddr)> {
         let mut found = Vec::new();
         if let Some(table) = &self.v4 {
-            let mut oracle = check::oracle(table);
+            let mut oracle = table.oracle();
             updates.iter().flat_map(|u| &u.v4).for_each(|&(p, hop)| _ = oracle.set(p, hop));
             found.extend(ask(table, &oracle, seed));
         }
         if let Some(table) = &self.v6 {
-            let mut oracle = check::oracle(table);
+            let mut oracle = table.oracle();
             updates.iter().flat_map(|u| &u.v6).for_each(|&(p, hop)| _ = oracle.set(p, hop));
             found.extend(ask(table, &oracle, seed));
         }
@@ -121,8 +121,8 @@ impl Jobs {
 
     /// An address behind the next hop that is lost.
     fn behind_it(&self, seed: u64) -> Option<IpAddr> {
-        fn of<A: Lane>(table: &Table<A>, hop: u32, seed: u64) -> Option<IpAddr> {
-            let oracle = check::oracle(table);
+        fn of<A: Family>(table: &Table<A>, hop: u32, seed: u64) -> Option<IpAddr> {
+            let oracle = table.oracle();
             let mut rng = Rng::new(seed);
             let mut behind = table.routes.iter().filter(|route| route.1 == hop);
             let addr = behind.find_map(|route| check::own_addr(route.0, &oracle, &mut rng));
@@ -136,7 +136,7 @@ impl Jobs {
     }
 }
 
-fn ask<A: Lane>(table: &Table<A>, oracle: &Oracle<A>, seed: u64) -> Vec<(IpAddr, IpAddr)> {
+fn ask<A: Family>(table: &Table<A>, oracle: &Oracle<A>, seed: u64) -> Vec<(IpAddr, IpAddr)> {
     let mut rng = Rng::new(seed);
     let mut found = Vec::new();
     for _ in 0..ASKED {

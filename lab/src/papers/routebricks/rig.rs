@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::{Context, Result, ensure};
 use fingerpost_io::DRIVERS;
-use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{NextHopId, Rng};
 use fingerpost_packet::device::memory::{Check, Generator, HEADER_BYTES, Sink};
 use fingerpost_packet::device::{BURST, DeviceSpec};
@@ -63,10 +62,7 @@ impl Bed {
     pub(super) fn new(of: &Table<u32>, seed: u64) -> Result<Self> {
         let tables = Tables { v4: Some(of.clone()), v6: None };
         let (control, ports) = world::build(&tables, None, None, None)?;
-        let mut oracle = Oracle::new();
-        for &(prefix, hop) in &of.routes {
-            oracle.set(prefix, NextHopId(hop));
-        }
+        let oracle = of.oracle();
         let mut found = destinations(of, &oracle, Stream::Prefix, DESTINATIONS, seed);
         ensure!(!found.is_empty(), "{}: no address to forward to", of.file);
         // As many as the mix has lengths, or several times that.

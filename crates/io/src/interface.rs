@@ -68,25 +68,36 @@ pub fn keep_tags(name: &str) -> io::Result<bool> {
     unsafe { call(name, &mut flags) }.map(|()| true)
 }
 
-/// # Safety
-/// `T` must be the C structure of the command that it begins with.
-unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
+/// A request about the interface of that name.
+pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: integers and a pointer: all bits zero are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
+    if name.is_empty() || name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();
     }
-    request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
+    Ok(request)
+}
+
+/// A socket that takes requests about any interface.
+pub(crate) fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: invariant 2.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// # Safety
+/// `T` must be the C structure of the command that it begins with.
+unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
+    let fd = socket()?;
     // SAFETY: invariant 1, by the caller.
     if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());

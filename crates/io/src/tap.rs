@@ -8,16 +8,16 @@
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Structures handed to the kernel are the C ones, zero where not set, and live through the call.
-//! 2. A descriptor that the kernel returns is new and ours alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 
 use crate::frame_each_call;
+use crate::interface::{request, socket};
 use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
@@ -73,19 +73,6 @@ impl Tap {
     }
 }
 
-/// A request about the interface of that name.
-fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: integers and pointers: all bits zero are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.is_empty() || name.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
-    }
-    Ok(request)
-}
-
 fn ioctl(fd: RawFd, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: invariant 1.
     let done = unsafe { libc::ioctl(fd, call, std::ptr::from_mut(request)) };
@@ -94,13 +81,7 @@ fn ioctl(fd: RawFd, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<
 
 /// Brings the interface up.
 fn up(request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: invariant 2.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = socket()?;
     ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, request)?;
     #[allow(clippy::cast_possible_truncation, reason = "1")]
     let is_up = libc::IFF_UP as libc::c_short;

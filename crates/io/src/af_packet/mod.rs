@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use block_ring::BlockRing;
 
-use super::interface::index_of;
+use super::interface::{index_of, request};
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
@@ -221,14 +221,7 @@ fn lost(fd: &OwnedFd) -> u64 {
 
 /// The device's hardware type (`ARPHRD_...`).
 fn hardware(fd: &OwnedFd, name: &str) -> io::Result<u16> {
-    // SAFETY: integers and a pointer: all bits zero are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
-    }
+    let mut request = request(name)?;
     // SAFETY: invariant 1.
     if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());

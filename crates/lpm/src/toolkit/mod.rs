@@ -6,3 +6,4 @@ pub(crate) mod line_space;
 pub(crate) mod retired;
 pub(crate) mod runs;
 pub(crate) mod strides;
+pub(crate) mod unchanging;

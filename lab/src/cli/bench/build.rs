@@ -7,7 +7,7 @@ use fingerpost_lab::{BuildOptions, build};
 use super::super::command::{Failure, parsed};
 use super::super::output::Output;
 use super::arguments::Subjects;
-use super::print::{draw, print};
+use super::print::draw_and_print;
 
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
@@ -37,8 +37,5 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         samples: arguments.subjects.repeat,
     };
     let document = build(&options, &mut Bar::new())?;
-    if let Some(folder) = &arguments.subjects.out {
-        draw(folder, "build", &document)?;
-    }
-    print(document, output)
+    draw_and_print("build", document, arguments.subjects.out.as_deref(), output)
 }

@@ -12,7 +12,7 @@ use fingerpost_lab::{FibOptions, fib};
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};
 use super::arguments::{found_by, positive, seconds};
-use super::print::{draw, print};
+use super::print::draw_and_print;
 
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
@@ -71,8 +71,5 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         seed: arguments.seed,
     };
     let document = fib(&options, &mut Bar::new())?;
-    if let Some(folder) = &arguments.out {
-        draw(folder, "fib", &document)?;
-    }
-    print(document, output)
+    draw_and_print("fib", document, arguments.out.as_deref(), output)
 }

@@ -12,7 +12,7 @@ use fingerpost_lab::{LookupOptions, Mode, lookup};
 use super::super::command::{Exit, Failure, parsed};
 use super::super::output::Output;
 use super::arguments::{Subjects, positive, seconds};
-use super::print::{draw, print};
+use super::print::draw_and_print;
 
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
@@ -92,10 +92,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         trace,
     };
     let document = lookup(&options, &mut Bar::new())?;
-    if let Some(folder) = &arguments.subjects.out {
-        draw(folder, "lookup", &document)?;
-    }
-    print(document, output)
+    draw_and_print("lookup", document, arguments.subjects.out.as_deref(), output)
 }
 
 fn keys() -> impl TypedValueParser<Value = Keys> {

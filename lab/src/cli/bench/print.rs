@@ -21,8 +21,21 @@ pub(super) fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Fai
     Ok(())
 }
 
+/// Prints the document; writes it and its drawings into a folder first, where one is given.
+pub(super) fn draw_and_print(
+    name: &str,
+    document: BenchDocument,
+    folder: Option<&Path>,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if let Some(folder) = folder {
+        draw(folder, name, &document)?;
+    }
+    print(document, output)
+}
+
 /// Writes the document as a file, and its drawings.
-pub(super) fn draw(folder: &Path, name: &str, document: &BenchDocument) -> Result<(), Failure> {
+fn draw(folder: &Path, name: &str, document: &BenchDocument) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(document).expect("a document is plain data");
     let drawn = drawings(document).into_iter().map(|(file, svg)| (format!("{name}-{file}"), svg));
     let files: Vec<_> =

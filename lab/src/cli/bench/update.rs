@@ -10,7 +10,7 @@ use fingerpost_lab::{UpdateOptions, update};
 use super::super::command::{Failure, parsed};
 use super::super::output::Output;
 use super::arguments::{Subjects, seconds};
-use super::print::{draw, print};
+use super::print::draw_and_print;
 
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
@@ -59,8 +59,5 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         seed: arguments.seed,
     };
     let document = update(&options, &mut Bar::new())?;
-    if let Some(folder) = &arguments.subjects.out {
-        draw(folder, "update", &document)?;
-    }
-    print(document, output)
+    draw_and_print("update", document, arguments.subjects.out.as_deref(), output)
 }

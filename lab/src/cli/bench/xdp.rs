@@ -12,7 +12,7 @@ use fingerpost_lab::{BenchDocument, XdpOptions, xdp};
 use super::super::command::{Failure, parsed};
 use super::super::output::{Output, message};
 use super::arguments::{found_by, positive};
-use super::print::{draw, print};
+use super::print::draw_and_print;
 
 /// Adds it to the benchmarks.
 pub(super) fn command() -> clap::Command {
@@ -77,10 +77,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         listed: 0,
     };
     let document = measured(&options)?;
-    if let Some(folder) = &arguments.out {
-        draw(folder, "xdp", &document)?;
-    }
-    print(document, output)
+    draw_and_print("xdp", document, arguments.out.as_deref(), output)
 }
 
 /// Measures, and prints each reason once why runs are missing.

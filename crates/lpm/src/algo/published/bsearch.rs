@@ -23,11 +23,11 @@ use crate::error::{FormatError, UpdateError};
 use crate::head::{HEAD, Head, stamp};
 use crate::intervals::sweep;
 use crate::lookup::{
-    Algorithm, Change, Grace, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats,
-    check_out,
+    Algorithm, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats, check_out,
 };
 use crate::mem::{Memory, Region, region_named};
 use crate::next_hop_id::NextHopId;
+use crate::toolkit::unchanging::Unchanging;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module { v4: &[row::<u32>()], v6: &[row::<u128>()] };
@@ -248,24 +248,6 @@ impl<A: Split> Lookup<A> for Reader<A> {
     }
 }
 
-/// Writer state: none. Any change requires a rebuild.
-struct Sorted<A: Split>(Arc<Reader<A>>);
-
-impl<A: Split> Table<A> for Sorted<A> {
-    fn apply(
-        &mut self,
-        changes: &[Change<A>],
-        _: &dyn Routes<A>,
-        _: &mut dyn Grace,
-    ) -> Result<(), UpdateError> {
-        if changes.iter().all(|c| c.old == c.new) { Ok(()) } else { Err(UpdateError::Rebuild) }
-    }
-
-    fn publish(&mut self) -> Arc<dyn Lookup<A>> {
-        self.0.clone()
-    }
-}
-
 fn make<A: Split>(
     routes: &dyn Routes<A>,
     memory: &mut dyn Memory,
@@ -288,7 +270,8 @@ fn make<A: Split>(
     head.set(PREFIXES, routes.stats().prefixes);
     head.set(INTERVALS, cuts.len());
     let reader = Reader { head, regions, count: cuts.len(), family: PhantomData };
-    Ok(Box::new(Sorted(Arc::new(reader))))
+    let reader = Arc::new(reader);
+    Ok(Box::new(Unchanging { reader, max_hop: u32::MAX }))
 }
 
 fn open<A: Split>(saved: &[Region]) -> Result<Arc<dyn Lookup<A>>, FormatError> {

@@ -33,11 +33,11 @@ use crate::addr::{Addr, Prefix};
 use crate::error::{FormatError, UpdateError};
 use crate::head::{HEAD, Head, stamp};
 use crate::lookup::{
-    Algorithm, Change, Grace, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats,
-    check_out,
+    Algorithm, Limits, Lookup, Module, Origin, Routes, Step, Table, TableStats, check_out,
 };
 use crate::mem::{Memory, Region, prefetch, region_named};
 use crate::next_hop_id::NextHopId;
+use crate::toolkit::unchanging::Unchanging;
 
 /// The rows of this file.
 pub(super) const MODULE: Module = Module { v4: &[row::<u32>()], v6: &[row::<u128>()] };
@@ -259,24 +259,6 @@ impl<A: Addr> Lookup<A> for Reader<A> {
     }
 }
 
-/// Writer state: none. Any change requires a rebuild.
-struct Copy<A: Addr>(Arc<Reader<A>>);
-
-impl<A: Addr> Table<A> for Copy<A> {
-    fn apply(
-        &mut self,
-        changes: &[Change<A>],
-        _: &dyn Routes<A>,
-        _: &mut dyn Grace,
-    ) -> Result<(), UpdateError> {
-        if changes.iter().all(|c| c.old == c.new) { Ok(()) } else { Err(UpdateError::Rebuild) }
-    }
-
-    fn publish(&mut self) -> Arc<dyn Lookup<A>> {
-        self.0.clone()
-    }
-}
-
 fn make<A: Addr>(
     routes: &dyn Routes<A>,
     memory: &mut dyn Memory,
@@ -309,7 +291,8 @@ fn make<A: Addr>(
     head.set(PREFIXES, entries.len());
     head.set(BRANCHINGS, branchings);
     let regions = [head.region().clone(), region];
-    Ok(Box::new(Copy(Arc::new(Reader { head, regions, family: PhantomData }))))
+    let reader = Arc::new(Reader::<A> { head, regions, family: PhantomData });
+    Ok(Box::new(Unchanging { reader, max_hop: u32::MAX }))
 }
 
 /// Links the branchings: between two neighbours of different address there is one, at the first bit in

@@ -12,9 +12,10 @@ use super::{
 use crate::addr::Prefix;
 use crate::error::UpdateError;
 use crate::intervals::sweep;
-use crate::lookup::{Change, Grace, Lookup, Routes, Table};
+use crate::lookup::{Routes, Table};
 use crate::mem::{Memory, Region};
 use crate::simd::Simd;
+use crate::toolkit::unchanging::Unchanging;
 
 /// Half an address where an interval starts, and its answer.
 type Starts = Vec<(u64, u32)>;
@@ -76,7 +77,7 @@ pub(super) fn make(
     memory: &mut dyn Memory,
 ) -> Result<Box<dyn Table<u128>>, UpdateError> {
     let reader = build(routes, memory, Simd::detect())?;
-    Ok(Box::new(Static(Arc::new(reader))))
+    Ok(Box::new(Unchanging { reader: Arc::new(reader), max_hop: super::MAX_HOP }))
 }
 
 fn build(
@@ -140,28 +141,10 @@ fn plant(starts: &[(u64, u32)], keys: &Region) {
     }
 }
 
-/// Writer state: none. Any change requires a rebuild.
-struct Static(Arc<Reader>);
-
-impl Table<u128> for Static {
-    fn apply(
-        &mut self,
-        changes: &[Change<u128>],
-        _: &dyn Routes<u128>,
-        _: &mut dyn Grace,
-    ) -> Result<(), UpdateError> {
-        Change::greatest_hop(changes, super::MAX_HOP)?;
-        if changes.iter().all(|c| c.old == c.new) { Ok(()) } else { Err(UpdateError::Rebuild) }
-    }
-
-    fn publish(&mut self) -> Arc<dyn Lookup<u128>> {
-        self.0.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lookup::Lookup as _;
     use crate::mem::Heap;
     use crate::next_hop_id::NextHopId;
     use crate::oracle::Oracle;

@@ -138,6 +138,9 @@ pub fn message(words: impl fmt::Display) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
+/// A column: its heading, and the cell of a thing.
+pub type Column<T> = (&'static str, fn(&T) -> String);
+
 /// Columns of text, as wide as their widest cell, with numbers to the right.
 #[derive(Default)]
 pub struct Columns {
@@ -149,6 +152,24 @@ impl Columns {
     #[must_use]
     pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
+    }
+
+    /// Columns with a row for each thing.
+    pub fn of<'t, T: 't>(columns: &[Column<T>], things: impl IntoIterator<Item = &'t T>) -> Self {
+        let mut rows = Self::headed(columns);
+        things.into_iter().for_each(|thing| rows.thing(columns, thing));
+        rows
+    }
+
+    /// Columns without a row.
+    #[must_use]
+    pub fn headed<T>(columns: &[Column<T>]) -> Self {
+        Self { rows: vec![columns.iter().map(|column| column.0.to_owned()).collect()] }
+    }
+
+    /// Adds the row of a thing.
+    pub fn thing<T>(&mut self, columns: &[Column<T>], thing: &T) {
+        self.row(columns.iter().map(|(_, cell)| cell(thing)));
     }
 
     /// Adds a row below the others.

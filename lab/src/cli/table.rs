@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::choice::{self, Built};
 use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::load::{Family, Half, Tables};
-use super::output::{Columns, Output, Report, message};
+use super::output::{Column, Columns, Output, Report, message};
 
 pub(super) const COMMAND: Command = Command {
     name: "table",
@@ -197,33 +197,21 @@ fn difference<A: Family>(mismatch: &Mismatch<A>, half: &Half<A>) -> String {
     format!("{} gives {} {how}, the oracle {right}", addr.to_ip(), name(*got))
 }
 
+const COLUMNS: &[Column<Check>] = &[
+    ("FAMILY", |check| check.family.to_string()),
+    ("ALGORITHM", |check| check.algorithm.to_owned()),
+    ("ROUTES", |check| check.routes.to_string()),
+    ("ADDRESSES", |check| check.addresses.to_string()),
+    ("ANSWERS", |check| check.answers.to_owned()),
+    ("BUILD ms", |check| check.build_ms.to_string()),
+    ("ns/ADDRESS", |check| format!("{:.1}", check.ns_per_address)),
+    ("BYTES", |check| check.bytes.to_string()),
+    ("NOTE", |check| check.note.clone()),
+];
+
 impl Report for Checks {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut columns = Columns::new(&[
-            "FAMILY",
-            "ALGORITHM",
-            "ROUTES",
-            "ADDRESSES",
-            "ANSWERS",
-            "BUILD ms",
-            "ns/ADDRESS",
-            "BYTES",
-            "NOTE",
-        ]);
-        for check in &self.checks {
-            columns.row([
-                check.family.to_string(),
-                check.algorithm.to_owned(),
-                check.routes.to_string(),
-                check.addresses.to_string(),
-                check.answers.to_owned(),
-                check.build_ms.to_string(),
-                format!("{:.1}", check.ns_per_address),
-                check.bytes.to_string(),
-                check.note.clone(),
-            ]);
-        }
-        columns.write(to)
+        Columns::of(COLUMNS, &self.checks).write(to)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::list::{self, Listed};
-use super::output::or_dash;
+use super::output::{Column, or_dash};
 use crate::api::model::{Group, Member};
 
 pub(super) const COMMAND: Command = Command {
@@ -15,17 +15,17 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for Group {
     const PATH: &'static str = "/v1/groups";
-    const HEADINGS: &'static [&'static str] = &[
-        "index",
-        "type",
-        "object",
-        "interface",
-        "gateway",
-        "weight",
-        "slots",
-        "use",
-        "mtu",
-        "references",
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("index", |group| group.index.to_string()),
+        ("type", |group| group.kind.clone()),
+        ("object", |group| or_dash(group.object)),
+        ("interface", |_| String::new()),
+        ("gateway", |_| String::new()),
+        ("weight", |_| "-".to_owned()),
+        ("slots", |group| group.slots.to_string()),
+        ("use", |group| group.used.to_string()),
+        ("mtu", |_| "-".to_owned()),
+        ("references", |group| group.references.to_string()),
     ];
     const ABOUT: &'static str =
         "List next-hop groups with their members and the share of flows of each";
@@ -35,21 +35,6 @@ impl Listed for Group {
 
 Each group is one line, followed by a line for each member. A member that is down has no slots. \
 `object` is the ID of the next-hop object of the group or the member.";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.index.to_string(),
-            self.kind.clone(),
-            or_dash(self.object),
-            String::new(),
-            String::new(),
-            "-".to_owned(),
-            self.slots.to_string(),
-            self.used.to_string(),
-            "-".to_owned(),
-            self.references.to_string(),
-        ]
-    }
 
     fn parts(&self) -> Vec<Vec<String>> {
         let row = |member: &Member| {

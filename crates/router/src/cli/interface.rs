@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::list::{self, Listed};
-use super::output::or_dash;
+use super::output::{Column, or_dash};
 use crate::api::model::{Interface, InterfaceFeature};
 
 pub(super) const COMMAND: Command = Command {
@@ -15,18 +15,18 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for Interface {
     const PATH: &'static str = "/v1/interfaces";
-    const HEADINGS: &'static [&'static str] = &[
-        "name",
-        "state",
-        "mtu",
-        "mac",
-        "path",
-        "features",
-        "received",
-        "sent",
-        "punted",
-        "addresses",
-        "mode",
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("name", |port| port.name.clone()),
+        ("state", |port| if port.up { "up" } else { "down" }.to_owned()),
+        ("mtu", |port| port.mtu.to_string()),
+        ("mac", |port| or_dash(port.mac.as_ref())),
+        ("path", |port| port.path.clone()),
+        ("features", |port| features(&port.features)),
+        ("received", |port| port.rx_packets.to_string()),
+        ("sent", |port| port.tx_packets.to_string()),
+        ("punted", |port| port.punted.to_string()),
+        ("addresses", |port| or_dash(Some(port.addresses.join(",")).filter(|all| !all.is_empty()))),
+        ("mode", |port| port.mode.clone()),
     ];
     const ABOUT: &'static str =
         "List interfaces: state, addresses, features, packets, and how each is driven";
@@ -37,22 +37,6 @@ impl Listed for Interface {
 `features` are what the interface applies to its packets, with the settings; `(graph)` behind one that
 takes its packets out of the XDP datapath, `(xdp, graph)` behind one that takes some of them out (`why` of
 the JSON has which), `(kernel)` behind one that does not hold since the interface stays with the kernel.";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            if self.up { "up" } else { "down" }.to_owned(),
-            self.mtu.to_string(),
-            or_dash(self.mac.as_ref()),
-            self.path.clone(),
-            features(&self.features),
-            self.rx_packets.to_string(),
-            self.tx_packets.to_string(),
-            self.punted.to_string(),
-            if self.addresses.is_empty() { "-".to_owned() } else { self.addresses.join(",") },
-            self.mode.clone(),
-        ]
-    }
 }
 
 /// Features in a cell.

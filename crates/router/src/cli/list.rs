@@ -10,22 +10,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::command::{Failure, parsed};
-use super::output::{Columns, Output, Report};
+use super::output::{Column, Columns, Output, Report};
 use crate::cli::at::At;
 
 /// A thing of which the router has a list.
-pub(super) trait Listed: Serialize + DeserializeOwned {
+pub(super) trait Listed: Serialize + DeserializeOwned + 'static {
     /// Where the API has the list.
     const PATH: &'static str;
-    /// Headings of the columns.
-    const HEADINGS: &'static [&'static str];
+    /// Columns.
+    const COLUMNS: &'static [Column<Self>];
     /// Help of `show`, a line.
     const ABOUT: &'static str;
     /// Ends that help: `Examples:`, and what else is to be known.
     const EXAMPLES: &'static str;
-
-    /// A cell a column.
-    fn cells(&self) -> Vec<String>;
 
     /// A line below all rows.
     fn ending(_: &[Self]) -> Option<String> {
@@ -62,9 +59,9 @@ struct List<T>(Vec<T>);
 
 impl<T: Listed> Report for List<T> {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut columns = Columns::new(T::HEADINGS);
+        let mut columns = Columns::headed(T::COLUMNS);
         for row in &self.0 {
-            columns.row(row.cells());
+            columns.thing(T::COLUMNS, row);
             row.parts().into_iter().for_each(|part| columns.row(part));
         }
         columns.write(to)?;

@@ -11,7 +11,7 @@ use hyper::Method;
 
 use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::list::{self, Listed};
-use super::output::{Output, Report, or_dash};
+use super::output::{Column, Output, Report, or_dash};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
 use crate::cli::at::At;
 
@@ -80,7 +80,13 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
 
 impl Listed for Neighbor {
     const PATH: &'static str = "/v1/neighbors";
-    const HEADINGS: &'static [&'static str] = &["address", "interface", "mac", "state", "source"];
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("address", |neighbor| neighbor.addr.clone()),
+        ("interface", |neighbor| neighbor.interface.clone()),
+        ("mac", |neighbor| or_dash(neighbor.mac.as_ref())),
+        ("state", |neighbor| neighbor.state.clone()),
+        ("source", |neighbor| neighbor.source.clone()),
+    ];
     const ABOUT: &'static str = "List neighbors: address, interface, link address, state, source";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost neighbor show
@@ -88,12 +94,6 @@ impl Listed for Neighbor {
 
 `permanent` entries were set with `fingerpost neighbor add` (source `command`) or in the kernel; \
 they are `suspended` while their interface is down.";
-
-    fn cells(&self) -> Vec<String> {
-        let mac = or_dash(self.mac.as_ref());
-        let (state, source) = (self.state.clone(), self.source.clone());
-        vec![self.addr.clone(), self.interface.clone(), mac, state, source]
-    }
 }
 
 impl Report for NeighborChanged {

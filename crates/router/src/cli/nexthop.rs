@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::list::{self, Listed};
-use super::output::or_dash;
+use super::output::{Column, or_dash};
 use crate::api::model::NextHop;
 
 pub(super) const COMMAND: Command = Command {
@@ -15,8 +15,17 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for NextHop {
     const PATH: &'static str = "/v1/nexthops";
-    const HEADINGS: &'static [&'static str] =
-        &["index", "type", "object", "interface", "gateway", "flags", "use", "mtu", "references"];
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("index", |hop| hop.index.to_string()),
+        ("type", |hop| hop.kind.clone()),
+        ("object", |hop| or_dash(hop.object)),
+        ("interface", |hop| or_dash(hop.interface.as_ref())),
+        ("gateway", |hop| or_dash(hop.gateway.as_ref())),
+        ("flags", |hop| hop.flags.clone()),
+        ("use", |hop| hop.used.to_string()),
+        ("mtu", |hop| or_dash(hop.mtu)),
+        ("references", |hop| hop.references.to_string()),
+    ];
     const ABOUT: &'static str =
         "List next hops: index, type, object, interface, gateway, flags, use, MTU, references";
     const EXAMPLES: &'static str = "Examples:
@@ -25,18 +34,4 @@ impl Listed for NextHop {
 
 Flags: G gateway, H host route, d default route, R reject, B blackhole, D redirect, b broadcast, \
 M group. `object` is the ID of the next-hop object of the source.";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.index.to_string(),
-            self.kind.clone(),
-            or_dash(self.object),
-            or_dash(self.interface.as_ref()),
-            or_dash(self.gateway.as_ref()),
-            self.flags.clone(),
-            self.used.to_string(),
-            or_dash(self.mtu),
-            self.references.to_string(),
-        ]
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::list::{self, Listed};
-use super::output::or_dash;
+use super::output::{Column, or_dash};
 use crate::api::model::Source;
 
 pub(super) const COMMAND: Command = Command {
@@ -15,8 +15,15 @@ pub(super) const COMMAND: Command = Command {
 
 impl Listed for Source {
     const PATH: &'static str = "/v1/sources";
-    const HEADINGS: &'static [&'static str] =
-        &["name", "distance", "routes", "refused", "messages", "resyncs", "latest refusal"];
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("name", |source| source.name.clone()),
+        ("distance", |source| source.distance.to_string()),
+        ("routes", |source| source.routes.to_string()),
+        ("refused", |source| source.refused.to_string()),
+        ("messages", |source| or_dash(source.messages)),
+        ("resyncs", |source| or_dash(source.resyncs)),
+        ("latest refusal", |source| source.last_refusal.clone()),
+    ];
     const ABOUT: &'static str = "List route sources: distance, routes, refusals, messages";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost source show
@@ -24,16 +31,4 @@ impl Listed for Source {
 
 Besides the configured sources there are `host` (addresses of this host), `neighbor` (hosts \
 resolved on its links) and `command` (routes of `fingerpost route add`).";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            self.distance.to_string(),
-            self.routes.to_string(),
-            self.refused.to_string(),
-            or_dash(self.messages),
-            or_dash(self.resyncs),
-            self.last_refusal.clone(),
-        ]
-    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use fingerpost_lab::{Answers, BenchDocument, Kind, Run, Unit, drawings};
 
 use super::super::command::{Exit, Failure};
-use super::super::output::{Columns, Output, Report, message};
+use super::super::output::{Column, Columns, Output, Report, message, or_dash};
 
 /// Writes files into a folder, which is made where it is missing.
 pub(super) fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
@@ -94,27 +94,34 @@ fn threaded(run: &Run) -> String {
     if run.threads > 1 { format!("{} x{}", run.name, run.threads) } else { run.name.clone() }
 }
 
+const PLAIN: &[Column<Run>] = &[
+    ("RUN", |run| run.name.clone()),
+    ("STREAM", |run| run.algorithm.as_ref().unwrap_or(&run.stream).clone()),
+    ("MEDIAN", |run| figure(run.median, digits(run.unit))),
+    ("P99", |run| figure(run.p99, digits(run.unit))),
+    ("P99.9", |run| figure(run.p999, digits(run.unit))),
+    ("MIN", |run| figure(run.min, digits(run.unit))),
+    ("MAX", |run| figure(run.max, digits(run.unit))),
+    ("UNIT", |run| run.unit.name().into()),
+    ("ANSWERS", answers),
+    ("NOTE", |run| run.note.clone()),
+];
+
+const CEILINGS: &[Column<Run>] = &[
+    ("CEILING", threaded),
+    ("STREAM", |run| run.stream.clone()),
+    ("MODE", |run| run.mode.name().into()),
+    ("BYTES", |run| or_dash(run.bytes)),
+    ("MEDIAN", |run| figure(run.median, 1)),
+    ("MIN", |run| figure(run.min, 1)),
+    ("MAX", |run| figure(run.max, 1)),
+    ("EFFICIENCY", |run| figure(run.efficiency, 2)),
+    ("NOTE", |run| run.note.clone()),
+];
+
 impl Document {
     fn plain(&self, to: &mut dyn Write) -> io::Result<()> {
-        let headings =
-            ["RUN", "STREAM", "MEDIAN", "P99", "P99.9", "MIN", "MAX", "UNIT", "ANSWERS", "NOTE"];
-        let mut columns = Columns::new(&headings);
-        for run in &self.0.runs {
-            let stream = run.algorithm.as_ref().unwrap_or(&run.stream);
-            columns.row([
-                run.name.clone(),
-                stream.clone(),
-                figure(run.median, digits(run.unit)),
-                figure(run.p99, digits(run.unit)),
-                figure(run.p999, digits(run.unit)),
-                figure(run.min, digits(run.unit)),
-                figure(run.max, digits(run.unit)),
-                run.unit.name().into(),
-                answers(run),
-                run.note.clone(),
-            ]);
-        }
-        columns.write(to)?;
+        Columns::of(PLAIN, &self.0.runs).write(to)?;
         self.ratios(to)
     }
 
@@ -177,25 +184,9 @@ impl Document {
             self.group(&runs, to)?;
         }
         let ceilings = self.0.runs.iter().filter(|run| run.kind == Kind::Ceiling);
-        let headings =
-            ["CEILING", "STREAM", "MODE", "BYTES", "MEDIAN", "MIN", "MAX", "EFFICIENCY", "NOTE"];
-        let mut columns = Columns::new(&headings);
-        for run in ceilings.clone() {
-            columns.row([
-                threaded(run),
-                run.stream.clone(),
-                run.mode.name().into(),
-                run.bytes.map_or("-".into(), |bytes| bytes.to_string()),
-                figure(run.median, 1),
-                figure(run.min, 1),
-                figure(run.max, 1),
-                figure(run.efficiency, 2),
-                run.note.clone(),
-            ]);
-        }
-        if ceilings.count() > 0 {
+        if ceilings.clone().count() > 0 {
             writeln!(to)?;
-            columns.write(to)?;
+            Columns::of(CEILINGS, ceilings).write(to)?;
         }
         Ok(())
     }

@@ -1,29 +1,29 @@
 //! `fingerpost fib show`: what answers, how large it is, how it came about.
 
 use super::super::list::Listed;
-use super::super::output::or_dash;
+use super::super::output::{Column, or_dash};
 use crate::api::model::{Fib, SharedMemory};
 use crate::daemon::each;
 
 impl Listed for Fib {
     const PATH: &'static str = "/v1/fibs";
-    const HEADINGS: &'static [&'static str] = &[
-        "table",
-        "family",
-        "algorithm",
-        "choice",
-        "generation",
-        "prefixes",
-        "routes",
-        "bytes",
-        "bytes/prefix",
-        "bytes/route",
-        "pending",
-        "wrong",
-        "builds",
-        "failures",
-        "last build ms",
-        "reserved",
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("table", |fib| format!("{}{}", fib.table, if fib.paths { " paths" } else { "" })),
+        ("family", |fib| fib.family.to_string()),
+        ("algorithm", |fib| fib.algorithm.clone()),
+        ("choice", |fib| fib.choice.clone()),
+        ("generation", |fib| fib.generation.to_string()),
+        ("prefixes", |fib| fib.prefixes.to_string()),
+        ("routes", |fib| fib.routes.to_string()),
+        ("bytes", |fib| fib.bytes.to_string()),
+        ("bytes/prefix", |fib| figure(fib.bytes_per_prefix)),
+        ("bytes/route", |fib| figure(fib.bytes_per_route)),
+        ("pending", |fib| fib.pending.to_string()),
+        ("wrong", |fib| fib.mismatch_routes.to_string()),
+        ("builds", |fib| fib.builds.to_string()),
+        ("failures", |fib| fib.failures.to_string()),
+        ("last build ms", |fib| format!("{:.1}", fib.last_build_ms)),
+        ("reserved", |fib| or_dash(fib.shared.map(|shared| shared.reserved))),
     ];
     const ABOUT: &'static str = "List lookup tables: algorithm, size, builds, pending changes";
     const EXAMPLES: &'static str = "Examples:
@@ -33,27 +33,6 @@ impl Listed for Fib {
 `reserved` is the memory of a table that the XDP datapath reads as well; the last line has the \
 sum, including next hops, and its limit: `memory` of `[xdp]`. Bytes per prefix and per route are \
 shown for 1,000 or more: for fewer, the fixed size of the structures dominates.";
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            if self.paths { format!("{} paths", self.table) } else { self.table.to_string() },
-            self.family.to_string(),
-            self.algorithm.clone(),
-            self.choice.clone(),
-            self.generation.to_string(),
-            self.prefixes.to_string(),
-            self.routes.to_string(),
-            self.bytes.to_string(),
-            figure(self.bytes_per_prefix),
-            figure(self.bytes_per_route),
-            self.pending.to_string(),
-            self.mismatch_routes.to_string(),
-            self.builds.to_string(),
-            self.failures.to_string(),
-            format!("{:.1}", self.last_build_ms),
-            or_dash(self.shared.map(|shared| shared.reserved)),
-        ]
-    }
 
     fn ending(fibs: &[Self]) -> Option<String> {
         let of = |fib: &Self| Some((fib.prefixes, fib.shared?));

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use clap::Args;
 
 use super::super::command::{Exit, Failure};
-use super::super::output::{Columns, Output, Report, or_dash};
+use super::super::output::{Column, Columns, Output, Report, or_dash};
 use crate::api::model::RouteQuery;
 use crate::api::model::{DriverAnswer, Member, Path, Route, RouteAnswer};
 use crate::cli::at::At;
@@ -72,18 +72,7 @@ impl Report for RouteAnswer {
             return drivers(&self.drivers, to);
         };
         writeln!(to, "{} by {prefix} (table {}, {})", self.addr, self.table, self.algorithm)?;
-        let mut columns = Columns::new(&["", "source", "distance", "metric", "next hop", "what"]);
-        for route in &self.candidates {
-            columns.row([
-                if route.best { "best" } else { "" }.to_owned(),
-                route.source.clone(),
-                route.distance.to_string(),
-                route.metric.to_string(),
-                route.nexthop.to_string(),
-                what_of(route),
-            ]);
-        }
-        columns.write(to)?;
+        Columns::of(CANDIDATES, &self.candidates).write(to)?;
         write!(to, "next hop {}", self.nexthop)?;
         if let Some(group) = &self.group {
             match (group.slot, group.hash) {
@@ -191,6 +180,15 @@ fn steps(answer: &RouteAnswer, to: &mut dyn Write) -> io::Result<()> {
     }
     columns.write(to)
 }
+
+const CANDIDATES: &[Column<Route>] = &[
+    ("", |route| if route.best { "best" } else { "" }.to_owned()),
+    ("source", |route| route.source.clone()),
+    ("distance", |route| route.distance.to_string()),
+    ("metric", |route| route.metric.to_string()),
+    ("next hop", |route| route.nexthop.to_string()),
+    ("what", what_of),
+];
 
 /// What a route does, and when it ends.
 pub(super) fn what_of(route: &Route) -> String {

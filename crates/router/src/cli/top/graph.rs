@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{ANEW, Drops, Share, drops_between, rate, shares, write_drops, write_elements};
+use super::{ANEW, Drops, Share, drops_between, rate, shares, whole, write_drops, write_elements};
 use crate::api::graph::{DriverStats, ElementStats, GraphStats};
 use crate::cli::command::Failure;
-use crate::cli::output::{Columns, Output, Report};
+use crate::cli::output::{Column, Columns, Output, Report};
 use crate::control::client::ControlClient;
 use crate::sys;
 
@@ -174,22 +174,18 @@ impl Picture {
     }
 }
 
+const WORKERS: &[Column<Worker>] = &[
+    ("worker", |row| row.worker.to_string()),
+    ("in/s", |row| whole(row.rx_packets)),
+    ("out/s", |row| whole(row.tx_packets)),
+    ("dropped/s", |row| whole(row.dropped)),
+    ("made/s", |row| whole(row.generated)),
+    ("held", |row| row.held.to_string()),
+];
+
 impl Report for Picture {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let headings = ["worker", "in/s", "out/s", "dropped/s", "made/s", "held"];
-        let mut columns = Columns::new(&headings);
-        for row in &self.workers {
-            let whole = |value: f64| format!("{value:.0}");
-            columns.row([
-                row.worker.to_string(),
-                whole(row.rx_packets),
-                whole(row.tx_packets),
-                whole(row.dropped),
-                whole(row.generated),
-                row.held.to_string(),
-            ]);
-        }
-        columns.write(to)?;
+        Columns::of(WORKERS, &self.workers).write(to)?;
         writeln!(to)?;
         write_elements(&self.elements, to)?;
         writeln!(to)?;

@@ -14,7 +14,7 @@ use clap::{ArgMatches, Args};
 use serde::Serialize;
 
 use super::command::{Command, Failure, parsed};
-use super::output::{Columns, Output, Report, or_dash};
+use super::output::{Column, Columns, Output, Report, or_dash};
 use crate::api::client::Client;
 use crate::api::graph::{ElementStats, GraphQuery, GraphStats};
 use crate::api::model::{Fib, Interface, Status};
@@ -242,32 +242,60 @@ fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
 
 /// The elements that take the most.
 fn write_elements(elements: &[Share], to: &mut dyn Write) -> io::Result<()> {
-    let mut columns =
-        Columns::new(&["element", "worker", "packets/s", "batch", "cycles", "share %"]);
+    const COLUMNS: &[Column<Share>] = &[
+        ("element", |row| row.name.clone()),
+        ("worker", |row| row.worker.map_or_else(|| "all".to_owned(), |worker| worker.to_string())),
+        ("packets/s", |row| whole(row.packets)),
+        ("batch", |row| rounded(row.average_batch)),
+        ("cycles", |row| rounded(row.cycles)),
+        ("share %", |row| rounded(row.share.map(|share| share * 100.0))),
+    ];
     // An element that is only polled takes something, too.
     let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
-    for row in elements.iter().filter(busy).take(SHOWN) {
-        let rounded = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.1}")));
-        columns.row([
-            row.name.clone(),
-            row.worker.map_or_else(|| "all".to_owned(), |worker| worker.to_string()),
-            format!("{:.0}", row.packets),
-            rounded(row.average_batch),
-            rounded(row.cycles),
-            rounded(row.share.map(|share| share * 100.0)),
-        ]);
-    }
-    columns.write(to)
+    Columns::of(COLUMNS, elements.iter().filter(busy).take(SHOWN)).write(to)
 }
 
 fn write_drops(drops: &[Drops], to: &mut dyn Write) -> io::Result<()> {
-    let mut columns = Columns::new(&["dropped by", "reason", "packets/s", "so far"]);
-    for row in drops {
-        let (rate, total) = (format!("{:.0}", row.packets), row.total.to_string());
-        columns.row([row.element.clone(), row.reason.clone(), rate, total]);
-    }
-    columns.write(to)
+    const COLUMNS: &[Column<Drops>] = &[
+        ("dropped by", |row| row.element.clone()),
+        ("reason", |row| row.reason.clone()),
+        ("packets/s", |row| whole(row.packets)),
+        ("so far", |row| row.total.to_string()),
+    ];
+    Columns::of(COLUMNS, drops).write(to)
 }
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn rounded(value: Option<f64>) -> String {
+    or_dash(value.map(|value| format!("{value:.1}")))
+}
+
+fn mega(bits: f64) -> String {
+    format!("{:.1}", bits / 1e6)
+}
+
+const INTERFACES: &[Column<Rates>] = &[
+    ("interface", |row| row.name.clone()),
+    ("path", |row| if row.up { row.path.clone() } else { "down".to_owned() }),
+    ("in/s", |row| whole(row.rx_packets)),
+    ("Mbit/s", |row| mega(row.rx_bits)),
+    ("out/s", |row| whole(row.tx_packets)),
+    ("Mbit/s", |row| mega(row.tx_bits)),
+    ("punted/s", |row| whole(row.punted)),
+];
+
+const FIBS: &[Column<Fib>] = &[
+    ("table", |fib| fib.table.to_string()),
+    ("family", |fib| fib.family.to_string()),
+    ("algorithm", |fib| fib.algorithm.clone()),
+    ("prefixes", |fib| fib.prefixes.to_string()),
+    ("bytes", |fib| fib.bytes.to_string()),
+    ("pending", |fib| fib.pending.to_string()),
+    ("wrong", |fib| fib.mismatch_routes.to_string()),
+];
 
 impl Report for Picture {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
@@ -287,23 +315,7 @@ impl Report for Picture {
             status.routes_v6
         )?;
         writeln!(to, "forwarded in XDP: {:.0} packets/s\n", self.forwarded_xdp)?;
-        let headings = ["interface", "path", "in/s", "Mbit/s", "out/s", "Mbit/s", "punted/s"];
-        let mut columns = Columns::new(&headings);
-        for row in &self.interfaces {
-            let path = if row.up { row.path.clone() } else { "down".to_owned() };
-            let whole = |value: f64| format!("{value:.0}");
-            let mega = |bits: f64| format!("{:.1}", bits / 1e6);
-            columns.row([
-                row.name.clone(),
-                path,
-                whole(row.rx_packets),
-                mega(row.rx_bits),
-                whole(row.tx_packets),
-                mega(row.tx_bits),
-                whole(row.punted),
-            ]);
-        }
-        columns.write(to)?;
+        Columns::of(INTERFACES, &self.interfaces).write(to)?;
         for row in &self.interfaces {
             if let Some(policy) = &row.policy {
                 writeln!(to, "{}: {policy}", row.name)?;
@@ -317,19 +329,6 @@ impl Report for Picture {
         writeln!(to)?;
         write_drops(&self.drops, to)?;
         writeln!(to)?;
-        let headings = ["table", "family", "algorithm", "prefixes", "bytes", "pending", "wrong"];
-        let mut columns = Columns::new(&headings);
-        for fib in &self.fibs {
-            columns.row([
-                fib.table.to_string(),
-                fib.family.to_string(),
-                fib.algorithm.clone(),
-                fib.prefixes.to_string(),
-                fib.bytes.to_string(),
-                fib.pending.to_string(),
-                fib.mismatch_routes.to_string(),
-            ]);
-        }
-        columns.write(to)
+        Columns::of(FIBS, &self.fibs).write(to)
     }
 }

@@ -9,3 +9,4 @@ pub mod flowlet;
 pub mod link;
 pub mod plan;
 pub mod rule;
+pub mod sim;

@@ -1,0 +1,85 @@
+//! Arrivals of packets at the inputs: bursts of geometric length with geometric gaps.
+//!
+//! A mean burst of one packet is Bernoulli traffic. All packets of a burst go from one input to one output, as one flow.
+
+use fingerpost_lpm::Rng;
+
+use super::{Config, Matrix};
+use crate::rule::NodeId;
+
+/// One input.
+#[derive(Clone, Debug, Default)]
+struct Input {
+    /// Probability that an idle slot begins a burst.
+    begin: f64,
+    /// Whether a burst lasts, with its output and flow.
+    current: Option<(NodeId, u32)>,
+}
+
+/// All inputs.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    inputs: Vec<Input>,
+    /// Probability that a burst continues after a packet.
+    last: f64,
+    flows: u32,
+}
+
+impl Arrivals {
+    /// Arrivals of a matrix at the load of a configuration.
+    pub(super) fn new(config: &Config, matrix: &Matrix) -> Self {
+        let burst = config.burst.max(1.0);
+        let input = |from| {
+            let rate = (matrix.input(from) * config.load).min(1.0);
+            let idle = burst * (1.0 - rate) / rate;
+            Input { begin: if rate > 0.0 { 1.0 / (1.0 + idle) } else { 0.0 }, current: None }
+        };
+        let inputs = (0..matrix.nodes()).map(input).collect();
+        Self { inputs, last: 1.0 - 1.0 / burst, flows: config.flows.max(1) }
+    }
+
+    /// Packet of an input in this slot, as its output and the flow among those of the pair.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below the number of flows")]
+    pub(super) fn next(
+        &mut self,
+        from: usize,
+        matrix: &Matrix,
+        rng: &mut Rng,
+    ) -> Option<(NodeId, u32)> {
+        let input = &mut self.inputs[from];
+        let packet = match input.current {
+            Some(packet) => packet,
+            None if rng.unit() < input.begin => {
+                let to = matrix.draw(from, rng);
+                (to, if self.flows == 1 { 0 } else { rng.below(self.flows as usize) as u32 })
+            }
+            None => return None,
+        };
+        input.current = (self.last > 0.0 && rng.unit() < self.last).then_some(packet);
+        Some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::Rule;
+
+    #[test]
+    fn the_load_is_that_of_the_matrix_whatever_the_burst() {
+        for burst in [1.0, 5.0] {
+            let config = Config { burst, load: 0.6, ..Config::new(Matrix::uniform(4), Rule::Vlb) };
+            let mut arrivals = Arrivals::new(&config, &config.matrix);
+            let (mut rng, mut count, mut runs, mut last) = (Rng::new(1), 0.0, 0.0, None);
+            for _ in 0..200_000 {
+                let next = arrivals.next(2, &config.matrix, &mut rng);
+                count += if next.is_some() { 1.0 } else { 0.0 };
+                runs += if next.is_some() && next != last { 1.0 } else { 0.0 };
+                last = next;
+            }
+            assert!((count / 200_000.0 - 0.6f64).abs() < 0.01, "{count}");
+            assert!(burst == 1.0 || count / runs > burst, "{runs} runs of {count} packets");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The internal links: queues of two classes, served at their rates.
+//!
+//! A link that has packets is in a wheel, a list of links for each slot to come, so that a slot costs only the links that
+//! send in it. Times are in 2^-16 slots: rates that are no whole number of slots stay exact. A packet takes its time give or
+//! take a quarter, as packets of several sizes do: with exact times links fall into step, and a full output queue drops
+//! the packets of the same links again and again (Floyd and Jacobson, "On traffic phase effects", 1992): shares of equal
+//! inputs differed by 14 %.
+
+use fingerpost_lpm::Rng;
+
+use super::queue::{List, Queue, Slab};
+use super::{Config, Fair};
+use crate::link::Class;
+use crate::rule::NodeId;
+
+/// One slot in the unit of times.
+pub(super) const SLOT: u64 = 1 << 16;
+
+/// Internal link.
+#[derive(Debug)]
+pub(super) struct Link {
+    transit: Queue,
+    local: List,
+    local_len: u32,
+    /// Time that a packet takes; 0 for a link without a rate.
+    pub(super) period: u32,
+    /// Time from which on the link may send.
+    ready: u64,
+    /// Packets that it was to carry, those dropped among them.
+    pub(super) offered: u32,
+    pub(super) worst: u32,
+    waiting: bool,
+}
+
+impl Link {
+    /// Packets in both queues.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        self.transit.len() + self.local_len
+    }
+
+    /// Time to drain the queues.
+    #[inline]
+    pub(super) fn backlog(&self) -> u64 {
+        u64::from(self.len()) * u64::from(self.period)
+    }
+}
+
+/// All links of a cluster.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    pub(super) links: Vec<Link>,
+    wheel: Vec<Vec<u32>>,
+    jitter: Rng,
+    limit: u32,
+}
+
+impl Mesh {
+    /// Idle links for nodes of these rates (in R) and shares as an intermediate.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "periods are clamped to what a u32 holds"
+    )]
+    pub(super) fn new(config: &Config, rates: &[f64], shares: &[f64]) -> Self {
+        let nodes = rates.len();
+        let mut links = Vec::with_capacity(nodes * nodes);
+        let mut longest = 1;
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let rate = (rates[from] * shares[to] + rates[to] * shares[from]) * config.link_rate;
+                let exact = SLOT as f64 / rate;
+                let period =
+                    if rate > 0.0 && from != to { exact.clamp(1.0, 4e9) as u32 } else { 0 };
+                longest = longest.max(period.div_ceil(SLOT as u32));
+                let transit = match config.fair {
+                    Fair::Proportional => Queue::proportional(),
+                    Fair::MaxMin => Queue::max_min(nodes),
+                };
+                links.push(Link {
+                    transit,
+                    local: List::default(),
+                    local_len: 0,
+                    period,
+                    ready: 0,
+                    offered: 0,
+                    worst: 0,
+                    waiting: false,
+                });
+            }
+        }
+        let wheel = vec![Vec::new(); (longest as usize * 5 / 4 + 2).next_power_of_two()];
+        let jitter = Rng::new(config.seed ^ 1);
+        Self { links, wheel, jitter, limit: config.queue }
+    }
+
+    /// Adds a packet to the queue of a link; returns the packet that is dropped for it.
+    #[inline]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a link is a u32, a turn of the wheel masked"
+    )]
+    pub(super) fn push(
+        &mut self,
+        slab: &mut Slab,
+        link: usize,
+        class: Class,
+        id: u32,
+        slot: u32,
+    ) -> Option<u32> {
+        let at = &mut self.links[link];
+        at.offered += 1;
+        let dropped = match class {
+            Class::Transit => at.transit.push(slab, id, self.limit),
+            Class::Local if at.len() >= self.limit => Some(id),
+            Class::Local => {
+                at.local.push(slab, id);
+                at.local_len += 1;
+                None
+            }
+        };
+        at.worst = at.worst.max(at.len());
+        if !at.waiting && at.len() > 0 {
+            at.waiting = true;
+            let due = u64::from(slot).max(at.ready.div_ceil(SLOT));
+            let turn = due as usize & (self.wheel.len() - 1);
+            self.wheel[turn].push(link as u32);
+        }
+        dropped
+    }
+
+    /// Sends what is due in this slot: `sent` gets each link and packet.
+    #[allow(clippy::cast_possible_truncation, reason = "a turn of the wheel is masked")]
+    pub(super) fn serve(
+        &mut self,
+        slab: &mut Slab,
+        slot: u32,
+        mut sent: impl FnMut(&mut Slab, u32, u32),
+    ) {
+        let mask = self.wheel.len() - 1;
+        let now = u64::from(slot) * SLOT;
+        let mut due = std::mem::take(&mut self.wheel[slot as usize & mask]);
+        for link in due.drain(..) {
+            let at = &mut self.links[link as usize];
+            // A link saves no more than the part of a slot that it waited for this one.
+            at.ready = at.ready.max((now + 1).saturating_sub(SLOT));
+            while at.ready <= now {
+                let id = match at.transit.pop(slab) {
+                    Some(id) => id,
+                    None => match at.local.pop(slab) {
+                        Some(id) => {
+                            at.local_len -= 1;
+                            id
+                        }
+                        None => break,
+                    },
+                };
+                let period = u64::from(at.period);
+                let part = self.jitter.word() >> 32;
+                at.ready += (period - period / 4) + ((period / 2 * part) >> 32);
+                sent(slab, link, id);
+            }
+            at.waiting = at.len() > 0;
+            if at.waiting {
+                let turn = at.ready.div_ceil(SLOT) as usize & mask;
+                self.wheel[turn].push(link);
+            }
+        }
+        // The list keeps its memory for its next turn, with what was added to it meanwhile.
+        due.append(&mut self.wheel[slot as usize & mask]);
+        self.wheel[slot as usize & mask] = due;
+    }
+}
+
+/// Ends of a link.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "both are below the number of nodes")]
+pub(super) fn ends(link: u32, nodes: usize) -> (NodeId, NodeId) {
+    ((link as usize / nodes) as NodeId, (link as usize % nodes) as NodeId)
+}

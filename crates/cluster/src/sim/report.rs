@@ -1,0 +1,116 @@
+//! The result of a run.
+
+/// Packets dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Queue of a link full, local packets.
+    pub link_local: u64,
+    /// Queue of a link full, transit packets.
+    pub link_transit: u64,
+    /// Queue of an output full.
+    pub output: u64,
+    /// No path, known before the packet was sent.
+    pub unreachable: u64,
+    /// Sent to, or held by, what had failed.
+    pub failed: u64,
+}
+
+impl Drops {
+    /// Sum of all reasons.
+    pub fn sum(&self) -> u64 {
+        self.link_local + self.link_transit + self.output + self.unreachable + self.failed
+    }
+}
+
+/// Percentiles of the time through the cluster, in slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Median.
+    pub p50: u32,
+    /// Time that 99 % of the packets do not exceed.
+    pub p99: u32,
+    /// Time that 99.9 % of the packets do not exceed.
+    pub p999: u32,
+}
+
+impl Latency {
+    /// Percentiles of a histogram: packets for each number of slots.
+    pub(super) fn of(histogram: &[u64]) -> Self {
+        let all: u64 = histogram.iter().sum();
+        let percentile = |per_mille: u64| {
+            let (mut before, wanted) = (0, (all * per_mille).div_ceil(1000));
+            let found = histogram.iter().position(|&count| {
+                before += count;
+                before >= wanted && before > 0
+            });
+            u32::try_from(found.unwrap_or(0)).unwrap_or(u32::MAX)
+        };
+        Self { p50: percentile(500), p99: percentile(990), p999: percentile(999) }
+    }
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Packets that arrived at the inputs.
+    pub packets: u64,
+    /// Packets that left by their output.
+    pub out: u64,
+    /// Packets still in queues at the end: packets = out + drops + held.
+    pub held: u64,
+    /// Drops by reason.
+    pub drops: Drops,
+    /// Drops by failure of packets that arrived after all nodes knew.
+    pub failed_after_detection: u64,
+    /// Share delivered of what was delivered or dropped.
+    pub delivered: f64,
+    /// Internal links that a delivered packet passed, on average over those with different input and output.
+    pub hops: f64,
+    /// Packets offered to the busiest link, in units of its 2R/N.
+    pub worst_link: f64,
+    /// Input, transit and output packets of the busiest node, in R.
+    pub worst_node: f64,
+    /// Transit packets of each node, in R.
+    pub transit: Vec<f64>,
+    /// Longest queue of a link, in packets.
+    pub worst_queue: u32,
+    /// Longest queue of an output, in packets.
+    pub worst_output_queue: u32,
+    /// Share of the packets that begin a reordered sequence (RouteBricks).
+    pub reordered_sequences: f64,
+    /// Share of the packets that are reordered (RFC 4737).
+    pub reordered_rfc4737: f64,
+    /// Share of the packets that are reordered with an extent of 3 or more.
+    pub extent_3: f64,
+    /// Largest extent.
+    pub extent: u32,
+    /// Jain's index of the shares that the inputs got of the output that most was offered to, each over what it offered.
+    pub jain: f64,
+    /// Largest relative difference of such a share from the max-min fair one.
+    pub max_min_error: f64,
+    /// Shares that the inputs got of that output, in its rate.
+    pub shares: Vec<f64>,
+    /// Time through the cluster.
+    pub latency: Latency,
+    /// Flowlets begun.
+    pub flowlets: u64,
+    /// Flowlets that lost their path.
+    pub flowlets_lost: u64,
+    /// Packets sent in spray mode.
+    pub sprayed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_a_histogram() {
+        let mut histogram = vec![0; 100];
+        histogram[3] = 989;
+        histogram[50] = 10;
+        histogram[99] = 1;
+        assert_eq!(Latency::of(&histogram), Latency { p50: 3, p99: 50, p999: 50 });
+        assert_eq!(Latency::of(&[]), Latency::default());
+    }
+}

@@ -1,0 +1,198 @@
+//! The tables and formulas of `docs/internals/cluster.md`, run.
+
+use super::*;
+use proptest::prelude::*;
+
+fn near(name: &str, found: f64, expected: f64, tolerance: f64) {
+    assert!((found - expected).abs() <= tolerance, "{name}: {found:.4}, not {expected:.4}");
+}
+
+/// The table of the rules at 95 % load: delivered and hops of VLB, of the fixed allowance and of the adaptive rule.
+#[test]
+fn the_adaptive_rule_delivers_what_the_fixed_allowance_does_not() {
+    let table = [
+        ("4 adversarial", Matrix::adversarial(4), [1.50, 1.52, 1.26], 0.877),
+        ("4 permutation", Matrix::permutation(4), [1.50, 1.67, 1.47], 0.789),
+        ("4 uniform", Matrix::uniform(4), [1.50, 1.21, 1.00], 1.0),
+        ("8 permutation", Matrix::permutation(8), [1.75, 1.86, 1.74], 0.921),
+        ("8 uniform", Matrix::uniform(8), [1.75, 1.08, 1.00], 1.0),
+        ("16 adversarial", Matrix::adversarial(16), [1.87, 1.91, 1.83], 0.971),
+    ];
+    for (name, matrix, hops, fixed) in table {
+        let rules = [(Rule::Vlb, 1.0), (Rule::Fixed, fixed), (Rule::Adaptive, 1.0)];
+        for ((rule, delivered), hops) in rules.into_iter().zip(hops) {
+            let report = run(&Config { slots: 100_000, ..Config::new(matrix.clone(), rule) });
+            let name = format!("{name}, {rule:?}");
+            near(&name, report.delivered, delivered, 0.012);
+            near(&name, report.hops, hops, 0.06);
+            assert!(report.worst_node < 3.0, "{name}: {report:?}");
+            if rule == Rule::Adaptive {
+                assert!(report.worst_queue <= 12 && report.drops.sum() == 0, "{name}: {report:?}");
+            }
+        }
+    }
+}
+
+/// Loads of links and nodes without drops are those of the formulas.
+#[test]
+fn loads_are_those_of_the_formulas() {
+    for matrix in [Matrix::permutation(8), Matrix::uniform(8), Matrix::random(8, 3, 5)] {
+        // Links of twice the size, so that the fixed allowance drops nothing either.
+        let with = |rule| {
+            let base = Config::new(matrix.clone(), rule);
+            run(&Config { slots: 100_000, load: 1.0, link_rate: 2.0, queue: 2000, ..base })
+        };
+        for (rule, loads) in
+            [(Rule::Vlb, Loads::vlb(&matrix)), (Rule::Fixed, Loads::fixed(&matrix))]
+        {
+            let report = with(rule);
+            // `worst_link` is in units of 2R/N.
+            near(&format!("{rule:?} link"), report.worst_link, loads.worst_link / 2.0, 0.06);
+            let transit = report.transit.iter().copied().fold(0.0, f64::max);
+            near(&format!("{rule:?} transit"), transit, loads.transit, 0.03);
+        }
+    }
+}
+
+/// Unequal nodes: link i -> j needs `2 r_i r_j / sum(r)`, and has exactly that.
+#[test]
+fn unequal_nodes_need_links_by_their_rates() {
+    for weights in [None, Some(vec![4, 4, 2, 1, 0, 1])] {
+        let config = Config {
+            rates: vec![4, 4, 2, 1, 1, 1],
+            weights,
+            ..Config::new(Matrix::uniform(6), Rule::Vlb)
+        };
+        for rule in [Rule::Vlb, Rule::Adaptive] {
+            let settings = Settings { rule, ..config.settings };
+            let report = run(&Config { settings, slots: 50_000, ..config.clone() });
+            assert!(report.drops.sum() == 0 && report.worst_link < 1.02, "{report:?}");
+            let none = config.weights.is_some();
+            assert!(!none || report.transit[4] == 0.0, "a node without weight carries transit");
+        }
+    }
+}
+
+/// Offers of 10 : 10 : 2 to an output of 10: in proportion from one queue, 4 : 4 : 2 from a queue for each input.
+#[test]
+fn overload_is_shared_as_the_queues_share() {
+    let config = Config {
+        load: 1.0,
+        slots: 100_000,
+        ..Config::new(Matrix::overload(32, &[1.0, 1.0, 0.2]), Rule::Adaptive)
+    };
+    let shares = |fair| run(&Config { fair, ..config.clone() }).shares[..3].to_vec();
+    for (fair, expected) in
+        [(Fair::Proportional, [0.4545, 0.4545, 0.0909]), (Fair::MaxMin, [0.4, 0.4, 0.2])]
+    {
+        for (share, expected) in shares(fair).into_iter().zip(expected) {
+            near(&format!("{fair:?}"), share, expected, 0.02 * expected.max(0.4));
+        }
+    }
+    assert!(run(&Config { fair: Fair::MaxMin, ..config }).max_min_error < 0.02);
+}
+
+/// All inputs to one output: the output is full, shares are equal within 2 %, and twice the load does not carry less.
+#[test]
+fn an_overloaded_output_is_full_and_fair() {
+    let with = |offered: f64| {
+        let matrix = Matrix::overload(16, &[offered / 15.0; 15]);
+        run(&Config { load: 1.0, slots: 400_000, ..Config::new(matrix, Rule::Adaptive) })
+    };
+    let (full, twice) = (with(1.0), with(2.0));
+    let sum = |report: &Report| report.shares.iter().sum::<f64>();
+    assert!(sum(&full) > 0.99 && sum(&twice) > 0.97 * sum(&full), "{} {}", sum(&full), sum(&twice));
+    assert!(twice.max_min_error < 0.02 && twice.jain > 0.999, "{:?}", twice.shares);
+}
+
+#[test]
+fn a_lost_node_costs_only_what_was_sent_before_it_was_known() {
+    for flowlets in [None, Some(FlowletSettings { delta_slots: 200, entries: 4096 })] {
+        let failures = vec![Failure {
+            lost: Lost::Node(7),
+            slot: 2000,
+            detection_slots: 500,
+            until: Some(8000),
+        }];
+        let base = Config::new(Matrix::permutation(64), Rule::Adaptive);
+        let report = run(&Config { load: 0.9, flowlets, failures, slots: 12_000, ..base });
+        assert!(report.drops.failed > 0 && report.failed_after_detection == 0, "{report:?}");
+        // Node 7 is the output of node 6, and one intermediate of 62 for the others.
+        assert!(report.drops.failed < 500 + 500 * 63 / 62 * 2 + 200 * 64, "{:?}", report.drops);
+        // Its neighbor has no path to it, and the links of 63 nodes are a little short.
+        assert!(report.drops.unreachable > 4000 && report.drops.link_transit == 0, "{report:?}");
+    }
+}
+
+#[test]
+fn a_cut_link_is_avoided_in_its_direction() {
+    let failures =
+        vec![Failure { lost: Lost::Link(0, 1), slot: 1000, detection_slots: 300, until: None }];
+    let base = Config::new(Matrix::permutation(8), Rule::Adaptive);
+    let report = run(&Config { load: 0.8, failures, slots: 20_000, ..base });
+    assert!(report.drops.failed > 0 && report.failed_after_detection == 0, "{report:?}");
+    assert_eq!(report.drops.unreachable, 0);
+    assert_eq!(report.drops.full(), 0);
+}
+
+#[test]
+fn a_drained_node_loses_nothing() {
+    let failures =
+        vec![Failure { lost: Lost::Drained(3), slot: 1000, detection_slots: 0, until: Some(9000) }];
+    let base = Config::new(Matrix::uniform(8), Rule::Vlb);
+    let report = run(&Config { load: 0.8, failures, slots: 12_000, ..base });
+    assert_eq!(report.drops.sum(), 0, "{report:?}");
+}
+
+/// A pair forced over the other nodes, as RouteBricks measured it: flowlets keep its order, spraying does not.
+#[test]
+fn flowlets_keep_the_order_of_flows() {
+    let with = |delta: Option<u32>| {
+        let flowlets = delta.map(|delta_slots| FlowletSettings { delta_slots, entries: 4096 });
+        let base = Config::new(Matrix::overload(8, &[0.9]), Rule::Adaptive);
+        run(&Config { load: 1.0, flows: 200, burst: 8.0, flowlets, slots: 200_000, ..base })
+    };
+    let (without, kept) = (with(None), with(Some(400)));
+    assert!(without.reordered_sequences > 0.02, "{without:?}");
+    assert!(kept.reordered_sequences < 0.0015, "{kept:?}");
+    assert!(kept.reordered_rfc4737 < without.reordered_rfc4737 / 10.0);
+    assert!(kept.flowlets > 1000 && kept.delivered > 0.99, "{kept:?}");
+}
+
+proptest! {
+    /// In = out + dropped by reason + held, whatever fails; equal seeds have equal results.
+    #[test]
+    fn packets_are_conserved(
+        nodes in 2usize..12,
+        seed: u64,
+        rule in prop_oneof![Just(Rule::Vlb), Just(Rule::Fixed), Just(Rule::Adaptive)],
+        load in 0.1f64..1.2,
+        burst in 1.0f64..20.0,
+        delta in prop::option::of(0u32..100),
+        fair in any::<bool>(),
+        lost in 0u16..6,
+    ) {
+        let rule = if nodes == 2 { Rule::Adaptive } else { rule };
+        let node = lost % u16::try_from(nodes).unwrap();
+        let lost = match lost % 3 {
+            0 => Lost::Node(node),
+            1 => Lost::Link(node, (node + 1) % u16::try_from(nodes).unwrap()),
+            _ => Lost::Drained(node),
+        };
+        let config = Config {
+            load,
+            burst,
+            seed,
+            queue: 20,
+            slots: 600,
+            flows: 3,
+            fair: if fair { Fair::MaxMin } else { Fair::Proportional },
+            flowlets: delta.map(|delta_slots| FlowletSettings { delta_slots, entries: 64 }),
+            failures: vec![Failure { lost, slot: 200, detection_slots: 50, until: Some(400) }],
+            ..Config::new(Matrix::random(nodes, 3, seed), rule)
+        };
+        let report = run(&config);
+        prop_assert_eq!(report.packets, report.out + report.drops.sum() + report.held);
+        prop_assert_eq!(run(&config), report);
+    }
+}

@@ -330,7 +330,7 @@ fn section(
             }
             _ => {
                 let mut doc = doc.clone();
-                if let Some(of) = of {
+                if let Some(of) = of.filter(|of| of.lowercase) {
                     for (word, _, meaning) in
                         of.members.iter().filter(|(_, _, doc)| !doc.is_empty())
                     {
@@ -338,6 +338,7 @@ fn section(
                     }
                 }
                 let (value, doc) = (cell(&value(kind, types)), cell(doc.trim()));
+                assert!(!doc.is_empty(), "`{name}` of `[{path}]` has no meaning: write its doc comment");
                 let _ = writeln!(page, "| `{name}` | {value} | {doc} |");
             }
         }

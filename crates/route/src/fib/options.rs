@@ -5,8 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Where the writer of a table takes its decisions from. The defaults are FreeBSD 13's where it has
-/// the knob (`net.route.algo.*`, and the constants of `fib_algo.c`).
+/// When changes are applied to a table, and when its algorithm is replaced. The defaults are those of FreeBSD 13 where it
+/// has the knob (`net.route.algo.*`, and the constants of `fib_algo.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FibOptions {
     /// `bucket_time_ms`: changes are counted in buckets of so many milliseconds, and a first change
@@ -17,25 +17,25 @@ pub struct FibOptions {
     pub bucket_change_threshold_rate: u32,
     /// `fib_max_sync_delay_ms`: a change is never put off for longer.
     pub max_sync_delay_ms: u32,
-    /// Look for a better algorithm after so many changes ...
+    /// A better algorithm is looked for after so many changes, or after `evaluation_s`, whichever is first.
     pub evaluation_changes: u32,
-    /// ... or so many seconds, whichever comes first.
+    /// A better algorithm is looked for after so many seconds, or after `evaluation_changes`, whichever is first.
     pub evaluation_s: u32,
-    /// A switch must be better by so many percent of the present algorithm's claim. (FreeBSD: 12
-    /// points of 255.)
+    /// An algorithm is replaced if the fitness of another is higher by so many percent. (FreeBSD: 12 points
+    /// of 255.)
     pub hysteresis_percent: u32,
-    /// Own: applying and building takes at most this share of a core in the long run, in percent:
+    /// Not in FreeBSD: applying and building takes at most this share of a core in the long run, in percent:
     /// after a round of `t` the next that is not cheap waits `t * (100 / share - 1)`. The longest delay
     /// wins over it.
     pub cpu_share_percent: u32,
-    /// Own: changes that are expected to be applied within so many microseconds do not wait.
+    /// Not in FreeBSD: changes that are expected to be applied within so many microseconds do not wait.
     pub at_once_us: u32,
-    /// Own: longest duration of a calibration (`measured`), in milliseconds. Candidates that it cannot
+    /// Not in FreeBSD: longest duration of a calibration (`measured`), in milliseconds. Candidates that it cannot
     /// be expected to build in what is left of it are not tried.
     pub calibration_ms: u32,
-    /// Own: largest size of a candidate in a calibration, in MiB.
+    /// Not in FreeBSD: largest size of a candidate in a calibration, in MiB.
     pub calibration_mib: u32,
-    /// Own: share of a core that the auditor gets, in hundredths of a percent; 0 turns it off.
+    /// Not in FreeBSD: share of a core that the auditor gets, in hundredths of a percent; 0 turns it off.
     pub audit_share_bp: u32,
 }
 

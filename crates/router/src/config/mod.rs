@@ -30,7 +30,8 @@ pub(crate) struct Config {
     pub(crate) interface: Vec<Interface>,
     /// The sources of routes; none named: the kernel.
     pub(crate) source: Vec<Source>,
-    /// What interfaces apply to their packets: keys of `[[interface]]` and sections that the features read themselves.
+    /// What interfaces apply to their packets: keys of `[[interface]]` and sections that the features read
+    /// themselves.
     #[serde(skip)]
     pub(crate) features: FeatureSettings,
     /// Lines with names that the next release does not accept any more, and what is wrong there.
@@ -43,14 +44,17 @@ pub(crate) struct Config {
     pub(crate) xdp: Xdp,
 }
 
-/// One interface.
+/// One interface. With none of these sections every usable interface is taken over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Interface {
+    /// Name of the interface, as `ip link` prints it.
     pub(crate) name: String,
+    /// Packet path of the interface.
     #[serde(default)]
     pub(crate) mode: Mode,
-    /// Route table of packets that arrive there, and of its own prefixes; 0 is the main one.
+    /// Route table that packets from the interface are looked up in, and that its connected prefixes are in; 0:
+    /// the main table.
     #[serde(default)]
     pub(crate) table: u32,
 }
@@ -59,16 +63,16 @@ pub(crate) struct Interface {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// The fastest that works: the XDP datapath, then AF_XDP with zero-copy, native copy, generic.
+    /// The fastest of these that works: the XDP datapath, AF_XDP with zero-copy, with copies, in generic mode.
     #[default]
     Auto,
-    /// The XDP datapath or none; packets that it leaves take AF_XDP.
+    /// The XDP datapath, and AF_XDP for the packets that leave it; without it the kernel keeps the interface.
     Xdp,
-    /// AF_XDP in native mode or none.
+    /// AF_XDP in native mode; without it the kernel keeps the interface.
     Afxdp,
-    /// AF_XDP behind the driver, which every device can do.
+    /// AF_XDP in generic mode, which every interface supports.
     Generic,
-    /// Left to the kernel.
+    /// The kernel forwards.
     Kernel,
 }
 
@@ -115,24 +119,31 @@ impl PacketPath {
     }
 }
 
-/// One source of routes.
+/// One source of routes. With none of these sections the source is the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
+    /// Kind of source: `kernel` (the kernel's routes), `file` (a table file) or `fixed` (static routes).
     pub(crate) kind: String,
+    /// Table file of kind `file`.
     #[serde(default)]
     pub(crate) path: Option<PathBuf>,
+    /// Static routes of kind `fixed`, as `ip route` writes them: `"10.0.0.0/8 via 192.0.2.1 dev eth0"`.
     #[serde(default)]
     pub(crate) routes: Vec<String>,
+    /// Administrative distance of its routes, 0 to 255; of equal prefixes the one with the lower distance is
+    /// used. Each kind has a default.
     #[serde(default)]
     pub(crate) distance: Option<u8>,
 }
 
-/// The lookup algorithms, `auto` or a name, and when they are fed.
+/// The FIB: its lookup algorithms.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FibConfig {
+    /// Lookup algorithm for IPv4: a name, or `auto`, the one with the best fitness for the table.
     pub(crate) algorithm_v4: String,
+    /// Lookup algorithm for IPv6: a name, or `auto`.
     pub(crate) algorithm_v6: String,
     #[serde(with = "knobs::Knobs")]
     pub(crate) knobs: FibOptions,
@@ -145,12 +156,13 @@ impl Default for FibConfig {
     }
 }
 
-/// Next hops that share packets by weight.
+/// Next-hop groups (ECMP and UCMP).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Groups {
+    /// How the slots of a group are shared among its next hops.
     pub(crate) layout: Layout,
-    /// What flows are hashed from; none given, a random number. The routers of a cluster need the same one.
+    /// Seed of the hash of flows; without it a random number. The routers of a cluster need the same seed.
     pub(crate) flow_seed: Option<u64>,
 }
 
@@ -158,10 +170,10 @@ pub(crate) struct Groups {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layout {
-    /// Only flows of members that left or shrank move.
+    /// Only the flows of next hops that are removed or lose weight move.
     #[default]
     Resilient,
-    /// FreeBSD's arithmetic.
+    /// The arithmetic of FreeBSD.
     Slots,
 }
 
@@ -178,6 +190,7 @@ impl Layout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Workers {
+    /// Processors that run a worker each, by number; `auto`: at most as many workers as the interfaces have queues.
     pub(crate) cores: Cores,
 }
 
@@ -217,10 +230,10 @@ pub(crate) enum CoresWord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnChange {
-    /// It goes back to the kernel, until the obstacle is gone.
+    /// The kernel gets it back, until the policy is gone.
     #[default]
     Release,
-    /// It stays, with a warning.
+    /// The router keeps it, and prints a warning.
     Warn,
 }
 
@@ -234,16 +247,17 @@ impl OnChange {
     }
 }
 
-/// What to do about things that the kernel does to forwarded packets and we do not.
+/// Which policies of the kernel for forwarded packets keep an interface with the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Takeover {
-    /// Subsystems to take interfaces over in spite of: `forwarding`, `rule`, `tc`, `xfrm`, `nftables`,
+    /// Subsystems whose policy does not keep an interface with the kernel: `forwarding`, `rule`, `tc`, `xfrm`,
+    /// `nftables`,
     /// `iptables`, `master`.
     pub(crate) ignore: Vec<String>,
-    /// What becomes of an interface when such an obstacle appears at run time.
+    /// What is done with an interface when such a policy appears at run time.
     pub(crate) on_change: OnChange,
-    /// Seconds for which the XDP programs keep forwarding without this process; 0: not at all.
+    /// Seconds for which the XDP datapath forwards without this process (non-stop forwarding); 0: none.
     #[serde(alias = "survive_s")]
     pub(crate) nonstop_s: u32,
 }
@@ -265,7 +279,7 @@ impl Takeover {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Xdp {
-    /// What tables and next hops that the drivers' programs read may take of the kernel's memory.
+    /// Most memory of the kernel that tables and next hops of the XDP datapath may take.
     pub(crate) memory: Size,
 }
 

@@ -338,7 +338,10 @@ fn section(
                     }
                 }
                 let (value, doc) = (cell(&value(kind, types)), cell(doc.trim()));
-                assert!(!doc.is_empty(), "`{name}` of `[{path}]` has no meaning: write its doc comment");
+                assert!(
+                    !doc.is_empty(),
+                    "`{name}` of `[{path}]` has no meaning: write its doc comment"
+                );
                 let _ = writeln!(page, "| `{name}` | {value} | {doc} |");
             }
         }

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, FromArgMatches, Subcommand};
 
 use fingerpost_route::source::SourceError;
 
+use crate::former;
 use crate::interrupt;
 use crate::output::{Output, message, name, set_name};
 
@@ -166,6 +167,7 @@ pub fn main(program: &Program) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else {
         unreachable!("clap requires a command");
     };
+    former::warnings(&command_line(program), std::env::args()).iter().for_each(message);
     let mut output = Output::new(matches.get_flag("json"));
     let done = match program.commands.iter().find(|row| row.name == name) {
         Some(row) => (row.run)(matches, &mut output),

@@ -6,6 +6,7 @@
 
 pub mod choice;
 pub mod dispatch;
+pub mod former;
 #[allow(unsafe_code, reason = "a signal handler; its invariants are numbered there")]
 mod interrupt;
 pub mod load;

@@ -828,7 +828,13 @@ fn a_configuration_is_applied_while_it_runs() {
     assert_eq!(lab.json(&format!("config diff {first}"))["changes"], json!([]));
     assert_eq!(lab.run("route get 192.0.3.1").status.code(), Some(1));
     assert!(lab.run("route get 203.0.114.1").status.success());
-    assert!(!lab.text("feed show").contains("file"));
+    assert!(!lab.text("source show").contains("file"));
+    let former = lab.run("feed show");
+    let warning = "`feed` is called `source` now: the next release refuses it";
+    assert!(former.status.success());
+    assert!(String::from_utf8_lossy(&former.stderr).contains(warning), "{former:?}");
+    let (head, _) = lab.raw(b"GET /v1/feeds HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert!(head.contains("`/v1/feeds` is called `/v1/sources` now"), "{head}");
     lab.end();
     std::fs::remove_dir_all(folder).unwrap();
 }

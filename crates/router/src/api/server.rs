@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, WARNING};
+use fingerpost_command::former;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -168,8 +169,7 @@ fn router() -> axum::Router<Requests> {
     let document = || async { ([(CONTENT_TYPE, "application/json")], DESCRIPTION) };
     paths()
         .route("/openapi.json", axum::routing::get(document))
-        // The old name of `/v1/sources`, for one release.
-        .route("/v1/feeds", axum::routing::get(sources))
+        .route(FORMER_SOURCES, axum::routing::get(former_sources))
         .fallback(|| async { ApiError::new(Code::NotFound, "no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "method not allowed: see /openapi.json")
@@ -298,6 +298,17 @@ async fn change_neighbor(
     (status = 200, body = Vec<Source>), (status = "default", body = ErrorDocument))))]
 async fn sources(State(requests): State<Requests>) -> Answer<Vec<Source>> {
     requests.call(|backend| backend.sources()).await.map(Json)
+}
+
+/// Former path of `/v1/sources`, accepted for one release.
+const FORMER_SOURCES: &str = "/v1/feeds";
+
+/// Route sources, with a warning in the header.
+async fn former_sources(requests: State<Requests>) -> (HeaderMap, Answer<Vec<Source>>) {
+    let words = former::warning(FORMER_SOURCES, "/v1/sources");
+    let warning = HeaderValue::try_from(format!("299 fingerpost \"{words}\""));
+    let headers = warning.map(|value| HeaderMap::from_iter([(WARNING, value)]));
+    (headers.unwrap_or_default(), sources(requests).await)
 }
 
 #[cfg(test)]

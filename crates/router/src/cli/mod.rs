@@ -71,4 +71,18 @@ mod tests {
     fn every_row_has_help_and_examples_that_parse() {
         fingerpost_command::testing::check_rows(&super::PROGRAM, super::lab::ELSEWHERE);
     }
+
+    #[test]
+    fn former_names_warn_with_the_present_ones() {
+        let program = super::command::command_line(&super::PROGRAM);
+        for (call, alias, name) in [
+            ("fingerpost run --survive 60", "--survive", "--nonstop"),
+            ("fingerpost feed show", "feed", "source"),
+            ("fingerpost --json filter show", "filter", "source-filter"),
+        ] {
+            let args = call.split(' ').map(str::to_owned);
+            let warning = fingerpost_command::former::warning(alias, name);
+            assert_eq!(fingerpost_command::former::warnings(&program, args), [warning]);
+        }
+    }
 }

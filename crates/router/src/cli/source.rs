@@ -1,4 +1,4 @@
-//! `fingerpost source`: the route sources of a running router. `fingerpost feed` is another name of it.
+//! `fingerpost source`: the route sources of a running router. Its former name is `fingerpost feed`.
 
 use super::command::Command;
 use super::list::{self, Listed};

@@ -10,7 +10,7 @@ use hyper::Method;
 
 use super::command::{Command, Exit, Failure, parsed, subcommands};
 use super::feature;
-use super::output::{Columns, Output, Report, message, or_dash};
+use super::output::{Columns, Output, Report, or_dash};
 use crate::api::source_filters::{
     FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery,
 };
@@ -109,11 +109,6 @@ struct Replace {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    if std::env::args().nth(1).as_deref() == Some(FORMER_NAME) {
-        message(format_args!(
-            "`{FORMER_NAME}` is called `{NAME}` now: the next release refuses it"
-        ));
-    }
     if let Some(("show", matches)) = matches.subcommand() {
         let row = FEATURES.iter().find(|row| row.name == NAME).expect("a feature of this name");
         return feature::show(row, matches, output);

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use fingerpost_command::output::message;
 use fingerpost_packet::feature::row::{Settings, Support};
 use fingerpost_packet::feature::{Feature, Mistake as Wrong};
 
@@ -53,6 +54,13 @@ impl Config {
             Some(line) => format!("{file}:{line}: {what}"),
             None => format!("{file}: {what}"),
         })
+    }
+
+    /// Prints these lines for a text that another reader applies; a text that is refused has none.
+    pub(crate) fn warn_of_former_names(file: &Path, text: &str) {
+        if let Ok(config) = Self::of_text(file, text, None) {
+            config.former_name_warnings(file).for_each(message);
+        }
     }
 
     /// Files of features that cannot be read.

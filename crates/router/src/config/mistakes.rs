@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use fingerpost_command::former;
 use fingerpost_packet::feature::row::{Given, GivenInterface, Key};
 use fingerpost_packet::feature::{FEATURES, Feature, FeatureSettings, Mistake as Wrong, Value};
 use fingerpost_route::source::words::nearest;
@@ -22,6 +23,12 @@ pub(super) type Mistake = (Option<usize>, String);
 
 /// Mistakes reported at one time.
 const MOST: usize = 50;
+/// Keys that are accepted by a former name for one release, as an alias of their field: section, name, former name.
+const FORMER_KEYS: [(&str, &str, &str); 3] = [
+    ("takeover", "nonstop_s", "survive_s"),
+    ("fib.knobs", "calibration_ms", "trial_ms"),
+    ("fib.knobs", "calibration_mib", "trial_mib"),
+];
 /// Values that a missing one may be of: a word, a number, a truth value, a list, a table.
 const STAND_INS: usize = 5;
 
@@ -159,15 +166,19 @@ impl<'a> Document<'a> {
     /// Lines that have former names of keys and sections, and what these are called now.
     pub(super) fn former_names(&self) -> Vec<Mistake> {
         let mut found = Vec::new();
+        for (section, name, former) in FORMER_KEYS {
+            let place = join(section, former);
+            if self.value(&place).is_some() {
+                found.push((self.line(&place), former::warning(former, name)));
+            }
+        }
         let mut look = |key: Option<Key>, place: &dyn Fn(&str) -> String| {
             let Some((name, former)) = key.and_then(|key| Some((key.name, key.former?))) else {
                 return;
             };
             let place = place(former);
             if self.value(&place).is_some() {
-                let what =
-                    format!("`{former}` is called `{name}` now: the next release refuses it");
-                found.push((self.line(&place), what));
+                found.push((self.line(&place), former::warning(former, name)));
             }
         };
         let interfaces = match self.tables.get_ref().get(INTERFACES).map(Spanned::get_ref) {

@@ -596,14 +596,17 @@ mod tests {
     #[test]
     fn former_names_are_accepted_with_a_warning() {
         let text = "[[interface]]\nname = \"a\"\nreverse_path = \"loose\"\n[[filter]]\nname = \"f\"\n\
-                    action = \"drop\"\n";
+                    action = \"drop\"\n[takeover]\nsurvive_s = 5\n[fib.knobs]\ntrial_ms = 7\n";
         let config = Config::parse(text, None).unwrap();
+        assert_eq!((config.takeover.nonstop_s, config.fib.knobs.calibration_ms), (5, 7));
         let on: Vec<&str> = config.features.on("a").iter().map(|(row, ..)| row.name).collect();
         assert_eq!(on, ["source-filter", "urpf", "redirects"]);
         let lines: Vec<String> = config.former_name_warnings(Path::new("r.toml")).collect();
         assert_eq!(
             lines,
             [
+                "r.toml:8: `survive_s` is called `nonstop_s` now: the next release refuses it",
+                "r.toml:10: `trial_ms` is called `calibration_ms` now: the next release refuses it",
                 "r.toml:4: `filter` is called `source_filter` now: the next release refuses it",
                 "r.toml:3: `reverse_path` is called `urpf` now: the next release refuses it",
             ]

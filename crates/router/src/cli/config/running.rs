@@ -12,6 +12,7 @@ use super::super::command::{Exit, Failure};
 use super::super::output::{Output, Report};
 use crate::api::model::{ConfigChange, ConfigText};
 use crate::cli::at::At;
+use crate::config::Config;
 
 pub(super) const DIFF: &str = "Examples:
   $ fingerpost config diff router.toml
@@ -38,6 +39,7 @@ fn ask(arguments: &Arguments, path: &str) -> Result<Changes, Failure> {
     let file = arguments.file.display().to_string();
     let text = input::read_text_or_stdin(&arguments.file)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{file}: {error}")))?;
+    Config::warn_of_former_names(&arguments.file, &text);
     let changes = arguments.at.client()?.send(Method::POST, path, &ConfigText { file, text })?;
     Ok(Changes { changes })
 }

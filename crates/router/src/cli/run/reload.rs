@@ -15,6 +15,7 @@ use crate::api::features::apply;
 use crate::api::model::{ConfigChange, ConfigText};
 use crate::cli::config::told;
 use crate::cli::output::message;
+use crate::config::Config;
 use crate::privilege;
 use crate::sys;
 
@@ -80,6 +81,7 @@ fn changes(file: &Path, requests: &Requests) -> Result<Vec<ConfigChange>, ApiErr
         ..ApiError::new(Code::Refused, error)
     };
     let text = input::read_text(file).map_err(failed)?;
+    Config::warn_of_former_names(file, &text);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
     runtime.block_on(apply(requests, ConfigText { file: name.clone(), text }))
 }

@@ -110,7 +110,7 @@ impl Lab {
         PathBuf::from(line.1)
     }
 
-    /// Sends these bytes as they are; the answer, status line and body.
+    /// Sends these bytes as they are; the answer, head and body.
     fn raw(&self, request: &[u8]) -> (String, String) {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -119,7 +119,7 @@ impl Lab {
         let _ = stream.write_all(request);
         let _ = stream.read_to_string(&mut answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+        (head.to_owned(), body.to_owned())
     }
 
     /// A request with a body; the status and the JSON of the answer.

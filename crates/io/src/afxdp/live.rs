@@ -90,7 +90,7 @@ fn forward(mode: Mode, share: bool, count: u32, burst: u32) {
     let mut sink = end("d0", sink_pool, None, mode, 0);
     // veth has no zero-copy; the text has the reason where it was tried.
     let expected = match mode {
-        Mode::Native => "native, copy: zero-copy refused by bind (Operation not supported",
+        Mode::Native => "native, copy: zero-copy refused by bind (Operation not supported)",
         Mode::Generic => "generic, copy",
     };
     for port in [&west.port, &east.port] {

@@ -36,6 +36,7 @@ pub use wait::{PollWait, Waker};
 use crate::xdp::{Link, Mode};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::frame::{Batch, HEADROOM, Meta, Pool, RawFrame};
+use fingerpost_route::netlink::errno::without_number;
 
 /// Entries of a receive ring that suit most uses: a worker that has to wait 4 ms for its core loses nothing at 1 Mpps.
 pub const RING: u32 = 4096;
@@ -134,7 +135,7 @@ pub fn open(spec: &Spec<'_>) -> Result<AfxdpPort, DeviceError> {
                     How::Copy => "copy",
                     How::Shared(_) => "shared memory",
                 };
-                why.push(format!("{name} refused by {call} ({error})"));
+                why.push(without_number(&format!("{name} refused by {call} ({error})")));
                 last = Some((call, error));
             }
         }

@@ -19,6 +19,7 @@
 //! Cost: no allocation; a plain route is about 30 ns.
 
 pub mod address;
+pub mod errno;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::Families;
 use fingerpost_route::LinkState;
+use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::netlink::obstacle::forwarding::Forwarding;
 use fingerpost_route::netlink::obstacle::legacy::{self, Tool};
 use fingerpost_route::netlink::obstacle::{Obstacle, Protocol, Survey};
@@ -110,7 +111,10 @@ pub(crate) fn legacy_tables(unanswered: &mut Vec<String>) -> Vec<Obstacle> {
             }
             // The module is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => unanswered.push(format!("{} (legacy) tables: {error}", tool.name)),
+            Err(error) => {
+                let what = format!("{} (legacy) tables: {error}", tool.name);
+                unanswered.push(without_number(&what));
+            }
         }
     }
     obstacles

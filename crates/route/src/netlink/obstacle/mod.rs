@@ -16,7 +16,7 @@ pub mod xfrm;
 
 use forwarding::Forwarding;
 
-use super::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Malformed, Messages};
+use super::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Malformed, Messages, errno};
 
 /// A netlink protocol, which is a socket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,14 +254,14 @@ impl Survey {
         &self.forwarding
     }
 
-    /// What could not be found out, and why: `IPsec policies: error 1`.
+    /// What could not be found out, and why: `IPsec policies: Operation not permitted`.
     pub fn unanswered(&self) -> &[String] {
         &self.unanswered
     }
 
-    fn fail(&mut self, step: Step, errno: u32) {
-        if !ABSENT.contains(&errno) {
-            self.unanswered.push(format!("{}: error {errno}", step.name()));
+    fn fail(&mut self, step: Step, error: u32) {
+        if !ABSENT.contains(&error) {
+            self.unanswered.push(format!("{}: {}", step.name(), errno::words(error)));
         }
     }
 
@@ -300,6 +300,6 @@ mod tests {
         assert_eq!(lacking[0], "ip rule 0: missing (lookup 255)");
         assert_eq!(lacking.len(), 4);
         // No nf_tables is no obstacle; not being allowed to look is not the same as nothing there.
-        assert_eq!(survey.unanswered(), ["IPsec policies: error 1"]);
+        assert_eq!(survey.unanswered(), ["IPsec policies: Operation not permitted"]);
     }
 }

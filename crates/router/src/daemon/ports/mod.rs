@@ -18,6 +18,7 @@ use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::feature::{Feature, FeatureSettings, row, urpf};
 use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::fib::KernelLookup;
+use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
@@ -758,7 +759,7 @@ impl Interfaces {
                     name: open.state.name.clone(),
                     port: open.port,
                     path,
-                    mode,
+                    mode: without_number(&mode),
                     policy,
                     remedy: self.remedy(open),
                     punted,

@@ -148,13 +148,13 @@ mod tests {
             items(&config),
             [
                 item("source-filter attackers", "drop, list.txt, 2 prefixes, wan0, wan1"),
-                item("source-filter scanners", "limit 1000, wan0"),
+                item("source-filter scanners", "limit 1000pps, wan0"),
             ]
         );
         let all = "[[source_filter]]\nname = \"a\"\naction = \"limit\"\nrate = \"8Mbps\"\n";
         let config = Config::parse(all, None).unwrap();
         assert_eq!(config.features.graph_only(), names(&[]));
-        let want = [item("source-filter a", "limit 1000000Bps, every interface")];
+        let want = [item("source-filter a", "limit 8Mbps, every interface")];
         assert_eq!(items(&config), want);
         // Forwarded here are the others.
         let kernel = format!("[[interface]]\nname = \"e\"\nmode = \"kernel\"\n{all}");

@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(rig.read("s.rate"), "100");
         let rig = &mut split("BandwidthRatedSplitter(1MBps, BURST_DURATION 1s)");
         rig.write("s.rate", "80kbps");
-        assert_eq!(rig.read("s.rate"), "10000Bps");
+        assert_eq!(rig.read("s.rate"), "80kbps");
         assert!(
             (200..=201).contains(&sent(rig, 1)[0].0),
             "what comes in a second, and a burst of that"

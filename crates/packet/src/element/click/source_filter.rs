@@ -464,8 +464,9 @@ mod tests {
         assert_eq!((passed(&mut rig, &["10.0.0.1"]), passed(&mut rig, &["10.1.0.1"])), (30, 21));
         assert_eq!(rig.handlers.read("s.lookup", "10.1.0.1").unwrap(), "limit far,big");
         assert!(
-            rig.read("s.stat")
-                .starts_with("far: limit 10000, 1 IPv4 and 1 IPv6 prefixes\nbig: limit 100000Bps,")
+            rig.read("s.stat").starts_with(
+                "far: limit 10000pps, 1 IPv4 and 1 IPv6 prefixes\nbig: limit 800kbps,"
+            )
         );
         assert_eq!(rig.read("s.drops"), rig.dropped(DropReason::SourceFilter).to_string());
         for (text, words) in [

@@ -46,7 +46,8 @@ impl Rate {
 
 impl Value for Rate {
     fn read(text: &str) -> Result<Self, String> {
-        if let Ok(a_second) = u64::read(text) {
+        let packets = text.strip_suffix("pps").map_or(text, str::trim_end);
+        if let Ok(a_second) = u64::read(packets) {
             return Ok(Self { unit: Unit::Packets, a_second });
         }
         let words = |_| "no rate: `1000` packets, `1Mbps` (bits), `125kBps` (bytes)".to_owned();
@@ -55,10 +56,24 @@ impl Value for Rate {
     }
 }
 
+/// Bits (`8Mbps`) or packets (`1000pps`) a second, as [`Value::read`] takes them.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = if self.unit == Unit::Bytes { "Bps" } else { "" };
-        write!(f, "{}{unit}", self.a_second)
+        if self.unit == Unit::Packets {
+            return write!(f, "{}pps", self.a_second);
+        }
+        let bits = u128::from(self.a_second) * 8;
+        // The largest unit that needs no more than three decimals, so that the rate is exact.
+        let units = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
+        let (unit, one) = units
+            .into_iter()
+            .find(|(_, one)| bits >= *one && bits % (one / 1_000) == 0)
+            .unwrap_or(("", 1));
+        let decimals = match bits % one {
+            0 => String::new(),
+            rest => format!(".{:03}", rest / (one / 1_000)),
+        };
+        write!(f, "{}{}{unit}bps", bits / one, decimals.trim_end_matches('0'))
     }
 }
 
@@ -141,15 +156,18 @@ impl Allowance {
     /// Adds the handlers that read and write the rate.
     pub(crate) fn handled(&self, made: Made) -> Made {
         let (read, write) = (self.clone(), self.clone());
-        made.handler(Handler::read("rate", move || read.rate().to_string())).handler(
-            Handler::write("rate", move |text| {
-                let a_second = match write.unit {
-                    Unit::Packets => value(text)?,
-                    Unit::Bytes => value::<Bandwidth>(text)?.bytes_per_s,
-                };
-                write.set(Rate { unit: write.unit, a_second })
-            }),
-        )
+        // A number alone is packets, as Click writes them.
+        let text = move || match read.unit {
+            Unit::Packets => read.rate().a_second.to_string(),
+            Unit::Bytes => read.rate().to_string(),
+        };
+        made.handler(Handler::read("rate", text)).handler(Handler::write("rate", move |text| {
+            let a_second = match write.unit {
+                Unit::Packets => value(text)?,
+                Unit::Bytes => value::<Bandwidth>(text)?.bytes_per_s,
+            };
+            write.set(Rate { unit: write.unit, a_second })
+        }))
     }
 
     /// A full bucket of the present rate.
@@ -245,5 +263,29 @@ impl Budget {
             }
         }
         into.set_limit(wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_written_as_they_are_read() {
+        for (text, written) in [
+            ("1000", "1000pps"),
+            ("5 pps", "5pps"),
+            ("12500Bps", "100kbps"),
+            ("8Mbps", "8Mbps"),
+            ("2.5Gbps", "2.5Gbps"),
+            ("1.25 kBps", "10kbps"),
+            ("125001Bps", "1000.008kbps"),
+            ("1Bps", "8bps"),
+            ("0Bps", "0bps"),
+        ] {
+            let rate = Rate::read(text).unwrap();
+            assert_eq!(rate.to_string(), written, "{text}");
+            assert_eq!(Rate::read(written), Ok(rate), "{text}");
+        }
     }
 }

@@ -62,7 +62,7 @@ pub(super) const FEATURE: Feature = Feature {
         Column {
             field: "rate",
             heading: "rate",
-            summary: "Packets or bytes (`Bps`) a second that conform, of all workers together.",
+            summary: "Bits (`8Mbps`) or packets (`1000pps`) a second that conform, of all workers together.",
         },
         Column {
             field: "burst",

@@ -71,6 +71,9 @@ struct Rows {
 
 impl Report for Rows {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        if let ([], Some(section)) = (&*self.rows, self.feature.section) {
+            return writeln!(to, "none: the running configuration has no `[[{}]]`", section.name);
+        }
         let headings: Vec<&str> =
             self.feature.columns.iter().map(|column| column.heading).collect();
         let mut columns = Columns::new(&headings);
@@ -90,5 +93,20 @@ fn cell(value: Option<&Value>) -> String {
             list.iter().map(|item| cell(Some(item))).collect::<Vec<_>>().join(",")
         }
         Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_without_rows_has_a_line() {
+        let feature = FEATURES.iter().find(|row| row.name == "acl").unwrap();
+        let rows = Rows { feature, rows: Vec::new() };
+        let mut text = Vec::new();
+        rows.text(&mut text).unwrap();
+        assert_eq!(text, b"none: the running configuration has no `[[acl]]`\n");
+        assert_eq!(serde_json::to_string(&rows).unwrap(), "[]");
     }
 }

@@ -174,9 +174,8 @@ impl<'a> TableReader<'a> {
         for (item, name) in &names {
             let known = || given.interfaces.iter().map(|known| &*known.name);
             if !given.interfaces.is_empty() && !known().any(|known| known == *name) {
-                let what = unknown("interface", name, known());
+                let what = unknown_interface(name, known());
                 let at = format!("{}.{key}.{item}", self.at);
-                let what = format!("{what}; those of [[interface]] forward");
                 self.mistakes.push(Mistake::new(at, what).with("interface.*.name"));
             }
         }
@@ -266,6 +265,14 @@ pub fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
         what += &format!(": did you mean `{near}`?");
     }
     Err(what)
+}
+
+/// Message that the file names the interfaces to forward on, without this one.
+pub(super) fn unknown_interface<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let what = unknown("interface", name, known);
+    format!(
+        "{what}; correct it, or add `[[interface]]` with `name = {name:?}` to forward there, too"
+    )
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ mod tests {
             ("[[source_filter]]\naction = \"drop\"".into(), "missing field `name`"),
             (
                 format!("{interface}{}", filter("interfaces = [\"wan1\"]")),
-                "6: unknown interface `wan1`, did you mean `wan0`?",
+                "6: unknown interface `wan1`, did you mean `wan0`?; correct it, or add `[[interface]]` with `name = \"wan1\"`",
             ),
             (
                 format!("{interface}mode = \"kernel\"\n{}", filter("interfaces = [\"wan0\"]")),

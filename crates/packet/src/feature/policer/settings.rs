@@ -7,7 +7,9 @@ use fingerpost_route::InterfaceSet;
 use super::{Exceed, Policers};
 use crate::element::support::allowance::Rate;
 use crate::feature::acl::Direction;
-use crate::feature::reader::{Mistake, Placed, TableReader, rate, read_items};
+use crate::feature::reader::{
+    Mistake, Placed, TableReader, rate, read_items, unknown_interface,
+};
 use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::Condition;
@@ -97,8 +99,7 @@ fn read_policer(
         && !given.interfaces.is_empty()
         && !known().any(|known| known == interface)
     {
-        let what = fingerpost_route::source::words::unknown("interface", &interface, known());
-        table.wrong("interface", None, format!("{what}; those of [[interface]] forward"));
+        table.wrong("interface", None, unknown_interface(&interface, known()));
     }
     let direction = table.required_word("direction", &Direction::WORDS).unwrap_or(Direction::In);
     let condition = table.text("match").and_then(|text| {

@@ -172,7 +172,11 @@ fn mistakes_name_their_places() {
         made(&[&entries[..]], None).map(|_| ()).unwrap_err()
     };
     for (key, text, want) in [
-        ("interface", "lam", "policer.0.interface: "),
+        (
+            "interface",
+            "lam",
+            "policer.0.interface: unknown interface `lam`, did you mean `lan`?; correct it, or add ",
+        ),
         ("direction", "up", "policer.0.direction: unknown variant `up`"),
         ("rate", "fast", "policer.0.rate: `fast` is no rate"),
         ("burst", "100", "policer.0.burst: a burst in bytes is needed"),

@@ -12,8 +12,6 @@ use crate::config::{Config, PacketPath};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunOptions {
     pub(crate) config: Config,
-    /// Interfaces to take over; none named: every usable one.
-    pub(crate) only: Vec<String>,
     /// Packet path.
     pub(crate) path: PacketPath,
     /// Settings of the command line, which the configuration has already.
@@ -25,7 +23,8 @@ impl RunOptions {
     /// is called: it may still appear.
     pub(super) fn missing(&self, control: &Control) -> Vec<String> {
         let known: Vec<&str> = control.links().map(|(_, _, state)| &*state.name).collect();
-        let named = self.only.iter().chain(self.config.interface.iter().map(|known| &known.name));
+        let named =
+            self.said.only.iter().chain(self.config.interface.iter().map(|known| &known.name));
         let named: BTreeSet<&str> = named.map(|name| &**name).collect();
         let missing = named.into_iter().filter(|name| !known.contains(name));
         missing
@@ -45,6 +44,8 @@ pub(crate) struct Said {
     pub(crate) ignore: Vec<String>,
     /// Seconds for which the XDP programs keep forwarding without this process.
     pub(crate) nonstop_s: Option<u32>,
+    /// Interfaces to take over; none named: all of the configuration.
+    pub(crate) only: Vec<String>,
 }
 
 impl Said {

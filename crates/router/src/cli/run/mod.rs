@@ -126,9 +126,13 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     };
     let file = arguments.file.as_deref().unwrap_or(Path::new(""));
     config.former_name_warnings(file).for_each(message);
-    let said = Said { ignore: arguments.ignore.clone(), nonstop_s: arguments.nonstop };
+    let said = Said {
+        ignore: arguments.ignore.clone(),
+        nonstop_s: arguments.nonstop,
+        only: arguments.only.clone(),
+    };
     said.add_to(&mut config);
-    let options = RunOptions { config, only: arguments.only.clone(), path: arguments.path, said };
+    let options = RunOptions { config, path: arguments.path, said };
     if arguments.check {
         return check(&options, output);
     }

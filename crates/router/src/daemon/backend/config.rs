@@ -257,11 +257,7 @@ impl Running {
         let (had, has) = (self.kernel_routes, new.kernel_routes());
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));
         changes.push_if("source kernel", was, is, true);
-        let list = |config: &Config| -> String {
-            let one = |i: &Interface| format!("{} ({}, table {})", i.name, i.mode.name(), i.table);
-            let names: Vec<String> = config.interface.iter().map(one).collect();
-            if names.is_empty() { "every usable one".into() } else { names.join(", ") }
-        };
+        let list = |config: &Config| interfaces(config, &self.reader.said.only);
         changes.word("interface", &list(old), &list(new), true);
         let cores = |config: &Config| config.workers.cores.to_string();
         changes.word("workers.cores", &cores(old), &cores(new), true);
@@ -301,6 +297,18 @@ impl Running {
         steps.extend(left.into_iter().map(Step::Remove));
         steps
     }
+}
+
+/// Interfaces that a configuration takes over with `run --only` of these, in words.
+fn interfaces(config: &Config, only: &[String]) -> String {
+    let one = |i: &Interface| format!("{} ({}, table {})", i.name, i.mode.name(), i.table);
+    let names: Vec<String> = match (&*config.interface, only) {
+        ([], []) => return "every usable one".into(),
+        ([], only) => only.iter().map(|name| format!("{name} (auto, table 0)")).collect(),
+        (all, []) => all.iter().map(one).collect(),
+        (all, only) => all.iter().filter(|i| only.contains(&i.name)).map(one).collect(),
+    };
+    if names.is_empty() { "none of --only".into() } else { names.join(", ") }
 }
 
 #[derive(Default)]
@@ -371,5 +379,25 @@ fn told(source: &Source) -> String {
     match source.routes.len() {
         0 => distance,
         count => format!("{count} routes, {distance}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_those_of_the_file_and_of_the_command_line() {
+        let of = |text: &str, only: &[&str]| {
+            let config = Config::of_text(Path::new("r.toml"), text, None).unwrap();
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            interfaces(&config, &only)
+        };
+        let two = "[[interface]]\nname = \"a\"\n[[interface]]\nname = \"b\"\ntable = 7\n";
+        assert_eq!(of("", &[]), "every usable one");
+        assert_eq!(of("", &["a", "b"]), "a (auto, table 0), b (auto, table 0)");
+        assert_eq!(of(two, &[]), "a (auto, table 0), b (auto, table 7)");
+        assert_eq!(of(two, &["b", "c"]), "b (auto, table 7)");
+        assert_eq!(of(two, &["c"]), "none of --only");
     }
 }

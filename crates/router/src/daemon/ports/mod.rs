@@ -870,8 +870,8 @@ fn plan(
 
 /// Mode of a link by options and configuration, or why it stays with the kernel.
 pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, String> {
-    let RunOptions { config, only, path, .. } = options;
-    if !only.is_empty() && !only.contains(&state.name) {
+    let RunOptions { config, said, path } = options;
+    if !said.only.is_empty() && !said.only.contains(&state.name) {
         return Err("not named by --only".into());
     }
     match config.mode(&state.name).ok_or("not named in the configuration")? {

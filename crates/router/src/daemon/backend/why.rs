@@ -47,9 +47,10 @@ impl View<'_> {
             }
             _ => Vec::new(),
         };
+        let interface = self.port_name(port);
+        let drivers = at_ingress(drivers, &interface);
         let (trace, requests) = self.evaluate(port, &frame)?;
         let dry_run = self.traced(&trace, 1);
-        let interface = self.port_name(port);
         let (does, verdict) =
             self.verdict(&dry_run, route.as_ref(), &drivers, &interface, &requests);
         let is_local = does == "local" && self.interfaces.unguarded(port).is_none();
@@ -211,6 +212,40 @@ impl View<'_> {
     }
 }
 
+/// The results of the program that the packet meets: programs of other interfaces do not see it. A result without
+/// interfaces is the reason why there was no dry run.
+fn at_ingress(mut results: Vec<DriverAnswer>, ingress: &str) -> Vec<DriverAnswer> {
+    results.retain_mut(|result| {
+        let had = !result.interfaces.is_empty();
+        result.interfaces.retain(|name| name == ingress);
+        !had || !result.interfaces.is_empty()
+    });
+    results
+}
+
 fn bad(place: &str, words: String) -> ApiError {
     ApiError::at(Code::BadRequest, place, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_those_of_the_ingress() {
+        let of = |interfaces: &[&str], does: &str| DriverAnswer {
+            interfaces: interfaces.iter().map(|name| (*name).to_owned()).collect(),
+            table: 254,
+            packet: String::new(),
+            nexthop: None,
+            does: does.to_owned(),
+            adjacency: None,
+            reason: None,
+            why: None,
+        };
+        let results = vec![of(&["a"], "drop"), of(&["b", "c"], "forward"), of(&[], "none")];
+        let kept = [of(&["c"], "forward"), of(&[], "none")];
+        assert_eq!(at_ingress(results.clone(), "c"), kept);
+        assert_eq!(at_ingress(results, "d"), kept[1..]);
+    }
 }

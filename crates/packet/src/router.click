@@ -22,22 +22,22 @@ ip4_options [forward] -> ip4_lookup;
 
 ip4_next_hop [fragment] -> ip4_fragment :: IP4Fragment -> [1] ip4_next_hop;
 
-hold :: Hold;
-ip4_next_hop [hold] -> hold;
-ip6_next_hop [hold] -> hold;
-hold [ip4] -> ip4_lookup;
-hold [ip6] -> ip6_lookup;
+resolver :: Resolver;
+ip4_next_hop [unresolved] -> resolver;
+ip6_next_hop [unresolved] -> resolver;
+resolver [ip4] -> ip4_lookup;
+resolver [ip6] -> ip6_lookup;
 
 icmp4_error :: ICMP4Errors;
 ip4_input [error] -> icmp4_error;
 ip4_options [error] -> icmp4_error;
 ip4_next_hop [error] -> icmp4_error;
-hold [error4] -> icmp4_error;
+resolver [error4] -> icmp4_error;
 icmp4_error [lookup] -> ip4_lookup;
 
 icmp6_error :: ICMP6Errors;
 ip6_input [error] -> icmp6_error;
 ip6_next_hop [error] -> icmp6_error;
-hold [error6] -> icmp6_error;
+resolver [error6] -> icmp6_error;
 icmp6_error [lookup] -> ip6_lookup;
 icmp6_error [link] -> transmit;

@@ -27,7 +27,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let made = Made::new(move |instance| Print {
             label: label.clone(),
             most,
-            // A trial is not to be seen there.
+            // A dry run is not to be seen there.
             active: if instance.is_dry_run() { Setting::new(false) } else { each.clone() },
         });
         Ok(active.handled(made, "active"))

@@ -3,7 +3,7 @@
 //! One pass over a batch: each hop is turned into a forwarding action, by the flow hash where it is a group; the forwarding action's
 //! adjacency holds the MTU, and what to write into the packet's header: TTL or hop limit, checksum, MACs.
 //! Packets that cannot be forwarded leave by other outputs, with their note set: `error` has a [`Cause`],
-//! `fragment` the MTU, `hold` the forwarding action that has no link address.
+//! `fragment` the MTU, `unresolved` the forwarding action that has no link address.
 //!
 //! Fragments come back by the second input. The forwarding action of the whole packet was left in their metadata,
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
@@ -30,15 +30,24 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
-    spec: ClassSpec::new("IP4NextHop", "2-3/4-5", "h/h", "x/x")
-        .outputs(&["out", "error", "hold", "fragment", "turn"]),
+    spec: ClassSpec::new("IP4NextHop", "2-3/4-5", "h/h", "x/x").outputs(&[
+        "out",
+        "error",
+        "unresolved",
+        "fragment",
+        "turn",
+    ]),
     summary: "sends IPv4 packets to their next hop: MTU, TTL, link header",
     configure: configure::<4>,
 };
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
-    spec: ClassSpec::new("IP6NextHop", "1-2/3-4", "h/h", "x/x")
-        .outputs(&["out", "error", "hold", "turn"]),
+    spec: ClassSpec::new("IP6NextHop", "1-2/3-4", "h/h", "x/x").outputs(&[
+        "out",
+        "error",
+        "unresolved",
+        "turn",
+    ]),
     summary: "sends IPv6 packets to their next hop: MTU, hop limit, link header",
     configure: configure::<6>,
 };
@@ -50,7 +59,7 @@ fn configure<const FAMILY: u8>(setup: &mut Setup<'_>) -> Result<Made, ConfigErro
 }
 
 const ERROR: u16 = 1;
-const HOLD: u16 = 2;
+const UNRESOLVED: u16 = 2;
 const FRAGMENT: u16 = 3;
 
 /// Output of packets that are to leave by the port that they arrived on.
@@ -104,7 +113,7 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
                     }
                     verdict
                 } else {
-                    Verdict::Hold
+                    Verdict::Unresolved
                 }
             }
         };
@@ -127,7 +136,8 @@ enum Verdict {
     /// It would leave by the port that it arrived on.
     Turn,
     Error(Cause),
-    Hold,
+    /// Its next hop has no link address yet.
+    Unresolved,
     Fragment(u16),
     Drop(DropReason),
 }
@@ -167,7 +177,7 @@ impl<const FAMILY: u8> Element for NextHop<FAMILY> {
 #[cold]
 fn elsewhere(action: ForwardingAction) -> Verdict {
     match action {
-        ForwardingAction::Adjacency(_) | ForwardingAction::Glean(_) => Verdict::Hold,
+        ForwardingAction::Adjacency(_) | ForwardingAction::Glean(_) => Verdict::Unresolved,
         ForwardingAction::NoRoute => Verdict::Error(Cause::NoRoute),
         ForwardingAction::Unreachable => Verdict::Error(Cause::Unreachable),
         ForwardingAction::Prohibit => Verdict::Error(Cause::Prohibit),
@@ -196,9 +206,9 @@ fn divert<const FAMILY: u8>(
             meta.note = cause.note();
             ERROR
         }
-        Verdict::Hold => {
+        Verdict::Unresolved => {
             meta.hop = Hop::of_action(action);
-            HOLD
+            UNRESOLVED
         }
         Verdict::Fragment(mtu) => {
             meta.note = Note::of_mtu(mtu);
@@ -385,14 +395,14 @@ mod tests {
     fn what_each_action_means() {
         let (world, hops) = world();
         let error = |cause: Cause| (Decision::Output(ERROR), Some(cause.note()));
-        let hold = (Decision::Output(HOLD), None);
+        let unresolved = (Decision::Output(UNRESOLVED), None);
         let want = [
             error(Cause::NoRoute),
             (Decision::Output(0), Some(Note::egress(1))),
             (Decision::Output(0), Some(Note::egress(2))),
             (Decision::Output(0), Some(Note::egress(0))),
-            hold,
-            hold,
+            unresolved,
+            unresolved,
             (Decision::Drop(DropReason::Local), None),
             (Decision::Drop(DropReason::Blackhole), None),
             error(Cause::Unreachable),
@@ -407,7 +417,7 @@ mod tests {
                 let set = |m: &mut Meta| (m.hop, m.port) = (Hop::of_next_hop(*hop), 9);
                 let (batch, _) = run(&world, &frame, 0, set);
                 assert_eq!(batch.decision(0), want.0, "{hop:?}");
-                if batch.decision(0) == Decision::Output(HOLD) {
+                if batch.decision(0) == Decision::Output(UNRESOLVED) {
                     let action = ForwardingAction::decode(batch.meta()[0].hop.action_word());
                     assert_eq!(action, world.hops.action(*hop, 0));
                 }

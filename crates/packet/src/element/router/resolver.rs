@@ -22,7 +22,8 @@ use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Hold", "1/4", "h/h", "x/x").outputs(&["ip4", "ip6", "error4", "error6"]),
+    spec: ClassSpec::new("Resolver", "1/4", "h/h", "x/x")
+        .outputs(&["ip4", "ip6", "error4", "error6"]),
     summary: "keeps packets until the next hop's link address is known",
     configure: |setup| {
         setup.args.finish()?;

@@ -106,8 +106,8 @@ fn a_packet_that_waits_goes_on_in_its_trace() {
     rig.bench.forwarding = world.forwarding();
     rig.graph.poll(&mut rig.bench.round());
     let reported = rig.reported().remove(0);
-    let from = reported.iter().position(|step| step == "0 hold Kept").unwrap();
-    let rest = ["0 hold Output(0)", "0 ip4_lookup Output(0)", "0 ip4_next_hop Output(0)"];
+    let from = reported.iter().position(|step| step == "0 resolver Kept").unwrap();
+    let rest = ["0 resolver Output(0)", "0 ip4_lookup Output(0)", "0 ip4_next_hop Output(0)"];
     assert_eq!(reported[from + 1..=from + 3], rest);
     assert_eq!(reported.last().unwrap(), "0 transmit Sent(1)");
     assert_eq!((reported.len(), rig.bench.sent.frames.len()), (from + 5, 1));
@@ -121,7 +121,7 @@ fn what_is_kept_is_told_when_nobody_asks_any_more() {
     let reported = rig.reported();
     assert_eq!(reported.len(), 2);
     let ends: Vec<_> = reported.iter().map(|steps| steps.last().unwrap().as_str()).collect();
-    assert!(ends.contains(&"0 hold Kept"), "{ends:?}");
+    assert!(ends.contains(&"0 resolver Kept"), "{ends:?}");
     assert!(rig.traces.recv().is_err(), "nobody is left who could say more");
 }
 

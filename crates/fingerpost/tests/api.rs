@@ -420,7 +420,7 @@ fn algorithms_change_while_it_runs() {
     assert!(code == 1 && said.starts_with("unknown algorithm `dxr18`"), "{said}");
     let (code, said) = lab.refused("fib algorithm dxr81");
     assert!(code == 2 && said.contains("'dxr81'"), "{said}");
-    // By a trial on the live table, which may take some turns; it ends as a line of the log.
+    // By calibration on the live table, which may take some turns; it ends as a line of the log.
     lab.text("fib algorithm --family 4 measured");
     assert_eq!(lab.json("fib algorithm")[0]["choice"], "measured");
     lab.wait_for("fib v4: calibration on");

@@ -732,14 +732,14 @@ fn why_tells_what_would_become_of_a_packet_and_changes_nothing() {
     };
     let (answer, ..) = why(&["203.0.113.9", "--from", "m"]);
     assert_eq!((&answer["does"], &answer["interface"]), (&"drop".into(), &"m".into()));
-    let steps = answer["trial"]["steps"].as_array().unwrap();
+    let steps = answer["dry_run"]["steps"].as_array().unwrap();
     let lookup = steps.iter().find(|step| step["element"] == "rt").unwrap();
     assert_eq!(lookup["found"], serde_json::json!({"prefix": "0.0.0.0/0", "gateway": null}));
     assert_eq!(steps.last().unwrap()["reason"], "discarded");
     let flow = ["192.0.2.5", "--flow", "10.0.0.1,192.0.2.5,tcp,1,2"];
     let (answer, ..) = why(&flow);
     assert_eq!(answer["verdict"], "it is forwarded by out");
-    let summary = answer["trial"]["packets"][0]["summary"].as_str().unwrap();
+    let summary = answer["dry_run"]["packets"][0]["summary"].as_str().unwrap();
     assert!(summary.starts_with("10.0.0.1 > 192.0.2.5 tcp 1 > 2"), "{summary}");
     fs::write(
         folder.path("in.pcap"),

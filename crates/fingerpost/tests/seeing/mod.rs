@@ -89,7 +89,7 @@ fn a_packet_is_followed_counted_and_tried() {
     assert_eq!(again["route"]["prefix"], "198.51.100.0/24");
     let digits = traces[0]["packets"][0]["frame"].as_str().unwrap();
     let same = lab.json(&format!("why {digits}"));
-    assert_eq!(same["trial"]["packets"], again["trial"]["packets"]);
+    assert_eq!(same["dry_run"]["packets"], again["dry_run"]["packets"]);
     let (code, said) = lab.refused(&format!("why {path} --number 9"));
     assert!(code == 1 && said.contains("there is no packet 9"), "{said}");
     let _ = std::fs::remove_file(&capture);
@@ -122,7 +122,7 @@ fn a_packet_is_followed_counted_and_tried() {
     // What would become of packets.
     for (what, does, words) in [
         ("198.51.100.7", "forward", "it is forwarded by r0"),
-        ("2001:db8::7", "wait", "it waits in hold for the link address of fd01::2"),
+        ("2001:db8::7", "wait", "it waits in resolver for the link address of fd01::2"),
         ("203.0.113.1", "drop", "no_route"),
         ("10.0.1.1", "local", "the kernel takes it"),
         ("10.0.1.99", "wait", "for the link address of 10.0.1.99 on r0"),
@@ -135,7 +135,7 @@ fn a_packet_is_followed_counted_and_tried() {
     let known = lab.json("neighbor show");
     let asked = ["10.0.1.99", "fd01::2"];
     let asked = known.as_array().unwrap().iter().any(|row| asked.iter().any(|a| row["addr"] == *a));
-    assert!(!asked, "a trial asks nobody: {known}");
+    assert!(!asked, "a dry run resolves nobody: {known}");
     let (code, said) = lab.refused("why x.pcap");
     assert!(code == 2 && said.contains("is no address, no file"), "{said}");
     let (code, said) = lab.refused("why 020000000001020000000002 --from r9");

@@ -208,7 +208,8 @@ pub(crate) struct WhyAnswer {
     /// Dry runs of the packet in the XDP datapath.
     pub(crate) drivers: Vec<DriverAnswer>,
     /// Dry run of the packet through the graph.
-    pub(crate) trial: PacketTrace,
+    #[serde(alias = "trial")]
+    pub(crate) dry_run: PacketTrace,
 }
 
 /// Parameters of `/v1/graph`.

@@ -125,6 +125,6 @@ impl Report for WhyAnswer {
         }
         drivers(&self.drivers, to)?;
         write!(to, "dry run in the graph: ")?;
-        self.trial.text(to)
+        self.dry_run.text(to)
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn handler(plan: &Plan, workers: &Workers) -> Handler {
             return Ok(json(&answer) + "\n");
         }
         let mut text = format!("{}: {}\n", answer.does, answer.verdict);
-        tell(&answer.trial, &mut text);
+        tell(&answer.dry_run, &mut text);
         Ok(text)
     })
 }
@@ -62,7 +62,7 @@ fn why(
     let dry_run = words(plan, &trace, 1);
     let (does, verdict) = verdict(&dry_run, "", || "for others".to_owned());
     let interface = dry_run.interface.clone();
-    Ok(WhyAnswer { does, verdict, interface, route: None, drivers: Vec::new(), trial: dry_run })
+    Ok(WhyAnswer { does, verdict, interface, route: None, drivers: Vec::new(), dry_run })
 }
 
 /// The port that is meant, the first one without a name, and the rest of the words.

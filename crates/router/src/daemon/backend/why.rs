@@ -65,7 +65,7 @@ impl View<'_> {
             }
             None => (does, verdict),
         };
-        Ok(WhyAnswer { does, verdict, interface, route, drivers, trial: dry_run })
+        Ok(WhyAnswer { does, verdict, interface, route, drivers, dry_run })
     }
 
     /// A packet to an address: where it comes in, and its frame.

@@ -10,6 +10,7 @@ use fingerpost_io::xdp::forward::Forwarder;
 use fingerpost_packet::feature::acl::AccessLists;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::feature::{FeatureSettings, FeatureStates};
+use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, PortTable};
 
 use super::DaemonError;
@@ -26,6 +27,8 @@ pub(super) struct Features {
     ports: Option<Arc<PortTable>>,
     /// XDP datapath, which reads the lists of source filters and the rules of ACLs.
     forwarder: Option<Forwarder>,
+    /// What the XDP datapath does without at present, each reported once.
+    unshared: Vec<String>,
 }
 
 /// Features of a configuration that is not yet the running one, and those that they were made beside.
@@ -33,6 +36,8 @@ pub(super) struct Prepared {
     wanted: FeatureSettings,
     before: FeatureStates,
     made: FeatureStates,
+    /// What the XDP datapath would do without, in words.
+    unshared: Vec<String>,
 }
 
 /// Settings that states are to be made of, for another thread.
@@ -49,13 +54,25 @@ impl Wanted {
         let Self { wanted, settings, before, forwarder } = self;
         let made = FeatureStates::make(&wanted, Some((&settings, &before)));
         let made = made.map_err(|wrong| ApiError::new(Code::Refused, wrong.join("; ")))?;
-        if let Some(forwarder) = &forwarder {
-            // Without memory for them their interfaces are the graph's, and say so.
-            let _ = made.of::<SourceFilters>().map(|filters| forwarder.share(&filters));
-            let _ = made.of::<AccessLists>().map(|acls| forwarder.share_access_lists(&acls));
-        }
-        Ok(Prepared { wanted, before, made })
+        let unshared = forwarder.map_or_else(Vec::new, |forwarder| {
+            let filters = made.of::<SourceFilters>();
+            let acls = made.of::<AccessLists>();
+            unshared(
+                filters.map_or(Ok(()), |filters| forwarder.share(&filters)),
+                acls.map_or(Ok(()), |acls| forwarder.share_access_lists(&acls)),
+            )
+        });
+        Ok(Prepared { wanted, before, made, unshared })
     }
+}
+
+/// Messages about what could not be put into memory of the kernel.
+fn unshared(filters: Result<(), String>, acls: Result<(), String>) -> Vec<String> {
+    let message = |what: &str, result: Result<(), String>| {
+        let why = without_number(&result.err()?);
+        Some(format!("{what} are not in XDP: {why}; `interface show` has each interface"))
+    };
+    [message("source filters", filters), message("ACLs", acls)].into_iter().flatten().collect()
 }
 
 impl Prepared {
@@ -83,7 +100,7 @@ impl Features {
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
         let states = FeatureStates::make(&config.features, None);
         let states = states.map_err(|wrong| DaemonError::Feature(wrong.join("; ")))?;
-        Ok(Self { states, ports: None, forwarder: None })
+        Ok(Self { states, ports: None, forwarder: None, unshared: Vec::new() })
     }
 
     /// The XDP datapath reads features from now on; called before interfaces are taken over.
@@ -96,8 +113,10 @@ impl Features {
         &self.states
     }
 
-    /// Gives states the names of new ports, before packets arrive there.
-    pub(super) fn follow_ports(&mut self, control: &Control) {
+    /// Gives states the names of new ports, before packets arrive there. Returns messages about what the XDP datapath
+    /// does without.
+    #[must_use]
+    pub(super) fn follow_ports(&mut self, control: &Control) -> Vec<String> {
         // Any change of a link makes a new table.
         let ports = control.forwarding().ports.clone();
         if self.ports.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &ports)) {
@@ -106,10 +125,19 @@ impl Features {
             self.states.follow(&names);
             self.ports = Some(ports);
             if let Some(forwarder) = &self.forwarder {
-                forwarder.set_source_filters(self.states.of());
-                forwarder.set_access_lists(self.states.of());
+                let filters = forwarder.set_source_filters(self.states.of());
+                let now = unshared(filters, forwarder.set_access_lists(self.states.of()));
+                return self.note(now);
             }
         }
+        Vec::new()
+    }
+
+    /// Notes what the XDP datapath does without; returns what is not known yet.
+    fn note(&mut self, unshared: Vec<String>) -> Vec<String> {
+        let new = unshared.iter().filter(|what| !self.unshared.contains(what)).cloned().collect();
+        self.unshared = unshared;
+        new
     }
 
     /// Work before the features of `config` can be the running ones; `None` where they are.
@@ -143,15 +171,21 @@ impl Features {
         if fits { Ok(()) } else { Err(ApiError::at(Code::Refused, "features", message)) }
     }
 
-    /// Puts prepared features in the place of the running ones. Returns their settings.
-    pub(super) fn put(&mut self, prepared: Prepared, control: &Control) -> FeatureSettings {
-        let Prepared { wanted, made, .. } = prepared;
+    /// Puts prepared features in the place of the running ones. Returns their settings, and messages as
+    /// [`Features::follow_ports`].
+    pub(super) fn put(
+        &mut self,
+        prepared: Prepared,
+        control: &Control,
+    ) -> (FeatureSettings, Vec<String>) {
+        let Prepared { wanted, made, unshared, .. } = prepared;
         made.go_on_with(&self.states);
         let old = std::mem::replace(&mut self.states, made);
         self.ports = None;
-        self.follow_ports(control);
+        let mut messages = self.note(unshared);
+        messages.extend(self.follow_ports(control));
         let_go(old);
-        wanted
+        (wanted, messages)
     }
 }
 
@@ -164,4 +198,21 @@ fn let_go(old: FeatureStates) {
     };
     // Without a thread they are freed at once.
     let _ = std::thread::Builder::new().name("fingerpost-free".into()).spawn(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_shared_is_reported_once() {
+        let mut features = Features::new(&Config::default()).unwrap();
+        let full = || Err("shared memory: Cannot allocate memory (os error 12)".to_owned());
+        let message = "ACLs are not in XDP: shared memory: Cannot allocate memory; `interface show` has each \
+                       interface";
+        assert_eq!(features.note(unshared(Ok(()), full())), [message]);
+        assert_eq!(features.note(unshared(Ok(()), full())), [""; 0]);
+        assert_eq!(features.note(unshared(Ok(()), Ok(()))), [""; 0]);
+        assert_eq!(features.note(unshared(Ok(()), full())), [message]);
+    }
 }

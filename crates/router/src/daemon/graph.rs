@@ -38,9 +38,10 @@ impl RunningGraph {
         self.built_in_holds + SPARE_FRAMES as usize / 2
     }
 
-    /// Gives features the names of new ports, before packets arrive there.
-    pub(super) fn follow_ports(&mut self, control: &Control) {
-        self.features.follow_ports(control);
+    /// Gives features the names of new ports, before packets arrive there: [`Features::follow_ports`].
+    #[must_use]
+    pub(super) fn follow_ports(&mut self, control: &Control) -> Vec<String> {
+        self.features.follow_ports(control)
     }
 
     /// Plans the running graph anew.

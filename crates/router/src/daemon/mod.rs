@@ -113,7 +113,7 @@ impl Daemon {
             requests: backend::Inbox::default(),
         };
         daemon.graph.features.set_forwarder(daemon.interfaces.guard());
-        daemon.graph.follow_ports(&daemon.control);
+        daemon.journal.extend(daemon.graph.follow_ports(&daemon.control));
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         if daemon.taken_over() == 0
             && let Some(why) = daemon.interfaces.take_refused()
@@ -202,7 +202,7 @@ impl Daemon {
         let (forgotten, requests) = (self.control.take_forgotten(), self.control.take_requests());
         self.sources.kernel.forget(&forgotten);
         self.sources.kernel.ask(&requests);
-        self.graph.follow_ports(&self.control);
+        self.journal.extend(self.graph.follow_ports(&self.control));
         let mut messages = Vec::new();
         if let Some(findings) = self.policy.take(&mut messages) {
             self.interfaces.set_findings(findings);

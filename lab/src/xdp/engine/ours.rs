@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use fingerpost_io::xdp::bpf::Program;
 use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder};
 use fingerpost_io::xdp::{Classifier, LocalAddresses, Mode, XDP_DROP};
@@ -83,8 +83,8 @@ impl Ours {
         let crossing = Crossing::draw(table, Stream::Prefix, most, options.seed)?;
         let (control, ports) = (&mut self.control, self.ports);
         let running = Running::start(feature, table, &crossing, options.listed, control, ports)?;
-        self.forwarder.set_source_filters(running.states.of());
-        self.forwarder.set_access_lists(running.states.of());
+        self.forwarder.set_source_filters(running.states.of()).map_err(Error::msg)?;
+        self.forwarder.set_access_lists(running.states.of()).map_err(Error::msg)?;
         let _held = self.hold()?;
         let frame = &running.refused[..usize::from(world::frame_len(A::FAMILY))];
         let answer = self.forwarder.tester(ports.input)?.test(frame)?;

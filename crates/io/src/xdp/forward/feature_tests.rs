@@ -189,7 +189,7 @@ fn counted(filters: &SourceFilters) -> Vec<(String, u64, u64, u64)> {
 fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
     let (here, there) = (made(lab, filters()), made(lab, filters()));
     compare(lab, &Features::default(), &Features::default(), udp);
-    lab.forwarder.set_source_filters(Some(here.clone()));
+    lab.forwarder.set_source_filters(Some(here.clone())).unwrap();
     let with = |filters: &Arc<SourceFilters>| Features {
         filters: Some(filters.clone()),
         ..Features::default()
@@ -318,8 +318,8 @@ fn every_rule(lab: &Lab) {
         let features =
             || Features { acls: Some(acls(lab, &lists)), filters: Some(made(lab, filters())) };
         let (here, there) = (features(), features());
-        lab.forwarder.set_source_filters(here.filters.clone());
-        lab.forwarder.set_access_lists(here.acls.clone());
+        lab.forwarder.set_source_filters(here.filters.clone()).unwrap();
+        lab.forwarder.set_access_lists(here.acls.clone()).unwrap();
         let [.., left] = compare(lab, &here, &there, any_packet);
         let both = [here, there].map(|features| hits(lab, &features.acls.unwrap()));
         assert_eq!(both[0], both[1]);
@@ -331,8 +331,8 @@ fn every_rule(lab: &Lab) {
     let rules = [&RULES[..2], IN_GRAPH, &RULES[2..]].concat();
     let inexact = with(&rules);
     assert!(exact < inexact && inexact < 2000, "left to the graph: {exact}, {inexact}");
-    lab.forwarder.set_source_filters(None);
-    lab.forwarder.set_access_lists(None);
+    lab.forwarder.set_source_filters(None).unwrap();
+    lab.forwarder.set_access_lists(None).unwrap();
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn local_rules(lab: &Lab) {
         let names = topology.topology.ports.iter().map(|port| &*port.name);
         made.follow(&(0..).zip(names).collect::<Vec<_>>());
         let made = Arc::new(made);
-        forwarder.set_access_lists(Some(made.clone()));
+        forwarder.set_access_lists(Some(made.clone())).unwrap();
         assert_eq!(forwarder.guards(port), Some(Ok(())));
         let before: u64 = hits(lab, &made).iter().map(|hit| hit.1).sum();
         let mut rng = Rng::new(17);
@@ -450,7 +450,7 @@ fn thousands_of_rules_decide_as_in_the_graph() {
             let [here, there] = [0, 1].map(one);
             let compiled = start.elapsed() / 2;
             let start = std::time::Instant::now();
-            lab.forwarder.set_access_lists(here.acls.clone());
+            lab.forwarder.set_access_lists(here.acls.clone()).unwrap();
             println!(
                 "{count} rules: compiled in {compiled:?}, taken over in {:?}",
                 start.elapsed()
@@ -487,7 +487,7 @@ fn rules_are_exchanged_under_traffic() {
             exchanged(&lab, &[("edge", Some(&name[..]), &lists(deny)[..])], before)
         };
         let mut acls = list("deny src port 1", None);
-        forwarder.set_access_lists(Some(acls.clone()));
+        forwarder.set_access_lists(Some(acls.clone())).unwrap();
         let done = std::sync::atomic::AtomicBool::new(false);
         let before = forwarder.received()[&wan];
         let sent = std::thread::scope(|scope| {
@@ -513,7 +513,7 @@ fn rules_are_exchanged_under_traffic() {
             });
             for deny in ["deny dst port 2", "deny src port 1"].repeat(4) {
                 acls = list(deny, Some(&acls));
-                forwarder.set_access_lists(Some(acls.clone()));
+                forwarder.set_access_lists(Some(acls.clone())).unwrap();
             }
             done.store(true, Relaxed);
             sender.join().unwrap()
@@ -535,7 +535,7 @@ fn rules_are_exchanged_under_traffic() {
         let counted = |acls: &AccessLists| hits(&lab, acls);
         let last = counted(&acls);
         let again = exchanged(&lab, &[("edge", None, &lists("deny src port 1")[..])], Some(&acls));
-        forwarder.set_access_lists(Some(again.clone()));
+        forwarder.set_access_lists(Some(again.clone())).unwrap();
         assert_eq!(counted(&again)[1], last[1]);
         conserved(forwarder);
     });
@@ -557,7 +557,7 @@ fn lists_change_under_programs() {
             vec![filter("bad", Action::Drop, &["9.1.0.0/16"], interfaces)]
         };
         let wan = made(&lab, named(Some(&["wan"])));
-        forwarder.set_source_filters(Some(wan.clone()));
+        forwarder.set_source_filters(Some(wan.clone())).unwrap();
         assert_eq!(fate("9.1.1.1", "wan"), XDP_DROP);
         assert_eq!(
             wan.edit(0, &[prefix("9.2.0.0/16").unwrap()], &[prefix("9.1.0.0/16").unwrap()]),
@@ -581,7 +581,7 @@ fn lists_change_under_programs() {
         // The same lists, and what they counted, for another port.
         let loose = SourceFilters::new(named(Some(&["loose"])), Some(&wan)).unwrap();
         follow(&lab, &loose);
-        forwarder.set_source_filters(Some(Arc::new(loose.clone())));
+        forwarder.set_source_filters(Some(Arc::new(loose.clone()))).unwrap();
         assert_eq!(fate("9.7.1.1", "wan"), XDP_REDIRECT);
         assert_eq!(fate("9.7.1.1", "loose"), XDP_DROP);
         assert_eq!((loose.rows()[0].packets, loose.rows()[0].dropped), (7, 7));
@@ -591,7 +591,7 @@ fn lists_change_under_programs() {
             state.ports[&topology.port(name)].features.as_ref().unwrap().is_none()
         };
         assert!(plain("wan") && !plain("loose"));
-        forwarder.set_source_filters(None);
+        forwarder.set_source_filters(None).unwrap();
         assert!(plain("wan") && plain("lan"));
         conserved(forwarder);
     });

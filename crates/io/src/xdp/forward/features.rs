@@ -320,31 +320,37 @@ impl Forwarder {
     }
 
     /// The access lists from now on, by the ports that they are for by now: as [`Forwarder::set_source_filters`].
-    pub fn set_access_lists(&self, acls: Option<Arc<AccessLists>>) {
+    ///
+    /// # Errors
+    /// No memory, in words: the interfaces with lists are the graph's.
+    pub fn set_access_lists(&self, acls: Option<Arc<AccessLists>>) -> Result<(), String> {
         let acls = acls.filter(|acls| !self.0.only_guards || acls.any_local());
-        // Without shared memory the state of ports says so.
-        let _ = acls.as_ref().map(|acls| self.share_access_lists(acls));
+        let shared = acls.as_ref().map_or(Ok(()), |acls| self.share_access_lists(acls));
         let mut state = self.state();
         let address = |acls: &Option<Arc<AccessLists>>| acls.as_ref().map(Arc::as_ptr);
         let exchanged = if address(&state.acls) == address(&acls) { 0 } else { ACL };
         let before = std::mem::replace(&mut state.acls, acls);
         self.relink_outdated(&mut state, exchanged);
         drop((state, before));
+        shared
     }
 
     /// The source filters from now on, by the ports that they are [for](SourceFilters::follow) by now: to be called when
     /// either has changed, before packets of a new port arrive. Ports whose lists programs cannot read are the graph's.
-    pub fn set_source_filters(&self, filters: Option<Arc<SourceFilters>>) {
+    ///
+    /// # Errors
+    /// No memory, in words: the interfaces with lists are the graph's.
+    pub fn set_source_filters(&self, filters: Option<Arc<SourceFilters>>) -> Result<(), String> {
         let used = |filters: &Arc<SourceFilters>| {
             !filters.is_empty() && (!self.0.only_guards || filters.any_local())
         };
         let Some(filters) = filters.filter(used) else {
             let mut state = self.state();
             state.lists = None;
-            return self.relink_outdated(&mut state, FILTERS);
+            self.relink_outdated(&mut state, FILTERS);
+            return Ok(());
         };
-        // Without shared memory the state of ports says so.
-        let _ = self.share(&filters);
+        let shared = self.share(&filters);
         let mut state = self.state();
         let known = state.lists.as_ref();
         let id = filters.lists_id();
@@ -352,9 +358,13 @@ impl Forwarder {
         let same = known.is_some_and(|known| Arc::ptr_eq(&known.filters, &filters));
         if !same {
             let verdicts: Vec<&str> = filters.verdicts().collect();
-            let Ok(memory) = SharedMemory::new("verdicts", verdicts.len()) else {
-                state.lists = None;
-                return self.relink_outdated(&mut state, FILTERS);
+            let memory = match SharedMemory::new("verdicts", verdicts.len()) {
+                Ok(memory) => memory,
+                Err(error) => {
+                    state.lists = None;
+                    self.relink_outdated(&mut state, FILTERS);
+                    return Err(error.to_string());
+                }
             };
             let cells = memory.region("verdicts", verdicts.len());
             for (cell, verdict) in cells.u8s().iter().zip(&verdicts) {
@@ -376,6 +386,7 @@ impl Forwarder {
             state = self.state();
         }
         self.relink_outdated(&mut state, if same { 0 } else { FILTERS });
+        shared
     }
 
     /// Exchanges the programs of ports that have other features, or those in `exchanged`.

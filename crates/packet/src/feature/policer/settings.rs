@@ -7,9 +7,7 @@ use fingerpost_route::InterfaceSet;
 use super::{Exceed, Policers};
 use crate::element::support::allowance::Rate;
 use crate::feature::acl::Direction;
-use crate::feature::reader::{
-    Mistake, Placed, TableReader, rate, read_items, unknown_interface,
-};
+use crate::feature::reader::{Mistake, Placed, TableReader, rate, read_items, unknown_interface};
 use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
 use crate::filter::Condition;

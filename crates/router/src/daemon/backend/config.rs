@@ -151,7 +151,8 @@ impl Daemon {
 
     /// The features from now on, in all workers.
     fn put_features(&mut self, prepared: Prepared, plan: Plan) {
-        let wanted = self.graph.features.put(prepared, &self.control);
+        let (wanted, messages) = self.graph.features.put(prepared, &self.control);
+        self.journal.extend(messages);
         self.interfaces.set_features(wanted.clone());
         self.settings.config_mut().features = wanted;
         self.replace_graph(plan);

@@ -89,6 +89,14 @@ impl Lab {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// A command that works, maybe with warnings; its text, and those.
+    fn warned(&self, words: &str) -> (String, String) {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words}: {output:?}");
+        let [text, warnings] = [output.stdout, output.stderr];
+        (String::from_utf8(text).unwrap(), String::from_utf8(warnings).unwrap())
+    }
+
     /// A command that works; its JSON.
     fn json(&self, words: &str) -> Value {
         serde_json::from_str(&self.text(&format!("{words} --json"))).unwrap()
@@ -407,13 +415,21 @@ fn algorithms_change_while_it_runs() {
         }
     }
     let before = fibs[0]["algorithm"].clone();
-    let rows = lab.json("fib algorithm --family 4 dxr18");
+    let (rows, warnings) = lab.warned("fib algorithm --family 4 dxr18 --json");
+    let rows: Value = serde_json::from_str(&rows).unwrap();
     assert_eq!(rows, json!([{"table": 254, "family": 4, "algorithm": "dxr18", "choice": "dxr18"}]));
     assert_eq!(lab.json("route get 198.51.100.7")["algorithm"], "dxr18");
+    // Packets of that family leave XDP, where there is XDP.
+    let leave = "IPv4 packets of table 254 leave XDP for the graph: the XDP datapath reads no table of dxr18";
+    match &fibs[0]["in_xdp"] {
+        Value::Null => assert_eq!(warnings, ""),
+        reads => assert!(reads == true && warnings.contains(leave), "{reads} {warnings}"),
+    }
     // A name of one family only leaves the other alone.
-    let rows = lab.json("fib algorithm radix");
+    lab.warned("fib algorithm radix");
+    let rows = lab.json("fib algorithm");
     assert_eq!((&rows[0]["algorithm"], &rows[1]["algorithm"]), (&"radix".into(), &"radix".into()));
-    lab.text("fib algorithm dxr18");
+    lab.warned("fib algorithm dxr18");
     let rows = lab.json("fib algorithm");
     assert_eq!((&rows[0]["choice"], &rows[1]["choice"]), (&"dxr18".into(), &"radix".into()));
     let (code, said) = lab.refused("fib algorithm --family 6 dxr18");
@@ -421,7 +437,7 @@ fn algorithms_change_while_it_runs() {
     let (code, said) = lab.refused("fib algorithm dxr81");
     assert!(code == 2 && said.contains("'dxr81'"), "{said}");
     // By calibration on the live table, which may take some turns; it ends as a line of the log.
-    lab.text("fib algorithm --family 4 measured");
+    lab.warned("fib algorithm --family 4 measured");
     assert_eq!(lab.json("fib algorithm")[0]["choice"], "measured");
     lab.wait_for("fib v4: calibration on");
     assert_eq!(lab.json("fib verify")["mismatches"], 0);
@@ -893,7 +909,7 @@ fn many_routes_stream_in_constant_memory_while_routes_change() {
     assert_eq!((&found["mismatches"], &found["differences"]), (&0.into(), &json!([])));
     assert!(found["addresses"].as_u64() > Some(u64::from(MANY)), "{found}");
     for algorithm in ["dxr18", "radix", "auto"] {
-        lab.text(&format!("fib algorithm {algorithm}"));
+        lab.warned(&format!("fib algorithm {algorithm}"));
         assert_eq!(lab.json("fib verify")["mismatches"], 0, "{algorithm}");
     }
     assert!(lab.text("fib verify").ends_with(": 0 differ\n"));

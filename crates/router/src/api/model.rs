@@ -302,6 +302,23 @@ pub(crate) struct Fib {
     /// Memory that the XDP datapath reads as well; null where it reads none of the table.
     #[serde(default)]
     pub(crate) shared: Option<SharedMemory>,
+    /// Whether the XDP datapath reads the table: packets of tables that it does not read leave it for the graph. Null
+    /// where no interface has an XDP program that forwards.
+    #[serde(default)]
+    pub(crate) in_xdp: Option<bool>,
+}
+
+impl Fib {
+    /// Warning that packets of the table leave the XDP datapath, if they do.
+    pub(crate) fn leaves_xdp(&self) -> Option<String> {
+        let Self { family, table, algorithm, .. } = self;
+        (self.in_xdp == Some(false) && !self.paths).then(|| {
+            format!(
+                "IPv{family} packets of table {table} leave XDP for the graph: the XDP datapath reads no table of \
+                 {algorithm}"
+            )
+        })
+    }
 }
 
 /// Memory of a table that the XDP datapath reads as well.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::choice;
 use super::super::command::Failure;
-use super::super::output::{Columns, Output, Report};
+use super::super::output::{Columns, Output, Report, message};
 use crate::api::model::{AlgorithmChange, Fib};
 use crate::cli::at::At;
 
@@ -20,12 +20,16 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 A named algorithm is used as long as it can hold the table, whatever fits better. `auto` leaves \
 the choice to the FIB again; `measured` calibrates the candidates on the live table and takes the \
-fastest. Forwarding is not interrupted.";
+fastest. Forwarding is not interrupted. A warning names the tables that the XDP datapath does not \
+read: their packets leave it for the graph.";
+
+/// Has the FIB calibrate the candidates on the live table.
+const MEASURED: &str = "measured";
 
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Algorithm, `auto` or `measured`; without a name the algorithm in use is printed
-    #[arg(value_name = "NAME", value_parser = choice::names_beside(&[choice::AUTO, "measured"]))]
+    #[arg(value_name = "NAME", value_parser = choice::names_beside(&[choice::AUTO, MEASURED]))]
     name: Option<String>,
     /// Address family [default: both]
     #[arg(long, value_name = "4|6", value_parser = ["4", "6"])]
@@ -45,6 +49,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     };
     fibs.retain(|fib| family.is_none_or(|family: u8| family == fib.family));
+    if let Some(name) = &arguments.name {
+        warnings(name, &fibs).iter().for_each(message);
+    }
     let rows = fibs.into_iter().map(|fib| Row {
         table: fib.table,
         family: fib.family,
@@ -52,6 +59,19 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         choice: fib.choice,
     });
     Ok(output.print(&Rows(rows.collect()))?)
+}
+
+/// What the choice of `name` means for packets in the XDP datapath.
+fn warnings(name: &str, fibs: &[Fib]) -> Vec<String> {
+    let mut warnings: Vec<String> = fibs.iter().filter_map(Fib::leaves_xdp).collect();
+    if name == MEASURED && fibs.iter().any(|fib| fib.in_xdp == Some(true)) {
+        warnings.push(
+            "packets of a family leave XDP for the graph if the calibration takes an algorithm whose tables the XDP \
+             datapath does not read: `fib show` has the result (in_xdp of the JSON)"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 #[derive(Serialize)]

@@ -24,6 +24,11 @@ impl View<'_> {
     /// The lookups of all tables, the main one first, IPv4 before IPv6.
     pub(super) fn fib_list(&self) -> Vec<model::Fib> {
         let mut rows = Vec::new();
+        let links = || self.control.links();
+        let attached = self
+            .interfaces
+            .forwarder()
+            .is_some_and(|forwarder| links().any(|(_, port, _)| forwarder.reads(port).is_some()));
         for (at, table) in self.control.tables().into_iter().enumerate() {
             let forwarder = self.interfaces.forwarder();
             let memory =
@@ -37,8 +42,8 @@ impl View<'_> {
             };
             let known = self.control.ribs(table).zip(self.control.fibs(table));
             let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-            rows.push(self.fib(table, rib_v4, fib_v4, shared(0, rib_v4.len())));
-            rows.push(self.fib(table, rib_v6, fib_v6, shared(1, rib_v6.len())));
+            rows.push(self.fib(table, rib_v4, fib_v4, attached, shared(0, rib_v4.len())));
+            rows.push(self.fib(table, rib_v6, fib_v6, attached, shared(1, rib_v6.len())));
         }
         rows
     }
@@ -48,6 +53,7 @@ impl View<'_> {
         table: TableId,
         rib: &Rib<A>,
         fib: &Fib<A>,
+        attached: bool,
         shared: Option<model::SharedMemory>,
     ) -> model::Fib {
         let report = fib.report(rib, Instant::now());
@@ -80,6 +86,7 @@ impl View<'_> {
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
             banned: report.banned.into_iter().map(str::to_owned).collect(),
+            in_xdp: attached.then_some(shared.is_some()),
             shared,
         }
     }
@@ -120,6 +127,8 @@ impl Daemon {
         }
         self.commit_now();
         let fibs = self.view().fib_list();
+        let leaving = fibs.iter().filter(|fib| families.contains(&fib.family));
+        self.journal.extend(leaving.filter_map(model::Fib::leaves_xdp));
         let mut of_change =
             fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
         match of_change.find(|fib| named && fib.algorithm != name) {

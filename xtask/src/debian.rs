@@ -35,6 +35,7 @@ const NEEDS: &[Need] = &[
     need("zstd", "zstd", "compressed tables"),
     need("iptables", "iptables-nft", "rules of both sorts, which keep a link with the kernel"),
     need("iptables", "iptables-legacy", "rules of the older sort"),
+    need("graphviz", "dot", "drawings of graphs: `graph show --svg`"),
     need("libcap2-bin", "capsh", "fewer capabilities than root has"),
     need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),
     need("bird2", "bird", "routes of another one, and its other end of BGP"),

@@ -137,4 +137,26 @@ mod tests {
             assert!(words.contains(program) && words.contains(reason), "{words}");
         }
     }
+
+    #[test]
+    fn graphviz_draws_a_graph() {
+        if Command::new("dot").arg("-V").output().is_err() {
+            return println!("skipped: needs graphviz");
+        }
+        let file = std::env::temp_dir().join(format!("fpdraw{}.click", std::process::id()));
+        std::fs::write(&file, "FromDevice(a) -> q :: Queue(8) -> ToDevice(b);").unwrap();
+        let Ok(Ok(graph)) = super::super::read(&file) else { panic!("it is a graph") };
+        std::fs::remove_file(&file).unwrap();
+        let svg = picture("dot", &graph.dot()).unwrap();
+        assert!(svg.contains("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        for element in graph.elements() {
+            assert!(svg.contains(element.class.name), "{}: {svg}", element.class.name);
+        }
+        let drawn = svg.matches("class=\"edge\"").count();
+        assert_eq!(
+            (drawn, svg.matches("stroke-dasharray").count()),
+            (2, 1),
+            "one is pulled: {svg}"
+        );
+    }
 }

@@ -12,7 +12,7 @@ mod work;
 
 pub use error::PlanError;
 pub use rate::Rate;
-pub use table::{CAPACITIES, FAN_OUT, Row, table};
+pub use table::{CAPACITIES, FAN_OUT, PORT, Row, table};
 pub use wiring::{Topology, Wiring, servers, stages};
 pub use work::{Cores, Cycles, Load, Processing};
 

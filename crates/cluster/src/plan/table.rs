@@ -19,7 +19,7 @@ pub const CAPACITIES: [Rate; 5] = [
 ];
 
 /// Rate of an external port.
-const PORT: Rate = Rate(10_000_000_000);
+pub const PORT: Rate = Rate(10_000_000_000);
 
 /// A row of the table: servers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

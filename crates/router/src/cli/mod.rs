@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod at;
+mod cluster;
 mod completions;
 mod config;
 mod feature;
@@ -59,6 +60,7 @@ static COMMANDS: &[Command] = &[
     trace::COMMAND,
     why::COMMAND,
     top::COMMAND,
+    cluster::COMMAND,
     lab::DEMO,
     lab::BENCH,
     lab::PAPERS,

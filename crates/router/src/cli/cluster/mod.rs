@@ -1,0 +1,29 @@
+//! `fingerpost cluster`: many routers that act as one.
+
+mod plan;
+
+use clap::{ArgMatches, Subcommand};
+
+use super::command::{Command, Failure, parsed, subcommands};
+use super::output::Output;
+
+pub(super) const COMMAND: Command = Command {
+    name: "cluster",
+    summary: "Many routers that act as one",
+    examples: "",
+    arguments: subcommands::<What>,
+    run,
+};
+
+#[derive(Subcommand)]
+enum What {
+    /// Plan a cluster: servers, links and their rates, cores, what failures leave, and power
+    #[command(after_help = plan::EXAMPLES)]
+    Plan(plan::Arguments),
+}
+
+fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
+    match parsed::<What>(matches)? {
+        What::Plan(arguments) => plan::run(&arguments, output),
+    }
+}

@@ -1,6 +1,7 @@
 //! `fingerpost cluster`: many routers that act as one.
 
 mod plan;
+mod sim;
 
 use clap::{ArgMatches, Subcommand};
 
@@ -20,10 +21,14 @@ enum What {
     /// Plan a cluster: servers, links and their rates, cores, what failures leave, and power
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::Arguments),
+    /// Simulate a cluster: delivered packets, loads, reordering, fairness and latency of a traffic matrix
+    #[command(after_help = sim::EXAMPLES)]
+    Sim(sim::Arguments),
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<What>(matches)? {
         What::Plan(arguments) => plan::run(&arguments, output),
+        What::Sim(arguments) => sim::run(&arguments, output),
     }
 }

@@ -174,6 +174,8 @@ fn local_lists_on(path: &str) {
     let ssh = "10.0.1.2,10.0.1.1,tcp,1024,22";
     assert_eq!(why(ssh)["does"], "local");
     all_pass("before");
+    // Neighbors are resolved before it counts whether packets that cross are lost.
+    assert!(lab.pings("10.0.2.2") && lab.pings("fd02::2"), "{path}");
 
     apply(&local);
     for row in router.ask::<Vec<Value>>("interface show") {

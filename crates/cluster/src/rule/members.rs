@@ -54,7 +54,7 @@ impl Members {
     /// a node that carries none.
     ///
     /// # Panics
-    /// With no member, or with more than [`MAX_NODES`].
+    /// When there is no member, or more than [`MAX_NODES`].
     pub fn new(weights: &[u32]) -> Self {
         let nodes = weights.len();
         assert!((1..=MAX_NODES).contains(&nodes), "members: {nodes}, 1 to {MAX_NODES}");

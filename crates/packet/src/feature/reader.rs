@@ -267,7 +267,7 @@ pub fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     Err(what)
 }
 
-/// Message that the file names the interfaces to forward on, without this one.
+/// Message about an interface that no `[[interface]]` of the file names.
 pub(super) fn unknown_interface<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let what = unknown("interface", name, known);
     format!(

@@ -45,6 +45,8 @@ pub struct Flow {
 /// What the table did for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// The packet leaves by its input node.
+    Local,
     /// The packet continues a flowlet.
     Kept,
     /// The packet begins a flowlet.
@@ -84,7 +86,8 @@ impl Flowlets {
 
     /// Path of a packet at the time `now`, in ticks; `None` where `choose` finds none.
     ///
-    /// `choose` makes a new choice. `overloaded` reports whether the link of a kept path is full: then the flowlet is in
+    /// A packet whose input node is its output node takes no link and no entry. For others `choose` makes a new
+    /// choice, and `overloaded` reports whether the link of a kept path is full: then the flowlet is in
     /// spray mode, a choice a packet, until it ends.
     #[inline]
     pub fn path(
@@ -95,6 +98,9 @@ impl Flowlets {
         overloaded: impl FnOnce(Path) -> bool,
         choose: impl FnOnce() -> Option<Path>,
     ) -> Option<(Path, Outcome)> {
+        if flow.from == flow.to {
+            return Some((Path::Local, Outcome::Local));
+        }
         let at = flow.hash as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
         let current = entry.flags & USED != 0 && now.wrapping_sub(entry.last) <= self.delta_ticks;
@@ -108,7 +114,7 @@ impl Flowlets {
             // An entry names a node: flows toward other outputs share it as an intermediate.
             let direct = entry.flags & DIRECT != 0 || entry.next == flow.to;
             let kept = if direct { Path::Direct } else { Path::By(entry.next) };
-            if flow.from == flow.to || !kept.usable(members, flow.from, flow.to) {
+            if !kept.usable(members, flow.from, flow.to) {
                 entry.flags = 0;
                 Outcome::Lost
             } else if overloaded(kept) {
@@ -210,9 +216,17 @@ mod tests {
             path(&mut table, &members, other, 0, Path::By(3)),
             (Path::Direct, Outcome::Kept)
         );
+    }
+
+    #[test]
+    fn a_local_packet_leaves_the_flowlet_of_its_entry_alone() {
+        let (mut table, members) = (Flowlets::new(8, DELTA), Members::equal(4));
+        path(&mut table, &members, FLOW, 0, Path::By(2));
         let local = Flow { to: 0, ..FLOW };
-        assert_eq!(path(&mut table, &members, local, 0, Path::Local), (Path::Local, Outcome::Lost));
-        assert_eq!(path(&mut table, &members, local, 0, Path::Local).0, Path::Local);
+        let found = path(&mut table, &members, local, DELTA, Path::Direct);
+        assert_eq!(found, (Path::Local, Outcome::Local));
+        let kept = (Path::By(2), Outcome::Kept);
+        assert_eq!(path(&mut table, &members, FLOW, DELTA, Path::Direct), kept);
     }
 
     #[derive(Clone, Debug)]

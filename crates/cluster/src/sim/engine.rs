@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
             flowlets.path(&self.members, Flow { hash, from: node, to }, slot, overloaded, choose);
         let (path, outcome) = found?;
         match outcome {
-            Outcome::Kept => {}
+            Outcome::Local | Outcome::Kept => {}
             Outcome::Began => self.report.flowlets += 1,
             Outcome::Lost => self.report.flowlets_lost += 1,
             Outcome::Sprayed => self.report.sprayed += 1,

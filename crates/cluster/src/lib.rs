@@ -2,7 +2,8 @@
 //!
 //! Source: RouteBricks (Dobrescu et al., SOSP 2009): Valiant load balancing over a full mesh of commodity servers.
 //! Read `rule` first, which chooses the path of a packet from states and queue lengths alone; `flowlet` keeps the
-//! packets of a flow on that path, `link` is the length of a queue that nobody holds, and `sim` runs all three.
+//! packets of a flow on that path, and `sim` runs both over queues of its own. `link` is the length of a queue that
+//! nobody holds, for links of the data plane.
 //! `plan` stands apart: it computes how many servers a capacity takes and how they are linked.
 
 pub mod flowlet;

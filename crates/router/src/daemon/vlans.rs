@@ -45,7 +45,7 @@ impl Tagged {
     }
 
     /// Packet path and its description; `forwards` is what the XDP program forwards.
-    pub(super) fn ways(
+    pub(super) fn path_and_mode(
         &self,
         forwards: Option<Result<&'static str, String>>,
     ) -> (&'static str, String) {

@@ -62,7 +62,7 @@ pub struct Classifier {
     maps: Maps,
     filters: [Arc<SharedMemory>; 2],
     max_len: u16,
-    told: Mutex<Told>,
+    written: Mutex<Written>,
 }
 
 /// Everything that `classify.c` names.
@@ -114,9 +114,9 @@ pub struct Functions<'a> {
     pub guard: Option<&'a [Insn]>,
 }
 
-/// Settings of the program besides the longest frame.
+/// Settings that the program has, besides the longest frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Written {
     mac: [u8; 6],
     left: Families,
     held: bool,
@@ -140,7 +140,7 @@ impl Classifier {
         let workers = shared.presence.workers();
         let maps = Maps { settings, sockets, counts, local, presence, workers };
         let program = Program::load("classifier", &maps.link(None, Functions::default()))?;
-        let classifier = Self { program, maps, filters, max_len, told: Mutex::default() };
+        let classifier = Self { program, maps, filters, max_len, written: Mutex::default() };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -152,8 +152,8 @@ impl Classifier {
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in, or no means.
         let _ = interface::keep_tags(&interface::name_of(ifindex));
-        match self.asking(ifindex, Functions::default()) {
-            Some(asking) if mode == Mode::Native => asking.attach(ifindex, mode),
+        match self.reading_tags(ifindex, Functions::default()) {
+            Some(program) if mode == Mode::Native => program.attach(ifindex, mode),
             _ => self.program.attach(ifindex, mode),
         }
     }
@@ -163,8 +163,8 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses; the program is as it was.
     pub fn put(&self, ifindex: u32, link: &Link, functions: Functions<'_>) -> Result<(), XdpError> {
-        match self.asking(ifindex, functions) {
-            Some(asking) if link.mode() == Mode::Native => link.replace(&asking),
+        match self.reading_tags(ifindex, functions) {
+            Some(program) if link.mode() == Mode::Native => link.replace(&program),
             _ => link.replace(&self.with(functions)?),
         }
     }
@@ -202,7 +202,7 @@ impl Classifier {
     }
 
     /// The program that reads hidden tags from the driver; `None` where kernel or driver cannot.
-    fn asking(&self, ifindex: u32, functions: Functions<'_>) -> Option<Program> {
+    fn reading_tags(&self, ifindex: u32, functions: Functions<'_>) -> Option<Program> {
         let code = self.maps.link(Some(btf::vlan_tag_function()?), functions);
         Program::load_for("classifier", &code, Some(ifindex)).ok()
     }
@@ -242,9 +242,9 @@ impl Classifier {
     /// # Errors
     /// The kernel's error.
     pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), XdpError> {
-        let mut told = self.told();
-        self.settle(Told { mac, ..*told })?;
-        told.mac = mac;
+        let mut written = self.written();
+        self.settle(Written { mac, ..*written })?;
+        written.mac = mac;
         Ok(())
     }
 
@@ -253,15 +253,15 @@ impl Classifier {
     /// # Errors
     /// The kernel's error.
     pub fn leave(&self, left: Families) -> Result<(), XdpError> {
-        let mut told = self.told();
-        self.settle(Told { left, ..*told })?;
-        told.left = left;
+        let mut written = self.written();
+        self.settle(Written { left, ..*written })?;
+        written.left = left;
         Ok(())
     }
 
     /// The families whose packets are left to the kernel.
     pub fn left(&self) -> Families {
-        self.told().left
+        self.written().left
     }
 
     /// Drops frames that are to be forwarded and find no worker that works, from the next frame on, or leaves them to the
@@ -270,22 +270,22 @@ impl Classifier {
     /// # Errors
     /// The kernel's error.
     pub fn hold(&self, held: bool) -> Result<(), XdpError> {
-        let mut told = self.told();
-        self.settle(Told { held, ..*told })?;
-        told.held = held;
+        let mut written = self.written();
+        self.settle(Written { held, ..*written })?;
+        written.held = held;
         Ok(())
     }
 
     /// Whether such frames are dropped.
     pub fn holds(&self) -> bool {
-        self.told().held
+        self.written().held
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().expect("no panic while it is held")
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().expect("no panic while it is held")
     }
 
-    fn settle(&self, Told { mac, left, held }: Told) -> Result<(), XdpError> {
+    fn settle(&self, Written { mac, left, held }: Written) -> Result<(), XdpError> {
         let mut value = [0; 16];
         value[..6].copy_from_slice(&mac);
         value[8..12].copy_from_slice(&u32::from(self.max_len).to_ne_bytes());
@@ -578,7 +578,7 @@ mod tests {
             let (a, b) = testing::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
             let classifier = Classifier::load(testing::mac("b0"), &local, MAX_LEN).unwrap();
-            assert!(classifier.asking(b, Functions::default()).is_some());
+            assert!(classifier.reading_tags(b, Functions::default()).is_some());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
             let pool = Pool::new(8, 2048);

@@ -470,7 +470,7 @@ impl Forwarder {
     /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone. An
     /// error leaves the one that was there.
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
-        let told = self.tell_vlans(state, port);
+        let written = self.write_vlans(state, port);
         let (features, local_features) = (state.port_features(port), state.local_features(port));
         let Some(attached) = state.ports.get_mut(&port) else { return Ok(()) };
         (attached.features, attached.local_features) = (features, local_features);
@@ -478,7 +478,7 @@ impl Forwarder {
         self.copy_egress(state, port, attached);
         let guard = self.guard_of(state, port, attached);
         let to_kernel = guard.as_ref().ok().and_then(Option::as_deref);
-        let linked = told
+        let linked = written
             .map_err(|error| error.to_string())
             .and_then(|_| self.put(state, port, attached, to_kernel));
         let put = |guard| {

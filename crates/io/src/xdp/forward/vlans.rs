@@ -120,7 +120,7 @@ impl Forwarder {
         }
         for port in state.ports.keys().copied().collect::<Vec<_>>() {
             // The first of all is news for programs that only send by it, too.
-            let anew = self.tell_vlans(&mut state, port);
+            let anew = self.write_vlans(&mut state, port);
             if first || !matches!(anew, Ok(false)) {
                 note(anew.and_then(|_| self.relink(&mut state, port)));
             }
@@ -136,7 +136,7 @@ impl Forwarder {
     }
 
     /// Brings up to date what the program of a port knows of VLANs; whether it has to be linked anew for that.
-    pub(super) fn tell_vlans(&self, state: &mut State, port: u16) -> Result<bool, XdpError> {
+    pub(super) fn write_vlans(&self, state: &mut State, port: u16) -> Result<bool, XdpError> {
         let here: Vec<Vlan> = read_by(state, port).collect();
         let State { ports, gone, .. } = state;
         let Some(attached) = ports.get_mut(&port) else { return Ok(false) };

@@ -39,7 +39,7 @@ mod opening;
 const LONGEST_CLOSING: Duration = Duration::from_secs(2);
 
 /// Interval of queries whether drivers send what programs redirect.
-const OUTLETS_EVERY: Duration = Duration::from_millis(250);
+const EGRESS_CHECK: Duration = Duration::from_millis(250);
 
 /// How an interface is driven at the moment.
 struct Open {
@@ -111,10 +111,11 @@ struct Local {
 #[derive(Default)]
 pub(super) struct Datapath {
     pub(super) forwarder: Option<Forwarder>,
-    /// The same, or programs that apply features to packets to the router itself and forward nothing.
+    /// Programs that apply features to packets to the router itself: those of `forwarder`, or, where XDP forwards
+    /// nothing, programs for these packets alone.
     pub(super) guard: Option<Forwarder>,
     /// When the drivers were last checked for whether they send what programs redirect.
-    outlets_checked: Option<Instant>,
+    egress_checked: Option<Instant>,
 }
 
 /// Ports that are packet sockets, and ports that workers return.
@@ -301,8 +302,8 @@ impl Interfaces {
 
     /// Follows what drivers take from programs, now and then: that of a veth depends on its other end.
     pub(super) fn look_at_outlets(&mut self, now: Instant) {
-        if self.datapath.outlets_checked.is_none_or(|at| now.duration_since(at) >= OUTLETS_EVERY) {
-            self.datapath.outlets_checked = Some(now);
+        if self.datapath.egress_checked.is_none_or(|at| now.duration_since(at) >= EGRESS_CHECK) {
+            self.datapath.egress_checked = Some(now);
             self.check_outlets();
         }
     }
@@ -442,7 +443,7 @@ impl Interfaces {
         if new.is_empty() {
             return;
         }
-        self.datapath.outlets_checked = None;
+        self.datapath.egress_checked = None;
         let ready: Vec<Ready> = new.iter().filter_map(|new| self.prepare(new, workers)).collect();
         if !ready.is_empty() {
             confirm(workers);
@@ -596,7 +597,7 @@ impl Interfaces {
     /// are not applied there.
     fn report_not_applied(&mut self, link: u32) {
         let Some(open) = self.open.get(&link) else { return };
-        let (name, in_kernel_alone) = (&open.state.name, self.ways(open).0 == "kernel");
+        let (name, in_kernel_alone) = (&open.state.name, self.path_and_mode(open).0 == "kernel");
         let features = self.options.config.features.each();
         let notice = |(row, settings): (&Feature, &dyn row::Settings)| {
             let (words, _) = settings.unlike_usual(name)?;
@@ -683,12 +684,13 @@ impl Interfaces {
     }
 
     /// Packet path of an interface, and its description.
-    fn ways(&self, open: &Open) -> (&'static str, String) {
+    fn path_and_mode(&self, open: &Open) -> (&'static str, String) {
         let forwards = self.forwards(open.port);
         if let (Drive::Kernel, Some(tagged)) = (&open.drive, self.vlans.get(open.port)) {
-            return tagged
-                .as_ref()
-                .map_or_else(|why| ("kernel", why.clone()), |tagged| tagged.ways(forwards));
+            return tagged.as_ref().map_or_else(
+                |why| ("kernel", why.clone()),
+                |tagged| tagged.path_and_mode(forwards),
+            );
         }
         match (&open.drive, forwards) {
             (Drive::Kernel, _) => ("kernel", open.mode.clone()),
@@ -750,7 +752,7 @@ impl Interfaces {
             .iter()
             .map(|(&link, open)| {
                 let Seen { punted, redirected, held_back } = open.counts();
-                let (path, mut mode) = self.ways(open);
+                let (path, mut mode) = self.path_and_mode(open);
                 let policy = self.mark(link).map(str::to_owned);
                 if let (Drive::Afxdp { .. }, Some(policy)) = (&open.drive, &policy) {
                     mode += &format!("; {policy}");

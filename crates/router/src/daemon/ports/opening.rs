@@ -176,7 +176,11 @@ impl Interfaces {
             let hardware = open.state.kind.is_empty();
             forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));
         }
-        self.notices.push(format!("{}: taken over: {}", open.state.name, self.ways(&open).1));
+        self.notices.push(format!(
+            "{}: taken over: {}",
+            open.state.name,
+            self.path_and_mode(&open).1
+        ));
         self.open.insert(link, open);
     }
 

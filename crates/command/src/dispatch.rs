@@ -156,18 +156,23 @@ pub fn command_line(program: &Program) -> clap::Command {
     line.subcommands(commands).subcommands(made)
 }
 
+/// Arguments of the process. A file name may be any bytes: what is no UTF-8 is replaced, and names no command.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())
+}
+
 /// Runs the command that the command line names.
 pub fn main(program: &Program) -> ExitCode {
     set_name(program.name);
     interrupt::exit_on_interrupt();
     let matches = match command_line(program).try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return usage(&error, &path(&command_line(program), std::env::args())),
+        Err(error) => return usage(&error, &path(&command_line(program), arguments())),
     };
     let Some((name, matches)) = matches.subcommand() else {
         unreachable!("clap requires a command");
     };
-    former::warnings(&command_line(program), std::env::args()).iter().for_each(message);
+    former::warnings(&command_line(program), arguments()).iter().for_each(message);
     let mut output = Output::new(matches.get_flag("json"));
     let done = match program.commands.iter().find(|row| row.name == name) {
         Some(row) => (row.run)(matches, &mut output),

@@ -1,8 +1,10 @@
 //! How the commands behave towards pipes, scripts and nonsense, which no recorded output can show.
 #![allow(clippy::unwrap_used, reason = "all of this file is a test")]
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -246,6 +248,18 @@ fn json_is_of_the_promised_shape() {
     assert_eq!((&info["default_v4"], &info["default_v6"]), (&true.into(), &false.into()));
     assert!(info["chunks"][0]["shares"]["1"].as_f64() > Some(0.9));
     assert_eq!(json(&["table", "info", &table, "--json"])["chunks"], Value::Null);
+}
+
+/// A file name that is no UTF-8, where the command takes it and where it is a mistake of usage.
+#[test]
+fn a_file_name_may_be_any_bytes() {
+    let name = OsStr::from_bytes(b"/tmp/fingerpost-\xff-none");
+    for (words, code) in [(&["table", "info"][..], 1), (&["table"], 2)] {
+        let output = fingerpost(words).arg(name).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{words:?}: {text}");
+    }
 }
 
 #[test]

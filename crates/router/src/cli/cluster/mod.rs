@@ -1,4 +1,4 @@
-//! `fingerpost cluster`: many routers that act as one.
+//! `fingerpost cluster`: plan and simulate a cluster of routers.
 
 mod plan;
 mod sim;
@@ -10,7 +10,7 @@ use super::output::Output;
 
 pub(super) const COMMAND: Command = Command {
     name: "cluster",
-    summary: "Many routers that act as one",
+    summary: "Plan and simulate a cluster of routers that act as one",
     examples: "",
     arguments: subcommands::<What>,
     run,

@@ -7,10 +7,14 @@ pub mod afxdp;
 mod frame_each_call;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod interface;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod link_socket;
 #[cfg(any(test, feature = "testing"))]
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod namespace;
 mod ring;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+pub mod schedule;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;
 mod spread;

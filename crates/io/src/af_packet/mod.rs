@@ -156,13 +156,14 @@ fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, Devic
             set_option(&fd, option, &1_i32).map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
         }
         // From here on frames come.
-        bind(&fd, ifindex).map_err(|e| error("bind", e))?;
+        let all = u16::try_from(libc::ETH_P_ALL).expect("3");
+        bind(&fd, ifindex, all).map_err(|e| error("bind", e))?;
     }
     Ok(AfPacketPort { fd, name: name.into(), ifindex, header, received, counts: Counts::default() })
 }
 
 /// A packet socket that receives nothing yet: its protocol is 0.
-fn socket(kind: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn socket(kind: libc::c_int) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -174,7 +175,7 @@ fn socket(kind: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 /// Sets an option of a packet socket; `value` is the C structure that it takes.
-fn set_option<T>(socket: &impl AsFd, option: libc::c_int, value: &T) -> io::Result<()> {
+pub(crate) fn set_option<T>(socket: &impl AsFd, option: libc::c_int, value: &T) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: invariant 1.
@@ -184,12 +185,11 @@ fn set_option<T>(socket: &impl AsFd, option: libc::c_int, value: &T) -> io::Resu
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives all that comes by this device.
-fn bind(fd: &OwnedFd, ifindex: i32) -> io::Result<()> {
-    let all = u16::try_from(libc::ETH_P_ALL).map_err(io::Error::other)?;
+/// Receives what comes by this device with this EtherType.
+pub(crate) fn bind(fd: &OwnedFd, ifindex: i32, ethertype: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: AF_PACKET,
-        sll_protocol: all.to_be(),
+        sll_protocol: ethertype.to_be(),
         sll_ifindex: ifindex,
         sll_hatype: 0,
         sll_pkttype: 0,

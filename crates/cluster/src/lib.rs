@@ -7,6 +7,7 @@
 //! `plan` stands apart: it computes how many servers a capacity takes and how they are linked.
 
 pub mod flowlet;
+pub mod frame;
 pub mod link;
 pub mod plan;
 pub mod rule;

@@ -129,6 +129,11 @@ impl Members {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
+    /// Whether the link from one node to another is up, whatever their states.
+    pub fn link(&self, from: NodeId, to: NodeId) -> bool {
+        bit(&self.leaving[usize::from(from) * self.words..][..self.words], to)
+    }
+
     /// Whether packets pass from one node straight to another: both are alive and their link is up.
     #[inline]
     pub fn direct(&self, from: NodeId, to: NodeId) -> bool {
@@ -258,6 +263,7 @@ mod tests {
             !members.eligible(0, 2, 1) && !members.eligible(0, 3, 1) && members.eligible(0, 4, 1)
         );
         assert!(members.direct(2, 0), "the other direction is up");
+        assert!(members.link(2, 0) && !members.link(0, 2));
         assert_eq!(shares(&members, 0, 1, false).iter().filter(|share| **share > 0.0).count(), 1);
         members.set_node(4, NodeState::Draining);
         assert!(members.usable(0, 4, 1) && !members.eligible(0, 4, 1));

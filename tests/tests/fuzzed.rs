@@ -15,7 +15,7 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 9] = [
     ("acl", acl::testing::check),
     ("control", control_socket::testing::check),
     ("frame", testing::frames::check),
@@ -29,6 +29,7 @@ const TARGETS: [Target; 8] = [
         netlink::fuzz::check(bytes);
         source::fuzz::kernel(bytes);
     }),
+    ("probe", fingerpost_cluster::probe::testing::check),
     ("snapshot", fingerpost_lpm::testing::forge),
     ("table", |bytes| {
         source::fuzz::table(bytes);

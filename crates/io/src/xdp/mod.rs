@@ -11,6 +11,7 @@
 pub mod bpf;
 mod btf;
 pub mod classify;
+pub mod fabric;
 pub mod forward;
 pub mod load;
 pub mod local;

@@ -13,6 +13,9 @@ typedef unsigned long long u64;
 #define INLINE static inline __attribute__((always_inline))
 #define HELPER static __attribute__((unused))
 
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
 /* A number that the loader puts in: nothing that the compiler can reason about. */
 #define CONSTANT(name) ({ u64 number; asm("%0 = " #name " ll" : "=r"(number)); number; })
 

@@ -179,6 +179,11 @@ impl Classifier {
         &self.maps.settings
     }
 
+    /// The sockets by queue.
+    pub(super) fn sockets(&self) -> &Map {
+        &self.maps.sockets
+    }
+
     /// The local addresses: a hash map a family.
     pub(super) fn local(&self) -> [BorrowedFd<'_>; 2] {
         self.maps.local.each_ref().map(AsFd::as_fd)

@@ -12,9 +12,6 @@
 
 #include "program.h"
 
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-
 enum { TAGGED = 0x0081, SERVICE_TAGGED = 0xa888, LEAVE = -1 };
 
 /* Addresses that a program for proofs looks up at a time (query.rs). */

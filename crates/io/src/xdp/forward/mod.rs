@@ -13,6 +13,7 @@
 //! Cost: 5 to 40 ms an interface to link, verify and replace; nothing for changes in place.
 
 mod epochs;
+mod fabric;
 mod features;
 pub mod heartbeat;
 mod memory;
@@ -35,6 +36,7 @@ use fingerpost_packet::feature::acl::AccessLists;
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
 use super::bpf::{Map, MapKind, Program, SharedMemory};
+use super::fabric::{Fabric, FabricReads};
 use super::load::{self, Bound, Insn};
 use super::{Classifier, Families, Functions, Link, Mode, XdpError};
 use epochs::Epochs;
@@ -89,6 +91,8 @@ struct Inner {
 struct State {
     forwarding: Option<Forwarding>,
     ports: BTreeMap<u16, Attached>,
+    /// Internal interfaces of a cluster.
+    fabric: BTreeMap<u16, FabricPort>,
     /// Those whose program should have gone and could not be replaced: it may read what it should not.
     stuck: BTreeSet<u16>,
     /// Per CPU: packets and bytes by adjacency, for so many of them.
@@ -141,6 +145,17 @@ struct Attached {
     local_features: Result<Option<PortFeatures>, String>,
     /// Which tables its program can read, or why there is none.
     state: Result<Reads, String>,
+}
+
+/// An internal interface of a cluster, whose program sends frames on between nodes.
+#[derive(Debug)]
+struct FabricPort {
+    ifindex: u32,
+    classifier: Arc<Classifier>,
+    link: Arc<Link>,
+    fabric: Arc<Fabric>,
+    seen: ReceivedCounts,
+    state: Result<FabricReads, String>,
 }
 
 /// What the program of an interface forwards.
@@ -311,11 +326,14 @@ impl Forwarder {
         }
         self.set_egress_word(&state, port, 0);
         self.open_vlans(&state, port, false);
-        if let Some(gone) = state.ports.remove(&port) {
+        let gone = state.ports.remove(&port).map(|p| (p.classifier, p.ifindex, p.link, p.seen));
+        let internal = state.fabric.remove(&port);
+        let internal = internal.map(|p| (p.classifier, p.ifindex, p.link, p.seen));
+        if let Some((classifier, ifindex, link, seen)) = gone.or(internal) {
             // The link may be held elsewhere; what it runs is the classifier alone from here on.
-            let put = gone.classifier.put(gone.ifindex, &gone.link, Functions::default());
+            let put = classifier.put(ifindex, &link, Functions::default());
             self.note_stuck(&mut state, port, put);
-            state.gone.push(gone.seen);
+            state.gone.push(seen);
         }
         // A device that is gone was taken out by the kernel.
         let _ = self.0.devices.delete(&u32::from(port).to_ne_bytes());
@@ -364,14 +382,16 @@ impl Forwarder {
 
     /// Frames that programs received, by ingress port, ports that are gone included. Of all ports together
     /// as many frames ended there as were sent ([`Forwarder::used`]) and dropped, and as many were left as
-    /// have a reason ([`Forwarder::left_alone`]).
+    /// have a reason ([`Forwarder::left_alone`]); internal interfaces of a cluster have reasons of their own
+    /// ([`Fabric::counts`]).
     pub fn received(&self) -> BTreeMap<u16, Received> {
         let state = self.state();
-        state.gone.and(state.ports.values().map(|attached| &attached.seen))
+        let ports = state.ports.values().map(|attached| &attached.seen);
+        state.gone.and(ports.chain(state.fabric.values().map(|port| &port.seen)))
     }
 
     /// What programs sent by a port, whoever has it by now. Over all ports as many packets and bytes as by all
-    /// adjacencies ([`Forwarder::used`]).
+    /// adjacencies ([`Forwarder::used`]), besides transit between nodes of a cluster.
     pub fn sent(&self, port: u16) -> Used {
         self.0.sent.of(port)
     }
@@ -382,6 +402,9 @@ impl Forwarder {
     /// When there is no such port, or the kernel refuses the program.
     pub fn tester(&self, port: u16) -> Result<Program, XdpError> {
         let state = self.state();
+        if let Some(port) = state.fabric.get(&port) {
+            return Ok(self.fabric_program(&state, port)?.0);
+        }
         let attached = state.ports.get(&port).ok_or_else(|| unlinked("no such port".into()))?;
         let code = self.code_of(&state, port, attached, None).map_err(unlinked)?;
         let guard = self.guard_of(&state, port, attached).map_err(unlinked)?;
@@ -583,9 +606,7 @@ impl Forwarder {
         let inner = &*self.0;
         let left = counters.map_or(&inner.left, |c| &c.left);
         let seen = counters.map(|c| &c.seen).or(port.map(|(attached, _)| &attached.seen));
-        let mut names = Names { any: inner.epochs.memory(), bound: BTreeMap::new() };
-        names.memory("epochs", inner.epochs.memory());
-        names.number("processors", inner.epochs.mask());
+        let mut names = Names::new(&inner.epochs);
         let alive = inner.heartbeat.as_deref().map(Heartbeat::memory);
         names.memory("alive", alive.unwrap_or(names.any));
         names.number("nonstop", alive.is_some().into());
@@ -687,6 +708,14 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
+    /// Those that all programs have.
+    fn new(epochs: &'a Epochs) -> Self {
+        let mut names = Self { any: epochs.memory(), bound: BTreeMap::new() };
+        names.memory("epochs", epochs.memory());
+        names.number("processors", epochs.mask());
+        names
+    }
+
     fn memory(&mut self, name: impl Into<String>, memory: &'a SharedMemory) {
         self.bound.insert(name.into(), Bound::Memory(memory.map().as_fd()));
     }
@@ -774,6 +803,7 @@ impl KernelReader<Forwarding> for Forwarder {
             let put = self.relink(&mut state, port);
             self.note_stuck(&mut state, port, put);
         }
+        self.follow_fabric(&mut state);
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);
         }

@@ -1,0 +1,113 @@
+//! Internal interfaces of a cluster among the ports of a [`Forwarder`]: their programs send by the same ports, through the
+//! same adjacencies, and count there; what they do stands in [`crate::xdp::fabric`].
+//!
+//! Such a port forwards nothing by address, has no features and no VLAN interfaces. Its program is linked anew where
+//! the adjacencies lie in other memory.
+
+use std::sync::Arc;
+
+use super::{
+    FabricPort, Forwarder, NO_TABLES, Names, PORTS, ReceivedCounts, SharedMemory, State, last,
+    unlinked,
+};
+use crate::xdp::bpf::Program;
+use crate::xdp::fabric::{Fabric, FabricReads};
+use crate::xdp::{Classifier, Link, XdpError, load};
+
+impl Forwarder {
+    /// Takes an internal interface of a cluster in. Its link runs the program of `fabric` from here on; what that does
+    /// not finish goes to the sockets of the classifier. [`Forwarder::open_egress`] lets packets leave by it, and
+    /// [`Forwarder::remove_port`] lets it go.
+    ///
+    /// # Errors
+    /// When the kernel does not take it as a device to send by, or no program of ours in its link.
+    pub fn add_fabric_port(
+        &self,
+        port: u16,
+        ifindex: u32,
+        classifier: Arc<Classifier>,
+        link: Arc<Link>,
+        fabric: Arc<Fabric>,
+    ) -> Result<(), XdpError> {
+        self.add_device(port, ifindex)?;
+        let seen = ReceivedCounts::new(port, self.0.epochs.cpus())?;
+        let mut state = self.state();
+        let state_of_port = Err(NO_TABLES.into());
+        let added = FabricPort { ifindex, classifier, link, fabric, seen, state: state_of_port };
+        if let Some(before) = state.fabric.insert(port, added) {
+            state.gone.push(before.seen);
+        }
+        self.relink_fabric(&mut state, port).inspect_err(|_| drop(state.fabric.remove(&port)))
+    }
+
+    /// What the program of an internal interface finishes, or why there is none.
+    pub fn fabric_reads(&self, port: u16) -> Option<Result<FabricReads, String>> {
+        self.state().fabric.get(&port).map(|port| port.state.clone())
+    }
+
+    /// Links the programs of all internal interfaces for the present adjacencies.
+    pub(super) fn follow_fabric(&self, state: &mut State) {
+        for port in state.fabric.keys().copied().collect::<Vec<_>>() {
+            let put = self.relink_fabric(state, port);
+            self.note_stuck(state, port, put);
+        }
+    }
+
+    fn relink_fabric(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
+        let Some(internal) = state.fabric.get(&port) else { return Ok(()) };
+        let made = self.fabric_program(state, internal);
+        let put = made.and_then(|(program, reads)| internal.link.replace(&program).map(|()| reads));
+        if let Some(internal) = state.fabric.get_mut(&port) {
+            internal.state = put.as_ref().copied().map_err(ToString::to_string);
+        }
+        put.map(drop)
+    }
+
+    /// The program of an internal interface, and what it finishes.
+    pub(super) fn fabric_program(
+        &self,
+        state: &State,
+        port: &FabricPort,
+    ) -> Result<(Program, FabricReads), XdpError> {
+        let inner = &*self.0;
+        let mut names = Names::new(&inner.epochs);
+        names.memory("egress", &inner.egress);
+        names.map("devices", &inner.devices);
+        names.memory("sent", inner.sent.memory());
+        names.memory("seen", port.seen.memory());
+        names.map("sockets", port.classifier.sockets());
+        // Without counters of adjacencies nothing is sent through one: any map will do.
+        names.map("uses", state.uses.as_ref().unwrap_or(&inner.left));
+        let adjacencies = state.forwarding.as_ref().map(|all| all.hops.regions()[2]);
+        let adjacencies = adjacencies.filter(|region| SharedMemory::of(region).is_some());
+        names.memory("adjacencies", names.any);
+        if let Some(region) = adjacencies {
+            names.region("adjacencies", region);
+        }
+        names.number("adjacencies_last", adjacencies.map_or(0, |region| last(region, 16) * 2));
+
+        let fabric = &port.fabric;
+        let settings = fabric.settings();
+        names.number("node", settings.node.into());
+        names.number("cluster", settings.cluster.into());
+        names.number("ethertype", settings.ethertype.to_be().into());
+        names.memory("ends", fabric.memory());
+        let words = fabric.words();
+        let links = names.region("links", &words.links);
+        let outputs = names.region("outputs", &words.outputs);
+        let nodes = names.region("nodes", &words.nodes);
+        names.number("links_last", last(&words.links, 64));
+        names.number("outputs_last", last(&words.outputs, 4));
+        let nodes = nodes && u64::from(settings.node) <= last(&words.nodes, 4);
+        let delivers = outputs && nodes && adjacencies.is_some() && state.uses.is_some();
+        let reads = FabricReads { transits: links, delivers };
+        names.number("transits", reads.transits.into());
+        names.number("delivers", reads.delivers.into());
+        let bind = |name: &str| names.bound.get(name).copied();
+        let code = load::function(crate::xdp::fabric::OBJECT, "fabric", bind);
+        let code = code.map_err(|error| unlinked(error.to_string()))?;
+        Ok((Program::load("fabric", &code)?, reads))
+    }
+}
+
+const _: () = assert!(PORTS == 4096, "as fabric.c has it");

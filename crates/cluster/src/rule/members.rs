@@ -169,6 +169,10 @@ impl Members {
         not: Option<NodeId>,
         draws: &mut Rng,
     ) -> Option<NodeId> {
+        // The rows of bits are of links, which may be up when the node at their end is not.
+        if !bit(&self.alive, from) || !bit(&self.alive, to) {
+            return None;
+        }
         for _ in 0..DRAWS {
             let by = self.draw(draws.word());
             if Some(by) != not && self.eligible(from, by, to) {
@@ -270,6 +274,14 @@ mod tests {
         assert_eq!(members.intermediate(0, 1, None, &mut Rng::new(1)), None);
         members.set_node(4, NodeState::Down);
         assert!(!members.usable(0, 4, 1) && !members.direct(0, 4) && !members.direct(4, 0));
+    }
+
+    #[test]
+    fn no_path_leads_to_a_node_that_is_down() {
+        let mut members = Members::equal(4);
+        members.set_node(2, NodeState::Down);
+        assert_eq!(members.intermediate(0, 2, None, &mut Rng::new(1)), None);
+        assert_eq!(members.intermediate(2, 0, None, &mut Rng::new(1)), None);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //! The elements of the interface features in use are put into it where [`FeatureArc`] has their place: into the parsed
 //! configuration, so that a router without a feature has no element of it.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use crate::ELEMENTS;
 use crate::feature::row::{FeatureArc, Stage};
 use crate::feature::{FEATURES, FeatureSettings, FeatureStates};
-use crate::graph::{Kept, Plan};
+use crate::graph::{ElementClass, Kept, Plan, Registry};
 use crate::language::splice::Point;
 use crate::language::{ClassSpec, Configuration, Errors, Language};
 
@@ -26,6 +29,23 @@ pub const EXITS: [(&str, &str, u32); 5] = [
 
 /// The element that sends.
 const TRANSMIT: &str = "transmit";
+
+/// Elements that a crate above adds to the built-in graph. They are there whether or not the router has features, and
+/// packets pass those of features as if they were not.
+pub struct Addition {
+    /// Classes of the added elements, and those of the built-in graph.
+    pub registry: Registry,
+    /// Its elements: name and class.
+    pub elements: &'static [(&'static str, &'static ElementClass)],
+    /// Element between the ports and the first check of a frame: packets that pass leave by its output 0.
+    pub received: &'static str,
+    /// Element that packets pass last before they are sent: by output 0.
+    pub sent: &'static str,
+    /// Further connections: element, name of its output, element that it leads to and its input.
+    pub wires: &'static [(&'static str, &'static str, &'static str, u32)],
+    /// State that all added elements share.
+    pub state: Arc<dyn Any + Send + Sync>,
+}
 
 /// Outputs in whose connections elements of the arc `Ingress` stand, by slot.
 const INGRESS: [(&str, &str); 5] = [
@@ -103,9 +123,47 @@ fn put(configuration: &mut Configuration, stage: &Stage, points: &[Point]) {
     }
 }
 
-/// The configuration of a router with these features.
-fn configuration(states: &FeatureStates) -> Result<Configuration, Errors> {
+/// Element whose output 0 has what ports receive, and the output.
+const RECEIVED: (&str, u32) = ("FromPorts@1", 0);
+
+/// Puts added elements in, and connects those of their outputs that lead to (`sent` is set) or not to elements that packets
+/// pass last.
+fn add(configuration: &mut Configuration, addition: &Addition, sent: bool) {
+    let find = |name: &str| addition.elements.iter().find(|(known, _)| *known == name);
+    let class = |name: &str| find(name).expect("an added element").1.spec;
+    if sent {
+        // Behind all features: they see packets before they are encapsulated.
+        let element = numbered(configuration, addition.sent);
+        let transmit = numbered(configuration, TRANSMIT);
+        let leaves = configuration.connections().iter().filter(|wire| wire.to == transmit);
+        let points: Vec<Point> =
+            leaves.map(|wire| Point { from: wire.from, output: wire.output, input: 0 }).collect();
+        configuration.splice(element, &points);
+    } else {
+        for (name, class) in addition.elements {
+            configuration.add_element(name, class.spec);
+        }
+        let element = numbered(configuration, addition.received);
+        let (from, output) = (numbered(configuration, RECEIVED.0), RECEIVED.1);
+        configuration.splice(element, &[Point { from, output, input: 0 }]);
+    }
+    for (from, name, to, input) in addition.wires {
+        if sent == (*to == TRANSMIT || *to == addition.sent) {
+            let wire = (numbered(configuration, from), output(&class(from), name));
+            configuration.connect(wire, (numbered(configuration, to), *input));
+        }
+    }
+}
+
+/// The configuration of a router with these features, and with elements of a crate above.
+fn configuration(
+    states: &FeatureStates,
+    addition: Option<&Addition>,
+) -> Result<Configuration, Errors> {
     let mut configuration = Language::new(ELEMENTS).read("router.click", TEXT)?;
+    if let Some(addition) = addition {
+        add(&mut configuration, addition, false);
+    }
     for arc in FeatureArc::ALL {
         let stages = states.stages(arc);
         if stages.is_empty() {
@@ -115,6 +173,9 @@ fn configuration(states: &FeatureStates) -> Result<Configuration, Errors> {
         // The last first: each takes the place right behind the points.
         stages.iter().rev().for_each(|stage| put(&mut configuration, stage, &points));
     }
+    if let Some(addition) = addition {
+        add(&mut configuration, addition, true);
+    }
     Ok(configuration)
 }
 
@@ -123,7 +184,7 @@ fn configuration(states: &FeatureStates) -> Result<Configuration, Errors> {
 /// # Panics
 /// Never with the registries of this crate: its tests build it.
 pub fn text_with(states: &FeatureStates) -> String {
-    configuration(states).expect("the built-in graph is whole").flatconfig()
+    configuration(states, None).expect("the built-in graph is whole").flatconfig()
 }
 
 /// The graph of a router whose configuration is empty.
@@ -140,7 +201,26 @@ pub fn plan() -> Result<Plan, Errors> {
 /// # Errors
 /// As [`plan`].
 pub fn plan_with(before: Option<&Plan>, states: &FeatureStates) -> Result<Plan, Errors> {
-    plan_of(before, &configuration(states)?, states)
+    plan_of(before, &configuration(states, None)?, states)
+}
+
+/// The graph of a router with these features and with elements of a crate above.
+///
+/// # Errors
+/// As [`plan`].
+///
+/// # Panics
+/// When the addition names elements or outputs that there are not.
+pub fn plan_added(
+    before: Option<&Plan>,
+    states: &FeatureStates,
+    addition: &Addition,
+) -> Result<Plan, Errors> {
+    let configuration = configuration(states, Some(addition))?;
+    let added = addition.elements.iter();
+    let added = added.map(|(_, class)| (class.spec.name, Some(addition.state.clone())));
+    let given: Vec<_> = given(states).chain(added).collect();
+    Plan::given(before, &configuration, addition.registry, &given)
 }
 
 /// The plan of a graph from a file: elements of features have the router's states.
@@ -152,12 +232,15 @@ pub fn plan_of(
     configuration: &Configuration,
     states: &FeatureStates,
 ) -> Result<Plan, Errors> {
-    // Without a state: that of the graph before does not hold any more.
-    let given = FEATURES.iter().flat_map(|row| {
+    Plan::given(before, configuration, ELEMENTS.into(), &given(states).collect::<Vec<_>>())
+}
+
+/// States of the elements of features, by class. Without a state: that of the graph before does not hold any more.
+fn given(states: &FeatureStates) -> impl Iterator<Item = (&'static str, Option<Kept>)> {
+    FEATURES.iter().flat_map(|row| {
         let state = states.find(row.name).map(|state| state.clone() as Kept);
         row.stages.iter().map(move |stage| (stage.element.spec.name, state.clone()))
-    });
-    Plan::given(before, configuration, ELEMENTS.into(), &given.collect::<Vec<_>>())
+    })
 }
 
 #[cfg(test)]

@@ -75,6 +75,14 @@ reasons! {
     Unmatched = "unmatched", "No pattern or color of those that a graph sorts by.";
     Discarded = "discarded", "Reached an element whose purpose is to drop.";
     Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";
+    FabricMalformed = "fabric_malformed", "An internal frame of a cluster that is none by its header.";
+    FabricNotOurs = "fabric_not_ours", "An internal frame of another cluster, or for another node.";
+    FabricPhase = "fabric_phase", "An internal frame that was balanced already and is not at its output node.";
+    FabricDown = "fabric_down", "No path to the output node of the cluster is up.";
+    FabricUnknownNode = "fabric_unknown_node", "The output node is no member of the cluster.";
+    FabricLinkFull = "fabric_link_full", "It exceeded the rate of an internal link.";
+    FabricExternal = "fabric_external", "Arrived on an internal interface of the cluster without its header.";
+    FabricInternal = "fabric_internal", "An internal frame of the cluster on an external interface.";
     NoWorker = "no_worker", "Inside a worker that failed, or dropped in XDP because no worker would have applied a filter.";
 }
 

@@ -12,8 +12,8 @@ use super::queue::{Packet, Queue, Slab};
 use super::reorder::{Order, Totals};
 use super::report::{Drops, Latency, Report};
 use super::{Config, Fair, fairness};
+use crate::fabric::Class;
 use crate::flowlet::{Flow, Flowlets, Outcome};
-use crate::link::Class;
 use crate::rule::{
     self, Local, Members, NodeId, NodeState, Path, Phase, Refusal, Rule, Settings, Step,
 };

@@ -10,7 +10,7 @@ use fingerpost_lpm::Rng;
 
 use super::queue::{List, Queue, Slab};
 use super::{Config, Fair};
-use crate::link::Class;
+use crate::fabric::Class;
 use crate::rule::NodeId;
 
 /// One slot in the unit of times.

@@ -5,6 +5,7 @@
 //! packets of a flow on that path, and `sim` runs both over queues of its own. `frame` is what internal links carry,
 //! `fabric` the state that the data plane reads, `element` its elements in the graph of the router.
 //! `probe` finds out which nodes and links are up.
+//! `store` has the members of a cluster, from a store that holds their records or from the configuration.
 //! `plan` stands apart: it computes how many servers a capacity takes and how they are linked.
 
 pub mod element;
@@ -15,3 +16,4 @@ pub mod plan;
 pub mod probe;
 pub mod rule;
 pub mod sim;
+pub mod store;

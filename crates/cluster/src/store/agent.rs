@@ -1,0 +1,632 @@
+//! What a node does with a store: publishes its record, takes a number, and keeps the membership.
+//!
+//! Source: our own; leases and compare-and-set as in any cluster manager. Fail-static as in SDN agents: without the store the
+//!         last membership stands.
+//! Shape:  `member/ID` has the record of a node and vanishes with its session; `number/N` has the owner of a number and stays
+//!         when it has left, with the time of that, so that the number goes to nobody else within the hold time.
+//! Cost:   a keep-alive each third of the TTL, and a watch.
+//! Limits: hold times compare the clocks of nodes, to the second. The store is called by the thread that calls `step`.
+//!
+//! Sans-clock: every call has the time with it. A thread calls `step` in a loop and waits as long as its answer demands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::member::{Conflict, Membership, Record, RecordError};
+use super::{Event, Keep, Store, StoreError};
+use crate::rule::MAX_NODES;
+
+const MEMBERS: &str = "member/";
+const NUMBERS: &str = "number/";
+
+/// How an agent behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// TTL of the session with the store.
+    pub ttl: Duration,
+    /// A number that its node left goes to no other node for this time.
+    pub hold: Duration,
+    /// Longest that a step waits for changes.
+    pub poll: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(5),
+            hold: Duration::from_secs(3600),
+            poll: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The time of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Monotonic time.
+    pub now: Duration,
+    /// Seconds since 1970.
+    pub unix_s: u64,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whether the membership is another one.
+    pub changed: bool,
+    /// How long to wait before the next step.
+    pub wait: Duration,
+}
+
+/// Why a node is not among the members.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The store does not work; forwarding continues with the last membership.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The configured number belongs to a node that is there.
+    #[error("number {number} of this node belongs to member {owner}")]
+    NumberTaken {
+        /// The number.
+        number: u16,
+        /// Who has it.
+        owner: String,
+    },
+    /// No number is free.
+    #[error("no number from 1 to {} is free", MAX_NODES - 1)]
+    NoNumber,
+}
+
+/// Who has a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    id: String,
+    /// When somebody saw that it had left.
+    #[serde(default)]
+    left_unix_s: Option<u64>,
+}
+
+/// The state of a node toward its store.
+pub struct Agent {
+    settings: Settings,
+    own: Record,
+    /// Number of the configuration; 0: the lowest that is free.
+    configured: u16,
+    /// The own record in the store is ours, under our session.
+    registered: bool,
+    /// It was so once.
+    joined: bool,
+    /// The own record is not in the store as it is here.
+    dirty: bool,
+    keep_alive_at: Duration,
+    retry_at: Duration,
+    lost_since: Option<Duration>,
+    error: Option<AgentError>,
+    revision: u64,
+    records: BTreeMap<String, Result<Record, RecordError>>,
+    /// Members that were not there when the store came back, and until when that is no reason to let them go.
+    lingering: BTreeMap<String, Duration>,
+    /// Another node writes the own record.
+    twin: bool,
+    membership: Arc<Membership>,
+}
+
+impl Agent {
+    /// An agent for a node; number 0 of its record takes the lowest that is free.
+    #[must_use]
+    pub fn new(settings: Settings, own: Record) -> Self {
+        Self {
+            settings,
+            configured: own.number,
+            own,
+            registered: false,
+            joined: false,
+            dirty: false,
+            keep_alive_at: Duration::ZERO,
+            retry_at: Duration::ZERO,
+            lost_since: None,
+            error: None,
+            revision: 0,
+            records: BTreeMap::new(),
+            lingering: BTreeMap::new(),
+            twin: false,
+            membership: Arc::default(),
+        }
+    }
+
+    /// The membership, the last known one when the store is lost.
+    #[must_use]
+    pub fn membership(&self) -> Arc<Membership> {
+        self.membership.clone()
+    }
+
+    /// Why this node is not registered, if it is not.
+    #[must_use]
+    pub fn error(&self) -> Option<&AgentError> {
+        self.error.as_ref()
+    }
+
+    /// The own record, with its number once it has one.
+    #[must_use]
+    pub fn own(&self) -> &Record {
+        &self.own
+    }
+
+    /// Changes the own record. Its id and number stay; the next step publishes it.
+    pub fn publish(&mut self, record: Record) {
+        let (id, number) = (self.own.id.clone(), self.own.number);
+        let record = Record { id, number, ..record };
+        if record != self.own {
+            self.own = record;
+            self.dirty = true;
+        }
+    }
+
+    /// One round with the store: registers if that is due, keeps alive, publishes, and waits for changes.
+    pub fn step(&mut self, store: &mut dyn Store, clock: Clock) -> Step {
+        if clock.now < self.retry_at {
+            return Step { changed: false, wait: self.retry_at.saturating_sub(clock.now) };
+        }
+        match self.round(store, clock) {
+            Ok(()) => {
+                self.lost_since = None;
+                self.error = None;
+            }
+            Err(error) => {
+                if matches!(error, AgentError::Store(_)) {
+                    self.lost_since.get_or_insert(clock.now);
+                }
+                self.error = Some(error);
+                self.registered = false;
+                self.retry_at = clock.now + (self.settings.ttl / 4).min(Duration::from_secs(1));
+            }
+        }
+        let wait = self.retry_at.saturating_sub(clock.now);
+        Step { changed: self.renew(), wait }
+    }
+
+    /// Takes the node out of the membership, as the last call. Its number is held for it.
+    ///
+    /// # Errors
+    /// When the store does not answer; the session ends by itself then.
+    pub fn leave(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), StoreError> {
+        if self.registered {
+            self.registered = false;
+            store.delete(&format!("{MEMBERS}{}", self.own.id))?;
+            self.mark_left(store, self.own.number, &self.own.id, clock)?;
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), AgentError> {
+        if self.registered && clock.now >= self.keep_alive_at {
+            match store.keep_alive() {
+                Ok(()) => self.keep_alive_at = clock.now + self.settings.ttl / 3,
+                Err(StoreError::LeaseLost) => self.registered = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !self.registered {
+            self.register(store, clock)?;
+        } else if self.dirty {
+            self.write(store)?;
+        }
+        let (records, lingering) = (&mut self.records, &mut self.lingering);
+        lingering.retain(|id, until| {
+            let stays = *until > clock.now;
+            if !stays {
+                records.remove(id);
+            }
+            stays
+        });
+        match store.watch(MEMBERS, self.revision, self.settings.poll.min(self.settings.ttl / 3)) {
+            Ok(found) => {
+                for event in &found.items {
+                    self.apply(store, event, clock)?;
+                }
+                self.revision = self.revision.max(found.revision);
+            }
+            // The list of a new registration has what the watch has not.
+            Err(StoreError::Compacted { .. }) => self.registered = false,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+    /// Lists all members, takes a number and writes the own record.
+    fn register(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), AgentError> {
+        let found = store.list(MEMBERS)?;
+        let mut records = BTreeMap::new();
+        for entry in &found.items {
+            let Some(id) = entry.key.strip_prefix(MEMBERS) else { continue };
+            records.insert(id.to_owned(), Record::parse(&entry.value));
+        }
+        // They have to register again as we do; until then they are where they were.
+        let until = clock.now + self.settings.ttl * 2;
+        for (id, record) in std::mem::take(&mut self.records) {
+            if self.joined && !records.contains_key(&id) {
+                self.lingering.entry(id.clone()).or_insert(until);
+                records.insert(id, record);
+            }
+        }
+        self.records = records;
+        self.revision = found.revision;
+        self.own.number = self.take_number(store, clock)?;
+        self.write(store)?;
+        self.registered = true;
+        self.joined = true;
+        self.twin = false;
+        self.keep_alive_at = clock.now + self.settings.ttl / 3;
+        Ok(())
+    }
+
+    fn write(&mut self, store: &mut dyn Store) -> Result<(), StoreError> {
+        let key = format!("{MEMBERS}{}", self.own.id);
+        store.put(&key, &self.own.to_bytes(), Keep::Leased)?;
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// The number of this node: the configured one, else the one it had, else the lowest that is free.
+    fn take_number(&self, store: &mut dyn Store, clock: Clock) -> Result<u16, AgentError> {
+        let mut owners = BTreeMap::new();
+        for entry in store.list(NUMBERS)?.items {
+            let number = entry.key.strip_prefix(NUMBERS).and_then(|number| number.parse().ok());
+            let Some(number) = number else { continue };
+            // What nobody can read belongs to nobody.
+            let owner = serde_json::from_slice::<Owner>(&entry.value).ok();
+            owners.insert(number, (entry.revision, owner));
+        }
+        let mine = |(number, (_, owner)): (&u16, &(u64, Option<Owner>))| {
+            owner.as_ref().is_some_and(|owner| owner.id == self.own.id).then_some(*number)
+        };
+        let last = u16::try_from(MAX_NODES - 1).unwrap_or(u16::MAX);
+        let candidates: Vec<u16> = match self.configured {
+            0 => owners.iter().filter_map(mine).chain(1..=last).collect(),
+            number => vec![number],
+        };
+        for number in candidates {
+            let (revision, owner) = owners.get(&number).cloned().unwrap_or((0, None));
+            if let Some(owner) = owner.filter(|owner| owner.id != self.own.id) {
+                if self.records.contains_key(&owner.id) {
+                    if self.configured != 0 {
+                        return Err(AgentError::NumberTaken { number, owner: owner.id });
+                    }
+                    continue;
+                }
+                // An operator who gives a number away knows that its node is gone.
+                if self.configured == 0 && !self.is_free(store, number, &owner, clock)? {
+                    continue;
+                }
+            }
+            let owner = Owner { id: self.own.id.clone(), left_unix_s: None };
+            let (key, value) = (format!("{NUMBERS}{number}"), to_bytes(&owner));
+            if store.swap(&key, revision, &value, Keep::Forever)?.is_some() {
+                return Ok(number);
+            }
+            // Somebody else was first; the next step lists the numbers anew.
+            if self.configured != 0 {
+                return Err(AgentError::NumberTaken { number, owner: "another node".to_owned() });
+            }
+        }
+        Err(AgentError::NoNumber)
+    }
+
+    /// Whether the hold time of a number is over; it begins when somebody notices that the owner is gone.
+    fn is_free(
+        &self,
+        store: &mut dyn Store,
+        number: u16,
+        owner: &Owner,
+        clock: Clock,
+    ) -> Result<bool, StoreError> {
+        match owner.left_unix_s {
+            Some(left) => Ok(clock.unix_s >= left.saturating_add(self.settings.hold.as_secs())),
+            None => {
+                self.mark_left(store, number, &owner.id, clock)?;
+                Ok(self.settings.hold.is_zero())
+            }
+        }
+    }
+
+    /// Notes when the owner of a number left, unless that is known or the number is another's by now.
+    fn mark_left(
+        &self,
+        store: &mut dyn Store,
+        number: u16,
+        id: &str,
+        clock: Clock,
+    ) -> Result<(), StoreError> {
+        let key = format!("{NUMBERS}{number}");
+        let Some(entry) = store.get(&key)? else { return Ok(()) };
+        let owner: Option<Owner> = serde_json::from_slice(&entry.value).ok();
+        if owner.is_some_and(|owner| owner.id == id && owner.left_unix_s.is_none()) {
+            let owner = Owner { id: id.to_owned(), left_unix_s: Some(clock.unix_s) };
+            store.swap(&key, entry.revision, &to_bytes(&owner), Keep::Forever)?;
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        store: &mut dyn Store,
+        event: &Event,
+        clock: Clock,
+    ) -> Result<(), StoreError> {
+        let Some(id) = event.key.strip_prefix(MEMBERS) else { return Ok(()) };
+        let record = event.value.as_ref().map(|value| Record::parse(value));
+        if id == self.own.id {
+            match record {
+                // Somebody deleted it, or the session ended.
+                None => self.registered = false,
+                Some(Ok(record)) => self.twin = record.boot != self.own.boot,
+                Some(Err(_)) => self.twin = true,
+            }
+            return Ok(());
+        }
+        self.lingering.remove(id);
+        match record {
+            Some(record) => drop(self.records.insert(id.to_owned(), record)),
+            None => {
+                if let Some(Ok(record)) = self.records.remove(id) {
+                    self.mark_left(store, record.number, id, clock)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the membership anew; true when it is another one but for its revision.
+    fn renew(&mut self) -> bool {
+        // A node that never was a member knows of no membership.
+        let mut membership = if self.own.number == 0 {
+            Membership::default()
+        } else {
+            Membership::new(Some(&self.own), &self.records, self.revision)
+        };
+        membership.store_lost_since = self.lost_since;
+        if self.twin {
+            membership.conflicts.push(Conflict::SameId { id: self.own.id.clone() });
+        }
+        let old = Membership { revision: membership.revision, ..(*self.membership).clone() };
+        let changed = old != membership;
+        if changed || self.membership.revision != membership.revision {
+            self.membership = Arc::new(membership);
+        }
+        changed
+    }
+}
+
+fn to_bytes(owner: &Owner) -> Vec<u8> {
+    serde_json::to_vec(owner).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::{Memory, Session};
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(6);
+    const POLL: Duration = Duration::from_millis(1);
+
+    /// A node with its session. The session lives by real time, the agent by `at`.
+    struct Node {
+        agent: Agent,
+        session: Session,
+    }
+
+    impl Node {
+        fn new(memory: &Memory, id: &str, number: u16) -> Self {
+            let settings = Settings { ttl: TTL, hold: Duration::from_secs(100), poll: POLL };
+            let own = Record { id: id.to_owned(), number, boot: 1, ..Record::default() };
+            Self { agent: Agent::new(settings, own), session: memory.open(TTL) }
+        }
+
+        fn step(&mut self, at: u64) -> Step {
+            self.agent.step(&mut self.session, clock(at))
+        }
+
+        fn members(&self) -> Vec<(String, u16)> {
+            let membership = self.agent.membership();
+            membership.members.iter().map(|member| (member.id.clone(), member.number)).collect()
+        }
+    }
+
+    fn clock(at: u64) -> Clock {
+        Clock { now: Duration::from_secs(at), unix_s: 1_000_000 + at }
+    }
+
+    fn named(members: &[(&str, u16)]) -> Vec<(String, u16)> {
+        members.iter().map(|(id, number)| ((*id).to_owned(), *number)).collect()
+    }
+
+    #[test]
+    fn nodes_take_the_lowest_free_numbers_and_see_each_other() {
+        let memory = Memory::default();
+        let mut nodes = ["c", "a", "b"].map(|id| Node::new(&memory, id, 0));
+        assert!(nodes.each_mut().map(|node| node.step(1)).iter().all(|step| step.changed));
+        for node in &mut nodes {
+            node.step(2);
+            assert_eq!(node.members(), named(&[("c", 1), ("a", 2), ("b", 3)]));
+            assert!(!node.step(3).changed);
+        }
+    }
+
+    #[test]
+    fn a_change_of_a_record_reaches_the_others() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        let draining = Record {
+            state: super::super::member::NodeState::Draining,
+            number: 99,
+            ..b.agent.own().clone()
+        };
+        b.agent.publish(draining);
+        b.step(2);
+        assert!(a.step(2).changed);
+        assert_eq!(a.agent.membership().members[1], *b.agent.own());
+        assert_eq!(b.agent.own().number, 2);
+    }
+
+    #[test]
+    fn a_number_is_held_for_its_node_and_then_given_away() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        b.step(1);
+        a.agent.leave(&mut a.session, clock(10)).unwrap();
+        b.step(10);
+        assert_eq!(b.members(), named(&[("b", 2)]));
+
+        let mut c = Node::new(&memory, "c", 0);
+        c.step(20);
+        assert_eq!(c.agent.own().number, 3);
+        let mut again = Node::new(&memory, "a", 0);
+        again.step(21);
+        assert_eq!(again.agent.own().number, 1);
+        again.agent.leave(&mut again.session, clock(30)).unwrap();
+        let mut d = Node::new(&memory, "d", 0);
+        b.step(30);
+        d.step(129);
+        assert_eq!(d.agent.own().number, 4);
+        let mut e = Node::new(&memory, "e", 0);
+        e.step(130);
+        assert_eq!(e.agent.own().number, 1);
+    }
+
+    #[test]
+    fn a_configured_number_of_another_node_is_an_error() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 7), Node::new(&memory, "b", 7));
+        a.step(1);
+        b.step(1);
+        assert_eq!(a.agent.own().number, 7);
+        let message = b.agent.error().unwrap().to_string();
+        assert_eq!(message, "number 7 of this node belongs to member a");
+        a.agent.leave(&mut a.session, clock(2)).unwrap();
+        b.step(3);
+        assert!(b.agent.error().is_none());
+        assert_eq!(b.members(), named(&[("b", 7)]));
+    }
+
+    #[test]
+    fn two_nodes_with_one_name_are_reported() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "a", 0));
+        b.agent.own.boot = 1234;
+        a.step(1);
+        b.step(1);
+        assert!(a.step(2).changed);
+        let conflicts = &a.agent.membership().conflicts;
+        assert_eq!(conflicts[..], [Conflict::SameId { id: "a".to_owned() }]);
+    }
+
+    #[test]
+    fn without_the_store_the_last_membership_stands() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        let both = named(&[("a", 1), ("b", 2)]);
+        memory.stop(true);
+        let step = a.step(5);
+        assert!(step.changed && step.wait > Duration::ZERO, "{step:?}");
+        a.step(9);
+        assert_eq!(a.members(), both);
+        assert_eq!(a.agent.membership().store_lost_since, Some(Duration::from_secs(5)));
+        assert!(a.agent.error().unwrap().to_string().contains("unreachable"));
+
+        memory.stop(false);
+        assert!(a.step(20).changed);
+        assert_eq!(a.members(), both);
+        assert_eq!(a.agent.membership().store_lost_since, None);
+    }
+
+    #[test]
+    fn a_store_that_lost_everything_gets_it_again() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        b.step(1);
+        let both = named(&[("a", 1), ("b", 2)]);
+        let empty = Memory::default();
+        memory.stop(true);
+        a.step(4);
+        b.step(4);
+        (a.session, b.session) = (empty.open(TTL), empty.open(TTL));
+        // The one that is late lingers, and has its number.
+        a.step(8);
+        assert_eq!(a.members(), both);
+        b.step(9);
+        a.step(9);
+        assert_eq!(a.members(), both);
+        a.step(30);
+        assert_eq!(a.members(), both);
+
+        // One that never comes is let go.
+        let third = Memory::default();
+        empty.stop(true);
+        a.step(40);
+        a.session = third.open(TTL);
+        a.step(50);
+        a.step(61);
+        assert_eq!(a.members(), both);
+        a.step(62);
+        assert_eq!(a.members(), named(&[("a", 1)]));
+    }
+
+    #[test]
+    fn a_deleted_record_is_written_again() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        a.step(1);
+        let mut operator = memory.open(TTL);
+        operator.delete("member/a").unwrap();
+        a.step(2);
+        a.step(3);
+        assert!(operator.get("member/a").unwrap().is_some());
+    }
+
+    #[test]
+    fn nonsense_in_the_store_is_a_conflict_and_no_harm() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        let mut vandal = memory.open(TTL);
+        vandal.put("member/x", b"\xff\x00", Keep::Forever).unwrap();
+        vandal.put("member/y", br#"{"version":9}"#, Keep::Forever).unwrap();
+        vandal.put("number/1", b"mine", Keep::Forever).unwrap();
+        vandal.put("number/banana", b"{}", Keep::Forever).unwrap();
+        a.step(1);
+        assert_eq!(a.members(), named(&[("a", 1)]));
+        let conflicts = a.agent.membership().conflicts.clone();
+        let messages: Vec<_> = conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            messages,
+            [
+                "the record of x is unreadable: expected value at line 1 column 1",
+                "the record of y is unreadable: it has version 9, this program reads version 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_watch_that_comes_too_late_lists_again() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        memory.compact();
+        a.step(2);
+        a.step(3);
+        assert_eq!(a.members(), named(&[("a", 1), ("b", 2)]));
+    }
+}

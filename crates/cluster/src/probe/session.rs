@@ -508,6 +508,7 @@ mod tests {
     /// so that this passes for 97 % of the seeds. Probes between losses change nothing but the time of the last one,
     /// and are left out.
     #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "a count of probes")]
     fn random_loss_of_one_percent_is_no_failure() {
         const PROBES: u64 = 75_000;
         let local = a();

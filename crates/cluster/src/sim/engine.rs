@@ -6,7 +6,7 @@
 use fingerpost_lpm::Rng;
 
 use super::arrivals::Arrivals;
-use super::failure::{Change, Lost, changes};
+use super::failure::World;
 use super::mesh::{Link, Mesh, SLOT, ends};
 use super::queue::{Packet, Queue, Slab};
 use super::reorder::{Order, Totals};
@@ -14,9 +14,7 @@ use super::report::{Drops, Latency, Report};
 use super::{Config, Fair, fairness};
 use crate::fabric::Class;
 use crate::flowlet::{Flow, Flowlets, Outcome};
-use crate::rule::{
-    self, Local, Members, NodeId, NodeState, Path, Phase, Refusal, Rule, Settings, Step,
-};
+use crate::rule::{self, Local, Members, NodeId, Path, Phase, Refusal, Rule, Settings, Step};
 
 /// Packets that may go direct before the fixed allowance of a pair has to recover. With 4 random arrivals waste a third of
 /// the allowance of uniform traffic among eight nodes, with 32 less than a tenth.
@@ -66,11 +64,7 @@ struct Run<'a> {
     config: &'a Config,
     nodes: usize,
     rng: Rng,
-    members: Members,
-    /// Nodes and links that do not work, whether or not others know.
-    dead: Vec<bool>,
-    cut: Vec<bool>,
-    drained: Vec<bool>,
+    world: World,
     settings: Settings,
     slab: Slab,
     mesh: Mesh,
@@ -88,7 +82,6 @@ struct Run<'a> {
     histogram: Vec<u64>,
     links_passed: u64,
     through_links: u64,
-    known_from: u32,
     report: Report,
 }
 
@@ -106,17 +99,15 @@ pub fn run(config: &Config) -> Report {
     let matrix = if equal { config.matrix.clone() } else { config.matrix.scaled(&rates) };
     let mut run = Run::new(config, &rates);
     let mut arrivals = Arrivals::new(config, &matrix);
-    let mut changes = changes(&config.failures);
     for slot in 0..config.slots {
-        while changes.last().is_some_and(|&(at, _)| at <= slot) {
-            let Some((_, change)) = changes.pop() else { break };
-            run.change(change, slot);
+        for node in run.world.advance(slot) {
+            run.die(node);
         }
         run.land(slot);
         // Who comes first in a slot is random, or equal inputs would not be equal in full queues.
         let first = run.rng.below(nodes);
         for from in (first..nodes).chain(0..first) {
-            if run.dead[from] || run.drained[from] {
+            if run.world.silent(from) {
                 continue;
             }
             if let Some((to, flow)) = arrivals.next(from, &matrix, &mut run.rng) {
@@ -173,10 +164,7 @@ impl<'a> Run<'a> {
             config,
             nodes,
             rng: Rng::new(config.seed),
-            members: Members::new(weights),
-            dead: vec![false; nodes],
-            cut: vec![false; pairs],
-            drained: vec![false; nodes],
+            world: World::new(Members::new(weights), &config.failures, config.seed),
             settings: Settings { threshold, ..config.settings },
             slab: Slab::default(),
             mesh,
@@ -192,28 +180,22 @@ impl<'a> Run<'a> {
             histogram: vec![0; LONGEST],
             links_passed: 0,
             through_links: 0,
-            known_from: u32::MAX,
             report: Report::default(),
         }
     }
 
-    fn change(&mut self, change: Change, slot: u32) {
-        match change {
-            Change::Works(Lost::Node(node), works) => self.dead[usize::from(node)] = !works,
-            Change::Works(Lost::Link(from, to), works) => {
-                self.cut[usize::from(from) * self.nodes + usize::from(to)] = !works;
-            }
-            Change::Works(Lost::Drained(node), works) => self.drained[usize::from(node)] = !works,
-            Change::Known(lost, works) => {
-                self.known_from = slot;
-                match lost {
-                    Lost::Node(node) if works => self.members.set_node(node, NodeState::Active),
-                    Lost::Node(node) => self.members.set_node(node, NodeState::Down),
-                    Lost::Link(from, to) => self.members.set_link(from, to, works),
-                    Lost::Drained(node) if works => self.members.set_node(node, NodeState::Active),
-                    Lost::Drained(node) => self.members.set_node(node, NodeState::Draining),
-                }
-            }
+    /// Drops what a node held when it died.
+    fn die(&mut self, node: NodeId) {
+        let row = usize::from(node) * self.nodes;
+        let mut held = Vec::new();
+        for link in row..row + self.nodes {
+            self.mesh.drain(&mut self.slab, link, |id| held.push(id));
+        }
+        while let Some(id) = self.outputs[usize::from(node)].queue.pop(&mut self.slab) {
+            held.push(id);
+        }
+        for id in held {
+            self.fail(id, node, node);
         }
     }
 
@@ -225,16 +207,13 @@ impl<'a> Run<'a> {
             let packet = self.slab.at(id);
             let (input, to) = (packet.from, packet.to);
             packet.hops += 1;
-            let broken = self.dead[usize::from(from)]
-                || self.dead[usize::from(at)]
-                || self.cut[link as usize];
-            if broken {
-                self.fail(id);
+            if self.world.broken(from, at) {
+                self.fail(id, from, at);
                 continue;
             }
             // A packet is in phase 1 on a link from its input to another node than its output.
             let phase = if from == input && at != to { Phase::First } else { Phase::Second };
-            match rule::forward(&self.members, at, to, phase) {
+            match rule::forward(self.world.members(usize::from(at)), at, to, phase) {
                 Step::Output => self.output(usize::from(at), id),
                 Step::Transit => {
                     self.work[usize::from(at)].transit += 1;
@@ -245,10 +224,8 @@ impl<'a> Run<'a> {
                         self.report.drops.link_transit += 1;
                     }
                 }
-                Step::Drop(Refusal::LinkDown) => {
-                    self.slab.remove(id);
-                    self.report.drops.unreachable += 1;
-                }
+                // The input does not see yet what the intermediate sees.
+                Step::Drop(Refusal::LinkDown) => self.fail(id, at, to),
                 Step::Drop(refusal) => {
                     unreachable!("the simulator makes no such packet: {refusal:?}")
                 }
@@ -257,16 +234,21 @@ impl<'a> Run<'a> {
         self.flying = flying;
     }
 
-    /// Drops a packet that something broken had.
-    fn fail(&mut self, id: u32) {
+    /// Drops a packet for the loss of a link; of a node, if both ends are one.
+    fn fail(&mut self, id: u32, from: NodeId, to: NodeId) {
         let packet = self.slab.remove(id);
         self.report.drops.failed += 1;
-        self.report.failed_after_detection += u64::from(packet.born >= self.known_from);
+        let late = self.world.late(packet.from, packet.born, from, to);
+        self.report.failed_after_detection += u64::from(late);
     }
 
     /// Takes a packet from an external port.
     #[inline]
     fn arrive(&mut self, from: usize, to: NodeId, flow: u32, slot: u32) {
+        if self.world.withdrawn(from, to) {
+            self.report.withdrawn += 1;
+            return;
+        }
         self.report.packets += 1;
         self.work[from].input += 1;
         let pair = from * self.nodes + usize::from(to);
@@ -312,16 +294,15 @@ impl<'a> Run<'a> {
             now: u64::from(slot) * SLOT,
         };
         let node = from as NodeId;
+        let members = self.world.members(from);
         let choose = || {
-            rule::choose(&self.settings, &self.members, node, to, &here, word)
-                .map(|choice| choice.path)
+            rule::choose(&self.settings, members, node, to, &here, word).map(|choice| choice.path)
         };
         let Some(flowlets) = self.flowlets.get_mut(from) else { return choose() };
         let hash = Rng::new(u64::from(flow)).word() as u32;
         let most = self.config.queue / 2;
         let overloaded = |path: Path| here.links[usize::from(path.first(to))].len() >= most;
-        let found =
-            flowlets.path(&self.members, Flow { hash, from: node, to }, slot, overloaded, choose);
+        let found = flowlets.path(members, Flow { hash, from: node, to }, slot, overloaded, choose);
         let (path, outcome) = found?;
         match outcome {
             Outcome::Local | Outcome::Kept => {}
@@ -360,10 +341,6 @@ impl<'a> Run<'a> {
             }
             let Some(id) = output.queue.pop(&mut self.slab) else { continue };
             output.ready += output.period;
-            if self.dead[at] {
-                self.fail(id);
-                continue;
-            }
             let packet = self.slab.remove(id);
             self.work[at].output += 1;
             self.report.out += 1;
@@ -379,6 +356,7 @@ impl<'a> Run<'a> {
         let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
         let mut report = std::mem::take(&mut self.report);
         report.held = self.slab.held() as u64;
+        report.detection_slots = self.world.detection_slots();
         let decided = report.out + report.drops.sum();
         report.delivered = if decided == 0 { 1.0 } else { share(report.out, decided) };
         report.hops = share(self.links_passed, self.through_links);

@@ -129,6 +129,15 @@ impl Mesh {
         dropped
     }
 
+    /// Empties the queues of a link.
+    pub(super) fn drain(&mut self, slab: &mut Slab, link: usize, mut dropped: impl FnMut(u32)) {
+        let at = &mut self.links[link];
+        while let Some(id) = at.transit.pop(slab).or_else(|| at.local.pop(slab)) {
+            dropped(id);
+        }
+        at.local_len = 0;
+    }
+
     /// Sends what is due in this slot: `sent` gets each link and packet.
     #[allow(clippy::cast_possible_truncation, reason = "a turn of the wheel is masked")]
     pub(super) fn serve(

@@ -4,7 +4,7 @@
 //! Shape:  a full mesh; an internal link from i to j has rate `r_i p_j + r_j p_i` (2R/N with equal nodes) and a queue of two
 //!         classes, transit before local; an output is served at its rate from one queue.
 //! Cost:   a slot costs the nodes and the packets that move, not the links: idle links cost nothing.
-//! Limits: 1,024 nodes. All nodes see a failure at one moment, the slot of the failure and the detection time.
+//! Limits: 1,024 nodes; 64 failures.
 //!
 //! `matrix` is the traffic and `closed` what formulas predict for it, `engine` runs it, `report` is the result.
 

@@ -9,9 +9,9 @@ pub struct Drops {
     pub link_transit: u64,
     /// Queue of an output full.
     pub output: u64,
-    /// No path, known before the packet was sent.
+    /// No path, known to the input.
     pub unreachable: u64,
-    /// Sent to, or held by, what had failed.
+    /// Lost in a failure: sent to what had failed, held by it, or refused by an intermediate that saw it first.
     pub failed: u64,
 }
 
@@ -60,8 +60,12 @@ pub struct Report {
     pub held: u64,
     /// Drops by reason.
     pub drops: Drops,
-    /// Drops by failure of packets that arrived after all nodes knew.
+    /// Those lost in a failure that arrived after their input saw it.
     pub failed_after_detection: u64,
+    /// Slots until the last node saw a failure.
+    pub detection_slots: u32,
+    /// Packets that an input did not take, because the node of their output was draining. They are not among the others.
+    pub withdrawn: u64,
     /// Share delivered of what was delivered or dropped.
     pub delivered: f64,
     /// Internal links that a delivered packet passed, on average over those with different input and output.

@@ -17,7 +17,8 @@ use crate::cli::output::{Output, Report};
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost cluster sim --nodes 4 --matrix permutation
   $ fingerpost cluster sim --nodes 8 --matrix adversarial --rule fixed --json
-  $ fingerpost cluster sim --nodes 64 --matrix uniform --fail node --detection 500
+  $ fingerpost cluster sim --nodes 64 --matrix uniform --fail node --detection 500 --back 3000
+  $ fingerpost cluster sim --nodes 64 --matrix uniform --load 0.8 --fail drain
   $ fingerpost cluster sim --nodes 8 --matrix random --seed 7 --burst 8 --flows 16 --delta 400
   $ fingerpost cluster sim --nodes 6 --matrix uniform --weights 4,4,2,1,1,1
 
@@ -58,6 +59,8 @@ enum Fail {
     Node,
     /// The link from node 0 to node 1, after a third of the slots
     Link,
+    /// Nothing at first: the last node drains, and stops after --wait
+    Drain,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -95,6 +98,15 @@ pub(super) struct Arguments {
     /// Slots until the other nodes detect a failure
     #[arg(long, value_name = "SLOTS", default_value_t = 500, requires = "fail")]
     detection: u32,
+    /// Most slots that a node needs beyond --detection, each node its own
+    #[arg(long, value_name = "SLOTS", default_value_t = 0, requires = "fail")]
+    jitter: u32,
+    /// Slots after which what failed is back; without it, it stays away
+    #[arg(long, value_name = "SLOTS", requires = "fail")]
+    back: Option<u32>,
+    /// Slots from the begin of a drain to the stop of the node
+    #[arg(long, value_name = "SLOTS", default_value_t = 3000, requires = "fail")]
+    wait: u32,
     /// Rates of the nodes, relative to each other, one a node; R is the largest
     #[arg(long, value_name = "RATE", value_delimiter = ',', num_args = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -195,15 +207,6 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         RuleName::Fixed => Rule::Fixed,
         RuleName::Adaptive => Rule::Adaptive,
     };
-    let failure = |fail| sim::Failure {
-        lost: match fail {
-            Fail::Node => Lost::Node(u16::try_from(nodes - 1).unwrap_or(u16::MAX)),
-            Fail::Link => Lost::Link(0, 1),
-        },
-        slot: arguments.slots / 3,
-        detection_slots: arguments.detection,
-        until: None,
-    };
     let equal = Config::new(matrix, rule);
     Ok(Config {
         rates: if arguments.weights.is_empty() { equal.rates } else { arguments.weights.clone() },
@@ -222,9 +225,37 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
             Fair::Proportional => sim::Fair::Proportional,
             Fair::MaxMin => sim::Fair::MaxMin,
         },
-        failures: arguments.fail.map(failure).into_iter().collect(),
+        failures: failures(arguments),
         ..equal
     })
+}
+
+/// What fails after a third of the slots; a drain is followed by the stop of the node.
+fn failures(arguments: &Arguments) -> Vec<sim::Failure> {
+    let Some(fail) = arguments.fail else { return Vec::new() };
+    let last = u16::try_from(arguments.nodes - 1).unwrap_or(u16::MAX);
+    let start = arguments.slots / 3;
+    let failure = |lost, slot: u32, back: Option<u32>| sim::Failure {
+        lost,
+        slot,
+        detection_slots: arguments.detection,
+        jitter_slots: arguments.jitter,
+        until: back.map(|back| slot.saturating_add(back)),
+    };
+    match fail {
+        Fail::Node => vec![failure(Lost::Node(last), start, arguments.back)],
+        Fail::Link => vec![failure(Lost::Link(0, 1), start, arguments.back)],
+        Fail::Drain => {
+            let (stop, whole) = (
+                start.saturating_add(arguments.wait),
+                arguments.back.map(|back| back.saturating_add(arguments.wait)),
+            );
+            vec![
+                failure(Lost::Drained(last), start, whole),
+                failure(Lost::Node(last), stop, arguments.back),
+            ]
+        }
+    }
 }
 
 /// The JSON of a run.
@@ -257,8 +288,13 @@ struct Simulated {
     max_min_error: f64,
     latency: Latency,
     dropped: Dropped,
-    /// Packets that arrived after the detection of a failure and were lost to it.
+    /// Packets lost to a failure, and those of them that arrived after their input saw it.
+    lost_in_failure: u64,
     lost_after_detection: u64,
+    /// Slots until the last node saw the failure.
+    detection_slots: u32,
+    /// Packets not offered, because their output drains.
+    withdrawn: u64,
     flowlets: u64,
     flowlets_lost: u64,
     sprayed: u64,
@@ -306,7 +342,10 @@ impl From<&sim::Report> for Simulated {
             max_min_error: report.max_min_error,
             latency: Latency { p50, p99, p999 },
             dropped: Dropped { link_local, link_transit, output, unreachable, failed },
+            lost_in_failure: report.drops.failed,
             lost_after_detection: report.failed_after_detection,
+            detection_slots: report.detection_slots,
+            withdrawn: report.withdrawn,
             flowlets: report.flowlets,
             flowlets_lost: report.flowlets_lost,
             sprayed: report.sprayed,
@@ -358,6 +397,16 @@ impl Report for Simulated {
             (
                 "packets",
                 format!("{} in, {} out, {} held", self.packets, self.packets_out, self.held),
+            ),
+            (
+                "failure",
+                format!(
+                    "{} lost, {} of them after the detection, {} slots at most; {} withdrawn",
+                    self.lost_in_failure,
+                    self.lost_after_detection,
+                    self.detection_slots,
+                    self.withdrawn
+                ),
             ),
             ("speed", format!("{} packets a second", self.packets_per_second)),
         ];

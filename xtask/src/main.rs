@@ -223,6 +223,8 @@ fn soak(args: &[String]) -> Result<()> {
         tests.args(["--package", "fingerpost-route", "--test", "soak_fib"]);
     } else if name == "cluster_rule" {
         tests.args(["--package", "fingerpost-cluster", "--test", "admissible"]);
+    } else if name == "cluster_delta" {
+        tests.args(["--package", "fingerpost-cluster", "--test", "reordering"]);
     } else if name == "cluster_probe" {
         tests.args(["--package", "fingerpost-cluster", "--test", "probes"]);
     } else if name == "xdp" {

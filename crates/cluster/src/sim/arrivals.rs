@@ -1,9 +1,11 @@
 //! Arrivals of packets at the inputs: bursts of geometric length with geometric gaps.
 //!
 //! A mean burst of one packet is Bernoulli traffic. All packets of a burst go from one input to one output, as one flow.
+//! Or the sources of a mix.
 
 use fingerpost_lpm::Rng;
 
+use super::mix::Sources;
 use super::{Config, Matrix};
 use crate::rule::NodeId;
 
@@ -23,11 +25,13 @@ pub(super) struct Arrivals {
     /// Probability that a burst continues after a packet.
     last: f64,
     flows: u32,
+    /// Sources of the mix, in its place.
+    mix: Option<Sources>,
 }
 
 impl Arrivals {
     /// Arrivals of a matrix at the load of a configuration.
-    pub(super) fn new(config: &Config, matrix: &Matrix) -> Self {
+    pub(super) fn new(config: &Config, matrix: &Matrix, rng: &mut Rng) -> Self {
         let burst = config.burst.max(1.0);
         let input = |from| {
             let rate = (matrix.input(from) * config.load).min(1.0);
@@ -35,24 +39,31 @@ impl Arrivals {
             Input { begin: if rate > 0.0 { 1.0 / (1.0 + idle) } else { 0.0 }, current: None }
         };
         let inputs = (0..matrix.nodes()).map(input).collect();
-        Self { inputs, last: 1.0 - 1.0 / burst, flows: config.flows.max(1) }
+        let mix = config.mix.map(|mix| Sources::new(mix, matrix, config.load, rng));
+        Self { inputs, last: 1.0 - 1.0 / burst, flows: config.flows.max(1), mix }
     }
 
-    /// Packet of an input in this slot, as its output and the flow among those of the pair.
+    /// Packet of an input in this slot, as its output and its flow. Without a mix the flows of a pair follow each other.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "below the number of flows")]
+    #[allow(clippy::cast_possible_truncation, reason = "flows are below 2^32")]
     pub(super) fn next(
         &mut self,
         from: usize,
+        slot: u32,
         matrix: &Matrix,
         rng: &mut Rng,
     ) -> Option<(NodeId, u32)> {
+        if let Some(mix) = &mut self.mix {
+            return mix.next(from, slot, matrix, rng);
+        }
         let input = &mut self.inputs[from];
         let packet = match input.current {
             Some(packet) => packet,
             None if rng.unit() < input.begin => {
                 let to = matrix.draw(from, rng);
-                (to, if self.flows == 1 { 0 } else { rng.below(self.flows as usize) as u32 })
+                let flow = if self.flows == 1 { 0 } else { rng.below(self.flows as usize) as u32 };
+                let pair = (from * matrix.nodes() + usize::from(to)) as u32;
+                (to, pair * self.flows + flow)
             }
             None => return None,
         };
@@ -70,10 +81,10 @@ mod tests {
     fn the_load_is_that_of_the_matrix_whatever_the_burst() {
         for burst in [1.0, 5.0] {
             let config = Config { burst, load: 0.6, ..Config::new(Matrix::uniform(4), Rule::Vlb) };
-            let mut arrivals = Arrivals::new(&config, &config.matrix);
             let (mut rng, mut count, mut runs, mut last) = (Rng::new(1), 0.0, 0.0, None);
-            for _ in 0..200_000 {
-                let next = arrivals.next(2, &config.matrix, &mut rng);
+            let mut arrivals = Arrivals::new(&config, &config.matrix, &mut rng);
+            for slot in 0..200_000 {
+                let next = arrivals.next(2, slot, &config.matrix, &mut rng);
                 count += if next.is_some() { 1.0 } else { 0.0 };
                 runs += if next.is_some() && next != last { 1.0 } else { 0.0 };
                 last = next;

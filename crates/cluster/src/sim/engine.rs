@@ -10,7 +10,7 @@ use super::failure::World;
 use super::mesh::{Link, Mesh, SLOT, ends};
 use super::queue::{Packet, Queue, Slab};
 use super::reorder::{Order, Totals};
-use super::report::{Drops, Latency, Report};
+use super::report::{Drops, Latency, Report, WINDOW};
 use super::{Config, Fair, fairness};
 use crate::fabric::Class;
 use crate::flowlet::{Flow, Flowlets, Outcome};
@@ -77,6 +77,11 @@ struct Run<'a> {
     /// Next number of each flow, and the order of its arrivals.
     numbers: Vec<u32>,
     orders: Vec<Order>,
+    /// Packets of each pair of nodes, offered and out.
+    offered: Vec<u32>,
+    out: Vec<u32>,
+    /// Sum and number of the indexes of balance.
+    balance: (f64, u32),
     totals: Totals,
     work: Vec<Work>,
     histogram: Vec<u64>,
@@ -98,7 +103,7 @@ pub fn run(config: &Config) -> Report {
     let equal = rates.iter().all(|&rate| rate == 1.0);
     let matrix = if equal { config.matrix.clone() } else { config.matrix.scaled(&rates) };
     let mut run = Run::new(config, &rates);
-    let mut arrivals = Arrivals::new(config, &matrix);
+    let mut arrivals = Arrivals::new(config, &matrix, &mut run.rng);
     for slot in 0..config.slots {
         for node in run.world.advance(slot) {
             run.die(node);
@@ -110,12 +115,15 @@ pub fn run(config: &Config) -> Report {
             if run.world.silent(from) {
                 continue;
             }
-            if let Some((to, flow)) = arrivals.next(from, &matrix, &mut run.rng) {
+            if let Some((to, flow)) = arrivals.next(from, slot, &matrix, &mut run.rng) {
                 run.arrive(from, to, flow, slot);
             }
         }
         run.send(slot);
         run.deliver(slot);
+        if (slot + 1) % WINDOW == 0 {
+            run.window();
+        }
     }
     run.finish(&rates)
 }
@@ -159,7 +167,8 @@ impl<'a> Run<'a> {
         let table = |settings: super::FlowletSettings| {
             Flowlets::new(settings.entries, settings.delta_slots)
         };
-        let flows = pairs * config.flows.max(1) as usize;
+        // Flows of a mix are added as they begin.
+        let flows = if config.mix.is_some() { 0 } else { pairs * config.flows.max(1) as usize };
         Self {
             config,
             nodes,
@@ -175,6 +184,9 @@ impl<'a> Run<'a> {
             flowlets: config.flowlets.map_or(Vec::new(), |settings| vec![table(settings); tables]),
             numbers: vec![0; flows],
             orders: vec![Order::default(); flows],
+            offered: vec![0; pairs],
+            out: vec![0; pairs],
+            balance: (0.0, 0),
             totals: Totals::default(),
             work: vec![Work::default(); nodes],
             histogram: vec![0; LONGEST],
@@ -252,7 +264,11 @@ impl<'a> Run<'a> {
         self.report.packets += 1;
         self.work[from].input += 1;
         let pair = from * self.nodes + usize::from(to);
-        let flow = (pair * self.config.flows.max(1) as usize) as u32 + flow;
+        self.offered[pair] += 1;
+        if self.numbers.len() <= flow as usize {
+            self.numbers.resize(flow as usize + 1, 0);
+            self.orders.resize(flow as usize + 1, Order::default());
+        }
         let number = self.numbers[flow as usize];
         self.numbers[flow as usize] += 1;
         let Some(path) = self.path(from, to, flow, slot) else {
@@ -347,8 +363,20 @@ impl<'a> Run<'a> {
             self.links_passed += u64::from(packet.hops);
             self.through_links += u64::from(packet.hops > 0);
             self.histogram[((slot - packet.born) as usize).min(LONGEST - 1)] += 1;
+            self.out[usize::from(packet.from) * self.nodes + at] += 1;
             self.orders[packet.flow as usize].arrive(packet.number, &mut self.totals);
         }
+    }
+
+    /// Ends a window in which the balance of the links is measured.
+    fn window(&mut self) {
+        let (sum, count) = &mut self.balance;
+        let worst = self.mesh.window(f64::from(WINDOW), |jain| {
+            *sum += jain;
+            *count += 1;
+        });
+        let worst = worst * self.config.link_rate;
+        self.report.worst_window = self.report.worst_window.max(worst);
     }
 
     fn finish(mut self, rates: &[f64]) -> Report {
@@ -366,6 +394,8 @@ impl<'a> Run<'a> {
                 / slots
         };
         report.worst_link = self.mesh.links.iter().map(load).fold(0.0, f64::max);
+        let (sum, count) = self.balance;
+        report.link_jain = if count == 0 { 1.0 } else { sum / f64::from(count) };
         report.worst_queue = self.mesh.links.iter().map(|link| link.worst).max().unwrap_or(0);
         report.worst_output_queue =
             self.outputs.iter().map(|output| output.worst).max().unwrap_or(0);
@@ -384,13 +414,9 @@ impl<'a> Run<'a> {
     /// Shares of the output that most was offered to, against those that are max-min fair.
     fn fairness(&self, report: &mut Report, rates: &[f64]) {
         let slots = f64::from(self.config.slots.max(1));
-        let flows = self.config.flows.max(1) as usize;
         let of_pair = |from: usize, to: usize| {
-            let first = (from * self.nodes + to) * flows;
-            let offered: u64 = self.numbers[first..][..flows].iter().map(|&n| u64::from(n)).sum();
-            let out: u64 =
-                self.orders[first..][..flows].iter().map(|order| u64::from(order.arrivals())).sum();
-            (offered as f64, out as f64)
+            let pair = from * self.nodes + to;
+            (f64::from(self.offered[pair]), f64::from(self.out[pair]))
         };
         let offered = |to: usize| {
             let sum: f64 = (0..self.nodes).map(|from| of_pair(from, to).0).sum();

@@ -9,7 +9,7 @@
 use fingerpost_lpm::Rng;
 
 use super::queue::{List, Queue, Slab};
-use super::{Config, Fair};
+use super::{Config, Fair, fairness};
 use crate::fabric::Class;
 use crate::rule::NodeId;
 
@@ -28,6 +28,8 @@ pub(super) struct Link {
     ready: u64,
     /// Packets that it was to carry, those dropped among them.
     pub(super) offered: u32,
+    /// Those up to the window before.
+    before: u32,
     pub(super) worst: u32,
     waiting: bool,
 }
@@ -84,6 +86,7 @@ impl Mesh {
                     period,
                     ready: 0,
                     offered: 0,
+                    before: 0,
                     worst: 0,
                     waiting: false,
                 });
@@ -127,6 +130,26 @@ impl Mesh {
             self.wheel[turn].push(link as u32);
         }
         dropped
+    }
+
+    /// Ends a window of `slots`: load of its busiest link, in packets at that link's rate, and for each input that sent Jain's
+    /// index of the loads of its links.
+    pub(super) fn window(&mut self, slots: f64, mut input: impl FnMut(f64)) -> f64 {
+        let nodes = self.links.len().isqrt();
+        let (mut worst, mut loads) = (0.0, Vec::with_capacity(nodes));
+        for row in self.links.chunks_mut(nodes) {
+            loads.clear();
+            for link in row.iter_mut().filter(|link| link.period > 0) {
+                let packets = f64::from(link.offered - link.before);
+                link.before = link.offered;
+                loads.push(packets * f64::from(link.period) / SLOT as f64 / slots);
+            }
+            worst = loads.iter().copied().fold(worst, f64::max);
+            if loads.iter().any(|&load| load > 0.0) {
+                input(fairness::jain(&loads));
+            }
+        }
+        worst
     }
 
     /// Empties the queues of a link.

@@ -15,6 +15,7 @@ mod failure;
 mod fairness;
 mod matrix;
 mod mesh;
+mod mix;
 mod queue;
 mod reorder;
 mod report;
@@ -26,8 +27,9 @@ pub use engine::run;
 pub use failure::{Failure, Lost};
 pub use fairness::{jain, max_min};
 pub use matrix::Matrix;
+pub use mix::{Mix, SLOT_NS};
 pub use reorder::{Order, Totals};
-pub use report::{Drops, Latency, Report};
+pub use report::{Drops, Latency, Report, WINDOW};
 
 use crate::rule::{Rule, Settings};
 
@@ -74,6 +76,8 @@ pub struct Config {
     pub burst: f64,
     /// Flows of each pair of nodes.
     pub flows: u32,
+    /// Traffic like that of a trace, in place of bursts and flows; `None` without.
+    pub mix: Option<Mix>,
     /// Flowlets; `None` for a choice a packet.
     pub flowlets: Option<FlowletSettings>,
     /// Queues of inputs that compete.
@@ -98,6 +102,7 @@ impl Config {
             link_rate: 1.0,
             burst: 1.0,
             flows: 1,
+            mix: None,
             flowlets: None,
             fair: Fair::Proportional,
             failures: Vec::new(),

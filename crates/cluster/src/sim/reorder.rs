@@ -40,11 +40,6 @@ pub struct Totals {
 }
 
 impl Order {
-    /// Packets of the flow that arrived.
-    pub fn arrivals(&self) -> u32 {
-        self.arrivals
-    }
-
     /// Counts the arrival of the packet with this number.
     #[inline]
     pub fn arrive(&mut self, number: u32, totals: &mut Totals) {

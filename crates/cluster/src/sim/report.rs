@@ -49,6 +49,9 @@ impl Latency {
     }
 }
 
+/// Slots of a window in which the balance of links is measured.
+pub const WINDOW: u32 = 4096;
+
 /// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -72,6 +75,11 @@ pub struct Report {
     pub hops: f64,
     /// Packets offered to the busiest link, in units of its 2R/N.
     pub worst_link: f64,
+    /// The same, of the busiest link in its busiest window of [`WINDOW`] slots.
+    pub worst_window: f64,
+    /// Jain's index of the loads of the links that leave an input, each in units of its 2R/N: mean over the inputs that sent,
+    /// and over windows.
+    pub link_jain: f64,
     /// Input, transit and output packets of the busiest node, in R.
     pub worst_node: f64,
     /// Transit packets of each node, in R.

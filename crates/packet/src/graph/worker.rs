@@ -10,8 +10,8 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::simd::Ticks;
@@ -142,6 +142,9 @@ pub struct Worker {
     heartbeat: Option<Box<dyn Heartbeat>>,
 }
 
+/// Beginning of the time of all workers: elements of several share words that hold times, as those of a link do.
+static CLOCK: OnceLock<Instant> = OnceLock::new();
+
 impl Worker {
     /// A worker without ports.
     pub fn new(options: WorkerOptions<'_>) -> Self {
@@ -159,7 +162,7 @@ impl Worker {
             flow_seed: options.flow_seed,
             burst: BURST,
             active: false,
-            start: Instant::now(),
+            start: *CLOCK.get_or_init(Instant::now),
             clock: None,
             heartbeat: None,
         }

@@ -6,6 +6,7 @@
 //! compared with the oracle: egress, MACs, TTL, checksum. Baselines do the same in turns with
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
+mod cluster;
 mod elements;
 pub(crate) mod features;
 mod filters;
@@ -24,7 +25,7 @@ use fingerpost_lpm::{Addr, NextHopId, Rng};
 use fingerpost_packet::device::BURST;
 use fingerpost_packet::device::memory::{Generator, HEADER_BYTES, Sink};
 use fingerpost_packet::frame::counters::WorkerCounters;
-use fingerpost_packet::frame::{Batch, Pool};
+use fingerpost_packet::frame::{Batch, Meta, Pool};
 use fingerpost_packet::graph::Plan as GraphPlan;
 use fingerpost_packet::graph::worker::{Worker, WorkerOptions};
 use fingerpost_packet::{Port, router_graph};
@@ -73,6 +74,8 @@ pub struct ForwardOptions {
     pub listed: usize,
     /// Interface features, each in runs of its own beside those without.
     pub features: Vec<&'static Feature>,
+    /// Whether what a packet costs a node of a cluster is measured too.
+    pub cluster: bool,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
     pub instructions: Option<u64>,
@@ -96,6 +99,7 @@ impl Default for ForwardOptions {
             filters: 0,
             listed: 1_000_000,
             features: Vec::new(),
+            cluster: false,
             instructions: None,
         }
     }
@@ -146,6 +150,8 @@ struct Path {
     pool: Pool,
     headers: Arc<[[u8; HEADER_BYTES]]>,
     family: u8,
+    /// Bytes of a frame.
+    len: u16,
     /// Kept, since a worker without anybody who could stop it ends.
     _commands: mpsc::Sender<fingerpost_packet::Command>,
 }
@@ -164,11 +170,12 @@ impl Path {
         let counters = counters();
         let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
         worker.set_burst(burst);
-        Self { plan, counters, worker, ports, pool, headers, family, _commands: commands }
+        let len = world::frame_len(family);
+        Self { plan, counters, worker, ports, pool, headers, family, len, _commands: commands }
     }
 
     fn generator(&self) -> Generator {
-        Generator::new(&self.pool, self.headers.clone(), world::frame_len(self.family))
+        Generator::new(&self.pool, self.headers.clone(), self.len)
     }
 
     /// Makes the sinks only count from now on; the generator never ends.
@@ -188,29 +195,37 @@ impl Path {
     /// Sends so many packets, of which only those to `destinations` may arrive.
     fn check_of<A: Addr>(&mut self, destinations: &[(A, NextHopId)], sent: u64) -> (u64, u64) {
         let left: HashMap<A, u32> = destinations.iter().map(|d| (d.0, d.1.0)).collect();
-        let left = Arc::new(Mutex::new(left));
+        let left = Mutex::new(left);
+        self.check_frames(sent, destinations.len() as u64, move |way, frame| {
+            let mut left = left.lock().expect("one thread");
+            let hop = world::destination::<A>(frame).and_then(|dst| left.remove(&dst));
+            hop.is_some_and(|hop| world::egress_of(hop) == way && world::check::<A>(frame, hop))
+        })
+    }
+
+    /// Sends so many packets, of which `count` are to arrive, each as `is_right` wants it of a frame that leaves by an
+    /// egress: how many arrived, and how many of them were wrong or did not arrive at all.
+    fn check_frames(
+        &mut self,
+        sent: u64,
+        count: u64,
+        is_right: impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static,
+    ) -> (u64, u64) {
+        let is_right = Arc::new(is_right);
         let (seen, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         for (way, port) in self.ports.out.into_iter().enumerate() {
-            let (left, seen, right) = (left.clone(), seen.clone(), right.clone());
-            let sink = Sink::new().check(
-                1,
-                Box::new(move |frame, _| {
-                    seen.fetch_add(1, Relaxed);
-                    let mut left = left.lock().expect("one thread");
-                    let hop = world::destination::<A>(frame).and_then(|dst| left.remove(&dst));
-                    if hop.is_some_and(|hop| {
-                        world::egress_of(hop) == way && world::check::<A>(frame, hop)
-                    }) {
-                        right.fetch_add(1, Relaxed);
-                    }
-                }),
-            );
-            self.worker.add_port(port, Box::new(sink));
+            let (is_right, seen, right) = (is_right.clone(), seen.clone(), right.clone());
+            let look = move |frame: &[u8], _: &Meta| {
+                seen.fetch_add(1, Relaxed);
+                if is_right(way, frame) {
+                    right.fetch_add(1, Relaxed);
+                }
+            };
+            self.worker.add_port(port, Box::new(Sink::new().check(1, Box::new(look))));
         }
-        let count = destinations.len() as u64;
         self.worker.add_port(self.ports.input, Box::new(self.generator().limit(sent)));
         while self.worker.round() > 0 {}
-        let (seen, missing) = (seen.load(Relaxed), count - right.load(Relaxed));
+        let (seen, missing) = (seen.load(Relaxed), count.saturating_sub(right.load(Relaxed)));
         let wrong = missing.max(seen.saturating_sub(right.load(Relaxed)));
         (seen.max(wrong), wrong)
     }
@@ -412,6 +427,9 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut loops)?;
         filters::prepare(table, options, &control, ports, &mut prepared)?;
         prepare_features(table, options, &mut prepared)?;
+        if options.cluster {
+            cluster::prepare(table, options, &control, ports, &mut prepared)?;
+        }
     }
     if let Some(table) = &tables.v6 {
         let algorithm = (control.fib_v6().algorithm(), v6);
@@ -527,6 +545,7 @@ mod tests {
             destinations: 1000,
             seconds: 0.01,
             elements: false,
+            cluster: true,
             ..ForwardOptions::default()
         };
         let document = forward(&options).unwrap();
@@ -538,6 +557,9 @@ mod tests {
         let want = [
             ("graph-v4", "uniform", Answers::Ok, 9),
             ("graph-v4", "prefix", Answers::Ok, 9),
+            ("cluster-input", "uniform", Answers::Ok, 9),
+            ("cluster-transit", "uniform", Answers::Ok, 9),
+            ("cluster-output", "uniform", Answers::Ok, 9),
             ("graph-v6", "uniform", Answers::Ok, 9),
             ("graph-v6", "prefix", Answers::Ok, 9),
             ("generator", "uniform", Answers::Unchecked, 9),

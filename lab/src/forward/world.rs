@@ -208,10 +208,16 @@ pub(crate) fn set_source<A: Addr>(frame: &mut [u8; HEADER_BYTES], source: A) {
     }
 }
 
+/// Whether a frame has the link addresses that it must have when its next hop is `hop`.
+pub(crate) fn is_to(frame: &[u8], hop: u32, family: u8) -> bool {
+    Ether::of(frame).is_some_and(|ether| {
+        ether.dst() == hop_mac(family, hop) && ether.src() == link_mac(hop_link(hop))
+    })
+}
+
 /// Where a frame that left goes, if it is as it must be when its next hop is `hop`.
 pub(crate) fn check<A: Addr>(frame: &[u8], hop: u32) -> bool {
-    let Some(ether) = Ether::of(frame) else { return false };
-    let link = ether.dst() == hop_mac(A::FAMILY, hop) && ether.src() == link_mac(hop_link(hop));
+    let link = is_to(frame, hop, A::FAMILY);
     let ip = if A::FAMILY == 4 {
         frame.get(ETHER_BYTES..ETHER_BYTES + IP4_BYTES).is_some_and(|header| {
             checksum(header) == 0

@@ -100,6 +100,9 @@ struct Forward {
     /// urpf (strict), source-filter, acl (10, 1,000 and 10,000 rules) or acl10, acl1000, acl10000
     #[arg(long, value_name = "NAMES", default_value = "none", value_parser = found_by(features))]
     features: String,
+    /// Measure what a packet costs a node of a cluster as well: `cluster-input`, `cluster-transit`, `cluster-output`
+    #[arg(long)]
+    cluster: bool,
     /// Seed of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
@@ -215,6 +218,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         filters: arguments.filters.into(),
         listed: arguments.listed,
         features,
+        cluster: arguments.cluster,
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));

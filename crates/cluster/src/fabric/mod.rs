@@ -2,8 +2,8 @@
 //!
 //! Shape:  words in regions of [`Memory`], which XDP programs read too: [`Links`]; `outputs`, a word of 32 bits per own
 //!         adjacency index (an index of the host's adjacencies and one more; 0 for none); `nodes`, a word of 32 bits per
-//!         node whose low 8 bits are its adjacency epoch. Members are a snapshot: one writer replaces it, a reader asks once a
-//!         batch whether there is a newer one.
+//!         node whose low 8 bits are its adjacency epoch. Members are a snapshot: one writer replaces it, a reader checks once
+//!         a batch for a newer one.
 //! Cost:   a batch reads one generation; a packet a few words.
 //!
 //! An adjacency index is announced to the other nodes, and frames name it. It is not used for another neighbor before the

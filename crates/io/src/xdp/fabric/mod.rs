@@ -72,13 +72,13 @@ pub struct FabricSettings {
 /// in other memory the program leaves the frames that need them to the socket.
 #[derive(Clone, Debug)]
 pub struct FabricWords {
-    /// By node, 8 words of 64 bits: until which time (of the monotonic clock, in ns) all packets occupy the link, and those in
+    /// Links, 8 words of 64 bits a node: until which time (of the monotonic clock, in ns) all packets occupy the link, and those in
     /// transit alone; port in the low 16 bits and whether it is usable in bit 16; ns a byte, shifted left by 16; limit
     /// of the backlog in ns; dropped packets in transit, dropped local ones; bytes sent.
     pub links: Region,
-    /// By adjacency index of this node, 32 bits: the adjacency in the hop table and 1, or 0 for none.
+    /// Adjacencies, 32 bits an index of this node: that of the hop table and 1, or 0 for none.
     pub outputs: Region,
-    /// By node, 32 bits: the epoch of its adjacency indices in the low 8; of this node, the accepted one.
+    /// Epochs, 32 bits a node: that of its adjacency indices in the low 8; of this node, the accepted one.
     pub nodes: Region,
 }
 

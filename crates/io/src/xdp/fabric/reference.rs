@@ -41,7 +41,7 @@ pub(super) struct Node<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Done {
     pub(super) end: FabricEnd,
-    /// As it is afterwards.
+    /// The frame afterwards.
     pub(super) frame: Vec<u8>,
     /// The port that it leaves by, with its adjacency unless it is in transit.
     pub(super) sent: Option<(u16, Option<u32>)>,

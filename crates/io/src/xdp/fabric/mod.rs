@@ -139,4 +139,5 @@ impl Fabric {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "bytes and indices of the tests are small")]
 mod tests;

@@ -12,10 +12,11 @@
 //!         18  the IP packet, or a probe
 //! ```
 //!
-//!         On the fabric interface of a node an adjacency of another node is a neighbor with the address
-//!         `02 | adjacency index 24 | output node 16`; index 0 has the output node look the destination up.
 //! Cost:   one cache line; a transit node reads 18 bytes.
 //! Limits: 65,535 nodes, 2^24 - 1 adjacencies a node; an internal MTU of at least 4 bytes more than that of the fabric interface.
+//!
+//! On the fabric interface of a node an adjacency of another node is a neighbor with the address
+//! `02 | adjacency index 24 | output node 16`; index 0 has the output node look the destination up.
 
 use fingerpost_route::Mac;
 

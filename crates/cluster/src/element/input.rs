@@ -14,11 +14,12 @@ use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::frame::{Batch, DropReason, Note, flow};
 use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
+use fingerpost_route::Reader;
 
-use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts, Pinned};
+use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts};
 use crate::flowlet::{Flow, Flowlets, Outcome};
 use crate::frame::{EXTRA_BYTES, FabricAddr, FrameClass, HEADER_BYTES, Header};
-use crate::rule::{Local, NodeId, Path, Phase, Rule, choose};
+use crate::rule::{Local, Members, NodeId, Path, Phase, Rule, choose};
 
 pub(super) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("ClusterInput", "1/1", "h/h", "x/x"),
@@ -38,7 +39,7 @@ const TICK_SHIFT: u32 = 10;
 
 struct ClusterInput {
     fabric: Arc<Fabric>,
-    pinned: Pinned,
+    members: Reader<Members>,
     counts: Arc<NodeCounts>,
     flowlets: Flowlets,
     queues: Queues,
@@ -82,7 +83,7 @@ impl ClusterInput {
             allowances: Charges::default(),
         };
         Self {
-            pinned: fabric.pin(),
+            members: fabric.reader(),
             counts: fabric.counts.add(instance),
             flowlets: Flowlets::new(FLOWLETS, ticks(fabric.settings.flowlet_ns).max(1)),
             queues,
@@ -93,7 +94,7 @@ impl ClusterInput {
 
     /// The path of packet `i` to its output node.
     fn path(&mut self, i: usize, to: NodeId, batch: &Batch, cx: &Context<'_>) -> Option<Path> {
-        let (settings, members) = (self.fabric.settings, self.pinned.members());
+        let (settings, members) = (self.fabric.settings, self.members.pinned());
         let from = settings.node;
         if settings.mode == Mode::Direct && members.direct(from, to) {
             return Some(Path::Direct);
@@ -126,7 +127,7 @@ impl ClusterInput {
         let dst = batch.bytes(i).first_chunk().copied().ok_or(DropReason::TooShort)?;
         let FabricAddr { adjacency, output } =
             FabricAddr::of(dst).ok_or(DropReason::FabricMalformed)?;
-        if usize::from(output) >= self.pinned.members().len() || output == settings.node {
+        if usize::from(output) >= self.members.pinned().len() || output == settings.node {
             return Err(DropReason::FabricUnknownNode);
         }
         let path = self.path(i, output, batch, cx).ok_or(DropReason::FabricDown)?;
@@ -168,7 +169,7 @@ const EXTRA: u64 = EXTRA_BYTES as u64;
 impl Element for ClusterInput {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let Some(fabric_port) = self.fabric.fabric_port() else { return };
-        self.fabric.refresh(&mut self.pinned);
+        self.members.pin();
         self.queues.links.begin(cx.now_ns);
         self.queues.allowances.begin(cx.now_ns);
         for i in 0..batch.len() {

@@ -108,7 +108,7 @@ impl Cluster {
 
     fn members(&self, change: impl Fn(&mut Members)) {
         for node in &self.0 {
-            let mut members = node.fabric.pin().members().clone();
+            let mut members = node.fabric.reader().pin().clone();
             change(&mut members);
             node.fabric.set_members(members);
         }

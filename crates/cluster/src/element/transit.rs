@@ -13,10 +13,11 @@ use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether};
 use fingerpost_packet::frame::{Batch, DropReason, Note};
 use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
+use fingerpost_route::Reader;
 
-use crate::fabric::{Charges, Class, Fabric, NodeCounts, Pinned, PortRole, Settings};
+use crate::fabric::{Charges, Class, Fabric, NodeCounts, PortRole, Settings};
 use crate::frame::{FrameClass, FrameError, Header, forward_in_phase_2};
-use crate::rule::{Refusal, Step, forward};
+use crate::rule::{Members, Refusal, Step, forward};
 
 pub(super) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("ClusterTransit", "1/4", "h/h", "x/x")
@@ -26,7 +27,7 @@ pub(super) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let fabric = super::state(setup)?;
         Ok(Made::new(move |instance| ClusterTransit {
-            pinned: fabric.pin(),
+            members: fabric.reader(),
             counts: fabric.counts.add(instance),
             charges: Charges::default(),
             fabric: fabric.clone(),
@@ -40,7 +41,7 @@ const OUTPUT: u16 = 3;
 
 struct ClusterTransit {
     fabric: Arc<Fabric>,
-    pinned: Pinned,
+    members: Reader<Members>,
     counts: Arc<NodeCounts>,
     charges: Charges,
 }
@@ -65,7 +66,7 @@ impl ClusterTransit {
         if header.cluster != cluster || header.hop != node {
             return Err(DropReason::FabricNotOurs);
         }
-        match forward(self.pinned.members(), node, header.output, header.phase) {
+        match forward(self.members.pinned(), node, header.output, header.phase) {
             Step::Output => Ok(OUTPUT),
             Step::Drop(Refusal::Phase) => Err(DropReason::FabricPhase),
             Step::Drop(Refusal::LinkDown) => Err(DropReason::FabricDown),
@@ -87,7 +88,7 @@ impl ClusterTransit {
 
 impl Element for ClusterTransit {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        self.fabric.refresh(&mut self.pinned);
+        self.members.pin();
         self.charges.begin(cx.now_ns);
         for i in 0..batch.len() {
             batch.prefetch(i + AHEAD);

@@ -2,21 +2,22 @@
 //!
 //! Shape:  words in regions of [`Memory`], which XDP programs read too: [`Links`]; `outputs`, a word of 32 bits per own
 //!         adjacency index (an index of the host's adjacencies and one more; 0 for none); `nodes`, a word of 32 bits per
-//!         node whose low 8 bits are its adjacency epoch. Members are a snapshot: one writer replaces it, a reader checks once
-//!         a batch for a newer one.
-//! Cost:   a batch reads one generation; a packet a few words.
+//!         node whose low 8 bits are its adjacency epoch. Members are a value of [`Publisher`],
+//!         which the one writer replaces.
+//! Cost:   a pin of the members a batch; a packet reads a few words.
 //!
-//! An adjacency index is announced to the other nodes, and frames name it. It is not used for another neighbor before the
-//! epoch has advanced twice: a frame of an older epoch has its destination looked up instead.
+//! An adjacency index is announced to the other nodes, and frames name it. Whoever sets outputs uses an index for another
+//! neighbor only after the epoch has advanced twice: a frame of an older epoch has its destination looked up instead.
 
 mod links;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::{Mutex, PoisonError};
 
 use fingerpost_lpm::{Memory, Region, UpdateError};
 use fingerpost_packet::frame::counters::{Count, PerWorker};
+use fingerpost_route::{Publisher, Reader};
 
 pub use links::{Charges, Class, Counts, Links};
 
@@ -102,29 +103,7 @@ pub struct Fabric {
     roles: Box<[AtomicU8]>,
     /// Port of the fabric interface; above all ports where there is none.
     fabric_port: AtomicU32,
-    members: Published,
-}
-
-/// The newest members, and how many there were before.
-#[derive(Debug)]
-struct Published {
-    newest: Mutex<Arc<Members>>,
-    generation: AtomicU64,
-}
-
-/// Members as a reader last saw them.
-#[derive(Clone, Debug)]
-pub struct Pinned {
-    members: Arc<Members>,
-    generation: u64,
-}
-
-impl Pinned {
-    /// The members.
-    #[inline]
-    pub fn members(&self) -> &Members {
-        &self.members
-    }
+    members: Mutex<Publisher<Members>>,
 }
 
 impl Fabric {
@@ -154,10 +133,7 @@ impl Fabric {
             nodes: memory.region("nodes", MAX_NODES * 4)?,
             roles: (0..=u16::MAX).map(|_| AtomicU8::new(0)).collect(),
             fabric_port: AtomicU32::new(u32::MAX),
-            members: Published {
-                newest: Mutex::new(Arc::new(members)),
-                generation: AtomicU64::new(0),
-            },
+            members: Mutex::new(Publisher::new(members)),
         })
     }
 
@@ -207,26 +183,12 @@ impl Fabric {
         for node in members.all() {
             self.links.set_usable(node, members.direct(self.settings.node, node));
         }
-        let mut newest = self.members.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        *newest = Arc::new(members);
-        // Release pairs with the acquire of `refresh`.
-        self.members.generation.fetch_add(1, Release);
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).set(members);
     }
 
-    /// The members at present.
-    pub fn pin(&self) -> Pinned {
-        let generation = self.members.generation.load(Acquire);
-        let newest = self.members.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        Pinned { members: newest.clone(), generation }
-    }
-
-    /// Replaces what a reader sees, where there are newer members.
-    #[inline]
-    pub fn refresh(&self, pinned: &mut Pinned) {
-        // Acquire pairs with the release of `set_members`.
-        if self.members.generation.load(Acquire) != pinned.generation {
-            *pinned = self.pin();
-        }
+    /// The members, for a worker that pins them once a batch.
+    pub fn reader(&self) -> Reader<Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).reader()
     }
 
     /// Writer: the adjacency of the host that an own index names, or none.
@@ -301,13 +263,12 @@ mod tests {
     #[test]
     fn a_reader_sees_new_members_at_its_next_batch() {
         let fabric = fabric();
-        let mut pinned = fabric.pin();
-        let mut members = pinned.members().clone();
+        let mut reader = fabric.reader();
+        let mut members = reader.pin().clone();
         members.set_node(2, NodeState::Down);
         fabric.set_members(members);
-        assert_eq!(pinned.members().node(2), NodeState::Active);
-        fabric.refresh(&mut pinned);
-        assert_eq!(pinned.members().node(2), NodeState::Down);
+        assert_eq!(reader.pinned().node(2), NodeState::Active);
+        assert_eq!(reader.pin().node(2), NodeState::Down);
     }
 
     #[test]

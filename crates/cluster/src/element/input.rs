@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fingerpost_lpm::Rng;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::frame::{Batch, DropReason, Note, flow};
-use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
+use fingerpost_packet::graph::{Context, Element, ElementClass, Instance, Made};
 use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::Reader;
 
@@ -36,6 +36,9 @@ const FLOWLETS: usize = 1 << 16;
 
 /// Nanoseconds of a tick of flowlets, as a shift: 1.024 us, so that the counter wraps after 73 minutes.
 const TICK_SHIFT: u32 = 10;
+
+/// Bytes that the internal header adds, as a length.
+const EXTRA: u64 = EXTRA_BYTES as u64;
 
 struct ClusterInput {
     fabric: Arc<Fabric>,
@@ -74,7 +77,7 @@ fn ticks(now_ns: u64) -> u32 {
 }
 
 impl ClusterInput {
-    fn new(fabric: Arc<Fabric>, instance: fingerpost_packet::frame::counters::Instance) -> Self {
+    fn new(fabric: Arc<Fabric>, instance: Instance) -> Self {
         // Of another worker it would be the same sequence, of other flows.
         let draws = Rng::new(u64::from(fabric.settings.node) + 1);
         let queues = Queues {
@@ -121,8 +124,13 @@ impl ClusterInput {
     }
 
     /// Encapsulates packet `i`.
-    fn send(&mut self, i: usize, batch: &mut Batch, cx: &Context<'_>) -> Result<(), DropReason> {
-        let fabric = self.fabric.clone();
+    fn send(
+        &mut self,
+        i: usize,
+        fabric: &Fabric,
+        batch: &mut Batch,
+        cx: &Context<'_>,
+    ) -> Result<(), DropReason> {
         let settings = &fabric.settings;
         let dst = batch.bytes(i).first_chunk().copied().ok_or(DropReason::TooShort)?;
         let FabricAddr { adjacency, output } =
@@ -163,12 +171,11 @@ impl ClusterInput {
     }
 }
 
-/// Bytes that the internal header adds, as a length.
-const EXTRA: u64 = EXTRA_BYTES as u64;
-
 impl Element for ClusterInput {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let Some(fabric_port) = self.fabric.fabric_port() else { return };
+        // Once a batch: the borrows of a packet are of what it changes.
+        let fabric = self.fabric.clone();
+        let Some(fabric_port) = fabric.fabric_port() else { return };
         self.members.pin();
         self.queues.links.begin(cx.now_ns);
         self.queues.allowances.begin(cx.now_ns);
@@ -176,11 +183,11 @@ impl Element for ClusterInput {
             if batch.meta()[i].note != Note::egress(fabric_port) {
                 continue;
             }
-            if let Err(reason) = self.send(i, batch, cx) {
+            if let Err(reason) = self.send(i, &fabric, batch, cx) {
                 batch.discard(i, reason);
             }
         }
-        self.queues.links.end(&self.fabric.links);
-        self.queues.allowances.end(&self.fabric.allowances);
+        self.queues.links.end(&fabric.links);
+        self.queues.allowances.end(&fabric.allowances);
     }
 }

@@ -16,11 +16,16 @@ mod transit;
 
 use std::sync::Arc;
 
+use fingerpost_packet::frame::wire::ETHER_BYTES;
 use fingerpost_packet::graph::{ElementClass, Registry, Setup};
 use fingerpost_packet::language::ConfigError;
 use fingerpost_packet::router_graph::Addition;
 
 use crate::fabric::Fabric;
+
+/// Where the network header begins behind an Ethernet header.
+#[allow(clippy::cast_possible_truncation, reason = "14")]
+const NETWORK: u8 = ETHER_BYTES as u8;
 
 /// Classes of elements that a cluster node is made of.
 pub static ELEMENTS: &[ElementClass] = &[input::CLASS, output::CLASS, transit::CLASS];

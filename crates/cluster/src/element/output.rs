@@ -17,6 +17,7 @@ use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::ForwardingAction;
 
+use super::NETWORK;
 use crate::fabric::{Fabric, NodeCounts};
 use crate::frame::{EXTRA_BYTES, FabricAddr, HEADER_BYTES, Header, LOOKUP};
 
@@ -38,22 +39,14 @@ const ACTION: u16 = 0;
 const LOOK_UP: u16 = 2;
 const HOST: u16 = 4;
 
-/// Where the network header begins in the frame without the internal header.
-#[allow(clippy::cast_possible_truncation, reason = "14")]
-const NETWORK: u8 = ETHER_BYTES as u8;
-
 struct ClusterOutput {
     fabric: Arc<Fabric>,
     counts: Arc<NodeCounts>,
 }
 
 impl ClusterOutput {
-    fn output(
-        &self,
-        i: usize,
-        batch: &mut Batch,
-        cx: &Context<'_>,
-    ) -> Result<(u16, Note), DropReason> {
+    /// Takes packet `i` out of its frame. Returns the output that it leaves by.
+    fn output(&self, i: usize, batch: &mut Batch, cx: &Context<'_>) -> Result<u16, DropReason> {
         let settings = &self.fabric.settings;
         let frame = batch.bytes(i);
         let header =
@@ -80,8 +73,10 @@ impl ClusterOutput {
             ether.set_kind(if ipv6 { ether::TYPE_IP6 } else { ether::TYPE_IP4 });
         }
         if own {
+            let port = self.fabric.fabric_port().ok_or(DropReason::PortDown)?;
+            batch.meta_mut()[i].note = Note::egress(port);
             self.counts.host.add(1);
-            return Ok((HOST, batch.meta()[i].note));
+            return Ok(HOST);
         }
         count_up(frame, ipv6);
         let adjacency = self.fabric.output(header.adjacency, header.epoch);
@@ -90,10 +85,10 @@ impl ClusterOutput {
             let action = ForwardingAction::Adjacency(adjacency);
             batch.meta_mut()[i].hop = Hop::of_action(action);
             self.counts.output.add(1);
-            return Ok((ACTION + u16::from(ipv6), Note::default()));
+            return Ok(ACTION + u16::from(ipv6));
         }
         self.counts.looked_up.add(1);
-        Ok((LOOK_UP + u16::from(ipv6), Note::default()))
+        Ok(LOOK_UP + u16::from(ipv6))
     }
 }
 
@@ -115,20 +110,9 @@ fn count_up(frame: &mut [u8], ipv6: bool) {
 
 impl Element for ClusterOutput {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let host = self.fabric.fabric_port();
         for i in 0..batch.len() {
             match self.output(i, batch, cx) {
-                Ok((HOST, _)) => match host {
-                    Some(port) => {
-                        batch.meta_mut()[i].note = Note::egress(port);
-                        batch.output(i, HOST);
-                    }
-                    None => batch.discard(i, DropReason::PortDown),
-                },
-                Ok((output, note)) => {
-                    batch.meta_mut()[i].note = note;
-                    batch.output(i, output);
-                }
+                Ok(output) => batch.output(i, output),
                 Err(reason) => batch.discard(i, reason),
             }
         }

@@ -9,12 +9,13 @@
 
 use std::sync::Arc;
 
-use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether};
+use fingerpost_packet::frame::wire::Ether;
 use fingerpost_packet::frame::{Batch, DropReason, Note};
 use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::Reader;
 
+use super::NETWORK;
 use crate::fabric::{Charges, Class, Fabric, NodeCounts, PortRole, Settings};
 use crate::frame::{FrameClass, FrameError, Header, forward_in_phase_2};
 use crate::rule::{Members, Refusal, Step, forward};
@@ -38,6 +39,9 @@ pub(super) const CLASS: ElementClass = ElementClass {
 const OWN: u16 = 1;
 const OUT: u16 = 2;
 const OUTPUT: u16 = 3;
+
+/// Frames ahead whose first line is prefetched.
+const AHEAD: usize = 4;
 
 struct ClusterTransit {
     fabric: Arc<Fabric>,
@@ -116,10 +120,3 @@ impl Element for ClusterTransit {
         self.charges.end(&self.fabric.links);
     }
 }
-
-/// Frames ahead whose first line is prefetched.
-const AHEAD: usize = 4;
-
-/// Where the network header of the host's own frames begins.
-#[allow(clippy::cast_possible_truncation, reason = "14")]
-const NETWORK: u8 = ETHER_BYTES as u8;

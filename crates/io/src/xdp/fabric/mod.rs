@@ -49,7 +49,7 @@ reasons! {
     NotOurs = "fabric_not_ours", "Dropped: for another node, or from another cluster.";
     Phase = "fabric_phase", "Dropped: for another node in the second phase.";
     UnknownNode = "fabric_unknown_node", "Dropped: its output node has a number that no member can have.";
-    LinkDown = "fabric_link_down", "Dropped: the link to its output node cannot be used.";
+    LinkDown = "fabric_down", "Dropped: the link to its output node cannot be used.";
     LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its output node.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
     NoSocket = "no_socket", "Dropped: to be left to the socket of its queue, which has none.";

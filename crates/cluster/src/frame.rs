@@ -31,8 +31,8 @@ pub const EXTRA_BYTES: u16 = 4;
 /// EtherType unless configured otherwise: the first that IEEE 802 leaves to local experiments.
 pub const ETHERTYPE: u16 = 0x88b5;
 
-/// Greatest adjacency index.
-pub const MAX_ADJACENCY: u32 = (1 << 24) - 1;
+/// Offset of the byte that has the class of a frame.
+pub const CLASS_AT: u8 = 17;
 
 /// Adjacency index that has the output node look the destination up.
 pub const LOOKUP: u32 = 0;
@@ -116,7 +116,7 @@ impl Header {
             2 => Phase::Second,
             _ => return Err(FrameError::Phase),
         };
-        let class = match b[17] {
+        let class = match b[usize::from(CLASS_AT)] {
             0 => FrameClass::Data,
             0xff => FrameClass::Probe,
             _ => return Err(FrameError::Class),
@@ -146,7 +146,7 @@ impl Header {
         b[11] = self.epoch;
         b[12..14].copy_from_slice(&self.ethertype.to_be_bytes());
         b[14..17].copy_from_slice(&self.adjacency.to_be_bytes()[1..]);
-        b[17] = self.class.byte();
+        b[usize::from(CLASS_AT)] = self.class.byte();
         b
     }
 }

@@ -19,11 +19,8 @@ use fingerpost_io::schedule;
 
 use super::session::Local;
 use super::table::{Member, Table};
-use crate::frame::{FrameClass, HEADER_BYTES, Header, LOOKUP};
+use crate::frame::{CLASS_AT, FrameClass, HEADER_BYTES, Header, LOOKUP};
 use crate::rule::{Members, NodeId, Phase};
-
-/// Where the class of a frame is.
-const CLASS_AT: u32 = 17;
 
 /// Most frames that an interface is taken from at once.
 const FRAMES: usize = 256;
@@ -161,7 +158,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn open(interface: &Interface, ethertype: u16) -> io::Result<LinkSocket> {
-    let only = Only { at: CLASS_AT, value: FrameClass::Probe.byte() };
+    let only = Only { at: CLASS_AT.into(), value: FrameClass::Probe.byte() };
     LinkSocket::open(&interface.name, ethertype, only)
 }
 

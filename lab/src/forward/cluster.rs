@@ -3,8 +3,7 @@
 //! The graph is that of the router with the elements of a cluster node. `cluster-input` receives packets of the outside, looks
 //! them up and sends them as internal frames; the output node of a packet is the number of its next hop. `cluster-transit`
 //! receives internal frames of phase 1 and sends them on. `cluster-output` receives internal frames with an adjacency index
-//! each and sends the packets to their neighbors. All frames are as long as those of `graph-v4`, and 4 bytes with the internal
-//! header. IPv4 alone: the generator's header does not hold an IPv6 packet behind an internal header.
+//! each and sends the packets to their neighbors. Frames are as long as those of `graph-v4`, internal frames 4 bytes longer. IPv4 alone: the generator's header does not hold an IPv6 packet behind an internal header.
 
 use std::sync::{Arc, LazyLock};
 

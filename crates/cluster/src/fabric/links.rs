@@ -6,7 +6,7 @@
 //! ```text
 //!         0  time until which all packets occupy the link, ns      4  most backlog of a class, ns
 //!         1  time until which transit alone occupies it, ns        5  transit packets dropped
-//!         2  egress port 16 | bit 16: usable                       6  local packets dropped
+//!         2  egress port 16 | bit 16: usable, bit 17: there        6  local packets dropped
 //!         3  time of a byte, in 2^-16 ns; 0: no rate               7  bytes sent
 //! ```
 //!

@@ -75,7 +75,7 @@ pub struct Report {
     pub hops: f64,
     /// Packets offered to the busiest link, in units of its 2R/N.
     pub worst_link: f64,
-    /// The same, of the busiest link in its busiest window of [`WINDOW`] slots.
+    /// Load of the busiest link in its busiest window of [`WINDOW`] slots, in the unit of `worst_link`.
     pub worst_window: f64,
     /// Jain's index of the loads of the links that leave an input, each in units of its 2R/N: mean over the inputs that sent,
     /// and over windows.

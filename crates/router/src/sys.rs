@@ -159,14 +159,14 @@ impl Tables {
     }
 }
 
-/// Waits until one of `fds` is readable, a signal came, or `timeout` is over.
-pub(crate) fn poll(fds: &[RawFd], timeout: Duration) {
+/// Waits until one of `fds` is readable, a signal came, or `timeout` is over; returns whether that was not the timeout.
+pub(crate) fn poll(fds: &[RawFd], timeout: Duration) -> bool {
     let mut polled: Vec<libc::pollfd> =
         fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
     let count = libc::nfds_t::try_from(polled.len()).expect("a handful");
     // SAFETY: invariants 1 and 2.
-    unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) };
+    unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) != 0 }
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);

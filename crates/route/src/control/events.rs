@@ -127,11 +127,14 @@ impl Control {
     }
 
     /// Sets whether a link that is up has carrier. A kernel that has much to flush reports a loss of carrier only after that:
-    /// until the next event of the link one without carrier counts as down.
-    pub fn set_carrier(&mut self, link: u32, carrier: bool) {
-        if self.links.set_carrier(link, carrier) {
+    /// until the next event of the link one without carrier counts as down. Returns
+    /// whether that is new.
+    pub fn set_carrier(&mut self, link: u32, carrier: bool) -> bool {
+        let changed = self.links.set_carrier(link, carrier);
+        if changed {
             self.neighbors.unsettle_link(link);
         }
+        changed
     }
 
     fn link_gone(&mut self, link: u32) {

@@ -343,7 +343,9 @@ impl Serving {
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // Out of descriptors, most likely: it gets better or it does not, but never by spinning.
-                Err(_) => sys::poll(&all[..1], PAUSE),
+                Err(_) => {
+                    sys::poll(&all[..1], PAUSE);
+                }
             }
         }
         for client in &self.clients {

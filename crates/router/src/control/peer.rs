@@ -56,7 +56,9 @@ fn ask(from: SocketAddr, to: SocketAddr) -> io::Result<Option<u32>> {
                 let mut messages = Messages::new(&answer[..len]).map_while(Result::ok);
                 return Ok(messages.find_map(|message| user_of(&message, from, to)));
             }
-            Received::Empty => sys::poll(&[kernel.fd()], LONGEST),
+            Received::Empty => {
+                sys::poll(&[kernel.fd()], LONGEST);
+            }
             Received::Lost => break,
         }
     }

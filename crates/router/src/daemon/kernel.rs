@@ -103,7 +103,7 @@ impl KernelSource {
         self.ready
     }
 
-    /// Takes what there is, up to a burst; returns how many datagrams that were.
+    /// Takes what there is, up to a burst; returns how many datagrams and changes of carriers that were.
     pub(crate) fn turn(&mut self, control: &mut Control) -> Result<usize, KernelError> {
         // Answers to our own requests are of no interest, but they must not pile up.
         while let Received::Bytes(_) = self.requests.recv(&mut self.buffer)? {}
@@ -131,7 +131,17 @@ impl KernelSource {
         Ok(taken)
     }
 
-    /// Takes what happened to links, and makes visible what follows from it; returns how many datagrams that were.
+    /// Looks at carriers alone, while no messages come. Returns how many changed.
+    pub(crate) fn look(&mut self, control: &mut Control) -> usize {
+        let changed = self.look_at_carriers(control);
+        if changed > 0 {
+            let _ = control.fail_over();
+        }
+        changed
+    }
+
+    /// Takes what happened to links, and makes visible what follows from it; returns how many datagrams and changes of
+    /// carriers that were.
     fn take_links(&mut self, control: &mut Control) -> Result<usize, KernelError> {
         let mut taken = 0;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -147,7 +157,7 @@ impl KernelSource {
         }
         self.buffer = buffer;
         if taken > 0 || self.looked_at_carriers.elapsed() >= CARRIERS_EVERY {
-            self.look_at_carriers(control);
+            taken += self.look_at_carriers(control);
         }
         // Changes without room are tried again by the commit, which reports them.
         let _ = control.fail_over();
@@ -177,8 +187,8 @@ impl KernelSource {
     }
 
     /// Looks whether links that ran have carrier still. For one that has never run, the reported state holds:
-    /// there are such that are up and do not run (dormant ones).
-    fn look_at_carriers(&mut self, control: &mut Control) {
+    /// there are such that are up and do not run (dormant ones). Returns how many carriers changed.
+    fn look_at_carriers(&mut self, control: &mut Control) -> usize {
         self.looked_at_carriers = Instant::now();
         let mut changed = Vec::new();
         let mut looked = 0;
@@ -192,9 +202,7 @@ impl KernelSource {
             }
         }
         self.looked_at = if looked < CARRIERS { 0 } else { self.looked_at + looked };
-        for (link, carrier) in changed {
-            control.set_carrier(link, carrier);
-        }
+        changed.into_iter().filter(|&(link, carrier)| control.set_carrier(link, carrier)).count()
     }
 
     /// Requests the kernel to resolve neighbors, or to confirm them.

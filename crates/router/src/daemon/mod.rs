@@ -23,6 +23,7 @@ mod learn;
 mod nonstop;
 mod obstacles;
 mod own_addrs;
+mod pace;
 mod policy;
 mod ports;
 mod reader;
@@ -140,42 +141,68 @@ impl Daemon {
         each: &mut dyn FnMut(&mut Self),
     ) -> Result<(), DaemonError> {
         while !stop() {
-            self.wait();
-            self.turn()?;
+            let readable = self.wait();
+            self.turn(readable)?;
             each(self);
         }
         Ok(())
     }
 
-    fn wait(&self) {
+    /// Waits for events; returns whether there are some that have a descriptor.
+    fn wait(&self) -> bool {
         let at_once = self.requests.is_behind() || self.control.sweeping();
         let tick = if at_once { Duration::ZERO } else { TICK };
         let fds: Vec<_> = self.sources.kernel.fds().into_iter().chain(self.requests.fd()).collect();
-        sys::poll(&fds, tick);
+        sys::poll(&fds, tick)
     }
 
-    fn turn(&mut self) -> Result<(), DaemonError> {
+    fn turn(&mut self, readable: bool) -> Result<(), DaemonError> {
         let now = Instant::now();
         self.check_workers()?;
-        self.take_events(now)?;
+        if readable || self.requests.is_behind() || self.is_due(now) {
+            self.progress.pace.alert(now);
+        }
+        let full = self.progress.pace.is_full(now);
+        let taken = self.take_events(full, now)?;
+        if taken > 0 {
+            self.progress.pace.alert(now);
+        }
+        if full || taken > 0 {
+            self.follow(now);
+            self.run_requests();
+        }
+        Ok(())
+    }
+
+    /// Whether routes wait for a commit at this time.
+    fn is_due(&self, now: Instant) -> bool {
+        self.control.sweeping() || self.control.next_due().is_some_and(|due| due <= now)
+    }
+
+    /// Makes visible what was taken, and does what follows from it.
+    fn follow(&mut self, now: Instant) {
         // A route is visible only after its egress is there.
         self.interfaces.provide(&self.control, &self.workers);
         self.commit(now);
         self.carry_out(now);
-        self.run_requests();
-        Ok(())
     }
 
-    /// Takes events of the kernel and of workers.
-    fn take_events(&mut self, now: Instant) -> Result<(), DaemonError> {
+    /// Takes events of workers, and all or those of the kernel that have no descriptor. Returns how many those were.
+    fn take_events(&mut self, all: bool, now: Instant) -> Result<usize, DaemonError> {
         self.control.set_time(SystemTime::now());
-        self.sources.kernel.turn(&mut self.control)?;
-        // The host's own addresses are known before a commit that may take its time.
-        self.interfaces.sync_local(&self.control);
+        let kernel = &mut self.sources.kernel;
+        let mut taken =
+            if all { kernel.turn(&mut self.control)? } else { kernel.look(&mut self.control) };
+        if all || taken > 0 {
+            // The host's own addresses are known before a commit that may take its time.
+            self.interfaces.sync_local(&self.control);
+        }
         for request in self.workers.take_requests() {
             self.control.resolve(request, now);
+            taken += 1;
         }
         while let Some(event) = self.workers.next_event() {
+            taken += 1;
             // A port is dropped here and not in the worker: closing waits for the kernel.
             match event {
                 Event::PortFailed(port, error, device) => {
@@ -191,7 +218,7 @@ impl Daemon {
             }
         }
         self.workers.keep_alive(now, &mut self.control, &self.interfaces);
-        Ok(())
+        Ok(taken)
     }
 
     /// Carries out what follows from the commit and from changes of interfaces.

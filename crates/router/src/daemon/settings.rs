@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fingerpost_route::Control;
 use fingerpost_route::source::words::nearest;
 
+use super::pace::Pace;
 use crate::config::{Config, PacketPath};
 
 /// What a run is started with besides the configuration.
@@ -90,6 +91,7 @@ pub(super) struct Progress {
     generation: u64,
     /// Most routes since memory was last returned to the system.
     most_routes: usize,
+    pub(super) pace: Pace,
 }
 
 /// A table of so many routes is worth returning its memory when most of it goes.
@@ -98,7 +100,8 @@ const LARGE_TABLE: usize = 65_536;
 impl Progress {
     /// Progress of a run that began at `started` and has learned all routes.
     pub(super) fn new(started: Instant) -> Self {
-        Self { started, load: started.elapsed(), generation: 0, most_routes: 0 }
+        let pace = Pace::new(Instant::now());
+        Self { started, load: started.elapsed(), generation: 0, most_routes: 0, pace }
     }
 
     /// Time since the start.

@@ -78,7 +78,9 @@ pub(crate) fn survey() -> io::Result<Findings> {
             Received::Empty if Instant::now() > until => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             }
-            Received::Empty => poll(&[socket.fd()], Duration::from_millis(100)),
+            Received::Empty => {
+                poll(&[socket.fd()], Duration::from_millis(100));
+            }
         }
     }
     let mut unanswered = survey.unanswered().to_vec();

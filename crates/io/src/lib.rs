@@ -19,7 +19,7 @@ pub mod schedule;
 mod shared_ring;
 mod spread;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
-mod tap;
+pub mod tap;
 mod udp;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod user;

@@ -1,10 +1,12 @@
 //! TAP interfaces: frames to and from the host's own network stack.
 //!
 //! Source: the kernel's `Documentation/networking/tuntap.rst`. Opening makes the interface where there is none, brings
-//! it up, and takes its only queue; one that this made goes with the port.
+//! it up, and takes its only queue; one that this made goes with the port. [`open_queues`] makes one with several.
 //!
-//! Shape: a descriptor; a frame each read and write. Offloads are off, so that frames have their checksums.
+//! Shape: a descriptor a queue; a frame each read and write. Offloads are off, so that frames have their checksums.
 //! Cost:  a system call and a copy a packet, some 2 us: for what is for the host itself, and for demonstrations.
+//! Limits: 256 queues. The kernel picks the queue of a flow: that which the flow's answers are written to, else by a
+//!        hash; frames of a queue that nobody reads are lost.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Structures handed to the kernel are the C ones, zero where not set, and live through the call.
@@ -39,14 +41,70 @@ struct Tap {
     down: u64,
 }
 
+/// Makes a TAP interface with that many queues (at least one), gives it the link address and MTU, and only then brings
+/// it up. Each port is a queue, for one worker; the interface goes with the last of them.
+///
+/// # Errors
+/// When there is an interface of that name, whatever its kind and whoever has it open; without the right to make one;
+/// for a group address, an MTU that a TAP interface cannot have, or more than 256 queues.
+pub fn open_queues(
+    name: &str,
+    mac: [u8; 6],
+    mtu: Option<u32>,
+    queues: usize,
+) -> Result<Vec<Box<dyn Port>>, DeviceError> {
+    let failed = |call, hint| {
+        move |source: io::Error| DeviceError::System { device: name.into(), call, source, hint }
+    };
+    let flags = libc::IFF_MULTI_QUEUE;
+    let mut ports: Vec<Box<dyn Port>> =
+        vec![Box::new(Tap::attach(name, flags | libc::IFF_TUN_EXCL)?)];
+    for _ in 1..queues {
+        ports.push(Box::new(Tap::attach(name, flags)?));
+    }
+
+    let mut request = request(name).map_err(failed("ioctl(SIOCSIFHWADDR)", ""))?;
+    // SAFETY: integers: all bits zero are valid.
+    let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
+    address.sa_family = libc::ARPHRD_ETHER;
+    for (to, from) in address.sa_data.iter_mut().zip(mac) {
+        *to = from.cast_signed();
+    }
+    let socket = socket().map_err(failed("socket", ""))?;
+    request.ifr_ifru.ifru_hwaddr = address;
+    ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR, &mut request)
+        .map_err(failed("ioctl(SIOCSIFHWADDR)", " (no host has such a link address)"))?;
+    if let Some(mtu) = mtu {
+        request.ifr_ifru.ifru_mtu = mtu.try_into().unwrap_or(libc::c_int::MAX);
+        ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU, &mut request)
+            .map_err(failed("ioctl(SIOCSIFMTU)", " (an MTU from 68 to 65521)"))?;
+    }
+    up(&mut request).map_err(failed("ioctl(SIOCSIFFLAGS)", ""))?;
+    Ok(ports)
+}
+
 impl Tap {
+    /// The only queue of an interface, which is up then.
     fn open(name: &str) -> Result<Self, DeviceError> {
+        let tap = Self::attach(name, 0)?;
+        request(name)
+            .and_then(|mut request| up(&mut request))
+            .map_err(|error| tap.failed("ioctl(SIOCSIFFLAGS)", error))?;
+        Ok(tap)
+    }
+
+    /// A queue of an interface, which is made where there is none. `flags` are further ones of TUNSETIFF.
+    fn attach(name: &str, flags: libc::c_int) -> Result<Self, DeviceError> {
         let failed = |call| {
             move |source: io::Error| {
                 let hint = match source.raw_os_error() {
                     Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN)",
+                    Some(libc::EBUSY) if flags & libc::IFF_TUN_EXCL != 0 => {
+                        " (an interface of that name exists)"
+                    }
                     Some(libc::EBUSY) => " (another program has it open)",
                     Some(libc::EINVAL) => " (not a TAP interface)",
+                    Some(libc::E2BIG) => " (more queues than a TAP interface can have)",
                     _ => "",
                 };
                 DeviceError::System { device: name.into(), call, source, hint }
@@ -59,12 +117,14 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open("/dev/net/tun")
             .map_err(failed("open of /dev/net/tun"))?;
-        #[allow(clippy::cast_possible_truncation, reason = "both are below 2^15")]
-        let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "all are below 2^16; the kernel reads bits"
+        )]
+        let flags = (libc::IFF_TAP | libc::IFF_NO_PI | flags) as libc::c_short;
         request.ifr_ifru.ifru_flags = flags;
         ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request)
             .map_err(failed("ioctl(TUNSETIFF)"))?;
-        up(&mut request).map_err(failed("ioctl(SIOCSIFFLAGS)"))?;
         Ok(Self { file, name: name.into(), no_buffer: 0, down: 0 })
     }
 
@@ -187,6 +247,121 @@ mod tests {
             assert!(told.starts_with("lo: ioctl(TUNSETIFF): "), "{told}");
             drop(tap);
             assert!(!testing::ip("-o link").contains("fp0"), "it goes with the port");
+        });
+    }
+
+    /// UDP payloads of the frames to these neighbors that a queue has, each with the queue's number.
+    fn payloads(ports: &mut [Box<dyn Port>], pool: &Pool, into: &mut Vec<(usize, Vec<u8>)>) {
+        for (queue, port) in ports.iter_mut().enumerate() {
+            let mut batch = Batch::new(pool);
+            port.recv(&mut batch).unwrap();
+            for i in 0..batch.len() {
+                let bytes = batch.bytes(i);
+                if bytes[..5] == [2, 0, 0, 7, 0] && bytes[12..14] == [8, 0] {
+                    into.push((queue, bytes[42..].to_vec()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_flow_comes_on_one_queue_and_every_queue_sends() {
+        testing::in_namespace(|| {
+            const FLOWS: u8 = 64;
+            let pool = Pool::new(256, 2048);
+            let mac = [2, 0, 0, 0, 0, 1];
+            let mut ports = open_queues("fp0", mac, Some(1400), 2).unwrap();
+            assert_eq!(ports.len(), 2);
+            assert_eq!(testing::mac("fp0"), mac);
+            let shown = testing::ip("-o link show dev fp0");
+            assert!(shown.contains("mtu 1400") && shown.contains(",UP"), "{shown}");
+            testing::ip("addr add 192.0.2.1/32 dev fp0");
+            testing::ip("route add 192.0.2.0/24 dev fp0");
+            for n in 2..6 {
+                testing::ip(&format!(
+                    "neigh add 192.0.2.{n} lladdr 02:00:00:07:00:0{n} nud permanent dev fp0"
+                ));
+            }
+
+            // A flow for each socket and neighbor, two packets each.
+            let sockets: Vec<UdpSocket> = (0..FLOWS / 4)
+                .map(|n| UdpSocket::bind(("192.0.2.1", 4000 + u16::from(n))).unwrap())
+                .collect();
+            let mut wanted = Vec::new();
+            for turn in 0..2 {
+                for flow in 0..FLOWS {
+                    let socket = &sockets[usize::from(flow / 4)];
+                    socket.send_to(&[flow, turn], format!("192.0.2.{}:9", 2 + flow % 4)).unwrap();
+                    wanted.push(vec![flow, turn]);
+                }
+            }
+            let (start, mut came) = (Instant::now(), Vec::new());
+            while came.len() < wanted.len() && start.elapsed() < Duration::from_secs(5) {
+                payloads(&mut ports, &pool, &mut came);
+            }
+            // What would come twice comes now.
+            std::thread::sleep(Duration::from_millis(50));
+            payloads(&mut ports, &pool, &mut came);
+            let mut sorted: Vec<Vec<u8>> = came.iter().map(|(_, bytes)| bytes.clone()).collect();
+            sorted.sort();
+            wanted.sort();
+            assert_eq!(sorted, wanted);
+            for queue in 0..2 {
+                assert!(came.iter().any(|(on, _)| *on == queue), "queue {queue} has none");
+            }
+            for (queue, bytes) in &came {
+                let other = came.iter().find(|(on, b)| b[0] == bytes[0] && on != queue);
+                assert_eq!(other, None, "flow {} stays on its queue", bytes[0]);
+            }
+
+            // 0: no UDP checksum.
+            let udp = [&[0, 9, 0x0f, 0xa0, 0, 13, 0, 0][..], b"world"].concat();
+            let mut answer = frame_v4("192.0.2.2", "192.0.2.1", 64, 17, &udp);
+            answer[..6].copy_from_slice(&mac);
+            sockets[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            for port in &mut ports {
+                let mut batch = fingerpost_packet::testing::batch(&pool, 0, [&answer[..]]);
+                assert_eq!(port.send(&mut batch).unwrap(), 1);
+                let mut bytes = [0; 16];
+                let (len, from) = sockets[0].recv_from(&mut bytes).unwrap();
+                assert_eq!(
+                    (&bytes[..len], from.to_string()),
+                    (&b"world"[..], "192.0.2.2:9".into())
+                );
+            }
+
+            let _ = ports.pop();
+            assert!(testing::ip("-o link").contains("fp0"), "it has a queue still");
+            drop(ports);
+            assert!(!testing::ip("-o link").contains("fp0"), "it goes with the last queue");
+        });
+    }
+
+    #[test]
+    fn queues_are_of_an_interface_of_our_own() {
+        testing::in_namespace(|| {
+            let told = |name, mac, mtu, queues| {
+                open_queues(name, mac, mtu, queues)
+                    .map(|ports| ports.len())
+                    .unwrap_err()
+                    .to_string()
+            };
+            let mac = [2, 0, 0, 0, 0, 1];
+            let held = open_queues("fp0", mac, None, 2).unwrap();
+            testing::ip("tuntap add fp1 mode tap multi_queue");
+            for name in ["fp0", "fp1", "lo"] {
+                let told = told(name, mac, None, 2);
+                let words =
+                    format!("{name}: ioctl(TUNSETIFF): Device or resource busy (os error 16)");
+                assert_eq!(told, format!("{words} (an interface of that name exists)"));
+            }
+            drop(held);
+            assert!(told("fp0", [1, 0, 0, 0, 0, 1], None, 1).contains("no host has such a link"));
+            assert!(told("fp0", mac, Some(u32::MAX), 1).contains("an MTU from 68 to 65521"));
+            assert!(told("fp0", mac, None, 257).contains("more queues than"));
+            assert!(told("", mac, None, 1).contains("No such device"));
+            assert!(!testing::ip("-o link").contains("fp0"), "a failure leaves none behind");
+            assert_eq!(open_queues("fp0", mac, None, 0).unwrap().len(), 1);
         });
     }
 }

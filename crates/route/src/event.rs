@@ -90,6 +90,14 @@ impl AnyPrefix {
         })
     }
 
+    /// Whether it is a single address.
+    pub fn is_address(self) -> bool {
+        match self {
+            Self::V4(p) => p.len() == 32,
+            Self::V6(p) => p.len() == 128,
+        }
+    }
+
     /// The lowest address.
     pub fn addr(self) -> IpAddr {
         match self {

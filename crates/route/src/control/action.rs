@@ -175,7 +175,7 @@ impl Control {
         }
         let mut target = target.clone();
         self.settle_links(&key, &mut target);
-        let wanted = key_of(source, &target);
+        let wanted = key_of(source, key.prefix, &target);
         let present = self.present(source, &key);
         let hop = match present {
             None if self.pinned(&key) && !operation.force => {

@@ -374,3 +374,18 @@ fn what_can_be_no_neighbor_is_refused_when_it_is_set() {
     assert_eq!(unknown.to_string(), "10.0.2.2: no such neighbor on left: list them all");
     assert_eq!((lab.control.sequence(), lab.control.neighbors().collect()), before);
 }
+
+#[test]
+fn a_route_of_one_address_to_a_link_leads_to_that_neighbor() {
+    let mut lab = lab();
+    let host = Path { gateway: None, link: Some(RIGHT), weight: 1 };
+    lab.add(RIGHT, "203.0.113.7", mac(5)).unwrap();
+    lab.route("203.0.113.7/32", Target::Path(host));
+    lab.commit();
+    // Every packet leaves by the neighbor, and none waits for its link address.
+    assert_eq!(lab.adjacency("203.0.113.7").dst, mac(5));
+    // A prefix of several hosts has no neighbor of its own.
+    lab.route("203.0.113.8/31", Target::Path(host));
+    lab.commit();
+    assert_eq!(lab.action("203.0.113.8"), ForwardingAction::Glean(lab.port("right")));
+}

@@ -10,7 +10,7 @@ use super::journal::Happened;
 use super::resolver::resolver;
 use super::sources::{HOST, SourceId};
 use super::{Control, LOCAL_TABLE, forwarded};
-use crate::event::{Path, RouteKey, RouteUpdate, Target};
+use crate::event::{AnyPrefix, Path, RouteKey, RouteUpdate, Target, is_host};
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
 use crate::rib::{Candidate, Effect};
 
@@ -41,7 +41,7 @@ impl Control {
             target = Target::Paths(paths);
         }
         self.settle_links(&key, &mut target);
-        let hop = key_of(source, &target);
+        let hop = key_of(source, key.prefix, &target);
         match self.try_insert(source, key, update.distance, &hop, mtu) {
             Ok(_) => self.expiry.forget(source, &key),
             Err(error) => self.refuse(source, &key, error),
@@ -190,9 +190,10 @@ impl Control {
     }
 }
 
-/// Key of a target among the next hops.
-pub(super) fn key_of(source: SourceId, target: &Target) -> HopKey {
-    let paths = match target {
+/// Key of a target among the next hops. A path of one address to a link without a gateway has that address as its gateway:
+/// there is one neighbor, which every packet leaves by, and none to be resolved for each destination.
+pub(super) fn key_of(source: SourceId, prefix: AnyPrefix, target: &Target) -> HopKey {
+    let mut paths = match target {
         Target::Path(path) => vec![*path],
         Target::Paths(paths) => paths.clone(),
         Target::Object(id) => return HopKey::Object { source: source.0, id: *id },
@@ -201,6 +202,11 @@ pub(super) fn key_of(source: SourceId, target: &Target) -> HopKey {
         Target::Prohibit => return HopKey::Prohibit,
         Target::Unreachable => return HopKey::Unreachable,
     };
+    if prefix.is_address() && is_host(prefix.addr()) {
+        for path in paths.iter_mut().filter(|path| path.link.is_some()) {
+            path.gateway.get_or_insert(prefix.addr());
+        }
+    }
     HopKey::of_paths(paths)
 }
 

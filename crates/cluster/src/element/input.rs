@@ -177,8 +177,9 @@ impl Element for ClusterInput {
         let fabric = self.fabric.clone();
         let Some(fabric_port) = fabric.fabric_port() else { return };
         self.members.pin();
-        self.queues.links.begin(cx.now_ns);
-        self.queues.allowances.begin(cx.now_ns);
+        let now = fabric.link_time(cx.now_ns);
+        self.queues.links.begin(now);
+        self.queues.allowances.begin(now);
         for i in 0..batch.len() {
             if batch.meta()[i].note != Note::egress(fabric_port) {
                 continue;

@@ -55,6 +55,7 @@ fn node(number: NodeId, nodes: usize, mode: Mode, rule: Rule, rate: Option<u64>)
         mode,
         rule: rule::Settings { rule, threshold: 10_000 },
         flowlet_ns: 1_000_000,
+        clock_ns: 0,
     };
     let fabric = Arc::new(Fabric::new(&mut Heap, settings, Members::equal(nodes)).unwrap());
     let mut world = World::new();

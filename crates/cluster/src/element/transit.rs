@@ -93,7 +93,7 @@ impl ClusterTransit {
 impl Element for ClusterTransit {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.members.pin();
-        self.charges.begin(cx.now_ns);
+        self.charges.begin(self.fabric.link_time(cx.now_ns));
         for i in 0..batch.len() {
             batch.prefetch(i + AHEAD);
             let port = batch.meta()[i].port;
@@ -105,6 +105,10 @@ impl Element for ClusterTransit {
                         Some(ether) if ether.kind() == ethertype => Err(DropReason::FabricInternal),
                         _ => continue,
                     }
+                }
+                // What the host sends to all its neighbors there is for no node.
+                PortRole::Fabric if batch.bytes(i).first().is_some_and(|byte| byte & 1 != 0) => {
+                    Err(DropReason::Multicast)
                 }
                 PortRole::Fabric => {
                     let meta = &mut batch.meta_mut()[i];

@@ -62,6 +62,8 @@ pub struct Settings {
     pub rule: rule::Settings,
     /// Gap that ends a flowlet, in nanoseconds.
     pub flowlet_ns: u64,
+    /// Time of the links when the time of workers was 0, in nanoseconds: XDP programs charge links by the kernel's clock.
+    pub clock_ns: u64,
 }
 
 /// Counts of the packets of a worker.
@@ -161,6 +163,12 @@ impl Fabric {
         self.roles[usize::from(port)].store(role as u8, Relaxed);
     }
 
+    /// Time of the links at a time of a worker, both in nanoseconds.
+    #[inline]
+    pub fn link_time(&self, now_ns: u64) -> u64 {
+        self.settings.clock_ns.wrapping_add(now_ns)
+    }
+
     /// What a port is to the cluster.
     #[inline]
     pub fn role(&self, port: u16) -> PortRole {
@@ -242,6 +250,7 @@ mod tests {
             mode: Mode::Vlb,
             rule: rule::Settings { rule: Rule::Adaptive, threshold: 1000 },
             flowlet_ns: 2_000_000,
+            clock_ns: 0,
         };
         Fabric::new(&mut Heap, settings, Members::equal(4)).unwrap()
     }

@@ -74,6 +74,15 @@ impl LocalAddresses {
         self.presence.pulses(workers)
     }
 
+    /// Time of the clock that programs read, in nanoseconds, at an instant of this process: in a time namespace it reads
+    /// another clock.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn kernel_time(&self) -> Result<(u64, Instant), XdpError> {
+        self.presence.time()
+    }
+
     /// Adds an address; `false` when it was there. It stays for half a minute whatever is set meanwhile, since
     /// who sets all may learn of it later.
     ///

@@ -95,7 +95,7 @@ impl Presence {
     }
 
     /// The time as programs read it: in a time namespace a process reads another one.
-    fn time(&self) -> Result<(u64, Instant), XdpError> {
+    pub(super) fn time(&self) -> Result<(u64, Instant), XdpError> {
         // The shortest frame that a program is run on.
         Program::load("clock", &self.link("read_clock"))?.test(&[0; 14])?;
         Ok((self.words().u64s()[NOW / 8].load(Relaxed), Instant::now()))

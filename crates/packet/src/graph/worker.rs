@@ -145,6 +145,11 @@ pub struct Worker {
 /// Beginning of the time of all workers: elements of several share words that hold times, as those of a link do.
 static CLOCK: OnceLock<Instant> = OnceLock::new();
 
+/// Instant at which the time of all workers is 0.
+pub fn clock_start() -> Instant {
+    *CLOCK.get_or_init(Instant::now)
+}
+
 impl Worker {
     /// A worker without ports.
     pub fn new(options: WorkerOptions<'_>) -> Self {
@@ -162,7 +167,7 @@ impl Worker {
             flow_seed: options.flow_seed,
             burst: BURST,
             active: false,
-            start: *CLOCK.get_or_init(Instant::now),
+            start: clock_start(),
             clock: None,
             heartbeat: None,
         }

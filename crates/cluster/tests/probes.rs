@@ -49,7 +49,11 @@ impl Node {
                 .map(|(number, name)| Member { number, name: name.into() })
                 .collect(),
             interfaces: others
-                .map(|(peer, name)| Interface { name: format!("{own}{name}"), peer: Some(peer) })
+                .map(|(peer, name)| Interface {
+                    name: format!("{own}{name}"),
+                    peer: Some(peer),
+                    ready: Arc::new(true.into()),
+                })
                 .collect(),
             cluster: 1,
             ethertype: 0x88b5,

@@ -35,12 +35,14 @@ const URGENT_NS: u64 = 1_000_000;
 const BUFFER_BYTES: usize = 512;
 
 /// An interface with internal links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name.
     pub name: String,
     /// The node that it leads to; `None` where all members are reached by it.
     pub peer: Option<NodeId>,
+    /// Whether the data plane receives by it: until then its links are as without a carrier.
+    pub ready: Arc<AtomicBool>,
 }
 
 /// What a thread of probes is started with.
@@ -283,7 +285,9 @@ impl Loop {
             if let Some(Err(_)) = carrier {
                 *socket = None;
             }
-            changed |= table.carrier(at, matches!(carrier, Some(Ok(true))));
+            // Relaxed: a flag without data behind it.
+            let ready = self.settings.interfaces[at].ready.load(Ordering::Relaxed);
+            changed |= table.carrier(at, ready && matches!(carrier, Some(Ok(true))));
         }
         changed
     }

@@ -1,5 +1,5 @@
 //! What the program is linked from: licences that may be linked, packages of the public registry in stated versions, and no C to
-//! compile.
+//! compile but for features that are off by default.
 //!
 //! `deny.toml` has the same for cargo-deny, which also knows advisories (`cargo xtask check` runs it where it is
 //! installed); this needs nothing but cargo.
@@ -13,6 +13,9 @@ use serde_json::Value;
 
 /// Packages that bring C sources or look for a C library at build time.
 const NO_C: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
+
+/// Features that are off by default may bring C: those of the stores link a TLS library.
+const ALL: [&str; 1] = ["--all-features"];
 
 /// Where packages come from that are not of this repository.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -92,12 +95,15 @@ fn one(words: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
     allowed.contains(&name)
 }
 
-/// The packages of a build for `platform`, as cargo describes them.
-fn packages(platform: &str) -> Vec<Value> {
+/// The packages of a build with these features for the platform of this machine, as cargo describes them. Those of other
+/// platforms may not be here.
+fn packages(features: &[&str]) -> Vec<Value> {
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let done = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--all-features"])
-        .args(["--filter-platform", platform])
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["--filter-platform", &platform])
+        .args(features)
         .current_dir(fingerpost_tests::root())
         .output()
         .unwrap();
@@ -109,9 +115,7 @@ fn packages(platform: &str) -> Vec<Value> {
 #[test]
 fn everything_linked_may_be_linked() {
     let allowed = allowed();
-    // The platform of this machine: its packages are here, those of others may not be.
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let packages = packages(&platform);
+    let packages = packages(&ALL);
     assert!(packages.len() > 20, "{} packages are not this repository's", packages.len());
     let mut wrong = Vec::new();
     for package in &packages {
@@ -120,11 +124,21 @@ fn everything_linked_may_be_linked() {
         if !satisfied(license, &allowed) {
             wrong.push(format!("{name}: {license}"));
         }
-        if NO_C.contains(&name) {
-            wrong.push(format!("{name}: a build must not need a C compiler"));
-        }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_default_build_compiles_no_c() {
+    let (default, all) = (packages(&[]), packages(&ALL));
+    let in_c = |packages: &[Value]| -> Vec<String> {
+        let names = packages.iter().map(|package| package["name"].as_str().unwrap().to_owned());
+        names.filter(|name| NO_C.contains(&name.as_str())).collect()
+    };
+    assert!(default.len() > 20, "{} packages are not this repository's", default.len());
+    assert_eq!(in_c(&all), ["cc"], "the TLS library of the stores, if they are built");
+    let wrong = in_c(&default);
+    assert!(wrong.is_empty(), "a build must not need a C compiler: {wrong:?}");
 }
 
 #[test]
@@ -135,8 +149,7 @@ fn packages_are_of_crates_io_and_of_stated_versions() {
         words(&config["sources"], "unknown-registry") && words(&config["sources"], "unknown-git")
     );
     assert!(words(&config["bans"], "wildcards"));
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let wrong: Vec<String> = packages(&platform).iter().flat_map(foreign).collect();
+    let wrong: Vec<String> = packages(&ALL).iter().flat_map(foreign).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     let package = |source: Value, req: &str, path: Value| {
         let wanted = serde_json::json!([{ "name": "b", "req": req, "path": path }]);

@@ -1,8 +1,8 @@
-//! Membership and parameters in a store that exists: the seam, and what a node does with it.
+//! Membership and parameters in a store that exists: the seam, its registry, and what a node does with it.
 //!
 //! Source: the small consistent store of SDN controllers; etcd and NATS JetStream KV, for both have compare-and-set,
 //!         changes in order from a revision, and keys that vanish with the node that wrote them.
-//! Shape:  `Store` is the seam; `member` is the record of a node, `agent` keeps it in a store and
+//! Shape:  `Store` is the seam and `KINDS` its rows; `member` is the record of a node, `agent` keeps it in a store and
 //!         the membership out of one; `fixed` makes a membership from the configuration, without a store.
 //! Cost:   blocking calls, made by a thread of their own. Nothing that forwards waits for a store.
 //! Limits: small slow data: a record a node, never a table of routes.
@@ -11,12 +11,89 @@
 //! session: keys that are put with [`Keep::Leased`] vanish together once the session was not kept alive for its TTL.
 
 pub mod agent;
+#[cfg(feature = "etcd")]
+mod etcd;
 pub mod fixed;
 pub mod member;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+#[cfg(feature = "etcd")]
+mod tls;
+#[cfg(feature = "etcd")]
+mod wire;
 
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// Kinds of stores in this build.
+pub static KINDS: &[StoreKind] = &[
+    #[cfg(feature = "etcd")]
+    etcd::KIND,
+];
+
+/// Names that need a feature of this crate, named as they are.
+const FEATURES: [&str; 1] = ["etcd"];
+
+/// A row of the registry: a kind of store that can hold the membership.
+pub struct StoreKind {
+    /// Name in the configuration.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Reads the files of the options. The first call connects, so that a node starts without its store.
+    pub open: fn(&Options) -> Result<Box<dyn Store>, StoreError>,
+}
+
+/// The kind of store that the configuration calls by this name.
+///
+/// # Errors
+/// When no kind of store has this name, or this build is without it.
+pub fn find(name: &str) -> Result<&'static StoreKind, StoreError> {
+    if let Some(kind) = KINDS.iter().find(|kind| kind.name == name) {
+        return Ok(kind);
+    }
+    Err(StoreError::Configuration(if FEATURES.contains(&name) {
+        format!("this build is without the store {name} (cargo feature `{name}`)")
+    } else {
+        format!("there is no store {name:?}; the stores are {}", FEATURES.join(" and "))
+    }))
+}
+
+/// Where a store is and how to get in. It has secrets in it, so nothing prints it.
+#[derive(Clone)]
+pub struct Options {
+    /// URLs, tried in order.
+    pub endpoints: Vec<String>,
+    /// What the keys of this cluster have in common: `fingerpost/1`.
+    pub prefix: String,
+    /// TTL of the session.
+    pub ttl: Duration,
+    /// Longest time that a call may take, watches left out.
+    pub timeout: Duration,
+    /// PEM file with the certificates that the store's must lead to.
+    pub ca: Option<PathBuf>,
+    /// PEM files with a certificate and its key, for stores that want one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// User and password.
+    pub user: Option<(String, String)>,
+    /// Token, for stores that have these.
+    pub token: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            prefix: "fingerpost/1".to_owned(),
+            ttl: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            ca: None,
+            identity: None,
+            user: None,
+            token: None,
+        }
+    }
+}
 
 /// How long a key stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,4 +231,27 @@ pub enum StoreError {
     /// The session ended, and its keys with it.
     #[error("the session ended: it was not kept alive")]
     LeaseLost,
+    /// Options that cannot work.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_not_there_is_named() {
+        let message = |name| find(name).err().map(|error| error.to_string());
+        assert_eq!(
+            message("zookeeper").unwrap(),
+            "there is no store \"zookeeper\"; the stores are etcd"
+        );
+        for name in FEATURES {
+            match message(name) {
+                None => assert!(KINDS.iter().any(|kind| kind.name == name)),
+                Some(message) => assert!(message.contains("cargo feature"), "{message}"),
+            }
+        }
+    }
 }

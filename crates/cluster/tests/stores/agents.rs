@@ -1,0 +1,119 @@
+//! Agents of three nodes on real stores: numbers, conflicts, and a store that is gone for a while.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use fingerpost_cluster::store::agent::{Agent, Clock, Settings};
+use fingerpost_cluster::store::member::{Membership, Record};
+use fingerpost_cluster::store::{Options, Store};
+
+use super::server::{KINDS, Server};
+
+const TTL: Duration = Duration::from_secs(3);
+
+struct Node {
+    agent: Agent,
+    store: Box<dyn Store>,
+    start: Instant,
+}
+
+impl Node {
+    fn new(server: &Server, id: &str, boot: u32) -> Self {
+        let settings =
+            Settings { ttl: TTL, poll: Duration::from_millis(50), ..Settings::default() };
+        let own = Record { id: id.to_owned(), boot, ..Record::default() };
+        let options = Options { ttl: TTL, timeout: Duration::from_secs(2), ..server.options() };
+        Self {
+            agent: Agent::new(settings, own),
+            store: server.open(&options),
+            start: Instant::now(),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        Clock { now: self.start.elapsed(), unix_s: unix.as_secs() }
+    }
+
+    fn step(&mut self) -> Arc<Membership> {
+        let clock = self.clock();
+        self.agent.step(&mut *self.store, clock);
+        self.agent.membership()
+    }
+}
+
+/// Steps of all nodes until `done` with the membership of each.
+fn steps(nodes: &mut [Node], what: &str, done: impl Fn(&Membership) -> bool) {
+    let begin = Instant::now();
+    loop {
+        let memberships: Vec<_> = nodes.iter_mut().map(Node::step).collect();
+        if memberships.iter().all(|membership| done(membership)) {
+            return;
+        }
+        let errors: Vec<_> = nodes.iter().map(|node| node.agent.error()).collect();
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}: {errors:?} {memberships:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn ids(membership: &Membership) -> Vec<&str> {
+    let mut ids: Vec<_> = membership.members.iter().map(|member| member.id.as_str()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn three_nodes_join_lose_the_store_and_have_it_again() {
+    for kind in KINDS {
+        let Some(mut server) = Server::new(kind) else { continue };
+        let mut nodes = Vec::from(["c", "a", "b"].map(|id| Node::new(&server, id, 1)));
+        steps(&mut nodes, "join", |membership| ids(membership) == ["a", "b", "c"]);
+        let mut numbers: Vec<_> = nodes.iter().map(|node| node.agent.own().number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3]);
+        let before: Vec<_> =
+            nodes.iter().map(|node| node.agent.membership().members.clone()).collect();
+
+        server.stop();
+        steps(&mut nodes, "lost", |membership| membership.store_lost_since.is_some());
+        let stopped = Instant::now();
+        while stopped.elapsed() < TTL + Duration::from_secs(1) {
+            for (node, before) in nodes.iter_mut().zip(&before) {
+                assert_eq!(node.step().members, *before);
+                assert!(node.agent.error().unwrap().to_string().contains("unreachable"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        server.start();
+        steps(&mut nodes, "back", |membership| membership.store_lost_since.is_none());
+        let back = Instant::now();
+        while back.elapsed() < TTL * 3 {
+            for (node, before) in nodes.iter_mut().zip(&before) {
+                assert_eq!(node.step().members, *before);
+            }
+        }
+        // A node that is gone without a word leaves the membership; one that leaves does so at once.
+        drop(nodes.remove(0));
+        steps(&mut nodes, "gone", |membership| ids(membership) == ["a", "b"]);
+        let mut leaving = nodes.remove(0);
+        let clock = leaving.clock();
+        leaving.agent.leave(&mut *leaving.store, clock).unwrap();
+        let begin = Instant::now();
+        steps(&mut nodes, "left", |membership| ids(membership) == ["b"]);
+        assert!(begin.elapsed() < TTL / 2, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn two_nodes_with_one_id_are_named() {
+    for kind in KINDS {
+        let Some(server) = Server::new(kind) else { continue };
+        let mut nodes = vec![Node::new(&server, "a", 1)];
+        steps(&mut nodes, "join", |membership| ids(membership) == ["a"]);
+        let mut twin = Node::new(&server, "a", 2);
+        twin.step();
+        steps(&mut nodes, "conflict", |membership| !membership.conflicts.is_empty());
+        let conflict = nodes[0].agent.membership().conflicts[0].to_string();
+        assert_eq!(conflict, "two nodes call themselves a");
+    }
+}

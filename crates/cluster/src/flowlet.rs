@@ -15,7 +15,7 @@
 //!
 //! Nothing is reordered between two flowlets when the gap exceeds the largest difference of delay between two paths.
 
-use crate::rule::{Members, NodeId, Path};
+use crate::rule::{Members, NodeId, NodeState, Path};
 
 const USED: u16 = 1;
 const DIRECT: u16 = 2;
@@ -51,7 +51,7 @@ pub enum Outcome {
     Kept,
     /// The packet begins a flowlet.
     Began,
-    /// The path of the flowlet no longer worked, so another one was chosen.
+    /// The path of the flowlet no longer worked, or led through a node that drains, so another one was chosen.
     Lost,
     /// The flowlet is in spray mode: this packet has a path of its own.
     Sprayed,
@@ -117,6 +117,11 @@ impl Flowlets {
             if !kept.usable(members, flow.from, flow.to) {
                 entry.flags = 0;
                 Outcome::Lost
+            } else if drains(kept, members) {
+                // A flowlet that never pauses would stay until the node stops, and lose packets then.
+                let Some(path) = choose() else { return Some((kept, Outcome::Kept)) };
+                (entry.next, entry.flags) = entry_of(path, flow.to);
+                return Some((path, Outcome::Lost));
             } else if overloaded(kept) {
                 entry.flags |= SPRAY;
                 Outcome::Sprayed
@@ -126,20 +131,29 @@ impl Flowlets {
         };
         let path = choose()?;
         if outcome != Outcome::Sprayed {
-            (entry.next, entry.flags) = match path {
-                Path::Local => (flow.to, 0),
-                Path::Direct => (flow.to, USED | DIRECT),
-                Path::By(by) => (by, USED),
-            };
+            (entry.next, entry.flags) = entry_of(path, flow.to);
         }
         Some((path, outcome))
     }
 }
 
+/// Node and flags of an entry with this path.
+fn entry_of(path: Path, to: NodeId) -> (NodeId, u16) {
+    match path {
+        Path::Local => (to, 0),
+        Path::Direct => (to, USED | DIRECT),
+        Path::By(by) => (by, USED),
+    }
+}
+
+/// Whether the intermediate of a path drains.
+fn drains(path: Path, members: &Members) -> bool {
+    matches!(path, Path::By(by) if members.node(by) == NodeState::Draining)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::NodeState;
     use fingerpost_lpm::Rng;
     use proptest::prelude::*;
 
@@ -174,13 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_node_or_link_is_left_at_once_and_a_draining_one_is_not() {
+    fn a_lost_node_or_link_and_a_draining_node_are_left_at_once() {
         let (mut table, mut members) = (Flowlets::new(8, DELTA), Members::equal(4));
         path(&mut table, &members, FLOW, 0, Path::By(2));
         members.set_node(2, NodeState::Draining);
-        assert_eq!(path(&mut table, &members, FLOW, 1, Path::By(3)).1, Outcome::Kept);
-        members.set_node(2, NodeState::Down);
         let lost = (Path::By(3), Outcome::Lost);
+        assert_eq!(path(&mut table.clone(), &members, FLOW, 1, Path::By(3)), lost, "it drains");
+        let none = table.clone().path(&members, FLOW, 1, |_| false, || None);
+        assert_eq!(none, Some((Path::By(2), Outcome::Kept)), "it still carries packets");
+        members.set_node(2, NodeState::Down);
         assert_eq!(path(&mut table, &members, FLOW, 1, Path::By(3)), lost);
         members.set_link(3, 1, false);
         assert_eq!(

@@ -1,6 +1,10 @@
-//! Addresses of the host: `ifaddrmsg` and its attributes.
+//! Addresses of the host: `ifaddrmsg` and its attributes, and how to set one.
 
-use super::{IPV4, IPV6, Malformed, Message, Request, fixed, u32_at};
+use core::net::IpAddr;
+
+use super::{
+    F_ACK, F_CREATE, F_REPLACE, IPV4, IPV6, Malformed, Message, Request, family_of, fixed, u32_at,
+};
 use crate::event::AddressUpdate;
 
 /// `RTM_NEWADDR`.
@@ -14,6 +18,8 @@ const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 
 const IFA_F_SECONDARY: u32 = 0x01;
+/// Used at once, without duplicate address detection; IPv6 only.
+const IFA_F_NODAD: u8 = 0x02;
 /// Another host has it: the kernel keeps it but does not use it.
 const IFA_F_DADFAILED: u32 = 0x08;
 
@@ -40,7 +46,7 @@ pub fn parse(message: &Message<'_>) -> Result<Option<AddressUpdate>, Malformed> 
             _ => {}
         }
     }
-    let addr = local.or(addr).filter(|addr| super::family_of(*addr) == family);
+    let addr = local.or(addr).filter(|addr| family_of(*addr) == family);
     let addr = addr.ok_or(Malformed::Value { what: "address of family", value: family.into() })?;
     if prefix_len > if family == IPV4 { 32 } else { 128 } {
         return Err(Malformed::Value { what: "prefix length", value: prefix_len.into() });
@@ -57,4 +63,22 @@ pub fn parse(message: &Message<'_>) -> Result<Option<AddressUpdate>, Malformed> 
 /// Request for all addresses of both families.
 pub fn dump(seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[0; 8]).finish()
+}
+
+/// Request to give a link a host address (/32 or /128), one of IPv6 without duplicate address detection. One that is there
+/// stays.
+pub fn set_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request(NEW, F_ACK | F_CREATE | F_REPLACE, seq, link, addr)
+}
+
+/// Request to delete a host address of a link.
+pub fn delete_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request(DEL, F_ACK, seq, link, addr)
+}
+
+fn request(kind: u16, flags: u16, seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    let (prefix_len, address_flags) = if addr.is_ipv4() { (32, 0) } else { (128, IFA_F_NODAD) };
+    let head = [[family_of(addr), prefix_len, address_flags, 0], link.to_ne_bytes()];
+    let request = Request::query(kind, flags, seq).fixed(head.as_flattened());
+    request.ip(IFA_LOCAL, addr).ip(IFA_ADDRESS, addr).finish()
 }

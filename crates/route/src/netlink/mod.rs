@@ -48,6 +48,8 @@ pub const DONE: u16 = 3;
 
 /// Part of a dump (`NLM_F_MULTI`).
 pub const F_MULTI: u16 = 0x2;
+/// A reply is wanted, also where all is well (`NLM_F_ACK`).
+pub const F_ACK: u16 = 0x4;
 /// The dump was disturbed by a change and may miss entries (`NLM_F_DUMP_INTR`).
 pub const F_DUMP_INTR: u16 = 0x10;
 /// A notification of a replacement (`NLM_F_REPLACE`).
@@ -379,5 +381,49 @@ mod tests {
         let cut = &message.body[..5];
         assert_eq!(Attrs::new(cut).next().unwrap().unwrap().u8(), Ok(9));
         assert!(row.next().is_none());
+    }
+
+    #[test]
+    fn what_is_set_is_read_again() {
+        use super::route::{HostRoute, PROTOCOL_FINGERPOST, Route};
+        use crate::event::{AddressUpdate, Mac, NeighborState, NeighborUpdate};
+        let all = F_ACK | F_CREATE | F_REPLACE | 1;
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (addr, prefix_len) in [(ip("192.0.2.1"), 32), (ip("2001:db8::1"), 128)] {
+            let bytes = address::set_request(5, 7, addr);
+            let message = Messages::new(&bytes).next().unwrap().unwrap();
+            assert_eq!((message.kind, message.flags, message.seq), (address::NEW, all, 5));
+            let (gone, secondary) = (false, false);
+            let update = AddressUpdate { link: 7, addr, prefix_len, gone, secondary };
+            assert_eq!(address::parse(&message), Ok(Some(update)));
+            let bytes = address::delete_request(5, 7, addr);
+            let message = Messages::new(&bytes).next().unwrap().unwrap();
+            assert_eq!((message.kind, message.flags), (address::DEL, F_ACK | 1));
+
+            let mac = Mac([2, 0, 0, 7, 0, 3]);
+            let bytes = neighbor::set_request(5, 7, addr, mac);
+            let message = Messages::new(&bytes).next().unwrap().unwrap();
+            assert_eq!((message.kind, message.flags), (neighbor::NEW, all));
+            let update = NeighborUpdate { link: 7, addr, state: NeighborState::Permanent(mac) };
+            assert_eq!(neighbor::parse(&message), Ok(Some(update)));
+            let bytes = neighbor::delete_request(5, 7, addr);
+            let message = Messages::new(&bytes).next().unwrap().unwrap();
+            assert_eq!((message.kind, message.flags), (neighbor::DEL, F_ACK | 1));
+
+            for gateway in [None, Some(addr), Some(ip("2001:db8::9"))] {
+                let protocol = PROTOCOL_FINGERPOST;
+                let (metric, source) = (9, Some(addr));
+                let route =
+                    HostRoute { addr, prefix_len, gateway, link: 7, metric, protocol, source };
+                for bytes in [route.set_request(5), route.delete_request(5)] {
+                    let message = Messages::new(&bytes).next().unwrap().unwrap();
+                    let read = Route::parse(&message).unwrap().unwrap();
+                    let hop = read.hops().next().unwrap().unwrap();
+                    assert_eq!((hop.gateway, hop.link), (gateway, Some(7)));
+                    assert_eq!((read.table, read.metric, read.protocol), (254, 9, protocol));
+                    assert_eq!(read.prefix, crate::AnyPrefix::new(addr, prefix_len).unwrap());
+                }
+            }
+        }
     }
 }

@@ -1,8 +1,11 @@
-//! Neighbors: `ndmsg` and its attributes, and how to have the kernel resolve one.
+//! Neighbors: `ndmsg` and its attributes, and how to have the kernel resolve one, or set one.
 
 use core::net::IpAddr;
 
-use super::{F_CREATE, IPV4, IPV6, Malformed, Message, Request, family_of, fixed, u16_at, u32_at};
+use super::{
+    F_ACK, F_CREATE, F_REPLACE, IPV4, IPV6, Malformed, Message, Request, family_of, fixed, u16_at,
+    u32_at,
+};
 use crate::event::{Mac, NeighborState, NeighborUpdate};
 
 /// `RTM_NEWNEIGH`.
@@ -71,26 +74,36 @@ pub fn dump(seq: u32) -> Vec<u8> {
 /// reports the outcome to its multicast group. An entry that is fresh stays as it is. There is no
 /// reply unless it fails (unknown link: ENODEV).
 pub fn use_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
-    request((NEW, F_CREATE, NTF_USE), seq, link, addr)
+    // State NUD_NONE: the kernel chooses.
+    request((NEW, F_CREATE), (0, NTF_USE), seq, link, addr).finish()
 }
 
 /// Has the kernel forget a neighbor. Without an answer unless it fails (there is none: ENOENT).
 pub fn forget_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
-    request((DEL, 0, 0), seq, link, addr)
+    request((DEL, 0), (0, 0), seq, link, addr).finish()
 }
 
-/// A message of some kind about a neighbor, with flags of the message and of the neighbor.
-fn request((kind, flags, of): (u16, u16, u8), seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
-    let link = link.to_ne_bytes();
-    let head = [
-        [family_of(addr), 0, 0, 0],
-        link,
-        // State NUD_NONE: the kernel chooses.
-        [0, 0, of, 0],
-    ];
-    let request = Request::query(kind, flags, seq).fixed(head.as_flattened());
-    match addr {
-        IpAddr::V4(a) => request.attr(NDA_DST, &a.octets()).finish(),
-        IpAddr::V6(a) => request.attr(NDA_DST, &a.octets()).finish(),
-    }
+/// Request to set a neighbor that is never resolved, probed or forgotten. One that is there is replaced.
+pub fn set_request(seq: u32, link: u32, addr: IpAddr, mac: Mac) -> Vec<u8> {
+    let flags = F_ACK | F_CREATE | F_REPLACE;
+    let request = request((NEW, flags), (NUD_PERMANENT, 0), seq, link, addr);
+    request.attr(NDA_LLADDR, &mac.0).finish()
+}
+
+/// Request to delete a neighbor.
+pub fn delete_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request((DEL, F_ACK), (0, 0), seq, link, addr).finish()
+}
+
+/// A message of some kind about a neighbor, with flags of the message, and the state and flags of the neighbor.
+fn request(
+    (kind, flags): (u16, u16),
+    (state, of): (u16, u8),
+    seq: u32,
+    link: u32,
+    addr: IpAddr,
+) -> Request {
+    let [low, high] = state.to_ne_bytes();
+    let head = [[family_of(addr), 0, 0, 0], link.to_ne_bytes(), [low, high, of, 0]];
+    Request::query(kind, flags, seq).fixed(head.as_flattened()).ip(NDA_DST, addr)
 }

@@ -1,9 +1,12 @@
-//! Routes: `rtmsg` and its attributes, and the hops of a multipath route.
+//! Routes: `rtmsg` and its attributes, the hops of a multipath route, and how to set a route.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Attr, Attrs, IPV4, IPV6, Malformed, Message, Request, fixed, u16_at, u32_at};
-use crate::event::AnyPrefix;
+use super::{
+    Attr, Attrs, F_ACK, F_CREATE, F_REPLACE, IPV4, IPV6, Malformed, Message, Request, family_of,
+    fixed, u16_at, u32_at,
+};
+use crate::event::{AnyPrefix, MAIN_TABLE};
 
 /// `RTM_NEWROUTE`.
 pub const NEW: u16 = 24;
@@ -38,6 +41,9 @@ pub const HOP_DEAD: u8 = 1;
 /// The hop's link has no carrier (`RTNH_F_LINKDOWN`).
 pub const HOP_LINK_DOWN: u8 = 16;
 
+/// The gateway is taken to be on the link, whatever the routes are (`RTNH_F_ONLINK`).
+const HOP_ON_LINK: u32 = 4;
+
 /// A clone made for one destination (`RTM_F_CLONED`).
 pub const F_CLONED: u32 = 0x200;
 
@@ -45,11 +51,17 @@ pub const F_CLONED: u32 = 0x200;
 pub const PROTOCOL_KERNEL: u8 = 2;
 /// Learned from router advertisements (`RTPROT_RA`).
 pub const PROTOCOL_RA: u8 = 9;
+/// Set by a node of a cluster: `fingerpost` where `/etc/iproute2/rt_protos` names it.
+pub const PROTOCOL_FINGERPOST: u8 = 0x66;
+
+const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
 
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
@@ -244,4 +256,71 @@ impl Iterator for Hops<'_> {
 /// Request for all routes of a family, of all tables.
 pub fn dump(family: u8, seq: u32) -> Vec<u8> {
     Request::dump(GET, seq).fixed(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).finish()
+}
+
+/// A route of the main table that a program sets: one hop on one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRoute {
+    /// Address of the prefix, host bits zero.
+    pub addr: IpAddr,
+    /// Length of the prefix, in bits.
+    pub prefix_len: u8,
+    /// Gateway, taken to be on the link; a route of IPv4 may have one of IPv6.
+    pub gateway: Option<IpAddr>,
+    /// Kernel index of the link.
+    pub link: u32,
+    /// Lower wins among routes of one prefix.
+    pub metric: u32,
+    /// Who sets it (`RTPROT_*`).
+    pub protocol: u8,
+    /// Address that the host sends from by it, one of its own.
+    pub source: Option<IpAddr>,
+}
+
+impl HostRoute {
+    /// Request to set the route. One of the prefix and metric that is there is replaced, whoever set it.
+    pub fn set_request(&self, seq: u32) -> Vec<u8> {
+        let request = self.request(NEW, F_ACK | F_CREATE | F_REPLACE, seq);
+        match self.source {
+            Some(source) => request.ip(RTA_PREFSRC, source).finish(),
+            None => request.finish(),
+        }
+    }
+
+    /// Request to delete the route, from whatever address the host sends by it.
+    pub fn delete_request(&self, seq: u32) -> Vec<u8> {
+        self.request(DEL, F_ACK, seq).finish()
+    }
+
+    fn request(&self, kind: u16, flags: u16, seq: u32) -> Request {
+        let (scope, hop_flags) = match self.gateway {
+            Some(_) => (SCOPE_UNIVERSE, HOP_ON_LINK),
+            None => (SCOPE_LINK, 0),
+        };
+        let table = u8::try_from(MAIN_TABLE).expect("254");
+        let head = [
+            [family_of(self.addr), self.prefix_len, 0, 0],
+            [table, self.protocol, scope, kind::UNICAST],
+            hop_flags.to_ne_bytes(),
+        ];
+        let request = Request::query(kind, flags, seq)
+            .fixed(head.as_flattened())
+            .ip(RTA_DST, self.addr)
+            .attr(RTA_OIF, &self.link.to_ne_bytes())
+            .attr(RTA_PRIORITY, &self.metric.to_ne_bytes());
+        match self.gateway {
+            None => request,
+            Some(gateway) if family_of(gateway) == family_of(self.addr) => {
+                request.ip(RTA_GATEWAY, gateway)
+            }
+            Some(gateway) => {
+                let mut via = u16::from(family_of(gateway)).to_ne_bytes().to_vec();
+                match gateway {
+                    IpAddr::V4(addr) => via.extend(addr.octets()),
+                    IpAddr::V6(addr) => via.extend(addr.octets()),
+                }
+                request.attr(RTA_VIA, &via)
+            }
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Writes one netlink message.
 
+use core::net::IpAddr;
+
 use super::{ATTRIBUTE_BYTES, HEADER_BYTES, aligned};
 
 /// `NLM_F_REQUEST`.
@@ -56,6 +58,15 @@ impl Request {
         self.bytes.extend_from_slice(data);
         self.pad();
         self
+    }
+
+    /// An attribute that is an address.
+    #[must_use]
+    pub fn ip(self, kind: u16, addr: IpAddr) -> Self {
+        match addr {
+            IpAddr::V4(addr) => self.attr(kind, &addr.octets()),
+            IpAddr::V6(addr) => self.attr(kind, &addr.octets()),
+        }
     }
 
     /// The bytes to send.

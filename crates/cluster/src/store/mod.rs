@@ -17,9 +17,11 @@ pub mod fixed;
 pub mod member;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
-#[cfg(feature = "etcd")]
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(any(feature = "etcd", feature = "nats"))]
 mod tls;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "nats"))]
 mod wire;
 
 use std::path::PathBuf;
@@ -29,10 +31,12 @@ use std::time::Duration;
 pub static KINDS: &[StoreKind] = &[
     #[cfg(feature = "etcd")]
     etcd::KIND,
+    #[cfg(feature = "nats")]
+    nats::KIND,
 ];
 
 /// Names that need a feature of this crate, named as they are.
-const FEATURES: [&str; 1] = ["etcd"];
+const FEATURES: [&str; 2] = ["etcd", "nats"];
 
 /// A row of the registry: a kind of store that can hold the membership.
 pub struct StoreKind {
@@ -245,7 +249,7 @@ mod tests {
         let message = |name| find(name).err().map(|error| error.to_string());
         assert_eq!(
             message("zookeeper").unwrap(),
-            "there is no store \"zookeeper\"; the stores are etcd"
+            "there is no store \"zookeeper\"; the stores are etcd and nats"
         );
         for name in FEATURES {
             match message(name) {

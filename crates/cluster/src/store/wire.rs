@@ -28,7 +28,7 @@ pub(super) struct Endpoint {
     pub(super) text: String,
     pub(super) host: String,
     port: u16,
-    tls: bool,
+    pub(super) tls: bool,
 }
 
 impl Endpoint {
@@ -308,6 +308,7 @@ impl Wire {
     }
 
     /// The URL of the endpoint.
+    #[cfg(feature = "etcd")]
     pub(super) fn name(&self) -> String {
         self.endpoint.clone()
     }
@@ -318,6 +319,16 @@ impl Wire {
 
     pub(super) fn nonsense(&self, why: impl ToString) -> StoreError {
         StoreError::Nonsense { endpoint: self.endpoint.clone(), why: why.to_string() }
+    }
+
+    #[cfg(feature = "nats")]
+    pub(super) fn denied(&self, why: impl ToString) -> StoreError {
+        StoreError::Denied { endpoint: self.endpoint.clone(), why: why.to_string() }
+    }
+
+    #[cfg(feature = "nats")]
+    pub(super) fn refused(&self, why: impl ToString) -> StoreError {
+        StoreError::Refused { endpoint: self.endpoint.clone(), why: why.to_string() }
     }
 }
 

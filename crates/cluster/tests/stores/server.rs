@@ -1,7 +1,7 @@
 //! Servers of the stores: how each kind is started, secured and compacted.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,7 +30,7 @@ pub(crate) struct Kind {
 }
 
 /// The kinds of servers that tests start.
-pub(crate) static KINDS: &[Kind] = &[ETCD];
+pub(crate) static KINDS: &[Kind] = &[ETCD, NATS];
 
 const ETCD: Kind = Kind {
     name: "etcd",
@@ -68,6 +68,44 @@ const ETCD: Kind = Kind {
         let (_, revision) = range.split_once(r#""revision":""#).unwrap();
         let (revision, _) = revision.split_once('"').unwrap();
         post(port, "kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
+    },
+};
+
+const NATS: Kind = Kind {
+    name: "nats",
+    program: "nats-server",
+    schemes: ["nats", "tls"],
+    command: |command, setup| {
+        let dir = setup.dir.display();
+        let mut config = format!(
+            "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{dir}/data\" }}\n",
+            setup.port
+        );
+        if setup.tls {
+            config += "tls { cert_file: server.pem, key_file: server.key, ca_file: ca.pem, verify: true }\n";
+        }
+        if setup.password {
+            let (user, password) = USER;
+            config += &format!("authorization {{ user: {user}, password: \"{password}\" }}\n");
+        }
+        let file = setup.dir.join("nats.conf");
+        fs::write(&file, config).unwrap();
+        command.arg("--config").arg(file);
+    },
+    // It does so from the start.
+    secure: |_| {},
+    // It has the latest change of each key for good. A new bucket has none of the former ones.
+    compact: |port, prefix| {
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let bucket = prefix.replace('/', "_");
+        let hello = "CONNECT {\"verbose\":false}\r\nSUB answer 1\r\n";
+        let delete = format!("PUB $JS.API.STREAM.DELETE.KV_{bucket} answer 0\r\n\r\n");
+        stream.get_mut().write_all(format!("{hello}{delete}").as_bytes()).unwrap();
+        let mut line = String::new();
+        while !line.contains("\"success\":true") {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0 && !line.contains("error"), "{line}");
+        }
     },
 };
 

@@ -1,0 +1,415 @@
+//! NATS JetStream: a key-value bucket.
+//!
+//! Source: NATS 2.9 or later. The layout is that of its key-value buckets, so that `nats kv` shows it: stream `KV_BUCKET` with one
+//!         message a key, subject `$KV.BUCKET.KEY`, and markers for deletions. Revisions are numbers of messages.
+//! Shape:  a list reads the stream from its beginning, a watch from a revision: each the first message from a number on, until
+//!         there is none. A core subscription shows when to read again. Leased keys name a session, see `leases`.
+//! Cost:   a round trip a key of a list, two a leased put.
+//! Limits: values of 1 MiB less headers, unless the server is configured otherwise. Keys of letters, digits, hyphens, underscores,
+//!         points and slashes. A bucket with replicas is made by the operator beforehand; who purges keys by hand hides that
+//!         from watches.
+//!
+//! In subjects `/` is `.`, and `.` is `=`. The key `member/a` of the prefix `fingerpost/1` is `$KV.fingerpost_1.member.a`.
+
+mod connection;
+mod leases;
+mod protocol;
+
+use std::time::{Duration, Instant};
+
+use self::connection::{Connection, random};
+use self::leases::{Leases, Life};
+use self::protocol::{LEASE, Stored};
+use super::wire::Endpoints;
+use super::{Entry, Event, Found, Keep, Options, Store, StoreError, StoreKind};
+
+/// Most changes that a watch returns at once.
+const MOST_EVENTS: usize = 1024;
+/// After the bell rang, the change may not be in the stream yet: pauses until it is read again, each twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(640);
+
+/// Row of the registry.
+pub(super) const KIND: StoreKind = StoreKind {
+    name: "nats",
+    summary: "NATS 2.9 or later with JetStream, a key-value bucket",
+    open: |options| Ok(Box::new(Nats::new(options)?)),
+};
+
+/// A session with NATS.
+struct Nats {
+    endpoints: Endpoints,
+    options: Options,
+    bucket: String,
+    connection: Option<Connection>,
+    /// When the bucket was made, once it was seen.
+    created: Option<String>,
+    /// The bucket is another one since the last list.
+    is_new: bool,
+    lease: Option<Lease>,
+}
+
+/// The session itself.
+#[derive(Clone)]
+struct Lease {
+    id: String,
+    renewal: u64,
+    revision: u64,
+}
+
+impl Nats {
+    fn new(options: &Options) -> Result<Self, StoreError> {
+        let bucket = options.prefix.trim_matches('/').replace('/', "_");
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if bucket.is_empty() || !bucket.bytes().all(allowed) {
+            return Err(StoreError::Configuration(format!(
+                "prefix {:?}: NATS has letters, digits, hyphens, underscores and slashes",
+                options.prefix
+            )));
+        }
+        Ok(Self {
+            endpoints: Endpoints::new(options, ["nats", "tls"], 4222)?,
+            options: options.clone(),
+            bucket,
+            connection: None,
+            created: None,
+            is_new: false,
+            lease: None,
+        })
+    }
+
+    /// Subject of a key.
+    fn subject(&self, key: &str) -> Result<String, StoreError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        let whole = key.split('/').all(|part| !part.is_empty());
+        if !whole || !key.bytes().all(allowed) || key.starts_with("lease/") {
+            return Err(StoreError::Configuration(format!("NATS has no key {key:?}")));
+        }
+        Ok(format!("$KV.{}.{}", self.bucket, key.replace('.', "=").replace('/', ".")))
+    }
+
+    /// Subjects of all keys below a prefix.
+    fn subjects(&self, prefix: &str) -> Result<String, StoreError> {
+        match prefix.strip_suffix('/') {
+            None => Ok(format!("$KV.{}.>", self.bucket)),
+            Some(prefix) => Ok(format!("{}.>", self.subject(prefix)?)),
+        }
+    }
+
+    /// Key of a subject; nothing for those of sessions.
+    fn key(&self, subject: &str) -> Option<String> {
+        let key = subject.strip_prefix("$KV.")?.strip_prefix(&self.bucket)?.strip_prefix('.')?;
+        let key = key.replace('.', "/").replace('=', ".");
+        (!key.starts_with("lease/")).then_some(key)
+    }
+
+    fn lease_subject(&self, id: &str) -> String {
+        format!("{}.{id}", Leases::subject(&self.bucket))
+    }
+
+    /// The connection, made anew if there is none.
+    fn connection(&mut self, until: Instant) -> Result<&mut Connection, StoreError> {
+        if self.connection.is_none() {
+            let (options, bucket) = (&self.options, &self.bucket);
+            let mut connection = self.endpoints.connect(until, |wire, endpoint, until| {
+                Connection::new(wire, endpoint, options, bucket, until)
+            })?;
+            let stream = connection.stream(until)?;
+            let before = self.created.replace(stream.created.clone());
+            self.is_new |= before.is_some_and(|before| before != stream.created);
+            self.find_sessions(&mut connection, until)?;
+            self.connection = Some(connection);
+        }
+        self.connection.as_mut().ok_or(StoreError::LeaseLost)
+    }
+
+    /// Finds all sessions, and deletes keys of those that are no more.
+    fn find_sessions(&self, connection: &mut Connection, until: Instant) -> Result<(), StoreError> {
+        let (all, mut seq) = (self.subjects("")?, 1);
+        let mut leased = Vec::new();
+        while let Some(message) = connection.first_from(&all, seq, until)? {
+            seq = message.seq + 1;
+            if self.key(&message.subject).is_some() {
+                leased.extend(
+                    message.lease().map(|id| (id.to_owned(), message.subject.clone(), message.seq)),
+                );
+            } else if message.is_deleted() {
+                // Somebody is at it; if not, it is suspect in a moment.
+                let id = message.subject.rsplit('.').next().unwrap_or_default();
+                let life = Life { ttl_ms: 1000, renewal: 0 };
+                connection.leases.renewed(id, life, Instant::now());
+            } else {
+                connection.leases.note(&message.subject, &message.data, Instant::now());
+            }
+        }
+        for (id, subject, seq) in leased {
+            if !connection.leases.knows(&id) {
+                connection.delete(&subject, Some(seq), until)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions that were not kept alive.
+    fn end_sessions(&mut self, until: Instant) -> Result<(), StoreError> {
+        while let Some((id, life)) = self.connection(until)?.leases.suspect(Instant::now()) {
+            let (subject, all) = (self.lease_subject(&id), self.subjects("")?);
+            let connection = self.connection(until)?;
+            if let Some(message) = connection.last(&subject, until)? {
+                if !message.is_deleted() {
+                    let now: Option<Life> = serde_json::from_slice(&message.data).ok();
+                    let renewed = now.filter(|now| now.renewal != life.renewal);
+                    let ended = renewed.is_none()
+                        && connection.delete(&subject, Some(message.seq), until)?;
+                    if !ended {
+                        connection.leases.renewed(&id, renewed.unwrap_or(life), Instant::now());
+                        continue;
+                    }
+                }
+                let mut seq = 1;
+                while let Some(message) = connection.first_from(&all, seq, until)? {
+                    seq = message.seq + 1;
+                    if message.lease() == Some(&id) {
+                        connection.delete(&message.subject, Some(message.seq), until)?;
+                    }
+                }
+                // The marker goes last: who finds it repeats what may be missing.
+                connection.purge(&subject, until)?;
+            }
+            connection.leases.forget(&id);
+        }
+        Ok(())
+    }
+
+    /// A call. `again`: it may be made twice if the connection broke.
+    fn call<T>(
+        &mut self,
+        again: bool,
+        mut call: impl FnMut(&mut Self, Instant) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let until = self.endpoints.deadline();
+        let mut old = self.connection.is_some();
+        loop {
+            let mut begun = false;
+            let result = self.end_sessions(until).and_then(|()| {
+                begun = true;
+                call(self, until)
+            });
+            let broken = matches!(
+                result,
+                Err(StoreError::Unreachable { .. }
+                    | StoreError::Nonsense { .. }
+                    | StoreError::Denied { .. })
+            );
+            if broken && self.connection.take().is_some() {
+                self.endpoints.failed();
+            }
+            let lost = matches!(result, Err(StoreError::Unreachable { .. }));
+            if !(lost && old && (again || !begun)) {
+                return result;
+            }
+            old = false;
+        }
+    }
+
+    /// Puts the key of the session anew.
+    fn renew(&mut self, until: Instant) -> Result<(), StoreError> {
+        let Some(mut lease) = self.lease.clone() else { return Ok(()) };
+        let subject = self.lease_subject(&lease.id);
+        let ttl_ms = u64::try_from(self.options.ttl.as_millis()).unwrap_or(u64::MAX);
+        for _ in 0..2 {
+            lease.renewal += 1;
+            let life = Life { ttl_ms, renewal: lease.renewal };
+            let value = serde_json::to_vec(&life).unwrap_or_default();
+            let connection = self.connection(until)?;
+            let expected = Some(lease.revision);
+            if let Some(revision) = connection.publish(&subject, expected, &[], &value, until)? {
+                self.lease = Some(Lease { revision, ..lease });
+                return Ok(());
+            }
+            // A renewal whose answer was lost has changed the revision.
+            match connection.last(&subject, until)?.filter(|message| !message.is_deleted()) {
+                Some(message) if message.seq > lease.revision => lease.revision = message.seq,
+                _ => break,
+            }
+        }
+        self.lease = None;
+        Err(StoreError::LeaseLost)
+    }
+
+    /// The headers of a key that is kept so; begins a session if there is none.
+    fn fields(
+        &mut self,
+        keep: Keep,
+        until: Instant,
+    ) -> Result<Vec<(&'static str, String)>, StoreError> {
+        if keep == Keep::Forever {
+            return Ok(Vec::new());
+        }
+        match self.renew(until) {
+            Err(StoreError::LeaseLost) => {}
+            done => done?,
+        }
+        if self.lease.is_none() {
+            self.lease = Some(Lease { id: random(), renewal: 0, revision: 0 });
+            self.renew(until)?;
+        }
+        Ok(self.lease.iter().map(|lease| (LEASE, lease.id.clone())).collect())
+    }
+
+    /// Changes after a revision, in their order: the key, what is stored.
+    fn read(
+        &mut self,
+        subjects: &str,
+        after: u64,
+        most: usize,
+        until: Instant,
+    ) -> Result<Vec<(String, Stored)>, StoreError> {
+        let (mut found, mut seq) = (Vec::new(), after + 1);
+        while found.len() < most {
+            let Some(message) = self.connection(until)?.first_from(subjects, seq, until)? else {
+                break;
+            };
+            seq = message.seq + 1;
+            found.extend(self.key(&message.subject).map(|key| (key, message)));
+        }
+        Ok(found)
+    }
+}
+
+impl Store for Nats {
+    fn get(&mut self, key: &str) -> Result<Option<Entry>, StoreError> {
+        let subject = self.subject(key)?;
+        let found = self.call(true, |nats, until| nats.connection(until)?.last(&subject, until))?;
+        Ok(found.filter(|found| !found.is_deleted()).map(|found| entry(key.to_owned(), found)))
+    }
+
+    fn list(&mut self, prefix: &str) -> Result<Found<Entry>, StoreError> {
+        let subjects = self.subjects(prefix)?;
+        let read = self.call(true, |nats, until| {
+            nats.is_new = false;
+            nats.read(&subjects, 0, usize::MAX, until)
+        })?;
+        let revision = read.last().map_or(0, |(_, last)| last.seq);
+        // A key that was put while the list was read is there twice.
+        let mut items = std::collections::BTreeMap::new();
+        for (key, found) in read {
+            if found.is_deleted() {
+                items.remove(&key);
+            } else {
+                items.insert(key.clone(), entry(key, found));
+            }
+        }
+        Ok(Found { items: items.into_values().collect(), revision })
+    }
+
+    fn watch(
+        &mut self,
+        prefix: &str,
+        after: u64,
+        timeout: Duration,
+    ) -> Result<Found<Event>, StoreError> {
+        let subjects = self.subjects(prefix)?;
+        let end = Instant::now() + timeout;
+        let mut pause = None;
+        loop {
+            let read = self.call(true, |nats, until| {
+                let connection = nats.connection(until)?;
+                connection.watch(&subjects, until)?;
+                connection.rung = false;
+                if nats.is_new {
+                    return Err(StoreError::Compacted { after });
+                }
+                nats.read(&subjects, after, MOST_EVENTS, until)
+            })?;
+            let now = Instant::now();
+            if !read.is_empty() || now >= end {
+                let revision = read.last().map_or(after, |(_, last)| last.seq);
+                return Ok(Found { items: read.into_iter().map(event).collect(), revision });
+            }
+            let due = self.connection.as_ref().and_then(|connection| connection.leases.due());
+            let next = [due, pause.map(|pause| now + pause)].into_iter().flatten().min();
+            // Not before now, for what is due there was read already.
+            let until = next.unwrap_or(end).clamp(now + FIRST_PAUSE, end.max(now + FIRST_PAUSE));
+            let waited = self.call(false, |nats, limit| {
+                let connection = nats.connection(limit)?;
+                connection.wait(until)?;
+                Ok(connection.rung)
+            });
+            let rung = match waited {
+                // On a new connection it has to be read again.
+                Err(StoreError::Unreachable { .. }) => true,
+                waited => waited?,
+            };
+            pause = match pause {
+                _ if rung => Some(FIRST_PAUSE),
+                Some(pause) if pause < LAST_PAUSE => Some(pause * 2),
+                _ => None,
+            };
+        }
+    }
+
+    fn put(&mut self, key: &str, value: &[u8], keep: Keep) -> Result<u64, StoreError> {
+        let subject = self.subject(key)?;
+        let done = self.call(true, |nats, until| {
+            let fields = nats.fields(keep, until)?;
+            nats.connection(until)?.publish(&subject, None, &fields, value, until)
+        })?;
+        // Nothing was expected, so nothing can differ from it.
+        done.ok_or(StoreError::LeaseLost)
+    }
+
+    fn swap(
+        &mut self,
+        key: &str,
+        expected: u64,
+        value: &[u8],
+        keep: Keep,
+    ) -> Result<Option<u64>, StoreError> {
+        let subject = self.subject(key)?;
+        self.call(false, |nats, until| {
+            let fields = nats.fields(keep, until)?;
+            let connection = nats.connection(until)?;
+            let mut publish =
+                |expected| connection.publish(&subject, Some(expected), &fields, value, until);
+            let done = publish(expected)?;
+            if done.is_some() || expected != 0 {
+                return Ok(done);
+            }
+            // A key that was deleted has a marker.
+            match connection.last(&subject, until)?.filter(Stored::is_deleted) {
+                None => Ok(None),
+                Some(marker) => {
+                    connection.publish(&subject, Some(marker.seq), &fields, value, until)
+                }
+            }
+        })
+    }
+
+    fn keep_alive(&mut self) -> Result<(), StoreError> {
+        if self.lease.is_none() {
+            return Ok(());
+        }
+        self.call(true, Self::renew)
+    }
+
+    fn delete(&mut self, key: &str) -> Result<(), StoreError> {
+        let subject = self.subject(key)?;
+        self.call(true, |nats, until| {
+            let connection = nats.connection(until)?;
+            if connection.last(&subject, until)?.is_some_and(|found| !found.is_deleted()) {
+                connection.delete(&subject, None, until)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn entry(key: String, found: Stored) -> Entry {
+    Entry { key, value: found.data, revision: found.seq }
+}
+
+fn event((key, found): (String, Stored)) -> Event {
+    let value = (!found.is_deleted()).then_some(found.data);
+    Event { key, value, revision: found.seq }
+}

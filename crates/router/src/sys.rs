@@ -11,10 +11,15 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use fingerpost_route::netlink::{self, Messages};
 
 /// Receive buffer of a netlink socket: a full table's worth of changes.
 const NETLINK_BUFFER_BYTES: libc::c_int = 256 << 20;
+
+/// The kernel replies before the call that sends returns; it does not where it is out of memory.
+const LONGEST_REPLY: Duration = Duration::from_secs(1);
 
 /// A netlink socket that does not block.
 #[derive(Debug)]
@@ -105,6 +110,34 @@ impl Netlink {
             }
         };
         received.map(|received| (received, from.nl_pid))
+    }
+
+    /// Sends one request that wants a reply ([`F_ACK`](netlink::F_ACK)) and waits for it, for [`LONGEST_REPLY`] at most.
+    /// The kernel's refusal is the error. Replies to requests before it are passed over.
+    pub(crate) fn request(&self, message: &[u8]) -> io::Result<()> {
+        let sent = Messages::new(message).next().transpose().map_err(io::Error::other)?;
+        let seq = sent.ok_or(io::ErrorKind::InvalidInput)?.seq;
+        self.send(message)?;
+        // A refusal repeats the request.
+        let mut buffer = [0; 4096];
+        let until = Instant::now() + LONGEST_REPLY;
+        loop {
+            let len = match self.recv(&mut buffer)? {
+                Received::Bytes(len) => len,
+                Received::Empty if Instant::now() < until => {
+                    poll(&[self.fd()], Duration::from_millis(50));
+                    continue;
+                }
+                _ => return Err(io::Error::new(io::ErrorKind::TimedOut, "no reply of the kernel")),
+            };
+            let mut replies = Messages::new(&buffer[..len]).map_while(Result::ok);
+            if let Some(reply) = replies.find(|m| m.kind == netlink::ERROR && m.seq == seq) {
+                return match reply.code().map_err(io::Error::other)? {
+                    0 => Ok(()),
+                    code => Err(io::Error::from_raw_os_error(code.cast_signed())),
+                };
+            }
+        }
     }
 
     /// Whether an interface is up and running (IFF_UP and IFF_RUNNING), at this moment: the kernel answers without its
@@ -427,5 +460,23 @@ mod tests {
         ours.send(&request).unwrap();
         let answer = ours.recv(&mut [0; 8192]).unwrap();
         assert!(matches!(answer, Received::Bytes(16..)), "{answer:?}");
+    }
+
+    #[test]
+    fn a_request_has_the_reply_of_its_number() {
+        use fingerpost_route::netlink::{F_ACK, Request, link};
+        let ours = Netlink::open(libc::NETLINK_ROUTE, &[]).unwrap();
+        let about = |seq: u32, index: u32| {
+            let head = [[0; 4], index.to_ne_bytes(), [0; 4], [0; 4]];
+            Request::query(link::DEL, F_ACK, seq).fixed(head.as_flattened()).finish()
+        };
+        // Nobody waits for this reply: no such interface, or no privilege to delete one.
+        ours.send(&about(1, 0x7fff_0000)).unwrap();
+        // A request of no kind that exists is refused to everybody; a message without a request in it is done.
+        let unknown = Request::query(4000, F_ACK, 2).finish();
+        let refused = ours.request(&unknown).unwrap_err().raw_os_error();
+        assert!(matches!(refused, Some(libc::EOPNOTSUPP | libc::EPERM)), "{refused:?}");
+        let nothing = Request::query(1, F_ACK, 3).finish();
+        ours.request(&nothing).unwrap();
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
+use super::cluster::{ClusterStatus, Drain};
 use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
 use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
@@ -77,6 +78,10 @@ pub(crate) trait Backend {
     fn change_neighbor(&mut self, change: &NeighborChange) -> Result<NeighborChanged, ApiError>;
     /// Route sources.
     fn sources(&self) -> Vec<Source>;
+    /// The cluster that this router is a node of.
+    fn cluster(&self) -> Result<ClusterStatus, ApiError>;
+    /// Drains this node of a cluster, or ends that.
+    fn drain(&mut self, drain: Drain) -> Result<(), ApiError>;
     /// Times the elements of the graph from now on, for at least this long.
     fn time_elements(&mut self, time: Duration);
     /// Packets and clock ticks of all elements so far.

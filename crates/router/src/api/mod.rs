@@ -16,6 +16,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod error;
 mod extract;
 pub(crate) mod features;

@@ -32,7 +32,7 @@ use super::model::{
     NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery, Source, Status,
     Verification,
 };
-use super::{features, graph, source_filters, streams};
+use super::{cluster, features, graph, source_filters, streams};
 use crate::privilege;
 use crate::sys;
 
@@ -155,6 +155,8 @@ paths! {
     post "/v1/source-filters" source_filters::change;
     put "/v1/source-filters" source_filters::replace;
     get "/v1/source-filters/lookup" source_filters::lookup;
+    get "/v1/cluster" cluster::cluster;
+    post "/v1/cluster/drain" cluster::drain;
     get "/v1/graph" graph::graph;
     put "/v1/graph" graph::swap;
     get "/v1/trace" graph::trace;

@@ -1,5 +1,6 @@
 //! The configuration file, and what is assumed without one.
 
+mod cluster;
 mod features;
 mod knobs;
 mod mistakes;
@@ -18,6 +19,7 @@ use fingerpost_route::source::words::unknown;
 use fingerpost_route::source::{SourceError, SourceSpec};
 use serde::Deserialize;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use features::in_kernel;
 use mistakes::{Document, Mistake};
 pub(crate) use size::Size;
@@ -42,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) workers: Workers,
     pub(crate) takeover: Takeover,
     pub(crate) xdp: Xdp,
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// One interface. With none of these sections every usable interface is taken over.
@@ -405,6 +408,7 @@ impl Config {
             let what = "`cores` is empty: name a processor, or use \"auto\"";
             wrong.push(Wrong::new("workers.cores", what));
         }
+        wrong.extend(self.cluster.iter().flat_map(Cluster::check));
         wrong
     }
 
@@ -455,7 +459,8 @@ impl Config {
 
     /// How an interface is to be driven; `None` when the file names others only.
     pub(crate) fn mode(&self, name: &str) -> Option<Mode> {
-        if self.interface.is_empty() {
+        let internal = self.cluster.as_ref().is_some_and(|cluster| cluster.is_internal(name));
+        if self.interface.is_empty() || (internal && self.of(name).is_none()) {
             return Some(Mode::Auto);
         }
         self.of(name).map(|interface| interface.mode)

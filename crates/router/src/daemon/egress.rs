@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use fingerpost_io::af_packet;
-use fingerpost_packet::device::DeviceError;
+use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::graph::worker::Command;
 
 use super::workers::WorkerHandle;
@@ -17,11 +17,29 @@ use super::workers::WorkerHandle;
 /// Longest wait for workers that carry out commands: one that is gone never does.
 const LONGEST_CONFIRMATION: Duration = Duration::from_secs(1);
 
-/// Numbers of the ports that are packet sockets at present.
+/// Ports that are packet sockets at present, or queues of the fabric interface of a cluster node.
 #[derive(Default)]
-pub(super) struct StandIns(BTreeSet<u16>);
+pub(super) struct StandIns {
+    ports: BTreeSet<u16>,
+    /// Queues of the fabric interface, a worker each, until its port is known.
+    fabric: Vec<Box<dyn Port>>,
+}
 
 impl StandIns {
+    /// Keeps the queues of the fabric interface, one for each worker, for [`StandIns::put_fabric`].
+    pub(super) fn set_fabric(&mut self, queues: Vec<Box<dyn Port>>) {
+        self.fabric = queues;
+    }
+
+    /// Puts the queues of the fabric interface at a port of every worker.
+    pub(super) fn put_fabric(&mut self, port: u16, workers: &[WorkerHandle]) {
+        self.ports.insert(port);
+        for (worker, queue) in workers.iter().zip(self.fabric.drain(..)) {
+            worker.send(Command::AddPort(port, queue));
+        }
+        confirm(workers);
+    }
+
     /// Puts a packet socket at a port of every worker.
     pub(super) fn put(
         &mut self,
@@ -30,7 +48,7 @@ impl StandIns {
         workers: &[WorkerHandle],
     ) -> Result<(), DeviceError> {
         // Also where it fails: the next turn would fail in the same way.
-        self.0.insert(port);
+        self.ports.insert(port);
         // The owners of queues come first and close last (`share_out`).
         for worker in workers.iter().rev() {
             worker.send(Command::AddPort(port, Box::new(af_packet::open(name, ifindex)?)));
@@ -56,17 +74,17 @@ impl StandIns {
 
     /// Whether the port is a packet socket.
     pub(super) fn has(&self, port: u16) -> bool {
-        self.0.contains(&port)
+        self.ports.contains(&port)
     }
 
     /// The port is something else from now on, or gone.
     pub(super) fn forget(&mut self, port: u16) {
-        self.0.remove(&port);
+        self.ports.remove(&port);
     }
 
     /// All of them.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
-        self.0.iter().copied()
+        self.ports.iter().copied()
     }
 }
 

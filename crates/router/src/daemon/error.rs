@@ -3,6 +3,7 @@
 use fingerpost_io::xdp;
 use fingerpost_route::source::SourceError;
 
+use super::cluster::ClusterError;
 use super::kernel::KernelError;
 use super::learn::LONGEST_DUMP;
 use crate::privilege::{self, Missing};
@@ -16,6 +17,8 @@ pub(crate) enum DaemonError {
     Survey(std::io::Error),
     #[error(transparent)]
     Xdp(#[from] xdp::XdpError),
+    #[error("[cluster]: {0}")]
+    Cluster(#[from] ClusterError),
     #[error("{0}")]
     Routes(#[from] fingerpost_lpm::UpdateError),
     #[error("{0}")]

@@ -5,6 +5,7 @@ use fingerpost_packet::language::Errors;
 use fingerpost_packet::{OpenPolicy, Plan, router_graph};
 use fingerpost_route::Control;
 
+use super::cluster::Node;
 use super::features::Features;
 use super::workers::{SPARE_FRAMES, Workers};
 use crate::api::model::ConfigText;
@@ -17,15 +18,17 @@ pub(super) struct RunningGraph {
     swapped: Option<ConfigText>,
     /// Packets that elements of the built-in graph may hold.
     built_in_holds: usize,
+    /// Node of a cluster that this router is: its elements are in the built-in graph.
+    pub(super) node: Option<Node>,
     pub(super) features: Features,
 }
 
 impl RunningGraph {
-    /// The built-in graph with these features.
-    pub(super) fn built_in(features: Features) -> Self {
-        let plan = router_graph::plan_with(None, features.states());
+    /// The built-in graph with these features, and with the elements of a cluster node.
+    pub(super) fn built_in(features: Features, node: Option<Node>) -> Self {
+        let plan = built_in(None, features.states(), node.as_ref());
         let plan = plan.expect("the built-in graph is whole: a test builds it");
-        Self { built_in_holds: plan.holds(), plan, swapped: None, features }
+        Self { built_in_holds: plan.holds(), plan, swapped: None, node, features }
     }
 
     /// The plan that workers run.
@@ -44,10 +47,16 @@ impl RunningGraph {
         self.features.follow_ports(control)
     }
 
+    /// Has the host's kernel reach the other members of the cluster: [`Node::follow_links`].
+    #[must_use]
+    pub(super) fn follow_links(&mut self, control: &Control) -> Vec<String> {
+        self.node.as_mut().map_or_else(Vec::new, |node| node.follow_links(control))
+    }
+
     /// Plans the running graph anew.
     pub(super) fn planned(&self, states: &FeatureStates) -> Result<Plan, Errors> {
         match &self.swapped {
-            None => router_graph::plan_with(Some(&self.plan), states),
+            None => built_in(Some(&self.plan), states, self.node.as_ref()),
             Some(ConfigText { file, text }) => {
                 let configuration = click::configuration(file, text, &OpenPolicy::default())?;
                 router_graph::plan_of(Some(&self.plan), &configuration, states)
@@ -83,5 +92,17 @@ impl RunningGraph {
             }
         }
         missing
+    }
+}
+
+/// The built-in graph with these features, and with the elements of a cluster node, after another plan.
+fn built_in(
+    before: Option<&Plan>,
+    states: &FeatureStates,
+    node: Option<&Node>,
+) -> Result<Plan, Errors> {
+    match node {
+        Some(node) => router_graph::plan_added(before, states, &node.addition()),
+        None => router_graph::plan_with(before, states),
     }
 }

@@ -13,6 +13,7 @@ use crate::api::backend::Queue;
 use crate::{privilege, sys};
 
 mod backend;
+mod cluster;
 mod egress;
 mod error;
 mod features;
@@ -40,6 +41,7 @@ pub(crate) use learn::check;
 pub(crate) use report::{Report, each};
 pub(crate) use settings::{RunOptions, Said};
 
+use cluster::{ClusterError, Node};
 use features::Features;
 use graph::RunningGraph;
 use journal::Journal;
@@ -52,6 +54,9 @@ use workers::Workers;
 
 /// Longest time between two looks at what has no descriptor to wait for.
 const TICK: Duration = Duration::from_millis(10);
+
+/// Longest time until the kernel reports an interface that was just made.
+const LONGEST_REPORT: Duration = Duration::from_secs(2);
 
 /// A running router.
 pub(crate) struct Daemon {
@@ -98,15 +103,21 @@ impl Daemon {
             journal.push(format!("routes are not all visible: {error}"));
         }
         journal.extend(interfaces.take_notices());
-        let graph = RunningGraph::built_in(features);
+        let node = config.cluster.as_ref().map(|cluster| Node::new(cluster, &interfaces));
+        let mut graph = RunningGraph::built_in(features, node.transpose()?);
         let (cores, plan) = (&config.workers.cores, graph.plan());
         let workers = Workers::start(cores, plan, flow_seed, &control, &mut interfaces);
+        let workers = workers.map_err(DaemonError::Thread)?;
+        if let Some(node) = &mut graph.node {
+            interfaces.join(node.ports(), node.open(workers.len())?);
+            node.start()?;
+        }
         let mut daemon = Self {
             settings: Settings::new(options),
             progress,
             control,
             sources,
-            workers: workers.map_err(DaemonError::Thread)?,
+            workers,
             graph,
             interfaces,
             policy,
@@ -115,6 +126,7 @@ impl Daemon {
         };
         daemon.graph.features.set_forwarder(daemon.interfaces.guard());
         daemon.journal.extend(daemon.graph.follow_ports(&daemon.control));
+        daemon.await_fabric_interface()?;
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         if daemon.taken_over() == 0
             && let Some(why) = daemon.interfaces.take_refused()
@@ -124,6 +136,24 @@ impl Daemon {
         }
         daemon.journal.note(&mut daemon.control, &mut daemon.interfaces);
         Ok(daemon)
+    }
+
+    /// Waits until the kernel has reported the fabric interface of a cluster node, which was just made: what starts beside
+    /// the router finds the routes to the other members.
+    fn await_fabric_interface(&mut self) -> Result<(), DaemonError> {
+        let until = Instant::now() + LONGEST_REPORT;
+        while self.graph.node.as_ref().is_some_and(|node| !node.has_interface()) {
+            if Instant::now() > until {
+                return Err(ClusterError::Unreported.into());
+            }
+            if self.sources.kernel.turn(&mut self.control)? == 0 {
+                sys::poll(&self.sources.kernel.fds(), TICK);
+            }
+            self.interfaces.provide(&self.control, &self.workers);
+            let messages = self.graph.follow_links(&self.control);
+            self.journal.extend(messages);
+        }
+        Ok(())
     }
 
     /// Serves the requests of the control API from now on.
@@ -230,6 +260,7 @@ impl Daemon {
         self.sources.kernel.forget(&forgotten);
         self.sources.kernel.ask(&requests);
         self.journal.extend(self.graph.follow_ports(&self.control));
+        self.journal.extend(self.graph.follow_links(&self.control));
         let mut messages = Vec::new();
         if let Some(findings) = self.policy.take(&mut messages) {
             self.interfaces.set_findings(findings);
@@ -298,6 +329,9 @@ impl Daemon {
     /// [`Daemon::take_messages`].
     pub(crate) fn stop(mut self) -> (Report, Vec<String>) {
         self.requests.close();
+        if let Some(node) = &mut self.graph.node {
+            node.leave();
+        }
         // The kernel has its frames from here on; what is in our rings is still carried.
         self.interfaces.quiesce(self.workers.alive() < self.workers.len());
         self.journal.extend(self.workers.stop());

@@ -1,16 +1,18 @@
-//! `fingerpost cluster`: plan and simulate a cluster of routers.
+//! `fingerpost cluster`: plan and simulate a cluster of routers, and the node that a running router is.
 
 mod plan;
 mod sim;
+mod status;
 
 use clap::{ArgMatches, Subcommand};
 
 use super::command::{Command, Failure, parsed, subcommands};
 use super::output::Output;
+use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "cluster",
-    summary: "Plan and simulate a cluster of routers that act as one",
+    summary: "A cluster of routers that act as one: plan, simulate, state of a node",
     examples: "",
     arguments: subcommands::<What>,
     run,
@@ -24,11 +26,23 @@ enum What {
     /// Simulate a cluster: delivered packets, loads, reordering, fairness and latency of a traffic matrix
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
+    /// State of the cluster: members, links and their load, packets, drops
+    #[command(after_help = status::EXAMPLES)]
+    Status(At),
+    /// Have the other nodes choose no path through this one
+    #[command(after_help = status::DRAIN)]
+    Drain(At),
+    /// Let the other nodes choose paths through this one again
+    #[command(after_help = status::DRAIN)]
+    Undrain(At),
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<What>(matches)? {
         What::Plan(arguments) => plan::run(&arguments, output),
         What::Sim(arguments) => sim::run(&arguments, output),
+        What::Status(at) => status::run(&at, output),
+        What::Drain(at) => status::drain(&at, true, output),
+        What::Undrain(at) => status::drain(&at, false, output),
     }
 }

@@ -270,6 +270,11 @@ impl Running {
         changes.word("takeover.nonstop_s", &nonstop(old), &nonstop(new), true);
         let memory = |config: &Config| config.xdp.memory.to_string();
         changes.word("xdp.memory", &memory(old), &memory(new), true);
+        let cluster = |config: &Config| config.cluster.as_ref().map(|c| format!("node {}", c.node));
+        if old.cluster != new.cluster {
+            let (was, is) = (cluster(old), cluster(new));
+            changes.push("cluster", was, is, true);
+        }
         changes.0
     }
 

@@ -4,6 +4,7 @@
 //! a job for another thread, or a session of several requests.
 
 mod change;
+mod cluster;
 mod config;
 mod driver;
 mod events;
@@ -29,6 +30,7 @@ use fingerpost_route::source::words::unknown;
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report};
 use crate::api::backend::{Backend, Job, Preparation, Queue};
+use crate::api::cluster::{ClusterStatus, Drain};
 use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
 use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
@@ -208,6 +210,14 @@ impl Backend for Daemon {
 
     fn sources(&self) -> Vec<Source> {
         self.view().source_list()
+    }
+
+    fn cluster(&self) -> Result<ClusterStatus, ApiError> {
+        self.cluster_status()
+    }
+
+    fn drain(&mut self, drain: Drain) -> Result<(), ApiError> {
+        self.drain_node(drain)
     }
 
     fn time_elements(&mut self, time: Duration) {

@@ -14,7 +14,7 @@ use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_io::{afxdp, frames_held, interface};
 use fingerpost_lpm::UpdateError;
-use fingerpost_packet::device::DeviceError;
+use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::feature::{Feature, FeatureSettings, row, urpf};
 use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::fib::KernelLookup;
@@ -23,6 +23,7 @@ use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
 
+use super::cluster::ClusterPorts;
 use super::egress::{StandIns, confirm};
 use super::nonstop::NonStop;
 use super::obstacles::Policy;
@@ -116,6 +117,8 @@ pub(super) struct Datapath {
     pub(super) guard: Option<Forwarder>,
     /// When the drivers were last checked for whether they send what programs redirect.
     egress_checked: Option<Instant>,
+    /// Ports of a cluster node: of its internal interfaces and of the fabric interface.
+    cluster: Option<Arc<ClusterPorts>>,
 }
 
 /// Ports that are packet sockets, and ports that workers return.
@@ -198,6 +201,17 @@ impl Interfaces {
             Err(error) => self.notices.push(format!("no forwarding in XDP: {error}")),
         }
         Ok(())
+    }
+
+    /// The kernel's time as programs read it, in nanoseconds, at an instant of this process.
+    pub(super) fn kernel_time(&self) -> Result<(u64, Instant), xdp::XdpError> {
+        self.local.addresses.kernel_time()
+    }
+
+    /// This router is a node of a cluster, with these ports, and these queues of the fabric interface.
+    pub(super) fn join(&mut self, ports: Arc<ClusterPorts>, queues: Vec<Box<dyn Port>>) {
+        self.datapath.cluster = Some(ports);
+        self.egress.stand_ins.set_fabric(queues);
     }
 
     /// The first interfaces, all at once: those that still forward for the last daemon have their
@@ -409,6 +423,13 @@ impl Interfaces {
             .map(|(link, port, state)| (link, port, state.name.clone()))
             .collect();
         for (link, port, name) in &without {
+            if let Some(cluster) = &self.datapath.cluster
+                && cluster.is_fabric(name)
+            {
+                cluster.set_fabric(*port);
+                self.egress.stand_ins.put_fabric(*port, workers);
+                continue;
+            }
             let put = self.egress.stand_ins.put(*port, (name, *link), workers);
             self.notices.extend(put.err().map(|error| error.to_string()));
         }
@@ -532,6 +553,9 @@ impl Interfaces {
                 continue;
             };
             reason.clone_into(&mut open.mode);
+            if let Some(cluster) = &self.datapath.cluster {
+                cluster.close(open.port);
+            }
             let (port, name) = (open.port, open.state.name.clone());
             if let Some(forwarder) = &self.datapath.guard {
                 forwarder.remove_port(port);
@@ -641,6 +665,9 @@ impl Interfaces {
         let Some(open) = self.open.remove(&link) else { return };
         if let Some(forwarder) = &self.datapath.guard {
             forwarder.remove_port(open.port);
+        }
+        if let Some(cluster) = &self.datapath.cluster {
+            cluster.close(open.port);
         }
         self.nonstop.let_go(link, &mut self.notices);
         self.history.closed += open.counts();
@@ -875,6 +902,9 @@ pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, St
     let RunOptions { config, said, path } = options;
     if !said.only.is_empty() && !said.only.contains(&state.name) {
         return Err("not named by --only".into());
+    }
+    if config.cluster.as_ref().is_some_and(|cluster| cluster.is_fabric(&state.name)) {
+        return Err("it is the fabric interface of the cluster".into());
     }
     match config.mode(&state.name).ok_or("not named in the configuration")? {
         Mode::Kernel => Err("by the configuration".into()),

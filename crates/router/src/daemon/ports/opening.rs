@@ -190,6 +190,14 @@ impl Interfaces {
             classifier.set_socket(queue, socket.as_fd())?;
         }
         classifier.hold(self.holds(&ready.state.name))?;
+        let cluster = self.datapath.cluster.as_ref();
+        if let Some(cluster) = cluster.filter(|cluster| cluster.is_internal(&ready.state.name)) {
+            let guard = self.datapath.guard.as_ref().ok_or_else(OpenError::no_programs)?;
+            let (classifier, attached) = (classifier.clone(), attached.clone());
+            cluster.open(&ready.state.name, *port);
+            guard.add_fabric_port(*port, *link, classifier, attached, cluster.programs())?;
+            return Ok(());
+        }
         if let Some(forwarder) = &self.datapath.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)
         {
@@ -287,6 +295,11 @@ pub(super) enum OpenError {
 }
 
 impl OpenError {
+    /// The kernel runs no program for internal interfaces.
+    fn no_programs() -> Self {
+        Self::Forward("it takes no program for internal interfaces".into())
+    }
+
     /// Whether a missing privilege is the cause.
     fn is_permission(&self) -> bool {
         match self {

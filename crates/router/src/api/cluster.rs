@@ -1,0 +1,153 @@
+//! The node of a cluster over the API: its state and that of the other members, and draining it.
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::backend::Requests;
+use super::error::ApiError;
+#[cfg(test)]
+use super::error::ErrorDocument;
+use super::extract::Document;
+use super::server::Answer;
+
+/// State of a cluster as one of its nodes has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterStatus {
+    /// Id of this node.
+    pub(crate) node: String,
+    /// Number of this node.
+    pub(crate) number: u16,
+    /// Number of the cluster.
+    pub(crate) cluster: u8,
+    /// `direct` or `vlb`.
+    pub(crate) mode: String,
+    /// Rule of the path choice: `vlb`, `fixed` or `adaptive`.
+    pub(crate) rule: String,
+    /// `active`, or `draining`.
+    pub(crate) state: String,
+    /// Fabric interface.
+    pub(crate) interface: String,
+    /// Longest time until a failed link is down, in milliseconds, where its interface does not show it at once.
+    pub(crate) detection_ms: f64,
+    /// Members, this node among them, by number.
+    pub(crate) members: Vec<ClusterMember>,
+    /// Packets by what this node did with them.
+    pub(crate) packets: ClusterPackets,
+    /// Dropped frames and packets of the fabric by reason, in XDP and in the graph.
+    pub(crate) drops: Vec<ClusterDrops>,
+    /// Frames of internal interfaces that XDP left to the graph, by reason.
+    pub(crate) left_xdp: Vec<ClusterDrops>,
+}
+
+/// A member of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterMember {
+    /// Id of the node.
+    pub(crate) id: String,
+    /// Number of the node.
+    pub(crate) number: u16,
+    /// `active`, `draining` or `down`.
+    pub(crate) state: String,
+    /// Share of transit.
+    pub(crate) weight: u32,
+    /// Addresses of the node.
+    pub(crate) loopbacks: Vec<String>,
+    /// Adjacency epoch of the node.
+    pub(crate) epoch: u8,
+    /// Link to the node; null for this one.
+    pub(crate) link: Option<MemberLink>,
+}
+
+/// An internal link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct MemberLink {
+    /// Interface.
+    pub(crate) interface: String,
+    /// Whether packets pass in both directions.
+    pub(crate) up: bool,
+    /// Why it is down.
+    pub(crate) why: Option<String>,
+    /// Rate in bit/s, 2R/N in a mesh; null where it is not limited.
+    pub(crate) rate_bps: Option<u64>,
+    /// Sent in the last second, in bit/s.
+    pub(crate) load_bps: u64,
+    /// The same as a share of the rate.
+    pub(crate) load: Option<f64>,
+    /// Time that the packets waiting for it take, in microseconds.
+    pub(crate) backlog_us: f64,
+    /// Bytes sent.
+    pub(crate) bytes: u64,
+    /// Dropped packets in transit, beyond the rate.
+    pub(crate) transit_dropped: u64,
+    /// Dropped packets of this node, beyond the rate.
+    pub(crate) local_dropped: u64,
+    /// Probes received.
+    pub(crate) probes: u64,
+    /// Times that it went down.
+    pub(crate) downs: u64,
+}
+
+/// Packets of a node by what it did with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterPackets {
+    /// Packets sent straight to their output node.
+    pub(crate) direct: u64,
+    /// Packets sent to an intermediate node.
+    pub(crate) balanced: u64,
+    /// Frames of other nodes sent on to their output node.
+    pub(crate) transit: u64,
+    /// Packets that left by the adjacency that their frame names.
+    pub(crate) output: u64,
+    /// Packets looked up at this node, their output node.
+    pub(crate) looked_up: u64,
+    /// Packets for this host.
+    pub(crate) host: u64,
+    /// Flowlets begun.
+    pub(crate) flowlets: u64,
+    /// Flowlets moved since their path failed.
+    pub(crate) rechosen: u64,
+    /// Packets of flowlets whose link was full.
+    pub(crate) sprayed: u64,
+    /// Share of transit in all frames that this node sent to others.
+    pub(crate) transit_share: f64,
+}
+
+/// Frames or packets with one reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterDrops {
+    /// Reason.
+    pub(crate) reason: String,
+    /// How many.
+    pub(crate) packets: u64,
+}
+
+/// What a node is to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Drain {
+    /// Whether the node is to carry nothing for other nodes any more.
+    pub(crate) draining: bool,
+}
+
+/// The cluster as this node has it.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/cluster", responses(
+    (status = 200, body = ClusterStatus), (status = "default", body = ErrorDocument))))]
+pub(super) async fn cluster(State(requests): State<Requests>) -> Answer<ClusterStatus> {
+    requests.call(|backend| backend.cluster()).await?.map(Json)
+}
+
+/// Drains this node, or ends that.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/cluster/drain", request_body = Drain, responses(
+    (status = 200, body = ClusterStatus), (status = "default", body = ErrorDocument))))]
+pub(super) async fn drain(
+    State(requests): State<Requests>,
+    Document(drain): Document<Drain>,
+) -> Answer<ClusterStatus> {
+    let done = move |backend: &mut dyn super::backend::Backend| -> Result<_, ApiError> {
+        backend.drain(drain)?;
+        backend.cluster()
+    };
+    requests.call(done).await?.map(Json)
+}

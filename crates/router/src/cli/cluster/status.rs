@@ -1,0 +1,121 @@
+//! `fingerpost cluster status`, `drain` and `undrain`: the node that a running router is.
+
+use std::io::{self, Write};
+
+use hyper::Method;
+
+use super::super::command::Failure;
+use super::super::output::{Column, Columns, Output, Report, or_dash};
+use crate::api::cluster::{ClusterDrops, ClusterMember, ClusterStatus, Drain, MemberLink};
+use crate::cli::at::At;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost cluster status
+  $ fingerpost cluster status --json
+
+`load` is what the link to a member carried in the last second, as a share of its rate; `backlog` is the time \
+that its waiting packets take. A link is up while probes pass in both directions. `transit` counts frames of \
+other nodes that this node sent on.";
+
+pub(super) const DRAIN: &str = "Examples:
+  $ fingerpost cluster drain
+  $ fingerpost cluster undrain
+
+The other nodes choose no path through a node that drains. It still carries packets of its own external \
+interfaces: have routes lead elsewhere before it stops.";
+
+/// Prints the state of the cluster.
+pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
+    let status: ClusterStatus = at.client()?.get("/v1/cluster", &())?;
+    Ok(output.print(&status)?)
+}
+
+/// Drains the node, or ends that.
+pub(super) fn drain(at: &At, draining: bool, output: &mut Output) -> Result<(), Failure> {
+    let path = "/v1/cluster/drain";
+    let status: ClusterStatus = at.client()?.send(Method::POST, path, &Drain { draining })?;
+    Ok(output.print(&status)?)
+}
+
+/// A number of the link to a member; none for this node.
+fn of_link(member: &ClusterMember, number: impl Fn(&MemberLink) -> String) -> String {
+    or_dash(member.link.as_ref().map(number))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A rate in the largest unit that keeps it readable.
+#[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(bps: u64) -> String {
+    match bps {
+        0..1_000_000 => format!("{:.0} kbit/s", bps as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} Mbit/s", bps as f64 / 1e6),
+        _ => format!("{:.1} Gbit/s", bps as f64 / 1e9),
+    }
+}
+
+const MEMBERS: &[Column<ClusterMember>] = &[
+    ("member", |member| member.id.clone()),
+    ("number", |member| member.number.to_string()),
+    ("state", |member| member.state.clone()),
+    ("weight", |member| member.weight.to_string()),
+    ("interface", |member| of_link(member, |link| link.interface.clone())),
+    ("link", |member| of_link(member, |link| if link.up { "up" } else { "down" }.to_owned())),
+    ("rate", |member| of_link(member, |link| or_dash(link.rate_bps.map(rate)))),
+    ("sent", |member| of_link(member, |link| rate(link.load_bps))),
+    ("load", |member| of_link(member, |link| or_dash(link.load.map(percent)))),
+    ("backlog", |member| of_link(member, |link| format!("{:.0} us", link.backlog_us))),
+    ("dropped", |member| {
+        of_link(member, |link| (link.transit_dropped + link.local_dropped).to_string())
+    }),
+    ("loopbacks", |member| member.loopbacks.join(",")),
+];
+
+fn reasons(to: &mut dyn Write, title: &str, all: &[ClusterDrops]) -> io::Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let each = all.iter().map(|ClusterDrops { reason, packets }| format!("{reason} {packets}"));
+    writeln!(to, "{title}: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+impl Report for ClusterStatus {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Self { node, number, cluster, mode, rule, state, interface, .. } = self;
+        writeln!(
+            to,
+            "node {node} (number {number}) of cluster {cluster}, {state}: mode {mode}, rule {rule}, fabric interface \
+             {interface}, failures detected within {:.0} ms",
+            self.detection_ms
+        )?;
+        let mut columns = Columns::headed(MEMBERS);
+        self.members.iter().for_each(|member| columns.thing(MEMBERS, member));
+        columns.write(to)?;
+        let down = |member: &&ClusterMember| member.link.as_ref().is_some_and(|link| !link.up);
+        for member in self.members.iter().filter(down) {
+            let why = member.link.as_ref().and_then(|link| link.why.as_deref());
+            writeln!(to, "link to {}: {}", member.id, why.unwrap_or("no probes yet"))?;
+        }
+        let p = &self.packets;
+        writeln!(
+            to,
+            "packets: {} direct, {} balanced, {} transit ({}); {} by their adjacency, {} looked up, {} for the host",
+            p.direct,
+            p.balanced,
+            p.transit,
+            percent(p.transit_share),
+            p.output,
+            p.looked_up,
+            p.host
+        )?;
+        writeln!(
+            to,
+            "flowlets: {}, {} moved by failures, {} packets sprayed by full links",
+            p.flowlets, p.rechosen, p.sprayed
+        )?;
+        reasons(to, "dropped", &self.drops)?;
+        reasons(to, "left to the graph", &self.left_xdp)
+    }
+}

@@ -1,0 +1,167 @@
+//! Ports of a cluster node: which of them are internal, and by which a member is reached.
+//!
+//! Shape:  an interface has its port once it is driven; a link to a member has the port of the interface that the probes
+//!         choose, or of the first one in the configuration that leads there.
+//! Cost:   a lock for a change of a port or of a link; none for a packet.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fingerpost_cluster::fabric::{Fabric, PortRole};
+use fingerpost_cluster::probe::Interface;
+use fingerpost_cluster::rule::{Members, NodeId};
+use fingerpost_io::xdp;
+
+/// Bytes that may wait for a link: 200 full frames, as in the model of the rule.
+pub(super) const LIMIT_BYTES: u64 = 200 * FRAME_BYTES;
+
+/// Bytes of a full internal frame: an MTU of 1,500 and the header.
+pub(super) const FRAME_BYTES: u64 = 1518;
+
+/// An internal interface of the configuration.
+struct Internal {
+    name: String,
+    peer: Option<NodeId>,
+    rate_bps: Option<u64>,
+    /// Its port, while it is driven.
+    port: Option<u16>,
+    /// Whether it is driven, for the probes: what it receives would go nowhere else.
+    ready: Arc<AtomicBool>,
+}
+
+impl Internal {
+    fn leads_to(&self, node: NodeId) -> bool {
+        self.peer.is_none_or(|peer| peer == node)
+    }
+}
+
+/// Ports of a node, shared by what drives interfaces and what probes them.
+pub(in crate::daemon) struct ClusterPorts {
+    fabric: Arc<Fabric>,
+    programs: Arc<xdp::fabric::Fabric>,
+    interface: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    internal: Vec<Internal>,
+    /// Interface by which each node is reached, as the probes chose it.
+    chosen: Vec<Option<usize>>,
+}
+
+impl ClusterPorts {
+    /// No port is known; `links` are name, peer and rate of the internal interfaces.
+    pub(super) fn new(
+        fabric: Arc<Fabric>,
+        programs: Arc<xdp::fabric::Fabric>,
+        interface: String,
+        links: impl Iterator<Item = (String, Option<NodeId>, Option<u64>)>,
+    ) -> Self {
+        let internal = links.map(|(name, peer, rate_bps)| Internal {
+            name,
+            peer,
+            rate_bps,
+            port: None,
+            ready: Arc::default(),
+        });
+        let state = State { internal: internal.collect(), chosen: Vec::new() };
+        Self { fabric, programs, interface, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the programs of all internal interfaces share.
+    pub(in crate::daemon) fn programs(&self) -> Arc<xdp::fabric::Fabric> {
+        self.programs.clone()
+    }
+
+    /// Whether an interface is the fabric interface.
+    pub(in crate::daemon) fn is_fabric(&self, name: &str) -> bool {
+        self.interface == name
+    }
+
+    /// The fabric interface has this port.
+    pub(in crate::daemon) fn set_fabric(&self, port: u16) {
+        self.fabric.set_role(port, PortRole::Fabric);
+    }
+
+    /// Whether an interface is internal.
+    pub(in crate::daemon) fn is_internal(&self, name: &str) -> bool {
+        self.state().internal.iter().any(|internal| internal.name == name)
+    }
+
+    /// An internal interface is about to receive by this port.
+    pub(in crate::daemon) fn open(&self, name: &str, port: u16) {
+        let mut state = self.state();
+        let Some(at) = state.internal.iter().position(|internal| internal.name == name) else {
+            return;
+        };
+        self.fabric.set_role(port, PortRole::Internal);
+        state.internal[at].port = Some(port);
+        // Relaxed: the thread of the probes sees it with its next interval.
+        state.internal[at].ready.store(true, Relaxed);
+        self.set_links(&state);
+    }
+
+    /// A port is not driven any more.
+    pub(in crate::daemon) fn close(&self, port: u16) {
+        let mut state = self.state();
+        let Some(internal) = state.internal.iter_mut().find(|known| known.port == Some(port))
+        else {
+            return;
+        };
+        internal.port = None;
+        internal.ready.store(false, Relaxed);
+        self.fabric.set_role(port, PortRole::External);
+        self.set_links(&state);
+    }
+
+    /// The probes found these members, and these interfaces for them.
+    pub(super) fn follow(&self, members: &Members, egress: impl Fn(NodeId) -> Option<usize>) {
+        let mut state = self.state();
+        state.chosen = members.all().map(egress).collect();
+        self.set_links(&state);
+    }
+
+    fn set_links(&self, state: &State) {
+        let own = self.fabric.settings.node;
+        let nodes = NodeId::try_from(state.chosen.len()).unwrap_or(NodeId::MAX);
+        for node in (0..nodes).filter(|&node| node != own) {
+            let chosen = state.chosen[usize::from(node)].and_then(|at| state.internal.get(at));
+            let usual = || state.internal.iter().find(|internal| internal.leads_to(node));
+            if let Some(internal) = chosen.or_else(usual)
+                && let Some(port) = internal.port
+            {
+                self.fabric.set_link(node, port, internal.rate_bps, LIMIT_BYTES);
+            }
+        }
+    }
+
+    /// Rate of the link to a node in bit/s, and the name of its interface.
+    pub(super) fn link(&self, node: NodeId) -> Option<(String, Option<u64>)> {
+        let state = self.state();
+        let chosen = state.chosen.get(usize::from(node)).copied().flatten();
+        let internal = chosen
+            .and_then(|at| state.internal.get(at))
+            .or_else(|| state.internal.iter().find(|internal| internal.leads_to(node)))?;
+        Some((internal.name.clone(), internal.rate_bps))
+    }
+
+    /// Names of the internal interfaces, in the order of the probes' interfaces.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.state().internal.iter().map(|internal| internal.name.clone()).collect()
+    }
+
+    /// The internal interfaces, for the probes.
+    pub(super) fn probed(&self) -> Vec<Interface> {
+        let state = self.state();
+        let interface = |internal: &Internal| Interface {
+            name: internal.name.clone(),
+            peer: internal.peer,
+            ready: internal.ready.clone(),
+        };
+        state.internal.iter().map(interface).collect()
+    }
+}

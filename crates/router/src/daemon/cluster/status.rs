@@ -1,0 +1,203 @@
+//! `cluster status`: what a node knows of itself, its links and the other members.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_cluster::fabric::Links;
+use fingerpost_cluster::probe::{LinkState, Table};
+use fingerpost_cluster::rule::{MAX_NODES, NodeId, NodeState};
+use fingerpost_cluster::store::member::Record;
+use fingerpost_io::xdp::fabric::FabricEnd;
+use fingerpost_packet::frame::DropReason;
+use fingerpost_packet::graph::worker::clock_start;
+
+use super::Node;
+use crate::api::cluster::{ClusterDrops, ClusterMember, ClusterPackets, ClusterStatus, MemberLink};
+use crate::daemon::workers::WorkerHandle;
+
+/// Time over which the load of links is measured.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// Bytes of all links at a moment, and their load until then.
+pub(super) struct Loads {
+    at: Instant,
+    bytes: Vec<u64>,
+    load_bps: Vec<u64>,
+}
+
+impl Loads {
+    /// No load, from now on.
+    pub(super) fn new() -> Self {
+        Self { at: Instant::now(), bytes: vec![0; MAX_NODES], load_bps: vec![0; MAX_NODES] }
+    }
+
+    /// Measures the load since the last sample, if that is long enough ago.
+    pub(super) fn sample(&mut self, links: &Links, nodes: impl Iterator<Item = NodeId>) {
+        let time = self.at.elapsed();
+        if time < SAMPLE {
+            return;
+        }
+        self.at += time;
+        for node in nodes {
+            let (at, now) = (usize::from(node), links.counts(node).bytes);
+            let sent = now.wrapping_sub(std::mem::replace(&mut self.bytes[at], now));
+            self.load_bps[at] = per_second(sent * 8, time);
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a rate for people"
+)]
+fn per_second(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64()) as u64
+}
+
+/// A part of a whole, 0 of nothing.
+#[allow(clippy::cast_precision_loss, reason = "a share for people")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl Node {
+    /// State of the cluster as this node has it.
+    pub(in crate::daemon) fn status(&self, workers: &[WorkerHandle]) -> ClusterStatus {
+        let members = self.membership.members.iter();
+        let members = match &self.probes {
+            Some(probes) => probes
+                .look(|table| members.map(|record| self.member(record, Some(table))).collect()),
+            None => members.map(|record| self.member(record, None)).collect(),
+        };
+        ClusterStatus {
+            node: self.config.node.clone(),
+            number: self.fabric.settings.node,
+            cluster: self.config.id,
+            mode: self.config.mode.name().to_owned(),
+            rule: self.config.rule.name().to_owned(),
+            state: if self.draining { "draining" } else { "active" }.to_owned(),
+            interface: self.config.interface.clone(),
+            detection_ms: f64::from(self.config.probe_ms)
+                * (f64::from(self.config.probe_multiplier) + 0.5),
+            members,
+            packets: self.packets(),
+            drops: self.drops(workers),
+            left_xdp: self.left_xdp(),
+        }
+    }
+
+    fn member(&self, record: &Record, table: Option<&mut Table>) -> ClusterMember {
+        let (node, own) = (record.number, self.fabric.settings.node);
+        let mut reader = self.fabric.reader();
+        let state = match reader.pin().node(node) {
+            _ if node == own && self.draining => "draining",
+            _ if node == own => "active",
+            NodeState::Active => "active",
+            NodeState::Draining => "draining",
+            NodeState::Down => "down",
+        };
+        let v4 = record.loopback.map(|addr| addr.to_string());
+        let v6 = record.loopback6.map(|addr| addr.to_string());
+        ClusterMember {
+            id: record.id.clone(),
+            number: node,
+            state: state.to_owned(),
+            weight: record.weight,
+            loopbacks: v4.into_iter().chain(v6).collect(),
+            epoch: self.fabric.epoch(node),
+            link: (node != own).then(|| self.link(node, table)),
+        }
+    }
+
+    fn link(&self, node: NodeId, table: Option<&mut Table>) -> MemberLink {
+        let (interface, rate_bps) = self.ports.link(node).unwrap_or_default();
+        let names = self.ports.names();
+        let counts = self.fabric.links.counts(node);
+        let load_bps = self.loads.load_bps[usize::from(node)];
+        let now = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let backlog = self.fabric.links.backlog_ns(node, self.fabric.link_time(now));
+        let (mut up, mut why, mut probes, mut downs) = (false, None, 0, 0);
+        if let Some(table) = table {
+            let sessions = table.sessions().filter(|(_, session)| session.peer() == node);
+            for (at, session) in sessions.filter(|(at, _)| names.get(*at) == Some(&interface)) {
+                debug_assert!(at < names.len(), "an interface a link");
+                up = session.is_up();
+                why = match session.state() {
+                    LinkState::Up => None,
+                    LinkState::Down(reason) => Some(reason.to_string()),
+                };
+                (probes, downs) = (session.counts().received, session.counts().downs);
+            }
+        }
+        MemberLink {
+            interface,
+            up,
+            why,
+            rate_bps,
+            load_bps,
+            load: rate_bps.map(|rate| share(load_bps, rate)),
+            backlog_us: microseconds(backlog),
+            bytes: counts.bytes,
+            transit_dropped: counts.transit_dropped,
+            local_dropped: counts.local_dropped,
+            probes,
+            downs,
+        }
+    }
+
+    fn packets(&self) -> ClusterPackets {
+        let counts = &self.fabric.counts;
+        let program = |end| self.frames(end);
+        let direct = counts.sum(|count| count.direct.read());
+        let balanced = counts.sum(|count| count.balanced.read());
+        let transit = counts.sum(|count| count.transit.read()) + program(FabricEnd::Transit);
+        ClusterPackets {
+            direct,
+            balanced,
+            transit,
+            output: counts.sum(|count| count.output.read()) + program(FabricEnd::Output),
+            looked_up: counts.sum(|count| count.looked_up.read()),
+            host: counts.sum(|count| count.host.read()),
+            flowlets: counts.sum(|count| count.flowlets.read()),
+            rechosen: counts.sum(|count| count.rechosen.read()),
+            sprayed: counts.sum(|count| count.sprayed.read()),
+            transit_share: share(transit, direct + balanced + transit),
+        }
+    }
+
+    /// Frames that ended so in XDP.
+    fn frames(&self, end: FabricEnd) -> u64 {
+        let counts = self.ports.programs().counts();
+        counts.into_iter().find(|(known, _)| *known == end).map_or(0, |(_, count)| count)
+    }
+
+    fn drops(&self, workers: &[WorkerHandle]) -> Vec<ClusterDrops> {
+        let in_graph = |name: &str| -> u64 {
+            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
+            let Some(&reason) = reason else { return 0 };
+            workers.iter().map(|worker| worker.counters.dropped[reason as usize].read()).sum()
+        };
+        let graph_alone = DropReason::FabricInternal.name();
+        let in_xdp = self.ports.programs().counts().into_iter();
+        let in_xdp = in_xdp.filter(|(end, _)| *end >= FabricEnd::External);
+        let all = in_xdp.map(|(end, count)| (end.name(), count)).chain([(graph_alone, 0)]);
+        all.map(|(name, count)| (name, count + in_graph(name)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, packets)| ClusterDrops { reason: name.to_owned(), packets })
+            .collect()
+    }
+
+    fn left_xdp(&self) -> Vec<ClusterDrops> {
+        let left = self.ports.programs().counts().into_iter();
+        left.filter(|(end, _)| (FabricEnd::NoTable..FabricEnd::External).contains(end))
+            .filter(|(_, count)| *count > 0)
+            .map(|(end, packets)| ClusterDrops { reason: end.name().to_owned(), packets })
+            .collect()
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a time for people")]
+fn microseconds(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}

@@ -8,6 +8,7 @@ pub mod click;
 pub mod frr;
 pub mod modules;
 pub mod netns;
+pub mod rack;
 pub mod source;
 pub mod tables;
 pub mod traffic;

@@ -120,7 +120,7 @@ impl Star {
 }
 
 /// Whether there is all that namespaces need, and `tools`; prints a skip line where not.
-fn ready(tools: &[&str]) -> bool {
+pub(crate) fn ready(tools: &[&str]) -> bool {
     if quick() {
         skip("time (FINGERPOST_QUICK is set)");
         return false;
@@ -146,16 +146,23 @@ fn ready(tools: &[&str]) -> bool {
 
 /// New namespaces, a role each, in which only the loopback is there.
 fn namespaces<const N: usize>(roles: [&str; N]) -> [Named; N] {
+    let made = namespaces_of(roles.into_iter().map(str::to_owned));
+    made.try_into().unwrap_or_else(|_| unreachable!("one a role"))
+}
+
+/// The same, of any number.
+pub(crate) fn namespaces_of(roles: impl Iterator<Item = String>) -> Vec<Named> {
     // Relaxed: only the number matters.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    roles.map(|role| {
+    let made = roles.map(|role| {
         let namespace = Named::new(format!("fp{role}{}x{number}", std::process::id()));
         // Without it no neighbor of IPv6 is resolved for up to two seconds after a link comes up: the kernel sends no
         // solicitation while its link-local address is tentative (RFC 4862, section 5.4).
         let quiet = "net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
         run(&namespace, &format!("sysctl -qw {quiet}"));
         namespace
-    })
+    });
+    made.collect()
 }
 
 /// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, prints that the test needs a machine

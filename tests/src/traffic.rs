@@ -47,6 +47,19 @@ impl Traffic {
     /// # Panics
     /// When it cannot be started.
     pub fn begin(program: &str, line: &Line, addrs: &[&str], rate: u64, seconds: u64) -> Self {
+        Self::between(program, [&line.source, &line.destination], addrs, (rate, seconds))
+    }
+
+    /// The same from one namespace to another.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn between(
+        program: &str,
+        [source, destination]: [&str; 2],
+        addrs: &[&str],
+        (rate, seconds): (u64, u64),
+    ) -> Self {
         let start = |namespace: &str, words: &str| {
             let mut command = command(namespace, &format!("{program} {words}"));
             // The receiver's input is closed once the sender has ended.
@@ -59,15 +72,15 @@ impl Traffic {
         let flows = addrs.len();
         let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
         let addrs = addrs.join(",");
-        let receiver = start(&line.destination, &format!("count {addrs} {flows} {}", seconds + 10));
+        let receiver = start(destination, &format!("count {addrs} {flows} {}", seconds + 10));
         // What comes before it listens is nobody's.
         let until = Instant::now() + Duration::from_secs(10);
-        while run(&line.destination, "cat /proc/net/udp").matches(":1BBC ").count() < flows {
+        while run(destination, "cat /proc/net/udp").matches(":1BBC ").count() < flows {
             assert!(Instant::now() < until, "the receiver does not listen at port 7100");
             std::thread::sleep(Duration::from_millis(5));
         }
         let blast = format!("blast {addrs} {rate} {seconds}");
-        Self { sender: start(&line.source, &blast), receiver }
+        Self { sender: start(source, &blast), receiver }
     }
 
     /// Whether it still sends.

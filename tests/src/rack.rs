@@ -1,0 +1,230 @@
+//! A cluster in network namespaces: nodes with a mesh of internal links, and a host behind each external port.
+//!
+//! ```text
+//! host a0 (10.1.0.2) -- (x0 10.1.0.1) node a (192.0.2.1) == int-b, int-c, .. == node b (x0 10.2.0.1) -- host b0 (10.2.0.2)
+//! ```
+//!
+//! Nodes are called `a`, `b` and so on; node number `n` has the loopbacks `192.0.2.n` and `fd00::n`, and behind its
+//! external port `p` is `10.n.p.0/24` with the host `10.n.p.2`, and `fd00:n:p::/64`.
+
+use std::path::PathBuf;
+
+use fingerpost_io::namespace::Named;
+
+use crate::netns::{Router, command, ip, namespaces_of, ready, run};
+
+/// What a rack is made of.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// How many nodes.
+    pub nodes: usize,
+    /// External ports of each node.
+    pub ports: usize,
+    /// Rate of each internal link, as the configuration has it.
+    pub rate: Option<&'static str>,
+    /// Further keys of `[cluster]`.
+    pub keys: String,
+}
+
+impl Built {
+    /// So many nodes of one external port, whose links have no rate.
+    pub fn of(nodes: usize) -> Self {
+        Self { nodes, ports: 1, rate: None, keys: String::new() }
+    }
+}
+
+/// A node and its hosts.
+pub struct Place {
+    /// Id of the node.
+    pub id: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Namespaces of its hosts, one for each external port.
+    pub hosts: Vec<String>,
+    config: PathBuf,
+}
+
+/// Namespaces, links and configurations of a cluster. They are deleted when this is dropped.
+pub struct Rack {
+    /// Its nodes, by number from 1.
+    pub places: Vec<Place>,
+    built: Built,
+    _namespaces: Vec<Named>,
+}
+
+impl Rack {
+    /// Makes it; `None`, with a skip line, as with [`crate::netns::Line::new`].
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn new(tools: &[&str], built: Built) -> Option<Self> {
+        if !ready(tools) {
+            return None;
+        }
+        let ids: Vec<String> = (b'a'..).take(built.nodes).map(|c| char::from(c).into()).collect();
+        let roles = ids.iter().flat_map(|id| {
+            let hosts = (0..built.ports).map(move |port| format!("{id}{port}"));
+            std::iter::once(id.clone()).chain(hosts)
+        });
+        let namespaces = namespaces_of(roles);
+        let each = built.ports + 1;
+        let places = ids.iter().zip(namespaces.chunks(each)).map(|(id, names)| Place {
+            id: id.clone(),
+            namespace: names[0].to_string(),
+            hosts: names[1..].iter().map(|name| (**name).to_owned()).collect(),
+            config: std::env::temp_dir().join(format!("{}.toml", &*names[0])),
+        });
+        let rack = Self { places: places.collect(), built, _namespaces: namespaces };
+        rack.link();
+        for place in &rack.places {
+            std::fs::write(&place.config, rack.config(place)).expect("the temporary folder");
+        }
+        Some(rack)
+    }
+
+    fn link(&self) {
+        for (i, place) in self.places.iter().enumerate() {
+            let (node, n) = (&place.namespace, i + 1);
+            ip(&format!("-n {node} link set lo up"));
+            run(node, "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0");
+            for (port, host) in place.hosts.iter().enumerate() {
+                ip(&format!("-n {node} link add x{port} type veth peer name h0 netns {host}"));
+                for (namespace, link, last) in [(node, &*format!("x{port}"), 1), (host, "h0", 2)] {
+                    ip(&format!("-n {namespace} addr add 10.{n}.{port}.{last}/24 dev {link}"));
+                    ip(&format!(
+                        "-n {namespace} addr add fd00:{n}:{port}::{last}/64 dev {link} nodad"
+                    ));
+                    ip(&format!("-n {namespace} link set {link} up"));
+                }
+                ip(&format!("-n {host} route add default via 10.{n}.{port}.1"));
+                ip(&format!("-n {host} route add default via fd00:{n}:{port}::1"));
+            }
+            for other in &self.places[..i] {
+                let (there, here) = (&other.namespace, &place.id);
+                let names = format!("int-{} mtu 1600 type veth peer name int-{here}", other.id);
+                ip(&format!("-n {node} link add {names} mtu 1600 netns {there}"));
+                ip(&format!("-n {node} link set int-{} up", other.id));
+                ip(&format!("-n {there} link set int-{here} up"));
+            }
+        }
+    }
+
+    /// Text of the configuration of a node.
+    pub fn config_of(&self, node: usize) -> String {
+        self.config(&self.places[node])
+    }
+
+    /// Gives a node another configuration, for its next start.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn set_config(&self, node: usize, text: &str) {
+        std::fs::write(&self.places[node].config, text).expect("the temporary folder");
+    }
+
+    fn config(&self, place: &Place) -> String {
+        let mut text = format!("[cluster]\nnode = \"{}\"\n{}\n", place.id, self.built.keys);
+        for (i, member) in self.places.iter().enumerate() {
+            let (id, n) = (&member.id, i + 1);
+            text += &format!(
+                "[[cluster.member]]\nid = \"{id}\"\nloopback = \"192.0.2.{n}\"\nloopback6 = \"fd00::{n}\"\n"
+            );
+        }
+        for peer in self.places.iter().filter(|peer| peer.id != place.id) {
+            let id = &peer.id;
+            text += &format!("[[cluster.link]]\ninterface = \"int-{id}\"\npeer = \"{id}\"\n");
+            text += &self.built.rate.map_or(String::new(), |rate| format!("rate = \"{rate}\"\n"));
+        }
+        text
+    }
+
+    /// Starts the router of a node, and waits until it forwards on all interfaces.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn start(&self, node: usize) -> Router {
+        let router = self.start_with(node, self.built.ports + self.built.nodes - 1);
+        self.routes(node);
+        router
+    }
+
+    /// Starts the router of a node without routes to what is behind others, and waits until it forwards on so many
+    /// interfaces.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn start_with(&self, node: usize, interfaces: usize) -> Router {
+        let place = &self.places[node];
+        let words = place.config.display().to_string();
+        Router::start(&place.namespace, &words, interfaces)
+    }
+
+    /// Starts all routers, and waits until all links are up.
+    ///
+    /// # Panics
+    /// When one does not start, or a link stays down.
+    pub fn start_all(&self) -> Vec<Router> {
+        let routers: Vec<Router> = (0..self.places.len()).map(|node| self.start(node)).collect();
+        routers.iter().for_each(wait_for_links);
+        routers
+    }
+
+    /// Routes to what is behind other nodes, as iBGP with next-hop-self would bring them.
+    fn routes(&self, node: usize) {
+        let namespace = &self.places[node].namespace;
+        for other in (0..self.places.len()).filter(|&other| other != node) {
+            let n = other + 1;
+            for port in 0..self.built.ports {
+                ip(&format!("-n {namespace} route replace 10.{n}.{port}.0/24 via 192.0.2.{n}"));
+                ip(&format!("-n {namespace} -6 route replace fd00:{n}:{port}::/64 via fd00::{n}"));
+            }
+        }
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        for place in &self.places {
+            let _ = std::fs::remove_file(&place.config);
+        }
+    }
+}
+
+/// Waits until all links of a node are up.
+///
+/// # Panics
+/// When one stays down.
+pub fn wait_for_links(router: &Router) {
+    wait_for(router, "links that are up", |status| {
+        let members = status["members"].as_array().expect("members");
+        let mut links = members.iter().map(|member| &member["link"]).filter(|link| !link.is_null());
+        links.all(|link| link["up"] == true)
+    });
+}
+
+/// Waits until the cluster as a node has it fulfills `done`.
+///
+/// # Panics
+/// When that takes longer than 20 s.
+pub fn wait_for(router: &Router, what: &str, done: impl Fn(&serde_json::Value) -> bool) {
+    let until = std::time::Instant::now() + crate::patience(std::time::Duration::from_secs(20));
+    loop {
+        let status: serde_json::Value = router.ask("cluster status");
+        if done(&status) {
+            return;
+        }
+        assert!(
+            std::time::Instant::now() < until,
+            "waited for {what}: {status:#} {:#?}",
+            router.said()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Reply of a host to one ping, or why there is none.
+pub fn ping(host: &str, words: &str) -> String {
+    let output = command(host, &format!("ping -n -c 1 -W 2 {words}")).output();
+    let output = output.expect("ping was found before");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

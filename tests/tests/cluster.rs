@@ -1,0 +1,228 @@
+//! A cluster of routers in network namespaces: one router from outside, and failures of real processes and links.
+//!
+//! Traffic that must cross a certain node takes the rule `vlb`, which sends it over all nodes alike.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_tests::netns::{Router, ip, run};
+use fingerpost_tests::rack::{Built, Rack, ping, wait_for, wait_for_links};
+use fingerpost_tests::traffic::Traffic;
+
+/// Sender and receiver of numbered packets.
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
+
+/// Packets a second of the failure tests.
+const RATE: u64 = 2_000;
+
+/// Flows of these: destinations behind one node.
+const FLOWS: u8 = 16;
+
+/// Longest time that a failure may lose packets.
+const DETECTION: Duration = Duration::from_millis(50);
+
+/// Four nodes whose traffic crosses all of them.
+fn balanced() -> Built {
+    Built { keys: "rule = \"vlb\"\nflowlet_ms = 1".to_owned(), ..Built::of(4) }
+}
+
+/// Gives the host behind node 2 an address for each flow, and has the routers know all of them.
+fn destinations(rack: &Rack) -> Vec<String> {
+    let (from, to) = (&rack.places[0].hosts[0], &rack.places[1].hosts[0]);
+    let addrs: Vec<String> = (0..FLOWS).map(|flow| format!("10.2.0.{}", 10 + flow)).collect();
+    for addr in &addrs {
+        ip(&format!("-n {to} addr add {addr}/24 dev h0"));
+        assert!(ping(from, addr).contains("1 received"), "{addr}");
+    }
+    addrs
+}
+
+/// Traffic from the host of node 1 to that of node 2 for so many seconds.
+fn traffic(rack: &Rack, addrs: &[String], seconds: u64) -> Traffic {
+    let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
+    let ends = [&*rack.places[0].hosts[0], &*rack.places[1].hosts[0]];
+    Traffic::between(TRANSFER, ends, &addrs, (RATE, seconds))
+}
+
+/// Packets that arrive in so long a time.
+fn most_lost(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("short") * RATE / 1000
+}
+
+/// What a number of `cluster status` is at a node.
+fn packets(router: &Router, what: &str) -> u64 {
+    let status: serde_json::Value = router.ask("cluster status");
+    status["packets"][what].as_u64().expect("a count")
+}
+
+#[test]
+fn four_nodes_are_one_router_from_outside() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(4)) else { return };
+    let routers = rack.start_all();
+    for from in &rack.places {
+        for (n, to) in (1..).zip(&rack.places) {
+            // Hosts are one hop away, whatever the path through the cluster.
+            let host = &from.hosts[0];
+            if from.id != to.id {
+                for addr in [format!("10.{n}.0.2"), format!("fd00:{n}:0::2")] {
+                    let said = ping(host, &addr);
+                    assert!(said.contains("ttl=63"), "{} to {addr}: {said}", from.id);
+                    let expired = ping(host, &format!("-t 1 {addr}"));
+                    assert!(
+                        expired.contains("exceeded") || expired.contains("Hop limit"),
+                        "{expired}"
+                    );
+                }
+            }
+            // Each address of the router answers from each port.
+            for addr in [format!("10.{n}.0.1"), format!("192.0.2.{n}"), format!("fd00::{n}")] {
+                let said = ping(host, &addr);
+                assert!(said.contains("1 received"), "{} to {addr}: {said}", from.id);
+            }
+        }
+    }
+    for router in routers {
+        router.stop();
+    }
+}
+
+#[test]
+fn the_path_mtu_behind_another_node_is_found() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };
+    let _routers = rack.start_all();
+    let (from, to) = (&rack.places[0], &rack.places[1]);
+    ip(&format!("-n {} link set x0 mtu 1300", to.namespace));
+    ip(&format!("-n {} link set h0 mtu 1300", to.hosts[0]));
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let said = ping(&from.hosts[0], "-M do -s 1400 10.2.0.2");
+        if said.contains("mtu = 1300") || said.contains("mtu=1300") {
+            break;
+        }
+        assert!(Instant::now() < until, "{said}");
+    }
+    let said = ping(&from.hosts[0], "-M do -s 1200 10.2.0.2");
+    assert!(said.contains("1 received"), "{said}");
+    // What may be fragmented is, at the node that the narrow link is at.
+    let said = ping(&from.hosts[0], "-M dont -s 1450 10.2.0.2");
+    assert!(said.contains("1 received"), "{said}");
+}
+
+#[test]
+fn a_drained_node_loses_no_packet() {
+    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
+    let mut routers: Vec<Option<Router>> = rack.start_all().into_iter().map(Some).collect();
+    let addrs = destinations(&rack);
+    let going = traffic(&rack, &addrs, 8);
+    // The two nodes that the traffic merely crosses are restarted, one after the other.
+    for node in [2, 3] {
+        let router = routers[node].take().expect("it runs");
+        wait_for(&router, "transit", |status| status["packets"]["transit"].as_u64() > Some(100));
+        let status: serde_json::Value = router.ask("cluster drain");
+        assert_eq!(status["state"], "draining");
+        std::thread::sleep(Duration::from_millis(500));
+        let before = packets(&router, "transit");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(packets(&router, "transit"), before, "nothing crosses a drained node");
+        router.stop();
+        let router = rack.start(node);
+        wait_for_links(&router);
+        routers[node] = Some(router);
+    }
+    let counts = going.end();
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+    assert!(counts.sent > RATE * 7, "{counts:?}");
+}
+
+#[test]
+fn a_killed_node_costs_the_detection_time_and_nothing_after_it() {
+    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
+    let mut routers = rack.start_all();
+    let addrs = destinations(&rack);
+    let going = traffic(&rack, &addrs, 3);
+    let dead = routers.remove(2);
+    wait_for(&dead, "transit", |status| status["packets"]["transit"].as_u64() > Some(100));
+    dead.kill();
+    let counts = going.end();
+    let most = most_lost(DETECTION);
+    println!("killed: {} of {} packets lost, {most} at most", counts.lost(), counts.sent);
+    assert!(counts.lost() <= most, "{counts:?}");
+    let after = traffic(&rack, &addrs, 2).end();
+    assert_eq!(after.lost(), 0, "{after:?}");
+    // It comes back, and carries packets again.
+    let back = rack.start(2);
+    wait_for_links(&back);
+    let after = traffic(&rack, &addrs, 2).end();
+    assert_eq!(after.lost(), 0, "{after:?}");
+    assert!(packets(&back, "transit") > 0);
+}
+
+#[test]
+fn a_cut_link_is_avoided() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(4)) else { return };
+    let routers = rack.start_all();
+    let addrs = destinations(&rack);
+    let going = traffic(&rack, &addrs, 3);
+    std::thread::sleep(Duration::from_secs(1));
+    ip(&format!("-n {} link set int-b down", rack.places[0].namespace));
+    let counts = going.end();
+    println!("cut: {} of {} packets lost", counts.lost(), counts.sent);
+    assert!(counts.lost() <= most_lost(DETECTION), "{counts:?}");
+    let after = traffic(&rack, &addrs, 2).end();
+    assert_eq!(after.lost(), 0, "{after:?}");
+    assert!(packets(&routers[0], "balanced") > 0, "over the other nodes");
+    let said = run(&rack.places[0].namespace, "ip -br link show int-b");
+    assert!(said.contains("DOWN"), "{said}");
+    ip(&format!("-n {} link set int-b up", rack.places[0].namespace));
+    wait_for_links(&routers[0]);
+    let direct = packets(&routers[0], "direct");
+    let after = traffic(&rack, &addrs, 2).end();
+    assert_eq!(after.lost(), 0, "{after:?}");
+    assert!(packets(&routers[0], "direct") > direct, "by the direct link again");
+}
+
+#[test]
+fn frames_of_others_are_dropped_and_counted() {
+    let Some(rack) = Rack::new(&["ping", "python3"], Built::of(2)) else { return };
+    let routers = rack.start_all();
+    // From the far end of an internal link: IP that is in no internal frame, frames of another cluster, and noise.
+    let send = "import socket,os\n\
+                s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n\
+                s.bind(('int-a',0))\n\
+                e=bytes.fromhex\n\
+                s.send(e('ffffffffffff020000000002')+e('0800')+bytes(46))\n\
+                s.send(e('020900010001')+e('020900020200')+e('88b5')+e('00000000')+bytes(40))\n\
+                s.send(e('020100010001')+e('020100020200')+e('88b5')+e('00000007')+bytes(40))\n\
+                s.send(e('020100010007')+e('020100020200')+e('88b5')+e('00000000')+b'E'+bytes(40))\n";
+    let file = std::env::temp_dir().join(format!("{}.py", rack.places[1].namespace));
+    std::fs::write(&file, send).expect("the temporary folder");
+    run(&rack.places[1].namespace, &format!("python3 {}", file.display()));
+    let _ = std::fs::remove_file(&file);
+    wait_for(&routers[0], "counted drops", |status| {
+        let drops = status["drops"].as_array().expect("drops");
+        let has = |name: &str| drops.iter().any(|drop| drop["reason"] == name);
+        ["fabric_external", "fabric_not_ours", "fabric_malformed", "fabric_phase"]
+            .iter()
+            .all(|name| has(name))
+    });
+    assert!(ping(&rack.places[0].hosts[0], "10.2.0.2").contains("1 received"), "it goes on");
+}
+
+#[test]
+fn two_nodes_with_one_number_are_a_conflict_in_words() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };
+    // The third node believes to be the second one.
+    let config = rack.config_of(2).replace("node = \"c\"", "node = \"b\"");
+    let config = config.replace("int-b", "int-c-none").replace("peer = \"b\"", "peer = \"c\"");
+    rack.set_config(2, &config);
+    let first = rack.start(0);
+    let _second = rack.start(1);
+    let _third = rack.start_with(2, 2);
+    wait_for(&first, "the conflict", |status| {
+        let members = status["members"].as_array().expect("members");
+        members.iter().any(|member| {
+            member["link"]["why"].as_str().is_some_and(|why| {
+                why.contains("our settings have elsewhere") || why.contains("two nodes")
+            })
+        })
+    });
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_cluster::store::{Keep, Options, Store, StoreError};
 
-use super::server::{KINDS, Server, USER};
+use super::server::{Demand, KINDS, NATS, Server, USER};
 
 /// Makes a CA, another one, and certificates of the first for a server and a client.
 pub(crate) fn certificates(dir: &Path) {
@@ -42,7 +42,7 @@ fn works(store: &mut dyn Store) {
 #[test]
 fn tls_with_certificates_of_ones_own() {
     for kind in KINDS {
-        let Some(server) = Server::with_tls(kind) else { continue };
+        let Some(server) = Server::that_demands(kind, Demand::Certificate) else { continue };
         let right = server.options();
         works(&mut *server.open(&right));
 
@@ -74,7 +74,7 @@ fn tls_with_certificates_of_ones_own() {
 #[test]
 fn passwords_are_demanded_and_renewed() {
     for kind in KINDS {
-        let Some(mut server) = Server::with_password(kind) else { continue };
+        let Some(mut server) = Server::that_demands(kind, Demand::Password) else { continue };
         let right = server.options();
         let mut store = server.open(&right);
         works(&mut *store);
@@ -91,5 +91,17 @@ fn passwords_are_demanded_and_renewed() {
         server.stop();
         server.start();
         works(&mut *store);
+    }
+}
+
+#[test]
+fn tokens_are_demanded() {
+    // etcd's tokens are those that a password gets.
+    let Some(server) = Server::that_demands(&NATS, Demand::Token) else { return };
+    let right = server.options();
+    works(&mut *server.open(&right));
+    for token in [None, Some("wrong".to_owned())] {
+        let denied = server.open(&Options { token, ..right.clone() }).get("a");
+        assert!(matches!(denied, Err(StoreError::Denied { .. })), "{denied:?}");
     }
 }

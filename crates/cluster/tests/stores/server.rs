@@ -12,8 +12,19 @@ use fingerpost_cluster::store::{Options, Store, StoreError, find};
 
 /// TTL of sessions in tests.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// User and password of servers with these.
+/// User and password of servers with these, and the token of those with one.
 pub(crate) const USER: (&str, &str) = ("root", "correct horse");
+const TOKEN: &str = "s3cr3t-battery-staple";
+
+/// What a server demands of its clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Nothing,
+    Password,
+    Token,
+    /// TLS, and a certificate of the same CA.
+    Certificate,
+}
 
 /// What differs from one kind of server to the next.
 pub(crate) struct Kind {
@@ -30,16 +41,16 @@ pub(crate) struct Kind {
 }
 
 /// The kinds of servers that tests start.
-pub(crate) static KINDS: &[Kind] = &[ETCD, NATS];
+pub(crate) static KINDS: &[&Kind] = &[&ETCD, &NATS];
 
-const ETCD: Kind = Kind {
+static ETCD: Kind = Kind {
     name: "etcd",
     program: "etcd",
     schemes: ["http", "https"],
     command: |command, setup| {
         let [scheme, secured] = ETCD.schemes;
         let client =
-            format!("{}://127.0.0.1:{}", if setup.tls { secured } else { scheme }, setup.port);
+            format!("{}://127.0.0.1:{}", if setup.tls() { secured } else { scheme }, setup.port);
         let peer = format!("http://127.0.0.1:{}", setup.second_port);
         command.arg("--data-dir").arg(setup.dir.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -47,7 +58,7 @@ const ETCD: Kind = Kind {
         command.args(["--initial-cluster", &format!("default={peer}")]);
         // With the usual ones no lease is shorter than 2 s.
         command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
-        if setup.tls {
+        if setup.tls() {
             command.arg("--cert-file").arg(setup.dir.join("server.pem"));
             command.arg("--key-file").arg(setup.dir.join("server.key"));
             command
@@ -71,7 +82,7 @@ const ETCD: Kind = Kind {
     },
 };
 
-const NATS: Kind = Kind {
+pub(crate) static NATS: Kind = Kind {
     name: "nats",
     program: "nats-server",
     schemes: ["nats", "tls"],
@@ -81,12 +92,16 @@ const NATS: Kind = Kind {
             "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{dir}/data\" }}\n",
             setup.port
         );
-        if setup.tls {
+        if setup.tls() {
             config += "tls { cert_file: server.pem, key_file: server.key, ca_file: ca.pem, verify: true }\n";
         }
-        if setup.password {
-            let (user, password) = USER;
-            config += &format!("authorization {{ user: {user}, password: \"{password}\" }}\n");
+        let (user, password) = USER;
+        match setup.demand {
+            Demand::Password => {
+                config += &format!("authorization {{ user: {user}, password: \"{password}\" }}\n");
+            }
+            Demand::Token => config += &format!("authorization {{ token: \"{TOKEN}\" }}\n"),
+            Demand::Nothing | Demand::Certificate => {}
         }
         let file = setup.dir.join("nats.conf");
         fs::write(&file, config).unwrap();
@@ -129,8 +144,13 @@ struct Setup {
     dir: PathBuf,
     port: u16,
     second_port: u16,
-    tls: bool,
-    password: bool,
+    demand: Demand,
+}
+
+impl Setup {
+    fn tls(&self) -> bool {
+        self.demand == Demand::Certificate
+    }
 }
 
 /// A server that runs, but for the time between `stop` and `start`.
@@ -143,25 +163,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server; none where its program is missing.
     pub(crate) fn new(kind: &'static Kind) -> Option<Self> {
-        Self::with(kind, false, false)
+        Self::that_demands(kind, Demand::Nothing)
     }
 
-    /// Starts a server that demands user and password.
-    pub(crate) fn with_password(kind: &'static Kind) -> Option<Self> {
-        Self::with(kind, false, true)
-    }
-
-    /// Starts a server with TLS that demands a certificate of the same CA.
-    pub(crate) fn with_tls(kind: &'static Kind) -> Option<Self> {
-        Self::with(kind, true, false)
-    }
-
-    fn with(kind: &'static Kind, tls: bool, password: bool) -> Option<Self> {
+    /// Starts a server that demands something of its clients.
+    pub(crate) fn that_demands(kind: &'static Kind, demand: Demand) -> Option<Self> {
         let programs = [kind.program.to_owned(), format!("/usr/sbin/{}", kind.program)];
         if !programs.iter().any(|program| is_there(program)) {
             println!("skipped: needs {}", kind.program);
             return None;
         }
+        let tls = demand == Demand::Certificate;
         if tls && !is_there("openssl") {
             println!("skipped: needs openssl");
             return None;
@@ -173,10 +185,10 @@ impl Server {
         // A port that is free now may be taken before the server has it.
         for _ in 0..5 {
             let [port, second_port] = free_ports();
-            let setup = Setup { dir: dir.clone(), port, second_port, tls, password };
+            let setup = Setup { dir: dir.clone(), port, second_port, demand };
             let mut server = Self { kind, setup, child: None };
             if server.try_start().is_ok() {
-                if password {
+                if demand == Demand::Password {
                     (kind.secure)(port);
                 }
                 return Some(server);
@@ -199,15 +211,17 @@ impl Server {
     /// Options that work.
     pub(crate) fn options(&self) -> Options {
         let [scheme, secured] = self.kind.schemes;
-        let scheme = if self.setup.tls { secured } else { scheme };
+        let scheme = if self.setup.tls() { secured } else { scheme };
         let file = |name| self.setup.dir.join(name);
         let (user, password) = USER;
+        let demands = |demand| self.setup.demand == demand;
         Options {
             endpoints: vec![format!("{scheme}://127.0.0.1:{}", self.setup.port)],
             ttl: TTL,
-            ca: self.setup.tls.then(|| file("ca.pem")),
-            identity: self.setup.tls.then(|| (file("client.pem"), file("client.key"))),
-            user: self.setup.password.then(|| (user.to_owned(), password.to_owned())),
+            ca: self.setup.tls().then(|| file("ca.pem")),
+            identity: self.setup.tls().then(|| (file("client.pem"), file("client.key"))),
+            user: demands(Demand::Password).then(|| (user.to_owned(), password.to_owned())),
+            token: demands(Demand::Token).then(|| TOKEN.to_owned()),
             // Two busy cores may need more than the usual 2 s.
             timeout: Duration::from_secs(5),
             ..Options::default()
@@ -244,7 +258,8 @@ impl Server {
         let child = spawn(self.kind.program);
         let child = child.or_else(|_| spawn(&format!("/usr/sbin/{}", self.kind.program)));
         self.child = Some(child.unwrap());
-        let options = Options { timeout: Duration::from_secs(1), user: None, ..self.options() };
+        let options =
+            Options { timeout: Duration::from_secs(1), user: None, token: None, ..self.options() };
         let mut store = self.open(&options);
         let until = Instant::now() + Duration::from_secs(20);
         loop {

@@ -215,7 +215,7 @@ impl Etcd {
     fn begin_watch(&mut self, prefix: &str, after: u64) -> Result<Watching, StoreError> {
         let until = self.endpoints.deadline();
         let (key, range_end) = self.range(prefix);
-        let start = (after + 1).to_string();
+        let start = after.saturating_add(1).to_string();
         let request = json!({
             "create_request": { "key": key, "range_end": range_end, "start_revision": start }
         });

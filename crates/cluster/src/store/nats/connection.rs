@@ -112,6 +112,11 @@ impl Connection {
         }
     }
 
+    /// An answer that makes no sense.
+    pub(super) fn nonsense(&self, why: String) -> StoreError {
+        self.wire.nonsense(why)
+    }
+
     /// The next operation, with the work done that does not concern the caller; nothing at the deadline.
     fn next(&mut self, until: Instant) -> Result<Option<Operation>, StoreError> {
         let Some(found) = self.wire.next(until, MOST, operation)? else { return Ok(None) };

@@ -25,6 +25,8 @@ use super::{Entry, Event, Found, Keep, Options, Store, StoreError, StoreKind};
 
 /// Most changes that a watch returns at once.
 const MOST_EVENTS: usize = 1024;
+/// Most bytes of all values of a list.
+const MOST_BYTES: usize = 32 << 20;
 /// After the bell rang, the change may not be in the stream yet: pauses until it is read again, each twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(640);
@@ -128,7 +130,7 @@ impl Nats {
         let (all, mut seq) = (self.subjects("")?, 1);
         let mut leased = Vec::new();
         while let Some(message) = connection.first_from(&all, seq, until)? {
-            seq = message.seq + 1;
+            seq = message.seq.saturating_add(1);
             if self.key(&message.subject).is_some() {
                 leased.extend(
                     message.lease().map(|id| (id.to_owned(), message.subject.clone(), message.seq)),
@@ -168,7 +170,7 @@ impl Nats {
                 }
                 let mut seq = 1;
                 while let Some(message) = connection.first_from(&all, seq, until)? {
-                    seq = message.seq + 1;
+                    seq = message.seq.saturating_add(1);
                     if message.lease() == Some(&id) {
                         connection.delete(&message.subject, Some(message.seq), until)?;
                     }
@@ -265,12 +267,15 @@ impl Nats {
         most: usize,
         until: Instant,
     ) -> Result<Vec<(String, Stored)>, StoreError> {
-        let (mut found, mut seq) = (Vec::new(), after + 1);
+        let (mut found, mut seq, mut bytes) = (Vec::new(), after.saturating_add(1), 0);
         while found.len() < most {
-            let Some(message) = self.connection(until)?.first_from(subjects, seq, until)? else {
-                break;
-            };
-            seq = message.seq + 1;
+            let connection = self.connection(until)?;
+            let Some(message) = connection.first_from(subjects, seq, until)? else { break };
+            seq = message.seq.saturating_add(1);
+            bytes += message.subject.len() + message.data.len();
+            if bytes > MOST_BYTES {
+                return Err(connection.nonsense(format!("more than {MOST_BYTES} bytes of values")));
+            }
             found.extend(self.key(&message.subject).map(|key| (key, message)));
         }
         Ok(found)

@@ -60,7 +60,6 @@ pub(super) struct Answer<T> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Fault {
-    #[serde(default)]
     pub(super) err_code: u32,
     #[serde(default)]
     pub(super) description: String,

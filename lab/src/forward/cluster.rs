@@ -44,6 +44,7 @@ fn fabric() -> Result<Arc<Fabric>> {
         mode: Mode::Vlb,
         rule: rule::Settings { rule: Rule::Adaptive, threshold: 10_000 },
         flowlet_ns: 2_000_000,
+        clock_ns: 0,
     };
     Ok(Arc::new(Fabric::new(&mut Heap, settings, Members::equal(MAX_NODES))?))
 }

@@ -6,19 +6,23 @@
 //! Cost:   a slot costs the nodes and the packets that move, not the links: idle links cost nothing.
 //! Limits: 1,024 nodes; 64 failures.
 //!
-//! `matrix` is the traffic and `closed` what formulas predict for it, `engine` runs it, `report` is the result.
+//! `matrix` is the traffic and `closed` what formulas predict for it. `engine` runs it: `inputs` choose paths, `links` and
+//! `outputs` carry and queue, `tally` counts. `report` is the result.
 
 mod arrivals;
 mod closed;
 mod engine;
 mod failure;
 mod fairness;
+mod inputs;
+mod links;
 mod matrix;
-mod mesh;
 mod mix;
+mod outputs;
 mod queue;
 mod reorder;
 mod report;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +33,7 @@ pub use fairness::{jain, max_min};
 pub use matrix::Matrix;
 pub use mix::{Mix, SLOT_NS};
 pub use reorder::{Order, Totals};
-pub use report::{Drops, Latency, Report, WINDOW};
+pub use report::{Drops, Latency, Processed, Report, Served, WINDOW};
 
 use crate::rule::{Rule, Settings};
 

@@ -16,10 +16,44 @@ pub struct Drops {
 }
 
 impl Drops {
+    /// Drops for want of room.
+    pub fn full(&self) -> u64 {
+        self.link_local + self.link_transit + self.output
+    }
+
     /// Sum of all reasons.
     pub fn sum(&self) -> u64 {
-        self.link_local + self.link_transit + self.output + self.unreachable + self.failed
+        self.full() + self.unreachable + self.failed
     }
+}
+
+/// Packets that a node processed, in R.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Processed {
+    /// Packets from its external ports.
+    pub input: f64,
+    /// Packets from a link to a link.
+    pub transit: f64,
+    /// Packets to its external ports.
+    pub output: f64,
+}
+
+impl Processed {
+    /// Sum of the three: a packet counts at its input and again at its output.
+    pub fn sum(&self) -> f64 {
+        self.input + self.transit + self.output
+    }
+}
+
+/// Packets of an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Packets that arrived for it.
+    pub offered: u64,
+    /// Packets that left by it.
+    pub out: u64,
+    /// Packets dropped on their path to it; what is left is still in queues.
+    pub dropped: u64,
 }
 
 /// Percentiles of the time through the cluster, in slots.
@@ -82,12 +116,19 @@ pub struct Report {
     pub link_jain: f64,
     /// Input, transit and output packets of the busiest node, in R.
     pub worst_node: f64,
-    /// Transit packets of each node, in R.
-    pub transit: Vec<f64>,
+    /// Load of each link as in `worst_link`: in a mesh from the first node to each node, then from the second one.
+    pub links: Vec<f64>,
+    /// What each node processed, in R.
+    pub nodes: Vec<Processed>,
+    /// Packets of each output.
+    pub outputs: Vec<Served>,
     /// Longest queue of a link, in packets.
     pub worst_queue: u32,
     /// Longest queue of an output, in packets.
     pub worst_output_queue: u32,
+    /// Longest queue that an output would have if all packets reached it at once, in packets: what bursts cost without a
+    /// fabric.
+    pub worst_ideal_queue: u32,
     /// Share of the packets that begin a reordered sequence (RouteBricks).
     pub reordered_sequences: f64,
     /// Share of the packets that are reordered (RFC 4737).
@@ -110,6 +151,13 @@ pub struct Report {
     pub flowlets_lost: u64,
     /// Packets sent in spray mode.
     pub sprayed: u64,
+}
+
+impl Report {
+    /// Transit of the node that has most, in R.
+    pub fn worst_transit(&self) -> f64 {
+        self.nodes.iter().map(|node| node.transit).fold(0.0, f64::max)
+    }
 }
 
 #[cfg(test)]

@@ -331,7 +331,7 @@ impl From<&sim::Report> for Simulated {
             delivered: report.delivered,
             worst_link: report.worst_link,
             worst_node: report.worst_node,
-            worst_transit: report.transit.iter().copied().fold(0.0, f64::max),
+            worst_transit: report.worst_transit(),
             hops: report.hops,
             worst_queue: report.worst_queue,
             worst_output_queue: report.worst_output_queue,

@@ -9,7 +9,7 @@
 use fingerpost_lpm::Rng;
 
 use super::queue::{List, Queue, Slab};
-use super::{Config, Fair, fairness};
+use super::{Config, fairness};
 use crate::fabric::Class;
 use crate::rule::NodeId;
 
@@ -48,53 +48,52 @@ impl Link {
     }
 }
 
-/// All links of a cluster.
+/// All links of a cluster, those that leave a node next to each other.
 #[derive(Debug)]
-pub(super) struct Mesh {
-    pub(super) links: Vec<Link>,
+pub(super) struct Links {
+    pub(super) all: Vec<Link>,
+    /// Links of a node, those to itself among them.
+    row: usize,
     wheel: Vec<Vec<u32>>,
     jitter: Rng,
     limit: u32,
 }
 
-impl Mesh {
-    /// Idle links for nodes of these rates (in R) and shares as an intermediate.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "periods are clamped to what a u32 holds"
-    )]
-    pub(super) fn new(config: &Config, rates: &[f64], shares: &[f64]) -> Self {
-        let nodes = rates.len();
-        let mut links = Vec::with_capacity(nodes * nodes);
-        let mut longest = 1;
-        for from in 0..nodes {
-            for to in 0..nodes {
-                let rate = (rates[from] * shares[to] + rates[to] * shares[from]) * config.link_rate;
-                let exact = SLOT as f64 / rate;
-                let period =
-                    if rate > 0.0 && from != to { exact.clamp(1.0, 4e9) as u32 } else { 0 };
-                longest = longest.max(period.div_ceil(SLOT as u32));
-                let transit = match config.fair {
-                    Fair::Proportional => Queue::proportional(),
-                    Fair::MaxMin => Queue::max_min(nodes),
-                };
-                links.push(Link {
-                    transit,
-                    local: List::default(),
-                    local_len: 0,
-                    period,
-                    ready: 0,
-                    offered: 0,
-                    before: 0,
-                    worst: 0,
-                    waiting: false,
-                });
-            }
+impl Links {
+    /// Idle links, `row` of each node, that take these times for a packet. `fair` makes the queue of transit.
+    pub(super) fn new(
+        periods: &[u32],
+        row: usize,
+        config: &Config,
+        fair: impl Fn() -> Queue,
+    ) -> Self {
+        let idle = |&period: &u32| Link {
+            transit: fair(),
+            local: List::default(),
+            local_len: 0,
+            period,
+            ready: 0,
+            offered: 0,
+            before: 0,
+            worst: 0,
+            waiting: false,
+        };
+        let longest = u64::from(periods.iter().copied().max().unwrap_or(0)).div_ceil(SLOT).max(1);
+        #[allow(clippy::cast_possible_truncation, reason = "a period is a u32")]
+        let turns = (longest as usize * 5 / 4 + 2).next_power_of_two();
+        Self {
+            all: periods.iter().map(idle).collect(),
+            row,
+            wheel: vec![Vec::new(); turns],
+            jitter: Rng::new(config.seed ^ 1),
+            limit: config.queue,
         }
-        let wheel = vec![Vec::new(); (longest as usize * 5 / 4 + 2).next_power_of_two()];
-        let jitter = Rng::new(config.seed ^ 1);
-        Self { links, wheel, jitter, limit: config.queue }
+    }
+
+    /// Links that leave a node.
+    #[inline]
+    pub(super) fn of(&self, node: usize) -> &[Link] {
+        &self.all[node * self.row..][..self.row]
     }
 
     /// Adds a packet to the queue of a link; returns the packet that is dropped for it.
@@ -111,7 +110,7 @@ impl Mesh {
         id: u32,
         slot: u32,
     ) -> Option<u32> {
-        let at = &mut self.links[link];
+        let at = &mut self.all[link];
         at.offered += 1;
         let dropped = match class {
             Class::Transit => at.transit.push(slab, id, self.limit),
@@ -135,9 +134,8 @@ impl Mesh {
     /// Ends a window of `slots`: load of its busiest link, in packets at that link's rate, and for each input that sent Jain's
     /// index of the loads of its links.
     pub(super) fn window(&mut self, slots: f64, mut input: impl FnMut(f64)) -> f64 {
-        let nodes = self.links.len().isqrt();
-        let (mut worst, mut loads) = (0.0, Vec::with_capacity(nodes));
-        for row in self.links.chunks_mut(nodes) {
+        let (mut worst, mut loads) = (0.0, Vec::with_capacity(self.row));
+        for row in self.all.chunks_mut(self.row) {
             loads.clear();
             for link in row.iter_mut().filter(|link| link.period > 0) {
                 let packets = f64::from(link.offered - link.before);
@@ -154,7 +152,7 @@ impl Mesh {
 
     /// Empties the queues of a link.
     pub(super) fn drain(&mut self, slab: &mut Slab, link: usize, mut dropped: impl FnMut(u32)) {
-        let at = &mut self.links[link];
+        let at = &mut self.all[link];
         while let Some(id) = at.transit.pop(slab).or_else(|| at.local.pop(slab)) {
             dropped(id);
         }
@@ -173,7 +171,7 @@ impl Mesh {
         let now = u64::from(slot) * SLOT;
         let mut due = std::mem::take(&mut self.wheel[slot as usize & mask]);
         for link in due.drain(..) {
-            let at = &mut self.links[link as usize];
+            let at = &mut self.all[link as usize];
             // A link saves no more than the part of a slot that it waited for this one.
             at.ready = at.ready.max((now + 1).saturating_sub(SLOT));
             while at.ready <= now {
@@ -204,7 +202,17 @@ impl Mesh {
     }
 }
 
-/// Ends of a link.
+/// Time that a packet takes on a link of this rate, in R; 0 without a rate.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to what a u32 holds"
+)]
+pub(super) fn period(rate: f64) -> u32 {
+    if rate > 0.0 { (SLOT as f64 / rate).clamp(1.0, 4e9) as u32 } else { 0 }
+}
+
+/// Ends of a link of a mesh.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "both are below the number of nodes")]
 pub(super) fn ends(link: u32, nodes: usize) -> (NodeId, NodeId) {

@@ -103,6 +103,21 @@ impl Matrix {
         matrix
     }
 
+    /// Matrix of these demands, in R: a row an input, an entry an output.
+    ///
+    /// # Panics
+    /// When the rows are not as long as there are rows.
+    pub fn from_demands(rows: &[Vec<f64>]) -> Self {
+        let mut matrix = Self::empty(rows.len());
+        for (row, demands) in matrix.0.iter_mut().zip(rows) {
+            assert_eq!(demands.len(), rows.len(), "a demand for each output");
+            for (to, &demand) in demands.iter().enumerate().filter(|(_, demand)| **demand > 0.0) {
+                row.add(to, demand);
+            }
+        }
+        matrix
+    }
+
     /// Random mixture of `permutations` permutations: every row and column has the sum 1. A node may send to itself.
     pub fn random(nodes: usize, permutations: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -125,16 +140,10 @@ impl Matrix {
     /// Matrix for nodes of unequal rates, in R: each demand times the smaller rate of its ends, so that an admissible
     /// matrix stays one.
     pub fn scaled(&self, rates: &[f64]) -> Self {
-        let mut scaled = Self::empty(self.nodes());
-        for from in 0..self.nodes() {
-            for to in 0..self.nodes() {
-                let demand = self.demand(from, to) * rates[from].min(rates[to]);
-                if demand > 0.0 {
-                    scaled.0[from].add(to, demand);
-                }
-            }
-        }
-        scaled
+        let demand = |from, to| self.demand(from, to) * rates[from].min(rates[to]);
+        let nodes = self.nodes();
+        let row = |from| (0..nodes).map(|to| demand(from, to)).collect();
+        Self::from_demands(&(0..nodes).map(row).collect::<Vec<_>>())
     }
 
     /// How many nodes there are.

@@ -1,7 +1,8 @@
 //! A document as drawings: a file for each family, stream and mode that it has.
 
+use fingerpost_command::plot::bars;
+
 use crate::document::{BenchDocument, Kind, Run, Unit};
-use crate::plot::bars;
 
 /// Names and contents. Runs without a median are left out, and so are ceilings; several units of one
 /// stream (a rate and a time) are drawn apart.
@@ -44,14 +45,14 @@ fn drawing(mut runs: Vec<&Run>) -> String {
         }
     };
     let groups: Vec<_> = runs.iter().map(|run| (label(run), vec![run.median])).collect();
-    bars(&title, &[first.unit.name()], &groups)
+    bars(&title, &[first.unit.name()], &groups).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::document::{Machine, Mode, TableInfo};
-    use crate::plot::well_formed;
+    use fingerpost_command::plot::well_formed;
 
     #[test]
     fn each_stream_and_mode_has_a_drawing() {

@@ -18,7 +18,6 @@ pub mod measure;
 mod namespace;
 pub mod papers;
 pub mod peer;
-pub mod plot;
 pub mod program;
 pub mod progress;
 pub mod syn;

@@ -1,7 +1,8 @@
 //! The frame of a command line, shared by `fingerpost` and `fingerpost-lab`.
 //!
 //! [`dispatch`] has the registry row of a command and runs it, [`output`] has text, JSON and messages,
-//! [`choice`] the names of algorithms as values of options, and [`load`] reads tables from files. `testing` checks the commands of a program: their help,
+//! [`choice`] the names of algorithms as values of options, [`load`] reads tables
+//! from files, and [`plot`] draws SVG. `testing` checks the commands of a program: their help,
 //! their examples and their recorded output.
 
 pub mod choice;
@@ -11,6 +12,7 @@ pub mod former;
 mod interrupt;
 pub mod load;
 pub mod output;
+pub mod plot;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use fingerpost_command::plot::{Panel, boxes, curves};
 use fingerpost_lpm::simd::Ticks;
 use fingerpost_lpm::{Addr, HugePages, Lookup, NextHopId, Prefix, Region, Step};
 
@@ -17,7 +18,6 @@ use crate::document::{Mode, Run, Unit};
 use crate::family::Family;
 use crate::lookup::Stream;
 use crate::lookup::check::Questions;
-use crate::plot::{Panel, boxes, curves};
 use crate::table::Table;
 
 /// Algorithms of the slides and, for comparison, the BSD trie and our own.

@@ -18,6 +18,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use fingerpost_command::plot::{self, Drawing};
 use fingerpost_lpm::{Addr, Heap};
 
 use self::page::{grouped, short};
@@ -25,7 +26,6 @@ use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
 use crate::lookup::{LookupOptions, Stream, lookup};
 use crate::machine::machine;
-use crate::plot;
 use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::trace::Trace;
@@ -198,10 +198,10 @@ impl Paper<'_> {
     }
 
     /// A drawing, in the page and as a file.
-    fn file(&mut self, name: &str, svg: String) {
+    fn file(&mut self, name: &str, drawing: Drawing) {
         let file = format!("papers-{name}.svg");
         self.say(&format!("![{name}]({file})"));
-        self.files.push((file, svg));
+        self.files.push((file, drawing.to_string()));
     }
 
     /// Options of lookups alike for all sections.
@@ -264,8 +264,8 @@ fn stats<A: Family>(table: &Table<A>, name: &str) -> Vec<(&'static str, u64)> {
 mod tests {
     use super::*;
     use crate::document::Unit;
-    use crate::plot::well_formed;
     use crate::progress::Silent;
+    use fingerpost_command::plot::well_formed;
 
     const TITLES: [&str; 14] = [
         "### DXR: SEQ, RND and REP",

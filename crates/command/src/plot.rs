@@ -1,9 +1,9 @@
-//! Drawings in SVG: bars, curves and boxes, each a file of its own that needs nothing else.
+//! Drawings in SVG: bars, curves, boxes and heat maps, each a file of its own that needs nothing else, or several in one.
 //!
-//! Drawn by hand rather than by a plotting crate: three forms of a page each, without fonts or scripts,
+//! Drawn by hand rather than by a plotting crate: four forms of a page each, without fonts or scripts,
 //! and the same numbers give the same bytes, so that a page that is made again differs where it must.
 
-use std::fmt::{Arguments, Write};
+use std::fmt::{self, Arguments, Display, Formatter, Write};
 
 const COLORS: [&str; 8] =
     ["#1f6f8b", "#e07a3f", "#5b8c5a", "#8d6a9f", "#b5485d", "#7a7a7a", "#c2a23a", "#3d5a80"];
@@ -12,22 +12,52 @@ const GREY: &str = "#dddddd";
 const HEAD: f64 = 26.0;
 const LEGEND: f64 = 18.0;
 
+/// Drawing; its text is an SVG file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawing {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+impl Display for Drawing {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        let Self { width, height, body } = self;
+        write!(
+            to,
+            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#ffffff"/>
+{body}</svg>
+"##
+        )
+    }
+}
+
+/// Drawings one below the other, as one.
+pub fn column(drawings: &[Drawing]) -> Drawing {
+    let mut body = String::new();
+    let (mut width, mut height) = (0.0f64, 0.0);
+    for drawing in drawings {
+        write!(body, "<g transform=\"translate(0 {height:.0})\">\n{}</g>\n", drawing.body)
+            .expect("a string takes all");
+        width = width.max(drawing.width);
+        height += drawing.height;
+    }
+    Drawing { width, height, body }
+}
+
 /// What is drawn so far.
-struct Canvas(String);
+struct Canvas(Drawing);
 
 impl Canvas {
     fn new(width: f64, height: f64, title: &str) -> Self {
-        let mut canvas = Self(String::new());
-        canvas.put(format_args!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#ffffff"/>"##
-        ));
+        let mut canvas = Self(Drawing { width, height, body: String::new() });
         canvas.put(format_args!(r#"<text x="8" y="17" font-size="13">{}</text>"#, escaped(title)));
         canvas
     }
 
     fn put(&mut self, text: Arguments<'_>) {
-        self.0.write_fmt(text).expect("a string takes all");
-        self.0.push('\n');
+        self.0.body.write_fmt(text).expect("a string takes all");
+        self.0.body.push('\n');
     }
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
@@ -59,8 +89,7 @@ impl Canvas {
         }
     }
 
-    fn done(mut self) -> String {
-        self.put(format_args!("</svg>"));
+    fn done(self) -> Drawing {
         self.0
     }
 }
@@ -93,7 +122,7 @@ fn short(value: f64) -> String {
 }
 
 /// Groups of bars one below the other, a bar a series; a bar without a value is left out.
-pub fn bars(title: &str, series: &[&str], groups: &[(String, Vec<Option<f64>>)]) -> String {
+pub fn bars(title: &str, series: &[&str], groups: &[(String, Vec<Option<f64>>)]) -> Drawing {
     const LEFT: f64 = 150.0;
     const WIDTH: f64 = 430.0;
     const BAR: f64 = 12.0;
@@ -125,7 +154,7 @@ pub fn bars(title: &str, series: &[&str], groups: &[(String, Vec<Option<f64>>)])
 }
 
 /// Shares of a whole (0 to 1, upwards) over a number from 0 to `most`.
-pub fn curves(title: &str, unit: &str, most: f64, curves: &[(String, Vec<(f64, f64)>)]) -> String {
+pub fn curves(title: &str, unit: &str, most: f64, curves: &[(String, Vec<(f64, f64)>)]) -> Drawing {
     const LEFT: f64 = 40.0;
     const WIDTH: f64 = 560.0;
     const HEIGHT: f64 = 240.0;
@@ -162,7 +191,7 @@ pub fn curves(title: &str, unit: &str, most: f64, curves: &[(String, Vec<(f64, f
 pub type Panel = (String, Vec<(String, [f64; 5])>);
 
 /// Panels one below the other, with one scale.
-pub fn boxes(title: &str, unit: &str, panels: &[Panel]) -> String {
+pub fn boxes(title: &str, unit: &str, panels: &[Panel]) -> Drawing {
     const LEFT: f64 = 44.0;
     const EACH: f64 = 18.0;
     const HEIGHT: f64 = 120.0;
@@ -197,13 +226,60 @@ pub fn boxes(title: &str, unit: &str, panels: &[Panel]) -> String {
     canvas.done()
 }
 
+/// Most cells of a side of a heat map; of larger ones a cell has the largest of several numbers.
+const CELLS: usize = 96;
+
+/// Square of numbers as colors: white is 0, blue 1, and what is larger is orange to red at 2. Rows downwards.
+pub fn heat(title: &str, rows: &str, columns: &str, numbers: &[Vec<f64>]) -> Drawing {
+    const LEFT: f64 = 90.0;
+    const SIDE: f64 = 400.0;
+    const TOP: f64 = HEAD + 22.0;
+    let widest = numbers.iter().map(Vec::len).max().unwrap_or(0).max(numbers.len()).max(1);
+    let block = widest.div_ceil(CELLS);
+    let cell = SIDE / number(widest.div_ceil(block));
+    let mut canvas = Canvas::new(LEFT + SIDE + 80.0, TOP + SIDE + 14.0, title);
+    canvas.text(LEFT, TOP - 6.0, "start", columns);
+    canvas.text(LEFT - 6.0, TOP + 10.0, "end", rows);
+    for (y, rows) in numbers.chunks(block).enumerate() {
+        let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+        for x in 0..width.div_ceil(block) {
+            let part = |row: &Vec<f64>| {
+                let cells = row.iter().skip(x * block).take(block).copied();
+                cells.fold(0.0, f64::max)
+            };
+            let most = rows.iter().map(part).fold(0.0, f64::max);
+            let at = (LEFT + cell * number(x), TOP + cell * number(y));
+            canvas.rect(at, (cell, cell), &heat_color(most));
+        }
+    }
+    for step in 0..=8 {
+        let (value, y) = (f64::from(step) / 4.0, TOP + 18.0 * f64::from(step));
+        canvas.rect((LEFT + SIDE + 12.0, y), (14.0, 14.0), &heat_color(value));
+        canvas.text(LEFT + SIDE + 32.0, y + 11.0, "start", &format!("{value:.2}"));
+    }
+    canvas.done()
+}
+
+/// Color of a number in a heat map.
+fn heat_color(value: f64) -> String {
+    let mix = |from: [f64; 3], to: [f64; 3], part: f64| {
+        let at = |i: usize| from[i] + (to[i] - from[i]) * part.clamp(0.0, 1.0);
+        format!("rgb({:.0},{:.0},{:.0})", at(0), at(1), at(2))
+    };
+    if value <= 1.0 {
+        mix([255.0, 255.0, 255.0], [31.0, 111.0, 139.0], value)
+    } else {
+        mix([224.0, 150.0, 63.0], [181.0, 30.0, 50.0], value - 1.0)
+    }
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Whether every element that opens closes, in the right order, and text has no bare marks.
-#[cfg(test)]
-pub(crate) fn well_formed(xml: &str) -> bool {
+#[cfg(any(test, feature = "testing"))]
+pub fn well_formed(xml: &str) -> bool {
     let mut open = Vec::new();
     let mut rest = xml.trim();
     while let Some(start) = rest.find('<') {
@@ -236,24 +312,44 @@ mod tests {
 
     #[test]
     fn drawings_are_well_formed() {
-        let svg = bars("x < y & \"z\"", &["one", "two"], &[("g".into(), vec![Some(2.0), None])]);
+        let one = [("g".into(), vec![Some(2.0), None])];
+        let svg = bars("x < y & \"z\"", &["one", "two"], &one).to_string();
         assert!(well_formed(&svg), "{svg}");
         assert!(svg.contains("x &lt; y &amp; &quot;z&quot;"));
         // The ground, two names, and the one bar that has a value.
         assert_eq!(svg.matches("<rect").count(), 4);
         assert!(svg.contains("width=\"430.0\""), "the longest is as wide as the drawing: {svg}");
 
-        let svg = curves("t", "cycles", 100.0, &[("a".into(), vec![(0.0, 0.0), (200.0, 1.0)])]);
+        let curve = [("a".into(), vec![(0.0, 0.0), (200.0, 1.0)])];
+        let svg = curves("t", "cycles", 100.0, &curve).to_string();
         assert!(well_formed(&svg) && svg.contains("points=\"40.0,"), "{svg}");
         assert!(svg.contains("600.0,52.0"), "what lies beyond stays at the edge: {svg}");
 
         let panel = ("p".to_owned(), vec![("18".to_owned(), [1.0, 2.0, 3.0, 4.0, 5.0])]);
-        let svg = boxes("t", "cycles", &[panel.clone(), panel]);
+        let svg = boxes("t", "cycles", &[panel.clone(), panel]).to_string();
         assert!(well_formed(&svg), "{svg}");
         assert_eq!(svg.matches(">18<").count(), 2);
-        for empty in [bars("t", &[], &[]), curves("t", "", 1.0, &[]), boxes("t", "", &[])] {
-            assert!(well_formed(&empty), "{empty}");
-        }
+        let empty = [
+            bars("t", &[], &[]),
+            curves("t", "", 1.0, &[]),
+            boxes("t", "", &[]),
+            heat("t", "", "", &[]),
+        ];
+        assert!(empty.iter().all(|drawing| well_formed(&drawing.to_string())), "{empty:?}");
+        let all = column(&empty);
+        assert!(well_formed(&all.to_string()), "{all}");
+        assert_eq!(all.height, empty.iter().map(|drawing| drawing.height).sum::<f64>());
+    }
+
+    #[test]
+    fn a_heat_map_has_a_color_a_number_and_blocks_of_many() {
+        let svg = heat("t", "from", "to", &[vec![0.0, 1.0], vec![2.0, 9.0]]).to_string();
+        assert!(well_formed(&svg), "{svg}");
+        // Nine of the scale and four cells; what is above 2 has the color of 2.
+        assert_eq!(svg.matches("rgb(").count(), 13);
+        assert_eq!(svg.matches("rgb(181,30,50)").count(), 3);
+        let svg = heat("t", "from", "to", &vec![vec![0.5; 1024]; 1024]).to_string();
+        assert!(svg.matches("rgb(").count() <= CELLS * CELLS + 9, "{}", svg.len());
     }
 
     #[test]

@@ -107,6 +107,18 @@ impl Wiring {
         Err(need)
     }
 
+    /// The wiring with the least stages for a fan-out, whatever the rate of the links; one of a single stage is a mesh.
+    ///
+    /// # Panics
+    /// When there are fewer than two port servers, or the fan-out is below 2.
+    #[must_use]
+    pub fn of_fan_out(port_servers: u64, fan_out: u64) -> Self {
+        let stages = stages(port_servers, fan_out);
+        let holds = |k: &u64| power(*k, stages) >= u128::from(port_servers);
+        let degree = (2..=port_servers).find(holds).expect("S^n is at least S");
+        Self { port_servers, stages, degree, parallel: 1 }
+    }
+
     /// Kind of the fabric.
     #[must_use]
     pub fn topology(&self) -> Topology {
@@ -201,6 +213,9 @@ mod tests {
             assert_eq!(stages(port_servers, fan_out), n, "{port_servers} {fan_out}");
         }
         assert_eq!(stages(u64::MAX, 2), 64);
+        for (port_servers, fan_out) in [(9, 3), (64, 8), (31, 6), (128, 48)] {
+            assert_eq!(Wiring::of_fan_out(port_servers, fan_out), wiring(port_servers, fan_out));
+        }
         // RouteBricks: 1,024 ports with k = 16 take two servers more for each port.
         assert_eq!(servers(1024, 16), 3 * 1024);
     }

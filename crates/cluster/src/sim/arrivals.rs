@@ -1,11 +1,12 @@
 //! Arrivals of packets at the inputs: bursts of geometric length with geometric gaps.
 //!
 //! A mean burst of one packet is Bernoulli traffic. All packets of a burst go from one input to one output, as one flow.
-//! Or the sources of a mix.
+//! Or the sources of a mix, or the packets of a capture file.
 
 use fingerpost_lpm::Rng;
 
 use super::mix::Sources;
+use super::trace::Playback;
 use super::{Config, Matrix};
 use crate::rule::NodeId;
 
@@ -18,6 +19,13 @@ struct Input {
     current: Option<(NodeId, u32)>,
 }
 
+/// Traffic in place of bursts.
+#[derive(Clone, Debug)]
+enum Instead {
+    Mix(Sources),
+    Trace(Playback),
+}
+
 /// All inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
@@ -25,8 +33,8 @@ pub(super) struct Arrivals {
     /// Probability that a burst continues after a packet.
     last: f64,
     flows: u32,
-    /// Sources of the mix, in its place.
-    mix: Option<Sources>,
+    /// What takes the place of bursts.
+    instead: Option<Instead>,
 }
 
 impl Arrivals {
@@ -39,8 +47,12 @@ impl Arrivals {
             Input { begin: if rate > 0.0 { 1.0 / (1.0 + idle) } else { 0.0 }, current: None }
         };
         let inputs = (0..matrix.nodes()).map(input).collect();
-        let mix = config.mix.map(|mix| Sources::new(mix, matrix, config.load, rng));
-        Self { inputs, last: 1.0 - 1.0 / burst, flows: config.flows.max(1), mix }
+        let instead = match (&config.trace, config.mix) {
+            (Some(trace), _) => Some(Instead::Trace(Playback::new(trace))),
+            (None, Some(mix)) => Some(Instead::Mix(Sources::new(mix, matrix, config.load, rng))),
+            (None, None) => None,
+        };
+        Self { inputs, last: 1.0 - 1.0 / burst, flows: config.flows.max(1), instead }
     }
 
     /// Packet of an input in this slot, as its output and its flow. Without a mix the flows of a pair follow each other.
@@ -53,8 +65,10 @@ impl Arrivals {
         matrix: &Matrix,
         rng: &mut Rng,
     ) -> Option<(NodeId, u32)> {
-        if let Some(mix) = &mut self.mix {
-            return mix.next(from, slot, matrix, rng);
+        match &mut self.instead {
+            None => {}
+            Some(Instead::Mix(mix)) => return mix.next(from, slot, matrix, rng),
+            Some(Instead::Trace(trace)) => return trace.next(from, slot),
         }
         let input = &mut self.inputs[from];
         let packet = match input.current {

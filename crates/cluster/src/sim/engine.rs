@@ -13,7 +13,7 @@ use super::outputs::Outputs;
 use super::queue::{Packet, Slab};
 use super::report::Report;
 use super::tally::{Loss, Tally};
-use super::{Config, Fair};
+use super::{Config, Fair, fly};
 use crate::fabric::Class;
 use crate::rule::{self, Members, NodeId, Path, Phase, Refusal, Step};
 
@@ -39,8 +39,12 @@ struct Run {
 /// Runs a configuration. Equal configurations have equal results.
 ///
 /// # Panics
-/// When the rates are not those of the matrix's nodes, or max-min queues are for more than 64 nodes.
+/// When the rates are not those of the matrix's nodes, or max-min queues are for more than 64 nodes; in an n-fly when nodes
+/// are unequal, the rule is not VLB, or there are failures or flowlets.
 pub fn run(config: &Config) -> Report {
+    if let Some(wiring) = config.fly {
+        return fly::run(config, wiring);
+    }
     let nodes = config.matrix.nodes();
     assert_eq!(config.rates.len(), nodes, "one rate a node");
     assert!(config.fair == Fair::Proportional || nodes <= 64, "max-min queues: at most 64 nodes");
@@ -70,8 +74,8 @@ pub fn run(config: &Config) -> Report {
         outputs.serve(slab, slot, |slab, _, id| run.tally.deliver(slab.remove(id), slot));
         run.tally.slot(slot, links);
     }
-    let Run { world, fabric: Fabric { slab, links, outputs, .. }, tally, .. } = run;
-    let report = tally.report(&rates, &links, &outputs, slab.held());
+    let Run { world, fabric: Fabric { slab, mut links, outputs, .. }, tally, .. } = run;
+    let report = tally.report(&rates, &mut links, &outputs, slab.held());
     Report { detection_slots: world.detection_slots(), ..report }
 }
 

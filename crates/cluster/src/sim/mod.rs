@@ -2,7 +2,7 @@
 //!
 //! Source: the model of input-queued switch papers: a slot is the time of one packet at rate R. Packets are of one size.
 //! Shape:  a full mesh; an internal link from i to j has rate `r_i p_j + r_j p_i` (2R/N with equal nodes) and a queue of two
-//!         classes, transit before local; an output is served at its rate from one queue.
+//!         classes, transit before local; an output is served at its rate from one queue. Or a k-ary n-fly (`fly`).
 //! Cost:   a slot costs the nodes and the packets that move, not the links: idle links cost nothing.
 //! Limits: 1,024 nodes; 64 failures.
 //!
@@ -14,6 +14,7 @@ mod closed;
 mod engine;
 mod failure;
 mod fairness;
+mod fly;
 mod inputs;
 mod links;
 mod matrix;
@@ -25,6 +26,7 @@ mod report;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use closed::Loads;
 pub use engine::run;
@@ -34,7 +36,9 @@ pub use matrix::Matrix;
 pub use mix::{Mix, SLOT_NS};
 pub use reorder::{Order, Totals};
 pub use report::{Drops, Latency, Processed, Report, Served, WINDOW};
+pub use trace::{Trace, TraceError};
 
+use crate::plan::Wiring;
 use crate::rule::{Rule, Settings};
 
 /// Flowlets of a run.
@@ -82,12 +86,17 @@ pub struct Config {
     pub flows: u32,
     /// Traffic like that of a trace, in place of bursts and flows; `None` without.
     pub mix: Option<Mix>,
+    /// Traffic of a capture file, in place of all of these; `None` without. The matrix is to be that of the trace, and the
+    /// load the one that it was read for.
+    pub trace: Option<Trace>,
     /// Flowlets; `None` for a choice a packet.
     pub flowlets: Option<FlowletSettings>,
     /// Queues of inputs that compete.
     pub fair: Fair,
     /// What fails, and when.
     pub failures: Vec<Failure>,
+    /// Fabric between the nodes with ports: `None` for the full mesh.
+    pub fly: Option<Wiring>,
 }
 
 impl Config {
@@ -107,9 +116,11 @@ impl Config {
             burst: 1.0,
             flows: 1,
             mix: None,
+            trace: None,
             flowlets: None,
             fair: Fair::Proportional,
             failures: Vec::new(),
+            fly: None,
         }
     }
 }

@@ -145,6 +145,10 @@ pub struct Report {
     pub shares: Vec<f64>,
     /// Time through the cluster.
     pub latency: Latency,
+    /// Packets for each number of slots through the cluster; the last number may have those of more slots.
+    pub latencies: Vec<u64>,
+    /// Longest queue of each link, in packets, in the order of `links`.
+    pub queues: Vec<u32>,
     /// Flowlets begun.
     pub flowlets: u64,
     /// Flowlets that lost their path.

@@ -177,23 +177,31 @@ impl Tally {
     #[inline]
     pub(super) fn slot(&mut self, slot: u32, links: &mut Links) {
         if (slot + 1).is_multiple_of(WINDOW) {
-            let (sum, count) = &mut self.balance;
-            let worst = links.window(f64::from(WINDOW), |jain| {
-                *sum += jain;
-                *count += 1;
-            });
-            self.report.worst_window = self.report.worst_window.max(worst * self.link_rate);
+            self.window(WINDOW, links);
         }
+    }
+
+    fn window(&mut self, slots: u32, links: &mut Links) {
+        let (sum, count) = &mut self.balance;
+        let worst = links.window(f64::from(slots), |jain| {
+            *sum += jain;
+            *count += 1;
+        });
+        self.report.worst_window = self.report.worst_window.max(worst * self.link_rate);
     }
 
     /// The report, with `held` packets still in queues.
     pub(super) fn report(
         mut self,
         rates: &[f64],
-        links: &Links,
+        links: &mut Links,
         outputs: &Outputs,
         held: usize,
     ) -> Report {
+        // A run that is shorter than a window is one.
+        if self.slots < WINDOW {
+            self.window(self.slots.max(1), links);
+        }
         let slots = f64::from(self.slots.max(1));
         let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
         let mut report = std::mem::take(&mut self.report);
@@ -206,9 +214,12 @@ impl Tally {
         };
         report.links = links.all.iter().map(load).collect();
         report.worst_link = report.links.iter().copied().fold(0.0, f64::max);
+        // The last slots may be no whole window.
+        report.worst_window = report.worst_window.max(report.worst_link);
         let (sum, count) = self.balance;
         report.link_jain = if count == 0 { 1.0 } else { sum / f64::from(count) };
-        report.worst_queue = links.all.iter().map(|link| link.worst).max().unwrap_or(0);
+        report.queues = links.all.iter().map(|link| link.worst).collect();
+        report.worst_queue = report.queues.iter().copied().max().unwrap_or(0);
         report.worst_output_queue = outputs.worst();
         let ideal = |&(period, _, worst): &(u64, u64, u64)| worst.div_ceil(period) as u32;
         report.worst_ideal_queue = self.pairs.ideal.iter().map(ideal).max().unwrap_or(0);
@@ -225,6 +236,9 @@ impl Tally {
         report.extent_3 = share(totals.extent_3, totals.packets);
         report.extent = totals.extent;
         report.latency = Latency::of(&self.paths.histogram);
+        let latencies = &mut self.paths.histogram;
+        latencies.truncate(latencies.iter().rposition(|&count| count > 0).map_or(0, |at| at + 1));
+        report.latencies = std::mem::take(latencies);
         report.outputs = (0..self.nodes).map(|to| self.served(to)).collect();
         self.fairness(&mut report, rates);
         report

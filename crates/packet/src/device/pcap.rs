@@ -102,6 +102,19 @@ impl Pcap {
     }
 }
 
+/// Calls `record` with the time and the frame of each packet of a capture file, in its order.
+///
+/// # Errors
+/// When the file cannot be read, is no capture file, or does not hold Ethernet frames.
+pub fn read(path: &str, mut record: impl FnMut(Duration, &[u8])) -> Result<(), DeviceError> {
+    let mut reader = open_reader(path)?;
+    while let Some(packet) = reader.next_packet() {
+        let packet = packet.map_err(|e| format(path, "read", e))?;
+        record(packet.timestamp, &packet.data);
+    }
+    Ok(())
+}
+
 fn system(device: &str, call: &'static str, source: std::io::Error) -> DeviceError {
     DeviceError::System { device: device.to_owned(), call, source, hint: "" }
 }
@@ -198,6 +211,10 @@ mod tests {
         assert_eq!(port.recv(&mut Batch::new(&pool)).unwrap(), 0);
         assert_eq!(port.send(&mut batch).unwrap(), 40);
         drop(port);
+        let mut read_again = Vec::new();
+        read(&path, |time, frame| read_again.push((time, frame.to_vec()))).unwrap();
+        let expected = frames.iter().zip(0..).map(|(f, n)| (Duration::from_micros(n), f.clone()));
+        assert_eq!(read_again, expected.collect::<Vec<_>>());
         let first = std::fs::read(&path).unwrap();
         let mut port = Pcap::new(&path, "").unwrap();
         batch.set_limit(30);

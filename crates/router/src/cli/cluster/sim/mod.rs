@@ -3,16 +3,23 @@
 //! Source: RouteBricks; the simulator is `fingerpost_cluster::sim`. Cost: a million packets a second and more; some 200 MiB
 //! at 1,024 nodes.
 
-use std::io::{self, Write};
+mod result;
+
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use fingerpost_cluster::plan::{Topology, Wiring};
 use fingerpost_cluster::rule::{Rule, Settings};
-use fingerpost_cluster::sim::{self, Config, FlowletSettings, Lost, Matrix};
-use serde::Serialize;
+use fingerpost_cluster::sim::{
+    self, Config, FlowletSettings, Lost, Matrix, Mix, Trace, TraceError,
+};
+use fingerpost_packet::DeviceError;
 
+use self::result::{Capture, Fly, Setting, Simulated, drawing};
 use crate::cli::command::{Exit, Failure};
-use crate::cli::output::{Output, Report};
+use crate::cli::output::Output;
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost cluster sim --nodes 4 --matrix permutation
@@ -21,6 +28,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost cluster sim --nodes 64 --matrix uniform --load 0.8 --fail drain
   $ fingerpost cluster sim --nodes 8 --matrix random --seed 7 --burst 8 --flows 16 --delta 400
   $ fingerpost cluster sim --nodes 6 --matrix uniform --weights 4,4,2,1,1,1
+  $ fingerpost cluster sim --nodes 8 --mix --delta 1800 --slots 200000
+  $ fingerpost cluster sim --nodes 8 --pcap trace.pcap --delta 1800 --svg loads.svg
+  $ fingerpost cluster sim --nodes 16 --matrix permutation --topology fly --fan-out 4
 
 A slot is the time of a packet at R, the rate of an external port. An internal link has 2R/N, or --link-rate times that. \
 Reordered sequences are RouteBricks' measure.";
@@ -40,6 +50,16 @@ enum Traffic {
     Adversarial,
     /// A random mixture of permutations
     Random,
+    /// Node 0 to the last node, so that other nodes carry what exceeds their link
+    Pair,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A link from each node to each other
+    Mesh,
+    /// A k-ary n-fly: further stages of servers, each with --fan-out links to the next stage
+    Fly,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -76,19 +96,35 @@ pub(super) struct Arguments {
     /// Nodes of the cluster
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     nodes: u32,
-    /// Traffic matrix
+    /// Traffic matrix; with --mix `pair` is the default
     #[arg(long, value_enum, value_name = "NAME")]
-    matrix: Traffic,
-    /// Rule of the path
-    #[arg(long, value_enum, value_name = "NAME", default_value = "adaptive")]
-    rule: RuleName,
+    #[arg(required_unless_present_any = ["mix", "pcap"])]
+    matrix: Option<Traffic>,
+    /// Send a mix of flows like that of a trace, in bursts, in slots of 0.56 us
+    #[arg(long, conflicts_with_all = ["burst", "flows"])]
+    mix: bool,
+    /// Send the packets of a capture file: the hash of the addresses picks the nodes of each, and time is stretched until the
+    /// busiest port has --load; the file repeats
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["matrix", "mix", "burst", "flows", "weights", "offered", "permutations"])]
+    pcap: Option<PathBuf>,
+    /// Rule of the path; adaptive, or in an n-fly vlb, without it
+    #[arg(long, value_enum, value_name = "NAME")]
+    rule: Option<RuleName>,
+    /// Fabric between the nodes
+    #[arg(long, value_enum, value_name = "NAME", default_value = "mesh")]
+    topology: Kind,
+    /// Links of a server to the next stage of an n-fly
+    #[arg(long, value_name = "F", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u16).range(2..=1024))]
+    fan_out: u16,
     /// Share of the matrix that is offered, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share)]
     load: f64,
-    /// Slots to simulate
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    /// Slots to simulate; without it 20000, or the length of the file of --pcap
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    slots: u32,
+    slots: Option<u32>,
     /// Start of the random sequence; equal seeds have equal results
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
@@ -141,6 +177,12 @@ pub(super) struct Arguments {
     /// Queues of inputs that compete for an output
     #[arg(long, value_enum, value_name = "NAME", default_value = "proportional")]
     fair: Fair,
+    /// Also print the load of each node, output and link
+    #[arg(long)]
+    loads: bool,
+    /// Write a drawing: the load of each link as a heat map, of each node as bars, latency and queues as curves
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 fn number(text: &str, from: f64, to: f64) -> Result<f64, String> {
@@ -156,30 +198,66 @@ fn factor(text: &str) -> Result<f64, String> {
     number(text, 0.01, 1000.0)
 }
 
+/// Default slots of a run.
+const SLOTS: u32 = 20_000;
+
+fn usage(words: String) -> Failure {
+    Failure::new(Exit::Usage, words)
+}
+
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let config = config(arguments).map_err(|words| Failure::new(Exit::Usage, words))?;
+    check(arguments).map_err(usage)?;
+    let config = config(arguments)?;
     let start = Instant::now();
     let report = sim::run(&config);
     let seconds = start.elapsed().as_secs_f64();
-    let name = |value: Option<clap::builder::PossibleValue>| {
-        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
-    Ok(output.print(&Simulated {
+    let fly = config.fly.map(|wiring| Fly {
+        stages: wiring.stages,
+        degree: wiring.degree,
+        servers: wiring.servers(),
+    });
+    let setting = Setting {
         nodes: arguments.nodes,
-        matrix: name(arguments.matrix.to_possible_value()),
-        rule: name(arguments.rule.to_possible_value()),
-        packets_per_second: (report.packets as f64 / seconds).round(),
-        ..Simulated::from(&report)
-    })?)
+        matrix: traffic(arguments),
+        rule: name(&rule_name(arguments)),
+        fly,
+        capture: config.trace.as_ref().map(Capture::from),
+    };
+    if let Some(path) = &arguments.svg {
+        let svg = drawing(&setting, &report).to_string();
+        fs::write(path, svg).map_err(|error| {
+            Failure::outside(error.kind(), format_args!("{}: {error}", path.display()))
+        })?;
+    }
+    Ok(output.print(&Simulated::new(setting, &report, seconds, arguments.loads))?)
 }
 
-/// Configuration of a run, or why the arguments contradict each other.
-fn config(arguments: &Arguments) -> Result<Config, String> {
+/// Name of a value of an option.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Name of the traffic.
+fn traffic(arguments: &Arguments) -> String {
+    match (&arguments.pcap, arguments.mix) {
+        (Some(path), _) => path.display().to_string(),
+        (None, true) => format!("mix over {}", name(&matrix_name(arguments))),
+        (None, false) => name(&matrix_name(arguments)),
+    }
+}
+
+fn matrix_name(arguments: &Arguments) -> Traffic {
+    arguments.matrix.unwrap_or(Traffic::Pair)
+}
+
+fn rule_name(arguments: &Arguments) -> RuleName {
+    let fly = arguments.topology == Kind::Fly;
+    arguments.rule.unwrap_or(if fly { RuleName::Vlb } else { RuleName::Adaptive })
+}
+
+/// Why the arguments contradict each other.
+fn check(arguments: &Arguments) -> Result<(), String> {
     let nodes = arguments.nodes as usize;
-    let least = |least, what| {
-        let enough = nodes >= least;
-        enough.then_some(()).ok_or_else(|| format!("{what}: {nodes} nodes, at least {least}"))
-    };
     if matches!(arguments.fair, Fair::MaxMin) && nodes > 64 {
         return Err(format!("--fair max-min: {nodes} nodes, at most 64"));
     }
@@ -189,35 +267,84 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
     if nodes * nodes * arguments.flows as usize > MOST_FLOWS {
         return Err(format!("--flows: more than {MOST_FLOWS} in all"));
     }
-    let matrix = match arguments.matrix {
-        Traffic::Uniform => Matrix::uniform(nodes),
-        Traffic::Permutation => Matrix::permutation(nodes),
-        Traffic::Hotspot => {
-            least(3, "--matrix hotspot")?;
-            Matrix::hot_spot(nodes, arguments.offered)
-        }
-        Traffic::Adversarial => {
-            least(4, "--matrix adversarial")?;
-            Matrix::adversarial(nodes)
-        }
-        Traffic::Random => Matrix::random(nodes, arguments.permutations as usize, arguments.seed),
+    let least = match arguments.matrix {
+        Some(Traffic::Hotspot) => 3,
+        Some(Traffic::Adversarial) => 4,
+        _ => 2,
     };
-    let rule = match arguments.rule {
+    if nodes < least {
+        let matrix = name(&matrix_name(arguments));
+        return Err(format!("--matrix {matrix}: {nodes} nodes, at least {least}"));
+    }
+    if arguments.topology == Kind::Mesh {
+        return Ok(());
+    }
+    let mesh_only = [
+        ("--rule", !matches!(rule_name(arguments), RuleName::Vlb)),
+        ("--fail", arguments.fail.is_some()),
+        ("--delta", arguments.delta.is_some()),
+        ("--weights", !arguments.weights.is_empty()),
+    ];
+    if let Some((option, _)) = mesh_only.into_iter().find(|option| option.1) {
+        let rule = if option == "--rule" { ": an n-fly has vlb alone" } else { "" };
+        return Err(format!("--topology fly: {option} is for a mesh{rule}"));
+    }
+    let wiring = Wiring::of_fan_out(nodes as u64, u64::from(arguments.fan_out));
+    if wiring.topology() == Topology::Mesh {
+        let fan_out = arguments.fan_out;
+        return Err(format!("--topology fly: {nodes} nodes are a mesh with --fan-out {fan_out}"));
+    }
+    Ok(())
+}
+
+/// Packets of a capture file.
+fn capture(path: &Path, arguments: &Arguments) -> Result<Trace, Failure> {
+    let name = path.to_str().ok_or_else(|| usage("--pcap: the name is no UTF-8".into()))?;
+    Trace::read(name, arguments.nodes as usize, arguments.load).map_err(|error| match error {
+        TraceError::File(DeviceError::System { ref source, .. }) => {
+            Failure::outside(source.kind(), &error)
+        }
+        other => Failure::new(Exit::Failed, other),
+    })
+}
+
+/// Configuration of a run.
+fn config(arguments: &Arguments) -> Result<Config, Failure> {
+    let nodes = arguments.nodes as usize;
+    let trace = arguments.pcap.as_ref().map(|path| capture(path, arguments)).transpose()?;
+    let matrix = match (&trace, matrix_name(arguments)) {
+        (Some(trace), _) => trace.matrix(),
+        (None, Traffic::Uniform) => Matrix::uniform(nodes),
+        (None, Traffic::Permutation) => Matrix::permutation(nodes),
+        (None, Traffic::Hotspot) => Matrix::hot_spot(nodes, arguments.offered),
+        (None, Traffic::Adversarial) => Matrix::adversarial(nodes),
+        (None, Traffic::Random) => {
+            Matrix::random(nodes, arguments.permutations as usize, arguments.seed)
+        }
+        (None, Traffic::Pair) => Matrix::overload(nodes, &[1.0]),
+    };
+    let rule = match rule_name(arguments) {
         RuleName::Vlb => Rule::Vlb,
         RuleName::Fixed => Rule::Fixed,
         RuleName::Adaptive => Rule::Adaptive,
     };
+    let pass = trace.as_ref().map(|trace| u32::try_from(trace.slots()).unwrap_or(u32::MAX));
+    let slots = arguments.slots.or(pass).unwrap_or(SLOTS);
+    let fly = (arguments.topology == Kind::Fly)
+        .then(|| Wiring::of_fan_out(nodes as u64, u64::from(arguments.fan_out)));
     let equal = Config::new(matrix, rule);
     Ok(Config {
         rates: if arguments.weights.is_empty() { equal.rates } else { arguments.weights.clone() },
         load: arguments.load,
         settings: Settings { rule, threshold: u64::from(arguments.threshold) },
-        slots: arguments.slots,
+        slots,
         seed: arguments.seed,
         queue: arguments.queue,
         link_rate: arguments.link_rate,
         burst: arguments.burst,
         flows: arguments.flows,
+        mix: arguments.mix.then(Mix::default),
+        trace,
         flowlets: arguments
             .delta
             .map(|delta_slots| FlowletSettings { delta_slots, entries: 1 << 14 }),
@@ -225,16 +352,17 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
             Fair::Proportional => sim::Fair::Proportional,
             Fair::MaxMin => sim::Fair::MaxMin,
         },
-        failures: failures(arguments),
+        failures: failures(arguments, slots),
+        fly,
         ..equal
     })
 }
 
 /// What fails after a third of the slots; a drain is followed by the stop of the node.
-fn failures(arguments: &Arguments) -> Vec<sim::Failure> {
+fn failures(arguments: &Arguments, slots: u32) -> Vec<sim::Failure> {
     let Some(fail) = arguments.fail else { return Vec::new() };
     let last = u16::try_from(arguments.nodes - 1).unwrap_or(u16::MAX);
-    let start = arguments.slots / 3;
+    let start = slots / 3;
     let failure = |lost, slot: u32, back: Option<u32>| sim::Failure {
         lost,
         slot,
@@ -255,164 +383,5 @@ fn failures(arguments: &Arguments) -> Vec<sim::Failure> {
                 failure(Lost::Node(last), stop, arguments.back),
             ]
         }
-    }
-}
-
-/// The JSON of a run.
-#[derive(Default, Serialize)]
-struct Simulated {
-    nodes: u32,
-    matrix: String,
-    rule: String,
-    /// Share delivered of the packets that were delivered or dropped.
-    delivered: f64,
-    /// Load offered to the busiest link, in units of 2R/N.
-    worst_link: f64,
-    /// Packets that the busiest node processed, in R.
-    worst_node: f64,
-    /// Transit of the node that has most, in R.
-    worst_transit: f64,
-    /// Links that a packet passed.
-    hops: f64,
-    /// Longest queue of a link, in packets.
-    worst_queue: u32,
-    /// Longest queue of an output, in packets.
-    worst_output_queue: u32,
-    reordered_sequences: f64,
-    reordered_rfc4737: f64,
-    /// Share reordered with an extent of 3 or more.
-    reordered_extent_3: f64,
-    /// Jain's index at the output that most was offered to.
-    jain: f64,
-    /// Largest relative difference from a max-min fair share there.
-    max_min_error: f64,
-    latency: Latency,
-    dropped: Dropped,
-    /// Packets lost to a failure, and those of them that arrived after their input saw it.
-    lost_in_failure: u64,
-    lost_after_detection: u64,
-    /// Slots until the last node saw the failure.
-    detection_slots: u32,
-    /// Packets not offered, because their output drains.
-    withdrawn: u64,
-    flowlets: u64,
-    flowlets_lost: u64,
-    sprayed: u64,
-    /// Packets that arrived, left, and waited at the end.
-    packets: u64,
-    packets_out: u64,
-    held: u64,
-    /// Speed of the simulator.
-    packets_per_second: f64,
-}
-
-/// Slots from external port to external port.
-#[derive(Default, Serialize)]
-struct Latency {
-    p50: u32,
-    p99: u32,
-    p999: u32,
-}
-
-#[derive(Default, Serialize)]
-struct Dropped {
-    link_local: u64,
-    link_transit: u64,
-    output: u64,
-    unreachable: u64,
-    failed: u64,
-}
-
-impl From<&sim::Report> for Simulated {
-    fn from(report: &sim::Report) -> Self {
-        let sim::Latency { p50, p99, p999 } = report.latency;
-        let sim::Drops { link_local, link_transit, output, unreachable, failed } = report.drops;
-        Self {
-            delivered: report.delivered,
-            worst_link: report.worst_link,
-            worst_node: report.worst_node,
-            worst_transit: report.worst_transit(),
-            hops: report.hops,
-            worst_queue: report.worst_queue,
-            worst_output_queue: report.worst_output_queue,
-            reordered_sequences: report.reordered_sequences,
-            reordered_rfc4737: report.reordered_rfc4737,
-            reordered_extent_3: report.extent_3,
-            jain: report.jain,
-            max_min_error: report.max_min_error,
-            latency: Latency { p50, p99, p999 },
-            dropped: Dropped { link_local, link_transit, output, unreachable, failed },
-            lost_in_failure: report.drops.failed,
-            lost_after_detection: report.failed_after_detection,
-            detection_slots: report.detection_slots,
-            withdrawn: report.withdrawn,
-            flowlets: report.flowlets,
-            flowlets_lost: report.flowlets_lost,
-            sprayed: report.sprayed,
-            packets: report.packets,
-            packets_out: report.out,
-            held: report.held,
-            ..Self::default()
-        }
-    }
-}
-
-impl Report for Simulated {
-    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let (Latency { p50, p99, p999 }, lost) = (&self.latency, &self.dropped);
-        let lines = [
-            ("traffic", format!("{}, {} nodes, rule {}", self.matrix, self.nodes, self.rule)),
-            ("delivered", format!("{:.4}", self.delivered)),
-            ("hops", format!("{:.2}", self.hops)),
-            ("worst link", format!("{:.3} of 2R/N", self.worst_link)),
-            (
-                "worst node",
-                format!("{:.3} R, {:.3} R in transit", self.worst_node, self.worst_transit),
-            ),
-            (
-                "worst queue",
-                format!("{} packets, {} at an output", self.worst_queue, self.worst_output_queue),
-            ),
-            ("latency", format!("{p50} slots, p99 {p99}, p99.9 {p999}")),
-            (
-                "reordered",
-                format!(
-                    "{:.3} % in sequences, {:.3} % by RFC 4737, {:.3} % of extent 3",
-                    self.reordered_sequences * 100.0,
-                    self.reordered_rfc4737 * 100.0,
-                    self.reordered_extent_3 * 100.0
-                ),
-            ),
-            (
-                "fairness",
-                format!("{:.4} by Jain, {:.4} from max-min", self.jain, self.max_min_error),
-            ),
-            (
-                "dropped",
-                format!(
-                    "{} local and {} transit by links, {} by outputs, {} unreachable, {} failed",
-                    lost.link_local, lost.link_transit, lost.output, lost.unreachable, lost.failed
-                ),
-            ),
-            (
-                "packets",
-                format!("{} in, {} out, {} held", self.packets, self.packets_out, self.held),
-            ),
-            (
-                "failure",
-                format!(
-                    "{} lost, {} of them after the detection, {} slots at most; {} withdrawn",
-                    self.lost_in_failure,
-                    self.lost_after_detection,
-                    self.detection_slots,
-                    self.withdrawn
-                ),
-            ),
-            ("speed", format!("{} packets a second", self.packets_per_second)),
-        ];
-        for (name, value) in lines {
-            writeln!(to, "{name:<12} {value}")?;
-        }
-        Ok(())
     }
 }

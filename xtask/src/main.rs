@@ -107,7 +107,8 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600): proof, fib, xdp, at_once, takeover, failover, tour, storm, ...; asan and miri",
+        summary: "tests named NAME for SECONDS (600; matrices of cluster_rule, 10000): proof, fib, xdp, cluster_rule, at_once, \
+                  takeover, failover, tour, storm, ...; asan and miri",
         run: soak,
     },
     Task {
@@ -194,10 +195,11 @@ fn glossary(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets; two names are
-/// the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
+/// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets, `cluster_rule` for as many
+/// matrices as `FINGERPOST_MATRICES`; two names are the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
     let (name, seconds) = match args {
+        [name] if name == "cluster_rule" => (name, "10000"),
         [name] if name == "asan" => return sanitize::asan(),
         [name] if name == "miri" => return sanitize::miri(),
         [name] => (name, "600"),
@@ -233,5 +235,7 @@ fn soak(args: &[String]) -> Result<()> {
         sh::run(&mut sh::command(test::RELEASE))?;
         tests.args(["--workspace", "--all-features"]);
     }
-    sh::run(tests.args([name, "--", "--nocapture"]).env("FINGERPOST_SOAK_SECONDS", seconds))
+    let limit =
+        if name == "cluster_rule" { "FINGERPOST_MATRICES" } else { "FINGERPOST_SOAK_SECONDS" };
+    sh::run(tests.args([name, "--", "--nocapture"]).env(limit, seconds))
 }

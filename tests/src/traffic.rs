@@ -47,10 +47,10 @@ impl Traffic {
     /// # Panics
     /// When it cannot be started.
     pub fn begin(program: &str, line: &Line, addrs: &[&str], rate: u64, seconds: u64) -> Self {
-        Self::between(program, [&line.source, &line.destination], addrs, (rate, seconds))
+        Self::between(program, [&line.source, &line.destination], addrs, (rate, seconds, 24))
     }
 
-    /// The same from one namespace to another.
+    /// The same from one namespace to another, with packets of so many bytes of content.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -58,7 +58,7 @@ impl Traffic {
         program: &str,
         [source, destination]: [&str; 2],
         addrs: &[&str],
-        (rate, seconds): (u64, u64),
+        (rate, seconds, bytes): (u64, u64, usize),
     ) -> Self {
         let start = |namespace: &str, words: &str| {
             let mut command = command(namespace, &format!("{program} {words}"));
@@ -79,7 +79,7 @@ impl Traffic {
             assert!(Instant::now() < until, "the receiver does not listen at port 7100");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let blast = format!("blast {addrs} {rate} {seconds}");
+        let blast = format!("blast {addrs} {rate} {seconds} {bytes}");
         Self { sender: start(source, &blast), receiver }
     }
 

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_tests::bird::{Bird, speaker};
+use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Router, ip, run};
 use fingerpost_tests::rack::{Built, Rack, ping, wait_for, wait_for_links};
 use fingerpost_tests::traffic::Traffic;
@@ -27,10 +29,17 @@ fn balanced() -> Built {
 
 /// Gives the host behind node 2 an address for each flow, and has the routers know all of them.
 fn destinations(rack: &Rack) -> Vec<String> {
-    let (from, to) = (&rack.places[0].hosts[0], &rack.places[1].hosts[0]);
-    let addrs: Vec<String> = (0..FLOWS).map(|flow| format!("10.2.0.{}", 10 + flow)).collect();
+    destinations_of(rack, 0, 1)
+}
+
+/// The same of any two nodes; each input has addresses of its own.
+fn destinations_of(rack: &Rack, from: usize, to: usize) -> Vec<String> {
+    let (n, first) = (to + 1, 10 + from * usize::from(FLOWS));
+    let (from, to) = (&rack.places[from].hosts[0], &rack.places[to].hosts[0]);
+    let addrs: Vec<String> =
+        (first..first + usize::from(FLOWS)).map(|host| format!("10.{n}.0.{host}")).collect();
     for addr in &addrs {
-        ip(&format!("-n {to} addr add {addr}/24 dev h0"));
+        ip(&format!("-n {to} addr replace {addr}/24 dev h0"));
         assert!(ping(from, addr).contains("1 received"), "{addr}");
     }
     addrs
@@ -40,7 +49,7 @@ fn destinations(rack: &Rack) -> Vec<String> {
 fn traffic(rack: &Rack, addrs: &[String], seconds: u64) -> Traffic {
     let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
     let ends = [&*rack.places[0].hosts[0], &*rack.places[1].hosts[0]];
-    Traffic::between(TRANSFER, ends, &addrs, (RATE, seconds))
+    Traffic::between(TRANSFER, ends, &addrs, (RATE, seconds, 24))
 }
 
 /// Packets that arrive in so long a time.
@@ -225,4 +234,186 @@ fn two_nodes_with_one_number_are_a_conflict_in_words() {
             })
         })
     });
+}
+
+/// Rate of an external port in the tests of matrices, in packets of [`BYTES`] a second; internal links have 2R/N.
+const PORT: u64 = 1_800;
+
+/// Content of a packet there: 1,400 bytes with its headers and those of the internal frame.
+const BYTES: usize = 1_354;
+
+/// Rates of the packets that node `from` receives for node `to`, in R.
+type Matrix = &'static [(usize, usize, f64)];
+
+const PERMUTATION: Matrix = &[(0, 1, 1.0), (1, 2, 1.0), (2, 3, 1.0), (3, 0, 1.0)];
+const ADVERSARIAL: Matrix = &[(0, 1, 0.25), (0, 2, 0.75), (3, 1, 0.75)];
+const UNIFORM: Matrix = &[
+    (0, 1, 0.33),
+    (0, 2, 0.33),
+    (0, 3, 0.33),
+    (1, 0, 0.33),
+    (1, 2, 0.33),
+    (1, 3, 0.33),
+    (2, 0, 0.33),
+    (2, 1, 0.33),
+    (2, 3, 0.33),
+    (3, 0, 0.33),
+    (3, 1, 0.33),
+    (3, 2, 0.33),
+];
+
+/// What a matrix came to.
+#[derive(Debug)]
+struct Outcome {
+    /// Delivered share.
+    delivered: f64,
+    /// Bytes of the link that carried most, in 2R/N over the time.
+    worst_link: f64,
+    /// Packets that the node with most of them processed, in R over the time.
+    worst_node: f64,
+}
+
+/// Offers 95 % of a matrix for some seconds.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn offer(rack: &Rack, routers: &[Router], matrix: Matrix, seconds: u64) -> Outcome {
+    let carried = || -> Vec<(f64, f64)> {
+        let of = |router: &Router| {
+            let status: serde_json::Value = router.ask("cluster status");
+            let links = status["members"].as_array().expect("members").iter();
+            let bytes = links.filter_map(|member| member["link"]["bytes"].as_f64());
+            let count = |what: &str| status["packets"][what].as_f64().expect("a count");
+            let packets = ["direct", "balanced", "transit", "output", "looked_up"].map(count);
+            (bytes.fold(0.0, f64::max), packets.iter().sum::<f64>())
+        };
+        routers.iter().map(of).collect()
+    };
+    let addrs: Vec<Vec<String>> =
+        matrix.iter().map(|&(from, to, _)| destinations_of(rack, from, to)).collect();
+    let before = carried();
+    let going: Vec<Traffic> = matrix
+        .iter()
+        .zip(&addrs)
+        .map(|(&(from, to, share), addrs)| {
+            let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
+            let ends = [&*rack.places[from].hosts[0], &*rack.places[to].hosts[0]];
+            let rate = (share * 0.95 * PORT as f64) as u64;
+            Traffic::between(TRANSFER, ends, &addrs, (rate, seconds, BYTES))
+        })
+        .collect();
+    let (mut sent, mut received) = (0, 0);
+    for counts in going.into_iter().map(Traffic::end) {
+        (sent, received) = (sent + counts.sent, received + counts.received);
+    }
+    let after = carried();
+    let most = |of: fn(&(f64, f64)) -> f64, unit: f64| {
+        let grown = before.iter().zip(&after).map(|(before, after)| of(after) - of(before));
+        grown.fold(0.0, f64::max) / unit / seconds as f64
+    };
+    Outcome {
+        delivered: received as f64 / sent as f64,
+        worst_link: most(|carried| carried.0, 1_400.0 * PORT as f64 / 2.0),
+        worst_node: most(|carried| carried.1, PORT as f64),
+    }
+}
+
+#[test]
+fn the_adaptive_rule_delivers_what_the_fixed_one_drops() {
+    let built = |rule: &str| Built {
+        // 2R/N: half of R of 1,400 bytes.
+        rate: Some("10.08Mbps"),
+        keys: format!("rule = \"{rule}\"\nflowlet_ms = 1"),
+        ..Built::of(4)
+    };
+    let mut fixed = 1.0;
+    for (rule, matrices) in [
+        (
+            "adaptive",
+            &[("uniform", UNIFORM), ("permutation", PERMUTATION), ("adversarial", ADVERSARIAL)][..],
+        ),
+        ("fixed", &[("permutation", PERMUTATION)][..]),
+    ] {
+        let Some(rack) = Rack::new(&["ping"], built(rule)) else { return };
+        let routers = rack.start_all();
+        for (name, matrix) in matrices {
+            let outcome = offer(&rack, &routers, matrix, 6);
+            println!("{rule}, {name}: {outcome:?}");
+            // The queue of a link may be filled once: 200 frames of some 5,400 in the time.
+            assert!(outcome.worst_link <= 1.05, "{rule}, {name}: {outcome:?}");
+            if rule == "fixed" {
+                fixed = outcome.delivered;
+                continue;
+            }
+            assert!(outcome.delivered >= 0.99, "{name}: {outcome:?}");
+            let most = if *name == "uniform" { 2.2 } else { 3.0 };
+            assert!(outcome.worst_node <= most, "{name}: {outcome:?}");
+        }
+    }
+    assert!(fixed < 0.92, "the fixed rule overloads links: {fixed}");
+}
+
+/// bgpd of a node: sessions to the two reflectors, nodes 1 and 2, and one with AS 65100 at `outside`. Next hops stay as they
+/// are: each node finds the one that they are behind by its connected prefixes.
+fn bgpd(node: usize, nodes: usize, outside: &str) -> String {
+    let mut text = format!(
+        "router bgp 65000\n bgp router-id 192.0.2.{node}\n no bgp ebgp-requires-policy\n timers bgp 1 3\n \
+         neighbor {outside} remote-as 65100\n neighbor {outside} ebgp-multihop 4\n \
+         neighbor {outside} update-source 192.0.2.{node}\n"
+    );
+    let reflects = node <= 2;
+    let peers: Vec<usize> =
+        (1..=nodes).filter(|&peer| peer != node && (reflects || peer <= 2)).collect();
+    for peer in &peers {
+        text += &format!(
+            " neighbor 192.0.2.{peer} remote-as 65000\n neighbor 192.0.2.{peer} update-source 192.0.2.{node}\n"
+        );
+    }
+    text += " address-family ipv4 unicast\n  redistribute connected route-map outside\n";
+    for peer in &peers {
+        if reflects && *peer > 2 {
+            text += &format!("  neighbor 192.0.2.{peer} route-reflector-client\n");
+        }
+    }
+    text + " exit-address-family\nroute-map outside permit 10\n match interface x0\n"
+}
+
+/// Prefixes that the speaker announces.
+const PREFIXES: u32 = 2_000;
+
+#[test]
+fn routes_come_by_route_reflectors_over_the_fabric() {
+    let Some(rack) = Rack::new(&["ping", "bird"], Built::of(4)) else { return };
+    // Routes that the test makes itself would be in FRR's way.
+    let _routers: Vec<Router> = (0..4).map(|node| rack.start_with(node, 4)).collect();
+    let mut reflected = Vec::new();
+    for (i, place) in rack.places.iter().enumerate() {
+        // The speaker is behind node 4 and has a session with node 3: by a port of another node.
+        let outside = if i == 2 { "10.4.0.2" } else { "10.99.0.1" };
+        let config = bgpd(i + 1, 4, outside);
+        let Some(frr) = Frr::start(&place.namespace, "", &[("bgpd", &config, &[])]) else { return };
+        reflected.push(frr);
+    }
+    let host = &rack.places[3].hosts[0];
+    let prefixes = (0..PREFIXES).map(|i| format!("100.{}.{}.0/24", 64 + i / 256, i % 256));
+    let sessions = [("10.4.0.2", "192.0.2.3")];
+    let text = speaker(prefixes, &sessions)
+        .replace("as 65001", "as 65100")
+        .replace("next hop self;", "next hop self; ")
+        .replace("connect retry time 1;", "multihop; connect retry time 1;");
+    let _bird = Bird::start(host, &text);
+    // The prefixes, and what is connected to the three other nodes.
+    let longest = Duration::from_secs(60);
+    let all = PREFIXES as usize;
+    for (i, frr) in reflected.iter().enumerate() {
+        if i != 2 {
+            frr.wait_for_routes("bgp", all + 3, longest);
+        }
+    }
+    // Node 3 has them with the speaker itself as their next hop, which is behind node 4.
+    reflected[2].wait_for_routes("bgp", all + 3, longest);
+    ip(&format!("-n {host} addr add 100.65.7.1/32 dev lo"));
+    ip(&format!("-n {host} link set lo up"));
+    for place in &rack.places[..3] {
+        let said = ping(&place.hosts[0], "100.65.7.1");
+        assert!(said.contains("1 received"), "from {}: {said}", place.id);
+    }
 }

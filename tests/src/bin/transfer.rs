@@ -5,8 +5,8 @@
 //! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets, a socket an address, until its standard input
 //! is closed and none comes any more, for SECONDS at most; prints `received N missing M reordered K` over all flows, and
 //! `worst W`, what the flow misses that misses most.
-//! `transfer blast ADDR,ADDR,.. RATE SECONDS`: sends numbered UDP packets, RATE a second in all, in turn
-//! to each address; prints `sent N`.
+//! `transfer blast ADDR,ADDR,.. RATE SECONDS [BYTES]`: sends numbered UDP packets of so many bytes of content, RATE a second
+//! in all, in turn to each address; prints `sent N`.
 //! `transfer sweep PREFIX RATE SECONDS`: sends UDP packets to random addresses of a prefix; prints `sent N`.
 
 use std::io::{Read, Write};
@@ -21,6 +21,9 @@ use fingerpost_lpm::Rng;
 
 const BLOCK: usize = 64 << 10;
 
+/// Bytes of the content of a numbered packet without padding.
+const NUMBERS: usize = 24;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -28,7 +31,10 @@ fn main() -> ExitCode {
         ["receive", addr, bytes] => receive(addr, bytes),
         ["send", addr, bytes] => send(addr, bytes),
         ["count", addr, flows, seconds] => count(addr, flows, seconds),
-        ["blast", addrs, rate, seconds] => blast(addrs, rate, seconds),
+        ["blast", addrs, rate, seconds] => blast(addrs, rate, seconds, NUMBERS),
+        ["blast", addrs, rate, seconds, bytes] => {
+            bytes.parse().map_err(Into::into).and_then(|bytes| blast(addrs, rate, seconds, bytes))
+        }
         ["sweep", prefix, rate, seconds] => sweep(prefix, rate, seconds),
         _ => Err(anyhow::anyhow!("see the head of transfer.rs")),
     };
@@ -144,7 +150,7 @@ fn count_at(
     const QUIET: Duration = Duration::from_millis(250);
     let began = Instant::now();
     let mut all = vec![Flow::default(); flows];
-    let mut packet = [0; 64];
+    let mut packet = [0; 2048];
     let mut before = false;
     socket.set_read_timeout(Some(QUIET))?;
     while began.elapsed() <= longest {
@@ -156,7 +162,8 @@ fn count_at(
             continue;
         };
         before = false;
-        ensure!(len == 24, "a packet of {len} bytes");
+        ensure!(len >= NUMBERS, "a packet of {len} bytes");
+        ensure!(packet[NUMBERS..len].iter().all(|byte| *byte == 0), "other content");
         let flow = usize::try_from(u64::from_le_bytes(packet[..8].try_into()?))?;
         let number = u64::from_le_bytes(packet[8..16].try_into()?);
         ensure!(flow < flows, "flow {flow}");
@@ -169,14 +176,16 @@ fn count_at(
     Ok(all)
 }
 
-fn blast(addrs: &str, rate: &str, seconds: &str) -> Result<String> {
+fn blast(addrs: &str, rate: &str, seconds: &str, bytes: usize) -> Result<String> {
+    ensure!(bytes >= NUMBERS, "BYTES: {bytes}, at least {NUMBERS}");
     let addrs: Vec<SocketAddr> = addrs.split(',').map(str::parse).collect::<Result<_, _>>()?;
     paced(addrs[0].is_ipv4(), rate, seconds, |sent| {
         let flow = sent % addrs.len() as u64;
         let number = sent / addrs.len() as u64;
         // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
         // none has by chance that of an empty one, which routers may take for one that is still to be made.
-        let packet = [flow, number, !number].map(u64::to_le_bytes).concat();
+        let mut packet = [flow, number, !number].map(u64::to_le_bytes).concat();
+        packet.resize(bytes, 0);
         Ok((packet, addrs[usize::try_from(flow)?]))
     })
 }

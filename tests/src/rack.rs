@@ -24,12 +24,14 @@ pub struct Built {
     pub rate: Option<&'static str>,
     /// Further keys of `[cluster]`.
     pub keys: String,
+    /// Whether all nodes are at one switch, each by the interface `fabric`, instead of a mesh.
+    pub switch: bool,
 }
 
 impl Built {
     /// So many nodes of one external port, whose links have no rate.
     pub fn of(nodes: usize) -> Self {
-        Self { nodes, ports: 1, rate: None, keys: String::new() }
+        Self { nodes, ports: 1, rate: None, keys: String::new(), switch: false }
     }
 }
 
@@ -48,6 +50,8 @@ pub struct Place {
 pub struct Rack {
     /// Its nodes, by number from 1.
     pub places: Vec<Place>,
+    /// Namespace of the switch, whose ports are called as the nodes.
+    pub switch: String,
     built: Built,
     _namespaces: Vec<Named>,
 }
@@ -66,7 +70,8 @@ impl Rack {
             let hosts = (0..built.ports).map(move |port| format!("{id}{port}"));
             std::iter::once(id.clone()).chain(hosts)
         });
-        let namespaces = namespaces_of(roles);
+        let mut namespaces = namespaces_of(roles.chain(["s".to_owned()]));
+        let switch = namespaces.pop().expect("the last role");
         let each = built.ports + 1;
         let places = ids.iter().zip(namespaces.chunks(each)).map(|(id, names)| Place {
             id: id.clone(),
@@ -74,7 +79,9 @@ impl Rack {
             hosts: names[1..].iter().map(|name| (**name).to_owned()).collect(),
             config: std::env::temp_dir().join(format!("{}.toml", &*names[0])),
         });
-        let rack = Self { places: places.collect(), built, _namespaces: namespaces };
+        let (places, name) = (places.collect(), (*switch).to_owned());
+        namespaces.push(switch);
+        let rack = Self { places, switch: name, built, _namespaces: namespaces };
         rack.link();
         for place in &rack.places {
             std::fs::write(&place.config, rack.config(place)).expect("the temporary folder");
@@ -83,6 +90,10 @@ impl Rack {
     }
 
     fn link(&self) {
+        if self.built.switch {
+            ip(&format!("-n {} link add switch mtu 1600 type bridge", self.switch));
+            ip(&format!("-n {} link set switch up", self.switch));
+        }
         for (i, place) in self.places.iter().enumerate() {
             let (node, n) = (&place.namespace, i + 1);
             ip(&format!("-n {node} link set lo up"));
@@ -98,6 +109,15 @@ impl Rack {
                 }
                 ip(&format!("-n {host} route add default via 10.{n}.{port}.1"));
                 ip(&format!("-n {host} route add default via fd00:{n}:{port}::1"));
+            }
+            if self.built.switch {
+                let (switch, id) = (&self.switch, &place.id);
+                ip(&format!(
+                    "-n {node} link add fabric mtu 1600 type veth peer name {id} mtu 1600 netns {switch}"
+                ));
+                ip(&format!("-n {node} link set fabric up"));
+                ip(&format!("-n {switch} link set dev {id} master switch up"));
+                continue;
             }
             for other in &self.places[..i] {
                 let (there, here) = (&other.namespace, &place.id);
@@ -130,6 +150,9 @@ impl Rack {
                 "[[cluster.member]]\nid = \"{id}\"\nloopback = \"192.0.2.{n}\"\nloopback6 = \"fd00::{n}\"\n"
             );
         }
+        if self.built.switch {
+            return text + "[[cluster.link]]\ninterface = \"fabric\"\n";
+        }
         for peer in self.places.iter().filter(|peer| peer.id != place.id) {
             let id = &peer.id;
             text += &format!("[[cluster.link]]\ninterface = \"int-{id}\"\npeer = \"{id}\"\n");
@@ -143,7 +166,8 @@ impl Rack {
     /// # Panics
     /// When it does not.
     pub fn start(&self, node: usize) -> Router {
-        let router = self.start_with(node, self.built.ports + self.built.nodes - 1);
+        let internal = if self.built.switch { 1 } else { self.built.nodes - 1 };
+        let router = self.start_with(node, self.built.ports + internal);
         self.routes(node);
         router
     }

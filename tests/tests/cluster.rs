@@ -4,10 +4,12 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_lpm::Rng;
 use fingerpost_tests::bird::{Bird, speaker};
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Router, ip, run};
 use fingerpost_tests::rack::{Built, Rack, ping, wait_for, wait_for_links};
+use fingerpost_tests::soak;
 use fingerpost_tests::traffic::Traffic;
 
 /// Sender and receiver of numbered packets.
@@ -187,6 +189,39 @@ fn a_cut_link_is_avoided() {
     let after = traffic(&rack, &addrs, 2).end();
     assert_eq!(after.lost(), 0, "{after:?}");
     assert!(packets(&routers[0], "direct") > direct, "by the direct link again");
+}
+
+#[test]
+fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
+    let built = Built { switch: true, keys: "mode = \"direct\"".to_owned(), ..Built::of(3) };
+    let Some(rack) = Rack::new(&["ping", "nft"], built) else { return };
+    let routers = rack.start_all();
+    let addrs = destinations(&rack);
+    let counts = traffic(&rack, &addrs, 2).end();
+    assert_eq!((counts.lost(), counts.reordered), (0, 0), "{counts:?}");
+    let status: serde_json::Value = routers[0].ask("cluster status");
+    assert_eq!((&status["packets"]["balanced"], packets(&routers[2], "transit")), (&0.into(), 0));
+    // The switch passes nothing more from node 1 to node 2: both find the link down, and take the third node.
+    let going = traffic(&rack, &addrs, 3);
+    std::thread::sleep(Duration::from_secs(1));
+    let rules = "add table bridge f; add chain bridge f f { type filter hook forward priority 0; }; \
+                 add rule bridge f f iifname a oifname b drop";
+    let file = std::env::temp_dir().join(format!("{}.nft", rack.switch));
+    std::fs::write(&file, rules.replace("; add", "\nadd")).expect("the temporary folder");
+    run(&rack.switch, &format!("nft -f {}", file.display()));
+    let _ = std::fs::remove_file(&file);
+    let counts = going.end();
+    println!("one way: {} of {} packets lost", counts.lost(), counts.sent);
+    assert!(counts.lost() <= most_lost(DETECTION), "{counts:?}");
+    for (router, peer) in [(&routers[0], "b"), (&routers[1], "a")] {
+        wait_for(router, "the link that is down", |status| {
+            let members = status["members"].as_array().expect("members");
+            members.iter().any(|member| member["id"] == peer && member["link"]["up"] == false)
+        });
+    }
+    let after = traffic(&rack, &addrs, 2).end();
+    assert_eq!(after.lost(), 0, "{after:?}");
+    assert!(packets(&routers[2], "transit") > 0);
 }
 
 #[test]
@@ -416,4 +451,60 @@ fn routes_come_by_route_reflectors_over_the_fabric() {
         let said = ping(&place.hosts[0], "100.65.7.1");
         assert!(said.contains("1 received"), "from {}: {said}", place.id);
     }
+}
+
+/// What fails in a round of the random test.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Killed(usize),
+    Cut(usize, usize),
+    Drained(usize),
+}
+
+/// For longer: `cargo xtask soak cluster`.
+#[test]
+fn failures_at_random_cost_the_detection_time_each() {
+    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
+    let mut routers: Vec<Option<Router>> = rack.start_all().into_iter().map(Some).collect();
+    let addrs = destinations(&rack);
+    let (mut rng, began) = (Rng::new(std::process::id().into()), Instant::now());
+    let (mut rounds, mut lost) = (0, 0);
+    while rounds < 3 || began.elapsed() < soak(Duration::ZERO) {
+        let failure = match rounds % 3 {
+            0 => Failure::Killed(2 + rng.below(2)),
+            1 => {
+                let from = rng.below(4);
+                Failure::Cut(from, (from + 1 + rng.below(3)) % 4)
+            }
+            _ => Failure::Drained(2 + rng.below(2)),
+        };
+        let going = traffic(&rack, &addrs, 2);
+        std::thread::sleep(Duration::from_millis(500 + rng.below(500) as u64));
+        match failure {
+            Failure::Killed(node) => routers[node].take().expect("it runs").kill(),
+            Failure::Drained(node) => drop(routers[node].take().expect("it runs").stop()),
+            Failure::Cut(from, to) => {
+                let (here, there) = (&rack.places[from].namespace, &rack.places[to].id);
+                ip(&format!("-n {here} link set int-{there} down"));
+            }
+        }
+        let counts = going.end();
+        let most = match failure {
+            Failure::Drained(_) => 0,
+            Failure::Killed(_) | Failure::Cut(..) => most_lost(DETECTION),
+        };
+        assert!(counts.lost() <= most, "round {rounds}, {failure:?}: {counts:?}");
+        match failure {
+            Failure::Killed(node) | Failure::Drained(node) => {
+                routers[node] = Some(rack.start(node));
+            }
+            Failure::Cut(from, to) => {
+                let (here, there) = (&rack.places[from].namespace, &rack.places[to].id);
+                ip(&format!("-n {here} link set int-{there} up"));
+            }
+        }
+        routers.iter().flatten().for_each(wait_for_links);
+        (rounds, lost) = (rounds + 1, lost + counts.lost());
+    }
+    println!("{rounds} failures lost {lost} packets, {} each may", most_lost(DETECTION));
 }

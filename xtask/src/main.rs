@@ -107,7 +107,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "soak",
         usage: "NAME [SECONDS]",
-        summary: "tests named NAME for SECONDS (600; matrices of cluster_rule, 10000): proof, fib, xdp, cluster_rule, at_once, \
+        summary: "tests named NAME for SECONDS (600; matrices of cluster_rule, 10000): proof, fib, xdp, cluster, cluster_rule, at_once, \
                   takeover, failover, tour, storm, ...; asan and miri",
         run: soak,
     },
@@ -209,7 +209,8 @@ fn soak(args: &[String]) -> Result<()> {
     if let Some(target) = name.strip_prefix("fuzz_") {
         return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
     }
-    if ["at_once", "ports", "takeover", "failover", "tour", "storm"].contains(&name.as_str()) {
+    let of_program = ["at_once", "cluster", "ports", "takeover", "failover", "tour", "storm"];
+    if of_program.contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
         sh::run(&mut sh::command(test::RELEASE))?;
         let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");

@@ -132,7 +132,7 @@ pub(super) struct Wire {
     /// The URL, for messages.
     endpoint: String,
     unread: Vec<u8>,
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 enum Stream {
@@ -200,16 +200,6 @@ impl Wire {
             endpoint: endpoint.text.clone(),
             why: error.to_string(),
         };
-        let tls = match tls {
-            None => None,
-            Some(config) => {
-                let name = ServerName::try_from(endpoint.host.clone());
-                let name = name.map_err(|error| {
-                    StoreError::Configuration(format!("{}: {error}", endpoint.text))
-                })?;
-                Some((config, name))
-            }
-        };
         let addresses = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
         let mut result = Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));
         for address in addresses.map_err(unreachable)? {
@@ -233,11 +223,15 @@ impl Wire {
     }
 
     /// Begins TLS, if the endpoint demands it. What the store sent before is not to be trusted, and forgotten.
-    pub(super) fn secure(self, until: Instant) -> Result<Self, StoreError> {
-        let Some((config, name)) = self.tls.clone() else { return Ok(self) };
+    pub(super) fn secure(self, endpoint: &Endpoint, until: Instant) -> Result<Self, StoreError> {
+        let Some(config) = self.tls.clone() else { return Ok(self) };
         let Stream::Plain(socket) = self.stream else { return Ok(self) };
-        let client = ClientConnection::new(config, name)
-            .map_err(|error| StoreError::Configuration(format!("{}: {error}", self.endpoint)))?;
+        let wrong =
+            |error: String| StoreError::Configuration(format!("{}: {error}", self.endpoint));
+        let name = ServerName::try_from(endpoint.host.clone());
+        let name = name.map_err(|error| wrong(error.to_string()))?;
+        let client =
+            ClientConnection::new(config, name).map_err(|error| wrong(error.to_string()))?;
         let mut stream = StreamOwned::new(client, socket);
         stream.sock.until = until;
         while stream.conn.is_handshaking() {

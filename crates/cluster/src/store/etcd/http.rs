@@ -17,8 +17,8 @@ pub(super) const MOST_BODY: usize = 32 << 20;
 
 /// A connection to one server.
 pub(super) struct Connection {
-    wire: Wire,
-    host: String,
+    pub(super) wire: Wire,
+    pub(super) host: String,
 }
 
 /// The head of an answer.
@@ -37,14 +37,6 @@ pub(super) enum Length {
 }
 
 impl Connection {
-    pub(super) fn new(wire: Wire, host: String) -> Self {
-        Self { wire, host }
-    }
-
-    pub(super) fn wire(&self) -> &Wire {
-        &self.wire
-    }
-
     /// Sends a request and reads the head of its answer.
     pub(super) fn post(
         &mut self,

@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::http::{Connection, Length, MOST_BODY};
+use self::http::{Connection, Head, Length, MOST_BODY};
 use self::json::{Kv, Refusal, Streamed};
 use super::wire::{Endpoints, shown};
 use super::{Entry, Event, Found, Keep, Options, Store, StoreError, StoreKind};
@@ -80,12 +80,15 @@ impl From<Failure> for StoreError {
 
 impl Etcd {
     fn new(options: &Options) -> Result<Self, StoreError> {
+        if options.token.as_ref().is_some_and(|token| !is_token(token)) {
+            return Err(StoreError::Configuration("a token that etcd cannot have".to_owned()));
+        }
         Ok(Self {
             endpoints: Endpoints::new(options, ["http", "https"], 2379)?,
             prefix: format!("{}/", options.prefix.trim_end_matches('/')),
-            ttl_s: u64::from(options.ttl.subsec_nanos() > 0) + options.ttl.as_secs().max(1),
+            ttl_s: (options.ttl.as_secs() + u64::from(options.ttl.subsec_nanos() > 0)).max(1),
             user: options.user.clone(),
-            token: options.token.clone().filter(|token| is_token(token)),
+            token: options.token.clone(),
             connection: None,
             watching: None,
             lease: None,
@@ -95,20 +98,17 @@ impl Etcd {
     /// A new connection, and a token if user and password have none yet.
     fn connect(&mut self, until: Instant) -> Result<Connection, Failure> {
         let mut connection = self.endpoints.connect(until, |wire, endpoint, until| {
-            Ok(Connection::new(wire.secure(until)?, endpoint.host.clone()))
+            Ok(Connection { wire: wire.secure(endpoint, until)?, host: endpoint.host.clone() })
         })?;
         if let (Some((name, password)), None) = (&self.user, &self.token) {
             let request = json!({ "name": name, "password": password });
             let path = "/v3/auth/authenticate";
-            let (answer, _) =
-                exchange::<json::Token>(&mut connection, path, None, &request, until)?;
-            if !is_token(&answer.token) {
-                return Err(connection
-                    .wire()
-                    .nonsense("a token with characters that none has")
-                    .into());
+            let (json::Token { token }, _) =
+                exchange(&mut connection, path, None, &request, until)?;
+            if !is_token(&token) {
+                return Err(connection.wire.nonsense("a token that none can be").into());
             }
-            self.token = Some(answer.token);
+            self.token = Some(token);
         }
         Ok(connection)
     }
@@ -201,18 +201,13 @@ impl Etcd {
         (BASE64.encode(all), BASE64.encode(end))
     }
 
-    /// A key without the prefix of the cluster; nothing for one that is no text.
-    fn relative(&self, key: &[u8]) -> Option<String> {
-        let key = std::str::from_utf8(key).ok()?;
-        key.strip_prefix(&self.prefix).map(str::to_owned)
-    }
-
+    /// An entry without the prefix of the cluster; nothing for a key that is no text.
     fn entry(&self, kv: Kv) -> Option<Entry> {
-        let key = self.relative(&kv.key)?;
+        let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(&self.prefix)?.to_owned();
         Some(Entry { key, value: kv.value, revision: kv.mod_revision })
     }
 
-    fn begin_watch(&mut self, prefix: &str, after: u64) -> Result<Watching, StoreError> {
+    fn begin_watch(&mut self, prefix: &str, after: u64) -> Result<Watching, Failure> {
         let until = self.endpoints.deadline();
         let (key, range_end) = self.range(prefix);
         let start = after.saturating_add(1).to_string();
@@ -220,14 +215,10 @@ impl Etcd {
             "create_request": { "key": key, "range_end": range_end, "start_revision": start }
         });
         let mut connection = self.connect(until)?;
-        let bytes = request.to_string().into_bytes();
-        let head = connection.post("/v3/watch", self.token.as_deref(), &bytes, until)?;
-        if head.status != 200 {
-            let body = connection.body(head, until)?;
-            return Err(refusal(&connection, head.status, &body).into());
-        }
+        let token = self.token.as_deref();
+        let head = begin(&mut connection, "/v3/watch", token, &request, until)?;
         if head.length != Length::Chunks {
-            return Err(connection.wire().nonsense("a watch that has a length"));
+            return Err(connection.wire.nonsense("a watch that has a length").into());
         }
         Ok(Watching { connection, prefix: prefix.to_owned(), revision: after, line: Vec::new() })
     }
@@ -240,7 +231,7 @@ impl Etcd {
         until: Instant,
     ) -> Result<Found<Event>, Failure> {
         while let Some(line) = watching.next_line(until)? {
-            let endpoint = watching.connection.wire();
+            let endpoint = &watching.connection.wire;
             let message: Streamed<json::Watch> =
                 serde_json::from_slice(&line).map_err(|error| endpoint.nonsense(error))?;
             let watch = match message {
@@ -287,11 +278,11 @@ impl Watching {
             searched = self.line.len();
             let Some(chunk) = self.connection.chunk(until)? else { return Ok(None) };
             if chunk.is_empty() {
-                return Err(self.connection.wire().unreachable("it closed the watch"));
+                return Err(self.connection.wire.unreachable("it closed the watch"));
             }
             self.line.extend_from_slice(&chunk);
             if self.line.len() > MOST_BODY {
-                return Err(self.connection.wire().nonsense("an endless line"));
+                return Err(self.connection.wire.nonsense("an endless line"));
             }
         }
     }
@@ -324,15 +315,14 @@ impl Store for Etcd {
             let open = self.watching.take();
             let open = open.filter(|open| open.prefix == prefix && open.revision <= after);
             let old = open.is_some();
-            let mut watching = match open {
-                Some(open) => open,
-                None => self.begin_watch(prefix, after)?,
-            };
-            match self.changes(&mut watching, after, until) {
-                Ok(found) => {
-                    self.watching = Some(watching);
-                    return Ok(found);
-                }
+            let watching = open.map_or_else(|| self.begin_watch(prefix, after), Ok);
+            let found = watching.and_then(|mut watching| {
+                let found = self.changes(&mut watching, after, until)?;
+                self.watching = Some(watching);
+                Ok(found)
+            });
+            match found {
+                Ok(found) => return Ok(found),
                 // The store may have been started anew since.
                 Err(Failure::Lost(StoreError::Unreachable { .. })) if old => {}
                 Err(Failure::Refused(refusal, _)) if old_token && refusal.is_denied() => {
@@ -384,7 +374,7 @@ impl Store for Etcd {
                 Err(StoreError::LeaseLost)
             }
             Streamed::Error(refusal) => {
-                let endpoint = self.connection.as_ref().map(|connection| connection.wire().name());
+                let endpoint = self.connection.as_ref().map(|connection| connection.wire.name());
                 Err(refusal.into_error(endpoint.unwrap_or_default()))
             }
         }
@@ -414,21 +404,29 @@ fn exchange<T: DeserializeOwned>(
     request: &Value,
     until: Instant,
 ) -> Result<(T, bool), Failure> {
-    let head = connection.post(path, token, &request.to_string().into_bytes(), until)?;
+    let head = begin(connection, path, token, request, until)?;
     let body = connection.body(head, until)?;
-    if head.status != 200 {
-        return Err(refusal(connection, head.status, &body));
-    }
-    let answer =
-        serde_json::from_slice(&body).map_err(|error| connection.wire().nonsense(error))?;
+    let answer = serde_json::from_slice(&body).map_err(|error| connection.wire.nonsense(error))?;
     Ok((answer, head.last))
 }
 
-/// What an answer without success means.
-fn refusal(connection: &Connection, status: u16, body: &[u8]) -> Failure {
-    let wire = connection.wire();
-    match Refusal::read(body) {
-        Some(refusal) => Failure::Refused(refusal, wire.name()),
-        None => wire.nonsense(format!("status {status}, {:?}", shown(body))).into(),
+/// A request and the head of an answer with success.
+fn begin(
+    connection: &mut Connection,
+    path: &str,
+    token: Option<&str>,
+    request: &Value,
+    until: Instant,
+) -> Result<Head, Failure> {
+    let head = connection.post(path, token, request.to_string().as_bytes(), until)?;
+    if head.status == 200 {
+        return Ok(head);
     }
+    let body = connection.body(head, until)?;
+    Err(match Refusal::read(&body) {
+        Some(refusal) => Failure::Refused(refusal, connection.wire.name()),
+        None => {
+            connection.wire.nonsense(format!("status {}, {:?}", head.status, shown(&body))).into()
+        }
+    })
 }

@@ -20,6 +20,9 @@ use super::protocol::{
     publication, status,
 };
 
+/// Most bytes of all messages that are read at once.
+const MOST_BYTES: usize = 32 << 20;
+
 /// Subscriptions.
 const ANSWERS: u64 = 1;
 const LEASES: u64 = 2;
@@ -33,13 +36,15 @@ const WRONG_REVISION: u32 = 10_071;
 
 /// A connection to one server, for one bucket.
 pub(super) struct Connection {
-    wire: Wire,
+    pub(super) wire: Wire,
     bucket: String,
     inbox: String,
     requests: u64,
     most_payload: usize,
     /// Number of the subscription to the changes of a subject.
     watched: (u64, String),
+    /// When what is under way has to be over.
+    pub(super) until: Instant,
     /// It has changed.
     pub(super) rung: bool,
     pub(super) leases: Leases,
@@ -74,7 +79,7 @@ impl Connection {
         if !headers {
             return Err(wire.refused("it has no headers: NATS 2.9 or later is needed"));
         }
-        let mut wire = wire.secure(until)?;
+        let mut wire = wire.secure(endpoint, until)?;
         let mut connect = json!({
             "verbose": false, "pedantic": false, "tls_required": endpoint.tls, "name": "fingerpost",
             "lang": "rust", "version": env!("CARGO_PKG_VERSION"), "protocol": 1, "headers": true,
@@ -100,6 +105,7 @@ impl Connection {
             requests: 0,
             most_payload: max_payload,
             watched: (LEASES, String::new()),
+            until,
             rung: false,
             leases: Leases::default(),
         };
@@ -110,11 +116,6 @@ impl Connection {
                 None => return Err(connection.wire.unreachable("no answer in time")),
             }
         }
-    }
-
-    /// An answer that makes no sense.
-    pub(super) fn nonsense(&self, why: String) -> StoreError {
-        self.wire.nonsense(why)
     }
 
     /// The next operation, with the work done that does not concern the caller; nothing at the deadline.
@@ -148,14 +149,14 @@ impl Connection {
     }
 
     /// Rings the bell from now on when a subject changes.
-    pub(super) fn watch(&mut self, subject: &str, until: Instant) -> Result<(), StoreError> {
+    pub(super) fn watch(&mut self, subject: &str) -> Result<(), StoreError> {
         let (number, watched) = &self.watched;
         if watched == subject {
             return Ok(());
         }
         let (old, new) = (*number, *number + 1);
         let end = if old == LEASES { String::new() } else { format!("UNSUB {old}\r\n") };
-        self.wire.send(format!("{end}SUB {subject} {new}\r\n").as_bytes(), until)?;
+        self.wire.send(format!("{end}SUB {subject} {new}\r\n").as_bytes(), self.until)?;
         self.watched = (new, subject.to_owned());
         Ok(())
     }
@@ -166,7 +167,6 @@ impl Connection {
         subject: &str,
         fields: &[(&str, String)],
         payload: &[u8],
-        until: Instant,
     ) -> Result<Message, StoreError> {
         self.requests += 1;
         let reply = format!("{}.{}", self.inbox, self.requests);
@@ -175,14 +175,14 @@ impl Connection {
             let most = self.most_payload;
             return Err(self.wire.refused(format!("{} bytes, at most {most}", payload.len())));
         }
-        self.wire.send(&bytes, until)?;
+        self.wire.send(&bytes, self.until)?;
         loop {
-            match self.next(until)? {
+            match self.next(self.until)? {
                 Some(Operation::Message(message)) if message.subject == reply => {
                     return match status(&message.headers) {
                         None => Ok(message),
-                        Some("503") => Err(self.wire.unreachable("JetStream is not there")),
-                        Some(other) => Err(self.wire.refused(format!("status {other}"))),
+                        // 503: nobody answers such requests.
+                        Some(_) => Err(self.wire.unreachable("JetStream is not there")),
                     };
                 }
                 Some(_) => {}
@@ -198,9 +198,8 @@ impl Connection {
         fields: &[(&str, String)],
         payload: &[u8],
         none: u32,
-        until: Instant,
     ) -> Result<Option<T>, StoreError> {
-        let message = self.request(subject, fields, payload, until)?;
+        let message = self.request(subject, fields, payload)?;
         match serde_json::from_slice::<Answer<T>>(&message.payload) {
             Ok(Answer { error: Some(Fault { err_code, .. }), .. }) if err_code == none => Ok(None),
             Ok(Answer { error: Some(Fault { err_code, description }), .. }) => {
@@ -219,17 +218,16 @@ impl Connection {
         what: &str,
         request: &Value,
         none: u32,
-        until: Instant,
     ) -> Result<Option<T>, StoreError> {
         let subject = format!("$JS.API.STREAM.{what}.KV_{}", self.bucket);
-        self.call(&subject, &[], request.to_string().as_bytes(), none, until)
+        self.call(&subject, &[], request.to_string().as_bytes(), none)
     }
 
     /// The stream of the bucket, which is made if it is not there.
-    pub(super) fn stream(&mut self, until: Instant) -> Result<Stream, StoreError> {
+    pub(super) fn stream(&mut self) -> Result<Stream, StoreError> {
         // What another node makes at this moment is found in the second round.
         for _ in 0..2 {
-            if let Some(stream) = self.api("INFO", &json!({}), NO_STREAM, until)? {
+            if let Some(stream) = self.api("INFO", &json!({}), NO_STREAM)? {
                 return Ok(stream);
             }
             let settings = json!({
@@ -238,7 +236,7 @@ impl Connection {
                 "discard": "new", "storage": "file", "num_replicas": 1, "retention": "limits",
                 "allow_rollup_hdrs": true, "deny_delete": true, "allow_direct": true,
             });
-            if let Some(stream) = self.api("CREATE", &settings, NAME_IN_USE, until)? {
+            if let Some(stream) = self.api("CREATE", &settings, NAME_IN_USE)? {
                 return Ok(stream);
             }
         }
@@ -246,37 +244,37 @@ impl Connection {
     }
 
     /// The latest message of a subject.
-    pub(super) fn last(
-        &mut self,
-        subject: &str,
-        until: Instant,
-    ) -> Result<Option<Stored>, StoreError> {
+    pub(super) fn last(&mut self, subject: &str) -> Result<Option<Stored>, StoreError> {
         let request = json!({ "last_by_subj": subject });
-        let got: Option<Got> = self.api("MSG.GET", &request, NO_MESSAGE, until)?;
+        let got: Option<Got> = self.api("MSG.GET", &request, NO_MESSAGE)?;
         Ok(got.map(|got| got.message))
     }
 
-    /// The first message of matching subjects that is not before `seq`.
-    pub(super) fn first_from(
+    /// Messages of matching subjects after the one with this number, in their order.
+    pub(super) fn read(
         &mut self,
-        subject: &str,
-        seq: u64,
-        until: Instant,
-    ) -> Result<Option<Stored>, StoreError> {
-        let request = json!({ "seq": seq, "next_by_subj": subject });
-        let got: Option<Got> = self.api("MSG.GET", &request, NO_MESSAGE, until)?;
-        match got {
-            Some(Got { message }) if message.seq < seq => {
-                Err(self.wire.nonsense(format!("message {} for {seq}", message.seq)))
+        subjects: &str,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<Stored>, StoreError> {
+        let (mut found, mut bytes, mut last) = (Vec::new(), 0, after);
+        while found.len() < most {
+            let request = json!({ "seq": last.saturating_add(1), "next_by_subj": subjects });
+            let Some(Got { message }) = self.api("MSG.GET", &request, NO_MESSAGE)? else { break };
+            bytes += message.subject.len() + message.data.len();
+            if message.seq <= last || bytes > MOST_BYTES {
+                return Err(self.wire.nonsense(format!("message {}, {bytes} bytes", message.seq)));
             }
-            got => Ok(got.map(|got| got.message)),
+            last = message.seq;
+            found.push(message);
         }
+        Ok(found)
     }
 
     /// Forgets all messages of a subject.
-    pub(super) fn purge(&mut self, subject: &str, until: Instant) -> Result<(), StoreError> {
+    pub(super) fn purge(&mut self, subject: &str) -> Result<(), StoreError> {
         let request = json!({ "filter": subject });
-        self.api::<Value>("PURGE", &request, 0, until).map(drop)
+        self.api::<Value>("PURGE", &request, 0).map(drop)
     }
 
     /// Publishes to the stream, only if the latest message of the subject has this number. Returns the new one.
@@ -286,12 +284,11 @@ impl Connection {
         expected: Option<u64>,
         fields: &[(&str, String)],
         value: &[u8],
-        until: Instant,
     ) -> Result<Option<u64>, StoreError> {
         let expected =
             expected.map(|expected| ("Nats-Expected-Last-Subject-Sequence", expected.to_string()));
         let fields: Vec<_> = fields.iter().cloned().chain(expected).collect();
-        let done: Option<Published> = self.call(subject, &fields, value, WRONG_REVISION, until)?;
+        let done: Option<Published> = self.call(subject, &fields, value, WRONG_REVISION)?;
         Ok(done.map(|done| done.seq))
     }
 
@@ -300,9 +297,8 @@ impl Connection {
         &mut self,
         subject: &str,
         expected: Option<u64>,
-        until: Instant,
     ) -> Result<bool, StoreError> {
         let marker = [("KV-Operation", "DEL".to_owned())];
-        Ok(self.publish(subject, expected, &marker, b"", until)?.is_some())
+        Ok(self.publish(subject, expected, &marker, b"")?.is_some())
     }
 }

@@ -5,9 +5,8 @@
 //! Shape:  a list reads the stream from its beginning, a watch from a revision: each the first message from a number on, until
 //!         there is none. A core subscription shows when to read again. Leased keys name a session, see `leases`.
 //! Cost:   a round trip a key of a list, two a leased put.
-//! Limits: values of 1 MiB less headers, unless the server is configured otherwise. Keys of letters, digits, hyphens, underscores,
-//!         points and slashes. A bucket with replicas is made by the operator beforehand; who purges keys by hand hides that
-//!         from watches.
+//! Limits: values of 1 MiB less headers, unless the server is configured otherwise; 32 MiB in all. Keys of letters, digits, hyphens,
+//!         underscores, points and slashes. The operator makes a bucket with replicas beforehand. A purge by hand is not seen.
 //!
 //! In subjects `/` is `.`, and `.` is `=`. The key `member/a` of the prefix `fingerpost/1` is `$KV.fingerpost_1.member.a`.
 
@@ -25,8 +24,6 @@ use super::{Entry, Event, Found, Keep, Options, Store, StoreError, StoreKind};
 
 /// Most changes that a watch returns at once.
 const MOST_EVENTS: usize = 1024;
-/// Most bytes of all values of a list.
-const MOST_BYTES: usize = 32 << 20;
 /// After the bell rang, the change may not be in the stream yet: pauses until it is read again, each twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(640);
@@ -38,12 +35,17 @@ pub(super) const KIND: StoreKind = StoreKind {
     open: |options| Ok(Box::new(Nats::new(options)?)),
 };
 
+/// Changes with their keys.
+type Read = Vec<(String, Stored)>;
+
 /// A session with NATS.
 struct Nats {
     endpoints: Endpoints,
     options: Options,
     bucket: String,
     connection: Option<Connection>,
+    /// When the call under way has to be over.
+    until: Instant,
     /// When the bucket was made, once it was seen.
     created: Option<String>,
     /// The bucket is another one since the last list.
@@ -74,6 +76,7 @@ impl Nats {
             options: options.clone(),
             bucket,
             connection: None,
+            until: Instant::now(),
             created: None,
             is_new: false,
             lease: None,
@@ -110,73 +113,68 @@ impl Nats {
     }
 
     /// The connection, made anew if there is none.
-    fn connection(&mut self, until: Instant) -> Result<&mut Connection, StoreError> {
+    fn connection(&mut self) -> Result<&mut Connection, StoreError> {
         if self.connection.is_none() {
             let (options, bucket) = (&self.options, &self.bucket);
-            let mut connection = self.endpoints.connect(until, |wire, endpoint, until| {
-                Connection::new(wire, endpoint, options, bucket, until)
-            })?;
-            let stream = connection.stream(until)?;
+            let begin = |wire, endpoint: &_, until| {
+                let mut connection = Connection::new(wire, endpoint, options, bucket, until)?;
+                connection.stream().map(|stream| (connection, stream))
+            };
+            let (mut connection, stream) = self.endpoints.connect(self.until, begin)?;
+            connection.until = self.until;
             let before = self.created.replace(stream.created.clone());
             self.is_new |= before.is_some_and(|before| before != stream.created);
-            self.find_sessions(&mut connection, until)?;
+            self.find_sessions(&mut connection)?;
             self.connection = Some(connection);
         }
-        self.connection.as_mut().ok_or(StoreError::LeaseLost)
+        let connection = self.connection.as_mut().ok_or(StoreError::LeaseLost)?;
+        connection.until = self.until;
+        Ok(connection)
     }
 
     /// Finds all sessions, and deletes keys of those that are no more.
-    fn find_sessions(&self, connection: &mut Connection, until: Instant) -> Result<(), StoreError> {
-        let (all, mut seq) = (self.subjects("")?, 1);
-        let mut leased = Vec::new();
-        while let Some(message) = connection.first_from(&all, seq, until)? {
-            seq = message.seq.saturating_add(1);
-            if self.key(&message.subject).is_some() {
-                leased.extend(
-                    message.lease().map(|id| (id.to_owned(), message.subject.clone(), message.seq)),
-                );
-            } else if message.is_deleted() {
+    fn find_sessions(&self, connection: &mut Connection) -> Result<(), StoreError> {
+        let all = connection.read(&self.subjects("")?, 0, usize::MAX)?;
+        for message in all.iter().filter(|message| self.key(&message.subject).is_none()) {
+            if message.is_deleted() {
                 // Somebody is at it; if not, it is suspect in a moment.
                 let id = message.subject.rsplit('.').next().unwrap_or_default();
-                let life = Life { ttl_ms: 1000, renewal: 0 };
-                connection.leases.renewed(id, life, Instant::now());
+                connection.leases.renewed(id, Life { ttl_ms: 1000, renewal: 0 }, Instant::now());
             } else {
                 connection.leases.note(&message.subject, &message.data, Instant::now());
             }
         }
-        for (id, subject, seq) in leased {
-            if !connection.leases.knows(&id) {
-                connection.delete(&subject, Some(seq), until)?;
+        for message in &all {
+            if message.lease().is_some_and(|id| !connection.leases.knows(id)) {
+                connection.delete(&message.subject, Some(message.seq))?;
             }
         }
         Ok(())
     }
 
     /// Ends the sessions that were not kept alive.
-    fn end_sessions(&mut self, until: Instant) -> Result<(), StoreError> {
-        while let Some((id, life)) = self.connection(until)?.leases.suspect(Instant::now()) {
+    fn end_sessions(&mut self) -> Result<(), StoreError> {
+        while let Some((id, life)) = self.connection()?.leases.suspect(Instant::now()) {
             let (subject, all) = (self.lease_subject(&id), self.subjects("")?);
-            let connection = self.connection(until)?;
-            if let Some(message) = connection.last(&subject, until)? {
+            let connection = self.connection()?;
+            if let Some(message) = connection.last(&subject)? {
                 if !message.is_deleted() {
                     let now: Option<Life> = serde_json::from_slice(&message.data).ok();
                     let renewed = now.filter(|now| now.renewal != life.renewal);
-                    let ended = renewed.is_none()
-                        && connection.delete(&subject, Some(message.seq), until)?;
+                    let ended =
+                        renewed.is_none() && connection.delete(&subject, Some(message.seq))?;
                     if !ended {
                         connection.leases.renewed(&id, renewed.unwrap_or(life), Instant::now());
                         continue;
                     }
                 }
-                let mut seq = 1;
-                while let Some(message) = connection.first_from(&all, seq, until)? {
-                    seq = message.seq.saturating_add(1);
+                for message in connection.read(&all, 0, usize::MAX)? {
                     if message.lease() == Some(&id) {
-                        connection.delete(&message.subject, Some(message.seq), until)?;
+                        connection.delete(&message.subject, Some(message.seq))?;
                     }
                 }
                 // The marker goes last: who finds it repeats what may be missing.
-                connection.purge(&subject, until)?;
+                connection.purge(&subject)?;
             }
             connection.leases.forget(&id);
         }
@@ -187,15 +185,15 @@ impl Nats {
     fn call<T>(
         &mut self,
         again: bool,
-        mut call: impl FnMut(&mut Self, Instant) -> Result<T, StoreError>,
+        mut call: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let until = self.endpoints.deadline();
+        self.until = self.endpoints.deadline();
         let mut old = self.connection.is_some();
         loop {
             let mut begun = false;
-            let result = self.end_sessions(until).and_then(|()| {
+            let result = self.end_sessions().and_then(|()| {
                 begun = true;
-                call(self, until)
+                call(self)
             });
             let broken = matches!(
                 result,
@@ -215,7 +213,7 @@ impl Nats {
     }
 
     /// Puts the key of the session anew.
-    fn renew(&mut self, until: Instant) -> Result<(), StoreError> {
+    fn renew(&mut self) -> Result<(), StoreError> {
         let Some(mut lease) = self.lease.clone() else { return Ok(()) };
         let subject = self.lease_subject(&lease.id);
         let ttl_ms = u64::try_from(self.options.ttl.as_millis()).unwrap_or(u64::MAX);
@@ -223,14 +221,14 @@ impl Nats {
             lease.renewal += 1;
             let life = Life { ttl_ms, renewal: lease.renewal };
             let value = serde_json::to_vec(&life).unwrap_or_default();
-            let connection = self.connection(until)?;
+            let connection = self.connection()?;
             let expected = Some(lease.revision);
-            if let Some(revision) = connection.publish(&subject, expected, &[], &value, until)? {
+            if let Some(revision) = connection.publish(&subject, expected, &[], &value)? {
                 self.lease = Some(Lease { revision, ..lease });
                 return Ok(());
             }
             // A renewal whose answer was lost has changed the revision.
-            match connection.last(&subject, until)?.filter(|message| !message.is_deleted()) {
+            match connection.last(&subject)?.filter(|message| !message.is_deleted()) {
                 Some(message) if message.seq > lease.revision => lease.revision = message.seq,
                 _ => break,
             }
@@ -240,60 +238,40 @@ impl Nats {
     }
 
     /// The headers of a key that is kept so; begins a session if there is none.
-    fn fields(
-        &mut self,
-        keep: Keep,
-        until: Instant,
-    ) -> Result<Vec<(&'static str, String)>, StoreError> {
+    fn fields(&mut self, keep: Keep) -> Result<Vec<(&'static str, String)>, StoreError> {
         if keep == Keep::Forever {
             return Ok(Vec::new());
         }
-        match self.renew(until) {
+        match self.renew() {
             Err(StoreError::LeaseLost) => {}
             done => done?,
         }
         if self.lease.is_none() {
             self.lease = Some(Lease { id: random(), renewal: 0, revision: 0 });
-            self.renew(until)?;
+            self.renew()?;
         }
         Ok(self.lease.iter().map(|lease| (LEASE, lease.id.clone())).collect())
     }
 
-    /// Changes after a revision, in their order: the key, what is stored.
-    fn read(
-        &mut self,
-        subjects: &str,
-        after: u64,
-        most: usize,
-        until: Instant,
-    ) -> Result<Vec<(String, Stored)>, StoreError> {
-        let (mut found, mut seq, mut bytes) = (Vec::new(), after.saturating_add(1), 0);
-        while found.len() < most {
-            let connection = self.connection(until)?;
-            let Some(message) = connection.first_from(subjects, seq, until)? else { break };
-            seq = message.seq.saturating_add(1);
-            bytes += message.subject.len() + message.data.len();
-            if bytes > MOST_BYTES {
-                return Err(connection.nonsense(format!("more than {MOST_BYTES} bytes of values")));
-            }
-            found.extend(self.key(&message.subject).map(|key| (key, message)));
-        }
-        Ok(found)
+    /// Changes after a revision, in their order, with their keys.
+    fn read(&mut self, subjects: &str, after: u64, most: usize) -> Result<Read, StoreError> {
+        let found = self.connection()?.read(subjects, after, most)?;
+        Ok(found.into_iter().filter_map(|found| Some((self.key(&found.subject)?, found))).collect())
     }
 }
 
 impl Store for Nats {
     fn get(&mut self, key: &str) -> Result<Option<Entry>, StoreError> {
         let subject = self.subject(key)?;
-        let found = self.call(true, |nats, until| nats.connection(until)?.last(&subject, until))?;
+        let found = self.call(true, |nats| nats.connection()?.last(&subject))?;
         Ok(found.filter(|found| !found.is_deleted()).map(|found| entry(key.to_owned(), found)))
     }
 
     fn list(&mut self, prefix: &str) -> Result<Found<Entry>, StoreError> {
         let subjects = self.subjects(prefix)?;
-        let read = self.call(true, |nats, until| {
+        let read = self.call(true, |nats| {
             nats.is_new = false;
-            nats.read(&subjects, 0, usize::MAX, until)
+            nats.read(&subjects, 0, usize::MAX)
         })?;
         let revision = read.last().map_or(0, |(_, last)| last.seq);
         // A key that was put while the list was read is there twice.
@@ -318,14 +296,14 @@ impl Store for Nats {
         let end = Instant::now() + timeout;
         let mut pause = None;
         loop {
-            let read = self.call(true, |nats, until| {
-                let connection = nats.connection(until)?;
-                connection.watch(&subjects, until)?;
+            let read = self.call(true, |nats| {
+                let connection = nats.connection()?;
+                connection.watch(&subjects)?;
                 connection.rung = false;
                 if nats.is_new {
                     return Err(StoreError::Compacted { after });
                 }
-                nats.read(&subjects, after, MOST_EVENTS, until)
+                nats.read(&subjects, after, MOST_EVENTS)
             })?;
             let now = Instant::now();
             if !read.is_empty() || now >= end {
@@ -336,8 +314,8 @@ impl Store for Nats {
             let next = [due, pause.map(|pause| now + pause)].into_iter().flatten().min();
             // Not before now, for what is due there was read already.
             let until = next.unwrap_or(end).clamp(now + FIRST_PAUSE, end.max(now + FIRST_PAUSE));
-            let waited = self.call(false, |nats, limit| {
-                let connection = nats.connection(limit)?;
+            let waited = self.call(false, |nats| {
+                let connection = nats.connection()?;
                 connection.wait(until)?;
                 Ok(connection.rung)
             });
@@ -356,9 +334,9 @@ impl Store for Nats {
 
     fn put(&mut self, key: &str, value: &[u8], keep: Keep) -> Result<u64, StoreError> {
         let subject = self.subject(key)?;
-        let done = self.call(true, |nats, until| {
-            let fields = nats.fields(keep, until)?;
-            nats.connection(until)?.publish(&subject, None, &fields, value, until)
+        let done = self.call(true, |nats| {
+            let fields = nats.fields(keep)?;
+            nats.connection()?.publish(&subject, None, &fields, value)
         })?;
         // Nothing was expected, so nothing can differ from it.
         done.ok_or(StoreError::LeaseLost)
@@ -372,21 +350,19 @@ impl Store for Nats {
         keep: Keep,
     ) -> Result<Option<u64>, StoreError> {
         let subject = self.subject(key)?;
-        self.call(false, |nats, until| {
-            let fields = nats.fields(keep, until)?;
-            let connection = nats.connection(until)?;
+        self.call(false, |nats| {
+            let fields = nats.fields(keep)?;
+            let connection = nats.connection()?;
             let mut publish =
-                |expected| connection.publish(&subject, Some(expected), &fields, value, until);
+                |expected| connection.publish(&subject, Some(expected), &fields, value);
             let done = publish(expected)?;
             if done.is_some() || expected != 0 {
                 return Ok(done);
             }
             // A key that was deleted has a marker.
-            match connection.last(&subject, until)?.filter(Stored::is_deleted) {
+            match connection.last(&subject)?.filter(Stored::is_deleted) {
                 None => Ok(None),
-                Some(marker) => {
-                    connection.publish(&subject, Some(marker.seq), &fields, value, until)
-                }
+                Some(marker) => connection.publish(&subject, Some(marker.seq), &fields, value),
             }
         })
     }
@@ -400,10 +376,10 @@ impl Store for Nats {
 
     fn delete(&mut self, key: &str) -> Result<(), StoreError> {
         let subject = self.subject(key)?;
-        self.call(true, |nats, until| {
-            let connection = nats.connection(until)?;
-            if connection.last(&subject, until)?.is_some_and(|found| !found.is_deleted()) {
-                connection.delete(&subject, None, until)?;
+        self.call(true, |nats| {
+            let connection = nats.connection()?;
+            if connection.last(&subject)?.is_some_and(|found| !found.is_deleted()) {
+                connection.delete(&subject, None)?;
             }
             Ok(())
         })

@@ -35,10 +35,13 @@ const NEEDS: &[Need] = &[
     need("zstd", "zstd", "compressed tables"),
     need("iptables", "iptables-nft", "rules of both sorts, which keep a link with the kernel"),
     need("iptables", "iptables-legacy", "rules of the older sort"),
+    need("openssl", "openssl", "certificates for TLS to the stores of the membership"),
     need("graphviz", "dot", "drawings of graphs: `graph show --svg`"),
     need("libcap2-bin", "capsh", "fewer capabilities than root has"),
     need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),
     need("bird2", "bird", "routes of another one, and its other end of BGP"),
+    need("etcd-server", "etcd", "the membership of a cluster"),
+    need("nats-server", "nats-server", "the membership of a cluster"),
     // The version that the shipped objects were made with; their bytes are compared.
     need("clang-14", "clang-14", "XDP programs from their sources"),
     need("llvm-14", "llvm-strip-14", "XDP programs, as small as they are shipped"),
@@ -48,7 +51,12 @@ const NEEDS: &[Need] = &[
 ];
 
 /// Services of these packages that Debian starts with the machine once they are installed.
-const SERVICES: &[(&str, &str)] = &[("frr", "frr.service"), ("bird2", "bird.service")];
+const SERVICES: &[(&str, &str)] = &[
+    ("frr", "frr.service"),
+    ("bird2", "bird.service"),
+    ("etcd-server", "etcd.service"),
+    ("nats-server", "nats-server.service"),
+];
 
 /// The program that packages' scripts run before they start a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";

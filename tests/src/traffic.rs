@@ -50,7 +50,7 @@ impl Traffic {
         Self::between(program, [&line.source, &line.destination], addrs, (rate, seconds, 24))
     }
 
-    /// The same from one namespace to another, with packets of so many bytes of content.
+    /// Begins to send from one namespace to another, packets of so many bytes of content: [`Traffic::begin`].
     ///
     /// # Panics
     /// When it cannot be started.

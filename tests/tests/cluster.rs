@@ -34,7 +34,7 @@ fn destinations(rack: &Rack) -> Vec<String> {
     destinations_of(rack, 0, 1)
 }
 
-/// The same of any two nodes; each input has addresses of its own.
+/// Addresses of the host behind a node, one for each flow from another node; each input has addresses of its own.
 fn destinations_of(rack: &Rack, from: usize, to: usize) -> Vec<String> {
     let (n, first) = (to + 1, 10 + from * usize::from(FLOWS));
     let (from, to) = (&rack.places[from].hosts[0], &rack.places[to].hosts[0]);
@@ -309,7 +309,12 @@ struct Outcome {
 }
 
 /// Offers 95 % of a matrix for some seconds.
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates and shares"
+)]
 fn offer(rack: &Rack, routers: &[Router], matrix: Matrix, seconds: u64) -> Outcome {
     let carried = || -> Vec<(f64, f64)> {
         let of = |router: &Router| {

@@ -73,7 +73,7 @@ pub(crate) struct MemberLink {
     pub(crate) rate_bps: Option<u64>,
     /// Sent in the last second, in bit/s.
     pub(crate) load_bps: u64,
-    /// The same as a share of the rate.
+    /// Load as a share of the rate.
     pub(crate) load: Option<f64>,
     /// Time that the packets waiting for it take, in microseconds.
     pub(crate) backlog_us: f64,

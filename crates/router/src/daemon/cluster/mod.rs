@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Drains, and waits until the others have noticed. Workers go on.
+    /// Drains this node, and waits until the others have noticed. Workers continue meanwhile.
     pub(super) fn leave(&mut self) {
         self.set_draining(true);
         if self.probes.is_some() {

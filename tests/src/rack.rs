@@ -8,6 +8,7 @@
 //! external port `p` is `10.n.p.0/24` with the host `10.n.p.2`, and `fd00:n:p::/64`.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fingerpost_io::namespace::Named;
 
@@ -54,7 +55,12 @@ pub struct Rack {
     pub switch: String,
     built: Built,
     _namespaces: Vec<Named>,
+    /// The last to be dropped.
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// Held by the rack that there is: what a failure costs is measured, which another rack beside it would disturb.
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Rack {
     /// Makes it; `None`, with a skip line, as with [`crate::netns::Line::new`].
@@ -65,6 +71,8 @@ impl Rack {
         if !ready(tools) {
             return None;
         }
+        // A test that failed has left nothing behind.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let ids: Vec<String> = (b'a'..).take(built.nodes).map(|c| char::from(c).into()).collect();
         let roles = ids.iter().flat_map(|id| {
             let hosts = (0..built.ports).map(move |port| format!("{id}{port}"));
@@ -81,7 +89,7 @@ impl Rack {
         });
         let (places, name) = (places.collect(), (*switch).to_owned());
         namespaces.push(switch);
-        let rack = Self { places, switch: name, built, _namespaces: namespaces };
+        let rack = Self { places, switch: name, built, _namespaces: namespaces, _alone: alone };
         rack.link();
         for place in &rack.places {
             std::fs::write(&place.config, rack.config(place)).expect("the temporary folder");

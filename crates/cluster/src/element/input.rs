@@ -5,6 +5,9 @@
 //!         and its adjacency ([`FabricAddr`]); they leave with the internal header by an internal port. Others pass.
 //! Cost:   a hash of the flow, an entry of the flowlet table, three backlogs at most; 4 bytes more in front of the packet.
 //!
+//! A packet that comes from another node and was looked up to a third one has its TTL counted down once more: the output
+//! node gave the first count back, so that routes which lead round would carry it for ever.
+//!
 //! In mode `direct` packets take the direct link, without hash and flowlet, where it is up.
 
 use std::sync::Arc;
@@ -16,7 +19,8 @@ use fingerpost_packet::graph::{Context, Element, ElementClass, Instance, Made};
 use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::Reader;
 
-use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts};
+use super::hops;
+use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts, PortRole};
 use crate::flowlet::{Flow, Flowlets, Outcome};
 use crate::frame::{EXTRA_BYTES, FabricAddr, FrameClass, HEADER_BYTES, Header};
 use crate::rule::{Local, Members, NodeId, Path, Phase, Rule, choose};
@@ -137,6 +141,9 @@ impl ClusterInput {
             FabricAddr::of(dst).ok_or(DropReason::FabricMalformed)?;
         if usize::from(output) >= self.members.pinned().len() || output == settings.node {
             return Err(DropReason::FabricUnknownNode);
+        }
+        if fabric.role(batch.meta()[i].port) == PortRole::Internal && !hops::count_down(batch, i) {
+            return Err(DropReason::TtlExpired);
         }
         let path = self.path(i, output, batch, cx).ok_or(DropReason::FabricDown)?;
         let hop = path.first(output);

@@ -8,6 +8,7 @@
 //!     ... -> cluster_input -> ToPorts                                    packets whose egress is the fabric interface
 //! ```
 
+mod hops;
 mod input;
 mod output;
 #[cfg(test)]

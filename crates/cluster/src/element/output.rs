@@ -10,14 +10,13 @@
 
 use std::sync::Arc;
 
-use fingerpost_packet::frame::wire::checksum::update;
-use fingerpost_packet::frame::wire::{ETHER_BYTES, EtherMut, Ip4, Ip4Mut, Ip6, Ip6Mut, ether};
+use fingerpost_packet::frame::wire::{EtherMut, Ip4, Ip6, ether};
 use fingerpost_packet::frame::{Batch, DropReason, Hop, Note};
 use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::ForwardingAction;
 
-use super::NETWORK;
+use super::{NETWORK, hops};
 use crate::fabric::{Fabric, NodeCounts};
 use crate::frame::{EXTRA_BYTES, FabricAddr, HEADER_BYTES, Header, LOOKUP};
 
@@ -78,7 +77,7 @@ impl ClusterOutput {
             self.counts.host.add(1);
             return Ok(HOST);
         }
-        count_up(frame, ipv6);
+        hops::count_up(frame, ipv6);
         let adjacency = self.fabric.output(header.adjacency, header.epoch);
         let view = cx.forwarding.hops.view();
         if let Some(adjacency) = adjacency.filter(|at| view.packed_adjacency(*at).resolved()) {
@@ -89,22 +88,6 @@ impl ClusterOutput {
         }
         self.counts.looked_up.add(1);
         Ok(LOOK_UP + u16::from(ipv6))
-    }
-}
-
-/// Gives back the hop that the input node has counted.
-fn count_up(frame: &mut [u8], ipv6: bool) {
-    if ipv6 {
-        if let Some(mut ip) = Ip6Mut::at(frame, ETHER_BYTES) {
-            let hops = ip.view().hop_limit();
-            ip.set_hop_limit(hops.saturating_add(1));
-        }
-    } else if let Some(mut ip) = Ip4Mut::at(frame, ETHER_BYTES) {
-        let (ttl, protocol) = (ip.view().ttl(), ip.view().protocol());
-        let word = |ttl: u8| u16::from_be_bytes([ttl, protocol]);
-        let sum = update(ip.view().checksum(), word(ttl), word(ttl.saturating_add(1)));
-        ip.set_ttl(ttl.saturating_add(1));
-        ip.set_checksum(sum);
     }
 }
 

@@ -23,6 +23,8 @@ const FABRIC: u16 = 2;
 const INDEX: u32 = 5;
 /// Adjacency of that neighbor in the tables of its node.
 const NEIGHBOR: u8 = 3;
+/// Prefixes whose routes lead round.
+const LOOPED: [&str; 2] = ["203.0.113.0/24", "2001:db8:ff00::/40"];
 /// First adjacency of those that name other nodes.
 const OTHERS: u8 = 10;
 
@@ -81,6 +83,12 @@ fn node(number: NodeId, nodes: usize, mode: Mode, rule: Rule, rate: Option<u64>)
         world.action(&v4, ForwardingAction::Adjacency(with_index.into()));
         world.action(&v6, ForwardingAction::Adjacency(with_index.into()));
         world.action(&format!("192.0.2.{other}/32"), ForwardingAction::Adjacency(host.into()));
+    }
+    // Each node believes the next one to have these prefixes.
+    let next =
+        OTHERS + 2 * ((u8::try_from(number).unwrap() + 1) % u8::try_from(nodes).unwrap()) + 1;
+    for prefix in LOOPED {
+        world.action(prefix, ForwardingAction::Adjacency(next.into()));
     }
     let bench = Bench::new(&world);
     let graph = Graph::new(&plan(&fabric), &bench.pool);
@@ -356,4 +364,27 @@ fn garbage_on_any_port_is_conserved() {
     let held = u64::try_from(node.graph.held().received).unwrap();
     assert!(sent > 100, "{sent}");
     assert_eq!(sent + counters.dropped_total() + held, received);
+}
+
+#[test]
+fn packets_whose_routes_lead_round_expire() {
+    let mut cluster = Cluster::new(3, Mode::Direct, Rule::Adaptive, None);
+    let payload = [0, 1, 0, 53, 0, 18, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+    for frame in [
+        frame_v4("10.0.0.9", "203.0.113.5", 8, 17, &payload),
+        frame_v6("2001:db8::9", "2001:db8:ff00::5", 8, 17, &payload),
+    ] {
+        let before: u64 = cluster.0.iter().map(|node| node.dropped(DropReason::TtlExpired)).sum();
+        let (mut at, mut port, mut frame, mut crossed) = (0, EXTERNAL, frame, 0);
+        loop {
+            let mut sent = cluster.0[at].receive(port, &[frame]);
+            let Some((INTERNAL, next)) = sent.pop() else { break };
+            crossed += 1;
+            assert!(crossed < 20, "it is carried round and round");
+            at = Header::parse(&next, ETHERTYPE).unwrap().hop.into();
+            (port, frame) = (INTERNAL, next);
+        }
+        let expired: u64 = cluster.0.iter().map(|node| node.dropped(DropReason::TtlExpired)).sum();
+        assert_eq!((crossed, expired - before), (7, 1), "a hop for each node that looked it up");
+    }
 }

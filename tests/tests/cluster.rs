@@ -166,11 +166,16 @@ fn a_killed_node_costs_the_detection_time_and_nothing_after_it() {
         lost.push(counts.lost());
         let after = traffic(&rack, &addrs, 1).end();
         assert_eq!(after.lost(), 0, "{after:?}");
+        // Routing daemons find its next hop gone, and back again.
+        let loopback = format!("192.0.2.{}", node + 1);
+        let route = || run(&rack.places[0].namespace, &format!("ip route show {loopback}"));
+        assert_eq!(route(), "", "the route to a lost node");
         // It comes back, and carries packets again.
         let back = rack.start(node);
         wait_for_links(&back);
         let after = traffic(&rack, &addrs, 1).end();
         assert_eq!(after.lost(), 0, "{after:?}");
+        assert!(route().contains("dev cluster0"), "{}", route());
         assert!(packets(&back, "transit") > 0);
         routers[node] = Some(back);
     }

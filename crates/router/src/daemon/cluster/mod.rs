@@ -73,6 +73,7 @@ pub(super) struct Node {
     /// What the host's kernel has of the other members, once the fabric interface is known.
     host: Option<Host>,
     probes: Option<Probes>,
+    reach: Reach,
     /// Whether it carries nothing for other nodes any more.
     draining: bool,
     loads: Loads,
@@ -122,6 +123,7 @@ impl Node {
             ports,
             host: None,
             probes: None,
+            reach: Reach::default(),
             draining: false,
             loads: Loads::new(),
         })
@@ -193,14 +195,18 @@ impl Node {
             self.host = None;
             return Vec::new();
         };
-        if self.host.as_ref().is_some_and(|host| host.link() == link) {
+        let changed = self.reach.follow(&self.fabric);
+        let known = self.host.as_ref().is_some_and(|host| host.link() == link);
+        if known && !changed {
             return Vec::new();
         }
-        let mut host = match Host::new(link) {
+        let mut host = match self.host.take().filter(|_| known).map_or_else(|| Host::new(link), Ok)
+        {
             Ok(host) => host,
             Err(error) => return vec![format!("{name}: {error}")],
         };
-        let refused = host.set(&entries(&self.membership, self.fabric.settings.node));
+        let own = self.fabric.settings.node;
+        let refused = host.set(&entries(&self.membership, own, |node| self.reach.is_lost(node)));
         self.host = Some(host);
         refused.into_iter().map(|why| format!("{name}: {why}")).collect()
     }
@@ -222,6 +228,32 @@ impl Node {
                 u64::from(self.config.probe_ms) * u64::from(DRAIN_INTERVALS),
             ));
         }
+    }
+}
+
+/// Which members were reached at some time, and which of these no longer are: routing daemons are to take them out of their
+/// next hops, and at the start they are to find all of them.
+#[derive(Default)]
+struct Reach {
+    reached: BTreeSet<NodeId>,
+    lost: BTreeSet<NodeId>,
+}
+
+impl Reach {
+    /// Follows the state of the members; returns whether one was lost or came back.
+    fn follow(&mut self, fabric: &Fabric) -> bool {
+        let mut reader = fabric.reader();
+        let members = reader.pin();
+        let down = |node: &NodeId| members.node(*node) == NodeState::Down;
+        self.reached.extend(members.all().filter(|node| !down(node)));
+        let lost: BTreeSet<NodeId> = self.reached.iter().copied().filter(down).collect();
+        let changed = lost != self.lost;
+        self.lost = lost;
+        changed
+    }
+
+    fn is_lost(&self, node: NodeId) -> bool {
+        self.lost.contains(&node)
     }
 }
 
@@ -273,8 +305,12 @@ fn boot() -> u32 {
     low.max(1)
 }
 
-/// What the host's kernel is to have of the members.
-fn entries(membership: &Membership, own: NodeId) -> BTreeSet<Entry> {
+/// What the host's kernel is to have of the members: of lost ones no route.
+fn entries(
+    membership: &Membership,
+    own: NodeId,
+    is_lost: impl Fn(NodeId) -> bool,
+) -> BTreeSet<Entry> {
     let mut entries = BTreeSet::new();
     for record in &membership.members {
         let loopbacks = || {
@@ -288,7 +324,9 @@ fn entries(membership: &Membership, own: NodeId) -> BTreeSet<Entry> {
         let mac = |adjacency| FabricAddr { adjacency, output: record.number }.mac().0;
         for addr in loopbacks() {
             entries.insert(Entry::Neighbor { addr, mac: mac(LOOKUP) });
-            entries.insert(Entry::Route { prefix: (addr, host_len(addr)), via: None });
+            if !is_lost(record.number) {
+                entries.insert(Entry::Route { prefix: (addr, host_len(addr)), via: None });
+            }
         }
     }
     entries

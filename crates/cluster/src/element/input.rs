@@ -6,7 +6,7 @@
 //! Cost:   a hash of the flow, an entry of the flowlet table, three backlogs at most; 4 bytes more in front of the packet.
 //!
 //! A packet that comes from another node and was looked up to a third one has its TTL counted down once more: the output
-//! node gave the first count back, so that routes which lead round would carry it for ever.
+//! node gave the first count back, so a routing loop between nodes would never end.
 //!
 //! In mode `direct` packets take the direct link, without hash and flowlet, where it is up.
 

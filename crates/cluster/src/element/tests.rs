@@ -23,7 +23,7 @@ const FABRIC: u16 = 2;
 const INDEX: u32 = 5;
 /// Adjacency of that neighbor in the tables of its node.
 const NEIGHBOR: u8 = 3;
-/// Prefixes whose routes lead round.
+/// Prefixes whose routes form a loop.
 const LOOPED: [&str; 2] = ["203.0.113.0/24", "2001:db8:ff00::/40"];
 /// First adjacency of those that name other nodes.
 const OTHERS: u8 = 10;
@@ -367,7 +367,7 @@ fn garbage_on_any_port_is_conserved() {
 }
 
 #[test]
-fn packets_whose_routes_lead_round_expire() {
+fn packets_in_a_routing_loop_expire() {
     let mut cluster = Cluster::new(3, Mode::Direct, Rule::Adaptive, None);
     let payload = [0, 1, 0, 53, 0, 18, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
     for frame in [
@@ -380,7 +380,7 @@ fn packets_whose_routes_lead_round_expire() {
             let mut sent = cluster.0[at].receive(port, &[frame]);
             let Some((INTERNAL, next)) = sent.pop() else { break };
             crossed += 1;
-            assert!(crossed < 20, "it is carried round and round");
+            assert!(crossed < 20, "the loop does not end");
             at = Header::parse(&next, ETHERTYPE).unwrap().hop.into();
             (port, frame) = (INTERNAL, next);
         }

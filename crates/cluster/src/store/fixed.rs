@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(message(&[member("a", None), member("a", None)]), "two nodes call themselves a");
         assert_eq!(
             message(&[member("a b", None)]),
-            "the record of a b is unreadable: the id \"a b\" is not 1 to 63 letters, digits, points, \
+            "the record of a b is unreadable: the id \"a b\" is not 1 to 63 letters, digits, dots, \
              hyphens and underscores"
         );
     }

@@ -181,7 +181,7 @@ impl Record {
         let malformed = |message: String| Err(RecordError::Malformed(message));
         if !is_id(&self.id) {
             return malformed(format!(
-                "the id {:?} is not 1 to {MOST_ID} letters, digits, points, hyphens and underscores",
+                "the id {:?} is not 1 to {MOST_ID} letters, digits, dots, hyphens and underscores",
                 self.id.chars().take(2 * MOST_ID).collect::<String>()
             ));
         }

@@ -21,10 +21,11 @@ use serde::Deserialize;
 pub(crate) struct Cluster {
     /// Id of this node: one of the members.
     pub(crate) node: String,
-    /// Whether packets may need a second hop through the fabric.
+    /// Whether packets may need a second hop through the fabric. Default `vlb`.
     #[serde(default)]
     pub(crate) mode: ClusterMode,
-    /// Rule by which packets take the direct link or an intermediate node, with mode `vlb`.
+    /// Rule by which packets take the direct link or an intermediate node, with mode `vlb`. Default
+    /// `adaptive`.
     #[serde(default)]
     pub(crate) rule: PathRule,
     /// Number of the cluster, 0 to 255, which internal frames carry: nodes drop those of another one. Default 1.
@@ -57,7 +58,7 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterMember {
-    /// Id of the node, 1 to 63 letters, digits, points, hyphens and underscores.
+    /// Id of the node, 1 to 63 letters, digits, dots, hyphens and underscores.
     pub(crate) id: String,
     /// Number of the node, 1 to 1023; without it, the place of its id among all ids in alphabetical order.
     #[serde(default)]
@@ -82,7 +83,7 @@ pub(crate) struct ClusterLink {
     /// Id of the member at the other end; without it, all members are reached by the interface.
     #[serde(default)]
     pub(crate) peer: Option<String>,
-    /// Rate to each member that is reached by it, such as `"10Gbps"`: what exceeds it is dropped. Without it, the rate is
+    /// Rate to each member that is reached by it, such as `"10Gbps"`, at least 1 Mbps: what exceeds it is dropped. Without it, the rate is
     /// not limited, and the rule finds no backlog.
     #[serde(default)]
     pub(crate) rate: Option<String>,
@@ -92,7 +93,7 @@ pub(crate) struct ClusterLink {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClusterMode {
-    /// A non-blocking switch: packets go straight to their output node.
+    /// A non-blocking switch: packets go straight to their output node while the link to it is up.
     Direct,
     /// A mesh or an oversubscribed fabric: Valiant load balancing.
     #[default]

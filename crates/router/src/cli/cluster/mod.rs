@@ -12,7 +12,7 @@ use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "cluster",
-    summary: "A cluster of routers that act as one: plan, simulate, state of a node",
+    summary: "A cluster of routers that act as one: plan, simulate, status, drain",
     examples: "",
     arguments: subcommands::<What>,
     run,
@@ -29,10 +29,10 @@ enum What {
     /// State of the cluster: members, links and their load, packets, drops
     #[command(after_help = status::EXAMPLES)]
     Status(At),
-    /// Have the other nodes choose no path through this one
+    /// Drain this node: the others send nothing through it
     #[command(after_help = status::DRAIN)]
     Drain(At),
-    /// Let the other nodes choose paths through this one again
+    /// End the drain of this node
     #[command(after_help = status::DRAIN)]
     Undrain(At),
 }

@@ -14,15 +14,15 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost cluster status --json
 
 `load` is what the link to a member carried in the last second, as a share of its rate; `backlog` is the time \
-that its waiting packets take. A link is up while probes pass in both directions. `transit` counts frames of \
-other nodes that this node sent on.";
+to send the packets that wait for it. A link is up while probes pass in both directions. `transit` counts frames of \
+other nodes that this node forwarded.";
 
 pub(super) const DRAIN: &str = "Examples:
   $ fingerpost cluster drain
   $ fingerpost cluster undrain
 
 The other nodes choose no path through a node that drains. It still carries packets of its own external \
-interfaces: have routes lead elsewhere before it stops.";
+interfaces: withdraw their routes before it stops.";
 
 /// Prints the state of the cluster.
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {

@@ -158,16 +158,98 @@ fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// Turns a frame of phase 1 into one of phase 2, from `node` to its output node.
+/// What data frames of a cluster to one node have in common, so that a few instructions recognize them.
 ///
-/// # Panics
-/// When the frame is shorter than the header.
-#[inline]
-pub fn forward_in_phase_2(frame: &mut [u8], node: NodeId) {
-    let b = frame.first_chunk_mut::<HEADER_BYTES>().expect("the header was parsed");
-    (b[2], b[3]) = (b[4], b[5]);
-    b[8..10].copy_from_slice(&node.to_be_bytes());
-    b[10] = phase_byte(Phase::Second);
+/// The first 16 bytes of the header are two words here, its byte `n` in the bits from `8 * (n % 8)` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    common: [u64; 2],
+    /// Sending node and phase of what this node sends on.
+    sender: u64,
+}
+
+/// A frame that [`Arrivals`] recognized.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival([u64; 2]);
+
+/// Bits of the words that are alike: all but those of the output node, and the EtherType.
+const ALIKE: [u64; 2] =
+    [!(0xffff << OUTPUT_AT), u64::from_le_bytes([0, 0, 0, 0, 0xff, 0xff, 0, 0])];
+
+/// Where the output node is in the first word.
+const OUTPUT_AT: u32 = 32;
+
+/// The hop target in the first word.
+const HOP: u64 = 0xffff << (OUTPUT_AT - 16);
+
+/// Sending node and phase in the second word.
+const SENDER_AND_PHASE: u64 = 0xff_ffff;
+
+/// Where the phase is in the second word.
+const PHASE_AT: u32 = 16;
+
+impl Arrivals {
+    /// Frames of this cluster to `node`.
+    pub fn new(cluster: u8, node: NodeId, ethertype: u16) -> Self {
+        let header = Header {
+            cluster,
+            hop: node,
+            output: 0,
+            sender: node,
+            phase: Phase::Second,
+            epoch: 0,
+            ethertype,
+            adjacency: 0,
+            class: FrameClass::Data,
+        };
+        let [first, second] = words(&header.bytes());
+        Self { common: [first, second & ALIKE[1]], sender: second & SENDER_AND_PHASE }
+    }
+
+    /// Recognizes a frame; `None` for any other, whose fields [`Header::parse`] reads.
+    #[inline(always)]
+    pub fn recognize(&self, frame: &[u8]) -> Option<Arrival> {
+        let b = frame.first_chunk::<HEADER_BYTES>()?;
+        let [first, second] = words(b);
+        let phase = second >> PHASE_AT & 0xff;
+        let other = (first ^ self.common[0]) & ALIKE[0]
+            | (second ^ self.common[1]) & ALIKE[1]
+            | u64::from(b[usize::from(CLASS_AT)]);
+        (other == 0 && (phase == 1 || phase == 2)).then_some(Arrival([first, second]))
+    }
+
+    /// Turns a frame of phase 1 into one of phase 2, from this node to its output node.
+    #[inline(always)]
+    pub fn send_on(&self, Arrival([first, second]): Arrival, frame: &mut [u8]) {
+        let first = first & !HOP | first >> 16 & HOP;
+        let second = second & !SENDER_AND_PHASE | self.sender;
+        if let Some(words) = frame.first_chunk_mut::<16>() {
+            words[..8].copy_from_slice(&first.to_le_bytes());
+            words[8..].copy_from_slice(&second.to_le_bytes());
+        }
+    }
+}
+
+impl Arrival {
+    /// Node whose external port the packet leaves by.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the field of a node")]
+    pub fn output(self) -> NodeId {
+        ((self.0[0] >> OUTPUT_AT) as NodeId).swap_bytes()
+    }
+
+    /// Whether the packet is in phase 1.
+    #[inline(always)]
+    pub fn in_phase_1(self) -> bool {
+        self.0[1] >> PHASE_AT & 0xff == 1
+    }
+}
+
+/// The first 16 bytes of a header.
+#[inline(always)]
+fn words(b: &[u8; HEADER_BYTES]) -> [u64; 2] {
+    let word = |at: usize| b[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    [word(0), word(8)]
 }
 
 /// An adjacency of another node, as a neighbor on the fabric interface.
@@ -222,7 +304,10 @@ mod tests {
         assert_eq!(header, expected);
         assert_eq!(header.bytes(), FRAME[..HEADER_BYTES]);
         let mut frame = FRAME;
-        forward_in_phase_2(&mut frame, 3);
+        let arrivals = Arrivals::new(7, 3, ETHERTYPE);
+        let arrival = arrivals.recognize(&frame).unwrap();
+        assert_eq!((arrival.output(), arrival.in_phase_1()), (0x104, true));
+        arrivals.send_on(arrival, &mut frame);
         let second = Header { hop: 0x104, sender: 3, phase: Phase::Second, ..expected };
         assert_eq!(Header::parse(&frame, ETHERTYPE), Ok(second));
     }
@@ -250,6 +335,33 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_recognized_is_parsed(
+            len in 0usize..30,
+            changes in proptest::collection::vec((0usize..20, any::<u8>(), any::<bool>()), 0..4),
+        ) {
+            let mut frame = FRAME.repeat(2);
+            for (at, byte, small) in changes {
+                frame[at] = if small { byte & 3 } else { byte };
+            }
+            frame.truncate(len + 14);
+            let parsed = Header::parse(&frame, ETHERTYPE).ok().filter(|header| {
+                (header.cluster, header.hop, header.class) == (7, 3, FrameClass::Data)
+            });
+            let arrivals = Arrivals::new(7, 3, ETHERTYPE);
+            let arrival = arrivals.recognize(&frame);
+            let seen = arrival.map(|arrival| (arrival.output(), arrival.in_phase_1()));
+            prop_assert_eq!(seen, parsed.map(|h| (h.output, h.phase == Phase::First)));
+            if let (Some(arrival), Some(header)) = (arrival, parsed) {
+                let mut sent = frame.clone();
+                arrivals.send_on(arrival, &mut sent);
+                let hop = header.output;
+                let second = Header { hop, sender: 3, phase: Phase::Second, ..header };
+                prop_assert_eq!(Header::parse(&sent, ETHERTYPE), Ok(second));
+                prop_assert_eq!(&sent[16..], &frame[16..]);
+            }
+        }
+
         #[test]
         fn what_is_parsed_is_written_again(frame in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut frame = frame;

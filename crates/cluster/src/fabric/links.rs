@@ -7,22 +7,25 @@
 //!         0  time until which all packets occupy the link, ns      4  most backlog of a class, ns
 //!         1  time until which transit alone occupies it, ns        5  transit packets dropped
 //!         2  egress port 16 | bit 16: usable, bit 17: there        6  local packets dropped
-//!         3  time of a byte, in 2^-16 ns; 0: no rate               7  bytes sent
+//!         3  time of a byte, in 2^-16 ns; 0: no rate               7  bytes sent, without those of [`Sent`]
 //! ```
 //!
-//! Cost:   a batch reads the words of a link once and writes them once, however many packets it sends there.
+//! Cost:   a batch reads the words of a link once and writes them once, however many packets it sends there. In transit to a
+//!         link without a rate a packet adds its bytes to a count of the worker's own ([`Sent`]), without a locked access.
 //! Limits: rates from 1 kbit/s.
 //!
 //! XDP and AF_XDP transmission pass no queue that we own and no queueing discipline, so a link has a configured
 //! rate and its packets are counted against it. The backlog is the queue length that the rule reads. Transit has strict
 //! priority: it waits behind transit alone, local packets wait behind both. What exceeds the limit is dropped and counted.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fingerpost_lpm::{Memory, Region, UpdateError};
+use fingerpost_packet::frame::counters::{Count, Instance, PerWorker};
 
-use crate::rule::NodeId;
+use crate::rule::{MAX_NODES, NodeId};
 
 /// Class of a packet on an internal link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,39 @@ const THERE: u64 = 1 << 17;
 
 /// The links to all nodes, by node number.
 #[derive(Clone, Debug)]
-pub struct Links(Region);
+pub struct Links {
+    region: Region,
+    sent: Arc<PerWorker<Sent>>,
+}
+
+/// Bytes that one worker sent on links without a rate, by node.
+#[derive(Debug)]
+pub struct Sent(Box<[Count]>);
+
+impl Default for Sent {
+    fn default() -> Self {
+        Self((0..MAX_NODES).map(|_| Count::default()).collect())
+    }
+}
+
+impl Sent {
+    /// Counts a packet of so many bytes to a node.
+    #[inline]
+    pub fn add(&self, node: NodeId, bytes: u64) {
+        if let Some(count) = self.0.get(usize::from(node)) {
+            count.add(bytes);
+        }
+    }
+}
+
+/// A link that packets may be sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// Port by which they leave.
+    pub port: u16,
+    /// Whether it has a rate, so that they are to be charged.
+    pub rated: bool,
+}
 
 impl Links {
     /// No links yet, for so many nodes.
@@ -71,18 +106,23 @@ impl Links {
         name: &'static str,
         nodes: usize,
     ) -> Result<Self, UpdateError> {
-        Ok(Self(memory.region(name, nodes * 64)?))
+        Ok(Self { region: memory.region(name, nodes * 64)?, sent: Arc::default() })
     }
 
     /// The words, for sharing.
     pub fn region(&self) -> &Region {
-        &self.0
+        &self.region
+    }
+
+    /// Counts of a worker that sends on links without a rate.
+    pub fn sender(&self, instance: Instance) -> Arc<Sent> {
+        self.sent.add(instance)
     }
 
     #[inline]
     fn words(&self, node: NodeId) -> Option<&[AtomicU64; 8]> {
         // Relaxed throughout: the words are counts and times, and nothing else is published by them.
-        self.0.u64s().as_chunks().0.get(usize::from(node))
+        self.region.u64s().as_chunks().0.get(usize::from(node))
     }
 
     /// The link to `node` leaves by `port`, at a rate in bit/s with at most `limit_bytes` of backlog per class; without a
@@ -121,6 +161,15 @@ impl Links {
         (word & THERE != 0).then_some(word as u16)
     }
 
+    /// The link to a node, if it is there and usable.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the field of a port")]
+    pub fn usable(&self, node: NodeId) -> Option<Usable> {
+        let words = self.words(node)?;
+        let (word, rated) = (words[PORT].load(Relaxed), words[BYTE_COST].load(Relaxed) != 0);
+        (word & (THERE | USABLE) == THERE | USABLE).then_some(Usable { port: word as u16, rated })
+    }
+
     /// Backlog of the link to a node, in nanoseconds.
     #[inline]
     pub fn backlog_ns(&self, node: NodeId, now_ns: u64) -> u64 {
@@ -139,7 +188,9 @@ impl Links {
         Counts {
             transit_dropped: read(DROPPED),
             local_dropped: read(DROPPED + 1),
-            bytes: read(BYTES),
+            bytes: read(BYTES).wrapping_add(
+                self.sent.sum(|sent| sent.0.get(usize::from(node)).map_or(0, Count::read)),
+            ),
         }
     }
 }
@@ -290,7 +341,26 @@ mod tests {
         links.set_usable(1, true);
         links.set_usable(9, true);
         assert_eq!(links.port(1), Some(5));
+        assert_eq!(links.usable(1), Some(Usable { port: 5, rated: true }));
+        links.set(1, 6, None, 0);
+        assert_eq!(links.usable(1), Some(Usable { port: 6, rated: false }));
+        links.set_usable(1, false);
+        links.set_usable(2, true);
+        assert_eq!([1, 2, 9].map(|node| links.usable(node)), [None; 3], "down, or not there");
         assert!(!Charges::default().charge(&links, 9, Class::Local, 64), "there is no such node");
+    }
+
+    #[test]
+    fn what_workers_sent_adds_up() {
+        let links = links();
+        assert_eq!(sent(&links, 0, Class::Local, 1), 1);
+        let workers = [Instance::Worker, Instance::Worker, Instance::DryRun];
+        for worker in workers.map(|instance| links.sender(instance)) {
+            worker.add(1, 60);
+            worker.add(2, 10);
+            worker.add(NodeId::MAX, 1);
+        }
+        assert_eq!([1, 2, 9].map(|node| links.clone().counts(node).bytes), [1120, 20, 0]);
     }
 
     proptest! {

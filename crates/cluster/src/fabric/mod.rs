@@ -19,7 +19,7 @@ use fingerpost_lpm::{Memory, Region, UpdateError};
 use fingerpost_packet::frame::counters::{Count, PerWorker};
 use fingerpost_route::{Publisher, Reader};
 
-pub use links::{Charges, Class, Counts, Links};
+pub use links::{Charges, Class, Counts, Links, Sent, Usable};
 
 use crate::frame::LOOKUP;
 use crate::rule::{self, MAX_NODES, Members, NodeId};

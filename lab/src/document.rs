@@ -290,6 +290,14 @@ impl Run {
         }
     }
 
+    /// Median of the samples as shares of those that another run had in the same turns; `None` without samples.
+    pub fn share_of(&self, other: &Self) -> Option<f64> {
+        let pairs = self.samples.iter().zip(&other.samples).filter(|pair| *pair.1 > 0.0);
+        let mut shares: Vec<f64> = pairs.map(|(own, other)| own / other).collect();
+        shares.sort_by(f64::total_cmp);
+        percentile(&shares, 0.5)
+    }
+
     /// Notes how many answers were checked and how many of them were wrong.
     pub fn set_answers(&mut self, checked: u64, wrong: u64) {
         self.wrong = wrong;

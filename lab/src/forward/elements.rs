@@ -7,6 +7,9 @@
 //! the thread's own time: the worker between them, with its looks at the clock. The processor's clock
 //! continues while other programs have the core: where the parts come to more than the thread's own time,
 //! all are cut down alike.
+//!
+//! The runs of a cluster node have such parts too, named after them: `cluster-transit:transmit`. Their `graph` part is all but the
+//! ports, which are `receive`, `send` and the element that sorts packets by port.
 
 use std::time::Instant;
 
@@ -19,6 +22,8 @@ use crate::measure::{Plan, sample};
 
 /// What is timed, and its samples.
 pub(super) struct Elements {
+    /// What the names of its runs begin with.
+    prefix: String,
     family: u8,
     stream: String,
     names: Vec<String>,
@@ -29,16 +34,46 @@ pub(super) struct Elements {
 }
 
 /// What is left to the worker.
-const ROUND: &str = "element:round";
+const ROUND: &str = "round";
+
+/// Parts that are the ports': they receive, packets are sorted by port, and they send.
+const PORTS: [&str; 3] = ["receive", "transmit", "send"];
+
+/// All but the ports' parts.
+const GRAPH: &str = "graph";
 
 impl Elements {
-    /// Times of a path whose packets are of this family and stream.
-    pub(super) fn new(path: &Path, stream: &str) -> Self {
-        let nodes = path.plan.nodes().iter().map(|node| format!("element:{}", node.name));
-        let others = ["element:receive", "element:send", ROUND].map(str::to_owned);
-        let names: Vec<_> = nodes.chain(others).collect();
+    /// Times of a path whose packets are of this family and stream, under names with this prefix.
+    pub(super) fn new(path: &Path, prefix: &str, stream: &str) -> Self {
+        let nodes = path.plan.nodes().iter().map(|node| node.name.to_string());
+        let names: Vec<_> = nodes.chain(["receive", "send", ROUND].map(str::to_owned)).collect();
         let samples = vec![Vec::new(); names.len()];
-        Self { family: path.family, stream: stream.to_owned(), names, samples, turns: 0 }
+        let (prefix, stream) = (prefix.to_owned(), stream.to_owned());
+        Self { prefix, family: path.family, stream, names, samples, turns: 0 }
+    }
+
+    /// Whether they are parts of a run of this name.
+    pub(super) fn are_of(&self, run: &str) -> bool {
+        self.prefix == run
+    }
+
+    /// The run of all but the ports' parts.
+    pub(super) fn graph(&self) -> Run {
+        let mut graph = vec![0.0; self.samples.first().map_or(0, Vec::len)];
+        for (name, samples) in self.names.iter().zip(&self.samples) {
+            if !PORTS.contains(&&**name) {
+                graph.iter_mut().zip(samples).for_each(|(sum, ns)| *sum += ns);
+            }
+        }
+        self.run(GRAPH, graph)
+    }
+
+    fn run(&self, part: &str, samples: Vec<f64>) -> Run {
+        let name = format!("{}:{part}", self.prefix);
+        let mut run = Run::new(&name, Kind::Ours, &self.stream, Unit::NsPerPacket);
+        run.family = Some(self.family);
+        run.set_samples(samples);
+        run
     }
 
     /// A turn; what a packet took in it, or `None` where the processor has no clock.
@@ -71,20 +106,15 @@ impl Elements {
     }
 
     /// A run for each element that packets crossed, in the order of the graph.
-    pub(super) fn runs(self) -> impl Iterator<Item = Run> {
-        let Self { family, stream, names, samples, .. } = self;
+    pub(super) fn runs(&self) -> Vec<Run> {
         // What is left to the worker can be nothing on a busy machine, and was measured nevertheless.
         let crossed = |name: &str, samples: &[f64]| {
             let measured = name == ROUND && !samples.is_empty();
             measured || samples.iter().any(|&ns| ns > 0.0)
         };
-        let runs = names.into_iter().zip(samples);
-        runs.filter(move |(name, samples)| crossed(name, samples)).map(move |(name, samples)| {
-            let mut run = Run::new(&name, Kind::Ours, &stream, Unit::NsPerPacket);
-            run.family = Some(family);
-            run.set_samples(samples);
-            run
-        })
+        let parts = self.names.iter().zip(&self.samples);
+        let parts = parts.filter(|(name, samples)| crossed(name, samples));
+        parts.map(|(name, samples)| self.run(name, samples.clone())).collect()
     }
 }
 

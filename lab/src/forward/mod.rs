@@ -6,7 +6,7 @@
 //! compared with the oracle: egress, MACs, TTL, checksum. Baselines do the same in turns with
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
-mod cluster;
+pub(crate) mod cluster;
 mod elements;
 pub(crate) mod features;
 mod filters;
@@ -467,9 +467,13 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         prepared.paths.drain(..).map(|(run, path)| (run, RefCell::new(path))).collect();
     // Filters and features are elements of their own graphs, beside which the others are the same again.
     let plain = |run: &Run| run.family.is_some_and(|family| run.name == format!("graph-v{family}"));
-    let graphs = || paths.iter().filter(|(run, _)| plain(run));
+    let graphs =
+        || paths.iter().filter(|(run, _)| plain(run) || cluster::RUNS.contains(&&*run.name));
     let elements: Vec<_> = graphs()
-        .map(|(run, path)| RefCell::new(elements::Elements::new(&path.borrow(), &run.stream)))
+        .map(|(run, path)| {
+            let prefix = if plain(run) { "element" } else { &run.name };
+            RefCell::new(elements::Elements::new(&path.borrow(), prefix, &run.stream))
+        })
         .collect();
     let mut alone = {
         let first = paths[0].1.borrow();
@@ -513,7 +517,11 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         }
         run.set_samples(samples);
     }
-    runs.extend(elements.into_iter().flat_map(|elements| elements.into_inner().runs()));
+    if options.elements {
+        let elements: Vec<_> = elements.into_iter().map(RefCell::into_inner).collect();
+        runs.extend(elements.iter().flat_map(elements::Elements::runs));
+        runs.extend(cluster::graphs(&elements));
+    }
     runs
 }
 
@@ -659,6 +667,29 @@ mod tests {
         }
         let alone = runs.iter().find(|run| run.name == "dpdk-generator").unwrap();
         assert!(alone.kind == Kind::Ceiling && alone.median > Some(0.1), "{alone:?}");
+    }
+
+    #[test]
+    fn the_cost_of_a_node_is_given_without_its_ports() {
+        let options = ForwardOptions {
+            tables: Tables { v6: None, ..tables() },
+            streams: vec![Stream::Prefix],
+            destinations: 1000,
+            seconds: 0.05,
+            cluster: true,
+            ..ForwardOptions::default()
+        };
+        let runs = forward(&options).unwrap().runs;
+        if fingerpost_lpm::simd::Ticks::detect().is_none() {
+            return;
+        }
+        for name in cluster::RUNS {
+            let of = |part: &str| runs.iter().find(|run| run.name == format!("{name}{part}"));
+            let (graph, whole) = (of(":graph").unwrap(), of("").unwrap());
+            assert!(graph.median > Some(0.0) && whole.median > Some(0.0), "{graph:?}, {whole:?}");
+            assert!(graph.note.contains(" of the input"), "{graph:?}");
+            assert!(of(":transmit").is_some() && of(":receive").is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -23,33 +23,39 @@ INLINE u64 header_sum(u8 *ip)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* 0 for a packet that is what the row says; `fate` is TTL and protocol, or next header and hop limit. */
+/*
+ * 0 for a packet that is what the row says; `fate` is TTL and protocol, or next header and hop limit. The IP header of an
+ * internal frame comes 4 bytes later, after an adjacency index and a class.
+ */
 INLINE u64 difference(u8 *frame, u8 *row)
 {
+	u8 *ip = frame + 14 + CONSTANT(extra);
 	u64 bits = AT64(frame) ^ AT64(row);
 
 	bits |= AT32(frame + 8) ^ AT32(row + 8);
 	/* Its output is the one that leads here. */
 	bits |= AT32(frame + 8) ^ CONSTANT(output);
+	if (CONSTANT(extra))
+		bits |= AT32(frame + 14) ^ CONSTANT(index);
 	if (CONSTANT(v6)) {
-		bits |= AT64(frame + 38) ^ AT64(row + 16);
-		bits |= AT64(frame + 46) ^ AT64(row + 24);
-		return bits | (AT16(frame + 20) ^ CONSTANT(fate));
+		bits |= AT64(ip + 24) ^ AT64(row + 16);
+		bits |= AT64(ip + 32) ^ AT64(row + 24);
+		return bits | (AT16(ip + 6) ^ CONSTANT(fate));
 	}
-	bits |= AT32(frame + 30) ^ AT32(row + 12);
-	bits |= AT16(frame + 22) ^ CONSTANT(fate);
-	return bits | (header_sum(frame + 14) ^ 0xffff);
+	bits |= AT32(ip + 16) ^ AT32(row + 12);
+	bits |= AT16(ip + 8) ^ CONSTANT(fate);
+	return bits | (header_sum(ip) ^ 0xffff);
 }
 
 int meter(struct xdp_md *context)
 {
-	u8 *frame = FRAME(context), *row;
+	u8 *frame = FRAME(context), *udp = frame + 14 + CONSTANT(extra) + (CONSTANT(v6) ? 40 : 20), *row;
 	u64 arrived, now;
 	u32 number;
 
-	if (!is_long(context, CONSTANT(len)) || AT16(frame + 12) != (CONSTANT(v6) ? IP6 : IP4))
+	if (!is_long(context, CONSTANT(len)) || AT16(frame + 12) != CONSTANT(type))
 		return XDP_PASS;
-	number = __builtin_bswap16(CONSTANT(v6) ? AT16(frame + 54) : AT16(frame + 34));
+	number = __builtin_bswap16(AT16(udp));
 	row = map_lookup(&expected, &number);
 	if (!row || difference(frame, row))
 		__sync_fetch_and_add(&state->wrong, 1);

@@ -8,7 +8,8 @@
 //!        generator costs before its first packet does not.
 //!
 //! Compared are the MACs (so the next hop and the port), the TTL or hop limit, the protocol, the
-//! destination, and with IPv4 the header checksum.
+//! destination, and with IPv4 the header checksum. Of internal frames of a cluster ([`Meter::internal`]) all 18 bytes before
+//! the packet.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -16,6 +17,7 @@ use std::os::fd::AsFd;
 use fingerpost_io::xdp::bpf::{Link, Map, MapKind, Program};
 use fingerpost_io::xdp::load::{self, Bound, Insn};
 use fingerpost_io::xdp::{Mode, XdpError};
+use fingerpost_packet::frame::wire::ether::{TYPE_IP4, TYPE_IP6};
 
 /// Bytes of the state: words of 8 bytes (`meter.c`).
 const STATE_BYTES: u32 = 48;
@@ -60,6 +62,8 @@ pub struct Meter {
     v6: bool,
     len: usize,
     ttl: u8,
+    /// EtherType, and what stands between it and the packet: an adjacency index and a class.
+    internal: Option<(u16, [u8; 4])>,
 }
 
 impl Meter {
@@ -91,7 +95,15 @@ impl Meter {
             })?;
         }
         let state = Map::new(MapKind::Array, "meter", 4, STATE_BYTES, 1)?;
-        Ok(Self { expected: rows, state, v6, len, ttl })
+        Ok(Self { expected: rows, state, v6, len, ttl, internal: None })
+    }
+
+    /// A meter of internal frames of a cluster with this EtherType, whose packets stand behind these 4 bytes more. In the
+    /// place of link addresses rows have what identifies the nodes.
+    #[must_use]
+    pub fn internal(self, ethertype: u16, index: [u8; 4]) -> Self {
+        assert!(self.len >= if self.v6 { 66 } else { 46 }, "{} bytes hold no UDP header", self.len);
+        Self { internal: Some((ethertype, index)), ..self }
     }
 
     /// Attaches it in native mode to an interface of the present network namespace, as the far end of
@@ -143,8 +155,13 @@ impl Meter {
         // TTL and protocol, or next header and hop limit: neighbors in either order.
         let fate = if self.v6 { [17, self.ttl] } else { [self.ttl, 17] };
         let own = u32::from_ne_bytes([output[2], output[3], output[4], output[5]]);
+        let plain = (if self.v6 { TYPE_IP6 } else { TYPE_IP4 }, [0; 4]);
+        let (ethertype, index) = self.internal.unwrap_or(plain);
         load::link(include_bytes!("meter.o"), "meter", |name| {
             Some(match name {
+                "extra" => Bound::Number(if self.internal.is_some() { 4 } else { 0 }),
+                "index" => Bound::Number(u32::from_ne_bytes(index).into()),
+                "type" => Bound::Number(ethertype.to_be().into()),
                 "state" => Bound::Memory(self.state.as_fd()),
                 "expected" => Bound::Map(self.expected.as_fd()),
                 "v6" => Bound::Number(self.v6.into()),
@@ -223,6 +240,29 @@ mod tests {
             meter.reset().unwrap();
             assert_eq!(meter.read().unwrap(), Reading::default());
         }
+    }
+
+    #[test]
+    fn internal_frames_are_compared_too() {
+        if !testing::can_bpf() {
+            return;
+        }
+        let rows: Vec<_> = (0..10).map(|n| row(n, false)).collect();
+        let meter = Meter::new(&rows, 84, 63).unwrap().internal(0x88b5, [0, 0, 1, 0]);
+        let program = Program::load("meter", &meter.program(OUTPUTS[0])).unwrap();
+        let action = |frame: &[u8]| program.test(frame).unwrap().action.cast_signed();
+        let plain = frame(7, false);
+        let good = [&plain[..12], &[0x88, 0xb5, 0, 0, 1, 0], &plain[14..]].concat();
+        assert_eq!((action(&good), action(&plain)), (XDP_DROP, XDP_PASS));
+        assert_eq!(meter.read().unwrap(), Reading { arrived: 1, ..Reading::default() });
+        let bad: Vec<_> = (0..12).chain(14..24).chain([26, 27, 38, 39]).chain(34..38).collect();
+        for (count, &at) in (1..).zip(&bad) {
+            let mut frame = good.clone();
+            frame[at] ^= 0x40;
+            assert_eq!(action(&frame), XDP_DROP);
+            assert_eq!(meter.read().unwrap().wrong, count, "byte {at}");
+        }
+        assert_eq!(action(&[&good[..13], &[0xb6], &good[14..]].concat()), XDP_PASS);
     }
 
     /// A pair without a router between: what is sent is what must arrive, at a plausible pace.

@@ -23,6 +23,7 @@ use fingerpost_packet::device::memory::HEADER_BYTES;
 
 use crate::cores::pin;
 use crate::document::{BenchDocument, Run, Unit};
+use crate::forward::cluster::Input;
 use crate::forward::features::{self, Crossing, Feature};
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
@@ -33,7 +34,7 @@ use crate::traffic::generator::{Feeder, WORTHWHILE};
 use crate::traffic::meter::{Expected, Reading};
 use crate::traffic::{Generator, Meter};
 
-use engine::{Engine, Ours, Row};
+use engine::{Engine, Frames, Internal, Ours, Row};
 use lab::Lab;
 
 pub use engine::{Names, find};
@@ -76,9 +77,12 @@ const TICK: Duration = Duration::from_millis(1);
 /// Packets of one family to so many destinations, and what must become of them.
 struct Traffic {
     family: u8,
+    frames: Frames,
     templates: Vec<Vec<u8>>,
     generator: RefCell<Generator>,
     meter: Meter,
+    /// What identifies the outputs to the meter.
+    ends: [[u8; 6]; 2],
 }
 
 impl Traffic {
@@ -97,6 +101,22 @@ impl Traffic {
         let oracle = table.oracle();
         let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
         Self::to(lab, table, &found)
+    }
+
+    /// Internal frames of a cluster, with packets of IPv4.
+    fn internal(
+        lab: &Lab,
+        table: &Table<u32>,
+        count: usize,
+        seed: u64,
+        frames: Frames,
+    ) -> Result<Self> {
+        let oracle = table.oracle();
+        let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        let Internal { templates, meter, ends } = engine::internal(&found, frames)?;
+        let generator = lab.outside.inside(|| Ok(Generator::plain(&templates, lab.source)?))?;
+        let generator = RefCell::new(generator);
+        Ok(Self { family: 4, frames, templates, generator, meter, ends })
     }
 
     /// To these destinations, each with its next hop.
@@ -125,14 +145,16 @@ impl Traffic {
         let generator = lab.outside.inside(|| Ok(Generator::plain(&templates, lab.source)?))?;
         let meter = Meter::new(&expected, len, world::TTL - 1)?;
         let generator = RefCell::new(generator);
-        Ok(Self { family: A::FAMILY, templates, generator, meter })
+        let ends = [1, 2].map(|at: usize| world::link_mac(world::LINKS[at]).0);
+        let (family, frames) = (A::FAMILY, Frames::Packets);
+        Ok(Self { family, frames, templates, generator, meter, ends })
     }
 
     /// Ends at the far ends of the outputs.
     fn ends(&self, lab: &Lab) -> Result<Vec<Link>> {
         lab.outside.inside(|| {
-            let pairs = lab.far.iter().zip(&world::LINKS[1..]);
-            let links = pairs.map(|(&far, &out)| self.meter.attach(far, world::link_mac(out).0));
+            let pairs = lab.far.iter().zip(self.ends);
+            let links = pairs.map(|(&far, end)| self.meter.attach(far, end));
             Ok(links.collect::<Result<_, _>>()?)
         })
     }
@@ -260,6 +282,11 @@ impl Wanted {
         if self.alone { format!("program:{name}") } else { name }
     }
 
+    /// Whether it is a node of a cluster behind its input.
+    fn is_internal(&self) -> bool {
+        self.row.frames != Frames::Packets
+    }
+
     fn blank(&self) -> Run {
         let unit = if self.alone { Unit::NsPerPacket } else { Unit::Mpps };
         let mut run = Run::new(&self.name(), self.row.kind, Stream::Prefix.name(), unit);
@@ -281,7 +308,7 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
             for (alone, &(row, feature)) in
                 [false, true].iter().flat_map(|alone| rows.iter().map(move |row| (*alone, row)))
             {
-                if row.program || !alone {
+                if (row.program || !alone) && row.frames.have(family) {
                     all.push(Wanted { family, destinations, row, feature, alone });
                 }
             }
@@ -297,10 +324,16 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     let mut traffics = Vec::new();
     for &count in &options.destinations {
         if let Some(table) = &tables.v4 {
-            traffics.push((4, count, Traffic::new(&lab, table, count, options)?));
+            traffics.push((count, Traffic::new(&lab, table, count, options)?));
+            for frames in [Frames::Transit, Frames::Output] {
+                if options.engines.iter().any(|row| row.frames == frames) {
+                    let traffic = Traffic::internal(&lab, table, count, options.seed, frames);
+                    traffics.push((count, traffic?));
+                }
+            }
         }
         if let Some(table) = &tables.v6 {
-            traffics.push((6, count, Traffic::new(&lab, table, count, options)?));
+            traffics.push((count, Traffic::new(&lab, table, count, options)?));
         }
     }
     if options.engines.iter().any(|row| row.kernel_table) {
@@ -324,8 +357,9 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     let mut runs: Vec<Run> = wanted.iter().map(Wanted::blank).collect();
     let mut subjects = Vec::new();
     for (number, want) in wanted.iter().enumerate() {
-        let mut found = traffics.iter().filter(|t| (t.0, t.1) == (want.family, want.destinations));
-        let traffic = &found.next().context("traffic of each kind")?.2;
+        let kind = (want.destinations, want.family, want.row.frames);
+        let mut found = traffics.iter().filter(|(count, t)| (*count, t.family, t.frames) == kind);
+        let traffic = &found.next().context("traffic of each kind")?.1;
         match &engines[&want.engine()] {
             Err(error) => runs[number].note = format!("skipped: {error:#}"),
             Ok(engine) => {
@@ -337,7 +371,14 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
             }
         }
     }
-    let names: Vec<_> = subjects.iter().map(|subject| runs[subject.0].name.clone()).collect();
+    let mut names: Vec<_> = subjects.iter().map(|subject| runs[subject.0].name.clone()).collect();
+    let mut inputs = Vec::new();
+    if let Some(table) = tables.v4.as_ref().filter(|_| wanted.iter().any(Wanted::is_internal)) {
+        progress.tell("cluster-input");
+        for &count in &options.destinations {
+            inputs.push(Input::new(table, count, options.seed, options.samples)?);
+        }
+    }
     let packets = options.packets;
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (_, subject) in &mut subjects {
@@ -345,14 +386,21 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
             subject.turn(packets).map_err(|error| subject.failed = Some(format!("{error:#}"))).ok()
         }));
     }
+    for input in &mut inputs {
+        names.push(input.name().to_owned());
+        turns.push(Box::new(|| Some(input.turn())));
+    }
     let all = turns.len() * (options.samples + 1);
-    let samples = alternate_told(&mut turns, options.samples, &mut |i, done| {
+    let mut samples = alternate_told(&mut turns, options.samples, &mut |i, done| {
         progress.step(&names[i], done, all);
     });
     drop(turns);
+    let of_inputs = samples.split_off(subjects.len());
     for ((number, subject), samples) in subjects.iter().zip(samples) {
         finish(&mut runs[*number], subject, samples);
     }
+    compare(&mut runs);
+    runs.extend(inputs.iter().zip(of_inputs).flat_map(|(input, samples)| input.runs(samples)));
     let ours = options.engines.iter().any(|row| row.name == engine::OURS.name);
     if ours && options.features.is_empty() {
         progress.tell("updates beside packets");
@@ -360,6 +408,18 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     }
     progress.done();
     Ok(runs)
+}
+
+/// Notes what the rates of a cluster's node are as shares of a bare redirect.
+fn compare(runs: &mut [Run]) {
+    let is_bare = |run: &&Run| run.name == engine::BARE.name && run.family == Some(4);
+    let bare: Vec<Run> = runs.iter().filter(is_bare).cloned().collect();
+    for run in runs.iter_mut().filter(|run| run.name.starts_with("xdp-cluster-")) {
+        let bare = bare.iter().find(|bare| bare.destinations == run.destinations);
+        if let Some(share) = bare.and_then(|bare| run.share_of(bare)) {
+            run.note += &format!("; {share:.2} of {}, by turn", engine::BARE.name);
+        }
+    }
 }
 
 /// Fills in what came of a subject.
@@ -377,7 +437,7 @@ fn finish(run: &mut Run, subject: &Subject<'_>, samples: Vec<f64>) {
         run.note.clone_from(why);
         return;
     }
-    let bytes = world::frame_len(subject.traffic.family) + 4;
+    let bytes = subject.traffic.templates[0].len() + 4;
     let what = match run.median {
         Some(mpps) if !subject.alone => {
             format!("{:.0} ns a packet, generator and sink included", 1e3 / mpps)

@@ -31,8 +31,13 @@ fn every_engine_forwards_as_the_oracle_says() {
     let options = options();
     let document = xdp(&options, &mut Silent).unwrap();
     let (wanted, mut measured) = (wanted(&options), 0);
-    // Two more where anything could be measured: updates beside packets.
-    let updates = document.runs.get(wanted.len()..).expect("a run for each that is wanted");
+    // Four more where anything could be measured: the input of a cluster, and updates beside packets.
+    let more = document.runs.get(wanted.len()..).expect("a run for each that is wanted");
+    let (inputs, updates) = more.split_at(2.min(more.len()));
+    for (run, name) in inputs.iter().zip(["cluster-input", "cluster-input:graph"]) {
+        assert_eq!((&run.name[..], run.unit), (name, Unit::NsPerPacket));
+        assert!(run.wrong == 0 && run.median > Some(1.0), "{run:?}");
+    }
     for (run, family) in updates.iter().zip([4, 6]) {
         assert_eq!((run.family, run.unit), (Some(family), Unit::UpdatesPerSecond), "{run:?}");
         if run.note != "needs two cores" {
@@ -62,6 +67,8 @@ fn every_engine_forwards_as_the_oracle_says() {
         let answers = if want.row.checked { Answers::Ok } else { Answers::Unchecked };
         assert_eq!((run.unit, run.answers, run.wrong), (Unit::Mpps, answers, 0), "{run:?}");
         assert!(run.median > Some(0.001) && run.note.contains("ns a packet"), "{run:?}");
+        let compared = run.note.contains(" of bare-redirect");
+        assert_eq!(compared, run.name.starts_with("xdp-cluster-"), "{run:?}");
     }
     assert_eq!(updates.len(), if measured > 0 { 2 } else { 0 });
     println!("{measured} of {} runs", document.runs.len());

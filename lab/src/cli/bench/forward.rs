@@ -100,7 +100,8 @@ struct Forward {
     /// urpf (strict), source-filter, acl (10, 1,000 and 10,000 rules) or acl10, acl1000, acl10000
     #[arg(long, value_name = "NAMES", default_value = "none", value_parser = found_by(features))]
     features: String,
-    /// Measure what a packet costs a node of a cluster as well: `cluster-input`, `cluster-transit`, `cluster-output`
+    /// Measure what a packet costs a node of a cluster as well: `cluster-input`, `cluster-transit`, `cluster-output`;
+    /// `cluster-transit:graph` is that without the ports
     #[arg(long)]
     cluster: bool,
     /// Seed of the destinations

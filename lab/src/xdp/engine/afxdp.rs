@@ -14,7 +14,7 @@ use fingerpost_packet::Port;
 use fingerpost_packet::frame::{BATCH, Pool};
 use fingerpost_route::Control;
 
-use super::{Engine, Row};
+use super::{Engine, Frames, Row};
 use crate::cores::elsewhere;
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS, Ports};
@@ -31,6 +31,7 @@ pub(super) const AFXDP: Row = Row {
     loses: true,
     program: false,
     kernel_table: false,
+    frames: Frames::Packets,
     make: |tables, family| Ok(Box::new(Graph::new(tables, family)?)),
 };
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use anyhow::Result;
 use fingerpost_io::xdp::bpf::{Map, Program};
 
-use super::{Engine, Row, code};
+use super::{Engine, Frames, Row, code};
 use crate::document::Kind;
 use crate::forward::world::{self, LINKS};
 use crate::traffic::Meter;
@@ -19,10 +19,11 @@ pub(super) const DROP: Row = Row {
     loses: false,
     program: false,
     kernel_table: false,
+    frames: Frames::Packets,
     make: |_, _| Ok(Box::new(Drop)),
 };
 
-pub(super) const BARE: Row = Row {
+pub(in crate::xdp) const BARE: Row = Row {
     name: "bare-redirect",
     summary: "bpf_redirect_map to one egress, the packet as it is",
     by_family: false,
@@ -31,6 +32,7 @@ pub(super) const BARE: Row = Row {
     loses: false,
     program: false,
     kernel_table: false,
+    frames: Frames::Packets,
     make: |_, _| Ok(Box::new(Bare::new()?)),
 };
 

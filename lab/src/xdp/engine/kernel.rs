@@ -8,7 +8,7 @@ use std::any::Any;
 use anyhow::Result;
 use fingerpost_io::xdp::bpf::{Map, Program};
 
-use super::{Engine, Row, code};
+use super::{Engine, Frames, Row, code};
 use crate::document::Kind;
 use crate::traffic::Meter;
 
@@ -21,6 +21,7 @@ pub(super) const KERNEL: Row = Row {
     loses: false,
     program: false,
     kernel_table: true,
+    frames: Frames::Packets,
     make: |_, _| Ok(Box::new(Kernel)),
 };
 
@@ -33,6 +34,7 @@ pub(super) const HELPER: Row = Row {
     loses: false,
     program: true,
     kernel_table: true,
+    frames: Frames::Packets,
     make: |_, family| Ok(Box::new(Asks::new(family)?)),
 };
 

@@ -2,6 +2,7 @@
 
 mod afxdp;
 mod ceiling;
+mod cluster;
 mod code;
 mod kernel;
 mod ours;
@@ -16,6 +17,8 @@ use crate::document::Kind;
 use crate::table::Tables;
 use crate::traffic::Meter;
 
+pub(super) use ceiling::BARE;
+pub(super) use cluster::{Internal, internal};
 pub(crate) use code::let_in;
 pub(super) use ours::{OURS, Ours};
 
@@ -38,6 +41,24 @@ pub(super) trait Engine {
     }
 }
 
+/// Frames that a forwarder is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Frames {
+    /// Packets of the outside.
+    Packets,
+    /// Internal frames of a cluster, of IPv4, for other nodes.
+    Transit,
+    /// Internal frames of a cluster, of IPv4, for this node.
+    Output,
+}
+
+impl Frames {
+    /// Whether there are such frames with packets of a family.
+    pub(super) fn have(self, family: u8) -> bool {
+        self == Self::Packets || family == 4
+    }
+}
+
 /// Registry row.
 #[derive(Debug)]
 pub struct Row {
@@ -56,6 +77,8 @@ pub struct Row {
     pub(super) program: bool,
     /// Whether it uses the kernel's table.
     pub(super) kernel_table: bool,
+    /// What it is sent.
+    pub(super) frames: Frames,
     /// Makes one for a family, in the router's namespace.
     pub(super) make: fn(&Tables, u8) -> Result<Box<dyn Engine>>,
 }
@@ -70,6 +93,8 @@ impl Row {
 static ROWS: &[&Row] = &[
     &ceiling::DROP,
     &ceiling::BARE,
+    &cluster::TRANSIT,
+    &cluster::OUTPUT,
     &kernel::KERNEL,
     &kernel::HELPER,
     &trie::TRIE,

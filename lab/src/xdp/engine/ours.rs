@@ -14,7 +14,7 @@ use fingerpost_io::xdp::{Classifier, LocalAddresses, Mode, XDP_DROP};
 use fingerpost_lpm::Addr;
 use fingerpost_route::Control;
 
-use super::{Engine, Row};
+use super::{Engine, Frames, Row};
 use crate::document::Kind;
 use crate::forward::features::{Crossing, Feature, Running};
 use crate::forward::stream::Stream;
@@ -32,11 +32,12 @@ pub(in crate::xdp) const OURS: Row = Row {
     loses: false,
     program: true,
     kernel_table: false,
+    frames: Frames::Packets,
     make: |tables, family| Ok(Box::new(Ours::new(tables, family)?)),
 };
 
 /// The longest frame that a socket behind the classifier would take.
-const LONGEST: u16 = 2048;
+pub(super) const LONGEST: u16 = 2048;
 
 pub(in crate::xdp) struct Ours {
     forwarder: Forwarder,
@@ -118,8 +119,8 @@ impl Ours {
 
 /// The interfaces, until they are let go.
 pub(in crate::xdp) struct Held {
-    forwarder: Forwarder,
-    ports: Ports,
+    pub(super) forwarder: Forwarder,
+    pub(super) ports: Ports,
 }
 
 impl Drop for Held {

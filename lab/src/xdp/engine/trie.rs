@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use fingerpost_io::xdp::bpf::{Map, MapKind, Program};
 use fingerpost_lpm::Addr;
 
-use super::{Engine, Row, code};
+use super::{Engine, Frames, Row, code};
 use crate::document::Kind;
 use crate::forward::world;
 use crate::table::Table;
@@ -24,6 +24,7 @@ pub(super) const TRIE: Row = Row {
     loses: false,
     program: true,
     kernel_table: false,
+    frames: Frames::Packets,
     make: |tables, family| {
         let program = match (family, &tables.v4, &tables.v6) {
             (4, Some(table), _) => Trie::new(table),

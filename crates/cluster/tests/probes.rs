@@ -49,9 +49,9 @@ impl Node {
                 .map(|(number, name)| Member { number, name: name.into() })
                 .collect(),
             interfaces: others
-                .map(|(peer, name)| Interface {
+                .map(|(_, name)| Interface {
                     name: format!("{own}{name}"),
-                    peer: Some(peer),
+                    peer: Some(name.into()),
                     ready: Arc::new(true.into()),
                 })
                 .collect(),

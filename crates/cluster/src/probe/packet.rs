@@ -39,7 +39,7 @@ pub enum Service {
 pub struct Probe<'a> {
     /// What the sender carries.
     pub service: Service,
-    /// How many members the sender's settings have.
+    /// How many members the sender's settings have; 0 where a store has them.
     pub members: u16,
     /// Random number of the sender's start, never 0.
     pub boot: u32,
@@ -79,8 +79,8 @@ pub enum PacketError {
     /// Boot id 0, which stands for none.
     #[error("boot id 0")]
     Boot,
-    /// No members, or too many.
-    #[error("{0} members, 1 to {MAX_NODES}")]
+    /// Too many members.
+    #[error("{0} members, at most {MAX_NODES}")]
     Members(u16),
     /// A name that is empty or no UTF-8.
     #[error("the name is empty or no UTF-8")]
@@ -171,7 +171,7 @@ impl<'a> Probe<'a> {
             other => return Err(PacketError::State(other)),
         };
         let members = u16::from_be_bytes([fixed[2], fixed[3]]);
-        if members == 0 || usize::from(members) > MAX_NODES {
+        if usize::from(members) > MAX_NODES {
             return Err(PacketError::Members(members));
         }
         let boot = word(4);
@@ -324,7 +324,6 @@ mod tests {
         assert_eq!(with(0, 2), PacketError::Version(2));
         assert_eq!(with(1, 0), PacketError::State(0));
         assert_eq!(with(2, 0xff), PacketError::Members(0xff04));
-        assert_eq!(with(3, 0), PacketError::Members(0));
         assert_eq!(with(22, 0xff), PacketError::Name);
         assert_eq!(with(21, 0), PacketError::Name);
         assert_eq!(with(21, 200), PacketError::Truncated(Part::Name));

@@ -20,7 +20,7 @@ use fingerpost_io::schedule;
 use super::session::Local;
 use super::table::{Member, Table};
 use crate::frame::{CLASS_AT, FrameClass, HEADER_BYTES, Header, LOOKUP};
-use crate::rule::{Members, NodeId, Phase};
+use crate::rule::{Members, Phase};
 
 /// Most frames that an interface is taken from at once.
 const FRAMES: usize = 256;
@@ -39,8 +39,8 @@ const BUFFER_BYTES: usize = 512;
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// The node that it leads to; `None` where all members are reached by it.
-    pub peer: Option<NodeId>,
+    /// Name of the node that it leads to, be it a member or not yet; `None` where all members are reached by it.
+    pub peer: Option<String>,
     /// Whether the data plane receives by it: until then its links are as without a carrier.
     pub ready: Arc<AtomicBool>,
 }
@@ -88,6 +88,8 @@ pub struct Probes {
 struct Shared {
     stop: AtomicBool,
     table: Mutex<Table>,
+    /// Members that take the place of those of the thread; set with the table locked.
+    replaced: Mutex<Option<Members>>,
     counts: Mutex<RunCounts>,
 }
 
@@ -103,7 +105,8 @@ impl Probes {
         members: Members,
         on_change: impl FnMut(&Table, &Members) + Send + 'static,
     ) -> io::Result<Self> {
-        let links: Vec<_> = settings.interfaces.iter().map(|interface| interface.peer).collect();
+        let links: Vec<_> =
+            settings.interfaces.iter().map(|interface| interface.peer.clone()).collect();
         let table = Table::new(settings.local.clone(), &settings.members, &links);
         let mut sockets = Vec::new();
         for interface in &settings.interfaces {
@@ -116,6 +119,7 @@ impl Probes {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             table: Mutex::new(table),
+            replaced: Mutex::default(),
             counts: Mutex::default(),
         });
         let state = Loop {
@@ -135,6 +139,14 @@ impl Probes {
     /// announced with the next probes.
     pub fn look<T>(&self, with: impl FnOnce(&mut Table) -> T) -> T {
         with(&mut lock(&self.shared.table))
+    }
+
+    /// From now on these are the members: [`Table::set_members`]. `weighted` has a number for each that ever was one, and the
+    /// weights; the thread brings its states in line, with at most an interval between.
+    pub fn set_members(&self, members: &[Member], weighted: Members) {
+        let mut table = lock(&self.shared.table);
+        table.set_members(members);
+        *lock(&self.shared.replaced) = Some(weighted);
     }
 
     /// What the thread counted.
@@ -193,6 +205,10 @@ impl Loop {
             let due = if urgent { deadline.min(sent_ns + URGENT_NS) } else { deadline };
             self.wait(due);
             let mut table = lock(&shared.table);
+            if let Some(replaced) = lock(&shared.replaced).take() {
+                members = replaced;
+                urgent = true;
+            }
             urgent |= self.receive(&mut table, &mut members, &mut on_change);
             let now = self.now_ns();
             urgent |= table.expire(now);

@@ -15,6 +15,7 @@
 use std::fmt;
 
 use super::packet::{PacketError, Probe};
+use super::table::Member;
 use crate::rule::NodeId;
 
 /// This node and its settings, as its probes have them.
@@ -28,7 +29,7 @@ pub struct Local {
     pub boot: u32,
     /// Digest of the cluster's settings.
     pub digest: u32,
-    /// How many members the settings have.
+    /// How many members the settings have; 0 where they come from elsewhere, and only at all nodes alike.
     pub members: u16,
     /// Time between probes.
     pub interval_ns: u64,
@@ -194,6 +195,11 @@ impl Session {
     /// Number of the other node.
     pub fn peer(&self) -> NodeId {
         self.peer
+    }
+
+    /// Whether the other node is this member.
+    pub(super) fn leads_to(&self, member: &Member) -> bool {
+        self.peer == member.number && self.name == member.name
     }
 
     /// State of the link.

@@ -5,9 +5,9 @@
 //!         when no link reaches it, neither one of ours nor one of a direct neighbor: paths have two links at most, so that
 //!         nothing farther matters.
 //! Cost:   a probe that changes nothing costs a comparison of its bitmap. A change costs a pass over the nodes and over the
-//!         links of the nodes concerned.
+//!         links of the nodes concerned. Other members are a pass over all of them.
 //! Limits: a number of a node is its index in [`Members`], so that numbers are below their [`Members::len`]; a number that
-//!         no member has is a node that is down.
+//!         no member has is a node that is down. Numbers of members that left stay, so that a table never shrinks.
 
 use super::packet::{Bits, Probe, Service, mask};
 use super::session::{Local, Session};
@@ -50,8 +50,15 @@ struct Node {
 /// An interface with internal links: one, or one to every member.
 #[derive(Clone, Debug)]
 struct Link {
-    shared: bool,
+    /// Name of the node that it leads to, which need not be a member yet; `None` where all members are reached by it.
+    peer: Option<String>,
     sessions: Vec<Session>,
+}
+
+impl Link {
+    fn leads_to(&self, member: &Member) -> bool {
+        self.peer.as_ref().is_none_or(|peer| *peer == member.name)
+    }
 }
 
 /// All links of a node.
@@ -66,37 +73,62 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table in which all others are down. `links` has the interfaces, each with the node that it leads to; `None` where all
-    /// members are reached by it.
+    /// A table in which all others are down. `links` has the interfaces, each with the name of the node that it leads to, be it
+    /// a member or not yet; `None` where all members are reached by it.
     ///
     /// # Panics
-    /// When a number is [`MAX_NODES`] or more, or a link leads to this node or to no member.
-    pub fn new(local: Local, members: &[Member], links: &[Option<NodeId>]) -> Self {
+    /// When a number is [`MAX_NODES`] or more, or a link leads to this node.
+    pub fn new(local: Local, members: &[Member], links: &[Option<String>]) -> Self {
+        let itself = links.iter().flatten().any(|peer| *peer == local.name);
+        assert!(!itself, "a link leads to another member");
+        let link = |peer: &Option<String>| Link { peer: peer.clone(), sessions: Vec::new() };
+        let links = links.iter().map(link).collect();
+        let (counts, payload) = (TableCounts::default(), Vec::new());
+        let mut table = Self { local, nodes: Vec::new(), links, changed: true, counts, payload };
+        table.set_members(members);
+        table
+    }
+
+    /// From now on these are the members, this node among them. Links to those that stay keep their state; those to others are down until
+    /// probes come. A member with another number is another one.
+    ///
+    /// # Panics
+    /// When a number is [`MAX_NODES`] or more.
+    pub fn set_members(&mut self, members: &[Member]) {
         let most = members.iter().map(|member| member.number).max().unwrap_or(0);
-        let count = usize::from(most.max(local.number)) + 1;
+        let count = (usize::from(most.max(self.local.number)) + 1).max(self.nodes.len());
         assert!(count <= MAX_NODES, "node number {}, below {MAX_NODES}", count - 1);
-        let node = Node {
+        let bytes = count.div_ceil(8);
+        let unknown = Node {
             member: false,
             service: Service::Active,
             epoch: 0,
-            up: vec![0; count.div_ceil(8)],
+            up: vec![0; bytes],
             changed: true,
         };
-        let mut nodes = vec![node; count];
-        for member in members {
-            nodes[usize::from(member.number)].member = true;
+        self.nodes.resize(count, unknown.clone());
+        let own = self.local.number;
+        for (number, node) in (0..).zip(&mut self.nodes) {
+            node.member = members.iter().any(|member| member.number == number);
+            if !node.member && number != own {
+                *node = unknown.clone();
+            }
+            node.up.resize(bytes, 0);
+            node.changed = true;
         }
-        let session = |member: &Member| Session::new(member.number, &member.name);
-        let link = |peer: &Option<NodeId>| {
-            let others = members.iter().filter(|member| member.number != local.number);
-            let here = others.filter(|member| peer.is_none_or(|peer| peer == member.number));
-            let sessions: Vec<_> = here.map(session).collect();
-            assert!(peer.is_none() || sessions.len() == 1, "a link leads to another member");
-            Link { shared: peer.is_none(), sessions }
-        };
-        let links = links.iter().map(link).collect();
-        let (counts, payload) = (TableCounts::default(), Vec::new());
-        Self { local, nodes, links, changed: true, counts, payload }
+        let others = || members.iter().filter(|member| member.number != own);
+        for link in &mut self.links {
+            let mut before = std::mem::take(&mut link.sessions);
+            let here = others().filter(|member| link.leads_to(member)).map(|member| {
+                let known = before.iter().position(|session| session.leads_to(member));
+                match known {
+                    Some(at) => before.swap_remove(at),
+                    None => Session::new(member.number, &member.name),
+                }
+            });
+            link.sessions = here.collect();
+        }
+        self.refresh();
     }
 
     /// This node.
@@ -118,9 +150,9 @@ impl Table {
         self.nodes[own].epoch = epoch;
     }
 
-    /// Adjacency epoch that a node last announced; 0 before that.
+    /// Adjacency epoch that a node last announced; 0 before that, and for a number that there is not.
     pub fn epoch(&self, node: NodeId) -> u8 {
-        self.nodes[usize::from(node)].epoch
+        self.nodes.get(usize::from(node)).map_or(0, |node| node.epoch)
     }
 
     /// All sessions, each with the index of its interface.
@@ -155,16 +187,17 @@ impl Table {
         payload: &[u8],
     ) -> bool {
         let (local, link) = (&self.local, &mut self.links[link]);
+        let shared = link.peer.is_none();
         let own = sender == local.number;
         // A switch may flood; what is received from our own number concerns us whoever it is for.
-        if link.shared && !own && target != local.number && target != ANY {
+        if shared && !own && target != local.number && target != ANY {
             return false;
         }
         let probe = Probe::parse(payload);
         let mut changed = false;
         let mut found = false;
         for session in &mut link.sessions {
-            if link.shared && !own && session.peer() != sender {
+            if shared && !own && session.peer() != sender {
                 continue;
             }
             found = true;
@@ -392,8 +425,9 @@ mod tests {
         let (count, interval_ns) = (u16::try_from(names.len()).unwrap(), INTERVAL * MS);
         let (digest, multiplier) = (7, 5);
         let local = Local { number, name, boot, digest, members: count, interval_ns, multiplier };
-        let others = members.iter().map(|member| member.number).filter(|&other| other != number);
-        Table::new(local, &members, &others.map(Some).collect::<Vec<_>>())
+        let others = members.iter().filter(|member| member.number != number);
+        let links: Vec<_> = others.map(|member| Some(member.name.clone())).collect();
+        Table::new(local, &members, &links)
     }
 
     impl Net {
@@ -426,7 +460,7 @@ mod tests {
                 let mut frame = None;
                 let table = &mut self.tables[usize::from(from) - 1];
                 table.probes(link, |to, payload| frame = Some((to, payload.to_vec())));
-                let (to, payload) = frame.unwrap();
+                let Some((to, payload)) = frame else { continue };
                 let lost = (self.random.word() as f64) < self.loss * u64::MAX as f64;
                 if lost || !self.on[usize::from(to) - 1] || self.cut.contains(&(from, to)) {
                     continue;
@@ -580,6 +614,39 @@ mod tests {
         });
         assert!((36..=48).contains(&took), "{took} ms");
         assert!(net.members(1).direct(1, 9) && net.members(1).direct(64, 9));
+    }
+
+    #[test]
+    fn members_come_and_go_and_the_links_of_the_others_stay_up() {
+        let mut net = Net::new(3);
+        let member = |number: NodeId| Member { number, name: format!("n{number}") };
+        let all: Vec<_> = [1, 2, 3, 9].map(member).into();
+        let downs = |net: &Net| {
+            let tables = net.tables.iter().flat_map(Table::sessions);
+            tables.map(|(_, session)| session.counts().downs).sum::<u64>()
+        };
+        // The new one has no link, and is reached by none of the others; their bitmaps grow at different times.
+        net.tables[0].set_members(&all);
+        net.members[0] = Members::equal(10);
+        net.run(100);
+        assert!(net.members(1).direct(1, 2) && net.members(1).direct(2, 3));
+        assert_eq!(net.members(1).node(9), NodeState::Down);
+        for at in [1, 2] {
+            net.tables[at].set_members(&all);
+            net.members[at] = Members::equal(10);
+        }
+        net.run(100);
+        assert!((1..=3).all(|node| net.members(node).direct(1, 3)));
+        assert_eq!(downs(&net), 0);
+        // One that leaves is down at once, whatever it sends.
+        net.tables[0].set_members(&[1, 3].map(member));
+        net.run(100);
+        assert_eq!(net.members(1).node(2), NodeState::Down);
+        assert!(net.members(1).direct(1, 3) && !net.members(1).link(1, 2));
+        assert_eq!(net.tables[0].sessions().count(), 1);
+        net.tables[0].set_members(&all);
+        net.run(100);
+        assert!((1..=3).all(|node| net.members(node).direct(1, 2)));
     }
 
     proptest::proptest! {

@@ -109,12 +109,12 @@ impl Node {
         let numbers = FabricSettings { node: own, cluster: config.id, ethertype: config.ethertype };
         let programs = Arc::new(Programs::new(numbers, words)?);
         let fabric = Arc::new(fabric);
-        let number = |id: &str| find(&membership, id).map(|record| record.number);
         let links = config.link.iter().map(|link| {
             let rate = link.rate_bps().expect("checked with the configuration");
-            (link.interface.clone(), link.peer.as_deref().and_then(number), rate)
+            (link.interface.clone(), link.peer.clone(), rate)
         });
         let ports = ClusterPorts::new(fabric.clone(), programs, config.interface.clone(), links);
+        ports.set_members(numbers_of(&membership));
         let (config, ports) = (config.clone(), Arc::new(ports));
         Ok(Self {
             config,
@@ -269,6 +269,10 @@ fn own(membership: &Membership, config: &Cluster) -> NodeId {
 
 fn probed(record: &Record) -> probe::Member {
     probe::Member { number: record.number, name: record.id.clone() }
+}
+
+fn numbers_of(membership: &Membership) -> impl Iterator<Item = (&str, NodeId)> {
+    membership.members.iter().map(|record| (&*record.id, record.number))
 }
 
 /// Members by number, all of them down; numbers that are nobody's have no weight.

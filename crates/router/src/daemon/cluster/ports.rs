@@ -4,6 +4,7 @@
 //!         choose, or of the first one in the configuration that leads there.
 //! Cost:   a lock for a change of a port or of a link; none for a packet.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,18 +22,12 @@ pub(super) const FRAME_BYTES: u64 = 1518;
 /// An internal interface of the configuration.
 struct Internal {
     name: String,
-    peer: Option<NodeId>,
+    peer: Option<String>,
     rate_bps: Option<u64>,
     /// Its port, while it is driven.
     port: Option<u16>,
     /// Whether it is driven, for the probes: what it receives would go nowhere else.
     ready: Arc<AtomicBool>,
-}
-
-impl Internal {
-    fn leads_to(&self, node: NodeId) -> bool {
-        self.peer.is_none_or(|peer| peer == node)
-    }
 }
 
 /// Ports of a node, shared by what drives interfaces and what probes them.
@@ -47,6 +42,24 @@ struct State {
     internal: Vec<Internal>,
     /// Interface by which each node is reached, as the probes chose it.
     chosen: Vec<Option<usize>>,
+    /// Numbers of the members by id.
+    numbers: BTreeMap<String, NodeId>,
+}
+
+impl State {
+    /// The first internal interface that leads to a node.
+    fn usual(&self, node: NodeId) -> Option<&Internal> {
+        self.internal.iter().find(|internal| match &internal.peer {
+            Some(peer) => self.numbers.get(peer) == Some(&node),
+            None => true,
+        })
+    }
+
+    /// The internal interface by which a node is reached.
+    fn link(&self, node: NodeId) -> Option<&Internal> {
+        let chosen = self.chosen.get(usize::from(node)).copied().flatten();
+        chosen.and_then(|at| self.internal.get(at)).or_else(|| self.usual(node))
+    }
 }
 
 impl ClusterPorts {
@@ -55,7 +68,7 @@ impl ClusterPorts {
         fabric: Arc<Fabric>,
         programs: Arc<xdp::fabric::Fabric>,
         interface: String,
-        links: impl Iterator<Item = (String, Option<NodeId>, Option<u64>)>,
+        links: impl Iterator<Item = (String, Option<String>, Option<u64>)>,
     ) -> Self {
         let internal = links.map(|(name, peer, rate_bps)| Internal {
             name,
@@ -64,7 +77,8 @@ impl ClusterPorts {
             port: None,
             ready: Arc::default(),
         });
-        let state = State { internal: internal.collect(), chosen: Vec::new() };
+        let state =
+            State { internal: internal.collect(), chosen: Vec::new(), numbers: BTreeMap::new() };
         Self { fabric, programs, interface, state: Mutex::new(state) }
     }
 
@@ -118,6 +132,13 @@ impl ClusterPorts {
         self.set_links(&state);
     }
 
+    /// These are the members.
+    pub(super) fn set_members<'a>(&self, members: impl Iterator<Item = (&'a str, NodeId)>) {
+        let mut state = self.state();
+        state.numbers = members.map(|(id, number)| (id.to_owned(), number)).collect();
+        self.set_links(&state);
+    }
+
     /// The probes found these members, and these interfaces for them.
     pub(super) fn follow(&self, members: &Members, egress: impl Fn(NodeId) -> Option<usize>) {
         let mut state = self.state();
@@ -129,9 +150,7 @@ impl ClusterPorts {
         let own = self.fabric.settings.node;
         let nodes = NodeId::try_from(state.chosen.len()).unwrap_or(NodeId::MAX);
         for node in (0..nodes).filter(|&node| node != own) {
-            let chosen = state.chosen[usize::from(node)].and_then(|at| state.internal.get(at));
-            let usual = || state.internal.iter().find(|internal| internal.leads_to(node));
-            if let Some(internal) = chosen.or_else(usual)
+            if let Some(internal) = state.link(node)
                 && let Some(port) = internal.port
             {
                 self.fabric.set_link(node, port, internal.rate_bps, LIMIT_BYTES);
@@ -142,10 +161,7 @@ impl ClusterPorts {
     /// Rate of the link to a node in bit/s, and the name of its interface.
     pub(super) fn link(&self, node: NodeId) -> Option<(String, Option<u64>)> {
         let state = self.state();
-        let chosen = state.chosen.get(usize::from(node)).copied().flatten();
-        let internal = chosen
-            .and_then(|at| state.internal.get(at))
-            .or_else(|| state.internal.iter().find(|internal| internal.leads_to(node)))?;
+        let internal = state.link(node)?;
         Some((internal.name.clone(), internal.rate_bps))
     }
 
@@ -159,7 +175,7 @@ impl ClusterPorts {
         let state = self.state();
         let interface = |internal: &Internal| Interface {
             name: internal.name.clone(),
-            peer: internal.peer,
+            peer: internal.peer.clone(),
             ready: internal.ready.clone(),
         };
         state.internal.iter().map(interface).collect()

@@ -75,6 +75,17 @@ pub enum AgentError {
         /// Who has it.
         owner: String,
     },
+    /// Another node with the name of this one is there.
+    #[error(
+        "another node is named {id} (boot id {boot:08x}): give one of them another name; a node that crashed is \
+         forgotten within its TTL"
+    )]
+    NameTaken {
+        /// The name.
+        id: String,
+        /// Its boot id.
+        boot: u32,
+    },
     /// No number is free.
     #[error("no number from 1 to {} is free", MAX_NODES - 1)]
     NoNumber,
@@ -147,6 +158,12 @@ impl Agent {
     #[must_use]
     pub fn error(&self) -> Option<&AgentError> {
         self.error.as_ref()
+    }
+
+    /// Whether this node was registered once, so that its number is certain.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        self.joined
     }
 
     /// The own record, with its number once it has one.
@@ -241,6 +258,14 @@ impl Agent {
         let mut records = BTreeMap::new();
         for entry in &found.items {
             let Some(id) = entry.key.strip_prefix(MEMBERS) else { continue };
+            if id == self.own.id {
+                match Record::parse(&entry.value) {
+                    Ok(twin) if !self.joined && twin.boot != self.own.boot => {
+                        return Err(AgentError::NameTaken { id: twin.id, boot: twin.boot });
+                    }
+                    _ => continue,
+                }
+            }
             records.insert(id.to_owned(), Record::parse(&entry.value));
         }
         // They have to register again as we do; until then they are where they were.
@@ -257,6 +282,8 @@ impl Agent {
         self.write(store)?;
         self.registered = true;
         self.joined = true;
+        // The data plane has it by now.
+        self.configured = self.own.number;
         self.twin = false;
         self.keep_alive_at = clock.now + self.settings.ttl / 3;
         Ok(())
@@ -522,6 +549,12 @@ mod tests {
         b.agent.own.boot = 1234;
         a.step(1);
         b.step(1);
+        let message = b.agent.error().unwrap().to_string();
+        assert!(message.starts_with("another node is named a (boot id 00000001)"), "{message}");
+        assert!(!b.agent.has_joined() && b.members().is_empty());
+        // Both were members of a store that is lost, or of the two halves of one.
+        b.agent.joined = true;
+        b.step(2);
         assert!(a.step(2).changed);
         let conflicts = &a.agent.membership().conflicts;
         assert_eq!(conflicts[..], [Conflict::SameId { id: "a".to_owned() }]);

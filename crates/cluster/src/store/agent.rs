@@ -120,6 +120,8 @@ pub struct Agent {
     records: BTreeMap<String, Result<Record, RecordError>>,
     /// Members that were not there when the store came back, and until when that is no reason to let them go.
     lingering: BTreeMap<String, Duration>,
+    /// Until when the sessions of before a loss of the store may end, of nodes that are there.
+    settled_at: Duration,
     /// Another node writes the own record.
     twin: bool,
     membership: Arc<Membership>,
@@ -143,6 +145,7 @@ impl Agent {
             revision: 0,
             records: BTreeMap::new(),
             lingering: BTreeMap::new(),
+            settled_at: Duration::ZERO,
             twin: false,
             membership: Arc::default(),
         }
@@ -270,6 +273,9 @@ impl Agent {
         }
         // They have to register again as we do; until then they are where they were.
         let until = clock.now + self.settings.ttl * 2;
+        if self.joined {
+            self.settled_at = until;
+        }
         for (id, record) in std::mem::take(&mut self.records) {
             if self.joined && !records.contains_key(&id) {
                 self.lingering.entry(id.clone()).or_insert(until);
@@ -396,6 +402,9 @@ impl Agent {
         self.lingering.remove(id);
         match record {
             Some(record) => drop(self.records.insert(id.to_owned(), record)),
+            None if clock.now < self.settled_at && self.records.contains_key(id) => {
+                self.lingering.insert(id.to_owned(), self.settled_at);
+            }
             None => {
                 if let Some(Ok(record)) = self.records.remove(id) {
                     self.mark_left(store, record.number, id, clock)?;
@@ -615,6 +624,29 @@ mod tests {
         assert_eq!(a.members(), both);
         a.step(62);
         assert_eq!(a.members(), named(&[("a", 1)]));
+    }
+
+    #[test]
+    fn a_session_that_ends_once_the_store_is_back_removes_no_member() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        let both = named(&[("a", 1), ("b", 2)]);
+        memory.stop(true);
+        a.step(4);
+        b.step(4);
+        memory.stop(false);
+        a.step(8);
+        // The session of before ends when b has not registered again yet.
+        memory.open(TTL).delete("member/b").unwrap();
+        assert!(!a.step(9).changed);
+        assert_eq!(a.members(), both);
+        b.step(10);
+        a.step(10);
+        a.step(60);
+        assert_eq!(a.members(), both);
     }
 
     #[test]

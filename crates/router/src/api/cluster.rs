@@ -31,6 +31,10 @@ pub(crate) struct ClusterStatus {
     pub(crate) interface: String,
     /// Longest time until a failed link is down, in milliseconds, where its interface does not show it at once.
     pub(crate) detection_ms: f64,
+    /// Store that has the members; null where they are those of the configuration.
+    pub(crate) store: Option<ClusterStore>,
+    /// What is wrong between the records of the members.
+    pub(crate) conflicts: Vec<String>,
     /// Members, this node among them, by number.
     pub(crate) members: Vec<ClusterMember>,
     /// Packets by what this node did with them.
@@ -39,6 +43,23 @@ pub(crate) struct ClusterStatus {
     pub(crate) drops: Vec<ClusterDrops>,
     /// Frames of internal interfaces that XDP left to the graph, by reason.
     pub(crate) left_xdp: Vec<ClusterDrops>,
+}
+
+/// Store that has the members of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterStore {
+    /// `etcd` or `nats`.
+    pub(crate) kind: String,
+    /// URLs of it.
+    pub(crate) endpoints: Vec<String>,
+    /// `in_sync`; `lost` while it does not answer: the last known members stand.
+    pub(crate) state: String,
+    /// Seconds since it answered last; null while it does.
+    pub(crate) lost_for_s: Option<u64>,
+    /// Why this node is not registered there at present.
+    pub(crate) error: Option<String>,
+    /// Neighbors that this node announces, with an adjacency index each.
+    pub(crate) announced: usize,
 }
 
 /// A member of a cluster.

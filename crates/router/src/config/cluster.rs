@@ -3,6 +3,7 @@
 //! Source: `cluster.md` of the specification, decision 18; what the data plane makes of it is `fingerpost_cluster`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use fingerpost_cluster::fabric;
@@ -46,7 +47,41 @@ pub(crate) struct Cluster {
     /// Missing probes after which a link is down. Default 5.
     #[serde(default = "probe_multiplier")]
     pub(crate) probe_multiplier: u32,
-    /// The members, this node among them.
+    /// Where the members come from: this configuration (`static`), `etcd` or `nats`. Default `static`.
+    #[serde(default = "stationary")]
+    pub(crate) store: String,
+    /// URLs of the store, tried in order.
+    #[serde(default)]
+    pub(crate) endpoints: Vec<String>,
+    /// What the keys of the cluster in the store begin with. Default `fingerpost/` and the number of the cluster.
+    #[serde(default)]
+    pub(crate) prefix: Option<String>,
+    /// Seconds without a sign of life after which the store forgets a node. Default 5.
+    #[serde(default = "ttl_s")]
+    pub(crate) ttl_s: u32,
+    /// Seconds for which a node forwards by the last known members without the store, and for which the number of a node that
+    /// left goes to no other one. Default 3600.
+    #[serde(default = "hold_s")]
+    pub(crate) hold_s: u32,
+    /// PEM file with the certificates that the store's must lead to.
+    #[serde(default)]
+    pub(crate) ca: Option<PathBuf>,
+    /// PEM file with the certificate of this node for the store.
+    #[serde(default)]
+    pub(crate) cert: Option<PathBuf>,
+    /// PEM file with the key of that certificate.
+    #[serde(default)]
+    pub(crate) key: Option<PathBuf>,
+    /// User of the store.
+    #[serde(default)]
+    pub(crate) user: Option<String>,
+    /// File with the password of the user, and nothing else.
+    #[serde(default)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// File with a token for the store, and nothing else.
+    #[serde(default)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The members, this node among them; with a store, this node alone.
     #[serde(default)]
     pub(crate) member: Vec<ClusterMember>,
     /// The internal interfaces of this node.
@@ -179,8 +214,26 @@ fn weight() -> u32 {
     1
 }
 
+fn stationary() -> String {
+    STATIC.to_owned()
+}
+
+fn ttl_s() -> u32 {
+    5
+}
+
+fn hold_s() -> u32 {
+    3600
+}
+
+/// Value of `store` for members of the configuration.
+const STATIC: &str = "static";
+
 /// Longest gap that ends a flowlet: entries of the table would wrap beyond some minutes.
 const MOST_FLOWLET_MS: u32 = 10_000;
+
+/// Longest TTL: a node that starts again after a crash waits for it.
+const MOST_TTL_S: u32 = 60;
 
 /// Smallest EtherType that is not a length.
 const FIRST_ETHERTYPE: u16 = 0x600;
@@ -225,11 +278,24 @@ impl Cluster {
         fixed::membership(&members, self.id, self.digest()).map_err(|error| error.to_string())
     }
 
-    /// Digest of what all nodes must have alike: members, mode, rule and EtherType.
+    /// Whether the members come from a store.
+    pub(crate) fn has_store(&self) -> bool {
+        self.store != STATIC
+    }
+
+    /// Member of the configuration that is this node.
+    pub(crate) fn own(&self) -> Option<&ClusterMember> {
+        self.member.iter().find(|member| member.id == self.node)
+    }
+
+    /// Digest of what all nodes must have alike: mode, rule and EtherType, and the members where no store has them.
     pub(crate) fn digest(&self) -> u32 {
         let mut members: Vec<String> =
             self.member.iter().map(|member| format!("{member:?}")).collect();
         members.sort();
+        if self.has_store() {
+            members.clear();
+        }
         let (mode, rule) = (self.mode.name(), self.rule.name());
         let text = format!("{} {mode} {rule} {} {members:?}", self.id, self.ethertype);
         // FNV-1a: the same in every build, which a hasher of the standard library is not.
@@ -253,6 +319,9 @@ impl Cluster {
         let ids = || self.member.iter().map(|member| member.id.as_str());
         if !ids().any(|id| id == self.node) {
             let what = match self.member.is_empty() {
+                true if self.has_store() => {
+                    "no [[cluster.member]]: name this node, with its loopback".to_owned()
+                }
                 true => "no [[cluster.member]]: name all members, this node among them".to_owned(),
                 false => unknown("member", &self.node, ids()),
             };
@@ -267,6 +336,7 @@ impl Cluster {
                 wrong.push(Wrong::new(format!("cluster.member.{i}.id"), what));
             }
         }
+        self.check_store(&mut wrong);
         self.check_links(&mut wrong);
         let outside = OUTSIDE.iter().find(|(known, _)| *known == self.ethertype);
         if let Some((_, name)) = outside {
@@ -280,6 +350,8 @@ impl Cluster {
             ("flowlet_ms", self.flowlet_ms, MOST_FLOWLET_MS),
             ("probe_ms", self.probe_ms, 1000),
             ("probe_multiplier", self.probe_multiplier, 100),
+            ("ttl_s", self.ttl_s, MOST_TTL_S),
+            ("hold_s", self.hold_s, u32::MAX),
         ] {
             if !(1..=most).contains(&value) {
                 let what = format!("`{key}` must be from 1 to {most}, not {value}");
@@ -305,7 +377,7 @@ impl Cluster {
                 Some(peer) if *peer == self.node => {
                     wrong.push(Wrong::new(at("peer"), format!("{peer:?} is this node")));
                 }
-                Some(peer) if !others().any(|id| id == peer) => {
+                Some(peer) if !self.has_store() && !others().any(|id| id == peer) => {
                     wrong.push(Wrong::new(at("peer"), unknown("member", peer, others())));
                 }
                 _ => {}
@@ -317,7 +389,7 @@ impl Cluster {
         let reached = |id: &str| {
             self.link.iter().any(|link| link.peer.as_ref().is_none_or(|peer| peer == id))
         };
-        for id in others().filter(|id| !reached(id)) {
+        for id in others().filter(|id| !self.has_store() && !reached(id)) {
             let what = format!("no [[cluster.link]] leads to member {id:?}");
             wrong.push(Wrong::new("cluster.link", what).with("cluster.node"));
         }
@@ -383,7 +455,7 @@ mod tests {
         for (from, to, want) in [
             ("node = \"b\"", "node = \"c\"", "3: unknown member `c`"),
             ("peer = \"a\"", "peer = \"b\"", "13: \"b\" is this node"),
-            ("peer = \"a\"", "peer = \"aa\"", "13: unknown member `aa`, did you mean `a`?"),
+            ("peer = \"a\"", "peer = \"aa\"", "13: unknown member `aa`, known: a"),
             ("10Gbps", "10 Gb", "14: `10 Gb` is no rate"),
             ("10Gbps", "10", "14: `10` is below 1Mbps"),
             ("192.0.2.2", "192.0.2.1", "members a and b both have loopback 192.0.2.1"),

@@ -5,6 +5,7 @@ mod features;
 mod knobs;
 mod mistakes;
 mod size;
+mod store;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -47,10 +47,10 @@ impl RunningGraph {
         self.features.follow_ports(control)
     }
 
-    /// Has the host's kernel reach the other members of the cluster: [`Node::follow_links`].
+    /// Follows the members of the cluster, and has the host's kernel reach them: [`Node::follow`].
     #[must_use]
-    pub(super) fn follow_links(&mut self, control: &Control) -> Vec<String> {
-        self.node.as_mut().map_or_else(Vec::new, |node| node.follow_links(control))
+    pub(super) fn follow_cluster(&mut self, control: &Control) -> Vec<String> {
+        self.node.as_mut().map_or_else(Vec::new, |node| node.follow(control))
     }
 
     /// Plans the running graph anew.

@@ -103,7 +103,8 @@ impl Daemon {
             journal.push(format!("routes are not all visible: {error}"));
         }
         journal.extend(interfaces.take_notices());
-        let node = config.cluster.as_ref().map(|cluster| Node::new(cluster, &interfaces));
+        let node = config.cluster.as_ref();
+        let node = node.map(|cluster| Node::new(config, cluster, &interfaces));
         let mut graph = RunningGraph::built_in(features, node.transpose()?);
         let (cores, plan) = (&config.workers.cores, graph.plan());
         let workers = Workers::start(cores, plan, flow_seed, &control, &mut interfaces);
@@ -150,7 +151,7 @@ impl Daemon {
                 sys::poll(&self.sources.kernel.fds(), TICK);
             }
             self.interfaces.provide(&self.control, &self.workers);
-            let messages = self.graph.follow_links(&self.control);
+            let messages = self.graph.follow_cluster(&self.control);
             self.journal.extend(messages);
         }
         Ok(())
@@ -260,7 +261,7 @@ impl Daemon {
         self.sources.kernel.forget(&forgotten);
         self.sources.kernel.ask(&requests);
         self.journal.extend(self.graph.follow_ports(&self.control));
-        self.journal.extend(self.graph.follow_links(&self.control));
+        self.journal.extend(self.graph.follow_cluster(&self.control));
         let mut messages = Vec::new();
         if let Some(findings) = self.policy.take(&mut messages) {
             self.interfaces.set_findings(findings);

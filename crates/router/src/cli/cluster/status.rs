@@ -6,7 +6,9 @@ use hyper::Method;
 
 use super::super::command::Failure;
 use super::super::output::{Column, Columns, Output, Report, or_dash};
-use crate::api::cluster::{ClusterDrops, ClusterMember, ClusterStatus, Drain, MemberLink};
+use crate::api::cluster::{
+    ClusterDrops, ClusterMember, ClusterStatus, ClusterStore, Drain, MemberLink,
+};
 use crate::cli::at::At;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -90,6 +92,21 @@ impl Report for ClusterStatus {
              {interface}, failures detected within {:.0} ms",
             self.detection_ms
         )?;
+        if let Some(ClusterStore { kind, endpoints, state, lost_for_s, error, announced }) =
+            &self.store
+        {
+            let lost = lost_for_s.map_or(String::new(), |time| format!(" for {time} s"));
+            let why = error.as_ref().map_or(String::new(), |why| format!(": {why}"));
+            let state = state.replace('_', " ");
+            writeln!(
+                to,
+                "members from {kind} at {}, {state}{lost}{why}; {announced} neighbors announced",
+                endpoints.join(", ")
+            )?;
+        }
+        for conflict in &self.conflicts {
+            writeln!(to, "conflict: {conflict}")?;
+        }
         let mut columns = Columns::headed(MEMBERS);
         self.members.iter().for_each(|member| columns.thing(MEMBERS, member));
         columns.write(to)?;

@@ -2,14 +2,18 @@
 //!
 //! Shape:  `Node` is made before the graph, whose elements read its [`Fabric`]; the fabric interface is opened once the
 //!         number of workers is known, a queue each; probes start when the internal interfaces have their ports. The host's
-//!         kernel has routes to the other members by the fabric interface (`host`, decision 18).
-//! Cost:   a thread for the probes; what follows links runs when links change.
+//!         kernel has routes to the other members by the fabric interface (`host`, decision 18). With a store, `membership`
+//!         has the members and `own` what this node announces; the daemon follows both in its turns.
+//! Cost:   a thread for the probes and one for the store; what follows links and members runs when they change.
 
 mod host;
+mod membership;
+mod own;
 mod ports;
 mod status;
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,21 +24,24 @@ use fingerpost_cluster::fabric::{Fabric, Settings};
 use fingerpost_cluster::frame::{FabricAddr, LOOKUP};
 use fingerpost_cluster::probe::{self, Local, Probes, Service};
 use fingerpost_cluster::rule::{self, MAX_NODES, Members, NodeId, NodeState};
-use fingerpost_cluster::store::member::{Membership, Record};
+use fingerpost_cluster::store::agent;
+use fingerpost_cluster::store::member::{self, Membership, Record};
 use fingerpost_io::xdp::fabric::{Fabric as Programs, FabricSettings, FabricWords};
 use fingerpost_io::{tap, xdp};
 use fingerpost_lpm::{Heap, UpdateError};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::graph::worker::clock_start;
 use fingerpost_packet::router_graph::Addition;
-use fingerpost_route::Control;
+use fingerpost_route::{AnyPrefix, Control, LinkState};
 
 use self::host::{Entry, Host};
+use self::membership::{Joined, View};
+use self::own::Own;
 pub(super) use self::ports::ClusterPorts;
 use self::ports::FRAME_BYTES;
 use self::status::Loads;
 use super::ports::Interfaces;
-use crate::config::Cluster;
+use crate::config::{Cluster, Config};
 use crate::registry;
 
 /// Backlog of the direct link from which the rule looks for an intermediate, in full frames: that of the model.
@@ -47,11 +54,26 @@ const PRIORITY: u8 = 1;
 /// under way to it.
 const DRAIN_INTERVALS: u32 = 4;
 
+/// Longest that the start of a router waits for its place in the store, above the TTL: the record of a start that crashed
+/// is there until then.
+const JOIN: Duration = Duration::from_secs(5);
+
+/// Least time between two looks at what this node announces.
+const ANNOUNCE: Duration = Duration::from_millis(200);
+
 /// Why this router cannot be a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error("the members: {0}")]
     Members(String),
+    #[error("the store of the members: {0}")]
+    Store(String),
+    #[error(
+        "this node has no place among the members: {why} (store {kind}, endpoints {endpoints})"
+    )]
+    Alone { why: String, kind: String, endpoints: String },
+    #[error("the thread of the store: {0}")]
+    Thread(std::io::Error),
     #[error(transparent)]
     Xdp(#[from] xdp::XdpError),
     #[error("{0}")]
@@ -67,7 +89,13 @@ pub(crate) enum ClusterError {
 /// A node of a cluster.
 pub(super) struct Node {
     config: Cluster,
-    membership: Membership,
+    membership: Arc<Membership>,
+    /// Where the members come from, unless it is the configuration.
+    store: Option<Announcer>,
+    /// Random number of this start.
+    boot: u32,
+    /// One more than the greatest number that a member ever had.
+    numbers: usize,
     fabric: Arc<Fabric>,
     ports: Arc<ClusterPorts>,
     /// What the host's kernel has of the other members, once the fabric interface is known.
@@ -79,10 +107,30 @@ pub(super) struct Node {
     loads: Loads,
 }
 
+/// A node's side of the store.
+struct Announcer {
+    joined: Joined,
+    /// Interfaces of the configuration; none named: all.
+    named: Vec<String>,
+    own: Own,
+    /// When the own record was looked at last.
+    looked: Instant,
+    /// The host's kernel does not have it yet.
+    changed: bool,
+}
+
 impl Node {
     /// A node without ports, whose words lie where XDP programs read them if any do.
-    pub(super) fn new(config: &Cluster, interfaces: &Interfaces) -> Result<Self, ClusterError> {
-        let membership = config.membership().map_err(ClusterError::Members)?;
+    pub(super) fn new(
+        whole: &Config,
+        config: &Cluster,
+        interfaces: &Interfaces,
+    ) -> Result<Self, ClusterError> {
+        let boot = boot();
+        let (membership, store) = match config.has_store() {
+            true => join(config, boot).map(|(view, joined, own)| (view, Some((joined, own))))?,
+            false => (Arc::new(config.membership().map_err(ClusterError::Members)?), None),
+        };
         let own = own(&membership, config);
         let settings = Settings {
             cluster: config.id,
@@ -93,7 +141,8 @@ impl Node {
             flowlet_ns: u64::from(config.flowlet_ms) * 1_000_000,
             clock_ns: clock_ns(interfaces.kernel_time()?),
         };
-        let members = members(&membership);
+        let members = members(&membership, 0);
+        let numbers_in_use = members.len();
         let fabric = match interfaces.forwarder() {
             Some(forwarder) => {
                 Fabric::new(forwarder.shared().memory.make().as_mut(), settings, members)?
@@ -115,10 +164,18 @@ impl Node {
         });
         let ports = ClusterPorts::new(fabric.clone(), programs, config.interface.clone(), links);
         ports.set_members(numbers_of(&membership));
+        let store = store.map(|(joined, own)| {
+            fabric.set_epoch(settings.node, own.record().epoch);
+            let named = whole.interface.iter().map(|interface| interface.name.clone()).collect();
+            Announcer { joined, named, own, looked: Instant::now(), changed: true }
+        });
         let (config, ports) = (config.clone(), Arc::new(ports));
         Ok(Self {
             config,
             membership,
+            store,
+            boot,
+            numbers: numbers_in_use,
             fabric,
             ports,
             host: None,
@@ -156,14 +213,20 @@ impl Node {
             real_time: Some(PRIORITY),
         };
         let (fabric, ports) = (self.fabric.clone(), self.ports.clone());
-        let probes = Probes::start(settings, members(&self.membership), move |table, members| {
-            for node in members.all().filter(|&node| node != fabric.settings.node) {
+        let has_store = self.store.is_some();
+        let weighted = members(&self.membership, self.numbers);
+        let probes = Probes::start(settings, weighted, move |table, members| {
+            for node in members.all().filter(|&node| node != fabric.settings.node && !has_store) {
+                // With a store the epoch goes with the record that is followed: a later one names other indices.
                 fabric.set_epoch(node, table.epoch(node));
             }
             ports.follow(members, |node| table.egress(node));
             fabric.set_members(members.clone());
         });
-        self.probes = Some(probes.map_err(ClusterError::Probes)?);
+        let probes = probes.map_err(ClusterError::Probes)?;
+        let epoch = self.fabric.epoch(self.fabric.settings.node);
+        probes.look(|table| table.set_epoch(epoch));
+        self.probes = Some(probes);
         Ok(())
     }
 
@@ -171,9 +234,12 @@ impl Node {
         Local {
             number: self.fabric.settings.node,
             name: self.config.node.clone(),
-            boot: boot(),
+            boot: self.boot,
             digest: self.config.digest(),
-            members: u16::try_from(self.membership.members.len()).unwrap_or(u16::MAX),
+            members: match self.store {
+                Some(_) => 0,
+                None => u16::try_from(self.membership.members.len()).unwrap_or(u16::MAX),
+            },
             interval_ns: u64::from(self.config.probe_ms) * 1_000_000,
             multiplier: self.config.probe_multiplier,
         }
@@ -184,10 +250,13 @@ impl Node {
         self.host.is_some()
     }
 
-    /// Has the host's kernel reach the other members by the fabric interface, once that is there. Returns messages.
-    pub(super) fn follow_links(&mut self, control: &Control) -> Vec<String> {
+    /// Follows the store, and has the host's kernel reach the other members by the fabric interface once that is there.
+    /// Returns messages.
+    pub(super) fn follow(&mut self, control: &Control) -> Vec<String> {
         let nodes = self.membership.members.iter().map(|record| record.number);
         self.loads.sample(&self.fabric.links, nodes);
+        let mut changed = self.follow_members();
+        changed |= self.announce(control);
         let name = &self.config.interface;
         let found = control.links().find(|(_, _, state)| state.name == *name && state.up);
         let Some((link, ..)) = found else {
@@ -195,20 +264,97 @@ impl Node {
             self.host = None;
             return Vec::new();
         };
-        let changed = self.reach.follow(&self.fabric);
-        let known = self.host.as_ref().is_some_and(|host| host.link() == link);
-        if known && !changed {
+        changed |= self.reach.follow(&self.fabric);
+        if !changed && self.host.as_ref().is_some_and(|host| host.link() == link) {
             return Vec::new();
         }
-        let mut host = match self.host.take().filter(|_| known).map_or_else(|| Host::new(link), Ok)
-        {
+        let host = match self.host.take().filter(|host| host.link() == link) {
+            Some(host) => Ok(host),
+            None => Host::new(link),
+        };
+        let mut host = match host {
             Ok(host) => host,
             Err(error) => return vec![format!("{name}: {error}")],
         };
-        let own = self.fabric.settings.node;
-        let refused = host.set(&entries(&self.membership, own, |node| self.reach.is_lost(node)));
+        let own = match &self.store {
+            Some(store) => Cow::Borrowed(store.own.record()),
+            None => Cow::Owned(Record { number: self.fabric.settings.node, ..Record::default() }),
+        };
+        let wanted = entries(&self.membership, &own, |node| self.reach.is_lost(node));
+        let refused = host.set(&wanted);
         self.host = Some(host);
+        // What names the indices of a record names its epoch from now on.
+        if self.store.is_some() {
+            for record in self.others() {
+                self.fabric.set_epoch(record.number, record.epoch);
+            }
+        }
         refused.into_iter().map(|why| format!("{name}: {why}")).collect()
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Record> {
+        let own = self.fabric.settings.node;
+        self.membership.members.iter().filter(move |record| record.number != own)
+    }
+
+    /// Takes the members that the store has by now. Returns whether they are others.
+    fn follow_members(&mut self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let View { membership, .. } = store.joined.view();
+        if Arc::ptr_eq(&membership, &self.membership) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.membership, membership);
+        if before.members == self.membership.members {
+            return false;
+        }
+        let of = |membership: &Membership| -> Vec<_> {
+            let members = membership.members.iter();
+            members.map(|record| (record.number, record.id.clone(), record.weight)).collect()
+        };
+        if of(&before) != of(&self.membership) {
+            self.ports.set_members(numbers_of(&self.membership));
+            let weighted = members(&self.membership, self.numbers);
+            self.numbers = weighted.len();
+            if let Some(probes) = &self.probes {
+                let probed: Vec<_> = self.membership.members.iter().map(probed).collect();
+                probes.set_members(&probed, weighted);
+            }
+        }
+        true
+    }
+
+    /// Has the store have what this node announces. Returns whether that changes what the host's kernel is to have.
+    fn announce(&mut self, control: &Control) -> bool {
+        let Some(store) = &mut self.store else { return false };
+        store.own.check(control, &self.fabric);
+        if store.looked.elapsed() < ANNOUNCE {
+            return std::mem::take(&mut store.changed);
+        }
+        store.looked = Instant::now();
+        let (ports, state) = (
+            &self.ports,
+            match self.draining {
+                true => member::NodeState::Draining,
+                false => member::NodeState::Active,
+            },
+        );
+        let drained = std::mem::replace(&mut store.own.record_mut().state, state) != state;
+        let named = &store.named;
+        let external = |link: &LinkState| {
+            let forwards = named.is_empty() || named.contains(&link.name);
+            forwards && !ports.is_fabric(&link.name) && !ports.is_internal(&link.name)
+        };
+        if store.own.renew(control, &self.fabric, external) || drained {
+            let record = store.own.record();
+            self.fabric.set_epoch(self.fabric.settings.node, record.epoch);
+            if let Some(probes) = &self.probes {
+                probes.look(|table| table.set_epoch(record.epoch));
+            }
+            store.joined.publish(record.clone());
+            store.changed = true;
+        }
+        std::mem::take(&mut store.changed)
     }
 
     /// Announces whether this node carries packets for other nodes.
@@ -227,6 +373,9 @@ impl Node {
             std::thread::sleep(Duration::from_millis(
                 u64::from(self.config.probe_ms) * u64::from(DRAIN_INTERVALS),
             ));
+        }
+        if let Some(store) = &self.store {
+            store.joined.leave();
         }
     }
 }
@@ -257,6 +406,41 @@ impl Reach {
     }
 }
 
+/// Takes this node's place among the members of a store.
+fn join(config: &Cluster, boot: u32) -> Result<(Arc<Membership>, Joined, Own), ClusterError> {
+    let store = config.open_store().map_err(ClusterError::Store)?;
+    let own = config.own().expect("checked with the configuration");
+    let record = Record {
+        id: own.id.clone(),
+        number: own.number.unwrap_or(0),
+        cluster: config.id,
+        boot,
+        weight: own.weight,
+        digest: config.digest(),
+        loopback: own.loopback,
+        loopback6: own.loopback6,
+        ..Record::default()
+    };
+    let mut own = Own::new(record);
+    let ttl = Duration::from_secs(config.ttl_s.into());
+    let hold = Duration::from_secs(config.hold_s.into());
+    let settings = agent::Settings { ttl, hold, poll: membership::POLL };
+    let joined = Joined::start(settings, own.record().clone(), store);
+    let joined = joined.map_err(ClusterError::Thread)?;
+    let longest = JOIN + ttl;
+    let view = joined.wait(longest);
+    if !view.joined {
+        let (kind, endpoints) = (config.store.clone(), config.endpoints.join(", "));
+        let why = view
+            .error
+            .unwrap_or_else(|| format!("the store has not answered for {} s", longest.as_secs()));
+        return Err(ClusterError::Alone { why, kind, endpoints });
+    }
+    let number = find(&view.membership, &config.node).map_or(0, |record| record.number);
+    own.record_mut().number = number;
+    Ok((view.membership, joined, own))
+}
+
 /// Record of a member.
 fn find<'a>(membership: &'a Membership, id: &str) -> Option<&'a Record> {
     membership.members.iter().find(|record| record.id == id)
@@ -275,10 +459,10 @@ fn numbers_of(membership: &Membership) -> impl Iterator<Item = (&str, NodeId)> {
     membership.members.iter().map(|record| (&*record.id, record.number))
 }
 
-/// Members by number, all of them down; numbers that are nobody's have no weight.
-fn members(membership: &Membership) -> Members {
+/// Members by number, at least so many, all of them down; numbers that are nobody's have no weight.
+fn members(membership: &Membership, least: usize) -> Members {
     let most = membership.members.iter().map(|record| record.number).max().unwrap_or(0);
-    let mut weights = vec![0; (usize::from(most) + 1).min(MAX_NODES)];
+    let mut weights = vec![0; (usize::from(most) + 1).max(least).min(MAX_NODES)];
     for record in &membership.members {
         weights[usize::from(record.number)] = record.weight;
     }
@@ -309,30 +493,73 @@ fn boot() -> u32 {
     low.max(1)
 }
 
-/// What the host's kernel is to have of the members: of lost ones no route.
+/// What the host's kernel is to have of the members: for the others their loopbacks, the neighbors behind them by their
+/// adjacency, and their prefixes; of lost ones no route. What this node is connected to itself is left out, and of two
+/// members that announce one thing the one with the lower number has it.
 fn entries(
     membership: &Membership,
-    own: NodeId,
+    own: &Record,
     is_lost: impl Fn(NodeId) -> bool,
 ) -> BTreeSet<Entry> {
     let mut entries = BTreeSet::new();
+    let mut neighbors = BTreeMap::new();
+    let mut routes = BTreeMap::new();
+    let loopbacks = |record: &Record| {
+        let v4 = record.loopback.map(IpAddr::V4);
+        v4.into_iter().chain(record.loopback6.map(IpAddr::V6))
+    };
+    let is_own = |addr: IpAddr| {
+        own.addresses.contains(&addr)
+            || loopbacks(own).any(|loopback| loopback == addr)
+            || own.prefixes.iter().any(|prefix| own::holds(*prefix, addr))
+    };
     for record in &membership.members {
-        let loopbacks = || {
-            let v4 = record.loopback.map(IpAddr::V4);
-            v4.into_iter().chain(record.loopback6.map(IpAddr::V6))
-        };
-        if record.number == own {
-            entries.extend(loopbacks().map(Entry::Address));
+        if record.number == own.number {
+            entries.extend(loopbacks(record).map(Entry::Address));
             continue;
         }
-        let mac = |adjacency| FabricAddr { adjacency, output: record.number }.mac().0;
-        for addr in loopbacks() {
-            entries.insert(Entry::Neighbor { addr, mac: mac(LOOKUP) });
+        let mac = FabricAddr { adjacency: LOOKUP, output: record.number }.mac().0;
+        for addr in loopbacks(record) {
+            neighbors.insert(addr, mac);
             if !is_lost(record.number) {
-                entries.insert(Entry::Route { prefix: (addr, host_len(addr)), via: None });
+                routes.insert((addr, host_len(addr)), None);
             }
         }
     }
+    let others = || {
+        let members = membership.members.iter();
+        members.filter(|record| record.number != own.number && !is_lost(record.number))
+    };
+    for record in others() {
+        for neighbor in &record.neighbors {
+            let addr = neighbor.address;
+            if !own::is_routed(addr) || is_own(addr) || neighbors.contains_key(&addr) {
+                continue;
+            }
+            let (adjacency, output) = (neighbor.adjacency, record.number);
+            neighbors.insert(addr, FabricAddr { adjacency, output }.mac().0);
+            routes.insert((addr, host_len(addr)), None);
+        }
+    }
+    for record in others() {
+        let via = |of: IpAddr| {
+            loopbacks(record)
+                .find(|loopback| loopback.is_ipv4() == of.is_ipv4())
+                .or_else(|| loopbacks(record).next())
+        };
+        let host = |addr: &IpAddr| AnyPrefix::new(*addr, host_len(*addr)).ok();
+        let addresses = record.addresses.iter().filter(|addr| !is_own(**addr)).filter_map(host);
+        let prefixes = record.prefixes.iter().copied();
+        let prefixes = prefixes.filter(|prefix| !own.prefixes.contains(prefix) && prefix.len() > 0);
+        for prefix in prefixes.chain(addresses).filter(|prefix| own::is_routed(prefix.addr())) {
+            let key = (prefix.addr(), prefix.len());
+            if let Some(via) = via(prefix.addr()) {
+                routes.entry(key).or_insert(Some(via));
+            }
+        }
+    }
+    entries.extend(neighbors.into_iter().map(|(addr, mac)| Entry::Neighbor { addr, mac }));
+    entries.extend(routes.into_iter().map(|(prefix, via)| Entry::Route { via, prefix }));
     entries
 }
 

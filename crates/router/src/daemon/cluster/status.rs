@@ -11,7 +11,9 @@ use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::graph::worker::clock_start;
 
 use super::Node;
-use crate::api::cluster::{ClusterDrops, ClusterMember, ClusterPackets, ClusterStatus, MemberLink};
+use crate::api::cluster::{
+    ClusterDrops, ClusterMember, ClusterPackets, ClusterStatus, ClusterStore, MemberLink,
+};
 use crate::daemon::workers::WorkerHandle;
 
 /// Time over which the load of links is measured.
@@ -80,6 +82,18 @@ impl Node {
             interface: self.config.interface.clone(),
             detection_ms: f64::from(self.config.probe_ms)
                 * (f64::from(self.config.probe_multiplier) + 0.5),
+            store: self.store.as_ref().map(|store| {
+                let (view, config) = (store.joined.view(), &self.config);
+                ClusterStore {
+                    kind: config.store.clone(),
+                    endpoints: config.endpoints.clone(),
+                    state: if view.lost.is_some() { "lost" } else { "in_sync" }.to_owned(),
+                    lost_for_s: view.lost.map(|since| since.elapsed().as_secs()),
+                    error: view.error,
+                    announced: store.own.record().neighbors.len(),
+                }
+            }),
+            conflicts: self.membership.conflicts.iter().map(ToString::to_string).collect(),
             members,
             packets: self.packets(),
             drops: self.drops(workers),

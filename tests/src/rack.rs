@@ -27,12 +27,17 @@ pub struct Built {
     pub keys: String,
     /// Whether all nodes are at one switch, each by the interface `fabric`, instead of a mesh.
     pub switch: bool,
+    /// Store that has the members, `etcd` or `nats`, at [`STORE`]; `None`: the configuration has them.
+    pub store: Option<&'static str>,
 }
+
+/// Where a store is reached from the nodes, by interfaces of its own: an address of the switch's namespace.
+pub const STORE: &str = "172.16.0.254";
 
 impl Built {
     /// So many nodes of one external port, whose links have no rate.
     pub fn of(nodes: usize) -> Self {
-        Self { nodes, ports: 1, rate: None, keys: String::new(), switch: false }
+        Self { nodes, ports: 1, rate: None, keys: String::new(), switch: false, store: None }
     }
 }
 
@@ -102,6 +107,20 @@ impl Rack {
             ip(&format!("-n {} link add switch mtu 1600 type bridge", self.switch));
             ip(&format!("-n {} link set switch up", self.switch));
         }
+        if self.built.store.is_some() {
+            let s = &self.switch;
+            ip(&format!("-n {s} link add manage type bridge"));
+            ip(&format!("-n {s} addr add {STORE}/24 dev manage"));
+            ip(&format!("-n {s} link set manage up"));
+            ip(&format!("-n {s} link set lo up"));
+            for (n, place) in (1..).zip(&self.places) {
+                let (node, port) = (&place.namespace, format!("m{}", place.id));
+                ip(&format!("-n {node} link add manage type veth peer name {port} netns {s}"));
+                ip(&format!("-n {node} addr add 172.16.0.{n}/24 dev manage"));
+                ip(&format!("-n {node} link set manage up"));
+                ip(&format!("-n {s} link set dev {port} master manage up"));
+            }
+        }
         for (i, place) in self.places.iter().enumerate() {
             let (node, n) = (&place.namespace, i + 1);
             ip(&format!("-n {node} link set lo up"));
@@ -152,11 +171,27 @@ impl Rack {
 
     fn config(&self, place: &Place) -> String {
         let mut text = format!("[cluster]\nnode = \"{}\"\n{}\n", place.id, self.built.keys);
+        if let Some(store) = self.built.store {
+            let url = if store == "etcd" { "http" } else { "nats" };
+            let port = if store == "etcd" { 2379 } else { 4222 };
+            text += &format!("store = \"{store}\"\nendpoints = [\"{url}://{STORE}:{port}\"]\n");
+        }
         for (i, member) in self.places.iter().enumerate() {
             let (id, n) = (&member.id, i + 1);
+            if self.built.store.is_some() && *id != place.id {
+                continue;
+            }
             text += &format!(
                 "[[cluster.member]]\nid = \"{id}\"\nloopback = \"192.0.2.{n}\"\nloopback6 = \"fd00::{n}\"\n"
             );
+        }
+        if self.built.store.is_some() {
+            // All but the one to the store.
+            let external = (0..self.built.ports).map(|port| format!("x{port}"));
+            let others = self.places.iter().filter(|other| other.id != place.id);
+            for name in external.chain(others.map(|other| format!("int-{}", other.id))) {
+                text += &format!("[[interface]]\nname = \"{name}\"\n");
+            }
         }
         if self.built.switch {
             return text + "[[cluster.link]]\ninterface = \"fabric\"\n";
@@ -176,7 +211,9 @@ impl Rack {
     pub fn start(&self, node: usize) -> Router {
         let internal = if self.built.switch { 1 } else { self.built.nodes - 1 };
         let router = self.start_with(node, self.built.ports + internal);
-        self.routes(node);
+        if self.built.store.is_none() {
+            self.routes(node);
+        }
         router
     }
 
@@ -189,6 +226,24 @@ impl Rack {
         let place = &self.places[node];
         let words = place.config.display().to_string();
         Router::start(&place.namespace, &words, interfaces)
+    }
+
+    /// Starts the router of a node, and waits for nothing.
+    pub fn begin(&self, node: usize) -> Router {
+        let place = &self.places[node];
+        Router::begin(command, &place.namespace, &place.config.display().to_string())
+    }
+
+    /// What is wrong with the configuration of a node, by the program.
+    ///
+    /// # Panics
+    /// When there is no program.
+    pub fn check(&self, node: usize) -> String {
+        let program = crate::program().expect("the rack was made with it");
+        let place = &self.places[node];
+        let words = format!("{} config check {}", program.display(), place.config.display());
+        let output = crate::netns::exec(&place.namespace, &words);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     /// Starts all routers, and waits until all links are up.

@@ -71,15 +71,19 @@ pub fn testing_program() -> Option<PathBuf> {
         let check = Command::new(program).args(["graph", "check"]).arg(&file).output();
         check.is_ok_and(|check| check.status.success())
     };
-    // TARGET/debug/deps/THIS_TEST
-    let beside = std::env::current_exe().ok();
-    let beside = beside.and_then(|test| Some(test.ancestors().nth(2)?.join("fingerpost")));
-    let found = [program(), beside].into_iter().flatten().find(knows);
+    let found = [program(), program_of_all_features()].into_iter().flatten().find(knows);
     let _ = std::fs::remove_file(&file);
     if found.is_none() {
         skip("a build of fingerpost with feature testing");
     }
     found
+}
+
+/// The program that is built with all features beside the running test, if it was built.
+pub fn program_of_all_features() -> Option<PathBuf> {
+    // TARGET/debug/deps/THIS_TEST
+    let path = std::env::current_exe().ok()?.ancestors().nth(2)?.join("fingerpost");
+    path.is_file().then_some(path)
 }
 
 /// The program as it is shipped: `FINGERPOST_BIN`, or the release build beside the running test.

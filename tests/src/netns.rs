@@ -266,8 +266,7 @@ impl Router {
         words: &str,
         interfaces: usize,
     ) -> Self {
-        let words = format!("--ignore forwarding {words}");
-        let router = Self::spawn_program(program, command, namespace, &words);
+        let router = Self::begin_program(program, command, namespace, words);
         router.wait_to_forward(interfaces);
         router
     }
@@ -299,6 +298,19 @@ impl Router {
             true => Self::spawn(command, namespace, words),
             false => Self::spawn(command, namespace, &format!("--ignore forwarding {words}")),
         }
+    }
+
+    /// Starts another build of the program, without waiting for anything: [`Router::begin`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn begin_program(
+        program: &Path,
+        command: impl Fn(&str, &str) -> Command,
+        namespace: &str,
+        words: &str,
+    ) -> Self {
+        Self::spawn_program(program, command, namespace, &format!("--ignore forwarding {words}"))
     }
 
     fn spawn(command: impl Fn(&str, &str) -> Command, namespace: &str, words: &str) -> Self {

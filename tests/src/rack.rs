@@ -58,6 +58,8 @@ pub struct Rack {
     pub places: Vec<Place>,
     /// Namespace of the switch, whose ports are called as the nodes.
     pub switch: String,
+    /// Program that the nodes run: [`crate::program`] at first.
+    pub program: PathBuf,
     built: Built,
     _namespaces: Vec<Named>,
     /// The last to be dropped.
@@ -94,7 +96,14 @@ impl Rack {
         });
         let (places, name) = (places.collect(), (*switch).to_owned());
         namespaces.push(switch);
-        let rack = Self { places, switch: name, built, _namespaces: namespaces, _alone: alone };
+        let rack = Self {
+            places,
+            switch: name,
+            program: crate::program().expect("a rack is ready with it"),
+            built,
+            _namespaces: namespaces,
+            _alone: alone,
+        };
         rack.link();
         for place in &rack.places {
             std::fs::write(&place.config, rack.config(place)).expect("the temporary folder");
@@ -225,23 +234,23 @@ impl Rack {
     pub fn start_with(&self, node: usize, interfaces: usize) -> Router {
         let place = &self.places[node];
         let words = place.config.display().to_string();
-        Router::start(&place.namespace, &words, interfaces)
+        Router::start_program(&self.program, command, &place.namespace, &words, interfaces)
     }
 
     /// Starts the router of a node, and waits for nothing.
     pub fn begin(&self, node: usize) -> Router {
         let place = &self.places[node];
-        Router::begin(command, &place.namespace, &place.config.display().to_string())
+        let words = place.config.display().to_string();
+        Router::begin_program(&self.program, command, &place.namespace, &words)
     }
 
     /// What is wrong with the configuration of a node, by the program.
     ///
     /// # Panics
-    /// When there is no program.
+    /// When it cannot be started.
     pub fn check(&self, node: usize) -> String {
-        let program = crate::program().expect("the rack was made with it");
         let place = &self.places[node];
-        let words = format!("{} config check {}", program.display(), place.config.display());
+        let words = format!("{} config check {}", self.program.display(), place.config.display());
         let output = crate::netns::exec(&place.namespace, &words);
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fingerpost_tests::netns::{Router, command};
 use fingerpost_tests::rack::{Built, Rack, STORE, ping, wait_for};
 use fingerpost_tests::traffic::Traffic;
-use fingerpost_tests::{patience, skip};
+use fingerpost_tests::{patience, program_of_all_features, skip};
 
 /// Sender and receiver of numbered packets.
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
@@ -69,8 +69,14 @@ impl Drop for Server {
 fn rack(kind: &'static str, tool: &str, nodes: usize) -> Option<(Rack, Server)> {
     let keys = "ttl_s = 2".to_owned();
     let built = Built { keys, store: Some(kind), ..Built::of(nodes) };
-    let rack = Rack::new(&["ping", tool], built)?;
-    if rack.check(0).contains("cargo feature") {
+    let mut rack = Rack::new(&["ping", tool], built)?;
+    let lacks = |rack: &Rack| rack.check(0).contains("cargo feature");
+    if lacks(&rack)
+        && let Some(program) = program_of_all_features()
+    {
+        rack.program = program;
+    }
+    if lacks(&rack) {
         skip(&format!("a build with the feature {kind}"));
         return None;
     }

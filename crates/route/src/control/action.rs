@@ -27,7 +27,7 @@ use fingerpost_lpm::NextHopId;
 use super::Control;
 use super::links::holds;
 use super::resolver::resolver;
-use super::routes::key_of;
+use super::routes::{key_of, settled};
 use super::sources::{HOST, SourceId};
 use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::nexthop::{HopError, HopKey, NextHops};
@@ -233,6 +233,7 @@ impl Control {
             }
             Paths::Only | Paths::All => Vec::new(),
             Paths::Named(named) => {
+                let named: Vec<Path> = named.iter().map(|path| settled(prefix, *path)).collect();
                 if !named.iter().all(|path| have.iter().any(|h| same_path(h, path))) {
                     return Err(RouteError::NoPath(prefix));
                 }

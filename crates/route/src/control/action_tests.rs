@@ -655,3 +655,13 @@ fn snapshots_are_few_and_leave_nothing_behind() {
     desk.lab.commit();
     assert_eq!(desk.lab.control.next_hops().len(), hops - 1);
 }
+
+#[test]
+fn a_route_of_one_address_to_a_link_is_deleted_as_it_was_added() {
+    let mut desk = desk();
+    let path = Path { gateway: None, link: Some(RIGHT), weight: 1 };
+    let prefix = "203.0.113.7/32";
+    let added = desk.put(Operation::ADD, prefix, &Target::Path(path));
+    assert_eq!(added, Ok(Done::Added));
+    assert_eq!(desk.delete(prefix, &Paths::Named(vec![path])), Ok(Done::Deleted));
+}

@@ -57,7 +57,7 @@ impl Control {
             None => NextHopId::NONE,
         };
         let table = self.tables.get_mut(TableId::Paths(number)).expect("just seen");
-        if key.as_ref().is_some_and(is_direct) {
+        if key.as_ref().is_some_and(|key| is_direct(prefix, key)) {
             table.force(prefix);
         }
         if hop.is_none() {

@@ -92,7 +92,7 @@ impl Control {
             metric: key.metric,
             hop,
         };
-        let forced = source == HOST || !s.is_dumping() && is_direct(hop_key);
+        let forced = source == HOST || !s.is_dumping() && is_direct(key.prefix, hop_key);
         let table = self.tables.get_mut(key.table).expect("the caller made the table");
         if forced {
             table.force(key.prefix);
@@ -116,7 +116,7 @@ impl Control {
         let table = self.tables.get_mut(key.table).expect("just seen");
         let effect = table.remove(key.prefix, source.0, key.metric).expect("just seen");
         let s = self.sources.get_mut(source);
-        let direct = |hop| self.hops.key(hop).is_some_and(is_direct);
+        let direct = |hop| self.hops.key(hop).is_some_and(|hop| is_direct(key.prefix, hop));
         if source == HOST || !s.is_dumping() && effect.replaced.is_some_and(direct) {
             table.force(key.prefix);
         }
@@ -190,6 +190,12 @@ impl Control {
     }
 }
 
+/// Path of a route to a prefix: that of one address to a link has the address as its gateway.
+pub(super) fn settled(prefix: AnyPrefix, path: Path) -> Path {
+    let host = prefix.is_address() && is_host(prefix.addr()) && path.link.is_some();
+    Path { gateway: path.gateway.or(host.then(|| prefix.addr())), ..path }
+}
+
 /// Key of a target among the next hops. A path of one address to a link without a gateway has that address as its gateway:
 /// there is one neighbor, which every packet leaves by, and none to be resolved for each destination.
 pub(super) fn key_of(source: SourceId, prefix: AnyPrefix, target: &Target) -> HopKey {
@@ -202,15 +208,17 @@ pub(super) fn key_of(source: SourceId, prefix: AnyPrefix, target: &Target) -> Ho
         Target::Prohibit => return HopKey::Prohibit,
         Target::Unreachable => return HopKey::Unreachable,
     };
-    if prefix.is_address() && is_host(prefix.addr()) {
-        for path in paths.iter_mut().filter(|path| path.link.is_some()) {
-            path.gateway.get_or_insert(prefix.addr());
-        }
-    }
+    paths.iter_mut().for_each(|path| *path = settled(prefix, *path));
     HopKey::of_paths(paths)
 }
 
 /// Whether it leads to the host itself, or to a prefix on a link.
-pub(super) fn is_direct(hop: &HopKey) -> bool {
-    matches!(hop, HopKey::Local | HopKey::Path(Path { gateway: None, .. }))
+pub(super) fn is_direct(prefix: AnyPrefix, hop: &HopKey) -> bool {
+    match hop {
+        HopKey::Local => true,
+        HopKey::Path(Path { gateway, .. }) => {
+            gateway.is_none_or(|gateway| prefix.is_address() && gateway == prefix.addr())
+        }
+        _ => false,
+    }
 }

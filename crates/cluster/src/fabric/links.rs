@@ -139,8 +139,9 @@ impl Links {
         let byte_cost = rate_bps.map_or(0, |rate| (8_000_000_000 << 16) / rate);
         words[BYTE_COST].store(byte_cost, Relaxed);
         words[LIMIT].store(limit_bytes.saturating_mul(byte_cost) >> 16, Relaxed);
-        let usable = words[PORT].load(Relaxed) & USABLE;
-        words[PORT].store(u64::from(port) | usable | THERE, Relaxed);
+        // The thread of the probes may set whether it is usable meanwhile.
+        let with_port = |word| Some(u64::from(port) | THERE | (word & USABLE));
+        let _ = words[PORT].fetch_update(Relaxed, Relaxed, with_port);
     }
 
     /// Whether packets are sent on the link to a node.

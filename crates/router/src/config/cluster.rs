@@ -95,7 +95,8 @@ pub(crate) struct Cluster {
 pub(crate) struct ClusterMember {
     /// Id of the node, 1 to 63 letters, digits, dots, hyphens and underscores.
     pub(crate) id: String,
-    /// Number of the node, 1 to 1023; without it, the place of its id among all ids in alphabetical order.
+    /// Number of the node, 1 to 1023; without it, the place of its id among all ids in alphabetical order, or with a store
+    /// its former number or the lowest free one.
     #[serde(default)]
     pub(crate) number: Option<u16>,
     /// IPv4 address of the node, for iBGP sessions and as the next hop of its routes.
@@ -235,6 +236,9 @@ const MOST_FLOWLET_MS: u32 = 10_000;
 /// Longest TTL: a node that starts again after a crash waits for it.
 const MOST_TTL_S: u32 = 60;
 
+/// Longest name of an interface (IFNAMSIZ).
+const MOST_NAME: usize = 15;
+
 /// Smallest EtherType that is not a length.
 const FIRST_ETHERTYPE: u16 = 0x600;
 
@@ -337,6 +341,11 @@ impl Cluster {
             }
         }
         self.check_store(&mut wrong);
+        let name = &self.interface;
+        if name.is_empty() || name.len() > MOST_NAME || name.contains(['/', ' ']) {
+            let what = format!("{name:?} is no name of an interface: 1 to {MOST_NAME} characters");
+            wrong.push(Wrong::new("cluster.interface", what));
+        }
         self.check_links(&mut wrong);
         let outside = OUTSIDE.iter().find(|(known, _)| *known == self.ethertype);
         if let Some((_, name)) = outside {

@@ -6,13 +6,14 @@
 //!         and routes with one, as each needs those before it; deletions in the reverse order, after all that is set. A new link
 //!         address or gateway replaces the one before, so that no packet finds neither.
 //! Cost:   two system calls an entry that changed, some 10 us; none for those that stay.
-//! Limits: entries that others delete, or that go with an interface set down, are not set again. Nothing is read from the
+//! Limits: entries that others delete are not set again. Nothing is read from the
 //!         kernel: the interface goes with the process, and all of its entries with it, so a run that crashed left none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use fingerpost_route::Mac;
 use fingerpost_route::netlink::route::{HostRoute, PROTOCOL_FINGERPOST};
@@ -23,6 +24,9 @@ use crate::sys::Netlink;
 /// Metric of the routes. No other route has it, so that none is replaced; and it is higher than those of connected routes
 /// and the defaults of programs: what the host has by itself for a prefix wins, in both families.
 const METRIC: u32 = 0x6600;
+
+/// Time until what was refused is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What the kernel is to have. The order is the one in which entries are set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -69,6 +73,8 @@ pub(super) struct Host {
     link: u32,
     seq: u32,
     accepted: BTreeMap<Subject, Accepted>,
+    /// What was refused last, and when.
+    refused: Option<(Instant, Vec<String>)>,
 }
 
 impl Host {
@@ -78,7 +84,7 @@ impl Host {
     /// Errors of the socket.
     pub(super) fn new(link: u32) -> io::Result<Self> {
         let netlink = Netlink::open(libc::NETLINK_ROUTE, &[])?;
-        Ok(Self { netlink, link, seq: 0, accepted: BTreeMap::new() })
+        Ok(Self { netlink, link, seq: 0, accepted: BTreeMap::new(), refused: None })
     }
 
     /// Kernel index of the interface.
@@ -86,9 +92,22 @@ impl Host {
         self.link
     }
 
-    /// Has the kernel have these entries, and no others of those it was given before. Returns a message for each refusal;
-    /// the rest is done, and what was refused is tried again by the next call.
+    /// Whether something was refused, and it is time to try it again.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.refused.as_ref().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= RETRY)
+    }
+
+    /// Has the kernel have these entries, and no others of those it was given before. Returns a message for each refusal that
+    /// is new; the rest is done, and what was refused is tried again by the next call.
     pub(super) fn set(&mut self, wanted: &BTreeSet<Entry>) -> Vec<String> {
+        let refusals = self.apply(wanted);
+        let before = self.refused.take().map(|(_, refusals)| refusals).unwrap_or_default();
+        let new = refusals.iter().filter(|why| !before.contains(why)).cloned().collect();
+        self.refused = (!refusals.is_empty()).then(|| (Instant::now(), refusals));
+        new
+    }
+
+    fn apply(&mut self, wanted: &BTreeSet<Entry>) -> Vec<String> {
         let mut refusals = Vec::new();
         for &entry in wanted {
             let new = Accepted { entry, source: self.source(wanted, entry) };

@@ -14,6 +14,8 @@ use fingerpost_cluster::store::Store;
 use fingerpost_cluster::store::agent::{Agent, Clock, Settings};
 use fingerpost_cluster::store::member::{Membership, Record};
 
+use crate::privilege;
+
 /// Least time between two puts of the own record.
 const PUT: Duration = Duration::from_secs(1);
 
@@ -142,6 +144,8 @@ impl Work {
     }
 
     fn run(mut self, _alive: Sender<()>) {
+        // Files were read when the store was opened.
+        privilege::keep_nothing();
         loop {
             if self.put.is_none_or(|put| put.elapsed() >= PUT)
                 && let Some(record) = self.shared.lock().own.take()

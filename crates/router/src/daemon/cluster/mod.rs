@@ -41,7 +41,7 @@ pub(super) use self::ports::ClusterPorts;
 use self::ports::FRAME_BYTES;
 use self::status::Loads;
 use super::ports::Interfaces;
-use crate::config::{Cluster, Config};
+use crate::config::{Cluster, Config, Interface, Mode};
 use crate::registry;
 
 /// Backlog of the direct link from which the rule looks for an intermediate, in full frames: that of the model.
@@ -166,7 +166,9 @@ impl Node {
         ports.set_members(numbers_of(&membership));
         let store = store.map(|(joined, own)| {
             fabric.set_epoch(settings.node, own.record().epoch);
-            let named = whole.interface.iter().map(|interface| interface.name.clone()).collect();
+            let forwards = |interface: &&Interface| interface.mode != Mode::Kernel;
+            let named = whole.interface.iter().filter(forwards);
+            let named = named.map(|interface| interface.name.clone()).collect();
             Announcer { joined, named, own, looked: Instant::now(), changed: true }
         });
         let (config, ports) = (config.clone(), Arc::new(ports));
@@ -265,7 +267,8 @@ impl Node {
             return Vec::new();
         };
         changed |= self.reach.follow(&self.fabric);
-        if !changed && self.host.as_ref().is_some_and(|host| host.link() == link) {
+        let is_whole = |host: &Host| host.link() == link && !host.is_due(Instant::now());
+        if !changed && self.host.as_ref().is_some_and(is_whole) {
             return Vec::new();
         }
         let host = match self.host.take().filter(|host| host.link() == link) {
@@ -542,10 +545,11 @@ fn entries(
         }
     }
     for record in others() {
+        // IPv6 destinations need a gateway of their family; IPv4 ones do not (RFC 8950).
         let via = |of: IpAddr| {
             loopbacks(record)
                 .find(|loopback| loopback.is_ipv4() == of.is_ipv4())
-                .or_else(|| loopbacks(record).next())
+                .or_else(|| loopbacks(record).next().filter(|_| of.is_ipv4()))
         };
         let host = |addr: &IpAddr| AnyPrefix::new(*addr, host_len(*addr)).ok();
         let addresses = record.addresses.iter().filter(|addr| !is_own(**addr)).filter_map(host);

@@ -195,8 +195,10 @@ impl Interfaces {
             let guard = self.datapath.guard.as_ref().ok_or_else(OpenError::no_programs)?;
             let (classifier, attached) = (classifier.clone(), attached.clone());
             cluster.open(&ready.state.name, *port);
-            guard.add_fabric_port(*port, *link, classifier, attached, cluster.programs())?;
-            return Ok(());
+            return guard
+                .add_fabric_port(*port, *link, classifier, attached, cluster.programs())
+                .inspect_err(|_| cluster.close(*port))
+                .map_err(Into::into);
         }
         if let Some(forwarder) = &self.datapath.forwarder
             && matches!(mode, Mode::Auto | Mode::Xdp)

@@ -1,10 +1,12 @@
-//! RouteBricks: one server as a router, by what is done to a packet, by batches, and by who touches it.
+//! RouteBricks: one server as a router, by what is done to a packet, by batches, and by who touches it; and a cluster of
+//! servers.
 //!
 //! Source: Dobrescu, Egi, Argyraki, Chun, Fall, Iannaccone, Knies, Manesh, Ratnasamy, "RouteBricks: Exploiting
 //! Parallelism to Scale Software Routers", SOSP 2009. Differs: there are no network cards. Packets come from memory and
 //! end in memory, and where the paper speaks of descriptors that a card takes at once (kn) it is a ring in shared memory
 //! here, whose frames are shown to the other side in such groups.
 
+mod cluster;
 mod rig;
 
 use anyhow::Result;
@@ -30,6 +32,10 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     runs.extend(batches(paper, &bed, plan)?);
     runs.extend(placements(paper, &bed, plan)?);
     paper.keep(&name, &mut runs);
+    // It depends on no table: once a page.
+    if !paper.text.contains(cluster::HEADING) {
+        cluster::section(paper);
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use fingerpost_lpm::Rng;
 use fingerpost_tests::bird::{Bird, speaker};
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Router, ip, run};
-use fingerpost_tests::rack::{Built, Rack, ping, wait_for, wait_for_links};
+use fingerpost_tests::rack::{Built, Place, Rack, ping, wait_for, wait_for_links};
 use fingerpost_tests::soak;
 use fingerpost_tests::traffic::Traffic;
 
@@ -72,30 +72,36 @@ fn packets(router: &Router, what: &str) -> u64 {
 }
 
 #[test]
-fn four_nodes_are_one_router_from_outside() {
-    let Some(rack) = Rack::new(&["ping"], Built::of(4)) else { return };
+fn four_nodes_of_two_ports_are_one_router_from_outside() {
+    let Some(rack) = Rack::new(&["ping"], Built { ports: 2, ..Built::of(4) }) else { return };
     let routers = rack.start_all();
+    let hosts = |place: &Place| (0..).zip(place.hosts.clone()).collect::<Vec<_>>();
     for from in &rack.places {
-        for (n, to) in (1..).zip(&rack.places) {
-            // Hosts are one hop away, whatever the path through the cluster.
-            let host = &from.hosts[0];
-            if from.id != to.id {
-                for addr in [format!("10.{n}.0.2"), format!("fd00:{n}:0::2")] {
-                    let said = ping(host, &addr);
-                    assert!(said.contains("ttl=63"), "{} to {addr}: {said}", from.id);
-                    let expired = ping(host, &format!("-t 1 {addr}"));
-                    assert!(
-                        expired.contains("exceeded") || expired.contains("Hop limit"),
-                        "{expired}"
-                    );
+        for (port, host) in hosts(from) {
+            for (n, to) in (1..).zip(&rack.places) {
+                for (other, _) in hosts(to) {
+                    // Hosts are one hop away, whatever the path through the cluster.
+                    if (&from.id, port) != (&to.id, other) {
+                        for addr in [format!("10.{n}.{other}.2"), format!("fd00:{n}:{other}::2")] {
+                            let said = ping(&host, &addr);
+                            assert!(said.contains("ttl=63"), "{} to {addr}: {said}", from.id);
+                        }
+                    }
+                    // Each address of the router answers from each port.
+                    let said = ping(&host, &format!("10.{n}.{other}.1"));
+                    assert!(said.contains("1 received"), "{} to {}: {said}", from.id, to.id);
+                }
+                for addr in [format!("192.0.2.{n}"), format!("fd00::{n}")] {
+                    let said = ping(&host, &addr);
+                    assert!(said.contains("1 received"), "{} to {addr}: {said}", from.id);
                 }
             }
-            // Each address of the router answers from each port.
-            for addr in [format!("10.{n}.0.1"), format!("192.0.2.{n}"), format!("fd00::{n}")] {
-                let said = ping(host, &addr);
-                assert!(said.contains("1 received"), "{} to {addr}: {said}", from.id);
-            }
         }
+    }
+    // And the one hop in between reports where a packet ends.
+    for addr in ["10.3.0.2", "fd00:3:0::2"] {
+        let expired = ping(&rack.places[0].hosts[0], &format!("-t 1 {addr}"));
+        assert!(expired.contains("exceeded") || expired.contains("Hop limit"), "{expired}");
     }
     for router in routers {
         router.stop();

@@ -105,15 +105,16 @@ fn three_nodes_join_lose_the_store_and_have_it_again() {
 }
 
 #[test]
-fn two_nodes_with_one_id_are_named() {
+fn a_second_node_of_one_id_is_refused_in_words() {
     for kind in KINDS {
         let Some(server) = Server::new(kind) else { continue };
         let mut nodes = vec![Node::new(&server, "a", 1)];
         steps(&mut nodes, "join", |membership| ids(membership) == ["a"]);
         let mut twin = Node::new(&server, "a", 2);
         twin.step();
-        steps(&mut nodes, "conflict", |membership| !membership.conflicts.is_empty());
-        let conflict = nodes[0].agent.membership().conflicts[0].to_string();
-        assert_eq!(conflict, "two nodes call themselves a");
+        let message = twin.agent.error().expect("it is refused").to_string();
+        assert!(message.starts_with("another node is named a (boot id 00000001)"), "{message}");
+        assert!(!twin.agent.has_joined());
+        assert_eq!(ids(&nodes[0].step()), ["a"], "the first stays");
     }
 }

@@ -33,7 +33,7 @@ enum What {
     #[command(after_help = status::DRAIN)]
     Drain(At),
     /// End the drain of this node
-    #[command(after_help = status::DRAIN)]
+    #[command(after_help = status::UNDRAIN)]
     Undrain(At),
 }
 

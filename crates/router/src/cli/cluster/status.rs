@@ -21,10 +21,14 @@ other nodes that this node forwarded.";
 
 pub(super) const DRAIN: &str = "Examples:
   $ fingerpost cluster drain
-  $ fingerpost cluster undrain
 
 The other nodes choose no path through a node that drains. It still carries packets of its own external \
 interfaces: withdraw their routes before it stops.";
+
+pub(super) const UNDRAIN: &str = "Examples:
+  $ fingerpost cluster undrain
+
+The other nodes choose paths through this one again.";
 
 /// Prints the state of the cluster.
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {

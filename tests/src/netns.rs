@@ -150,7 +150,7 @@ fn namespaces<const N: usize>(roles: [&str; N]) -> [Named; N] {
     made.try_into().unwrap_or_else(|_| unreachable!("one a role"))
 }
 
-/// The same, of any number.
+/// New namespaces for any number of roles: [`namespaces`].
 pub(crate) fn namespaces_of(roles: impl Iterator<Item = String>) -> Vec<Named> {
     // Relaxed: only the number matters.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -213,7 +213,7 @@ impl Rack {
         text
     }
 
-    /// Starts the router of a node, and waits until it forwards on all interfaces.
+    /// Router of a node, started with routes to what is behind the others, once it forwards on all interfaces.
     ///
     /// # Panics
     /// When it does not.
@@ -226,8 +226,7 @@ impl Rack {
         router
     }
 
-    /// Starts the router of a node without routes to what is behind others, and waits until it forwards on so many
-    /// interfaces.
+    /// Router of a node, started without routes to what is behind the others, once it forwards on so many interfaces.
     ///
     /// # Panics
     /// When it does not.
@@ -237,7 +236,7 @@ impl Rack {
         Router::start_program(&self.program, command, &place.namespace, &words, interfaces)
     }
 
-    /// Starts the router of a node, and waits for nothing.
+    /// Router of a node, started without waiting for anything.
     pub fn begin(&self, node: usize) -> Router {
         let place = &self.places[node];
         let words = place.config.display().to_string();

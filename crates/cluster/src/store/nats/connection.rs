@@ -43,7 +43,7 @@ pub(super) struct Connection {
     most_payload: usize,
     /// Number of the subscription to the changes of a subject.
     watched: (u64, String),
-    /// When what is under way has to be over.
+    /// Deadline of the call in progress.
     pub(super) until: Instant,
     /// It has changed.
     pub(super) rung: bool,

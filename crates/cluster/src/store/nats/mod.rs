@@ -44,7 +44,7 @@ struct Nats {
     options: Options,
     bucket: String,
     connection: Option<Connection>,
-    /// When the call under way has to be over.
+    /// Deadline of the call in progress.
     until: Instant,
     /// When the bucket was made, once it was seen.
     created: Option<String>,

@@ -50,8 +50,8 @@ const THRESHOLD_FRAMES: u64 = 8;
 /// Real-time priority of the thread of the probes, where the process may have one.
 const PRIORITY: u8 = 1;
 
-/// Intervals of probes for which a node that drains waits before it stops: the others know by then, and have nothing
-/// under way to it.
+/// Intervals of probes for which a node that drains waits before it stops: the others know by then, and no frame of
+/// theirs is on a link to it.
 const DRAIN_INTERVALS: u32 = 4;
 
 /// Longest that the start of a router waits for its place in the store, above the TTL: the record of a start that crashed

@@ -28,6 +28,9 @@ pub const HEADER_BYTES: usize = 18;
 /// Bytes by which the header exceeds that of Ethernet: what an internal MTU has more than that of the fabric interface.
 pub const EXTRA_BYTES: u16 = 4;
 
+/// Bytes of a full frame: a header and an IP packet of 1,500 bytes.
+pub const FULL_BYTES: u64 = 1518;
+
 /// EtherType unless configured otherwise: the first that IEEE 802 leaves to local experiments.
 pub const ETHERTYPE: u16 = 0x88b5;
 

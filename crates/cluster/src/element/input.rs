@@ -22,7 +22,7 @@ use fingerpost_route::Reader;
 use super::hops;
 use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts, PortRole};
 use crate::flowlet::{Flow, Flowlets, Outcome};
-use crate::frame::{EXTRA_BYTES, FabricAddr, FrameClass, HEADER_BYTES, Header};
+use crate::frame::{EXTRA_BYTES, FULL_BYTES, FabricAddr, FrameClass, HEADER_BYTES, Header};
 use crate::rule::{Local, Members, NodeId, Path, Phase, Rule, choose};
 
 pub(super) const CLASS: ElementClass = ElementClass {
@@ -68,12 +68,9 @@ impl Local for Queues {
 
     #[inline]
     fn allowance(&self, to: NodeId) -> bool {
-        !self.allowances.is_full(&self.fabric.allowances, to, MAX_FRAME)
+        !self.allowances.is_full(&self.fabric.allowances, to, FULL_BYTES)
     }
 }
-
-/// Bytes of a full frame, which an allowance must have room for.
-const MAX_FRAME: u64 = 1518;
 
 #[allow(clippy::cast_possible_truncation, reason = "ticks wrap, as the table expects")]
 fn ticks(now_ns: u64) -> u32 {

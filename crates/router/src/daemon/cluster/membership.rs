@@ -22,7 +22,7 @@ const PUT: Duration = Duration::from_secs(1);
 /// Longest that the end of the router waits for the store.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Longest that a step waits for changes: also how late the thread may learn of the own record.
+/// Longest that a step waits for changes; the own record is put up to this and [`PUT`] late.
 pub(super) const POLL: Duration = Duration::from_millis(500);
 
 /// What the thread knows.

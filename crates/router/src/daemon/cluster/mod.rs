@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_cluster::element;
 use fingerpost_cluster::fabric::{Fabric, Settings};
-use fingerpost_cluster::frame::{FabricAddr, LOOKUP};
+use fingerpost_cluster::frame::{FULL_BYTES, FabricAddr, LOOKUP};
 use fingerpost_cluster::probe::{self, Local, Probes, Service};
 use fingerpost_cluster::rule::{self, MAX_NODES, Members, NodeId, NodeState};
 use fingerpost_cluster::store::agent;
@@ -38,7 +38,6 @@ use self::host::{Entry, Host};
 use self::membership::{Joined, View};
 use self::own::Own;
 pub(super) use self::ports::ClusterPorts;
-use self::ports::FRAME_BYTES;
 use self::status::Loads;
 use super::ports::Interfaces;
 use crate::config::{Cluster, Config, Interface, Mode};
@@ -479,7 +478,7 @@ fn members(membership: &Membership, least: usize) -> Members {
 /// Backlog that lets the rule look for an intermediate: of the slowest link with a rate.
 fn threshold_ns(config: &Cluster) -> u64 {
     let rates = config.link.iter().filter_map(|link| link.rate_bps().ok().flatten());
-    rates.min().map_or(1, |rate| THRESHOLD_FRAMES * FRAME_BYTES * 8_000_000_000 / rate)
+    rates.min().map_or(1, |rate| THRESHOLD_FRAMES * FULL_BYTES * 8_000_000_000 / rate)
 }
 
 /// Time of the kernel's clock when the time of workers was 0.

@@ -4,7 +4,7 @@
 //!         looked up a second time.
 //! Shape:  an index belongs to a neighbor from its first adjacency to its last; `outputs` of the fabric has the host's
 //!         adjacency behind it. Indices are taken in a row from a random one on; the epoch of the first start is random, too:
-//!         frames that name indices of an earlier start hit none.
+//!         frames that name indices of an earlier start hit none but by chance.
 //! Cost:   a pass over the announced indices a turn of the daemon; one over all adjacencies and addresses five times a second.
 //! Limits: 1,000 neighbors; the others are looked up here. Interfaces of VRFs are not announced.
 //!

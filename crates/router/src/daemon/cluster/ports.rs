@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fingerpost_cluster::fabric::{Fabric, PortRole};
+use fingerpost_cluster::frame::FULL_BYTES;
 use fingerpost_cluster::probe::Interface;
 use fingerpost_cluster::rule::{Members, NodeId};
 use fingerpost_io::xdp;
 
 /// Bytes that may wait for a link: 200 full frames, as in the model of the rule.
-pub(super) const LIMIT_BYTES: u64 = 200 * FRAME_BYTES;
-
-/// Bytes of a full internal frame: an MTU of 1,500 and the header.
-pub(super) const FRAME_BYTES: u64 = 1518;
+const LIMIT_BYTES: u64 = 200 * FULL_BYTES;
 
 /// An internal interface of the configuration.
 struct Internal {

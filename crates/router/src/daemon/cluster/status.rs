@@ -134,8 +134,7 @@ impl Node {
         let (mut up, mut why, mut probes, mut downs) = (false, None, 0, 0);
         if let Some(table) = table {
             let sessions = table.sessions().filter(|(_, session)| session.peer() == node);
-            for (at, session) in sessions.filter(|(at, _)| names.get(*at) == Some(&interface)) {
-                debug_assert!(at < names.len(), "an interface a link");
+            for (_, session) in sessions.filter(|(at, _)| names.get(*at) == Some(&interface)) {
                 up = session.is_up();
                 why = match session.state() {
                     LinkState::Up => None,

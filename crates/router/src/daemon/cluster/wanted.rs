@@ -119,3 +119,92 @@ pub(super) fn entries(
 fn host_len(addr: IpAddr) -> u8 {
     if addr.is_ipv4() { 32 } else { 128 }
 }
+
+#[cfg(test)]
+mod tests {
+    use fingerpost_cluster::store::member::Neighbor;
+
+    use super::*;
+
+    fn record(id: &str, number: NodeId) -> Record {
+        let loopback = Some(format!("192.0.2.{number}").parse().unwrap());
+        Record { id: id.to_owned(), number, loopback, ..Record::default() }
+    }
+
+    fn prefixes(of: &[&str]) -> Vec<AnyPrefix> {
+        of.iter().map(|prefix| AnyPrefix::parse(prefix).unwrap()).collect()
+    }
+
+    fn neighbor(addr: &str, adjacency: u32) -> Neighbor {
+        Neighbor { address: addr.parse().unwrap(), adjacency, mtu: 1500 }
+    }
+
+    fn wanted(members: &[Record], lost: &[NodeId]) -> Vec<String> {
+        let membership = Membership { members: members.to_vec(), ..Membership::default() };
+        let entries = entries(&membership, &members[0], |node| lost.contains(&node));
+        entries.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_a_member_announces_is_reached_by_it() {
+        let b = Record {
+            addresses: vec!["10.2.0.1".parse().unwrap()],
+            prefixes: prefixes(&["10.2.0.0/24"]),
+            neighbors: vec![neighbor("10.2.0.9", 5)],
+            ..record("b", 2)
+        };
+        assert_eq!(
+            wanted(&[record("a", 1), b], &[]),
+            [
+                "address 192.0.2.1",
+                "neighbor 10.2.0.9 at 02:00:00:05:00:02",
+                "neighbor 192.0.2.2 at 02:00:00:00:00:02",
+                "route 10.2.0.9/32",
+                "route 192.0.2.2/32",
+                "route 10.2.0.0/24 via 192.0.2.2",
+                "route 10.2.0.1/32 via 192.0.2.2",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_lost_member_keeps_its_neighbor_and_no_route() {
+        let b = Record { prefixes: prefixes(&["10.2.0.0/24"]), ..record("b", 2) };
+        assert_eq!(
+            wanted(&[record("a", 1), b], &[2]),
+            ["address 192.0.2.1", "neighbor 192.0.2.2 at 02:00:00:00:00:02"]
+        );
+    }
+
+    #[test]
+    fn what_overlaps_is_left_to_this_node_and_then_to_the_lower_number() {
+        let own = Record { prefixes: prefixes(&["10.1.0.0/24"]), ..record("a", 1) };
+        let [mut b, mut c] = [record("b", 2), record("c", 3)];
+        for other in [&mut b, &mut c] {
+            other.prefixes = prefixes(&["10.1.0.0/24", "10.9.0.0/24", "0.0.0.0/0"]);
+            other.neighbors = vec![neighbor("10.1.0.7", 4), neighbor("10.9.0.7", 4)];
+        }
+        let found = wanted(&[own, b, c], &[]);
+        let about = |what: &str| found.iter().filter(|entry| entry.contains(what)).count();
+        assert_eq!((about("10.1.0."), about("0.0.0.0/0")), (0, 0), "{found:?}");
+        assert!(found.contains(&"route 10.9.0.0/24 via 192.0.2.2".to_owned()), "{found:?}");
+        assert!(found.contains(&"neighbor 10.9.0.7 at 02:00:00:04:00:02".to_owned()), "{found:?}");
+        assert_eq!(about("10.9.0."), 3, "{found:?}");
+    }
+
+    #[test]
+    fn ipv6_prefixes_need_a_gateway_of_their_family() {
+        let both = |six: Option<&str>| Record {
+            prefixes: prefixes(&["2001:db8:2::/48"]),
+            loopback6: six.map(|addr| addr.parse().unwrap()),
+            ..record("b", 2)
+        };
+        let about = |b: Record| {
+            let found = wanted(&[record("a", 1), b], &[]);
+            found.into_iter().find(|entry| entry.contains("2001:db8:2::/48"))
+        };
+        assert_eq!(about(both(None)), None);
+        let route = "route 2001:db8:2::/48 via 2001:db8::2";
+        assert_eq!(about(both(Some("2001:db8::2"))).as_deref(), Some(route));
+    }
+}

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fingerpost_cluster::fabric::Links;
-use fingerpost_cluster::probe::{LinkState, Table};
+use fingerpost_cluster::probe::{Counts, LinkState, Session, Table};
 use fingerpost_cluster::rule::{MAX_NODES, NodeId, NodeState};
 use fingerpost_cluster::store::member::Record;
 use fingerpost_io::xdp::fabric::FabricEnd;
@@ -63,15 +63,41 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// Session of a link, copied: the thread of the probes waits for whoever reads its table.
+struct Seen {
+    /// Interface.
+    at: usize,
+    peer: NodeId,
+    state: LinkState,
+    counts: Counts,
+}
+
+fn sessions(table: &mut Table) -> Vec<Seen> {
+    let seen = |(at, session): (usize, &Session)| Seen {
+        at,
+        peer: session.peer(),
+        state: session.state().clone(),
+        counts: session.counts(),
+    };
+    table.sessions().map(seen).collect()
+}
+
 impl Node {
     /// State of the cluster as this node has it.
     pub(in crate::daemon) fn status(&self, workers: &[WorkerHandle]) -> ClusterStatus {
-        let members = self.membership.members.iter();
-        let members = match &self.probes {
-            Some(probes) => probes
-                .look(|table| members.map(|record| self.member(record, Some(table))).collect()),
-            None => members.map(|record| self.member(record, None)).collect(),
+        let seen = self.probes.as_ref().map_or_else(Vec::new, |probes| probes.look(sessions));
+        let (names, mut reader) = (self.ports.names(), self.fabric.reader());
+        let states = reader.pin();
+        let member = |record: &Record| {
+            let link = |node| {
+                let (interface, rate_bps) = self.ports.link(node).unwrap_or_default();
+                let at = names.iter().position(|name| *name == interface);
+                let seen = seen.iter().find(|seen| seen.peer == node && Some(seen.at) == at);
+                self.link(node, (interface, rate_bps), seen)
+            };
+            self.member(record, states.node(record.number), link)
         };
+        let members = self.membership.members.iter().map(member).collect();
         ClusterStatus {
             node: self.config.node.clone(),
             number: self.fabric.settings.node,
@@ -101,10 +127,14 @@ impl Node {
         }
     }
 
-    fn member(&self, record: &Record, table: Option<&mut Table>) -> ClusterMember {
+    fn member(
+        &self,
+        record: &Record,
+        state: NodeState,
+        link: impl FnOnce(NodeId) -> MemberLink,
+    ) -> ClusterMember {
         let (node, own) = (record.number, self.fabric.settings.node);
-        let mut reader = self.fabric.reader();
-        let state = match reader.pin().node(node) {
+        let state = match state {
             _ if node == own && self.draining => "draining",
             _ if node == own => "active",
             NodeState::Active => "active",
@@ -120,32 +150,27 @@ impl Node {
             weight: record.weight,
             loopbacks: v4.into_iter().chain(v6).collect(),
             epoch: self.fabric.epoch(node),
-            link: (node != own).then(|| self.link(node, table)),
+            link: (node != own).then(|| link(node)),
         }
     }
 
-    fn link(&self, node: NodeId, table: Option<&mut Table>) -> MemberLink {
-        let (interface, rate_bps) = self.ports.link(node).unwrap_or_default();
-        let names = self.ports.names();
+    fn link(
+        &self,
+        node: NodeId,
+        (interface, rate_bps): (String, Option<u64>),
+        seen: Option<&Seen>,
+    ) -> MemberLink {
         let counts = self.fabric.links.counts(node);
         let load_bps = self.loads.load_bps[usize::from(node)];
         let now = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
         let backlog = self.fabric.links.backlog_ns(node, self.fabric.link_time(now));
-        let (mut up, mut why, mut probes, mut downs) = (false, None, 0, 0);
-        if let Some(table) = table {
-            let sessions = table.sessions().filter(|(_, session)| session.peer() == node);
-            for (_, session) in sessions.filter(|(at, _)| names.get(*at) == Some(&interface)) {
-                up = session.is_up();
-                why = match session.state() {
-                    LinkState::Up => None,
-                    LinkState::Down(reason) => Some(reason.to_string()),
-                };
-                (probes, downs) = (session.counts().received, session.counts().downs);
-            }
-        }
+        let why = seen.and_then(|seen| match &seen.state {
+            LinkState::Up => None,
+            LinkState::Down(reason) => Some(reason.to_string()),
+        });
         MemberLink {
             interface,
-            up,
+            up: seen.is_some_and(|seen| seen.state == LinkState::Up),
             why,
             rate_bps,
             load_bps,
@@ -154,8 +179,8 @@ impl Node {
             bytes: counts.bytes,
             transit_dropped: counts.transit_dropped,
             local_dropped: counts.local_dropped,
-            probes,
-            downs,
+            probes: seen.map_or(0, |seen| seen.counts.received),
+            downs: seen.map_or(0, |seen| seen.counts.downs),
         }
     }
 

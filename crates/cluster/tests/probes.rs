@@ -58,6 +58,7 @@ impl Node {
             cluster: 1,
             ethertype: 0x88b5,
             real_time: Some(50),
+            begin: || (),
         };
         let events = Arc::clone(&self.events);
         let members = Members::new(&[0, 1, 1, 1]);

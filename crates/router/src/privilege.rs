@@ -151,6 +151,13 @@ pub(crate) fn keep_nothing() {
     let _ = sys::keep_capabilities(0);
 }
 
+/// A thread with packet sockets keeps what opening them again takes, where their interfaces come back.
+pub(crate) fn keep_for_packet_sockets() {
+    let held = sys::capabilities().unwrap_or(0);
+    // As above.
+    let _ = sys::keep_capabilities(held & bit(NET_RAW));
+}
+
 /// A thread that works for clients keeps what the whole process kept for files, which they name, and what the memory takes
 /// that features share with XDP programs: their lists are compiled here.
 pub(crate) fn keep_for_jobs() {

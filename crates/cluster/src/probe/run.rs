@@ -60,6 +60,8 @@ pub struct Settings {
     pub ethertype: u16,
     /// Real-time priority of the thread, if it is to have one.
     pub real_time: Option<u8>,
+    /// Called by the thread once it has its priority, to give up privileges: it needs CAP_NET_RAW from there on.
+    pub begin: fn(),
 }
 
 /// What the thread counted, besides the sessions of the table.
@@ -195,6 +197,7 @@ impl Loop {
         if let Some(Err(error)) = self.settings.real_time.map(schedule::real_time) {
             lock(&self.shared.counts).scheduling = Some(error.to_string());
         }
+        (self.settings.begin)();
         let shared = Arc::clone(&self.shared);
         let interval = self.settings.local.interval_ns;
         let (mut next_ns, mut sent_ns, mut ticks) = (0, 0, 0u64);

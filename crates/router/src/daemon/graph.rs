@@ -53,6 +53,13 @@ impl RunningGraph {
         self.node.as_mut().map_or_else(Vec::new, |node| node.follow(control))
     }
 
+    /// Lets go of adjacency indices that this node announced and whose adjacency a commit took: [`Node::check_announced`].
+    pub(super) fn check_announced(&mut self, control: &Control) {
+        if let Some(node) = &mut self.node {
+            node.check_announced(control);
+        }
+    }
+
     /// Plans the running graph anew.
     pub(super) fn planned(&self, states: &FeatureStates) -> Result<Plan, Errors> {
         match &self.swapped {

@@ -302,6 +302,7 @@ impl Daemon {
             Ok(committed) => self.progress.set_generation(committed.generation),
             Err(error) => self.journal.push(format!("routes are not all visible: {error}")),
         }
+        self.graph.check_announced(&self.control);
         self.journal.extend(self.control.take_decisions());
     }
 

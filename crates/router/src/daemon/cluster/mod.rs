@@ -41,7 +41,7 @@ use self::status::Loads;
 use self::wanted::{Reach, entries};
 use super::ports::Interfaces;
 use crate::config::{Cluster, Config, Interface, Mode};
-use crate::registry;
+use crate::{privilege, registry};
 
 /// Backlog of the direct link from which the rule looks for an intermediate, in full frames: that of the model.
 const THRESHOLD_FRAMES: u64 = 8;
@@ -212,6 +212,7 @@ impl Node {
             cluster: self.config.id,
             ethertype: self.config.ethertype,
             real_time: Some(PRIORITY),
+            begin: privilege::keep_for_packet_sockets,
         };
         let (fabric, ports) = (self.fabric.clone(), self.ports.clone());
         let has_store = self.store.is_some();
@@ -326,10 +327,16 @@ impl Node {
         true
     }
 
+    /// Lets go of announced indices whose adjacency is gone: after each commit, before the adjacency can be another one's.
+    pub(super) fn check_announced(&mut self, control: &Control) {
+        if let Some(store) = &mut self.store {
+            store.own.check(control, &self.fabric);
+        }
+    }
+
     /// Has the store have what this node announces. Returns whether that changes what the host's kernel is to have.
     fn announce(&mut self, control: &Control) -> bool {
         let Some(store) = &mut self.store else { return false };
-        store.own.check(control, &self.fabric);
         if store.looked.elapsed() < ANNOUNCE {
             return std::mem::take(&mut store.changed);
         }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -78,14 +78,35 @@ impl Router {
     }
 
     /// Interfaces that it forwards on; `None` while it does not answer.
-    fn interfaces(&self) -> Option<u64> {
+    pub(crate) fn interfaces(&self) -> Option<u64> {
+        let status: serde_json::Value = self.request("/v1/status")?;
+        status["interfaces"].as_u64()
+    }
+
+    /// Reply of its control socket to a request for this path; `None` while it does not answer.
+    pub(crate) fn request<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
-        stream.write_all(b"GET /v1/status HTTP/1.0\r\n\r\n").ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply).ok()?;
         let (_, body) = reply.split_once("\r\n\r\n")?;
-        let status: serde_json::Value = serde_json::from_str(body).ok()?;
-        status["interfaces"].as_u64()
+        serde_json::from_str(body).ok()
+    }
+
+    /// Kills it, without waiting for its end.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
+    }
+
+    /// Its exit status, once it has ended.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// Stops it and returns its report.

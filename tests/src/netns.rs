@@ -120,7 +120,7 @@ impl Star {
 }
 
 /// Whether there is all that namespaces need, and `tools`; prints a skip line where not.
-pub(crate) fn ready(tools: &[&str]) -> bool {
+pub fn ready(tools: &[&str]) -> bool {
     if quick() {
         skip("time (FINGERPOST_QUICK is set)");
         return false;

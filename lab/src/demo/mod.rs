@@ -1,7 +1,7 @@
 //! The demo: a full table, traffic at full rate, and an oracle that checks what arrives.
 //!
 //! As root it starts `fingerpost run` in a lab of network namespaces; without root it runs the same graph and tables
-//! between ports of memory.
+//! between ports of memory. [`cluster`] is the demo of four nodes that act as one router.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::machine::cpu_name;
 
+pub mod cluster;
 mod lab;
 mod memory;
 mod namespaces;

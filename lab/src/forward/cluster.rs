@@ -56,7 +56,8 @@ pub(crate) fn fabric(memory: &mut dyn Memory) -> Result<Arc<Fabric>> {
     Ok(Arc::new(Fabric::new(memory, settings, Members::equal(MAX_NODES))?))
 }
 
-fn plan(fabric: &Arc<Fabric>) -> Result<Plan> {
+/// The built-in graph with the elements of a cluster node.
+pub(crate) fn plan(fabric: &Arc<Fabric>) -> Result<Plan> {
     let states = FeatureStates::make(&FeatureSettings::default(), None)
         .map_err(|errors| anyhow::anyhow!("{}", errors.join("; ")))?;
     let addition = addition(Registry::from(&CLASSES[..]), fabric.clone());

@@ -7,6 +7,8 @@ use clap::Args;
 
 use fingerpost_lab::demo::{self, DemoReport};
 
+mod cluster;
+
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report, message};
 
@@ -16,12 +18,19 @@ pub(super) const COMMAND: Command = Command {
     examples: "Examples:
   $ fingerpost-lab demo
   $ fingerpost-lab demo --seconds 10 --json
+  $ fingerpost-lab demo cluster
 
 As root it makes two network namespaces, runs `fingerpost` in one, and sends and checks packets in the
 other. Without root it runs the same graph between ports of memory. Nothing outside is touched, and
 nothing stays behind.",
-    arguments: Arguments::augment_args,
-    run: |matches, output| run(&parsed(matches)?, output),
+    arguments: |command| {
+        let command = command.args_conflicts_with_subcommands(true);
+        Arguments::augment_args(command).subcommand(cluster::command())
+    },
+    run: |matches, output| match matches.subcommand() {
+        Some(("cluster", matches)) => cluster::run(matches, output),
+        _ => run(&parsed(matches)?, output),
+    },
 };
 
 #[derive(Args, Debug)]
